@@ -1,0 +1,229 @@
+// Start here. AsyncCheckpointer saves a training state without stopping the training, and restores it.
+//
+//   auto checkpointer = tidemark::AsyncCheckpointer::Open({.directory = "run/ckpt"});
+//   tidemark::TorchState state;                        // tidemark/torch.h; or tidemark::State for plain memory
+//   state.AddModule("model", *model);
+//   state.AddOptimizer("optimizer", optimizer, *model);
+//   auto restored = (*checkpointer)->RestoreLatest(state);  // kNotFound: a fresh run
+//   for (int64_t step = restored.ok() ? restored->step + 1 : 0; step < steps; ++step) {
+//     ...
+//     if ((*checkpointer)->ShouldSave(step)) {
+//       auto save = (*checkpointer)->Save(step, state, {.metrics = {{"loss", loss}}});
+//     }
+//   }
+//   absl::Status closed = (*checkpointer)->Close();
+//
+// Two words are used in one sense only. *Staged*: the state has been copied, the trainer may change its tensors.
+// *Committed*: the step survives power loss, and restore finds it.
+
+#ifndef TIDEMARK_ASYNC_CHECKPOINTER_H_
+#define TIDEMARK_ASYNC_CHECKPOINTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tidemark/future.h"
+#include "tidemark/state.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark {
+
+// When Save returns.
+enum class Staging {
+  kBlocking,    // when the state is staged
+  kOverlapped,  // at once; call WaitUntilStaged before the tensors change next (before optimizer.step())
+};
+
+// What Save does when the staging arena has no room because earlier snapshots are still in use.
+enum class WhenFull {
+  kBlock,  // waits for room
+  kSkip,   // saves nothing; SaveHandle::skipped() says so
+  kFail,   // returns kResourceExhausted
+};
+
+enum class Compression {
+  kSpace,  // byte planes and zstd for floating point, zstd for the rest, raw where neither helps
+  kNone,   // raw
+};
+
+// Which system calls move the bytes.
+enum class IoBackend {
+  kAuto,     // io_uring where the kernel allows it, else threads; the choice is in a step's properties
+  kUring,    // io_uring, or Open fails
+  kThreads,  // pread and pwrite on a few threads
+};
+
+struct CheckpointerOptions {
+  // The store. Created with its parents if it does not exist. One process at a time may hold it open for writing.
+  std::string directory;
+
+  // When ShouldSave says yes: if any of these does. With none of them set: at every step.
+  int64_t save_interval_steps = 0;     // at steps divisible by it; 0: off
+  std::vector<int64_t> save_on_steps;  // at these steps
+  double save_interval_seconds = 0;    // at the first step that is so long after the last save, or after Open; 0: off
+
+  // Bytes of host memory that snapshots may hold. 0: twice the size of the first state saved, so that one step can be
+  // staged while the last is still being written. Memory is taken when it is first needed and kept.
+  uint64_t staging_bytes_max = 0;
+  WhenFull when_full = WhenFull::kBlock;
+  Staging staging = Staging::kBlocking;
+
+  Compression compression = Compression::kSpace;
+  // Bytes of an entry that are compressed, checked and read as one. A power of two, 4 KiB to 64 MiB.
+  uint32_t chunk_bytes = 1 << 20;
+  // Threads that compress and decompress. 0: one for each core. At most 256.
+  int codec_threads = 0;
+  IoBackend io = IoBackend::kAuto;
+  // Blocks of 1 MiB in flight to the disk. 1 to 256.
+  int io_depth = 16;
+
+  // Receives one line for everything that a person should know and no Status carries: a damaged step that was passed
+  // over, a record without files. Any thread. Null: lines go to standard error.
+  std::function<void(std::string_view)> on_warning;
+
+  // The wall clock, for tests. Null: absl::Now.
+  std::function<absl::Time()> now;
+};
+
+struct SaveOptions {
+  // Recorded with the step. NaN and infinities are kept, and are never best.
+  std::map<std::string, double> metrics;
+  // A JSON object, kept with the step and shown by checkpoint-inspect. At most 16 MiB.
+  std::string user_metadata = "{}";
+  // Replace the step if it exists. The old attempt stays until the new one is committed.
+  bool overwrite = false;
+  // Instead of CheckpointerOptions::staging.
+  std::optional<Staging> staging;
+};
+
+// What became of one Save. Cheap to copy; thread-safe; dropping it cancels nothing.
+class SaveHandle {
+ public:
+  int64_t step() const { return step_; }
+
+  // True if WhenFull::kSkip applied: nothing was saved, and both futures say kResourceExhausted.
+  bool skipped() const { return skipped_; }
+
+  // Resolves when the trainer may change its tensors.
+  const Future& staged() const { return staged_; }
+
+  // Resolves when the step would survive power loss, or with the reason why it never will. Its callback runs on the
+  // persister's thread.
+  const Future& committed() const { return committed_; }
+
+ private:
+  friend class AsyncCheckpointer;
+  int64_t step_ = 0;
+  bool skipped_ = false;
+  Future staged_;
+  Future committed_;
+};
+
+struct RestoreOptions {
+  // Restore only from steps that this returns true for. Null: any committed step.
+  std::function<bool(const StepInfo&)> accept;
+
+  // Partial restore: only entries of the state whose names match one of these patterns, where '*' stands for any run of
+  // characters and '?' for one; the others keep their values. Empty: all entries, and everything in the checkpoint must
+  // be wanted.
+  std::vector<std::string> only;
+
+  // {name in the checkpoint, name in the state}, applied to names that are equal to the first or begin with it and a
+  // dot:
+  // {"model.encoder", "model.backbone"} maps model.encoder.weight to model.backbone.weight. The first rule that fits
+  // counts.
+  std::vector<std::pair<std::string, std::string>> renames;
+
+  bool allow_missing = false;     // entries of the state that the checkpoint lacks keep their values
+  bool allow_unexpected = false;  // entries of the checkpoint that the state lacks are left out
+};
+
+struct RestoreReport {
+  int64_t step = 0;
+  StepInfo info;
+  // Newer steps that were not taken, newest first, and why.
+  std::vector<std::pair<int64_t, std::string>> passed_over;
+  // Entries of the state that kept their values, and of the checkpoint that nobody wanted.
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  uint64_t bytes = 0;
+};
+
+// Owned by the trainer; its functions are called by one thread at a time (thread-compatible), except where they say
+// otherwise.
+class AsyncCheckpointer {
+ public:
+  // Opens or creates the store, takes its lock and brings manifest and shards into agreement: complete attempts without
+  // a record are adopted, incomplete ones removed, records without files marked lost, a broken manifest rebuilt from
+  // the shards.
+  //
+  // kInvalidArgument: an option out of its range (the message has the range). kFailedPrecondition: the directory holds
+  // something that is not a store. kUnavailable: another process holds the store (the message names it); at once,
+  // without waiting. kUnimplemented: written by a newer version. kPermissionDenied, kResourceExhausted: the directory
+  // cannot be written.
+  static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(CheckpointerOptions options);
+
+  // Like Close, and what Close would return goes to on_warning.
+  ~AsyncCheckpointer();
+
+  // Whether the options ask for a save at this step. False if the step is committed or being saved. Does not read the
+  // disk.
+  bool ShouldSave(int64_t step) const;
+
+  // Saves `state` as `step` (>= 0). Blocks only as SaveOptions::staging says; the rest happens behind the training.
+  //
+  // Errors, with nothing saved and the store as it was: kAlreadyExists: the step is committed or being saved, and not
+  // `overwrite`. kInvalidArgument: the state (a name twice), the metadata (no JSON object) or the step.
+  // kResourceExhausted: the state is larger than staging_bytes_max, or WhenFull::kFail applied. kFailedPrecondition:
+  // after Close. kUnimplemented: a sparse or quantised tensor. Also the failure of an earlier save, if nobody has
+  // looked at its future yet: it is then reported here, once, and the message says that this step was not saved.
+  absl::StatusOr<SaveHandle> Save(int64_t step, State& state, SaveOptions options = {});
+
+  // Blocks until every save so far is staged; the first failure if one was not.
+  absl::Status WaitUntilStaged();
+
+  // Blocks until every save so far is committed or has failed; returns the first failure that nobody has looked at.
+  absl::Status WaitUntilCommitted();
+
+  // The first failure of a background save that nobody has looked at, which then counts as looked at. Never blocks.
+  // Thread-safe.
+  absl::Status CheckForErrors();
+
+  // Fills `state` from the highest committed step, after waiting for saves in flight. A step that turns out damaged is
+  // marked so, reported and passed over, and the next older one is taken.
+  //
+  // kNotFound: nothing is committed, or nothing that options.accept wants. kInvalidArgument: the checkpoint does not
+  // fit the state; the one message lists every missing, unexpected, reshaped and retyped entry, and nothing of the
+  // state has been touched. kDataLoss: every candidate is damaged; tensors of the state may then hold parts of it.
+  absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
+
+  // The same from this step alone. kNotFound: it is not committed. kDataLoss: it is damaged.
+  absl::StatusOr<RestoreReport> Restore(int64_t step, State& state, const RestoreOptions& options = {});
+
+  // All steps that the manifest knows, ascending. Does not read the disk.
+  std::vector<StepInfo> Steps() const;
+
+  // Waits for the saves in flight, then releases the store. Returns the first failure that nobody has looked at.
+  // Idempotent; after it every call but Steps is kFailedPrecondition.
+  absl::Status Close();
+
+ private:
+  AsyncCheckpointer();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_ASYNC_CHECKPOINTER_H_

@@ -1,0 +1,132 @@
+// State: the named tree that a trainer saves and restores.
+//
+// A State holds names and places, never copies. Build it once, keep it for the run, and hand it to every Save and
+// Restore:
+//
+//   tidemark::State state;
+//   state.AddTensor("weight", tidemark::Dtype::kFloat32, {512, 128}, weight.data());
+//   state.AddValue("epoch", &epoch);
+//
+// tidemark/torch.h derives TorchState from it, which knows modules, optimizers and generators.
+//
+// Thread-compatible. What was added must stay alive and in place as long as the State is used.
+
+#ifndef TIDEMARK_STATE_H_
+#define TIDEMARK_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "tidemark/entry.h"
+
+namespace tidemark {
+
+class State {
+ public:
+  State();
+  virtual ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Adds a tensor in host memory: row-major, contiguous, `shape` elements of `dtype` at `data`. Not owned.
+  //
+  // Every Add function may be given anything; what is wrong with it (a name used twice, a negative extent) is
+  // remembered and returned by Save and Restore as kInvalidArgument, naming the entry.
+  void AddTensor(std::string name, Dtype dtype, std::vector<int64_t> shape, void* data);
+
+  // Adds a variable, read at every Save (on the caller's thread, before Save returns, in every staging mode) and
+  // set by a Restore that succeeds. Not owned.
+  void AddValue(std::string name, int64_t* value);
+  void AddValue(std::string name, double* value);
+  void AddValue(std::string name, bool* value);
+  void AddValue(std::string name, std::string* value);
+  void AddValue(std::string name, std::vector<std::byte>* value);
+
+  // ---- Below: the protocol between a State and AsyncCheckpointer. Trainers need not read on. ----
+
+  struct Entry {
+    EntrySpec spec;
+    uint64_t bytes = 0;
+    // The bytes of the entry, contiguous in host memory; null if only CopyToHost and Receive can reach them.
+    std::byte* host = nullptr;
+    // The index of an earlier entry that is the very same tensor (tied weights), or -1. Such an entry is stored once.
+    int64_t alias_of = -1;
+  };
+  struct CopyRequest {
+    size_t entry;            // index into entries()
+    std::byte* destination;  // entries()[entry].bytes of host memory
+  };
+
+  // Saving. Brings entries() up to date with what was added; cheap when nothing changed. Trainer's thread.
+  virtual absl::Status Refresh();
+
+  // Saving. Called once per save, on the trainer's thread, after Refresh and before any CopyToHost: notes the point in
+  // the device's work after which the tensors may be copied.
+  virtual absl::Status BeginStaging() { return absl::OkStatus(); }
+
+  // Saving. Fills the destinations of entries whose `host` is null, and returns when the bytes are there. Called on the
+  // trainer's thread for values, and on the staging thread for tensors of an overlapped save.
+  virtual absl::Status CopyToHost(std::span<const CopyRequest> requests);
+
+  // Restoring. Like Refresh, but told what the checkpoint holds, so that things which come into being later (an
+  // optimizer's moments) can be made ready to receive it. Must not change anything that the trainer can see.
+  virtual absl::Status PrepareRestore(std::span<const EntrySpec> saved);
+
+  // Restoring. Takes the bytes of an entry that is no tensor, or whose `host` is null. A value may have a different
+  // length than entries() says. Tensors are written at once; values and whatever PrepareRestore made become visible in
+  // FinishRestore.
+  virtual absl::Status Receive(size_t entry, std::span<const std::byte> bytes);
+
+  // Restoring. Everything has arrived: publish it.
+  virtual absl::Status FinishRestore();
+
+  // Restoring. It failed: forget what PrepareRestore and Receive set aside.
+  virtual void AbandonRestore();
+
+  // Valid until the next Refresh or PrepareRestore.
+  std::span<const Entry> entries() const { return entries_; }
+
+  // Changes whenever a name, kind, dtype, shape or alias in entries() does. Never equal for two States.
+  uint64_t structure_version() const { return structure_version_; }
+
+ protected:
+  // entries() is what the Add functions of this class gave, followed by what a derived class finds in its own sources.
+  // The derived class calls this from Refresh and PrepareRestore when names, dtypes, shapes or aliases of its part
+  // changed; `alias_of` counts from the first entry of `derived`. Changes structure_version().
+  void SetDerivedEntries(std::vector<Entry> derived);
+
+  // Index in entries() of the first derived entry.
+  size_t derived_begin() const { return own_count_; }
+
+  // For a derived class that only has to bring its `host` pointers up to date.
+  std::vector<Entry>& mutable_entries() { return entries_; }
+
+  // Remembers the first error of an Add function.
+  void NoteError(absl::Status status);
+
+ private:
+  struct Variable {
+    std::function<std::span<std::byte>()> bytes;                     // where its bytes are now
+    std::function<absl::Status(std::span<const std::byte>)> assign;  // sets it
+  };
+  void AddOwn(Entry entry);
+  void AddVariable(std::string name, EntryKind kind, Dtype dtype, Variable variable);
+
+  absl::Status error_;
+  std::vector<Entry> entries_;
+  size_t own_count_ = 0;
+  absl::flat_hash_map<size_t, Variable> variables_;               // by index into entries_
+  absl::flat_hash_map<size_t, std::vector<std::byte>> received_;  // values waiting for FinishRestore
+  uint64_t structure_version_;
+  uint64_t validated_version_ = 0;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_STATE_H_

@@ -1,0 +1,140 @@
+// StoreReader: looks into a store without changing it, beside a live trainer or long after it. What checkpoint-inspect
+// is made of.
+
+#ifndef TIDEMARK_STORE_READER_H_
+#define TIDEMARK_STORE_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tidemark/entry.h"
+
+namespace tidemark {
+
+enum class StepState {
+  kCommitted,  // survives power loss, and restore finds it
+  kDamaged,    // was committed; a read found wrong bytes
+  kLost,       // was committed; its files are gone
+  kFailed,     // a save that did not commit; nothing of it is kept but the reason
+};
+
+// "committed", "damaged", "lost", "failed"
+std::string_view StepStateName(StepState state);
+
+// What is known of one step without reading any tensor.
+struct StepInfo {
+  int64_t step = 0;
+  StepState state = StepState::kCommitted;
+  std::string attempt;  // 32 hexadecimal digits; names the step's folder
+  // Grows with every attempt in a store: orders two attempts at the same step. Clocks play no part in it.
+  uint64_t sequence = 0;
+  absl::Time created;  // wall clock when Save was called
+  uint32_t world_size = 1;
+  std::map<std::string, double> metrics;
+  std::string user_metadata = "{}";  // a JSON object
+  uint64_t entry_count = 0;
+  uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
+  uint64_t stored_bytes = 0;   // of the step's shard files
+  uint64_t reused_bytes = 0;   // stored bytes that this step shares with an earlier one
+  absl::Duration blocked;      // how long Save held the trainer
+  std::string reason;          // why the state is not kCommitted
+};
+
+// One shard: the file that one rank wrote.
+struct ShardInfo {
+  std::string path;
+  uint32_t rank = 0;
+  uint64_t file_bytes = 0;
+  uint64_t chunk_count = 0;
+};
+
+struct StoredEntry {
+  EntrySpec spec;
+  uint64_t bytes = 0;         // of the held box
+  uint64_t stored_bytes = 0;  // after compression; 0 for an entry tied to an earlier one
+  uint32_t rank = 0;          // whose shard holds it
+  std::string tied_to;        // the earlier entry with the very same bytes, or empty
+};
+
+// Everything that the index of a step's shards says.
+struct StepContents {
+  StepInfo info;
+  std::vector<ShardInfo> shards;
+  std::vector<StoredEntry> entries;
+  std::map<std::string, std::string> properties;  // how it was written: library version, compression, io, ...
+};
+
+struct VerifyProgress {
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+};
+
+struct Damage {
+  std::string path;
+  std::string what;                  // with offset, expected and found
+  std::vector<std::string> entries;  // which lose data; empty: none, or not known
+};
+
+struct VerifyReport {
+  uint64_t bytes_read = 0;
+  uint64_t chunks = 0;
+  std::vector<Damage> damage;  // empty: sound
+};
+
+// Thread-compatible. Never writes to the store, never takes its lock.
+class StoreReader {
+ public:
+  // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
+  // cannot be read the steps are found by their shards, and manifest_problem() says why.
+  static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
+  ~StoreReader();
+
+  // 32 hexadecimal digits.
+  const std::string& store_id() const;
+
+  // Ok, or why the steps below come from the shards and not from the manifest.
+  const absl::Status& manifest_problem() const;
+
+  // As of Open or the last Refresh; ascending by step.
+  const std::vector<StepInfo>& steps() const;
+
+  // Reads the manifest again.
+  absl::Status Refresh();
+
+  // The highest committed step; kNotFound if there is none.
+  absl::StatusOr<StepInfo> Latest() const;
+
+  // kNotFound if there is no record of the step.
+  absl::StatusOr<StepInfo> Find(int64_t step) const;
+
+  // Reads the index of each of the step's shards, and no tensor. kDataLoss where one is damaged, kNotFound where one is
+  // gone.
+  absl::StatusOr<StepContents> Contents(int64_t step) const;
+
+  // The bytes of one entry, checked. kNotFound: no such entry. kDataLoss: damaged.
+  absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
+
+  // Reads every byte of the step's shards and holds it against its checksum: header, index, footer, padding, every
+  // chunk as stored and as decoded. Damage is in the report; a Status that is not ok means that reading itself failed.
+  // `progress` is called on this thread, at least once a second.
+  absl::StatusOr<VerifyReport> Verify(int64_t step,
+                                      const std::function<void(const VerifyProgress&)>& progress = nullptr) const;
+
+ private:
+  StoreReader();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_STORE_READER_H_

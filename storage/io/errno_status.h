@@ -1,0 +1,17 @@
+// errno, as a Status that says what was tried on which file.
+
+#ifndef TIDEMARK_STORAGE_IO_ERRNO_STATUS_H_
+#define TIDEMARK_STORAGE_IO_ERRNO_STATUS_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace tidemark::storage {
+
+// "write run/ckpt/x.tmk at 4096: No space left on device (ENOSPC)". `operation` may carry details of its own.
+absl::Status ErrnoStatus(int error, std::string_view operation, std::string_view path);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_IO_ERRNO_STATUS_H_

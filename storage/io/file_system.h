@@ -1,0 +1,161 @@
+// The only door to the disk. Everything in storage/ that touches a file does it through FileSystem, File and IoQueue,
+// so that a test can put a failing, forgetting or slow file system in their place.
+//
+// Errors carry operation, path, offset and the system's own words; errno_status.h has the mapping of errno to codes.
+
+#ifndef TIDEMARK_STORAGE_IO_FILE_SYSTEM_H_
+#define TIDEMARK_STORAGE_IO_FILE_SYSTEM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tidemark::storage {
+
+// What O_DIRECT asks of offsets, sizes and addresses, on every file system we know of (a 4 KiB-sector disk being the
+// strictest).
+inline constexpr size_t kDirectAlignment = 4096;
+
+// An open regular file. Thread-safe for disjoint ranges. Destruction closes it.
+class File {
+ public:
+  virtual ~File() = default;
+
+  virtual const std::string& path() const = 0;
+
+  // Whether reads and writes bypass the page cache and must be aligned to kDirectAlignment. False where it was asked
+  // for and the file system has none.
+  virtual bool direct() const = 0;
+
+  virtual absl::StatusOr<uint64_t> Size() = 0;
+
+  // Fills all of `out`; kDataLoss if the file ends before that.
+  virtual absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) = 0;
+
+  // Writes all of `data`.
+  virtual absl::Status WriteAt(uint64_t offset, std::span<const std::byte> data) = 0;
+
+  // Reserves disk blocks for [0, bytes) and sets the size to it; kUnimplemented where the file system cannot.
+  virtual absl::Status Allocate(uint64_t bytes) = 0;
+
+  virtual absl::Status Truncate(uint64_t bytes) = 0;
+
+  // fdatasync. After a failure the file's contents are unknown: it must be abandoned, never synced again.
+  virtual absl::Status SyncData() = 0;
+
+  // Reports what close(2) reports; later calls and the destructor do nothing.
+  virtual absl::Status Close() = 0;
+};
+
+struct IoRequest {
+  enum class Kind { kRead, kWrite };
+  Kind kind = Kind::kRead;
+  File* file = nullptr;  // stays open until the completion is reaped
+  uint64_t offset = 0;
+  std::byte* data = nullptr;  // stays in place, untouched, until the completion is reaped
+  size_t size = 0;
+  uint64_t tag = 0;  // handed back
+};
+
+struct IoCompletion {
+  uint64_t tag = 0;
+  absl::Status status;  // ok: every byte was transferred. kDataLoss: the file ended before that.
+};
+
+// Transfers in flight. Owned by one thread. Short transfers and EINTR/EAGAIN are continued inside. Destruction waits
+// for what is in flight.
+class IoQueue {
+ public:
+  virtual ~IoQueue() = default;
+
+  virtual std::string_view name() const = 0;  // "io_uring" or "threads"
+  virtual size_t depth() const = 0;
+  virtual size_t in_flight() const = 0;
+
+  // Precondition: in_flight() < depth().
+  virtual void Submit(const IoRequest& request) = 0;
+
+  // Blocks for one completion, in any order. Precondition: in_flight() > 0.
+  virtual IoCompletion Wait() = 0;
+
+  // One completion, if there is one by now.
+  virtual std::optional<IoCompletion> Poll() = 0;
+};
+
+enum class IoQueueKind { kAuto, kUring, kThreads };
+
+enum class FileType { kRegular, kDirectory, kOther };
+
+struct DirectoryEntry {
+  std::string name;
+  FileType type = FileType::kOther;
+};
+
+// A lock that the process holds on a file; the kernel drops it when the process dies. Destruction releases it.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+  // Replaces the contents of the lock file: a note on who holds it.
+  virtual absl::Status WriteNote(std::string_view note) = 0;
+};
+
+// Thread-safe. Paths are never followed through a symbolic link in their last component.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // Mode 0700. kAlreadyExists if there is anything of that name; the parent must exist.
+  virtual absl::Status CreateDirectory(const std::string& path) = 0;
+
+  // Names but "." and "..", in byte order.
+  virtual absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) = 0;
+
+  // kNotFound if there is nothing of that name.
+  virtual absl::StatusOr<FileType> TypeOf(const std::string& path) = 0;
+
+  // An existing regular file for reading; kFailedPrecondition if it is no regular file. `direct`: O_DIRECT if the file
+  // system has it.
+  virtual absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) = 0;
+
+  // A new file, mode 0600, for reading and writing; kAlreadyExists if there is anything of that name.
+  virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) = 0;
+
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  virtual absl::Status RemoveFile(const std::string& path) = 0;
+  virtual absl::Status RemoveDirectory(const std::string& path) = 0;
+
+  // Makes creations, renames and removals in the directory survive power loss.
+  virtual absl::Status SyncDirectory(const std::string& path) = 0;
+
+  // Takes the lock on the file, creating it if need be, without waiting; kUnavailable if somebody has it.
+  virtual absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) = 0;
+
+  // kAuto: io_uring if the kernel lets us, else threads. kUring: kUnavailable, with the kernel's reason, if it does
+  // not. `depth` 1 to 256.
+  virtual absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) = 0;
+};
+
+// The real one. Never destroyed.
+FileSystem& PosixFileSystem();
+
+// A whole small file. kResourceExhausted if it is larger than `bytes_max`.
+absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max);
+
+// Creates or replaces `path` so that after power loss it has the old contents or the new: temporary file beside it,
+// fdatasync, rename, directory sync. Ok means: survives power loss.
+absl::Status WriteFileDurably(FileSystem& files, const std::string& path, std::string_view contents);
+
+// Removes the directory and everything below it; nothing there is ok. Links are removed, never followed.
+absl::Status RemoveTree(FileSystem& files, const std::string& path);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_IO_FILE_SYSTEM_H_

@@ -1,0 +1,53 @@
+// One chunk, between its raw bytes and its stored bytes. Pure functions, no I/O.
+
+#ifndef TIDEMARK_STORAGE_SHARD_CHUNK_CODEC_H_
+#define TIDEMARK_STORAGE_SHARD_CHUNK_CODEC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/shard/shard_format.h"
+
+namespace tidemark::storage {
+
+enum class CodecPolicy { kSpace, kNone };
+
+// Reusable contexts and buffers of one thread. Thread-compatible; no allocation once it is warm.
+class ChunkEncoder {
+ public:
+  explicit ChunkEncoder(CodecPolicy policy);
+  ~ChunkEncoder();
+
+  // Fills codec, float_bytes, raw_bytes, stored_bytes, digest and checksum of `*record`, and returns the bytes to
+  // store: `raw` itself for Codec::kRaw, else memory of the encoder, valid until the next call. Falls back to raw where
+  // compression saves less than 1/64. `float_bytes` is DtypeInfo::float_bytes of the entry. Precondition: 1 <=
+  // raw.size() <= kChunkBytesMax.
+  std::span<const std::byte> Encode(std::span<const std::byte> raw, uint8_t float_bytes, ChunkRecord* record);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Thread-compatible; no allocation once it is warm.
+class ChunkDecoder {
+ public:
+  ChunkDecoder();
+  ~ChunkDecoder();
+
+  // Checks `stored` against the record's checksum, decodes it into `raw` (record.raw_bytes long) and checks the digest.
+  // kDataLoss says which of them failed, with expected and found. Never writes past `raw`, whatever the frame claims.
+  absl::Status Decode(const ChunkRecord& record, std::span<const std::byte> stored, std::span<std::byte> raw);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_SHARD_CHUNK_CODEC_H_

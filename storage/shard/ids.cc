@@ -1,0 +1,79 @@
+#include "storage/shard/ids.h"
+
+#include <sys/random.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "fmt/format.h"
+#include "xxhash.h"
+
+namespace tidemark::storage {
+
+std::array<uint8_t, 16> RandomBytes16() {
+  std::array<uint8_t, 16> bytes;
+  // 16 bytes are never cut short once the kernel's pool is up, and getrandom waits for that.
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) std::abort();
+  return bytes;
+}
+
+std::string ToHex(const std::array<uint8_t, 16>& bytes) {
+  std::string text;
+  for (uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+std::optional<std::array<uint8_t, 16>> FromHex(std::string_view text) {
+  std::array<uint8_t, 16> bytes;
+  if (text.size() != 2 * bytes.size()) return std::nullopt;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    int digit;
+    if (c >= '0' && c <= '9') {
+      digit = c - '0';
+    } else if (c >= 'a' && c <= 'f') {
+      digit = c - 'a' + 10;
+    } else {
+      return std::nullopt;
+    }
+    bytes[i / 2] = static_cast<uint8_t>(i % 2 == 0 ? digit << 4 : bytes[i / 2] | digit);
+  }
+  return bytes;
+}
+
+Digest128 DigestOf(std::span<const std::byte> bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  Digest128 digest;
+  static_assert(sizeof(canonical.digest) == sizeof(digest.bytes));
+  std::memcpy(digest.bytes.data(), canonical.digest, sizeof(canonical.digest));
+  return digest;
+}
+
+uint64_t ChecksumOf(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+std::string StepFolderName(int64_t step, const AttemptId& attempt) {
+  return fmt::format("{:010}-{}", step, ToHex(attempt.bytes));
+}
+
+std::optional<StepFolder> ParseStepFolderName(std::string_view name) {
+  const size_t dash = name.find('-');
+  if (dash == std::string_view::npos || dash < 10 || dash > 19) return std::nullopt;
+  StepFolder folder;
+  for (char c : name.substr(0, dash)) {
+    if (c < '0' || c > '9') return std::nullopt;
+    if (__builtin_mul_overflow(folder.step, 10, &folder.step)) return std::nullopt;
+    if (__builtin_add_overflow(folder.step, c - '0', &folder.step)) return std::nullopt;
+  }
+  const auto attempt = FromHex(name.substr(dash + 1));
+  if (!attempt) return std::nullopt;
+  folder.attempt.bytes = *attempt;
+  if (StepFolderName(folder.step, folder.attempt) != name) return std::nullopt;
+  return folder;
+}
+
+std::string ShardFileName(uint32_t rank, uint32_t world_size) {
+  return fmt::format("shard-{:05}-of-{:05}.tmk", rank, world_size);
+}
+
+}  // namespace tidemark::storage

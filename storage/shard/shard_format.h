@@ -1,0 +1,130 @@
+// The shard file, as structs and pure functions between them and bytes. docs/format.md is the same for a reader without
+// this code.
+//
+//   header (4096 bytes) | chunks | index | footer (4096 bytes)
+//
+// The file size is a multiple of 4096; index and footer begin at multiples of 4096. Every byte that belongs to nothing
+// is zero, so that a check of the whole file has no blind spot. All numbers are little-endian.
+//
+// Decoding trusts nothing: every count is held against the bytes that are there before anything is allocated, every
+// offset against the file. kDataLoss names what is wrong, where, what was expected and what was found; kUnimplemented
+// is a newer version.
+
+#ifndef TIDEMARK_STORAGE_SHARD_SHARD_FORMAT_H_
+#define TIDEMARK_STORAGE_SHARD_SHARD_FORMAT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/shard/ids.h"
+#include "tidemark/entry.h"
+
+namespace tidemark::storage {
+
+inline constexpr uint32_t kShardFormatVersion = 1;
+inline constexpr size_t kShardBlockBytes = 4096;  // size of header and footer, and alignment of the index
+
+// A chunk whose stored size is at least this begins at a multiple of kShardBlockBytes, so that it can be written and
+// read without a copy; smaller ones are packed.
+inline constexpr size_t kAlignedChunkBytesMin = 64 * 1024;
+inline constexpr size_t kChunkBytesMin = 4096;
+inline constexpr size_t kChunkBytesMax = 64 << 20;
+
+// Who wrote what: repeated in every shard, so that a shard out of place is recognised.
+struct ShardIdentity {
+  StoreId store;
+  int64_t step = 0;
+  AttemptId attempt;
+  uint64_t sequence = 0;  // of the attempt in its store; grows with every attempt
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  friend bool operator==(const ShardIdentity&, const ShardIdentity&) = default;
+};
+
+struct ShardHeader {
+  ShardIdentity identity;
+  uint32_t chunk_bytes = 0;  // raw bytes of every chunk but the last of each entry
+};
+
+enum class Codec : uint8_t {
+  kRaw = 0,
+  kZstd = 1,        // one zstd frame of the raw bytes
+  kPlanesZstd = 2,  // one zstd frame of the byte planes; see byte_planes.h
+};
+
+struct ChunkRecord {
+  Codec codec = Codec::kRaw;
+  uint8_t float_bytes = 0;  // kPlanesZstd: width of the numbers that were split, 2, 4 or 8; else 0
+  uint16_t file = 0;        // 0: this shard; n: ShardIndex::files[n - 1]
+  uint32_t raw_bytes = 0;
+  uint32_t stored_bytes = 0;
+  uint64_t offset = 0;    // of the stored bytes in that file
+  Digest128 digest;       // XXH3-128 of the raw bytes
+  uint64_t checksum = 0;  // XXH3-64 of the stored bytes
+  friend bool operator==(const ChunkRecord&, const ChunkRecord&) = default;
+};
+
+// Another shard of the same store whose chunks are used here. Its path follows from these numbers; no path is ever
+// stored.
+struct FileReference {
+  int64_t step = 0;
+  AttemptId attempt;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  friend bool operator==(const FileReference&, const FileReference&) = default;
+};
+
+// Entries that are tied have the same chunks; otherwise chunk ranges are disjoint and in order.
+struct ShardEntry {
+  EntrySpec spec;
+  uint64_t first_chunk = 0;
+  uint64_t chunk_count = 0;
+  friend bool operator==(const ShardEntry&, const ShardEntry&) = default;
+};
+
+struct ShardIndex {
+  int64_t created_unix_ns = 0;
+  uint64_t blocked_ns = 0;  // how long the trainer was held
+  std::vector<FileReference> files;
+  std::vector<ShardEntry> entries;
+  std::vector<ChunkRecord> chunks;
+  std::map<std::string, double> metrics;          // given with the save
+  std::string user_metadata = "{}";               // a JSON object
+  std::map<std::string, std::string> properties;  // how the shard was written
+  friend bool operator==(const ShardIndex&, const ShardIndex&) = default;
+};
+
+struct ShardFooter {
+  uint64_t file_bytes = 0;
+  uint64_t index_offset = 0;
+  uint64_t index_bytes = 0;
+  Digest128 index_digest;  // XXH3-128 of the index; names the contents of the whole shard, since the index has every
+                           // chunk's digest
+};
+
+// Exactly kShardBlockBytes each, checksum included.
+std::string EncodeShardHeader(const ShardHeader& header);
+std::string EncodeShardFooter(const ShardFooter& footer);
+std::string EncodeShardIndex(const ShardIndex& index);
+
+absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes);
+
+// `file_bytes`: the size that the file really has.
+absl::StatusOr<ShardFooter> DecodeShardFooter(std::span<const std::byte> bytes, uint64_t file_bytes);
+
+// Checks the digest, the structure, every entry (ValidateEntry), that names are unique, that chunk sizes add up to the
+// entries' and that the chunks of this file lie between header and index without overlapping.
+absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
+                                            const ShardFooter& footer);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_SHARD_SHARD_FORMAT_H_

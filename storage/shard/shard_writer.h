@@ -1,0 +1,76 @@
+// Writes one shard: codec threads hash and compress chunks, the calling thread packs them into aligned blocks and keeps
+// the disk's queue full.
+
+#ifndef TIDEMARK_STORAGE_SHARD_SHARD_WRITER_H_
+#define TIDEMARK_STORAGE_SHARD_SHARD_WRITER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/shard/chunk_codec.h"
+#include "storage/shard/shard_format.h"
+
+namespace tidemark::storage {
+
+struct ShardWriterOptions {
+  CodecPolicy policy = CodecPolicy::kSpace;
+  uint32_t chunk_bytes = 1 << 20;
+  int codec_threads = 1;
+  IoQueueKind io = IoQueueKind::kAuto;
+  size_t io_depth = 16;
+};
+
+// What goes into a shard. The bytes are not owned and must not change until Write returns.
+struct ShardContents {
+  struct Entry {
+    EntrySpec spec;
+    std::span<const std::byte> bytes;
+    int64_t alias_of = -1;  // an earlier entry whose chunks it shares
+  };
+  std::vector<Entry> entries;
+  int64_t created_unix_ns = 0;
+  uint64_t blocked_ns = 0;
+  std::map<std::string, double> metrics;
+  std::string user_metadata = "{}";
+  std::map<std::string, std::string> properties;  // the writer adds "io", "compression" and "direct_io"
+};
+
+struct WrittenShard {
+  ShardFooter footer;
+  uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
+  uint64_t entry_count = 0;
+  std::map<std::string, std::string> properties;
+};
+
+// Owned by one thread, which is also the one that owns its ring. Threads and buffers are kept from one Write to the
+// next.
+class ShardWriter {
+ public:
+  // kUnavailable: IoQueueKind::kUring on a kernel that has none for us.
+  static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(FileSystem& files, const ShardWriterOptions& options);
+  ~ShardWriter();
+
+  // Creates `path`, writes the shard, and syncs its data; the caller syncs the directory. After an error the file is in
+  // an unknown condition and must be removed; the writer can be used again. kCancelled if `cancelled` is set and
+  // returned true.
+  absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
+                                     const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
+
+ private:
+  ShardWriter();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_SHARD_SHARD_WRITER_H_
