@@ -92,7 +92,8 @@ class State {
   // Valid until the next Refresh or PrepareRestore.
   std::span<const Entry> entries() const { return entries_; }
 
-  // Changes whenever a name, kind, dtype, shape or alias in entries() does. Never equal for two States.
+  // Changes whenever a name, kind, dtype, shape or alias in entries() does, or whether a tensor's `host` is null. Never
+  // equal for two States.
   uint64_t structure_version() const { return structure_version_; }
 
  protected:

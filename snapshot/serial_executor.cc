@@ -1,0 +1,47 @@
+#include "snapshot/serial_executor.h"
+
+#include <utility>
+
+namespace tidemark {
+
+SerialExecutor::SerialExecutor() : thread_([this] { Loop(); }) {}
+
+SerialExecutor::~SerialExecutor() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void SerialExecutor::Add(std::function<void()> task) {
+  absl::MutexLock lock(&mutex_);
+  tasks_.push_back(std::move(task));
+}
+
+void SerialExecutor::Drain() {
+  absl::MutexLock lock(&mutex_);
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return tasks_.empty() && !busy_; };
+  mutex_.Await(absl::Condition(&idle));
+}
+
+void SerialExecutor::Loop() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !tasks_.empty(); };
+      mutex_.Await(absl::Condition(&has_work));
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+      busy_ = true;
+    }
+    task();
+    task = nullptr;  // what the task held is let go before Drain can return
+    absl::MutexLock lock(&mutex_);
+    busy_ = false;
+  }
+}
+
+}  // namespace tidemark

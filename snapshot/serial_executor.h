@@ -1,0 +1,40 @@
+// One thread that does what it is given, in order.
+
+#ifndef TIDEMARK_SNAPSHOT_SERIAL_EXECUTOR_H_
+#define TIDEMARK_SNAPSHOT_SERIAL_EXECUTOR_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tidemark {
+
+// Thread-safe. The queue is not bounded here: what waits in it holds staging memory, which is.
+class SerialExecutor {
+ public:
+  SerialExecutor();
+
+  // Does everything that was added, then ends the thread.
+  ~SerialExecutor();
+
+  void Add(std::function<void()> task);
+
+  // Blocks until nothing is waiting or running.
+  void Drain();
+
+ private:
+  void Loop();
+
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_SERIAL_EXECUTOR_H_

@@ -1,0 +1,62 @@
+// StagedSnapshot: the one implementation of Snapshot, and what the persister must know beside it.
+
+#ifndef TIDEMARK_SNAPSHOT_STAGED_SNAPSHOT_H_
+#define TIDEMARK_SNAPSHOT_STAGED_SNAPSHOT_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "snapshot/staging_arena.h"
+#include "snapshot/staging_plan.h"
+#include "tidemark/snapshot.h"
+
+namespace tidemark {
+
+// Immutable once it is published.
+class StagedSnapshot final : public Snapshot {
+ public:
+  StagedSnapshot(int64_t step, std::shared_ptr<const StagingPlan> plan, std::unique_ptr<StagingArena::Block> block,
+                 std::map<std::string, double> metrics, std::string user_metadata, absl::Time created)
+      : step_(step),
+        plan_(std::move(plan)),
+        block_(std::move(block)),
+        metrics_(std::move(metrics)),
+        user_metadata_(std::move(user_metadata)),
+        created_(created) {}
+
+  int64_t step() const override { return step_; }
+  std::span<const EntrySpec> entries() const override { return plan_->specs(); }
+  std::span<const std::byte> bytes(size_t index) const override {
+    return {data(index), static_cast<size_t>(plan_->placements()[index].bytes)};
+  }
+  std::optional<size_t> Find(std::string_view name) const override {
+    const int64_t index = plan_->Find(name);
+    return index < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(index));
+  }
+  const std::map<std::string, double>& metrics() const override { return metrics_; }
+  const std::string& user_metadata() const override { return user_metadata_; }
+
+  const StagingPlan& plan() const { return *plan_; }
+  absl::Time created() const { return created_; }
+  absl::Duration blocked() const { return blocked_; }
+
+  // Where staging puts the bytes of an entry. Only before the snapshot is published.
+  std::byte* data(size_t index) const { return block_->data() + plan_->placements()[index].offset; }
+  void set_blocked(absl::Duration blocked) { blocked_ = blocked; }
+
+ private:
+  const int64_t step_;
+  const std::shared_ptr<const StagingPlan> plan_;
+  const std::unique_ptr<StagingArena::Block> block_;
+  const std::map<std::string, double> metrics_;
+  const std::string user_metadata_;
+  const absl::Time created_;
+  absl::Duration blocked_;  // how long Save held the trainer
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_STAGED_SNAPSHOT_H_

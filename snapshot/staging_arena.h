@@ -1,0 +1,73 @@
+// StagingArena: the host memory that snapshots live in. Taken from the system once, written to once before it is used
+// (a page that is touched for the first time copies 25 to 40 times slower than a warm one), and used again for every
+// later snapshot.
+
+#ifndef TIDEMARK_SNAPSHOT_STAGING_ARENA_H_
+#define TIDEMARK_SNAPSHOT_STAGING_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+
+// Thread-safe. Shared by the checkpointer and every block that is out.
+class StagingArena : public std::enable_shared_from_this<StagingArena> {
+ public:
+  // A piece of the arena, aligned to 4096 bytes. Destroying it gives the memory back.
+  class Block {
+   public:
+    Block(std::shared_ptr<StagingArena> arena, std::byte* data, size_t bytes);
+    ~Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    std::byte* data() const { return data_; }
+
+   private:
+    const std::shared_ptr<StagingArena> arena_;
+    std::byte* const data_;
+    const size_t bytes_;  // of the mapping
+  };
+
+  // `bytes_max`: see CheckpointerOptions::staging_bytes_max.
+  static std::shared_ptr<StagingArena> Create(uint64_t bytes_max);
+  ~StagingArena();
+
+  // A block of at least `bytes`. No room: kBlock waits for blocks to come back; kSkip and kFail return
+  // kResourceExhausted. More than the whole budget, or more than the system gives: kResourceExhausted under every
+  // policy.
+  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full);
+
+  // Held by snapshots now, and taken from the system.
+  uint64_t bytes_in_use() const;
+  uint64_t bytes_mapped() const;
+
+ private:
+  struct Mapping {
+    std::byte* data;
+    size_t bytes;
+  };
+  explicit StagingArena(uint64_t bytes_max);
+  bool HasRoom(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Mapping Take(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Return(Mapping mapping);
+
+  mutable absl::Mutex mutex_;
+  uint64_t bytes_max_ ABSL_GUARDED_BY(mutex_);
+  const bool bytes_max_is_automatic_;
+  std::vector<Mapping> idle_ ABSL_GUARDED_BY(mutex_);
+  uint64_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t mapped_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_STAGING_ARENA_H_

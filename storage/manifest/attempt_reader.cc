@@ -1,0 +1,151 @@
+#include "storage/manifest/attempt_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace tidemark::storage {
+namespace {
+
+// The world size in a name that ShardFileName gave.
+std::optional<uint32_t> WorldSizeOf(std::string_view name) {
+  constexpr std::string_view kBegin = "shard-";
+  constexpr std::string_view kMiddle = "-of-";
+  constexpr std::string_view kEnd = ".tmk";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  name.remove_prefix(kBegin.size());
+  name.remove_suffix(kEnd.size());
+  const size_t middle = name.find(kMiddle);
+  if (middle == std::string_view::npos) return std::nullopt;
+  const std::string_view size = name.substr(middle + kMiddle.size());
+  uint32_t world_size = 0;
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), world_size);
+  if (error != std::errc() || end != size.data() + size.size() || world_size == 0) return std::nullopt;
+  return world_size;
+}
+
+absl::StatusOr<uint32_t> FindWorldSize(FileSystem& files, const std::string& path) {
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(path);
+  if (!entries.ok()) return entries.status();
+  for (const DirectoryEntry& entry : *entries) {
+    if (const auto world_size = WorldSizeOf(entry.name)) return *world_size;
+  }
+  return absl::NotFoundError(fmt::format("{}: it holds no shard", path));
+}
+
+absl::Status CheckIdentity(const ShardReader& shard, const StoreId& store, const StepFolder& folder, uint32_t rank,
+                           uint32_t world_size) {
+  const ShardIdentity& identity = shard.header().identity;
+  if (identity.store != store) {
+    return absl::FailedPreconditionError(fmt::format("{}: it belongs to store {}, this one is {}", shard.path(),
+                                                     ToHex(identity.store.bytes), ToHex(store.bytes)));
+  }
+  if (identity.step != folder.step || identity.attempt != folder.attempt || identity.rank != rank ||
+      identity.world_size != world_size) {
+    return absl::DataLossError(fmt::format("{}: its header is that of step {}, attempt {}, rank {} of {}", shard.path(),
+                                           identity.step, ToHex(identity.attempt.bytes), identity.rank,
+                                           identity.world_size));
+  }
+  return absl::OkStatus();
+}
+
+StepRecord MakeRecord(const std::vector<std::unique_ptr<ShardReader>>& shards) {
+  StepRecord record;
+  StepInfo& info = record.info;
+  const ShardIdentity& identity = shards.front()->header().identity;
+  const ShardIndex& first = shards.front()->index();
+  info.step = identity.step;
+  info.attempt = ToHex(identity.attempt.bytes);
+  info.sequence = identity.sequence;
+  info.world_size = identity.world_size;
+  info.created = absl::FromUnixNanos(first.created_unix_ns);
+  info.blocked = absl::Nanoseconds(static_cast<int64_t>(first.blocked_ns));
+  info.metrics = first.metrics;
+  info.user_metadata = first.user_metadata;
+  for (const auto& shard : shards) {
+    const ShardIndex& index = shard->index();
+    info.entry_count += index.entries.size();
+    info.stored_bytes += shard->footer().file_bytes;
+    for (const ChunkRecord& chunk : index.chunks) {
+      info.logical_bytes += chunk.raw_bytes;
+      if (chunk.file != 0) info.reused_bytes += chunk.stored_bytes;
+    }
+    record.shards.push_back({.rank = shard->header().identity.rank,
+                             .file_bytes = shard->footer().file_bytes,
+                             .index_digest = shard->footer().index_digest});
+    for (const FileReference& file : index.files) {
+      if (std::find(record.references.begin(), record.references.end(), file) == record.references.end()) {
+        record.references.push_back(file);
+      }
+    }
+  }
+  return record;
+}
+
+}  // namespace
+
+absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                    const StepFolder& folder) {
+  absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
+  if (!world_size.ok()) return world_size.status();
+  Attempt attempt;
+  for (uint32_t rank = 0; rank < *world_size; ++rank) {
+    auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, rank, *world_size), layout.steps());
+    if (!shard.ok()) return shard.status();
+    if (absl::Status status = CheckIdentity(**shard, store, folder, rank, *world_size); !status.ok()) return status;
+    attempt.shards.push_back(*std::move(shard));
+  }
+  attempt.record = MakeRecord(attempt.shards);
+  return attempt;
+}
+
+absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
+                                                     std::vector<std::string>* strangers) {
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.steps());
+  if (!entries.ok()) return entries.status();
+  std::vector<StepFolder> folders;
+  for (const DirectoryEntry& entry : *entries) {
+    const auto folder = ParseStepFolderName(entry.name);
+    if (folder && entry.type == FileType::kDirectory) {
+      folders.push_back(*folder);
+    } else {
+      strangers->push_back(entry.name);
+    }
+  }
+  return folders;
+}
+
+absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout) {
+  std::vector<std::string> strangers;
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &strangers);
+  if (!folders.ok()) return folders.status();
+  for (const StepFolder& folder : *folders) {
+    const absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
+    if (!world_size.ok()) continue;
+    auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, 0, *world_size), layout.steps());
+    if (shard.ok()) return (*shard)->header().identity.store;
+  }
+  return absl::NotFoundError(fmt::format("{}: no shard can be read", layout.steps()));
+}
+
+absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
+                           const Attempt& attempt, const ShardReadOptions& options) {
+  std::vector<ShardDamage> damage;
+  for (const auto& shard : attempt.shards) {
+    absl::Status status = shard->Verify(options, nullptr, &damage);
+    if (!status.ok()) return status;
+    if (!damage.empty()) return absl::DataLossError(fmt::format("{}: {}", damage.front().path, damage.front().what));
+    auto file = files.OpenForRead(shard->path(), /*direct=*/false);
+    if (!file.ok()) return file.status();
+    if (status = (*file)->SyncData(); !status.ok()) return status;
+  }
+  if (absl::Status status = files.SyncDirectory(layout.attempt(folder.step, folder.attempt)); !status.ok())
+    return status;
+  return files.SyncDirectory(layout.steps());
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,76 @@
+// Manifest: the RocksDB database that says what is committed. The single commit point: a step is committed when Commit
+// returns.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_MANIFEST_H_
+#define TIDEMARK_STORAGE_MANIFEST_MANIFEST_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/manifest/manifest_records.h"
+
+namespace rocksdb {
+class DB;
+}
+
+namespace tidemark::storage {
+
+// Thread-safe. Every write is one batch, synced before the call returns. Errors: kDataLoss where the database or a
+// record is damaged, kUnimplemented where a record is of a newer version, kResourceExhausted on a full disk, kInternal
+// where the device fails; after a failed write the database refuses further ones until it is opened anew.
+class Manifest {
+ public:
+  // Creates a new, empty database. kAlreadyExists if there is one.
+  static absl::StatusOr<std::unique_ptr<Manifest>> Create(const std::string& path, const StoreId& store);
+
+  // Opens an existing one to read and write. kNotFound if there is none, kDataLoss if it cannot be used.
+  static absl::StatusOr<std::unique_ptr<Manifest>> Open(const std::string& path);
+
+  // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer.
+  static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(const std::string& path);
+
+  ~Manifest();
+
+  const StoreId& store_id() const;
+
+  // Of the last committed attempt; 0 if there was none.
+  uint64_t last_sequence() const;
+
+  // nullopt if there is no record of the step.
+  absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const;
+
+  // All records, ascending by step, until `visit` returns false. `visit` must not write to the manifest.
+  absl::Status ForEach(const std::function<bool(StepRecord)>& visit) const;
+
+  // The record of the highest step that is <= `step`; nullopt if there is none.
+  absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
+
+  // Makes `record` the record of its step and its sequence the last one. If another attempt was recorded for the step,
+  // the same batch marks that attempt for deletion; returned, so that its files can go now.
+  absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
+
+  // Replaces the record of a step whose state changed. Precondition: same attempt as before, or no files belong to
+  // `record`.
+  absl::Status Update(const StepRecord& record);
+
+  // Attempts whose files must go.
+  absl::StatusOr<std::vector<DeletionRecord>> Deletions() const;
+
+  // The files of the attempt are gone, and that has been synced.
+  absl::Status FinishDeletion(const AttemptId& attempt);
+
+ private:
+  explicit Manifest(const std::string& path);
+  static std::unique_ptr<Manifest> Adopt(const std::string& path, rocksdb::DB* db);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_MANIFEST_H_

@@ -1,0 +1,69 @@
+// The manifest's keys and values, as structs and pure functions between them and bytes. No I/O, no RocksDB.
+//
+//   "store"              -> {"version": 1, "store_id": hex, "sequence": n}   n: of the last committed attempt
+//   "step/" be64(step)   -> StepRecord
+//   "deleting/" attempt  -> DeletionRecord: an attempt that no step record names any more and whose files are going
+//
+// Values are JSON objects with a "version", so that any RocksDB tool shows something readable. Numbers that JSON cannot
+// hold (NaN, infinities) are the strings "NaN", "Infinity" and "-Infinity".
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_
+#define TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "storage/shard/shard_format.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::storage {
+
+inline constexpr int kManifestVersion = 1;
+
+struct StoreRecord {
+  StoreId store_id;
+  uint64_t sequence = 0;
+};
+
+// A shard as it was when its step was committed.
+struct RecordedShard {
+  uint32_t rank = 0;
+  uint64_t file_bytes = 0;
+  Digest128 index_digest;
+  friend bool operator==(const RecordedShard&, const RecordedShard&) = default;
+};
+
+struct StepRecord {
+  StepInfo info;  // `attempt` is a valid id, except where the state is kFailed and it may be empty
+  std::vector<RecordedShard> shards;
+  std::vector<FileReference> references;  // files of other attempts in which chunks of this step lie
+};
+
+struct DeletionRecord {
+  int64_t step = 0;
+  AttemptId attempt;
+};
+
+std::string EncodeStoreRecord(const StoreRecord& record);
+std::string EncodeStepRecord(const StepRecord& record);
+std::string EncodeDeletionRecord(const DeletionRecord& record);
+
+// kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer version.
+absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
+absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes);
+absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes);
+
+inline constexpr std::string_view kStoreKey = "store";
+inline constexpr std::string_view kStepKeyPrefix = "step/";
+inline constexpr std::string_view kDeletionKeyPrefix = "deleting/";
+
+// Keys sort like their steps. Precondition: step >= 0.
+std::string StepKey(int64_t step);
+std::string DeletionKey(const AttemptId& attempt);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_

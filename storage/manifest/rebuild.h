@@ -1,0 +1,26 @@
+// Rebuilds a manifest from the shards, when RocksDB's files are gone or cannot be read.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_REBUILD_H_
+#define TIDEMARK_STORAGE_MANIFEST_REBUILD_H_
+
+#include <functional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/shard/shard_reader.h"
+
+namespace tidemark::storage {
+
+// Writes a new manifest beside the old one from every complete attempt in steps/, reads it back, and only then puts it
+// in the old one's place, which is kept as manifest.broken-<id>. Attempts that are incomplete or damaged go to
+// quarantine/: without the old manifest nobody knows whether they were committed. Lost for good: records of failed
+// saves and marks of damage (a restore finds damage again). Precondition: the lock is held and the old manifest is
+// closed.
+absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_REBUILD_H_

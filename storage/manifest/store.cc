@@ -1,0 +1,323 @@
+#include "storage/manifest/store.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/rebuild.h"
+#include "storage/manifest/store_identity.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Makes the directory and whichever of its parents are missing, each synced into its own parent.
+absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
+  absl::StatusOr<FileType> type = files.TypeOf(path);
+  if (type.ok()) {
+    if (*type == FileType::kDirectory) return absl::OkStatus();
+    return absl::FailedPreconditionError(fmt::format("{} is not a directory", path));
+  }
+  if (!absl::IsNotFound(type.status())) return type.status();
+  const size_t slash = path.find_last_of('/');
+  const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  if (absl::Status status = CreateDirectories(files, parent); !status.ok()) return status;
+  if (absl::Status status = files.CreateDirectory(path); !status.ok() && !absl::IsAlreadyExists(status)) return status;
+  return files.SyncDirectory(parent);
+}
+
+std::string WithoutTrailingSlash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// The manifest itself cannot be used, as opposed to the disk or the permissions under it.
+bool CallsForRebuild(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+Store::Store(FileSystem& files, StoreOptions options)
+    : files_(files), options_(std::move(options)), layout_(WithoutTrailingSlash(options_.directory)) {}
+
+Store::~Store() = default;
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options) {
+  if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
+  std::unique_ptr<Store> store(new Store(files, std::move(options)));
+  if (absl::Status status = store->Initialize(); !status.ok()) return status;
+  return store;
+}
+
+absl::Status Store::Initialize() {
+  if (absl::Status status = CreateDirectories(files_, layout_.directory()); !status.ok()) return status;
+  absl::StatusOr<StoreId> identity = ReadStoreIdentity(files_, layout_);
+  if (absl::IsUnimplemented(identity.status())) return identity.status();
+  if (!identity.ok()) {
+    if (absl::Status status = CheckIsStoreOrEmpty(files_, layout_); !status.ok()) return status;
+  }
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(layout_.lock());
+  if (!lock.ok()) {
+    if (!absl::IsUnavailable(lock.status())) return lock.status();
+    return absl::UnavailableError(
+        fmt::format("store {} is open for writing elsewhere: {}", layout_.directory(), Text(lock.status())));
+  }
+  lock_ = *std::move(lock);
+  if (absl::Status status = lock_->WriteNote(DescribeThisProcess()); !status.ok()) return status;
+  if (absl::Status status = files_.CreateDirectory(layout_.steps()); !status.ok() && !absl::IsAlreadyExists(status)) {
+    return status;
+  }
+  // Another process may have made the store since the first look.
+  identity = ReadStoreIdentity(files_, layout_);
+  const bool has_identity = identity.ok();
+  if (!has_identity) {
+    absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(layout_.manifest());
+    absl::StatusOr<StoreId> found = manifest.ok() ? (*manifest)->store_id() : FindStoreId(files_, layout_);
+    if (found.ok()) {
+      options_.warn(fmt::format("store.json was written anew from what the store holds: {}", Text(identity.status())));
+    }
+    identity = found.ok() ? *found : StoreId{RandomBytes16()};
+    if (absl::Status status = WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(*identity));
+        !status.ok()) {
+      return status;
+    }
+  }
+  id_ = *identity;
+  absl::Status status = OpenManifest(has_identity);
+  if (status.ok()) status = Reconcile();
+  if (manifest_ != nullptr && absl::IsDataLoss(status)) {
+    options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(status)));
+    manifest_.reset();
+    if (status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn); !status.ok()) return status;
+    if (status = OpenManifest(true); status.ok()) status = Reconcile();
+  }
+  return status;
+}
+
+absl::Status Store::OpenManifest(bool has_identity) {
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Open(layout_.manifest());
+  if (manifest.ok() && (*manifest)->store_id() != id_) {
+    manifest = absl::DataLossError(fmt::format("manifest {} is that of store {}, this one is {}", layout_.manifest(),
+                                               ToHex((*manifest)->store_id().bytes), ToHex(id_.bytes)));
+  }
+  if (!manifest.ok() && CallsForRebuild(manifest.status())) {
+    std::vector<std::string> strangers;
+    absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
+    if (!folders.ok()) return folders.status();
+    if (folders->empty()) {
+      // A new store, or one whose creation was cut short; if it once had steps, they and their records are both gone.
+      if (has_identity && !absl::IsNotFound(manifest.status())) {
+        options_.warn(fmt::format("the manifest cannot be read and there are no steps: it starts empty: {}",
+                                  Text(manifest.status())));
+      }
+      if (absl::Status status = RemoveTree(files_, layout_.manifest()); !status.ok()) return status;
+      manifest = Manifest::Create(layout_.manifest(), id_);
+      if (manifest.ok()) {
+        if (absl::Status status = files_.SyncDirectory(layout_.directory()); !status.ok()) return status;
+      }
+    } else {
+      options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(manifest.status())));
+      absl::Status status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn);
+      if (!status.ok()) return status;
+      manifest = Manifest::Open(layout_.manifest());
+    }
+  }
+  if (!manifest.ok()) return manifest.status();
+  manifest_ = *std::move(manifest);
+  next_sequence_ = manifest_->last_sequence() + 1;
+  return absl::OkStatus();
+}
+
+absl::Status Store::Reconcile() {
+  absl::Status status = FinishDeletions();
+  if (status.ok()) status = ReconcileRecords();
+  if (status.ok()) status = ReconcileFolders();
+  if (!status.ok()) return status;
+  // Rebuilds that a crash cut short.
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
+  if (!entries.ok()) return entries.status();
+  for (const DirectoryEntry& entry : *entries) {
+    if (!entry.name.starts_with("manifest.rebuilt-")) continue;
+    if (status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::FinishDeletions() {
+  absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
+  if (!deletions.ok()) return deletions.status();
+  for (const DeletionRecord& deletion : *deletions) {
+    if (absl::Status status = RemoveAttempt(deletion); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Records whose folder is gone become kLost, and those whose folder has come back are committed again.
+absl::Status Store::ReconcileRecords() {
+  std::vector<std::string> strangers;
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
+  if (!folders.ok()) return folders.status();
+  for (const std::string& name : strangers) {
+    options_.warn(fmt::format("left alone: {}/{} is not an attempt", layout_.steps(), name));
+  }
+  std::set<AttemptId> present;
+  for (const StepFolder& folder : *folders) present.insert(folder.attempt);
+  std::vector<StepRecord> changed;
+  absl::Status status = manifest_->ForEach([&](StepRecord record) {
+    const auto id = FromHex(record.info.attempt);
+    const bool is_present = id && present.contains(AttemptId{*id});
+    if (record.info.state == StepState::kCommitted && !is_present) {
+      record.info.state = StepState::kLost;
+      record.info.reason = "its folder is gone";
+      options_.warn(fmt::format("step {} is lost: it was committed, but {}/{} is gone", record.info.step,
+                                layout_.steps(),
+                                StepFolderName(record.info.step, AttemptId{id.value_or(AttemptId().bytes)})));
+      changed.push_back(std::move(record));
+    } else if (record.info.state == StepState::kLost && is_present) {
+      const StepFolder folder{record.info.step, AttemptId{*id}};
+      absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, id_, folder);
+      if (attempt.ok()) {
+        record.info.state = StepState::kCommitted;
+        record.info.reason.clear();
+        changed.push_back(std::move(record));
+      }
+    }
+    return true;
+  });
+  for (size_t i = 0; status.ok() && i < changed.size(); ++i) status = manifest_->Update(changed[i]);
+  return status;
+}
+
+absl::Status Store::ReconcileFolders() {
+  std::vector<std::string> strangers;
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
+  if (!folders.ok()) return folders.status();
+  absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
+  if (!deletions.ok()) return deletions.status();
+  std::set<AttemptId> kept_for_others;
+  for (const DeletionRecord& deletion : *deletions) kept_for_others.insert(deletion.attempt);
+  for (const StepFolder& folder : *folders) {
+    if (kept_for_others.contains(folder.attempt)) continue;
+    if (absl::Status status = ReconcileFolder(folder); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::ReconcileFolder(const StepFolder& folder) {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(folder.step);
+  if (!record.ok()) return record.status();
+  if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return absl::OkStatus();
+
+  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, id_, folder);
+  if (absl::IsUnimplemented(attempt.status())) return attempt.status();
+  if (absl::IsFailedPrecondition(attempt.status())) {
+    options_.warn(fmt::format("left alone: {}", Text(attempt.status())));
+    return absl::OkStatus();
+  }
+  // Of two attempts at a step the later one wins, here as in a rebuild. It was never acknowledged, so either would do;
+  // but should the record of a later one have rotted away, taking the earlier one would undo an acknowledged save.
+  const bool step_is_taken = attempt.ok() && record->has_value() && (*record)->info.state == StepState::kCommitted &&
+                             (*record)->info.sequence > attempt->record.info.sequence;
+  if (attempt.ok() && !step_is_taken) {
+    const absl::Status sound = VerifyAndSync(files_, layout_, folder, *attempt, options_.read);
+    if (sound.ok()) {
+      absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(attempt->record);
+      if (!replaced.ok()) return replaced.status();
+      next_sequence_ = std::max<uint64_t>(next_sequence_, attempt->record.info.sequence + 1);
+      return replaced->has_value() ? RemoveAttempt(**replaced) : absl::OkStatus();
+    }
+    if (!absl::IsDataLoss(sound) && !absl::IsNotFound(sound)) return sound;
+  } else if (!attempt.ok() && !absl::IsDataLoss(attempt.status()) && !absl::IsNotFound(attempt.status())) {
+    return attempt.status();  // the disk failed: nothing is known about the attempt
+  }
+  if (absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt)); !status.ok())
+    return status;
+  return files_.SyncDirectory(layout_.steps());
+}
+
+absl::StatusOr<bool> Store::IsReferenced(const AttemptId& attempt) const {
+  bool referenced = false;
+  absl::Status status = manifest_->ForEach([&](const StepRecord& record) {
+    referenced = std::any_of(record.references.begin(), record.references.end(),
+                             [&](const FileReference& file) { return file.attempt == attempt; });
+    return !referenced;
+  });
+  if (!status.ok()) return status;
+  return referenced;
+}
+
+absl::Status Store::RemoveAttempt(const DeletionRecord& deletion) {
+  // Chunks of a later step may lie in it: it stays, marked, until nobody lists it.
+  absl::StatusOr<bool> referenced = IsReferenced(deletion.attempt);
+  if (!referenced.ok()) return referenced.status();
+  if (*referenced) return absl::OkStatus();
+  absl::Status status = RemoveTree(files_, layout_.attempt(deletion.step, deletion.attempt));
+  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  if (status.ok()) status = manifest_->FinishDeletion(deletion.attempt);
+  return status;
+}
+
+absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
+  ShardIdentity identity;
+  identity.store = id_;
+  identity.step = step;
+  identity.attempt = AttemptId{RandomBytes16()};
+  identity.sequence = next_sequence_.fetch_add(1);
+  if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok())
+    return status;
+  return identity;
+}
+
+absl::Status Store::CommitAttempt(const StepRecord& record) {
+  const auto id = FromHex(record.info.attempt);
+  if (!id)
+    return absl::InternalError(
+        fmt::format("commit of step {}: attempt '{}' is no id", record.info.step, record.info.attempt));
+  absl::Status status = files_.SyncDirectory(layout_.attempt(record.info.step, AttemptId{*id}));
+  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  if (!status.ok()) return status;
+  absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(record);
+  if (!replaced.ok()) return replaced.status();
+  if (replaced->has_value()) {
+    if (status = RemoveAttempt(**replaced); !status.ok()) {
+      options_.warn(
+          fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step, Text(status)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Store::AbandonAttempt(const ShardIdentity& identity, const absl::Status& why) {
+  absl::Status removed = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
+  if (!removed.ok()) {
+    options_.warn(fmt::format("what is left of step {}'s failed save is removed at the next start: {}", identity.step,
+                              Text(removed)));
+  }
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(identity.step);
+  if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
+  StepRecord failed;
+  failed.info.step = identity.step;
+  failed.info.state = StepState::kFailed;
+  failed.info.sequence = identity.sequence;
+  failed.info.created = absl::UnixEpoch();
+  failed.info.reason = why.ToString();
+  if (absl::Status status = manifest_->Update(failed); !status.ok()) {
+    options_.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step, Text(status)));
+  }
+}
+
+absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.attempt != attempt) {
+    return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));
+  }
+  (*record)->info.state = state;
+  (*record)->info.reason = reason;
+  return manifest_->Update(**record);
+}
+
+}  // namespace tidemark::storage

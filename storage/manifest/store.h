@@ -1,0 +1,89 @@
+// Store: a directory of checkpoints, held open for writing. Knows the order of things: what must be on disk before a
+// step counts as committed, and what to make of a directory that a crash left behind.
+//
+// Invariants, after any crash: (I1) a committed step restores bit-exact; (I2) one that was not is wholly there or not
+// at all; (I3) the latest step never goes back behind a committed one; (I4) wrong bytes never come back without an
+// error; (I5) the next save works.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_STORE_H_
+#define TIDEMARK_STORAGE_MANIFEST_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/shard/shard_reader.h"
+
+namespace tidemark::storage {
+
+struct StoreOptions {
+  std::string directory;
+  std::function<void(std::string_view)> warn;  // any thread; not null
+  ShardReadOptions read;                       // for verifying an attempt before it is adopted
+};
+
+// Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
+class Store {
+ public:
+  // Creates the directory and what belongs into it, or opens what is there: takes the lock, then reconciles manifest
+  // and shards. See AsyncCheckpointer::Open for the errors.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options);
+
+  // Releases the lock.
+  ~Store();
+
+  const StoreLayout& layout() const { return layout_; }
+  const StoreId& id() const { return id_; }
+  const Manifest& manifest() const { return *manifest_; }
+
+  // Makes the folder of a new attempt at the step.
+  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
+
+  // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
+  // power loss. Afterwards the attempt that it replaces, if any, is removed; failing at that is only a warning, for the
+  // next Open tries again.
+  absl::Status CommitAttempt(const StepRecord& record);
+
+  // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
+  // a disk that is full or gone leaves the folder to the next Open.
+  void AbandonAttempt(const ShardIdentity& identity, const absl::Status& why);
+
+  // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more.
+  absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);
+
+ private:
+  Store(FileSystem& files, StoreOptions options);
+
+  absl::Status Initialize();
+  absl::Status OpenManifest(bool has_identity);
+  absl::Status Reconcile();
+  absl::Status FinishDeletions();
+  absl::Status ReconcileRecords();
+  absl::Status ReconcileFolders();
+  absl::Status ReconcileFolder(const StepFolder& folder);
+  absl::Status RemoveAttempt(const DeletionRecord& deletion);
+  absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
+
+  // Constant after Open.
+  FileSystem& files_;
+  const StoreOptions options_;
+  const StoreLayout layout_;
+  StoreId id_;
+
+  // Thread-safe.
+  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<Manifest> manifest_;
+  std::atomic<uint64_t> next_sequence_{1};
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_STORE_H_

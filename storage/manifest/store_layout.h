@@ -1,0 +1,39 @@
+// Where things are in a store. Every path is made here, from numbers and ids; none is ever read from a file.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_STORE_LAYOUT_H_
+#define TIDEMARK_STORAGE_MANIFEST_STORE_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "storage/shard/ids.h"
+
+namespace tidemark::storage {
+
+// Immutable.
+class StoreLayout {
+ public:
+  explicit StoreLayout(std::string directory) : directory_(std::move(directory)) {}
+
+  const std::string& directory() const { return directory_; }
+  std::string lock() const { return directory_ + "/LOCK"; }
+  std::string identity() const { return directory_ + "/store.json"; }
+  std::string manifest() const { return directory_ + "/manifest"; }
+  std::string steps() const { return directory_ + "/steps"; }
+  // Attempts that a rebuild found broken: kept for a person to look at, never read again.
+  std::string quarantine() const { return directory_ + "/quarantine"; }
+  std::string attempt(int64_t step, const AttemptId& attempt) const {
+    return steps() + "/" + StepFolderName(step, attempt);
+  }
+  std::string shard(int64_t step, const AttemptId& id, uint32_t rank, uint32_t world_size) const {
+    return attempt(step, id) + "/" + ShardFileName(rank, world_size);
+  }
+
+ private:
+  std::string directory_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_STORE_LAYOUT_H_
