@@ -9,7 +9,8 @@
 
 namespace tidemark::storage {
 
-// "write run/ckpt/x.tmk at 4096: No space left on device (ENOSPC)". `operation` may carry details of its own.
+// "write 512 bytes at 4096 to run/ckpt/x.tmk: No space left on device (ENOSPC)", where all before the path is
+// `operation`. `error` is not 0.
 absl::Status ErrnoStatus(int error, std::string_view operation, std::string_view path);
 
 }  // namespace tidemark::storage

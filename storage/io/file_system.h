@@ -24,28 +24,33 @@ namespace tidemark::storage {
 // strictest).
 inline constexpr size_t kDirectAlignment = 4096;
 
-// An open regular file. Thread-safe for disjoint ranges. Destruction closes it.
+// An open regular file. Thread-safe for disjoint ranges; Close() may not run beside another call. Destruction closes
+// it.
 class File {
  public:
   virtual ~File() = default;
 
   virtual const std::string& path() const = 0;
 
-  // Whether reads and writes bypass the page cache and must be aligned to kDirectAlignment. False where it was asked
-  // for and the file system has none.
+  // Whether reads and writes bypass the page cache: offset, size and address must then be multiples of
+  // kDirectAlignment, or some file systems answer kInvalidArgument. False where it was asked for and the file system
+  // has none.
   virtual bool direct() const = 0;
 
   virtual absl::StatusOr<uint64_t> Size() = 0;
 
-  // Fills all of `out`; kDataLoss if the file ends before that.
+  // Fills all of `out`; kDataLoss if the file ends before that. After an error `out` holds anything.
   virtual absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) = 0;
 
-  // Writes all of `data`.
+  // Writes all of `data`; kResourceExhausted if there is no room. After an error the range holds anything.
   virtual absl::Status WriteAt(uint64_t offset, std::span<const std::byte> data) = 0;
 
-  // Reserves disk blocks for [0, bytes) and sets the size to it; kUnimplemented where the file system cannot.
+  // Reserves disk blocks for [0, bytes) and makes the file that long, unless it is longer. `bytes` is at least 1.
+  // kUnimplemented where the file system cannot, the file then being as before; kResourceExhausted if there is no room,
+  // the size then being anything up to `bytes`.
   virtual absl::Status Allocate(uint64_t bytes) = 0;
 
+  // Makes the file exactly this long. What is added reads as zeros.
   virtual absl::Status Truncate(uint64_t bytes) = 0;
 
   // fdatasync. After a failure the file's contents are unknown: it must be abandoned, never synced again.
@@ -58,7 +63,7 @@ class File {
 struct IoRequest {
   enum class Kind { kRead, kWrite };
   Kind kind = Kind::kRead;
-  File* file = nullptr;  // stays open until the completion is reaped
+  File* file = nullptr;  // of the queue's own FileSystem; stays open until the completion is reaped
   uint64_t offset = 0;
   std::byte* data = nullptr;  // stays in place, untouched, until the completion is reaped
   size_t size = 0;
@@ -70,8 +75,9 @@ struct IoCompletion {
   absl::Status status;  // ok: every byte was transferred. kDataLoss: the file ended before that.
 };
 
-// Transfers in flight. Owned by one thread. Short transfers and EINTR/EAGAIN are continued inside. Destruction waits
-// for what is in flight.
+// Transfers in flight. Owned by one thread: the one that submits first, be it or not the one that made the queue. That
+// thread must live until nothing is in flight any more; then any thread may destroy the queue. Short transfers and
+// EINTR/EAGAIN are continued inside. Destruction waits for what is in flight. A broken precondition ends the process.
 class IoQueue {
  public:
   virtual ~IoQueue() = default;
@@ -80,7 +86,7 @@ class IoQueue {
   virtual size_t depth() const = 0;
   virtual size_t in_flight() const = 0;
 
-  // Precondition: in_flight() < depth().
+  // Starts the transfer; whatever goes wrong is in its completion. Precondition: in_flight() < depth().
   virtual void Submit(const IoRequest& request) = 0;
 
   // Blocks for one completion, in any order. Precondition: in_flight() > 0.
@@ -99,20 +105,25 @@ struct DirectoryEntry {
   FileType type = FileType::kOther;
 };
 
-// A lock that the process holds on a file; the kernel drops it when the process dies. Destruction releases it.
+// A lock that the process holds on a file; the kernel drops it when the process dies, and with it the children that it
+// forked meanwhile and that did not call exec. Destruction releases it and leaves the file. Thread-compatible.
 class FileLock {
  public:
   virtual ~FileLock() = default;
-  // Replaces the contents of the lock file: a note on who holds it.
+  // Replaces the contents of the lock file: a note on who holds it, one printable line, for whoever finds it locked.
   virtual absl::Status WriteNote(std::string_view note) = 0;
 };
 
-// Thread-safe. Paths are never followed through a symbolic link in their last component.
+// Thread-safe. Paths are never followed through a symbolic link in their last component (one that ends in a slash has
+// an empty last component). Failures of every call: kNotFound if something on the way to the name is missing,
+// kFailedPrecondition if it is of the wrong type (a link where a file or directory is asked for included),
+// kPermissionDenied, kResourceExhausted for want of room or descriptors, kInternal where the disk fails. A call that
+// fails has changed nothing, but for SyncDirectory.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Mode 0700. kAlreadyExists if there is anything of that name; the parent must exist.
+  // Mode 0700. kAlreadyExists if there is anything of that name.
   virtual absl::Status CreateDirectory(const std::string& path) = 0;
 
   // Names but "." and "..", in byte order.
@@ -128,32 +139,43 @@ class FileSystem {
   // A new file, mode 0600, for reading and writing; kAlreadyExists if there is anything of that name.
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) = 0;
 
+  // In one step; a file of the new name is replaced, a directory only if it is empty (else kAlreadyExists).
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+
+  // Anything but a directory.
   virtual absl::Status RemoveFile(const std::string& path) = 0;
+
+  // kAlreadyExists if it is not empty.
   virtual absl::Status RemoveDirectory(const std::string& path) = 0;
 
-  // Makes creations, renames and removals in the directory survive power loss.
+  // Makes creations, renames and removals in the directory survive power loss. After a failure any of them may be lost.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
 
-  // Takes the lock on the file, creating it if need be, without waiting; kUnavailable if somebody has it.
+  // Takes the lock on the file, creating it (mode 0600) if need be, without waiting, and erases the note of an earlier
+  // holder. kUnavailable, with the holder's note, if it is held, be it by this very process. Only its holder may remove
+  // the file.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) = 0;
 
   // kAuto: io_uring if the kernel lets us, else threads. kUring: kUnavailable, with the kernel's reason, if it does
-  // not. `depth` 1 to 256.
+  // not. kInvalidArgument unless `depth` is 1 to 256.
   virtual absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) = 0;
 };
 
 // The real one. Never destroyed.
 FileSystem& PosixFileSystem();
 
-// A whole small file. kResourceExhausted if it is larger than `bytes_max`.
+// A whole small file. kResourceExhausted if it is larger than `bytes_max`; kDataLoss if it shrinks meanwhile.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max);
 
 // Creates or replaces `path` so that after power loss it has the old contents or the new: temporary file beside it,
-// fdatasync, rename, directory sync. Ok means: survives power loss.
+// fdatasync, rename, directory sync. Ok means: survives power loss. After an error the old contents are in place; only
+// if it was the directory's sync that failed, the new ones are, and power loss decides. The temporary file is `path`
+// with
+// ".tmp" behind it; one that a crash left is replaced, so a path has one writer at a time.
 absl::Status WriteFileDurably(FileSystem& files, const std::string& path, std::string_view contents);
 
-// Removes the directory and everything below it; nothing there is ok. Links are removed, never followed.
+// Removes the directory, or whatever has that name, and everything below it; nothing there is ok. Links are removed,
+// never followed. Stops at the first error. Does not sync the parent.
 absl::Status RemoveTree(FileSystem& files, const std::string& path);
 
 }  // namespace tidemark::storage

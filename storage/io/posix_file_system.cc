@@ -1,0 +1,147 @@
+#include "storage/io/posix_file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/io/errno_status.h"
+#include "storage/io/posix_call.h"
+#include "storage/io/posix_file.h"
+#include "storage/io/posix_lock.h"
+#include "storage/io/thread_queue.h"
+#include "storage/io/unique_fd.h"
+#include "storage/io/uring_queue.h"
+
+namespace tidemark::storage {
+namespace {
+
+// As many transfers as a disk needs to be busy, and a bound for the memory behind them.
+constexpr size_t kDepthMax = 256;
+
+FileType TypeOfMode(mode_t mode) {
+  if (S_ISREG(mode)) return FileType::kRegular;
+  return S_ISDIR(mode) ? FileType::kDirectory : FileType::kOther;
+}
+
+absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
+  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
+  if (!fd.valid()) return ErrnoStatus(errno, "open directory", path);
+  return fd;
+}
+
+// nullopt: the entry is gone.
+absl::StatusOr<std::optional<FileType>> TypeOfEntry(int directory, const dirent& entry, const std::string& path) {
+  if (entry.d_type == DT_REG) return FileType::kRegular;
+  if (entry.d_type == DT_DIR) return FileType::kDirectory;
+  if (entry.d_type != DT_UNKNOWN) return FileType::kOther;
+  struct stat info;
+  if (fstatat(directory, entry.d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) return TypeOfMode(info.st_mode);
+  if (errno == ENOENT) return std::nullopt;
+  return ErrnoStatus(errno, fmt::format("stat {} in", entry.d_name), path);
+}
+
+}  // namespace
+
+PosixFiles::PosixFiles()
+    : PosixFiles([](size_t depth) -> absl::StatusOr<std::unique_ptr<IoQueue>> { return UringQueue::Create(depth); }) {}
+
+PosixFiles::PosixFiles(UringFactory new_uring_queue) : new_uring_queue_(std::move(new_uring_queue)) {}
+
+absl::Status PosixFiles::CreateDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0) return ErrnoStatus(errno, "create directory", path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std::string& path) {
+  absl::StatusOr<UniqueFd> fd = OpenDirectory(path);
+  if (!fd.ok()) return fd.status();
+  std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd->get()), closedir);
+  if (directory == nullptr) return ErrnoStatus(errno, "list", path);
+  const int descriptor = fd->Release();
+  std::vector<DirectoryEntry> entries;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(directory.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    absl::StatusOr<std::optional<FileType>> type = TypeOfEntry(descriptor, *entry, path);
+    if (!type.ok()) return type.status();
+    if (type->has_value()) entries.push_back({.name = std::string(name), .type = **type});
+  }
+  if (errno != 0) return ErrnoStatus(errno, "list", path);
+  std::sort(entries.begin(), entries.end(),
+            [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.name < b.name; });
+  return entries;
+}
+
+absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+  return TypeOfMode(info.st_mode);
+}
+
+// O_NONBLOCK, so that opening a fifo does not wait for its writer; Adopt turns it off again.
+absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRead(const std::string& path, bool direct) {
+  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
+  if (!fd.valid()) return ErrnoStatus(errno, "open", path);
+  return PosixFile::Adopt(std::move(fd), path, direct);
+}
+
+absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path, bool direct) {
+  UniqueFd fd(
+      RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); }));
+  if (!fd.valid()) return ErrnoStatus(errno, "create", path);
+  return PosixFile::Adopt(std::move(fd), path, direct);
+}
+
+absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, fmt::format("rename {} to", from), to);
+  return absl::OkStatus();
+}
+
+absl::Status PosixFiles::RemoveFile(const std::string& path) {
+  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "remove", path);
+  return absl::OkStatus();
+}
+
+absl::Status PosixFiles::RemoveDirectory(const std::string& path) {
+  if (rmdir(path.c_str()) != 0) return ErrnoStatus(errno, "remove directory", path);
+  return absl::OkStatus();
+}
+
+absl::Status PosixFiles::SyncDirectory(const std::string& path) {
+  absl::StatusOr<UniqueFd> fd = OpenDirectory(path);
+  if (!fd.ok()) return fd.status();
+  if (fsync(fd->get()) != 0) return ErrnoStatus(errno, "sync directory", path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> PosixFiles::TryLock(const std::string& path) {
+  return PosixLock::TryLock(path);
+}
+
+absl::StatusOr<std::unique_ptr<IoQueue>> PosixFiles::NewIoQueue(IoQueueKind kind, size_t depth) {
+  if (depth < 1 || depth > kDepthMax) {
+    return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: 1 to {} are possible", depth, kDepthMax));
+  }
+  if (kind != IoQueueKind::kThreads) {
+    absl::StatusOr<std::unique_ptr<IoQueue>> queue = new_uring_queue_(depth);
+    if (queue.ok() || kind == IoQueueKind::kUring) return queue;
+  }
+  return ThreadQueue::Create(depth);
+}
+
+FileSystem& PosixFileSystem() {
+  static FileSystem& files = *new PosixFiles;
+  return files;
+}
+
+}  // namespace tidemark::storage

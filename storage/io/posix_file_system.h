@@ -1,0 +1,46 @@
+// The operating system's files.
+
+#ifndef TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
+#define TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+
+namespace tidemark::storage {
+
+// Immutable, hence thread-safe. For everybody but its own tests PosixFileSystem() is the one.
+class PosixFiles final : public FileSystem {
+ public:
+  // Makes an io_uring queue of a depth, or says why there is none.
+  using UringFactory = std::function<absl::StatusOr<std::unique_ptr<IoQueue>>(size_t depth)>;
+
+  PosixFiles();
+  // Tests give a factory that answers like a kernel without io_uring.
+  explicit PosixFiles(UringFactory new_uring_queue);
+
+  absl::Status CreateDirectory(const std::string& path) override;
+  absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
+  absl::StatusOr<FileType> TypeOf(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status RemoveFile(const std::string& path) override;
+  absl::Status RemoveDirectory(const std::string& path) override;
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
+
+ private:
+  const UringFactory new_uring_queue_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_

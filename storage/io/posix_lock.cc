@@ -1,0 +1,102 @@
+#include "storage/io/posix_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/status/status.h"
+#include "fmt/format.h"
+#include "storage/io/errno_status.h"
+#include "storage/io/posix_call.h"
+
+namespace tidemark::storage {
+namespace {
+
+// More than a host name, a process id and a time need; the rest of a longer note is not shown.
+constexpr size_t kNoteShownMax = 256;
+
+absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path) {
+  UniqueFd fd(
+      RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600); }));
+  if (!fd.valid()) return ErrnoStatus(errno, "open lock file", path);
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat lock file", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(fmt::format("open lock file {}: not a regular file", path));
+  }
+  return fd;
+}
+
+// Its bytes may be anybody's, and end up on a terminal.
+std::string PrintableNote(int fd) {
+  std::string note(kNoteShownMax, '\0');
+  const ssize_t size = RetryOnEintr([&] { return pread(fd, note.data(), note.size(), 0); });
+  note.resize(size < 0 ? 0 : static_cast<size_t>(size));
+  for (char& c : note) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return note;
+}
+
+absl::Status HeldByAnother(int fd, const std::string& path) {
+  const std::string note = PrintableNote(fd);
+  return absl::UnavailableError(
+      fmt::format("lock {}: held by {}", path, note.empty() ? "a process that left no note" : note));
+}
+
+absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
+  struct stat locked;
+  if (fstat(fd, &locked) != 0) return ErrnoStatus(errno, "stat lock file", path);
+  struct stat named;
+  if (lstat(path.c_str(), &named) != 0) {
+    if (errno == ENOENT) return false;
+    return ErrnoStatus(errno, "stat lock file", path);
+  }
+  return locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& path) {
+  // Between open and flock another holder may have removed the file; a lock on what has no name keeps nobody out.
+  for (;;) {
+    absl::StatusOr<UniqueFd> fd = OpenLockFile(path);
+    if (!fd.ok()) return fd.status();
+    if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
+      if (errno == EWOULDBLOCK) return HeldByAnother(fd->get(), path);
+      return ErrnoStatus(errno, "lock", path);
+    }
+    absl::StatusOr<bool> named = IsNamed(fd->get(), path);
+    if (!named.ok()) return named.status();
+    if (!*named) continue;
+    if (RetryOnEintr([&] { return ftruncate(fd->get(), 0); }) != 0) return ErrnoStatus(errno, "erase note in", path);
+    return std::unique_ptr<FileLock>(new PosixLock(*std::move(fd), path));
+  }
+}
+
+PosixLock::PosixLock(UniqueFd fd, std::string path) : path_(std::move(path)), fd_(std::move(fd)), holder_(getpid()) {}
+
+// Unlocking, and not just closing, takes the lock from forked children too; a child may not do that to its parent.
+PosixLock::~PosixLock() {
+  if (getpid() == holder_) flock(fd_.get(), LOCK_UN);
+}
+
+// The new note goes over the old one before the rest is cut off: who reads meanwhile never finds it empty.
+absl::Status PosixLock::WriteNote(std::string_view note) {
+  size_t written = 0;
+  while (written < note.size()) {
+    const ssize_t result = RetryOnEintr(
+        [&] { return pwrite(fd_.get(), note.data() + written, note.size() - written, static_cast<off_t>(written)); });
+    if (result < 0) return ErrnoStatus(errno, "write note to", path_);
+    written += static_cast<size_t>(result);
+  }
+  if (RetryOnEintr([&] { return ftruncate(fd_.get(), static_cast<off_t>(note.size())); }) != 0) {
+    return ErrnoStatus(errno, "cut note in", path_);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tidemark::storage

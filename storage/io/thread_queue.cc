@@ -1,0 +1,84 @@
+#include "storage/io/thread_queue.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "fmt/format.h"
+#include "storage/io/check.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Blocking calls of 1 MiB keep a disk busy from this many threads on; more only take turns.
+constexpr size_t kThreadsMax = 4;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<IoQueue>> ThreadQueue::Create(size_t depth) {
+  std::unique_ptr<ThreadQueue> queue(new ThreadQueue(depth));
+  const size_t count = std::min(depth, kThreadsMax);
+  try {
+    for (size_t i = 0; i < count; ++i) queue->threads_.emplace_back([raw = queue.get()] { raw->Work(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        fmt::format("start I/O thread {} of {}: {}", queue->threads_.size() + 1, count, error.what()));
+  }
+  return queue;
+}
+
+ThreadQueue::~ThreadQueue() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadQueue::Submit(const IoRequest& request) {
+  Check(in_flight_ < depth_, "Submit to an I/O queue that is full");
+  ++in_flight_;
+  absl::MutexLock lock(&mutex_);
+  submitted_.push_back(request);
+}
+
+IoCompletion ThreadQueue::Wait() {
+  Check(in_flight_ > 0, "Wait on an I/O queue with nothing in flight");
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &ThreadQueue::HasDone));
+  return TakeDone();
+}
+
+std::optional<IoCompletion> ThreadQueue::Poll() {
+  absl::MutexLock lock(&mutex_);
+  if (done_.empty()) return std::nullopt;
+  return TakeDone();
+}
+
+IoCompletion ThreadQueue::TakeDone() {
+  --in_flight_;
+  IoCompletion completion = std::move(done_.front());
+  done_.pop_front();
+  return completion;
+}
+
+void ThreadQueue::Work() {
+  for (;;) {
+    IoRequest request;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &ThreadQueue::HasWork));
+      if (submitted_.empty()) return;
+      request = submitted_.front();
+      submitted_.pop_front();
+    }
+    absl::Status status = request.kind == IoRequest::Kind::kRead
+                              ? request.file->ReadAt(request.offset, {request.data, request.size})
+                              : request.file->WriteAt(request.offset, {request.data, request.size});
+    absl::MutexLock lock(&mutex_);
+    done_.push_back({.tag = request.tag, .status = std::move(status)});
+  }
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,60 @@
+// An IoQueue on threads that block in File::ReadAt and File::WriteAt: for kernels without io_uring, and for any File.
+
+#ifndef TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_
+#define TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "storage/io/file_system.h"
+
+namespace tidemark::storage {
+
+// Owned by one thread; its own threads, min(depth, 4), live as long as it does. Destruction carries out whatever was
+// submitted.
+class ThreadQueue final : public IoQueue {
+ public:
+  // kResourceExhausted if the system gives no thread.
+  static absl::StatusOr<std::unique_ptr<IoQueue>> Create(size_t depth);
+
+  ~ThreadQueue() override;
+
+  std::string_view name() const override { return "threads"; }
+  size_t depth() const override { return depth_; }
+  size_t in_flight() const override { return in_flight_; }
+  void Submit(const IoRequest& request) override;
+  IoCompletion Wait() override;
+  std::optional<IoCompletion> Poll() override;
+
+ private:
+  explicit ThreadQueue(size_t depth) : depth_(depth) {}
+
+  void Work();
+  IoCompletion TakeDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !submitted_.empty(); }
+  bool HasDone() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !done_.empty(); }
+
+  // Constant after Create.
+  const size_t depth_;
+  std::vector<std::thread> threads_;
+
+  // Only the owner touches it.
+  size_t in_flight_ = 0;
+
+  absl::Mutex mutex_;
+  std::deque<IoRequest> submitted_ ABSL_GUARDED_BY(mutex_);
+  std::deque<IoCompletion> done_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_

@@ -1,0 +1,208 @@
+#include "storage/io/uring_queue.h"
+
+#include <liburing.h>
+
+#include <cerrno>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "fmt/format.h"
+#include "storage/io/check.h"
+#include "storage/io/errno_status.h"
+#include "storage/io/posix_file.h"
+#include "storage/io/transfer.h"
+
+namespace tidemark::storage {
+namespace {
+
+// R_DISABLED goes with SINGLE_ISSUER: such a ring belongs to the thread that enables it, not to the one that creates
+// it. TASKRUN_FLAG goes with DEFER_TASKRUN: without it a peek would not see that there are completions to fetch.
+constexpr unsigned kSetups[] = {
+    // Linux 6.1
+    IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+    // Linux 6.0
+    IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER,
+    0,
+};
+
+absl::Status Unavailable(int error, std::string_view call) {
+  return absl::UnavailableError(ErrnoStatus(error, call, "io_uring").message());
+}
+
+// A sandbox may allow some of the three system calls and not the others.
+absl::Status CheckUsable(io_uring& ring) {
+  io_uring_probe* probe = io_uring_get_probe_ring(&ring);
+  if (probe == nullptr) return Unavailable(ENOSYS, "probe operations of");
+  const bool both =
+      io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+  io_uring_free_probe(probe);
+  if (!both) return Unavailable(EOPNOTSUPP, "find read and write in");
+  // EBADFD is the kernel's own answer for a ring that is still disabled.
+  const int entered = io_uring_enter(static_cast<unsigned>(ring.ring_fd), 0, 0, 0, nullptr);
+  if (entered < 0 && entered != -EBADFD) return Unavailable(-entered, "enter");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::span<const unsigned> UringSetups() { return kSetups; }
+
+// One slot for each request in flight; its index is the user data of the ring's entries. A slot has at most one entry
+// in the ring, so neither side of the ring can overflow.
+struct UringQueue::Ring {
+  struct Slot {
+    IoRequest request;
+    Transfer transfer;
+  };
+
+  explicit Ring(size_t depth) : slots(depth) {
+    for (size_t i = depth; i > 0; --i) free_slots.push_back(i - 1);
+  }
+  ~Ring() {
+    if (created) io_uring_queue_exit(&ring);
+  }
+
+  int Create(unsigned flags);
+  void EnableOnce();
+  void Enter(size_t slot);
+  std::optional<IoCompletion> Finish(io_uring_cqe* cqe);
+  std::optional<IoCompletion> TakeRefused();
+
+  io_uring ring = {};
+  bool created = false;
+  bool disabled = false;
+  std::vector<Slot> slots;
+  std::vector<size_t> free_slots;
+  std::deque<IoCompletion> refused;  // never went to the kernel
+};
+
+// 0 or -errno.
+int UringQueue::Ring::Create(unsigned flags) {
+  const int result = io_uring_queue_init(static_cast<unsigned>(slots.size()), &ring, flags);
+  created = result == 0;
+  disabled = created && (flags & IORING_SETUP_R_DISABLED) != 0;
+  return result;
+}
+
+void UringQueue::Ring::EnableOnce() {
+  if (!disabled) return;
+  // liburing 2.3 declares io_uring_enable_rings and does not export it.
+  const int result = io_uring_register(static_cast<unsigned>(ring.ring_fd), IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  Check(result == 0, "io_uring does not enable a ring that it created");
+  disabled = false;
+}
+
+// Puts the next piece of the slot's transfer into the ring and tells the kernel at once, so that the disk works while
+// the owner does.
+void UringQueue::Ring::Enter(size_t slot) {
+  const auto& [request, transfer] = slots[slot];
+  const int fd = static_cast<PosixFile*>(request.file)->fd();
+  std::byte* const data = request.data + transfer.done();
+  const auto size = static_cast<unsigned>(transfer.next_size());
+  io_uring_sqe* const sqe = io_uring_get_sqe(&ring);
+  Check(sqe != nullptr, "io_uring has no submission entry for a request within its depth");
+  if (request.kind == IoRequest::Kind::kRead) {
+    io_uring_prep_read(sqe, fd, data, size, transfer.next_offset());
+  } else {
+    io_uring_prep_write(sqe, fd, data, size, transfer.next_offset());
+  }
+  io_uring_sqe_set_data64(sqe, slot);
+  while (io_uring_sq_ready(&ring) > 0) {
+    const int result = io_uring_submit(&ring);
+    if (result >= 0 || result == -EINTR) continue;
+    // The kernel is short of memory for the request, which passes.
+    Check(result == -EAGAIN || result == -EBUSY || result == -ENOMEM,
+          "io_uring takes no submission from this thread; the queue belongs to the thread that submitted first");
+    std::this_thread::yield();
+  }
+}
+
+// nullopt: the transfer goes on.
+std::optional<IoCompletion> UringQueue::Ring::Finish(io_uring_cqe* cqe) {
+  const size_t slot = io_uring_cqe_get_data64(cqe);
+  const int result = cqe->res;
+  io_uring_cqe_seen(&ring, cqe);
+  std::optional<absl::Status> finished = slots[slot].transfer.Advance(result);
+  if (!finished) {
+    Enter(slot);
+    return std::nullopt;
+  }
+  free_slots.push_back(slot);
+  return IoCompletion{.tag = slots[slot].request.tag, .status = *std::move(finished)};
+}
+
+std::optional<IoCompletion> UringQueue::Ring::TakeRefused() {
+  if (refused.empty()) return std::nullopt;
+  IoCompletion completion = std::move(refused.front());
+  refused.pop_front();
+  return completion;
+}
+
+absl::StatusOr<std::unique_ptr<IoQueue>> UringQueue::Create(size_t depth, std::span<const unsigned> setups) {
+  auto ring = std::make_unique<Ring>(depth);
+  int result = -EINVAL;
+  for (const unsigned flags : setups) {
+    result = ring->Create(flags);
+    if (result != -EINVAL) break;
+  }
+  if (result != 0) return Unavailable(-result, "set up");
+  if (absl::Status usable = CheckUsable(ring->ring); !usable.ok()) return usable;
+  return std::unique_ptr<IoQueue>(new UringQueue(std::move(ring)));
+}
+
+UringQueue::UringQueue(std::unique_ptr<Ring> ring) : ring_(std::move(ring)) {}
+
+// The kernel reads and writes the requests' memory until their completions are here.
+UringQueue::~UringQueue() {
+  while (in_flight() > 0) Wait();
+}
+
+size_t UringQueue::depth() const { return ring_->slots.size(); }
+
+size_t UringQueue::in_flight() const { return ring_->slots.size() - ring_->free_slots.size() + ring_->refused.size(); }
+
+void UringQueue::Submit(const IoRequest& request) {
+  Check(in_flight() < depth(), "Submit to an I/O queue that is full");
+  Check(dynamic_cast<PosixFile*>(request.file) != nullptr, "Submit to io_uring of a file that has no descriptor");
+  ring_->EnableOnce();
+  const Transfer transfer(request.kind, request.file->path(), request.file->direct(), request.offset, request.size);
+  if (absl::Status range = transfer.CheckRange(); !range.ok()) {
+    ring_->refused.push_back({.tag = request.tag, .status = std::move(range)});
+    return;
+  }
+  const size_t slot = ring_->free_slots.back();
+  ring_->free_slots.pop_back();
+  ring_->slots[slot] = {.request = request, .transfer = transfer};
+  ring_->Enter(slot);
+}
+
+IoCompletion UringQueue::Wait() {
+  Check(in_flight() > 0, "Wait on an I/O queue with nothing in flight");
+  if (std::optional<IoCompletion> refused = ring_->TakeRefused()) return *std::move(refused);
+  for (;;) {
+    io_uring_cqe* cqe = nullptr;
+    const int result = io_uring_wait_cqe(&ring_->ring, &cqe);
+    if (result == -EINTR || result == -EAGAIN) continue;
+    Check(result == 0,
+          "io_uring gives no completion to this thread; the queue belongs to the thread that submitted first");
+    if (std::optional<IoCompletion> finished = ring_->Finish(cqe)) return *std::move(finished);
+  }
+}
+
+std::optional<IoCompletion> UringQueue::Poll() {
+  if (std::optional<IoCompletion> refused = ring_->TakeRefused()) return refused;
+  while (in_flight() > 0) {
+    io_uring_cqe* cqe = nullptr;
+    const int result = io_uring_peek_cqe(&ring_->ring, &cqe);
+    if (result == -EINTR) continue;
+    if (result == -EAGAIN) break;
+    Check(result == 0,
+          "io_uring gives no completion to this thread; the queue belongs to the thread that submitted first");
+    if (std::optional<IoCompletion> finished = ring_->Finish(cqe)) return finished;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tidemark::storage
