@@ -33,8 +33,8 @@ StagingPlan::StagingPlan(const State& state) : structure_version_(state.structur
   };
   for (size_t i = 0; i < entries.size(); ++i) {
     const State::Entry& entry = entries[i];
-    by_name_.emplace(entry.spec.name, i);
     specs_.push_back(entry.spec);
+    by_name_.emplace(specs_.back().name, i);
     if (entry.alias_of >= 0) {
       placements_.push_back(placements_[static_cast<size_t>(entry.alias_of)]);
       placements_.back().alias_of = entry.alias_of;

@@ -34,6 +34,8 @@ class StagingPlan {
   };
 
   explicit StagingPlan(const State& state);
+  StagingPlan(const StagingPlan&) = delete;
+  StagingPlan& operator=(const StagingPlan&) = delete;
 
   uint64_t structure_version() const { return structure_version_; }
   const std::vector<EntrySpec>& specs() const { return specs_; }
@@ -62,7 +64,7 @@ class StagingPlan {
   std::vector<size_t> runs_;
   std::vector<size_t> device_tensors_;
   std::vector<size_t> values_;
-  absl::flat_hash_map<std::string, size_t> by_name_;
+  absl::flat_hash_map<std::string_view, size_t> by_name_;  // names lie in specs_
 };
 
 }  // namespace tidemark

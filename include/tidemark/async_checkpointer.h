@@ -39,6 +39,10 @@
 
 namespace tidemark {
 
+namespace storage {
+class FileSystem;
+}
+
 // When Save returns.
 enum class Staging {
   kBlocking,    // when the state is staged
@@ -177,8 +181,8 @@ class AsyncCheckpointer {
   // Like Close, and what Close would return goes to on_warning.
   ~AsyncCheckpointer();
 
-  // Whether the options ask for a save at this step. False if the step is committed or being saved. Does not read the
-  // disk.
+  // Whether the options ask for a save at this step. False if the step is committed or being saved; that is looked up
+  // in the manifest, and only where the options say yes.
   bool ShouldSave(int64_t step) const;
 
   // Saves `state` as `step` (>= 0). Blocks only as SaveOptions::staging says; the rest happens behind the training.
@@ -211,14 +215,18 @@ class AsyncCheckpointer {
   // The same from this step alone. kNotFound: it is not committed. kDataLoss: it is damaged.
   absl::StatusOr<RestoreReport> Restore(int64_t step, State& state, const RestoreOptions& options = {});
 
-  // All steps that the manifest knows, ascending. Does not read the disk.
-  std::vector<StepInfo> Steps() const;
+  // All steps that the manifest knows, ascending by step. Errors: kFailedPrecondition after Close, else the manifest's
+  // own.
+  absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
   // Waits for the saves in flight, then releases the store. Returns the first failure that nobody has looked at.
-  // Idempotent; after it every call but Steps is kFailedPrecondition.
+  // Idempotent; after it every other call is kFailedPrecondition.
   absl::Status Close();
 
  private:
+  friend class CheckpointerOnFileSystem;  // for tests: the same on a file system that fails or forgets
+  static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOn(storage::FileSystem& files,
+                                                                   CheckpointerOptions options);
   AsyncCheckpointer();
   struct Impl;
   std::unique_ptr<Impl> impl_;

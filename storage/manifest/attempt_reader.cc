@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/shard/shard_verify.h"
 
 namespace tidemark::storage {
 namespace {
@@ -134,14 +135,16 @@ absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout
 
 absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                            const Attempt& attempt, const ShardReadOptions& options) {
-  std::vector<ShardDamage> damage;
   for (const auto& shard : attempt.shards) {
-    absl::Status status = shard->Verify(options, nullptr, &damage);
-    if (!status.ok()) return status;
-    if (!damage.empty()) return absl::DataLossError(fmt::format("{}: {}", damage.front().path, damage.front().what));
+    absl::StatusOr<ShardVerification> verified =
+        VerifyShard(files, shard->path(), layout.steps(), &shard->header().identity, options);
+    if (!verified.ok()) return verified.status();
+    if (!verified->damage.empty()) {
+      return absl::DataLossError(fmt::format("{}: {}", verified->damage.front().path, verified->damage.front().what));
+    }
     auto file = files.OpenForRead(shard->path(), /*direct=*/false);
     if (!file.ok()) return file.status();
-    if (status = (*file)->SyncData(); !status.ok()) return status;
+    if (absl::Status status = (*file)->SyncData(); !status.ok()) return status;
   }
   if (absl::Status status = files.SyncDirectory(layout.attempt(folder.step, folder.attempt)); !status.ok())
     return status;

@@ -1,0 +1,89 @@
+#include "snapshot/checkpointer_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace tidemark {
+namespace {
+
+constexpr size_t kUserMetadataBytesMax = 16 << 20;
+constexpr int kThreadsMax = 256;
+constexpr int kDepthMax = 256;
+
+absl::Status OutOfRange(std::string_view field, auto value, std::string_view range) {
+  return absl::InvalidArgumentError(fmt::format("CheckpointerOptions::{} is {}; it must be {}", field, value, range));
+}
+
+storage::IoQueueKind QueueKind(IoBackend io) {
+  switch (io) {
+    case IoBackend::kAuto:
+      return storage::IoQueueKind::kAuto;
+    case IoBackend::kUring:
+      return storage::IoQueueKind::kUring;
+    case IoBackend::kThreads:
+      return storage::IoQueueKind::kThreads;
+  }
+  return storage::IoQueueKind::kAuto;
+}
+
+}  // namespace
+
+absl::Status ValidateOptions(const CheckpointerOptions& options) {
+  if (options.directory.empty()) return absl::InvalidArgumentError("CheckpointerOptions::directory is empty");
+  if (options.save_interval_steps < 0) return OutOfRange("save_interval_steps", options.save_interval_steps, ">= 0");
+  if (!(options.save_interval_seconds >= 0) || std::isinf(options.save_interval_seconds)) {
+    return OutOfRange("save_interval_seconds", options.save_interval_seconds, "a number >= 0");
+  }
+  const auto negative =
+      std::find_if(options.save_on_steps.begin(), options.save_on_steps.end(), [](int64_t step) { return step < 0; });
+  if (negative != options.save_on_steps.end()) return OutOfRange("save_on_steps", *negative, "steps >= 0");
+  const uint32_t chunk = options.chunk_bytes;
+  if (chunk < storage::kChunkBytesMin || chunk > storage::kChunkBytesMax || (chunk & (chunk - 1)) != 0) {
+    return OutOfRange("chunk_bytes", chunk, "a power of two from 4096 to 67108864");
+  }
+  if (options.codec_threads < 0 || options.codec_threads > kThreadsMax) {
+    return OutOfRange("codec_threads", options.codec_threads,
+                      fmt::format("from 0 (one for each core) to {}", kThreadsMax));
+  }
+  if (options.io_depth < 1 || options.io_depth > kDepthMax) {
+    return OutOfRange("io_depth", options.io_depth, fmt::format("from 1 to {}", kDepthMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateUserMetadata(const std::string& text) {
+  if (text.size() > kUserMetadataBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("SaveOptions::user_metadata has {} bytes; at most {} are kept",
+                                                  text.size(), kUserMetadataBytesMax));
+  }
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("SaveOptions::user_metadata is no JSON object: {}", text.substr(0, 100)));
+}
+
+int CodecThreads(const CheckpointerOptions& options) {
+  if (options.codec_threads > 0) return options.codec_threads;
+  return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, kThreadsMax);
+}
+
+storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options) {
+  return {
+      .policy = options.compression == Compression::kNone ? storage::CodecPolicy::kNone : storage::CodecPolicy::kSpace,
+      .chunk_bytes = options.chunk_bytes,
+      .codec_threads = CodecThreads(options),
+      .io = QueueKind(options.io),
+      .io_depth = static_cast<size_t>(options.io_depth)};
+}
+
+storage::ShardReadOptions ReadOptions(const CheckpointerOptions& options) {
+  return {.codec_threads = CodecThreads(options),
+          .io = QueueKind(options.io),
+          .io_depth = static_cast<size_t>(options.io_depth)};
+}
+
+}  // namespace tidemark

@@ -1,0 +1,29 @@
+// What CheckpointerOptions and SaveOptions allow, and what they mean for the layers below.
+
+#ifndef TIDEMARK_SNAPSHOT_CHECKPOINTER_OPTIONS_H_
+#define TIDEMARK_SNAPSHOT_CHECKPOINTER_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "storage/shard/shard_reader.h"
+#include "storage/shard/shard_writer.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+
+// kInvalidArgument names the field, its value and the legal range.
+absl::Status ValidateOptions(const CheckpointerOptions& options);
+
+// kInvalidArgument: no JSON object, or too long.
+absl::Status ValidateUserMetadata(const std::string& text);
+
+// Threads that CheckpointerOptions::codec_threads asks for.
+int CodecThreads(const CheckpointerOptions& options);
+
+storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options);
+storage::ShardReadOptions ReadOptions(const CheckpointerOptions& options);
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_CHECKPOINTER_OPTIONS_H_

@@ -1,0 +1,126 @@
+#include "snapshot/entry_match.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "snapshot/glob.h"
+
+namespace tidemark {
+namespace {
+
+// More than a person reads; the count is always whole.
+constexpr size_t kListedMax = 50;
+
+// What keeps `saved` from going into `wanted`; empty if nothing does. The length of a string or blob is its own affair.
+std::string Difference(const EntrySpec& saved, const EntrySpec& wanted) {
+  if (saved.kind != wanted.kind) {
+    return fmt::format("kind: checkpoint has {}, state has {}", EntryKindName(saved.kind), EntryKindName(wanted.kind));
+  }
+  if (saved.kind != EntryKind::kTensor) return "";
+  if (saved.dtype != wanted.dtype) {
+    return fmt::format("dtype: checkpoint has {}, state has {}", GetDtypeInfo(saved.dtype).name,
+                       GetDtypeInfo(wanted.dtype).name);
+  }
+  if (saved.shape != wanted.shape) {
+    return fmt::format("shape: checkpoint has [{}], state has [{}]", fmt::join(saved.shape, ", "),
+                       fmt::join(wanted.shape, ", "));
+  }
+  if (!saved.whole()) return "the checkpoint holds only a part of it";
+  return "";
+}
+
+// Whether two entries of a checkpoint have the same bytes, judged by the digests of their chunks.
+bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b) {
+  const storage::ShardEntry& left = index.entries[a];
+  const storage::ShardEntry& right = index.entries[b];
+  if (left.chunk_count != right.chunk_count) return false;
+  for (uint64_t i = 0; i < left.chunk_count; ++i) {
+    if (index.chunks[left.first_chunk + i].digest != index.chunks[right.first_chunk + i].digest) return false;
+  }
+  return true;
+}
+
+absl::Status DifferencesError(const std::vector<std::string>& differences) {
+  std::string message = fmt::format("the checkpoint does not fit the state, {} differences:", differences.size());
+  const size_t listed = std::min(differences.size(), kListedMax);
+  for (size_t i = 0; i < listed; ++i) message += "\n  " + differences[i];
+  if (listed < differences.size()) message += fmt::format("\n  ... and {} more", differences.size() - listed);
+  return absl::InvalidArgumentError(message);
+}
+
+}  // namespace
+
+bool IsWanted(std::string_view name, const RestoreOptions& options) {
+  return options.only.empty() || std::any_of(options.only.begin(), options.only.end(),
+                                             [&](const std::string& pattern) { return GlobMatches(pattern, name); });
+}
+
+std::vector<EntrySpec> RenamedSpecs(const storage::ShardIndex& index, const RestoreOptions& options) {
+  std::vector<EntrySpec> specs;
+  specs.reserve(index.entries.size());
+  for (const storage::ShardEntry& entry : index.entries) {
+    specs.push_back(entry.spec);
+    specs.back().name = Renamed(entry.spec.name, options.renames);
+  }
+  return specs;
+}
+
+absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved,
+                                        const State& state, const RestoreOptions& options) {
+  EntryMatch match;
+  std::vector<std::string> differences;
+  absl::flat_hash_map<std::string_view, size_t> by_name;
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (!by_name.emplace(saved[i].name, i).second) {
+      differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
+                                        index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
+    }
+  }
+  std::vector<bool> used(saved.size(), false);
+  absl::flat_hash_map<size_t, size_t> source_of;  // by the first of a group of tied entries of the state
+  const std::span<const State::Entry> entries = state.entries();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const State::Entry& entry = entries[i];
+    if (!IsWanted(entry.spec.name, options)) continue;
+    const auto found = by_name.find(entry.spec.name);
+    if (found == by_name.end()) {
+      match.missing.push_back(entry.spec.name);
+      if (!options.allow_missing) {
+        differences.push_back(
+            fmt::format("missing in the checkpoint: '{}' {}", entry.spec.name, DescribeEntry(entry.spec)));
+      }
+      continue;
+    }
+    const size_t source = found->second;
+    used[source] = true;
+    if (std::string difference = Difference(saved[source], entry.spec); !difference.empty()) {
+      differences.push_back(fmt::format("'{}': {}", entry.spec.name, difference));
+      continue;
+    }
+    const size_t root = entry.alias_of >= 0 ? static_cast<size_t>(entry.alias_of) : i;
+    const auto [first, is_first] = source_of.emplace(root, source);
+    if (is_first) {
+      match.pairs.push_back({source, i});
+    } else if (!HaveSameBytes(index, first->second, source)) {
+      differences.push_back(fmt::format("'{}': it is tied to '{}' in the state, but they differ in the checkpoint",
+                                        entry.spec.name, entries[root].spec.name));
+    }
+  }
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (used[i]) continue;
+    match.unexpected.push_back(saved[i].name);
+    if (options.only.empty() && !options.allow_unexpected) {
+      differences.push_back(
+          fmt::format("unexpected in the checkpoint: '{}' {}", saved[i].name, DescribeEntry(saved[i])));
+    }
+  }
+  if (!differences.empty()) return DifferencesError(differences);
+  return match;
+}
+
+}  // namespace tidemark

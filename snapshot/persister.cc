@@ -1,0 +1,101 @@
+#include "snapshot/persister.h"
+
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace tidemark {
+namespace {
+
+storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
+  storage::ShardContents contents;
+  const StagingPlan& plan = snapshot.plan();
+  contents.entries.reserve(plan.specs().size());
+  for (size_t i = 0; i < plan.specs().size(); ++i) {
+    contents.entries.push_back(
+        {.spec = plan.specs()[i], .bytes = snapshot.bytes(i), .alias_of = plan.placements()[i].alias_of});
+  }
+  contents.created_unix_ns = absl::ToUnixNanos(snapshot.created());
+  contents.blocked_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(snapshot.blocked()));
+  contents.metrics = snapshot.metrics();
+  contents.user_metadata = snapshot.user_metadata();
+  return contents;
+}
+
+storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::ShardIdentity& identity,
+                               const storage::WrittenShard& shard) {
+  storage::StepRecord record;
+  StepInfo& info = record.info;
+  info.step = identity.step;
+  info.attempt = storage::ToHex(identity.attempt.bytes);
+  info.sequence = identity.sequence;
+  info.created = snapshot.created();
+  info.blocked = snapshot.blocked();
+  info.world_size = identity.world_size;
+  info.metrics = snapshot.metrics();
+  info.user_metadata = snapshot.user_metadata();
+  info.entry_count = shard.entry_count;
+  info.logical_bytes = shard.logical_bytes;
+  info.stored_bytes = shard.footer.file_bytes;
+  record.shards.push_back(
+      {.rank = identity.rank, .file_bytes = shard.footer.file_bytes, .index_digest = shard.footer.index_digest});
+  return record;
+}
+
+}  // namespace
+
+Persister::Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options,
+                     std::function<void(std::string_view)> warn)
+    : files_(files), store_(store), options_(options), warn_(std::move(warn)) {}
+
+void Persister::Expect(const StagedSnapshot* snapshot, Promise committed) {
+  absl::MutexLock lock(&mutex_);
+  promises_.emplace(snapshot, std::move(committed));
+}
+
+void Persister::Consume(const std::shared_ptr<const StagedSnapshot>& snapshot) {
+  Promise committed;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = promises_.find(snapshot.get());
+    committed = std::move(found->second);
+    promises_.erase(found);
+  }
+  committed.Set(Persist(*snapshot));
+}
+
+absl::Status Persister::Persist(const StagedSnapshot& snapshot) {
+  absl::Status status = PersistOnce(snapshot);
+  // A device error can be one bad block. After it nothing is tried again on the same file; a whole new attempt may fare
+  // better. A full disk, a missing permission or a broken store would not.
+  if (absl::IsInternal(status)) {
+    warn_(fmt::format("step {} is written anew after: {}", snapshot.step(), std::string(status.message())));
+    status = PersistOnce(snapshot);
+  }
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
+}
+
+absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
+  if (writer_ == nullptr) {
+    auto writer = storage::ShardWriter::Create(files_, options_);
+    if (!writer.ok()) return writer.status();
+    writer_ = *std::move(writer);
+  }
+  absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
+  if (!identity.ok()) return identity.status();
+  absl::StatusOr<storage::WrittenShard> shard =
+      writer_->Write(store_.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
+                     *identity, MakeContents(snapshot));
+  if (!shard.ok()) {
+    store_.AbandonAttempt(*identity, shard.status());
+    return shard.status();
+  }
+  // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open
+  // finds out.
+  return store_.CommitAttempt(MakeRecord(snapshot, *identity, *shard));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,94 @@
+#include "snapshot/stager.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace tidemark {
+namespace {
+
+// A trainer has one state, or a few that take turns.
+constexpr size_t kPlansMax = 4;
+
+// Two threads come near the memory's bandwidth on small machines and eight on large ones; more only wait for each
+// other.
+constexpr int kCopyThreadsMax = 8;
+
+int CopyThreads() { return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, kCopyThreadsMax); }
+
+std::vector<State::CopyRequest> Requests(const std::vector<size_t>& entries, const StagedSnapshot& snapshot) {
+  std::vector<State::CopyRequest> requests;
+  requests.reserve(entries.size());
+  for (size_t entry : entries) requests.push_back({.entry = entry, .destination = snapshot.data(entry)});
+  return requests;
+}
+
+}  // namespace
+
+Stager::Stager(const CheckpointerOptions& options)
+    : when_full_(options.when_full), arena_(StagingArena::Create(options.staging_bytes_max)), pool_(CopyThreads()) {}
+
+std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const auto& plan) {
+    return plan->structure_version() == state.structure_version();
+  });
+  if (found != plans_.end()) {
+    std::rotate(found, found + 1, plans_.end());
+    return plans_.back();
+  }
+  if (plans_.size() == kPlansMax) plans_.erase(plans_.begin());
+  plans_.push_back(std::make_shared<const StagingPlan>(state));
+  return plans_.back();
+}
+
+absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
+                                                              absl::Time created) {
+  if (absl::Status status = state.Refresh(); !status.ok()) return status;
+  std::shared_ptr<const StagingPlan> plan = PlanFor(state);
+  auto block = arena_->Acquire(plan->total_bytes(), when_full_);
+  if (!block.ok()) return block.status();
+  if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
+  auto snapshot =
+      std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics, options.user_metadata, created);
+  std::vector<size_t> unreachable;
+  for (size_t entry : plan->values()) {
+    const State::Entry& value = state.entries()[entry];
+    if (value.host == nullptr) {
+      unreachable.push_back(entry);
+    } else {
+      std::memcpy(snapshot->data(entry), value.host, value.bytes);
+    }
+  }
+  if (absl::Status status = state.CopyToHost(Requests(unreachable, *snapshot)); !status.ok()) return status;
+  return snapshot;
+}
+
+absl::Status Stager::CopyTensors(State& state, StagedSnapshot& snapshot) {
+  const StagingPlan& plan = snapshot.plan();
+  const std::span<const State::Entry> entries = state.entries();
+  std::atomic<int64_t> without_memory{-1};
+  pool_.Run(plan.runs().size() - 1, [&](size_t run) {
+    for (size_t i = plan.runs()[run]; i < plan.runs()[run + 1]; ++i) {
+      const StagingPlan::CopyPiece& piece = plan.pieces()[i];
+      const std::byte* source = entries[piece.entry].host;
+      if (source == nullptr) {
+        without_memory = static_cast<int64_t>(piece.entry);
+        return;
+      }
+      std::memcpy(snapshot.data(piece.entry) + piece.begin, source + piece.begin, piece.bytes);
+    }
+  });
+  if (without_memory >= 0) {
+    return absl::InternalError(fmt::format("entry '{}' left host memory without a new structure_version",
+                                           entries[static_cast<size_t>(without_memory)].spec.name));
+  }
+  if (plan.device_tensors().empty()) return absl::OkStatus();
+  return state.CopyToHost(Requests(plan.device_tensors(), snapshot));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,48 @@
+// Stager: makes a snapshot of a state. Owns the arena, the plans and the threads that copy.
+
+#ifndef TIDEMARK_SNAPSHOT_STAGER_H_
+#define TIDEMARK_SNAPSHOT_STAGER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "snapshot/copy_pool.h"
+#include "snapshot/staged_snapshot.h"
+#include "snapshot/staging_arena.h"
+#include "snapshot/staging_plan.h"
+#include "tidemark/async_checkpointer.h"
+#include "tidemark/state.h"
+
+namespace tidemark {
+
+// Thread-compatible: Begin and CopyTensors of one save are followed by those of the next.
+class Stager {
+ public:
+  explicit Stager(const CheckpointerOptions& options);
+
+  // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
+  // copied, and copies everything that is no tensor. kResourceExhausted: no room, see StagingArena::Acquire. Other
+  // errors are the state's own.
+  absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
+                                                        absl::Time created);
+
+  // On any thread, while the trainer leaves the tensors alone: copies them. After that the snapshot is complete.
+  absl::Status CopyTensors(State& state, StagedSnapshot& snapshot);
+
+  const StagingArena& arena() const { return *arena_; }
+
+ private:
+  std::shared_ptr<const StagingPlan> PlanFor(const State& state);
+
+  const WhenFull when_full_;
+  const std::shared_ptr<StagingArena> arena_;
+  CopyPool pool_;
+  std::vector<std::shared_ptr<const StagingPlan>> plans_;  // the last few used, newest last
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_STAGER_H_

@@ -1,0 +1,240 @@
+#include "tidemark/store_reader.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "snapshot/restore.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/shard/shard_verify.h"
+
+namespace tidemark {
+namespace {
+
+// A reader beside a trainer takes few of its cores.
+constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
+
+// How often Verify reports progress.
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+
+}  // namespace
+
+struct StoreReader::Impl {
+  explicit Impl(const std::string& directory) : layout(directory) {}
+
+  // The steps as the manifest has them; the records are kept for their digests.
+  absl::Status LoadManifest() {
+    absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest = storage::Manifest::OpenReadOnly(layout.manifest());
+    if (!manifest.ok()) return manifest.status();
+    if ((*manifest)->store_id() != store) {
+      return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout.manifest()));
+    }
+    records.clear();
+    return (*manifest)->ForEach([&](storage::StepRecord record) {
+      records.push_back(std::move(record));
+      return true;
+    });
+  }
+
+  // The same from the shards. Of two attempts at a step the later one counts, as in a rebuild.
+  absl::Status LoadShards() {
+    std::vector<std::string> strangers;
+    absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
+    if (!folders.ok()) return folders.status();
+    std::map<int64_t, storage::StepRecord> newest;
+    for (const storage::StepFolder& folder : *folders) {
+      absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(files, layout, store, folder);
+      if (!attempt.ok()) continue;
+      storage::StepRecord& record = newest[folder.step];
+      if (attempt->record.info.sequence >= record.info.sequence) record = std::move(attempt->record);
+    }
+    records.clear();
+    for (auto& [step, record] : newest) records.push_back(std::move(record));
+    return absl::OkStatus();
+  }
+
+  absl::Status Load() {
+    manifest_problem = LoadManifest();
+    if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
+    if (!manifest_problem.ok()) {
+      if (absl::Status status = LoadShards(); !status.ok()) return status;
+    }
+    steps.clear();
+    for (const storage::StepRecord& record : records) steps.push_back(record.info);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<const storage::StepRecord*> FindRecord(int64_t step) const {
+    const auto found = std::find_if(records.begin(), records.end(),
+                                    [&](const storage::StepRecord& record) { return record.info.step == step; });
+    if (found == records.end()) {
+      return absl::NotFoundError(fmt::format("step {} is not in {}", step, layout.directory()));
+    }
+    return &*found;
+  }
+
+  absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
+    absl::StatusOr<const storage::StepRecord*> record = FindRecord(step);
+    if (!record.ok()) return record.status();
+    return OpenRecorded({files, layout, store, kReadOptions}, **record);
+  }
+
+  storage::FileSystem& files = storage::PosixFileSystem();
+  const storage::StoreLayout layout;
+  storage::StoreId store;
+  std::string store_id;
+  absl::Status manifest_problem;
+  std::vector<storage::StepRecord> records;
+  std::vector<StepInfo> steps;
+};
+
+StoreReader::StoreReader() = default;
+StoreReader::~StoreReader() = default;
+
+absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::Open(const std::string& directory) {
+  std::unique_ptr<StoreReader> reader(new StoreReader());
+  auto impl = std::make_unique<Impl>(directory);
+  absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(impl->files, impl->layout);
+  if (absl::IsNotFound(id.status())) {
+    return absl::NotFoundError(
+        fmt::format("{} is not a Tidemark store: {}", directory, std::string(id.status().message())));
+  }
+  if (absl::IsDataLoss(id.status())) {
+    // A damaged store.json does not hide what the shards say.
+    if (absl::StatusOr<storage::StoreId> found = storage::FindStoreId(impl->files, impl->layout); found.ok())
+      id = *found;
+  }
+  if (!id.ok()) return id.status();
+  impl->store = *id;
+  impl->store_id = storage::ToHex(id->bytes);
+  if (absl::Status status = impl->Load(); !status.ok()) return status;
+  reader->impl_ = std::move(impl);
+  return reader;
+}
+
+const std::string& StoreReader::store_id() const { return impl_->store_id; }
+
+const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
+
+const std::vector<StepInfo>& StoreReader::steps() const { return impl_->steps; }
+
+absl::Status StoreReader::Refresh() { return impl_->Load(); }
+
+absl::StatusOr<StepInfo> StoreReader::Latest() const {
+  const auto found = std::find_if(impl_->steps.rbegin(), impl_->steps.rend(),
+                                  [](const StepInfo& info) { return info.state == StepState::kCommitted; });
+  if (found == impl_->steps.rend()) {
+    return absl::NotFoundError(fmt::format("no step is committed in {}", impl_->layout.directory()));
+  }
+  return *found;
+}
+
+absl::StatusOr<StepInfo> StoreReader::Find(int64_t step) const {
+  absl::StatusOr<const storage::StepRecord*> record = impl_->FindRecord(step);
+  if (!record.ok()) return record.status();
+  return (*record)->info;
+}
+
+absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {
+  absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step);
+  if (!attempt.ok()) return attempt.status();
+  StepContents contents;
+  contents.info = *Find(step);
+  for (const auto& shard : attempt->shards) {
+    const storage::ShardIndex& index = shard->index();
+    const uint32_t rank = shard->header().identity.rank;
+    contents.shards.push_back({.path = shard->path(),
+                               .rank = rank,
+                               .file_bytes = shard->footer().file_bytes,
+                               .chunk_count = index.chunks.size()});
+    contents.properties.insert(index.properties.begin(), index.properties.end());
+    absl::flat_hash_map<uint64_t, std::string> owner_of_chunk;
+    for (size_t i = 0; i < index.entries.size(); ++i) {
+      const storage::ShardEntry& entry = index.entries[i];
+      StoredEntry stored{.spec = entry.spec, .bytes = shard->RawBytes(i), .rank = rank};
+      if (entry.chunk_count > 0) {
+        const auto [owner, is_first] = owner_of_chunk.emplace(entry.first_chunk, entry.spec.name);
+        if (is_first) {
+          stored.stored_bytes = shard->StoredBytes(i);
+        } else {
+          stored.tied_to = owner->second;
+        }
+      }
+      contents.entries.push_back(std::move(stored));
+    }
+  }
+  return contents;
+}
+
+absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std::string_view name) const {
+  absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step);
+  if (!attempt.ok()) return attempt.status();
+  for (const auto& shard : attempt->shards) {
+    const std::vector<storage::ShardEntry>& entries = shard->index().entries;
+    const auto found = std::find_if(entries.begin(), entries.end(),
+                                    [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
+    if (found == entries.end()) continue;
+    const auto entry = static_cast<size_t>(found - entries.begin());
+    std::vector<std::byte> bytes(shard->RawBytes(entry));
+    const storage::EntryRead read{.entry = entry, .destination = bytes};
+    if (absl::Status status = shard->Read({&read, 1}, kReadOptions); !status.ok()) return status;
+    return bytes;
+  }
+  return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, name));
+}
+
+absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
+                                                 const std::function<void(const VerifyProgress&)>& progress) const {
+  absl::StatusOr<const storage::StepRecord*> found = impl_->FindRecord(step);
+  if (!found.ok()) return found.status();
+  const storage::StepRecord& record = **found;
+  const auto id = storage::FromHex(record.info.attempt);
+  if (!id) return absl::NotFoundError(fmt::format("step {} has no files: {}", step, record.info.reason));
+  VerifyProgress done;
+  for (const storage::RecordedShard& shard : record.shards) done.bytes_total += shard.file_bytes;
+  absl::Time next_report = absl::InfinitePast();
+  const auto advance = [&](uint64_t bytes) {
+    done.bytes_done += bytes;
+    done.bytes_total = std::max(done.bytes_total, done.bytes_done);
+    if (!progress || absl::Now() < next_report) return;
+    next_report = absl::Now() + kProgressInterval;
+    progress(done);
+  };
+  VerifyReport report;
+  for (const storage::RecordedShard& recorded : record.shards) {
+    const storage::ShardIdentity identity{.store = impl_->store,
+                                          .step = step,
+                                          .attempt = storage::AttemptId{*id},
+                                          .sequence = record.info.sequence,
+                                          .rank = recorded.rank,
+                                          .world_size = record.info.world_size};
+    const std::string path = impl_->layout.shard(step, identity.attempt, recorded.rank, record.info.world_size);
+    absl::StatusOr<storage::ShardVerification> shard =
+        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, kReadOptions, advance);
+    if (!shard.ok()) return shard.status();
+    report.bytes_read += shard->bytes_read;
+    report.chunks += shard->chunks;
+    for (storage::ShardDamage& damage : shard->damage) {
+      report.damage.push_back(
+          {.path = std::move(damage.path), .what = std::move(damage.what), .entries = std::move(damage.entries)});
+    }
+  }
+  // Sound in itself, and yet not what was committed: a shard that was put in its place.
+  if (report.damage.empty()) {
+    if (absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step); !attempt.ok()) {
+      report.damage.push_back({.path = impl_->layout.attempt(step, storage::AttemptId{*id}),
+                               .what = std::string(attempt.status().message())});
+    }
+  }
+  if (progress) progress(done);
+  return report;
+}
+
+}  // namespace tidemark
