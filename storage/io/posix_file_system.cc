@@ -36,17 +36,6 @@ absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
   return fd;
 }
 
-// nullopt: the entry is gone.
-absl::StatusOr<std::optional<FileType>> TypeOfEntry(int directory, const dirent& entry, const std::string& path) {
-  if (entry.d_type == DT_REG) return FileType::kRegular;
-  if (entry.d_type == DT_DIR) return FileType::kDirectory;
-  if (entry.d_type != DT_UNKNOWN) return FileType::kOther;
-  struct stat info;
-  if (fstatat(directory, entry.d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) return TypeOfMode(info.st_mode);
-  if (errno == ENOENT) return std::nullopt;
-  return ErrnoStatus(errno, fmt::format("stat {} in", entry.d_name), path);
-}
-
 }  // namespace
 
 PosixFiles::PosixFiles()
@@ -72,9 +61,12 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std:
     if (entry == nullptr) break;
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
-    absl::StatusOr<std::optional<FileType>> type = TypeOfEntry(descriptor, *entry, path);
-    if (!type.ok()) return type.status();
-    if (type->has_value()) entries.push_back({.name = std::string(name), .type = **type});
+    struct stat info;
+    if (fstatat(descriptor, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+      entries.push_back({.name = std::string(name), .type = TypeOfMode(info.st_mode)});
+    } else if (errno != ENOENT) {  // removed since it was listed
+      return ErrnoStatus(errno, fmt::format("stat {} in", name), path);
+    }
   }
   if (errno != 0) return ErrnoStatus(errno, "list", path);
   std::sort(entries.begin(), entries.end(),

@@ -31,14 +31,12 @@ absl::Status Unavailable(int error, std::string_view call) {
   return absl::UnavailableError(ErrnoStatus(error, call, "io_uring").message());
 }
 
-// A sandbox may allow some of the three system calls and not the others.
+// A sandbox may allow some of the three system calls and not the others. Probing came with Linux 5.6, as did the two
+// operations that are used here.
 absl::Status CheckUsable(io_uring& ring) {
-  io_uring_probe* probe = io_uring_get_probe_ring(&ring);
-  if (probe == nullptr) return Unavailable(ENOSYS, "probe operations of");
-  const bool both =
-      io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
-  io_uring_free_probe(probe);
-  if (!both) return Unavailable(EOPNOTSUPP, "find read and write in");
+  io_uring_probe probe = {};
+  const int probed = io_uring_register_probe(&ring, &probe, 0);
+  if (probed < 0) return Unavailable(-probed, "probe operations of");
   // EBADFD is the kernel's own answer for a ring that is still disabled.
   const int entered = io_uring_enter(static_cast<unsigned>(ring.ring_fd), 0, 0, 0, nullptr);
   if (entered < 0 && entered != -EBADFD) return Unavailable(-entered, "enter");

@@ -1,0 +1,63 @@
+#include "tests/storage/io/child_process.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+namespace tidemark::storage {
+
+std::string InChild(const std::function<std::string()>& body) {
+  int ends[2];
+  if (pipe(ends) != 0) std::abort();
+  const pid_t child = fork();
+  if (child < 0) std::abort();
+  if (child == 0) {
+    const std::string answer = body();
+    const bool told = write(ends[1], answer.data(), answer.size()) == static_cast<ssize_t>(answer.size());
+    _exit(told ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t size; (size = read(ends[0], buffer, sizeof(buffer))) > 0;) answer.append(buffer, size);
+  close(ends[0]);
+  int how = 0;
+  waitpid(child, &how, 0);
+  if (WIFSIGNALED(how)) return "killed by signal " + std::to_string(WTERMSIG(how));
+  if (WEXITSTATUS(how) != 0) return "exited with " + std::to_string(WEXITSTATUS(how));
+  return answer;
+}
+
+bool DenySystemCalls(std::initializer_list<int> numbers, int error) {
+  std::vector<sock_filter> program;
+  program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
+  for (const int number : numbers) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog filter = {.len = static_cast<unsigned short>(program.size()), .filter = program.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+bool EnterMountNamespace() {
+  const int own_users = geteuid() == 0 ? 0 : CLONE_NEWUSER;
+  return unshare(CLONE_NEWNS | own_users) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+bool BecomeNobody() {
+  constexpr uid_t kNobody = 65534;
+  return geteuid() != 0 || setresuid(kNobody, kNobody, kNobody) == 0;
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,29 @@
+// Things that a test can only do to a process that it throws away: take system calls from it, give it mounts of its
+// own, drop its rights.
+
+#ifndef TIDEMARK_TESTS_STORAGE_IO_CHILD_PROCESS_H_
+#define TIDEMARK_TESTS_STORAGE_IO_CHILD_PROCESS_H_
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+namespace tidemark::storage {
+
+// Runs `body` in a forked child and returns what it returned, or how the child died. gtest's assertions do not reach
+// out of the child.
+std::string InChild(const std::function<std::string()>& body);
+
+// From here on the calling process gets `error` for these system calls (SYS_...). False where that is not allowed.
+bool DenySystemCalls(std::initializer_list<int> numbers, int error);
+
+// Puts the calling process into a mount namespace of its own, as root of a user namespace of its own if it is not root
+// already. False where that is not allowed.
+bool EnterMountNamespace();
+
+// Gives up root's rights over files. Nothing to do for who is not root.
+bool BecomeNobody();
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_IO_CHILD_PROCESS_H_

@@ -1,0 +1,82 @@
+// A FileSystem in which chosen calls fail, and everything else goes to another one.
+
+#ifndef TIDEMARK_TESTS_STORAGE_IO_FAILING_FILE_SYSTEM_H_
+#define TIDEMARK_TESTS_STORAGE_IO_FAILING_FILE_SYSTEM_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "storage/io/file_system.h"
+
+namespace tidemark::storage {
+
+// Counts every call that can fail: its own, those of its files and locks ("ReadAt", "WriteAt", "SyncData", ...), and
+// the requests that are submitted to its queues ("QueueRead", "QueueWrite"). A call that fails by a rule is not
+// forwarded, but for Close, which closes and then fails. Counting is by the order of calls, so a failure is
+// reproducible where the calls come from one thread.
+//
+// Thread-safe. Outlives its files, locks and queues.
+class FailingFileSystem final : public FileSystem {
+ public:
+  struct Call {
+    size_t index = 0;       // 0 for the first call
+    std::string operation;  // the method's name, or QueueRead, QueueWrite
+    std::string path;       // the new one for Rename, empty for NewIoQueue
+  };
+  // What the call is to answer; ok: what the other file system answers. Called with a lock held.
+  using Rule = std::function<absl::Status(const Call&)>;
+
+  explicit FailingFileSystem(FileSystem& other) : other_(other) {}
+
+  // Each replaces the rule before it. None counts calls anew.
+  void SetRule(Rule rule);
+  // The call of that index fails.
+  void FailCall(size_t index, absl::Status status);
+  // It and all after it fail, as if the process had been cut off from its disk.
+  void FailFrom(size_t index, absl::Status status);
+  // The call of that name fails that has `before` others of that name before it, from now on.
+  void FailOperation(std::string operation, absl::Status status, size_t before = 0);
+
+  // Forgets the rule and all calls.
+  void Reset();
+  std::vector<Call> calls() const;
+  // "Create", "WriteAt", ...: for a look at the order.
+  std::vector<std::string> operations() const;
+
+  absl::Status CreateDirectory(const std::string& path) override;
+  absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
+  absl::StatusOr<FileType> TypeOf(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status RemoveFile(const std::string& path) override;
+  absl::Status RemoveDirectory(const std::string& path) override;
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
+
+ private:
+  class FailingFile;
+  class FailingLock;
+  class FailingQueue;
+
+  absl::Status Admit(std::string operation, const std::string& path);
+  absl::StatusOr<std::unique_ptr<File>> Wrap(absl::StatusOr<std::unique_ptr<File>> file);
+
+  FileSystem& other_;
+
+  mutable absl::Mutex mutex_;
+  Rule rule_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_IO_FAILING_FILE_SYSTEM_H_

@@ -1,0 +1,181 @@
+#include "storage/io/posix_lock.h"
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/child_process.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+using testing::HasSubstr;
+
+std::string Contents(const std::string& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+class PosixLockTest : public testing::Test {
+ protected:
+  const TestDirectory directory_;
+  const std::string path_ = directory_ / "LOCK";
+};
+
+TEST_F(PosixLockTest, CreatesTheFileForItsOwnerAlone) {
+  auto lock = PosixLock::TryLock(path_);
+  ASSERT_THAT(lock, IsOk());
+  struct stat info;
+  ASSERT_EQ(stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(PosixLockTest, ConflictsWithinOneProcessAndNamesTheHolder) {
+  auto lock = PosixLock::TryLock(path_);
+  ASSERT_THAT(lock, IsOk());
+  EXPECT_THAT(PosixLock::TryLock(path_),
+              StatusIs(StatusCode::kUnavailable, "lock " + path_ + ": held by a process that left no note"));
+  ASSERT_THAT((*lock)->WriteNote("process 17 on host a"), IsOk());
+  EXPECT_THAT(PosixLock::TryLock(path_),
+              StatusIs(StatusCode::kUnavailable, "lock " + path_ + ": held by process 17 on host a"));
+}
+
+TEST_F(PosixLockTest, ConflictsWithAnotherProcessAndNamesTheHolder) {
+  auto lock = PosixLock::TryLock(path_);
+  ASSERT_THAT(lock, IsOk());
+  ASSERT_THAT((*lock)->WriteNote("the parent"), IsOk());
+  EXPECT_EQ(InChild([&] { return PosixLock::TryLock(path_).status().ToString(); }),
+            "UNAVAILABLE: lock " + path_ + ": held by the parent");
+}
+
+TEST_F(PosixLockTest, IsFreeAfterDestruction) {
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
+}
+
+TEST_F(PosixLockTest, IsFreeAfterTheHoldersDeath) {
+  EXPECT_EQ(InChild([&]() -> std::string {
+              auto lock = PosixLock::TryLock(path_);
+              if (!lock.ok()) return lock.status().ToString();
+              lock->release();
+              return "locked";
+            }),
+            "locked");
+  EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
+}
+
+TEST_F(PosixLockTest, StaysWithTheParentWhenAForkedChildDestroysItsCopy) {
+  auto lock = PosixLock::TryLock(path_);
+  ASSERT_THAT(lock, IsOk());
+  EXPECT_EQ(InChild([&] {
+              lock->reset();
+              return "destroyed";
+            }),
+            "destroyed");
+  EXPECT_THAT(PosixLock::TryLock(path_), StatusIs(StatusCode::kUnavailable, HasSubstr("held by")));
+}
+
+TEST_F(PosixLockTest, IsFreeAfterDestructionThoughAForkedChildLives) {
+  auto lock = PosixLock::TryLock(path_);
+  ASSERT_THAT(lock, IsOk());
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    close(ends[1]);
+    char byte;
+    _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);  // until the parent closes its end
+  }
+  lock->reset();
+  EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
+  close(ends[1]);
+  close(ends[0]);
+}
+
+TEST_F(PosixLockTest, NoteReplacesALongerOneAndIsErasedByTheNextHolder) {
+  {
+    auto lock = PosixLock::TryLock(path_);
+    ASSERT_THAT(lock, IsOk());
+    ASSERT_THAT((*lock)->WriteNote("a long note"), IsOk());
+    ASSERT_THAT((*lock)->WriteNote("short"), IsOk());
+    EXPECT_EQ(Contents(path_), "short");
+  }
+  EXPECT_EQ(Contents(path_), "short");
+  EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
+  EXPECT_EQ(Contents(path_), "");
+}
+
+TEST_F(PosixLockTest, ShowsABoundedPrintableNote) {
+  auto lock = PosixLock::TryLock(path_);
+  ASSERT_THAT(lock, IsOk());
+  ASSERT_THAT((*lock)->WriteNote("\x1b[31m\n" + std::string(1000, 'x')), IsOk());
+  EXPECT_THAT(PosixLock::TryLock(path_),
+              StatusIs(StatusCode::kUnavailable, "lock " + path_ + ": held by ?[31m?" + std::string(250, 'x')));
+}
+
+TEST_F(PosixLockTest, RefusesWhatIsNoRegularFile) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(PosixLock::TryLock(path_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not a regular file")));
+  EXPECT_THAT(PosixLock::TryLock(directory_.path()), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("EISDIR")));
+  std::filesystem::create_symlink("elsewhere", directory_ / "link");
+  EXPECT_THAT(PosixLock::TryLock(directory_ / "link"), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ELOOP")));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "elsewhere"));
+}
+
+TEST_F(PosixLockTest, IsNotFoundInADirectoryThatIsMissing) {
+  EXPECT_THAT(PosixLock::TryLock(directory_ / "none/LOCK"), StatusIs(StatusCode::kNotFound, HasSubstr("none/LOCK")));
+}
+
+TEST_F(PosixLockTest, ReportsWhatTheSystemSays) {
+  const auto with_denied = [&](int call, int error) {
+    return InChild([&]() -> std::string {
+      auto held = PosixLock::TryLock(directory_ / "held");
+      if (!DenySystemCalls({call}, error)) return "SKIP";
+      if (call == SYS_pwrite64) return (*held)->WriteNote("x").ToString();
+      return PosixLock::TryLock(path_).status().ToString();
+    });
+  };
+  const std::string lock = with_denied(SYS_flock, ENOLCK);
+  if (lock == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";
+  EXPECT_THAT(lock, HasSubstr("INTERNAL: lock " + path_));
+  EXPECT_THAT(with_denied(SYS_ftruncate, EIO), HasSubstr("INTERNAL: erase note in " + path_));
+  EXPECT_THAT(with_denied(SYS_pwrite64, ENOSPC), HasSubstr("RESOURCE_EXHAUSTED: write note to"));
+}
+
+// A holder that removes the file before it lets go, as one does that clears up after the dead, must leave nobody with a
+// lock on the file without a name.
+TEST_F(PosixLockTest, IsAlwaysOnTheFileOfThatName) {
+  std::atomic<bool> stop = false;
+  std::thread remover([&] {
+    while (!stop) {
+      auto lock = PosixLock::TryLock(path_);
+      if (lock.ok()) std::filesystem::remove(path_);
+    }
+  });
+  int locked = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    auto lock = PosixLock::TryLock(path_);
+    if (!lock.ok()) {
+      EXPECT_EQ(lock.status().code(), StatusCode::kUnavailable) << lock.status();
+      continue;
+    }
+    ++locked;
+    ASSERT_TRUE(std::filesystem::exists(path_)) << "after " << i << " rounds";
+  }
+  stop = true;
+  remover.join();
+  EXPECT_GT(locked, 0);
+}
+
+}  // namespace
+}  // namespace tidemark::storage
