@@ -64,7 +64,9 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
       std::memcpy(snapshot->data(entry), value.host, value.bytes);
     }
   }
-  if (absl::Status status = state.CopyToHost(Requests(unreachable, *snapshot)); !status.ok()) return status;
+  if (!unreachable.empty()) {
+    if (absl::Status status = state.CopyToHost(Requests(unreachable, *snapshot)); !status.ok()) return status;
+  }
   return snapshot;
 }
 

@@ -1,0 +1,311 @@
+#include "tidemark/async_checkpointer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <optional>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using storage::TestDirectory;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class AsyncCheckpointerTest : public testing::Test {
+ protected:
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = store_;
+    options.on_warning = [this](std::string_view line) {
+      std::lock_guard lock(warnings_mutex_);
+      warnings_ += std::string(line) + "\n";
+    };
+    auto checkpointer = AsyncCheckpointer::Open(std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
+  }
+
+  void SaveStep(AsyncCheckpointer& checkpointer, TestTrainer& trainer, int64_t step, SaveOptions options = {}) {
+    trainer.SetTo(step);
+    auto save = checkpointer.Save(step, trainer.state, std::move(options));
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+  }
+
+  TestDirectory directory_;
+  const std::string store_ = directory_ / "run/ckpt";
+  std::mutex warnings_mutex_;
+  std::string warnings_;
+};
+
+TEST_F(AsyncCheckpointerTest, RestoresExactlyWhatWasSaved) {
+  {
+    auto checkpointer = Open();
+    TestTrainer trainer;
+    EXPECT_THAT(checkpointer->RestoreLatest(trainer.state),
+                StatusIs(absl::StatusCode::kNotFound, HasSubstr("no step")));
+    for (int64_t step : {10, 20, 30}) SaveStep(*checkpointer, trainer, step);
+    EXPECT_THAT(checkpointer->Close(), IsOk());
+  }
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  auto report = checkpointer->RestoreLatest(trainer.state);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 30);
+  EXPECT_THAT(report->passed_over, IsEmpty());
+  EXPECT_TRUE(trainer.IsAt(30));
+  ASSERT_THAT(checkpointer->Restore(10, trainer.state), IsOk());
+  EXPECT_TRUE(trainer.IsAt(10));
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(AsyncCheckpointerTest, LetsTheTrainerChangeItsTensorsOnceStaged) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  trainer.SetTo(1);
+  auto save = checkpointer->Save(1, trainer.state);
+  ASSERT_THAT(save, IsOk());
+  EXPECT_TRUE(save->staged().ready());
+  trainer.SetTo(2);
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Restore(1, trainer.state), IsOk());
+  EXPECT_TRUE(trainer.IsAt(1));
+}
+
+TEST_F(AsyncCheckpointerTest, StagesBehindTheTrainerWhenOverlapped) {
+  // A tensor whose copy waits for the test.
+  class GatedState final : public State {
+   public:
+    GatedState() { SetDerivedEntries({Entry{.spec = {.name = "x", .dtype = Dtype::kInt32}, .bytes = 4}}); }
+    absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+      if (requests.empty()) return absl::OkStatus();
+      gate.WaitForNotification();
+      std::memcpy(requests[0].destination, &value, 4);
+      return absl::OkStatus();
+    }
+    absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
+      std::memcpy(&value, bytes.data(), 4);
+      return absl::OkStatus();
+    }
+    absl::Notification gate;
+    int32_t value = 7;
+  } state;
+  auto checkpointer = Open();
+  auto save = checkpointer->Save(1, state, {.staging = Staging::kOverlapped});
+  ASSERT_THAT(save, IsOk());
+  EXPECT_FALSE(save->staged().ready());
+  EXPECT_FALSE(save->committed().ready());
+  state.gate.Notify();
+  ASSERT_THAT(checkpointer->WaitUntilStaged(), IsOk());
+  EXPECT_TRUE(save->staged().ready());
+  state.value = 8;
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  ASSERT_THAT(checkpointer->RestoreLatest(state), IsOk());
+  EXPECT_EQ(state.value, 7);
+}
+
+TEST_F(AsyncCheckpointerTest, WaitsForAnOverlappedSaveBeforeTheNext) {
+  auto checkpointer = Open({.staging = Staging::kOverlapped});
+  TestTrainer trainer;
+  for (int64_t step = 0; step < 5; ++step) {
+    ASSERT_THAT(checkpointer->WaitUntilStaged(), IsOk());
+    trainer.SetTo(step);
+    ASSERT_THAT(checkpointer->Save(step, trainer.state), IsOk());
+  }
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  for (int64_t step = 0; step < 5; ++step) {
+    ASSERT_THAT(checkpointer->Restore(step, trainer.state), IsOk());
+    EXPECT_TRUE(trainer.IsAt(step)) << step;
+  }
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesAStepThatExistsUnlessAskedToReplaceIt) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 5);
+  const std::string old_shard = ShardPath(store_, 5);
+  EXPECT_THAT(checkpointer->Save(5, trainer.state),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step 5 is committed")));
+  trainer.SetTo(99);
+  auto save = checkpointer->Save(5, trainer.state, {.overwrite = true});
+  ASSERT_THAT(save, IsOk());
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  trainer.SetTo(0);
+  ASSERT_THAT(checkpointer->Restore(5, trainer.state), IsOk());
+  EXPECT_TRUE(trainer.IsAt(99));
+  EXPECT_FALSE(std::filesystem::exists(old_shard));
+  EXPECT_EQ(checkpointer->Steps()->size(), 1u);
+}
+
+TEST_F(AsyncCheckpointerTest, KeepsMetricsAndMetadata) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 1,
+           {.metrics = {{"loss", 0.25}, {"bad", std::numeric_limits<double>::quiet_NaN()}},
+            .user_metadata = R"({"run": "a"})"});
+  auto steps = checkpointer->Steps();
+  ASSERT_THAT(steps, IsOk());
+  ASSERT_EQ(steps->size(), 1u);
+  EXPECT_EQ(steps->front().metrics.at("loss"), 0.25);
+  EXPECT_TRUE(std::isnan(steps->front().metrics.at("bad")));
+  EXPECT_EQ(steps->front().user_metadata, R"({"run": "a"})");
+  EXPECT_EQ(steps->front().state, StepState::kCommitted);
+  EXPECT_GT(steps->front().blocked, absl::ZeroDuration());
+  EXPECT_EQ(steps->front().logical_bytes, 300'000 * 4 + 17 * 8 + 8 + trainer.note.size());
+}
+
+TEST_F(AsyncCheckpointerTest, RestoresTheNewestStepThatAPredicateAccepts) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  for (int64_t step : {1, 2, 3}) SaveStep(*checkpointer, trainer, step, {.metrics = {{"loss", step == 2 ? 0.1 : 0.9}}});
+  auto report = checkpointer->RestoreLatest(
+      trainer.state, {.accept = [](const StepInfo& info) { return info.metrics.at("loss") < 0.5; }});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 2);
+  ASSERT_EQ(report->passed_over.size(), 1u);
+  EXPECT_EQ(report->passed_over[0].first, 3);
+  EXPECT_TRUE(trainer.IsAt(2));
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer.state, {.accept = [](const StepInfo&) { return false; }}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not accepted")));
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesBadArgumentsOfSaveWithTheStoreUnharmed) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 1);
+  EXPECT_THAT(checkpointer->Save(-1, trainer.state),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("step -1")));
+  EXPECT_THAT(checkpointer->Save(2, trainer.state, {.user_metadata = "[]"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no JSON object")));
+  int64_t x = 0;
+  trainer.state.AddValue("epoch", &x);
+  EXPECT_THAT(checkpointer->Save(2, trainer.state),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'epoch' was added twice")));
+  EXPECT_EQ(checkpointer->Steps()->size(), 1u);
+  TestTrainer other;
+  EXPECT_THAT(checkpointer->RestoreLatest(other.state), IsOk());
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesEverythingAfterClose) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 1);
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+  const auto closed = StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has been closed"));
+  EXPECT_THAT(checkpointer->Save(2, trainer.state), closed);
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer.state), closed);
+  EXPECT_THAT(checkpointer->Restore(1, trainer.state), closed);
+  EXPECT_THAT(checkpointer->WaitUntilStaged(), closed);
+  EXPECT_THAT(checkpointer->WaitUntilCommitted(), closed);
+  EXPECT_THAT(checkpointer->Steps(), closed);
+  EXPECT_FALSE(checkpointer->ShouldSave(2));
+}
+
+TEST_F(AsyncCheckpointerTest, CommitsWhatIsInFlightBeforeItCloses) {
+  std::optional<Future> committed;
+  {
+    auto checkpointer = Open();
+    TestTrainer trainer;
+    trainer.SetTo(3);
+    committed = checkpointer->Save(3, trainer.state)->committed();
+  }  // destroyed, not closed
+  EXPECT_TRUE(committed->ready());
+  EXPECT_THAT(committed->Wait(), IsOk());
+  TestTrainer trainer;
+  ASSERT_THAT(Open()->RestoreLatest(trainer.state), IsOk());
+  EXPECT_TRUE(trainer.IsAt(3));
+}
+
+TEST_F(AsyncCheckpointerTest, ShouldSaveFollowsWhicheverRuleSaysYes) {
+  absl::Time now = absl::UnixEpoch();
+  auto checkpointer =
+      Open({.save_interval_steps = 100, .save_on_steps = {7}, .save_interval_seconds = 60, .now = [&] { return now; }});
+  EXPECT_TRUE(checkpointer->ShouldSave(0));
+  EXPECT_TRUE(checkpointer->ShouldSave(7));
+  EXPECT_TRUE(checkpointer->ShouldSave(200));
+  EXPECT_FALSE(checkpointer->ShouldSave(8));
+  EXPECT_FALSE(checkpointer->ShouldSave(-100));
+  now += absl::Seconds(60);
+  EXPECT_TRUE(checkpointer->ShouldSave(8));
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 8);
+  EXPECT_FALSE(checkpointer->ShouldSave(9));
+  now += absl::Seconds(59);
+  EXPECT_FALSE(checkpointer->ShouldSave(9));
+  now += absl::Seconds(1);
+  EXPECT_TRUE(checkpointer->ShouldSave(9));
+}
+
+TEST_F(AsyncCheckpointerTest, ShouldSaveEveryStepThatIsNotThereYetByDefault) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 1);
+  EXPECT_FALSE(checkpointer->ShouldSave(1));
+  EXPECT_TRUE(checkpointer->ShouldSave(2));
+}
+
+TEST_F(AsyncCheckpointerTest, NamesTheHolderOfAStoreThatIsOpen) {
+  auto checkpointer = Open();
+  const absl::Time start = absl::Now();
+  auto second = AsyncCheckpointer::Open({.directory = store_});
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+  EXPECT_THAT(second,
+              StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("open for writing elsewhere"),
+                                                             HasSubstr("\"pid\":" + std::to_string(getpid())))));
+  checkpointer.reset();
+  EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}), IsOk());
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesADirectoryThatIsNoStore) {
+  std::filesystem::create_directories(store_);
+  std::ofstream(store_ + "/thesis.tex") << "x";
+  EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("not a Tidemark store"), HasSubstr("thesis.tex"))));
+  EXPECT_FALSE(std::filesystem::exists(store_ + "/LOCK"));
+  EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_ + "/thesis.tex"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("thesis.tex")));
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesAStoreOfANewerFormat) {
+  Open().reset();
+  std::ofstream(store_ + "/store.json") << R"({"format": 2, "store_id": "00000000000000000000000000000000"})";
+  EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 2")));
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesAStateLargerThanTheBudget) {
+  auto checkpointer = Open({.staging_bytes_max = 4096});
+  TestTrainer trainer;
+  EXPECT_THAT(checkpointer->Save(1, trainer.state),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging_bytes_max is 4096")));
+}
+
+TEST_F(AsyncCheckpointerTest, WorksOnEveryBackendAndCompression) {
+  int64_t step = 0;
+  TestTrainer trainer;
+  for (IoBackend io : {IoBackend::kAuto, IoBackend::kThreads}) {
+    for (Compression compression : {Compression::kSpace, Compression::kNone}) {
+      auto checkpointer = Open({.compression = compression, .chunk_bytes = 65536, .io = io});
+      SaveStep(*checkpointer, trainer, ++step);
+      trainer.SetTo(0);
+      ASSERT_THAT(checkpointer->RestoreLatest(trainer.state), IsOk());
+      EXPECT_TRUE(trainer.IsAt(step));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

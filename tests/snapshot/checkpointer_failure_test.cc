@@ -1,0 +1,228 @@
+// AsyncCheckpointer when the disk fails: the error reaches whoever asks, the store stays sound, the next save works.
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::FailingFileSystem;
+using storage::IsOk;
+using storage::StatusIs;
+using storage::TestDirectory;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CheckpointerFailureTest : public testing::Test {
+ protected:
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = store_;
+    options.on_warning = [](std::string_view) {};
+    // One thread and no io_uring: the order of calls is the same every time.
+    options.codec_threads = 1;
+    options.io = IoBackend::kThreads;
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
+  }
+
+  absl::Status SaveStep(AsyncCheckpointer& checkpointer, int64_t step) {
+    trainer_.SetTo(step);
+    auto save = checkpointer.Save(step, trainer_.state);
+    return save.ok() ? save->committed().Wait() : save.status();
+  }
+
+  TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
+  FailingFileSystem files_{storage::PosixFileSystem()};
+  TestTrainer trainer_;
+};
+
+TEST_F(CheckpointerFailureTest, ReportsAFailureThroughTheFutureAndSavesTheNextStep) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  files_.FailOperation("Create", absl::ResourceExhaustedError("create x: No space left on device (ENOSPC)"));
+  EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kResourceExhausted,
+                                                   AllOf(HasSubstr("step 2 was not committed"), HasSubstr("ENOSPC"))));
+  EXPECT_THAT(checkpointer->CheckForErrors(), IsOk()) << "somebody has looked";
+  auto steps = checkpointer->Steps();
+  ASSERT_THAT(steps, IsOk());
+  ASSERT_EQ(steps->size(), 2u);
+  EXPECT_EQ(steps->back().state, StepState::kFailed);
+  EXPECT_THAT(steps->back().reason, HasSubstr("ENOSPC"));
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(2));
+}
+
+TEST_F(CheckpointerFailureTest, ReportsAFailureNobodyLookedAtOnceAtTheNextSave) {
+  auto checkpointer = Open();
+  files_.FailOperation("Create", absl::ResourceExhaustedError("no room"));
+  auto save = checkpointer->Save(1, trainer_.state);
+  ASSERT_THAT(save, IsOk());
+  // ready() does not count as looking.
+  while (!save->committed().ready()) std::this_thread::yield();
+  EXPECT_THAT(checkpointer->Save(2, trainer_.state),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("step 2 was not saved"), HasSubstr("step 1"), HasSubstr("no room"))));
+  EXPECT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(CheckpointerFailureTest, ReportsAFailureNobodyLookedAtWhenItCloses) {
+  auto checkpointer = Open();
+  files_.FailOperation("Create", absl::ResourceExhaustedError("no room"));
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
+  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 1")));
+}
+
+TEST_F(CheckpointerFailureTest, WritesAWholeNewAttemptAfterADeviceError) {
+  auto checkpointer = Open();
+  files_.FailOperation("SyncData", absl::InternalError("fdatasync x: Input/output error (EIO)"));
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  std::vector<std::string> shards;
+  for (const FailingFileSystem::Call& call : files_.calls()) {
+    if (call.operation == "Create" && call.path.ends_with(".tmk")) shards.push_back(call.path);
+  }
+  ASSERT_EQ(shards.size(), 2u);
+  EXPECT_NE(shards[0], shards[1]);
+  EXPECT_FALSE(std::filesystem::exists(shards[0]));
+}
+
+TEST_F(CheckpointerFailureTest, EveryCallOfASaveMayFailOnceAndNothingIsLost) {
+  // How many calls a save makes.
+  size_t calls = 0;
+  {
+    auto checkpointer = Open();
+    ASSERT_THAT(SaveStep(*checkpointer, 0), IsOk());
+    files_.Reset();
+    ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+    calls = files_.calls().size();
+  }
+  ASSERT_GT(calls, 8u);
+  int64_t last_good = 1;
+  size_t failures = 0;
+  for (const absl::Status& error : {absl::InternalError("EIO"), absl::ResourceExhaustedError("ENOSPC")}) {
+    for (size_t n = 0; n < calls; ++n) {
+      SCOPED_TRACE(testing::Message() << "call " << n << " fails with " << error);
+      files_.Reset();
+      auto checkpointer = Open();
+      files_.Reset();
+      files_.FailCall(n, error);
+      const int64_t step = last_good + 1;
+      const absl::Status status = SaveStep(*checkpointer, step);
+      files_.Reset();
+      if (status.ok()) {
+        last_good = step;
+      } else {
+        ++failures;
+      }
+      auto report = checkpointer->RestoreLatest(trainer_.state);
+      ASSERT_THAT(report, IsOk());
+      ASSERT_EQ(report->step, last_good);
+      ASSERT_TRUE(trainer_.IsAt(last_good));
+      ASSERT_THAT(SaveStep(*checkpointer, last_good + 1), IsOk());
+      ++last_good;
+      ASSERT_THAT(checkpointer->Close(), IsOk());
+      // What the failed attempt left is gone once the store has been opened again.
+      ASSERT_THAT(Open()->RestoreLatest(trainer_.state), IsOk());
+      ASSERT_TRUE(trainer_.IsAt(last_good));
+    }
+  }
+  EXPECT_GT(failures, 5u);
+  size_t folders = 0;
+  for ([[maybe_unused]] const auto& folder : std::filesystem::directory_iterator(store_ + "/steps")) ++folders;
+  EXPECT_EQ(folders, static_cast<size_t>(last_good) + 1);
+}
+
+TEST_F(CheckpointerFailureTest, EveryCallOfAnOpenMayFailAndTheNextOpenIsWhole) {
+  size_t calls = 0;
+  {
+    auto checkpointer = Open();
+    ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+    checkpointer.reset();
+    files_.Reset();
+    checkpointer = Open();
+    calls = files_.calls().size();
+  }
+  for (size_t n = 0; n < calls; ++n) {
+    SCOPED_TRACE(testing::Message() << "call " << n);
+    files_.Reset();
+    files_.FailCall(n, absl::InternalError("EIO"));
+    auto failed = CheckpointerOnFileSystem::Open(
+        files_, {.directory = store_, .io = IoBackend::kThreads, .on_warning = [](std::string_view) {}});
+    if (!failed.ok()) {
+      EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+    }
+    failed = absl::CancelledError();
+    files_.Reset();
+    auto checkpointer = Open();
+    ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+    ASSERT_TRUE(trainer_.IsAt(1));
+  }
+}
+
+// Holds the persister at the creation of a shard, so that its snapshot stays in the arena.
+class NoRoomTest : public CheckpointerFailureTest {
+ protected:
+  void HoldPersister() {
+    files_.SetRule([this](const FailingFileSystem::Call& call) {
+      if (call.path.ends_with(".tmk")) release_.WaitForNotification();
+      return absl::OkStatus();
+    });
+  }
+  absl::Notification release_;
+};
+
+TEST_F(NoRoomTest, SkipsAndSaysSo) {
+  auto checkpointer = Open({.staging_bytes_max = 2 << 20, .when_full = WhenFull::kSkip});
+  HoldPersister();
+  auto first = checkpointer->Save(1, trainer_.state);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_FALSE(first->skipped());
+  auto second = checkpointer->Save(2, trainer_.state);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_TRUE(second->skipped());
+  EXPECT_THAT(second->staged().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  EXPECT_THAT(second->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  release_.Notify();
+  EXPECT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  EXPECT_EQ(checkpointer->Steps()->size(), 1u);
+}
+
+TEST_F(NoRoomTest, FailsWhenAskedTo) {
+  auto checkpointer = Open({.staging_bytes_max = 2 << 20, .when_full = WhenFull::kFail});
+  HoldPersister();
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
+  EXPECT_THAT(checkpointer->Save(2, trainer_.state),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  release_.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(NoRoomTest, RefusesAStepThatIsInFlight) {
+  auto checkpointer = Open();
+  HoldPersister();
+  auto save = checkpointer->Save(1, trainer_.state);
+  ASSERT_THAT(save, IsOk());
+  EXPECT_THAT(checkpointer->Save(1, trainer_.state),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step 1 is being saved")));
+  EXPECT_FALSE(checkpointer->ShouldSave(1));
+  EXPECT_THAT(save->committed().WaitUntil(absl::Now()), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("")));
+  release_.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,69 @@
+#include "snapshot/checkpointer_options.h"
+
+#include <cmath>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+CheckpointerOptions Valid() { return {.directory = "x"}; }
+
+void ExpectRefused(const CheckpointerOptions& options, std::string_view field, std::string_view range) {
+  EXPECT_THAT(ValidateOptions(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                 AllOf(HasSubstr(std::string(field)), HasSubstr(std::string(range)))));
+}
+
+TEST(CheckpointerOptions, OfADirectoryAloneAreValid) { EXPECT_THAT(ValidateOptions(Valid()), IsOk()); }
+
+TEST(CheckpointerOptions, NameTheFieldAndTheLegalRange) {
+  CheckpointerOptions options;
+  ExpectRefused(options, "directory", "empty");
+  (options = Valid()).save_interval_steps = -1;
+  ExpectRefused(options, "save_interval_steps is -1", ">= 0");
+  (options = Valid()).save_interval_seconds = std::nan("");
+  ExpectRefused(options, "save_interval_seconds is nan", ">= 0");
+  (options = Valid()).save_interval_seconds = -1;
+  ExpectRefused(options, "save_interval_seconds", ">= 0");
+  (options = Valid()).save_on_steps = {3, -7};
+  ExpectRefused(options, "save_on_steps is -7", ">= 0");
+  for (uint32_t bytes : {0u, 2048u, 5000u, 128u << 20}) {
+    (options = Valid()).chunk_bytes = bytes;
+    ExpectRefused(options, "chunk_bytes is " + std::to_string(bytes), "from 4096 to 67108864");
+  }
+  for (int threads : {-1, 257}) {
+    (options = Valid()).codec_threads = threads;
+    ExpectRefused(options, "codec_threads", "to 256");
+  }
+  for (int depth : {0, 257}) {
+    (options = Valid()).io_depth = depth;
+    ExpectRefused(options, "io_depth", "from 1 to 256");
+  }
+}
+
+TEST(UserMetadata, MustBeAJsonObjectOfBoundedSize) {
+  EXPECT_THAT(ValidateUserMetadata(R"({"a": [1, 2]})"), IsOk());
+  for (const char* text : {"", "[1]", "3", "{", "{\"a\": nan}"}) {
+    EXPECT_THAT(ValidateUserMetadata(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no JSON object")));
+  }
+  const std::string huge = "{\"a\": \"" + std::string(17 << 20, 'x') + "\"}";
+  EXPECT_THAT(ValidateUserMetadata(huge), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 16777216")));
+}
+
+TEST(CodecThreads, AreOneForEachCoreUnlessAsked) {
+  EXPECT_GE(CodecThreads(Valid()), 1);
+  CheckpointerOptions options = Valid();
+  options.codec_threads = 7;
+  EXPECT_EQ(CodecThreads(options), 7);
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,45 @@
+#include "snapshot/serial_executor.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+
+namespace tidemark {
+namespace {
+
+TEST(SerialExecutor, DoesTasksInOrder) {
+  std::vector<int> seen;
+  SerialExecutor executor;
+  for (int i = 0; i < 100; ++i) executor.Add([&seen, i] { seen.push_back(i); });
+  executor.Drain();
+  ASSERT_EQ(seen.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[i], i);
+}
+
+TEST(SerialExecutor, DoesWhatIsWaitingBeforeItEnds) {
+  int done = 0;
+  {
+    absl::Notification go;
+    SerialExecutor executor;
+    executor.Add([&] {
+      go.WaitForNotification();
+      ++done;
+    });
+    executor.Add([&] { ++done; });
+    go.Notify();
+  }
+  EXPECT_EQ(done, 2);
+}
+
+TEST(SerialExecutor, LetsGoOfWhatATaskHeldBeforeDrainReturns) {
+  auto held = std::make_shared<int>(1);
+  SerialExecutor executor;
+  executor.Add([held] {});
+  executor.Drain();
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace tidemark

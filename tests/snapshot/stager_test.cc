@@ -1,0 +1,147 @@
+#include "snapshot/stager.h"
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::HasSubstr;
+
+// A state whose one tensor is out of the host's reach, and which notes who asks what.
+class DeviceState final : public State {
+ public:
+  explicit DeviceState(std::vector<float> device) : device_(std::move(device)) {
+    SetDerivedEntries(
+        {Entry{.spec = {.name = "device", .dtype = Dtype::kFloat32, .shape = {static_cast<int64_t>(device_.size())}},
+               .bytes = device_.size() * sizeof(float)}});
+  }
+  absl::Status BeginStaging() override {
+    calls += "begin ";
+    return absl::OkStatus();
+  }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    for (const CopyRequest& request : requests) {
+      calls += entries()[request.entry].spec.name + " ";
+      std::memcpy(request.destination, device_.data(), entries()[request.entry].bytes);
+    }
+    return copy_status;
+  }
+
+  std::string calls;
+  absl::Status copy_status;
+
+ private:
+  std::vector<float> device_;
+};
+
+template <typename T>
+std::vector<T> Read(const Snapshot& snapshot, std::string_view name) {
+  const std::span<const std::byte> bytes = snapshot.bytes(*snapshot.Find(name));
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+TEST(Stager, CopiesTensorsAndValues) {
+  std::vector<float> weight(3'000'000);
+  std::iota(weight.begin(), weight.end(), 0.0F);
+  std::string text = "abc";
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {3'000'000}, weight.data());
+  state.AddValue("text", &text);
+  Stager stager({});
+  auto snapshot = stager.Begin(7, state, {.metrics = {{"loss", 0.5}}}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
+  EXPECT_EQ((*snapshot)->step(), 7);
+  EXPECT_EQ((*snapshot)->metrics().at("loss"), 0.5);
+  EXPECT_EQ(Read<float>(**snapshot, "weight"), weight);
+  EXPECT_EQ(Read<char>(**snapshot, "text"), (std::vector<char>{'a', 'b', 'c'}));
+  EXPECT_FALSE((*snapshot)->Find("nothing").has_value());
+}
+
+TEST(Stager, TakesValuesAtTheBeginningAndTensorsLater) {
+  float weight = 1;
+  int64_t epoch = 1;
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {}, &weight);
+  state.AddValue("epoch", &epoch);
+  Stager stager({});
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  weight = 2;
+  epoch = 2;
+  ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
+  EXPECT_EQ(Read<float>(**snapshot, "weight")[0], 2);
+  EXPECT_EQ(Read<int64_t>(**snapshot, "epoch")[0], 1);
+}
+
+TEST(Stager, AsksTheStateForWhatOnlyItCanReachAfterNotingTheDevicesWork) {
+  DeviceState state({1, 2, 3});
+  Stager stager({});
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(state.calls, "begin ");
+  ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
+  EXPECT_EQ(state.calls, "begin device ");
+  EXPECT_EQ(Read<float>(**snapshot, "device"), (std::vector<float>{1, 2, 3}));
+}
+
+TEST(Stager, ReportsACopyThatFailsAndGivesTheRoomBack) {
+  DeviceState state({1});
+  state.copy_status = absl::InternalError("device on fire");
+  Stager stager({});
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_THAT(stager.CopyTensors(state, **snapshot), StatusIs(absl::StatusCode::kInternal, HasSubstr("on fire")));
+  snapshot->reset();
+  EXPECT_EQ(stager.arena().bytes_in_use(), 0u);
+}
+
+TEST(Stager, SaysWhenThereIsNoRoomUnderAPolicyThatDoesNotWait) {
+  float weight = 1;
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {}, &weight);
+  Stager stager({.when_full = WhenFull::kFail});
+  auto first = stager.Begin(0, state, {}, absl::UnixEpoch());
+  auto second = stager.Begin(1, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(second, IsOk());
+  EXPECT_THAT(stager.Begin(2, state, {}, absl::UnixEpoch()),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+}
+
+TEST(Stager, ReusesThePlanAndTheMemory) {
+  float weight = 1;
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {}, &weight);
+  Stager stager({});
+  auto first = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(first, IsOk());
+  const StagingPlan* const plan = &(*first)->plan();
+  const std::byte* const data = (*first)->data(0);
+  first->reset();
+  auto second = stager.Begin(1, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(&(*second)->plan(), plan);
+  EXPECT_EQ((*second)->data(0), data);
+}
+
+TEST(Stager, RefusesAStateWithAnError) {
+  State state;
+  state.AddTensor("bad", Dtype::kFloat32, {1}, nullptr);
+  Stager stager({});
+  EXPECT_THAT(stager.Begin(0, state, {}, absl::UnixEpoch()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'bad'")));
+}
+
+}  // namespace
+}  // namespace tidemark

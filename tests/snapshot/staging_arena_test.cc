@@ -1,0 +1,113 @@
+#include "snapshot/staging_arena.h"
+
+#include <sys/resource.h>
+
+#include <cstring>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr uint64_t kBlock = 4 << 20;
+
+TEST(StagingArena, UsesTheSameMemoryAgain) {
+  auto arena = StagingArena::Create(4 * kBlock);
+  auto first = arena->Acquire(kBlock, WhenFull::kFail);
+  ASSERT_THAT(first, IsOk());
+  std::memset((*first)->data(), 1, kBlock);
+  std::byte* const data = (*first)->data();
+  first->reset();
+  EXPECT_EQ(arena->bytes_in_use(), 0u);
+  auto second = arena->Acquire(kBlock, WhenFull::kFail);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ((*second)->data(), data);
+  EXPECT_EQ(arena->bytes_mapped(), kBlock);
+}
+
+TEST(StagingArena, AlignsBlocksToPages) {
+  auto arena = StagingArena::Create(0);
+  for (uint64_t bytes : {uint64_t{1}, uint64_t{5000}, kBlock + 1}) {
+    auto block = arena->Acquire(bytes, WhenFull::kFail);
+    ASSERT_THAT(block, IsOk());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*block)->data()) % 4096, 0u);
+  }
+}
+
+TEST(StagingArena, TakesTwoOfTheFirstStateByDefault) {
+  auto arena = StagingArena::Create(0);
+  auto one = arena->Acquire(kBlock, WhenFull::kFail);
+  auto two = arena->Acquire(kBlock, WhenFull::kFail);
+  ASSERT_THAT(one, IsOk());
+  ASSERT_THAT(two, IsOk());
+  EXPECT_THAT(
+      arena->Acquire(kBlock, WhenFull::kFail),
+      StatusIs(absl::StatusCode::kResourceExhausted, AllOf(HasSubstr("no room"), HasSubstr("8388608 of 8388608"))));
+}
+
+TEST(StagingArena, GrowsItsDefaultWithTheState) {
+  auto arena = StagingArena::Create(0);
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail), IsOk());
+  EXPECT_THAT(arena->Acquire(10 * kBlock, WhenFull::kFail), IsOk());
+}
+
+TEST(StagingArena, RefusesMoreThanTheBudgetUnderEveryPolicy) {
+  auto arena = StagingArena::Create(kBlock);
+  for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
+    EXPECT_THAT(arena->Acquire(kBlock + 1, policy),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging_bytes_max is 4194304")));
+  }
+}
+
+TEST(StagingArena, DropsIdleMemoryOfAnotherSizeToStayInTheBudget) {
+  auto arena = StagingArena::Create(2 * kBlock);
+  arena->Acquire(kBlock, WhenFull::kFail)->reset();
+  auto large = arena->Acquire(2 * kBlock, WhenFull::kFail);
+  ASSERT_THAT(large, IsOk());
+  EXPECT_EQ(arena->bytes_mapped(), 2 * kBlock);
+}
+
+TEST(StagingArena, BlocksUntilMemoryComesBack) {
+  auto arena = StagingArena::Create(kBlock);
+  auto first = arena->Acquire(kBlock, WhenFull::kBlock);
+  ASSERT_THAT(first, IsOk());
+  absl::Notification got;
+  std::thread waiter([&] {
+    EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock), IsOk());
+    got.Notify();
+  });
+  EXPECT_FALSE(got.HasBeenNotified());
+  first->reset();
+  got.WaitForNotification();
+  waiter.join();
+}
+
+TEST(StagingArena, LivesAsLongAsItsBlocks) {
+  auto arena = StagingArena::Create(kBlock);
+  auto block = arena->Acquire(kBlock, WhenFull::kFail);
+  ASSERT_THAT(block, IsOk());
+  arena.reset();
+  std::memset((*block)->data(), 1, kBlock);
+}
+
+TEST(StagingArena, SaysSoWhenTheSystemHasNoMemory) {
+  // More than any address space has room for.
+  auto arena = StagingArena::Create(uint64_t{1} << 62);
+  EXPECT_THAT(arena->Acquire(uint64_t{1} << 50, WhenFull::kBlock),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("the system has no")));
+  EXPECT_EQ(arena->bytes_in_use(), 0u);
+  EXPECT_EQ(arena->bytes_mapped(), 0u);
+  EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock), IsOk());
+}
+
+}  // namespace
+}  // namespace tidemark

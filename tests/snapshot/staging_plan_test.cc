@@ -1,0 +1,100 @@
+#include "snapshot/staging_plan.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+
+class DerivedState final : public State {
+ public:
+  using State::SetDerivedEntries;
+};
+
+State::Entry Tensor(std::string name, int64_t bytes, std::byte* host) {
+  return {.spec = {.name = std::move(name), .dtype = Dtype::kUint8, .shape = {bytes}},
+          .bytes = static_cast<uint64_t>(bytes),
+          .host = host};
+}
+
+TEST(StagingPlan, PlacesEntriesApartAndAligned) {
+  std::vector<std::byte> memory(1 << 20);
+  DerivedState state;
+  state.SetDerivedEntries(
+      {Tensor("a", 3, memory.data()), Tensor("b", 200'000, memory.data()), Tensor("c", 5, memory.data())});
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  ASSERT_EQ(plan.placements().size(), 3u);
+  EXPECT_EQ(plan.placements()[0].offset, 0u);
+  EXPECT_EQ(plan.placements()[1].offset % 4096, 0u);
+  EXPECT_EQ(plan.placements()[2].offset % 64, 0u);
+  EXPECT_GE(plan.placements()[1].offset, 3u);
+  EXPECT_GE(plan.placements()[2].offset, plan.placements()[1].offset + 200'000);
+  EXPECT_EQ(plan.total_bytes(), plan.placements()[2].offset + 5);
+}
+
+TEST(StagingPlan, GivesTiedEntriesOnePlaceAndCopiesThemOnce) {
+  std::vector<std::byte> memory(100);
+  DerivedState state;
+  State::Entry tied = Tensor("tied", 100, memory.data());
+  tied.alias_of = 0;
+  state.SetDerivedEntries({Tensor("first", 100, memory.data()), tied});
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  EXPECT_EQ(plan.placements()[1].offset, plan.placements()[0].offset);
+  EXPECT_EQ(plan.placements()[1].alias_of, 0);
+  EXPECT_EQ(plan.total_bytes(), 100u);
+  EXPECT_EQ(plan.pieces().size(), 1u);
+}
+
+TEST(StagingPlan, CoversEveryByteOfLargeAndSmallTensorsOnce) {
+  std::vector<std::byte> memory(9 << 20);
+  DerivedState state;
+  std::vector<State::Entry> entries{Tensor("large", 9 << 20, memory.data())};
+  for (int i = 0; i < 3000; ++i) entries.push_back(Tensor("small." + std::to_string(i), 1024, memory.data()));
+  state.SetDerivedEntries(entries);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  std::vector<uint64_t> covered(entries.size(), 0);
+  for (const StagingPlan::CopyPiece& piece : plan.pieces()) {
+    EXPECT_EQ(piece.begin, covered[piece.entry]);
+    covered[piece.entry] += piece.bytes;
+  }
+  for (size_t i = 0; i < entries.size(); ++i) ASSERT_EQ(covered[i], entries[i].bytes);
+  // A thread gets megabytes at a time, of one tensor or of a thousand.
+  EXPECT_GE(plan.runs().size() - 1, 6u);
+  EXPECT_LE(plan.runs().size() - 1, 8u);
+  EXPECT_EQ(plan.runs().front(), 0u);
+  EXPECT_EQ(plan.runs().back(), plan.pieces().size());
+}
+
+TEST(StagingPlan, SetsValuesAndDeviceTensorsApart) {
+  int64_t epoch = 0;
+  DerivedState state;
+  state.AddValue("epoch", &epoch);
+  state.SetDerivedEntries({Tensor("on_device", 8, nullptr), Tensor("empty", 0, nullptr)});
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  EXPECT_THAT(plan.values(), testing::ElementsAre(0));
+  EXPECT_THAT(plan.device_tensors(), testing::ElementsAre(1));
+  EXPECT_TRUE(plan.pieces().empty());
+}
+
+TEST(StagingPlan, FindsEntriesByName) {
+  int64_t epoch = 0;
+  State state;
+  state.AddValue("epoch", &epoch);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  EXPECT_EQ(plan.Find("epoch"), 0);
+  EXPECT_EQ(plan.Find("epoc"), -1);
+}
+
+}  // namespace
+}  // namespace tidemark

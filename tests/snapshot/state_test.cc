@@ -1,0 +1,166 @@
+#include "tidemark/state.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::HasSubstr;
+
+std::span<const std::byte> BytesOf(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
+
+// A state with a part of its own, as TorchState has.
+class DerivedState final : public State {
+ public:
+  using State::derived_begin;
+  using State::SetDerivedEntries;
+};
+
+TEST(State, ListsTensorsAndValuesWithTheirPlaces) {
+  float weight[6] = {};
+  int64_t epoch = 3;
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {2, 3}, weight);
+  state.AddValue("epoch", &epoch);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  ASSERT_EQ(state.entries().size(), 2u);
+  EXPECT_EQ(state.entries()[0].bytes, sizeof(weight));
+  EXPECT_EQ(state.entries()[0].host, reinterpret_cast<std::byte*>(weight));
+  EXPECT_EQ(state.entries()[1].spec.kind, EntryKind::kInt64);
+  EXPECT_EQ(state.entries()[1].host, reinterpret_cast<std::byte*>(&epoch));
+}
+
+TEST(State, RefusesANameUsedTwice) {
+  int64_t a = 0;
+  double b = 0;
+  State state;
+  state.AddValue("x", &a);
+  state.AddValue("x", &b);
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x' was added twice")));
+}
+
+TEST(State, RefusesANameThatItsDerivedPartUsesToo) {
+  int64_t a = 0;
+  DerivedState state;
+  state.AddValue("x", &a);
+  state.SetDerivedEntries({State::Entry{.spec = {.name = "x", .dtype = Dtype::kInt8, .shape = {0}}}});
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x' was added twice")));
+}
+
+TEST(State, RemembersTheFirstErrorOfAnAdd) {
+  float weight = 0;
+  State state;
+  state.AddTensor("bad", Dtype::kFloat32, {-1}, &weight);
+  state.AddTensor("", Dtype::kFloat32, {}, &weight);
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'bad': shape [-1]")));
+  EXPECT_THAT(state.PrepareRestore({}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'bad'")));
+}
+
+TEST(State, RefusesNullDataUnlessThereIsNone) {
+  State state;
+  state.AddTensor("empty", Dtype::kFloat32, {0, 4}, nullptr);
+  EXPECT_THAT(state.Refresh(), IsOk());
+  state.AddTensor("null", Dtype::kFloat32, {1}, nullptr);
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'null': its data is null")));
+}
+
+TEST(State, FollowsAStringThatGrowsAndMoves) {
+  std::string text = "a";
+  State state;
+  state.AddValue("text", &text);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const uint64_t before = state.structure_version();
+  text = std::string(1000, 'b');
+  ASSERT_THAT(state.Refresh(), IsOk());
+  EXPECT_EQ(state.entries()[0].bytes, 1000u);
+  EXPECT_EQ(state.entries()[0].spec.shape, std::vector<int64_t>{1000});
+  EXPECT_EQ(state.entries()[0].host, reinterpret_cast<std::byte*>(text.data()));
+  EXPECT_NE(state.structure_version(), before);
+}
+
+TEST(State, KeepsItsVersionWhileNothingChangesAndNeverSharesIt) {
+  int64_t epoch = 0;
+  State one;
+  State two;
+  one.AddValue("epoch", &epoch);
+  two.AddValue("epoch", &epoch);
+  const uint64_t version = one.structure_version();
+  ASSERT_THAT(one.Refresh(), IsOk());
+  epoch = 7;
+  ASSERT_THAT(one.Refresh(), IsOk());
+  EXPECT_EQ(one.structure_version(), version);
+  EXPECT_NE(one.structure_version(), two.structure_version());
+}
+
+TEST(State, KeepsAliasesOfTheDerivedPartRightWhenSomethingIsAddedBefore) {
+  int64_t epoch = 0;
+  DerivedState state;
+  state.SetDerivedEntries({State::Entry{.spec = {.name = "a"}}, State::Entry{.spec = {.name = "b"}, .alias_of = 0}});
+  state.AddValue("epoch", &epoch);
+  ASSERT_EQ(state.derived_begin(), 1u);
+  EXPECT_EQ(state.entries()[2].alias_of, 1);
+  state.SetDerivedEntries({State::Entry{.spec = {.name = "a"}}, State::Entry{.spec = {.name = "b"}, .alias_of = 0}});
+  EXPECT_EQ(state.entries()[2].alias_of, 1);
+}
+
+TEST(State, SetsValuesOnlyWhenARestoreFinishes) {
+  int64_t epoch = 1;
+  std::string text = "old";
+  std::vector<std::byte> blob;
+  State state;
+  state.AddValue("epoch", &epoch);
+  state.AddValue("text", &text);
+  state.AddValue("blob", &blob);
+  ASSERT_THAT(state.PrepareRestore({}), IsOk());
+  const int64_t saved = 42;
+  ASSERT_THAT(state.Receive(0, BytesOf(saved)), IsOk());
+  ASSERT_THAT(state.Receive(1, std::as_bytes(std::span(std::string_view("much longer")))), IsOk());
+  ASSERT_THAT(state.Receive(2, BytesOf(saved)), IsOk());
+  EXPECT_EQ(epoch, 1);
+  EXPECT_EQ(text, "old");
+  ASSERT_THAT(state.FinishRestore(), IsOk());
+  EXPECT_EQ(epoch, 42);
+  EXPECT_EQ(text, "much longer");
+  EXPECT_EQ(blob.size(), 8u);
+}
+
+TEST(State, ForgetsWhatItReceivedWhenARestoreIsAbandoned) {
+  int64_t epoch = 1;
+  State state;
+  state.AddValue("epoch", &epoch);
+  ASSERT_THAT(state.PrepareRestore({}), IsOk());
+  const int64_t saved = 42;
+  ASSERT_THAT(state.Receive(0, BytesOf(saved)), IsOk());
+  state.AbandonRestore();
+  ASSERT_THAT(state.FinishRestore(), IsOk());
+  EXPECT_EQ(epoch, 1);
+}
+
+TEST(State, RefusesAScalarOfAnotherSizeAndABoolThatIsNone) {
+  double rate = 0.5;
+  State state;
+  state.AddValue("rate", &rate);
+  ASSERT_THAT(state.PrepareRestore({}), IsOk());
+  ASSERT_THAT(state.Receive(0, BytesOf(int8_t{1})), IsOk());
+  EXPECT_THAT(state.FinishRestore(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("'rate'")));
+  EXPECT_EQ(rate, 0.5);
+
+  bool flag = false;
+  State other;
+  other.AddValue("flag", &flag);
+  ASSERT_THAT(other.PrepareRestore({}), IsOk());
+  ASSERT_THAT(other.Receive(0, BytesOf(uint8_t{2})), IsOk());
+  EXPECT_THAT(other.FinishRestore(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("'flag'")));
+  EXPECT_FALSE(flag);
+}
+
+}  // namespace
+}  // namespace tidemark

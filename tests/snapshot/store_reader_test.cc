@@ -1,0 +1,165 @@
+#include "tidemark/store_reader.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using storage::TestDirectory;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class StoreReaderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = AsyncCheckpointer::Open({.directory = store_, .on_warning = [](std::string_view) {}});
+    ASSERT_THAT(opened, IsOk());
+    checkpointer_ = *std::move(opened);
+    Save(1);
+    Save(2);
+  }
+
+  void Save(int64_t step) {
+    trainer_.SetTo(step);
+    auto save = checkpointer_->Save(step, trainer_.state, {.metrics = {{"loss", 1.0 / static_cast<double>(step)}}});
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+  }
+
+  TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
+  TestTrainer trainer_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+};
+
+TEST_F(StoreReaderTest, ListsStepsBesideALiveTrainer) {
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->manifest_problem(), IsOk());
+  ASSERT_EQ((*reader)->steps().size(), 2u);
+  EXPECT_EQ((*reader)->Latest()->step, 2);
+  EXPECT_EQ((*reader)->Find(1)->metrics.at("loss"), 1.0);
+  Save(3);
+  EXPECT_EQ((*reader)->Latest()->step, 2);
+  ASSERT_THAT((*reader)->Refresh(), IsOk());
+  EXPECT_EQ((*reader)->Latest()->step, 3);
+}
+
+TEST_F(StoreReaderTest, ShowsWhatAStepHolds) {
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  auto contents = (*reader)->Contents(2);
+  ASSERT_THAT(contents, IsOk());
+  ASSERT_EQ(contents->shards.size(), 1u);
+  EXPECT_EQ(contents->shards[0].file_bytes, std::filesystem::file_size(ShardPath(store_, 2)));
+  ASSERT_EQ(contents->entries.size(), 4u);
+  EXPECT_EQ(contents->entries[0].spec.name, "model.weight");
+  EXPECT_EQ(contents->entries[0].bytes, 1'200'000u);
+  EXPECT_GT(contents->entries[0].stored_bytes, 0u);
+  EXPECT_THAT(contents->properties, Contains(testing::Key("compression")));
+}
+
+TEST_F(StoreReaderTest, ReadsOneEntry) {
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  auto bytes = (*reader)->ReadEntry(1, "epoch");
+  ASSERT_THAT(bytes, IsOk());
+  int64_t epoch = 0;
+  ASSERT_EQ(bytes->size(), sizeof(epoch));
+  std::memcpy(&epoch, bytes->data(), sizeof(epoch));
+  EXPECT_EQ(epoch, 1);
+  EXPECT_THAT((*reader)->ReadEntry(1, "epoc"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no entry 'epoc'")));
+  EXPECT_THAT((*reader)->ReadEntry(9, "epoch"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 9")));
+}
+
+TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgress) {
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  VerifyProgress last;
+  auto report = (*reader)->Verify(1, [&](const VerifyProgress& progress) { last = progress; });
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(report->damage, IsEmpty());
+  EXPECT_EQ(report->bytes_read, std::filesystem::file_size(ShardPath(store_, 1)));
+  EXPECT_EQ(last.bytes_done, report->bytes_read);
+  EXPECT_EQ(last.bytes_total, report->bytes_read);
+}
+
+TEST_F(StoreReaderTest, NamesTheEntryThatIsDamaged) {
+  FlipBit(ShardPath(store_, 1), 100'000);
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  auto report = (*reader)->Verify(1);
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->damage.size(), 1u);
+  EXPECT_EQ(report->damage[0].path, ShardPath(store_, 1));
+  EXPECT_THAT(report->damage[0].entries, ElementsAre("model.weight"));
+}
+
+TEST_F(StoreReaderTest, FindsAShardOfAnotherAttemptInItsPlace) {
+  std::filesystem::copy_file(ShardPath(store_, 2), ShardPath(store_, 1),
+                             std::filesystem::copy_options::overwrite_existing);
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_EQ((*reader)->Verify(1)->damage.size(), 1u);
+  EXPECT_THAT((*reader)->Contents(1), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("header is that of step 2")));
+}
+
+TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
+  checkpointer_.reset();
+  std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_FALSE((*reader)->manifest_problem().ok());
+  ASSERT_EQ((*reader)->steps().size(), 2u);
+  EXPECT_EQ((*reader)->Latest()->metrics.at("loss"), 0.5);
+  EXPECT_THAT((*reader)->Verify(2)->damage, IsEmpty());
+}
+
+TEST_F(StoreReaderTest, ReadsAStoreWhoseIdentityIsDamaged) {
+  std::ofstream(store_ + "/store.json") << "{";
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_EQ((*reader)->steps().size(), 2u);
+}
+
+TEST_F(StoreReaderTest, RefusesWhatIsNoStoreOrTooNew) {
+  EXPECT_THAT(StoreReader::Open(directory_ / "nothing"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not a Tidemark store")));
+  EXPECT_THAT(StoreReader::Open(directory_.path()),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not a Tidemark store")));
+  std::ofstream(store_ + "/store.json") << R"({"format": 9, "store_id": "00000000000000000000000000000000"})";
+  EXPECT_THAT(StoreReader::Open(store_), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 9")));
+}
+
+TEST_F(StoreReaderTest, ChangesNothing) {
+  const auto listing = [&] {
+    std::vector<std::string> lines;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(store_)) {
+      lines.push_back(entry.path().string() + " " + std::to_string(entry.is_regular_file() ? entry.file_size() : 0) +
+                      " " + std::to_string(entry.last_write_time().time_since_epoch().count()));
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  const std::vector<std::string> before = listing();
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  ASSERT_THAT((*reader)->Verify(2), IsOk());
+  reader->reset();
+  EXPECT_EQ(listing(), before);
+}
+
+}  // namespace
+}  // namespace tidemark
