@@ -7,14 +7,21 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "storage/shard/shard_format.h"
 
 namespace tidemark::storage {
 
-enum class CodecPolicy { kSpace, kNone };
+enum class CodecPolicy {
+  kSpace,  // byte planes and entropy coding for floating point, plain zstd for everything else
+  kNone,   // every chunk raw
+};
+
+// "space", "none"
+std::string_view CodecPolicyName(CodecPolicy policy);
 
 // Reusable contexts and buffers of one thread. Thread-compatible; no allocation once it is warm.
 class ChunkEncoder {
@@ -23,10 +30,11 @@ class ChunkEncoder {
   ~ChunkEncoder();
 
   // Fills codec, float_bytes, raw_bytes, stored_bytes, digest and checksum of `*record`, and returns the bytes to
-  // store: `raw` itself for Codec::kRaw, else memory of the encoder, valid until the next call. Falls back to raw where
-  // compression saves less than 1/64. `float_bytes` is DtypeInfo::float_bytes of the entry. Precondition: 1 <=
-  // raw.size() <= kChunkBytesMax.
-  std::span<const std::byte> Encode(std::span<const std::byte> raw, uint8_t float_bytes, ChunkRecord* record);
+  // store: `raw` itself for Codec::kRaw, else the front of `*buffer`, which is grown as needed and never shrunk. Falls
+  // back to raw where compression saves less than 1/64. `float_bytes` is DtypeInfo::float_bytes of the entry. The same
+  // input gives the same output. Precondition: 1 <= raw.size() <= kChunkBytesMax.
+  std::span<const std::byte> Encode(std::span<const std::byte> raw, uint8_t float_bytes, std::vector<std::byte>* buffer,
+                                    ChunkRecord* record);
 
  private:
   struct Impl;
@@ -41,6 +49,7 @@ class ChunkDecoder {
 
   // Checks `stored` against the record's checksum, decodes it into `raw` (record.raw_bytes long) and checks the digest.
   // kDataLoss says which of them failed, with expected and found. Never writes past `raw`, whatever the frame claims.
+  // After a failure `raw` holds anything.
   absl::Status Decode(const ChunkRecord& record, std::span<const std::byte> stored, std::span<std::byte> raw);
 
  private:

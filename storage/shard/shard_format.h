@@ -38,6 +38,13 @@ inline constexpr size_t kAlignedChunkBytesMin = 64 * 1024;
 inline constexpr size_t kChunkBytesMin = 4096;
 inline constexpr size_t kChunkBytesMax = 64 << 20;
 
+// Caps that a reader holds a file against before it allocates, and a writer its caller. An index of 1 GiB has room for
+// more than 20 million chunks.
+inline constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;
+inline constexpr size_t kUserMetadataBytesMax = 16 << 20;
+inline constexpr size_t kPropertyBytesMax = 64 << 10;  // of one value
+inline constexpr size_t kFileReferencesMax = 65535;    // what ChunkRecord::file can name
+
 // Who wrote what: repeated in every shard, so that a shard out of place is recognised.
 struct ShardIdentity {
   StoreId store;
@@ -51,8 +58,13 @@ struct ShardIdentity {
 
 struct ShardHeader {
   ShardIdentity identity;
-  uint32_t chunk_bytes = 0;  // raw bytes of every chunk but the last of each entry
+  uint32_t chunk_bytes = 0;  // raw bytes of every chunk but the last of each entry; see IsValidChunkBytes
 };
+
+// A multiple of kChunkBytesMin, so that no number is cut in two and raw chunks stay aligned, up to kChunkBytesMax.
+constexpr bool IsValidChunkBytes(uint64_t bytes) {
+  return bytes >= kChunkBytesMin && bytes <= kChunkBytesMax && bytes % kChunkBytesMin == 0;
+}
 
 enum class Codec : uint8_t {
   kRaw = 0,
@@ -82,7 +94,8 @@ struct FileReference {
   friend bool operator==(const FileReference&, const FileReference&) = default;
 };
 
-// Entries that are tied have the same chunks; otherwise chunk ranges are disjoint and in order.
+// The chunk ranges of the entries follow each other without gaps and cover the whole table. Two exceptions: an entry
+// that is tied to an earlier one has that one's range, and an entry of no bytes has first_chunk = chunk_count = 0.
 struct ShardEntry {
   EntrySpec spec;
   uint64_t first_chunk = 0;
@@ -113,8 +126,20 @@ struct ShardFooter {
 // Exactly kShardBlockBytes each, checksum included.
 std::string EncodeShardHeader(const ShardHeader& header);
 std::string EncodeShardFooter(const ShardFooter& footer);
+
+// Precondition: `index` is one that DecodeShardIndex accepts.
 std::string EncodeShardIndex(const ShardIndex& index);
 
+// The size of what EncodeShardIndex returns; it does not depend on the values of numbers.
+uint64_t EncodedShardIndexBytes(const ShardIndex& index);
+
+// Whether metrics, user metadata and properties keep to the caps; kInvalidArgument says which does not.
+absl::Status ValidateShardTexts(const std::map<std::string, double>& metrics, std::string_view user_metadata,
+                                const std::map<std::string, std::string>& properties);
+
+// Magic and version are looked at before the checksum, so that a newer version is told apart from damage whatever else
+// it changed. A flipped bit in the version therefore reads as kUnimplemented too: whoever looks for damage must count
+// that as damage.
 absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes);
 
 // `file_bytes`: the size that the file really has.

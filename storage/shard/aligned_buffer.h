@@ -1,0 +1,44 @@
+// Memory that direct I/O takes.
+
+#ifndef TIDEMARK_STORAGE_SHARD_ALIGNED_BUFFER_H_
+#define TIDEMARK_STORAGE_SHARD_ALIGNED_BUFFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include "storage/io/file_system.h"
+
+namespace tidemark::storage {
+
+constexpr uint64_t AlignDown(uint64_t value) { return value / kDirectAlignment * kDirectAlignment; }
+// Precondition: `value` is less than 2^64 - kDirectAlignment.
+constexpr uint64_t AlignUp(uint64_t value) { return AlignDown(value + kDirectAlignment - 1); }
+
+// Owns its bytes, which are not initialised. Thread-compatible. Aborts when the system is out of memory.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  // `size` is rounded up to kDirectAlignment.
+  explicit AlignedBuffer(size_t size)
+      : size_(AlignUp(size)), data_(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, AlignUp(size)))) {
+    if (data_ == nullptr && size_ > 0) std::abort();
+  }
+
+  std::byte* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  std::span<std::byte> span() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  size_t size_ = 0;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_SHARD_ALIGNED_BUFFER_H_

@@ -1,0 +1,72 @@
+#include "storage/shard/encode_pipeline.h"
+
+#include <utility>
+
+namespace tidemark::storage {
+
+EncodePipeline::EncodePipeline(CodecPolicy policy, int threads)
+    : policy_(policy), slots_(kWindowPerThread * threads), ready_(slots_.size(), false) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+}
+
+EncodePipeline::~EncodePipeline() {
+  Stop();
+  {
+    absl::MutexLock lock(&mutex_);
+    quit_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void EncodePipeline::Start(std::vector<Task> tasks) {
+  absl::MutexLock lock(&mutex_);
+  if (!tasks_.empty()) std::abort();
+  tasks_ = std::move(tasks);
+}
+
+const EncodePipeline::Encoded& EncodePipeline::Next() {
+  absl::MutexLock lock(&mutex_);
+  if (holding_) ++returned_;
+  holding_ = true;
+  if (returned_ >= tasks_.size()) std::abort();
+  mutex_.Await(absl::Condition(this, &EncodePipeline::NextIsReady));
+  const size_t slot = returned_ % slots_.size();
+  ready_[slot] = false;
+  return slots_[slot].encoded;
+}
+
+void EncodePipeline::Stop() {
+  absl::MutexLock lock(&mutex_);
+  tasks_.clear();
+  mutex_.Await(absl::Condition(this, &EncodePipeline::NobodyWorks));
+  ready_.assign(slots_.size(), false);
+  taken_ = 0;
+  returned_ = 0;
+  holding_ = false;
+}
+
+bool EncodePipeline::MayWork() const {
+  return quit_ || (taken_ < tasks_.size() && taken_ < returned_ + slots_.size());
+}
+
+bool EncodePipeline::NextIsReady() const { return ready_[returned_ % slots_.size()]; }
+
+void EncodePipeline::Work() {
+  ChunkEncoder encoder(policy_);
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    mutex_.Await(absl::Condition(this, &EncodePipeline::MayWork));
+    if (quit_) return;
+    const size_t chunk = taken_++;
+    const Task task = tasks_[chunk];
+    ++working_;
+    mutex_.Unlock();
+    Slot& slot = slots_[chunk % slots_.size()];
+    slot.encoded.stored = encoder.Encode(task.raw, task.float_bytes, &slot.buffer, &slot.encoded.record);
+    mutex_.Lock();
+    ready_[chunk % slots_.size()] = true;
+    --working_;
+  }
+}
+
+}  // namespace tidemark::storage
