@@ -58,8 +58,8 @@ class BlockStream {
   File* file_ = nullptr;
   IoQueue* queue_ = nullptr;
   uint64_t offset_ = 0;
-  size_t current_ = 0;     // index of the block that is being filled, if used_ > 0
-  size_t used_ = 0;        // bytes in it
+  size_t current_ = 0;  // index of the block that is being filled, if used_ > 0
+  size_t used_ = 0;     // bytes in it
   absl::Status status_;
 };
 

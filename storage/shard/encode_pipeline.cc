@@ -1,12 +1,25 @@
 #include "storage/shard/encode_pipeline.h"
 
+#include <cstdlib>
+#include <system_error>
 #include <utility>
+
+#include "fmt/format.h"
 
 namespace tidemark::storage {
 
 EncodePipeline::EncodePipeline(CodecPolicy policy, int threads)
-    : policy_(policy), slots_(kWindowPerThread * threads), ready_(slots_.size(), false) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+    : policy_(policy), slots_(kWindowPerThread * threads), ready_(slots_.size(), false) {}
+
+absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPolicy policy, int threads) {
+  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, threads));
+  try {
+    for (int i = 0; i < threads; ++i) pipeline->threads_.emplace_back([raw = pipeline.get()] { raw->Work(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        fmt::format("start codec thread {} of {}: {}", pipeline->threads_.size() + 1, threads, error.what()));
+  }
+  return pipeline;
 }
 
 EncodePipeline::~EncodePipeline() {
@@ -45,9 +58,7 @@ void EncodePipeline::Stop() {
   holding_ = false;
 }
 
-bool EncodePipeline::MayWork() const {
-  return quit_ || (taken_ < tasks_.size() && taken_ < returned_ + slots_.size());
-}
+bool EncodePipeline::MayWork() const { return quit_ || (taken_ < tasks_.size() && taken_ < returned_ + slots_.size()); }
 
 bool EncodePipeline::NextIsReady() const { return ready_[returned_ % slots_.size()]; }
 

@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/shard/chunk_codec.h"
 
@@ -28,8 +30,9 @@ class EncodePipeline {
     ChunkRecord record;  // without file and offset
   };
 
-  // Starts the threads. Precondition: `threads` >= 1.
-  EncodePipeline(CodecPolicy policy, int threads);
+  // Starts the threads; kResourceExhausted if the system gives none. Precondition: `threads` >= 1.
+  static absl::StatusOr<std::unique_ptr<EncodePipeline>> Create(CodecPolicy policy, int threads);
+
   EncodePipeline(const EncodePipeline&) = delete;
   EncodePipeline& operator=(const EncodePipeline&) = delete;
   ~EncodePipeline();  // stops the run, if there is one, and joins the threads
@@ -37,7 +40,8 @@ class EncodePipeline {
   // Begins a run. Precondition: there is none.
   void Start(std::vector<Task> tasks);
 
-  // Waits for the next chunk; it stays until the next call. Precondition: a run, with a chunk that was not yet returned.
+  // Waits for the next chunk; it stays until the next call. Precondition: a run, with a chunk that was not yet
+  // returned.
   const Encoded& Next();
 
   // Ends the run, finished or not. No thread looks at the tasks' bytes after that.
@@ -50,6 +54,8 @@ class EncodePipeline {
     Encoded encoded;
     std::vector<std::byte> buffer;
   };
+
+  EncodePipeline(CodecPolicy policy, int threads);
 
   void Work();
   bool MayWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -65,10 +71,10 @@ class EncodePipeline {
   absl::Mutex mutex_;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);  // by slot
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;     // chunks that a thread has begun
-  size_t returned_ ABSL_GUARDED_BY(mutex_) = 0;  // chunks that the owner has done with
+  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;      // chunks that a thread has begun
+  size_t returned_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks that the owner has done with
   bool holding_ ABSL_GUARDED_BY(mutex_) = false;  // the owner has chunk returned_ at hand
-  size_t working_ ABSL_GUARDED_BY(mutex_) = 0;   // threads that are inside the codec
+  size_t working_ ABSL_GUARDED_BY(mutex_) = 0;    // threads that are inside the codec
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::vector<std::thread> threads_;  // last: they use all of the above

@@ -5,11 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,9 +17,9 @@
 namespace tidemark::storage {
 
 struct ShardReadOptions {
-  int codec_threads = 1;
+  int codec_threads = 1;  // 1 or more
   IoQueueKind io = IoQueueKind::kAuto;
-  size_t io_depth = 16;
+  size_t io_depth = 16;  // 1 to 256
 };
 
 // One entry to be read: all of its bytes, to `destination`, which is as long as they are.
@@ -30,18 +28,13 @@ struct EntryRead {
   std::span<std::byte> destination;
 };
 
-struct ShardDamage {
-  std::string path;
-  std::string what;
-  std::vector<size_t>
-      entries;  // indices of the entries that lose data; empty: the shard cannot be read at all, or none do
-};
-
-// Immutable after Open, and thread-safe: every call brings its own queue and threads.
+// Immutable after Open, and thread-safe: every call of Read brings its own queue and threads. See shard_verify.h for
+// looking for damage.
 class ShardReader {
  public:
   // Reads and checks header, footer and index, nothing else. `steps_directory` is where the folders of referenced
-  // shards are. kDataLoss, kUnimplemented: see shard_format.h, with the path. kNotFound: no such file.
+  // shards are. `files` is not owned. kDataLoss, kUnimplemented: see shard_format.h, with the path. kNotFound: no such
+  // file.
   static absl::StatusOr<std::unique_ptr<ShardReader>> Open(FileSystem& files, const std::string& path,
                                                            const std::string& steps_directory);
   ~ShardReader();
@@ -51,22 +44,16 @@ class ShardReader {
   const ShardIndex& index() const;
   const ShardFooter& footer() const;
 
-  // Stored bytes of one entry, in whatever file they lie.
+  // Of one entry, in whatever file they lie. Precondition of all: `entry` < index().entries.size().
   uint64_t StoredBytes(size_t entry) const;
+  uint64_t ReusedBytes(size_t entry) const;  // the part of them that lies in other shards
+  uint64_t RawBytes(size_t entry) const;     // the size of its destination
 
-  // Reads with direct I/O at depth, in the order of the file, and decodes on `codec_threads` threads straight into the
-  // destinations, every chunk verified. The first error is returned; destinations then hold anything. Destinations may
-  // not overlap.
+  // Reads with direct I/O at depth, in the order of the files, and decodes on `codec_threads` threads straight into the
+  // destinations, every chunk verified. Destinations may not overlap; an entry may be read to several. The first error
+  // is returned, with path, entry, chunk and offset; destinations then hold anything. kInvalidArgument: no such entry,
+  // or a destination of another size. kNotFound: a referenced shard is gone.
   absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const;
-
-  // Reads the whole file and every referenced chunk: header, index and footer again, every chunk's checksum, decoding
-  // and digest, and that all other bytes are zero. Damage is appended to `damage`; a Status that is not ok means that
-  // reading itself failed. `progress(n)` is called on this thread with the bytes read since the last call.
-  absl::Status Verify(const ShardReadOptions& options, const std::function<void(uint64_t)>& progress,
-                      std::vector<ShardDamage>* damage) const;
-
-  // Bytes that Verify will read.
-  uint64_t VerifyBytes() const;
 
  private:
   ShardReader();

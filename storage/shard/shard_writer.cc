@@ -81,11 +81,13 @@ Plan MakePlan(const ShardContents& contents, uint32_t chunk_bytes) {
 }  // namespace
 
 struct ShardWriter::Impl {
-  Impl(FileSystem& files, const ShardWriterOptions& options)
+  Impl(FileSystem& files, const ShardWriterOptions& options, std::unique_ptr<EncodePipeline> pipeline,
+       std::unique_ptr<IoQueue> queue)
       : files(files),
         options(options),
         stream(options.io_depth + 1),  // one to fill while the disk has the others
-        pipeline(options.policy, options.codec_threads) {}
+        pipeline(std::move(pipeline)),
+        queue(std::move(queue)) {}
 
   absl::Status WriteChunks(const std::function<bool()>& cancelled, std::vector<ChunkRecord>* chunks);
   absl::Status WriteAll(File* file, const ShardIdentity& identity, Plan plan, const std::function<bool()>& cancelled,
@@ -93,11 +95,9 @@ struct ShardWriter::Impl {
 
   FileSystem& files;
   const ShardWriterOptions options;
-  // Made by the first Write, since a ring belongs to the thread that made it. Before the stream, whose blocks it may
-  // be writing.
-  std::unique_ptr<IoQueue> queue;
   BlockStream stream;
-  EncodePipeline pipeline;
+  const std::unique_ptr<EncodePipeline> pipeline;
+  const std::unique_ptr<IoQueue> queue;  // belongs to the thread that first calls Write
 };
 
 ShardWriter::ShardWriter() = default;
@@ -109,23 +109,21 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem& fil
                                                   kChunkBytesMin, kChunkBytesMax, options.chunk_bytes));
   }
   if (options.codec_threads < 1) {
-    return absl::InvalidArgumentError(fmt::format("codec_threads: expected 1 or more, found {}", options.codec_threads));
+    return absl::InvalidArgumentError(
+        fmt::format("codec_threads: expected 1 or more, found {}", options.codec_threads));
   }
-  if (auto probe = files.NewIoQueue(options.io, options.io_depth); !probe.ok()) return probe.status();
+  auto queue = files.NewIoQueue(options.io, options.io_depth);
+  if (!queue.ok()) return queue.status();
+  auto pipeline = EncodePipeline::Create(options.policy, options.codec_threads);
+  if (!pipeline.ok()) return pipeline.status();
   std::unique_ptr<ShardWriter> writer(new ShardWriter);
-  writer->impl_ = std::make_unique<Impl>(files, options);
+  writer->impl_ = std::make_unique<Impl>(files, options, *std::move(pipeline), *std::move(queue));
   return writer;
 }
 
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
-                                                const ShardContents& contents,
-                                                const std::function<bool()>& cancelled) {
+                                                const ShardContents& contents, const std::function<bool()>& cancelled) {
   if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
-  if (impl_->queue == nullptr) {
-    auto queue = impl_->files.NewIoQueue(impl_->options.io, impl_->options.io_depth);
-    if (!queue.ok()) return queue.status();
-    impl_->queue = *std::move(queue);
-  }
   auto file = impl_->files.Create(path, /*direct=*/true);
   if (!file.ok()) return file.status();
 
@@ -147,7 +145,7 @@ absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const S
 absl::Status ShardWriter::Impl::WriteChunks(const std::function<bool()>& cancelled, std::vector<ChunkRecord>* chunks) {
   for (ChunkRecord& record : *chunks) {
     if (cancelled != nullptr && cancelled()) return absl::CancelledError("writing a shard was cancelled");
-    const EncodePipeline::Encoded& encoded = pipeline.Next();
+    const EncodePipeline::Encoded& encoded = pipeline->Next();
     if (encoded.stored.size() >= kAlignedChunkBytesMin) {
       if (auto status = stream.Align(); !status.ok()) return status;
     }
@@ -168,14 +166,13 @@ absl::Status ShardWriter::Impl::WriteAll(File* file, const ShardIdentity& identi
         fmt::format("write {}: its index has {} bytes, more than {}", file->path(), index_bytes, kIndexBytesMax));
   }
   // Blocks that are there before they are written: extending writes would wait for each other on the inode.
-  const uint64_t worst_case =
-      kShardBlockBytes + AlignUp(plan.data_bytes_max) + AlignUp(index_bytes) + kShardBlockBytes;
+  const uint64_t worst_case = kShardBlockBytes + AlignUp(plan.data_bytes_max) + AlignUp(index_bytes) + kShardBlockBytes;
   if (auto status = file->Allocate(worst_case); !status.ok() && !absl::IsUnimplemented(status)) return status;
 
   stream.Begin(file, queue.get(), kShardBlockBytes);
-  pipeline.Start(std::move(plan.tasks));
+  pipeline->Start(std::move(plan.tasks));
   absl::Status status = WriteChunks(cancelled, &plan.index.chunks);
-  pipeline.Stop();
+  pipeline->Stop();
   if (status.ok()) status = stream.Align();
   footer->index_offset = stream.offset();
   footer->index_bytes = index_bytes;

@@ -23,18 +23,18 @@ namespace tidemark::storage {
 
 struct ShardWriterOptions {
   CodecPolicy policy = CodecPolicy::kSpace;
-  uint32_t chunk_bytes = 1 << 20;
-  int codec_threads = 1;
+  uint32_t chunk_bytes = 1 << 20;  // see IsValidChunkBytes
+  int codec_threads = 1;           // 1 or more, beside the calling thread
   IoQueueKind io = IoQueueKind::kAuto;
-  size_t io_depth = 16;
+  size_t io_depth = 16;  // writes in flight, 1 to 256; a block of 1 MiB is kept for each
 };
 
 // What goes into a shard. The bytes are not owned and must not change until Write returns.
 struct ShardContents {
   struct Entry {
     EntrySpec spec;
-    std::span<const std::byte> bytes;
-    int64_t alias_of = -1;  // an earlier entry whose chunks it shares
+    std::span<const std::byte> bytes;  // written from where they lie if they begin at a multiple of kDirectAlignment
+    int64_t alias_of = -1;             // an earlier entry whose chunks it shares; `bytes` is then not looked at
   };
   std::vector<Entry> entries;
   int64_t created_unix_ns = 0;
@@ -51,17 +51,21 @@ struct WrittenShard {
   std::map<std::string, std::string> properties;
 };
 
-// Owned by one thread, which is also the one that owns its ring. Threads and buffers are kept from one Write to the
-// next.
+// Owned by the thread that first calls Write, since that is then the one that owns the I/O queue; another may create
+// and destroy it. Threads and buffers are kept from one Write to the next.
 class ShardWriter {
  public:
-  // kUnavailable: IoQueueKind::kUring on a kernel that has none for us.
+  // `files` is not owned. kUnavailable: IoQueueKind::kUring on a kernel that has none for us. kInvalidArgument: an
+  // option out of its range. kResourceExhausted: no thread to be had.
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(FileSystem& files, const ShardWriterOptions& options);
   ~ShardWriter();
 
-  // Creates `path`, writes the shard, and syncs its data; the caller syncs the directory. After an error the file is in
-  // an unknown condition and must be removed; the writer can be used again. kCancelled if `cancelled` is set and
-  // returned true.
+  // Creates `path`, writes the shard, and syncs its data; the caller syncs the directory. The same identity and
+  // contents give the same bytes. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts,
+  // names an entry twice, or has the wrong number of bytes: then there is no file. After any other error there may be
+  // one, of unknown contents, which must be removed; the writer can be used again. The error is the first one of the
+  // file system's, with nothing in flight any more. kAlreadyExists: there is something of that name. kCancelled if
+  // `cancelled`, asked between chunks on this thread, returned true.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

@@ -1,0 +1,294 @@
+#include "storage/shard/shard_verify.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "fmt/format.h"
+#include "storage/shard/byte_reader.h"
+#include "storage/shard/range_fetcher.h"
+#include "storage/shard/shard_files.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Whether an error says something of the bytes, and not of the attempt to read them.
+bool IsDamage(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:  // something that is no regular file lies in its place
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string MessageOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
+
+// Collects damage from several threads. Thread-safe.
+class DamageList {
+ public:
+  void Add(uint16_t file, uint64_t offset, ShardDamage damage) {
+    absl::MutexLock lock(&mutex_);
+    items_.push_back({file, offset, std::move(damage)});
+  }
+  std::vector<ShardDamage> Take() {
+    absl::MutexLock lock(&mutex_);
+    std::sort(items_.begin(), items_.end(),
+              [](const Item& a, const Item& b) { return std::pair(a.file, a.offset) < std::pair(b.file, b.offset); });
+    std::vector<ShardDamage> damage;
+    for (Item& item : items_) damage.push_back(std::move(item.damage));
+    return damage;
+  }
+
+ private:
+  struct Item {
+    uint16_t file;
+    uint64_t offset;
+    ShardDamage damage;
+  };
+  absl::Mutex mutex_;
+  std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Header, footer and index.
+struct Frame {
+  uint64_t file_bytes = 0;
+  ShardHeader header;
+  ShardFooter footer;
+  ShardIndex index;
+};
+
+// One verification. Owned by the thread that calls VerifyShard; while FetchRanges runs, its threads call VerifyRange,
+// which changes nothing but damage_.
+class ShardVerifier {
+ public:
+  ShardVerifier(FileSystem& files, const std::string& path, const std::function<void(uint64_t)>& progress)
+      : files_(files), path_(path), progress_(progress) {}
+
+  absl::Status Run(const std::string& steps_directory, const ShardIdentity* expected, const ShardReadOptions& options);
+
+  ShardVerification TakeResult() {
+    result_.damage = damage_.Take();
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status VerifyFrame(const ShardIdentity* expected);
+  void PlanOwnRanges();
+  absl::Status PlanReferencedRanges();
+  absl::Status VerifyRange(const ByteRange& range, const absl::Status& read, std::span<const std::byte> bytes,
+                           FetchWorker& worker);
+  void VerifyZeros(std::span<const std::byte> bytes, uint64_t offset);
+
+  // Notes damage to the whole shard and returns ok, or returns what is no damage.
+  absl::Status NoteUnreadable(const absl::Status& status);
+  void CountRange(const ByteRange& range);
+  void CountBytes(uint64_t bytes);
+  const ChunkRecord& ChunkOf(size_t item) const { return frame_.index.chunks[order_[item]]; }
+  std::vector<std::string> EntriesOf(size_t first_item, size_t last_item) const;
+
+  FileSystem& files_;
+  const std::string& path_;
+  const std::function<void(uint64_t)>& progress_;
+  std::unique_ptr<File> file_;
+  Frame frame_;
+  std::unique_ptr<ReferencedShards> referenced_;
+  std::vector<uint64_t> order_;  // chunks by file and offset: the items of the ranges
+  std::vector<ByteRange> ranges_;
+  ShardVerification result_;
+  DamageList damage_;
+};
+
+absl::Status ShardVerifier::NoteUnreadable(const absl::Status& status) {
+  if (status.ok() || !IsDamage(status)) return status;
+  damage_.Add(0, 0, {path_, MessageOf(status), {}});
+  return absl::OkStatus();
+}
+
+void ShardVerifier::CountBytes(uint64_t bytes) {
+  result_.bytes_read += bytes;
+  if (progress_ != nullptr) progress_(bytes);
+}
+
+void ShardVerifier::CountRange(const ByteRange& range) {
+  if (range.file != file_.get()) {
+    uint64_t bytes = 0;
+    for (size_t i = range.first_item; i < range.last_item; ++i) bytes += ChunkOf(i).stored_bytes;
+    CountBytes(bytes);
+  } else if (range.begin < frame_.footer.index_offset) {
+    CountBytes(range.end - range.begin);
+  }  // else the padding of the index, which was counted with it
+}
+
+std::vector<std::string> ShardVerifier::EntriesOf(size_t first_item, size_t last_item) const {
+  std::vector<std::string> names;
+  for (const ShardEntry& entry : frame_.index.entries) {
+    const bool hit = std::any_of(order_.begin() + first_item, order_.begin() + last_item, [&](uint64_t chunk) {
+      return chunk >= entry.first_chunk && chunk - entry.first_chunk < entry.chunk_count;
+    });
+    if (hit) names.push_back(entry.spec.name);
+  }
+  return names;
+}
+
+// Looks at header and footer even if one of them is damaged.
+absl::Status ShardVerifier::VerifyFrame(const ShardIdentity* expected) {
+  auto size = ReadShardSize(*file_);
+  if (!size.ok()) return NoteUnreadable(size.status());
+  auto header = ReadShardHeader(*file_);
+  if (auto status = NoteUnreadable(header.status()); !status.ok()) return status;
+  if (header.ok() && expected != nullptr) {
+    if (auto status = NoteUnreadable(CheckIdentity(path_, *header, *expected)); !status.ok()) return status;
+  }
+  auto footer = ReadShardFooter(*file_, *size);
+  if (auto status = NoteUnreadable(footer.status()); !status.ok()) return status;
+  CountBytes(2 * kShardBlockBytes);
+  if (!header.ok() || !footer.ok()) return absl::OkStatus();
+  auto index = ReadShardIndex(*file_, *header, *footer);
+  if (auto status = NoteUnreadable(index.status()); !status.ok()) return status;
+  CountBytes(AlignUp(footer->index_bytes));
+  if (!index.ok()) return absl::OkStatus();
+  frame_ = {*size, *header, *footer, *std::move(index)};
+  result_.readable = true;
+  return absl::OkStatus();
+}
+
+// Ranges that cover the file from the header to the index, chunks and what is between them, and the index's padding.
+void ShardVerifier::PlanOwnRanges() {
+  ByteRange range{file_.get(), kShardBlockBytes, kShardBlockBytes, 0, 0};
+  const auto finish_range = [&] {
+    if (range.end > range.begin) ranges_.push_back(range);
+    range = {file_.get(), range.end, range.end, range.last_item, range.last_item};
+  };
+  const auto cover_gap = [&](uint64_t end) {
+    while (end - range.begin > kRangeBytes && range.end < end) {
+      range.end = std::max(range.end, std::min(end, range.begin + kRangeBytes));
+      finish_range();
+    }
+    range.end = std::max(range.end, end);
+  };
+  for (size_t i = 0; i < order_.size() && ChunkOf(i).file == 0; ++i) {
+    const ChunkRecord& chunk = ChunkOf(i);
+    cover_gap(chunk.offset);
+    if (chunk.offset + chunk.stored_bytes - range.begin > kRangeBytes) finish_range();
+    range.end = chunk.offset + chunk.stored_bytes;
+    range.last_item = i + 1;
+  }
+  const ShardFooter& footer = frame_.footer;
+  cover_gap(footer.index_offset);
+  finish_range();
+  range.begin = footer.index_offset + footer.index_bytes;
+  range.end = frame_.file_bytes - kShardBlockBytes;
+  finish_range();
+}
+
+// A referenced shard that cannot be opened is damage to the entries that use it.
+absl::Status ShardVerifier::PlanReferencedRanges() {
+  for (size_t first = 0, last = 0; first < order_.size(); first = last) {
+    const uint16_t number = ChunkOf(first).file;
+    while (last < order_.size() && ChunkOf(last).file == number) ++last;
+    if (number == 0) continue;
+    auto file = referenced_->Get(number - 1);
+    if (!file.ok()) {
+      if (!IsDamage(file.status())) return file.status();
+      damage_.Add(number, 0, {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last)});
+      continue;
+    }
+    for (size_t i = first; i < last; ++i) {
+      AddToRanges(*file, ChunkOf(i).offset, ChunkOf(i).offset + ChunkOf(i).stored_bytes, i, &ranges_);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ShardVerifier::VerifyZeros(std::span<const std::byte> bytes, uint64_t offset) {
+  const size_t position = FindNonZero(bytes);
+  if (position == bytes.size()) return;
+  damage_.Add(0, offset + position,
+              {path_,
+               fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x{:02x}", path_,
+                           offset + position, static_cast<uint8_t>(bytes[position])),
+               {}});
+}
+
+absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Status& read,
+                                        std::span<const std::byte> bytes, FetchWorker& worker) {
+  const bool own = range.file == file_.get();
+  const uint16_t number = own ? 0 : ChunkOf(range.first_item).file;
+  const std::string& path = own ? path_ : referenced_->path(number - 1);
+  if (!read.ok()) {
+    if (!IsDamage(read)) return read;
+    damage_.Add(number, range.begin, {path, MessageOf(read), EntriesOf(range.first_item, range.last_item)});
+    return absl::OkStatus();
+  }
+  uint64_t position = range.begin;
+  const auto verify_gap = [&](uint64_t end) {
+    if (own) VerifyZeros(bytes.subspan(position - range.begin, end - position), position);
+  };
+  for (size_t i = range.first_item; i < range.last_item; ++i) {
+    const ChunkRecord& chunk = ChunkOf(i);
+    verify_gap(chunk.offset);
+    position = chunk.offset + chunk.stored_bytes;
+    if (worker.scratch.size() < chunk.raw_bytes) worker.scratch.resize(chunk.raw_bytes);
+    const auto status = worker.decoder.Decode(chunk, bytes.subspan(chunk.offset - range.begin, chunk.stored_bytes),
+                                              std::span(worker.scratch).first(chunk.raw_bytes));
+    if (status.ok()) continue;
+    const auto prefix = fmt::format("{}: chunk {}, {} bytes at {}", path, order_[i], chunk.stored_bytes, chunk.offset);
+    damage_.Add(number, chunk.offset, {path, MessageOf(WithPrefix(status, prefix)), EntriesOf(i, i + 1)});
+  }
+  verify_gap(range.end);
+  return absl::OkStatus();
+}
+
+absl::Status ShardVerifier::Run(const std::string& steps_directory, const ShardIdentity* expected,
+                                const ShardReadOptions& options) {
+  auto file = files_.OpenForRead(path_, /*direct=*/true);
+  if (!file.ok()) return NoteUnreadable(file.status());
+  file_ = *std::move(file);
+  if (auto status = VerifyFrame(expected); !status.ok() || !result_.readable) return status;
+  const std::vector<ChunkRecord>& chunks = frame_.index.chunks;
+  referenced_ =
+      std::make_unique<ReferencedShards>(files_, steps_directory, frame_.header.identity.store, frame_.index.files);
+  order_.resize(chunks.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::sort(order_.begin(), order_.end(), [&](uint64_t a, uint64_t b) {
+    return std::tuple(chunks[a].file, chunks[a].offset, a) < std::tuple(chunks[b].file, chunks[b].offset, b);
+  });
+  PlanOwnRanges();
+  if (auto status = PlanReferencedRanges(); !status.ok()) return status;
+  result_.chunks = order_.size();
+  return FetchRanges(
+      files_, {options.codec_threads, options.io, options.io_depth}, ranges_,
+      [this](size_t range, const absl::Status& read, std::span<const std::byte> bytes, FetchWorker& worker) {
+        return VerifyRange(ranges_[range], read, bytes, worker);
+      },
+      [this](size_t range) { CountRange(ranges_[range]); });
+}
+
+}  // namespace
+
+uint64_t VerifyBytes(const ShardFooter& footer, const ShardIndex& index) {
+  uint64_t bytes = footer.file_bytes;
+  for (const ChunkRecord& chunk : index.chunks) {
+    if (chunk.file != 0) bytes += chunk.stored_bytes;
+  }
+  return bytes;
+}
+
+absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::string& path,
+                                              const std::string& steps_directory, const ShardIdentity* expected,
+                                              const ShardReadOptions& options,
+                                              const std::function<void(uint64_t)>& progress) {
+  ShardVerifier verifier(files, path, progress);
+  if (auto status = verifier.Run(steps_directory, expected, options); !status.ok()) return status;
+  return verifier.TakeResult();
+}
+
+}  // namespace tidemark::storage

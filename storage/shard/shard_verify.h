@@ -1,0 +1,49 @@
+// Looks for damage in a shard: every byte of its file is read and held against something.
+
+#ifndef TIDEMARK_STORAGE_SHARD_SHARD_VERIFY_H_
+#define TIDEMARK_STORAGE_SHARD_SHARD_VERIFY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/shard/shard_format.h"
+#include "storage/shard/shard_reader.h"
+
+namespace tidemark::storage {
+
+struct ShardDamage {
+  std::string path;  // of the file with the damage: the shard's, or that of one it refers to
+  std::string what;  // with offset, expected and found
+  // Names of those that lose data. Empty: none does, or the shard cannot be read at all.
+  std::vector<std::string> entries;
+};
+
+struct ShardVerification {
+  uint64_t bytes_read = 0;
+  uint64_t chunks = 0;
+  bool readable = false;            // header, footer and index are sound, and so is what is not in `damage`
+  std::vector<ShardDamage> damage;  // by file and offset; empty: sound
+};
+
+// What VerifyShard will read of a sound shard: its file, and the chunks that it uses of others.
+uint64_t VerifyBytes(const ShardFooter& footer, const ShardIndex& index);
+
+// Reads the whole file and every referenced chunk: header, index and footer, every chunk's checksum, decoding and
+// digest, and that all other bytes are zero. A single changed byte anywhere is found. Where `expected` is not null, a
+// sound shard of another identity is damage too; so is one of a newer version, since a flipped bit can make it one, and
+// a file that is cut short or gone.
+//
+// A Status that is not ok means that reading itself failed. `progress(n)`, if set, is called on this thread with the
+// bytes read since the last call.
+absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::string& path,
+                                              const std::string& steps_directory, const ShardIdentity* expected,
+                                              const ShardReadOptions& options,
+                                              const std::function<void(uint64_t)>& progress = nullptr);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_SHARD_SHARD_VERIFY_H_

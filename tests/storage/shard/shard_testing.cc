@@ -1,0 +1,165 @@
+#include "tests/storage/shard/shard_testing.h"
+
+#include <unistd.h>
+
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace tidemark::storage {
+
+TestDirectory::TestDirectory() {
+  std::string name = (std::filesystem::current_path() / "shard_test.XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) std::abort();
+  path_ = name;
+}
+
+TestDirectory::~TestDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.good()) << path;
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void WriteWhole(const std::string& path, std::string_view contents) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out.write(contents.data(), contents.size());
+  out.close();
+  EXPECT_TRUE(out.good()) << path;
+}
+
+size_t TestContents::Add(EntrySpec spec, std::vector<std::byte> data) {
+  owned_.push_back(std::make_unique<std::vector<std::byte>>(std::move(data)));
+  contents_.entries.push_back({std::move(spec), *owned_.back()});
+  return contents_.entries.size() - 1;
+}
+
+size_t TestContents::Tie(EntrySpec spec, size_t earlier) {
+  contents_.entries.push_back({std::move(spec), {}, static_cast<int64_t>(earlier)});
+  return contents_.entries.size() - 1;
+}
+
+size_t TestContents::AddAligned(EntrySpec spec, const std::vector<std::byte>& data) {
+  aligned_.emplace_back(data.size());
+  std::memcpy(aligned_.back().data(), data.data(), data.size());
+  contents_.entries.push_back({std::move(spec), aligned_.back().span().first(data.size())});
+  return contents_.entries.size() - 1;
+}
+
+std::span<const std::byte> TestContents::bytes(size_t entry) const {
+  const auto& found = contents_.entries[entry];
+  return found.alias_of < 0 ? found.bytes : bytes(found.alias_of);
+}
+
+std::vector<std::byte> RandomBytes(size_t size, std::mt19937_64& random) {
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+std::vector<std::byte> Weights(Dtype dtype, size_t count, std::mt19937_64& random) {
+  std::normal_distribution<float> normal(0, 0.02f);
+  const size_t width = GetDtypeInfo(dtype).element_bytes;
+  std::vector<std::byte> bytes(count * width);
+  for (size_t i = 0; i < count; ++i) {
+    const float value = normal(random);
+    if (dtype == Dtype::kFloat64) {
+      const double wide = value;
+      std::memcpy(bytes.data() + i * width, &wide, width);
+    } else if (dtype == Dtype::kFloat32) {
+      std::memcpy(bytes.data() + i * width, &value, width);
+    } else if (dtype == Dtype::kBfloat16) {
+      const auto high = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+      std::memcpy(bytes.data() + i * width, &high, width);
+    } else {
+      std::abort();
+    }
+  }
+  return bytes;
+}
+
+EntrySpec Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape) {
+  return {.name = std::move(name), .kind = EntryKind::kTensor, .dtype = dtype, .shape = std::move(shape)};
+}
+
+TestContents MixedContents(uint32_t chunk_bytes, std::mt19937_64& random) {
+  TestContents contents;
+  const int64_t floats = 3 * chunk_bytes / 4 + 5;
+  const size_t weight =
+      contents.Add(Tensor("model.embed.weight", Dtype::kFloat32, {floats}), Weights(Dtype::kFloat32, floats, random));
+  contents.Tie(Tensor("model.head.weight", Dtype::kFloat32, {floats}), weight);
+  contents.Add(Tensor("model.empty", Dtype::kFloat32, {0, 7}), {});
+  contents.AddAligned(Tensor("data.noise", Dtype::kUint8, {2 * chunk_bytes + 77}),
+                      RandomBytes(2 * chunk_bytes + 77, random));
+  contents.Add(Tensor("model.bf16", Dtype::kBfloat16, {chunk_bytes / 2}),
+               Weights(Dtype::kBfloat16, chunk_bytes / 2, random));
+  EntrySpec box = Tensor("model.box", Dtype::kFloat64, {100, 40});
+  box.box_offset = {10, 0};
+  box.box_extent = {90, 13};
+  contents.Add(box, Weights(Dtype::kFloat64, 90 * 13, random));
+  contents.Add(Tensor("optimizer.zeros", Dtype::kFloat32, {chunk_bytes}), std::vector<std::byte>(4 * chunk_bytes));
+  contents.Add({.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}, RandomBytes(8, random));
+  contents.Add({.name = "lr", .kind = EntryKind::kDouble, .dtype = Dtype::kFloat64}, RandomBytes(8, random));
+  contents.Add({.name = "done", .kind = EntryKind::kBool, .dtype = Dtype::kBool}, {std::byte{1}});
+  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {300}},
+               std::vector<std::byte>(300, std::byte{'x'}));
+  contents.Add({.name = "no text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {0}}, {});
+  contents.Add({.name = "rng", .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {5056}},
+               RandomBytes(5056, random));
+  contents->created_unix_ns = 1'700'000'000'123'456'789;
+  contents->blocked_ns = 12'345'678;
+  contents->metrics = {{"accuracy", 0.75}, {"loss", 1.25}};
+  contents->user_metadata = R"({"run": "test"})";
+  contents->properties = {{"library", "tidemark test"}};
+  return contents;
+}
+
+ShardIdentity TestIdentity(int64_t step) {
+  ShardIdentity identity;
+  for (size_t i = 0; i < 16; ++i) {
+    identity.store.bytes[i] = 0xa0 + i;
+    identity.attempt.bytes[i] = static_cast<uint8_t>(step) + i;
+  }
+  identity.step = step;
+  identity.sequence = 42;
+  return identity;
+}
+
+WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, const ShardContents& contents,
+                        const ShardWriterOptions& options) {
+  auto writer = ShardWriter::Create(PosixFileSystem(), options);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  auto written = (*writer)->Write(path, identity, contents);
+  EXPECT_TRUE(written.ok()) << written.status();
+  return written.ok() ? *std::move(written) : WrittenShard();
+}
+
+void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, const ShardReadOptions& options) {
+  ASSERT_EQ(reader.index().entries.size(), contents.get().entries.size());
+  std::vector<std::vector<std::byte>> bytes;
+  for (size_t i = 0; i < contents.get().entries.size(); ++i) {
+    EXPECT_EQ(reader.index().entries[i].spec, contents.get().entries[i].spec);
+    ASSERT_EQ(reader.RawBytes(i), contents.bytes(i).size());
+    bytes.emplace_back(reader.RawBytes(i), std::byte{0xee});
+  }
+  std::vector<EntryRead> reads;
+  for (size_t i = 0; i < bytes.size(); ++i) reads.push_back({i, bytes[i]});
+  const auto status = reader.Read(reads, options);
+  ASSERT_TRUE(status.ok()) << status;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const std::span<const std::byte> expected = contents.bytes(i);
+    EXPECT_TRUE(std::equal(bytes[i].begin(), bytes[i].end(), expected.begin(), expected.end()))
+        << contents.get().entries[i].spec.name;
+  }
+}
+
+}  // namespace tidemark::storage

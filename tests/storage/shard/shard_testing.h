@@ -1,0 +1,87 @@
+// What the tests of shards share: a directory, contents of every kind, and small tools on bytes.
+
+#ifndef TIDEMARK_TESTS_STORAGE_SHARD_SHARD_TESTING_H_
+#define TIDEMARK_TESTS_STORAGE_SHARD_SHARD_TESTING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "storage/shard/aligned_buffer.h"
+#include "storage/shard/shard_format.h"
+#include "storage/shard/shard_reader.h"
+#include "storage/shard/shard_writer.h"
+
+namespace tidemark::storage {
+
+// Removed with everything in it at the end of the test. In the build tree, which lies on a real disk where there is
+// one.
+class TestDirectory {
+ public:
+  TestDirectory();
+  ~TestDirectory();
+  const std::string& path() const { return path_; }
+  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+ private:
+  std::string path_;
+};
+
+std::string ReadWhole(const std::string& path);
+void WriteWhole(const std::string& path, std::string_view contents);
+
+// Contents that own their bytes.
+class TestContents {
+ public:
+  // Returns the entry's number. `data` must be as long as the entry.
+  size_t Add(EntrySpec spec, std::vector<std::byte> data);
+  size_t Tie(EntrySpec spec, size_t earlier);
+  // As Add, with bytes that begin at a multiple of kDirectAlignment.
+  size_t AddAligned(EntrySpec spec, const std::vector<std::byte>& data);
+
+  ShardContents& operator*() { return contents_; }
+  ShardContents* operator->() { return &contents_; }
+  const ShardContents& get() const { return contents_; }
+  // Of an entry, tied ones included.
+  std::span<const std::byte> bytes(size_t entry) const;
+
+ private:
+  ShardContents contents_;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> owned_;
+  std::vector<AlignedBuffer> aligned_;
+};
+
+std::vector<std::byte> RandomBytes(size_t size, std::mt19937_64& random);
+// Numbers as trained weights have them: normal, standard deviation 0.02.
+std::vector<std::byte> Weights(Dtype dtype, size_t count, std::mt19937_64& random);
+
+EntrySpec Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
+
+// Tensors of many dtypes and sizes, scalars, empty, tied, boxed, texts, metrics, metadata. `chunk_bytes` is the size to
+// make multiples of, so that there are entries of several chunks.
+TestContents MixedContents(uint32_t chunk_bytes, std::mt19937_64& random);
+
+ShardIdentity TestIdentity(int64_t step = 1000);
+
+// Writes with a writer of its own; the test fails if that fails.
+WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, const ShardContents& contents,
+                        const ShardWriterOptions& options);
+
+// Reads every entry and expects the bytes of `contents`.
+void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, const ShardReadOptions& options = {});
+
+MATCHER_P2(IsStatus, code, message, "") {
+  *result_listener << arg;
+  return arg.code() == code && ::testing::Matches(message)(std::string(arg.message().data(), arg.message().size()));
+}
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_SHARD_SHARD_TESTING_H_
