@@ -118,7 +118,9 @@ void CheckOverlap(const std::vector<ChunkRecord>& chunks, size_t table_start, By
   for (uint64_t i = 0; i < chunks.size(); ++i) {
     if (chunks[i].file == 0) order.push_back(i);
   }
-  const auto by_offset = [&](uint64_t a, uint64_t b) { return chunks[a].offset < chunks[b].offset; };
+  const auto by_offset = [&](uint64_t a, uint64_t b) {
+    return std::pair(chunks[a].offset, a) < std::pair(chunks[b].offset, b);
+  };
   if (!std::is_sorted(order.begin(), order.end(), by_offset)) std::sort(order.begin(), order.end(), by_offset);
   for (size_t i = 1; i < order.size(); ++i) {
     const ChunkRecord& before = chunks[order[i - 1]];

@@ -77,9 +77,10 @@ WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, 
 // Reads every entry and expects the bytes of `contents`.
 void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, const ShardReadOptions& options = {});
 
-MATCHER_P2(IsStatus, code, message, "") {
-  *result_listener << arg;
-  return arg.code() == code && ::testing::Matches(message)(std::string(arg.message().data(), arg.message().size()));
+// A Status of this code whose message matches.
+MATCHER_P2(IsStatus, code, message, std::string("is ") + absl::StatusCodeToString(code)) {
+  return arg.code() == code && ::testing::ExplainMatchResult(
+                                   message, std::string(arg.message().data(), arg.message().size()), result_listener);
 }
 
 }  // namespace tidemark::storage
