@@ -5,8 +5,10 @@ tidemark_library(tidemark_torch
   torch_catalog.cc
   torch_copy.cc
   torch_dtypes.cc
+  torch_errors.cc
   torch_optimizer_fields.cc
   torch_optimizer_source.cc
+  torch_sources.cc
   torch_state.cc)
 set_target_properties(tidemark_torch PROPERTIES EXPORT_NAME torch)
 add_library(tidemark::torch ALIAS tidemark_torch)
