@@ -241,9 +241,7 @@ absl::Status TorchCatalog::Receive(size_t index, std::span<const std::byte> byte
 
 void TorchCatalog::BumpVersions() {
   for (const Item& item : items_) {
-    if (item.tensor.defined() && !item.tensor.is_inference() && HostBytes(item.tensor) != nullptr) {
-      item.tensor.unsafeGetTensorImpl()->bump_version();
-    }
+    if (item.tensor.defined() && !item.tensor.is_inference()) item.tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 

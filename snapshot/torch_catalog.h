@@ -86,7 +86,7 @@ class TorchCatalog {
   // Keeps the bytes of a value for the next publish. kInvalidArgument, kDataLoss: the bytes are not for this value.
   absl::Status Receive(size_t item, std::span<const std::byte> bytes);
 
-  // Tells autograd that the tensors in host memory were written.
+  // Tells autograd that the tensors were written: it sees neither writes to their memory nor those in inference mode.
   void BumpVersions();
 
   void ForgetReceived();

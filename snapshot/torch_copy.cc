@@ -101,7 +101,7 @@ absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::s
         fmt::format("entry '{}': {} bytes came for a tensor of {}", name, bytes.size(), tensor.nbytes()));
   }
   if (bytes.empty()) return absl::OkStatus();
-  // Inference mode takes writes to leaves that require a gradient and to inference tensors, and counts versions.
+  // Inference mode takes writes to leaves that require a gradient and to inference tensors.
   const c10::InferenceMode no_autograd;
   at::Tensor target = tensor;
   at::Tensor source = HostTensor(bytes.data(), tensor.sizes(), tensor.scalar_type());
