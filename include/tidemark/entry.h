@@ -43,6 +43,7 @@ enum class Dtype : uint16_t {
   kComplex32 = 24,   // two kFloat16: real, imaginary
   kComplex64 = 25,   // two kFloat32
   kComplex128 = 26,  // two kFloat64
+  kBcomplex32 = 27,  // two kBfloat16
   kFloat8E4M3Fn = 32,
   kFloat8E5M2 = 33,
   kFloat8E4M3Fnuz = 34,

@@ -30,6 +30,7 @@ constexpr DtypeInfo kDtypes[] = {
     {Dtype::kComplex32, "complex32", 4, 2},
     {Dtype::kComplex64, "complex64", 8, 4},
     {Dtype::kComplex128, "complex128", 16, 8},
+    {Dtype::kBcomplex32, "bcomplex32", 4, 2},
     {Dtype::kFloat8E4M3Fn, "float8_e4m3fn", 1, 0},
     {Dtype::kFloat8E5M2, "float8_e5m2", 1, 0},
     {Dtype::kFloat8E4M3Fnuz, "float8_e4m3fnuz", 1, 0},

@@ -1,0 +1,93 @@
+// TorchState: a State that knows LibTorch's modules, optimizers, generators and tensors.
+//
+//   tidemark::TorchState state;
+//   state.AddModule("model", *model);
+//   state.AddOptimizer("optimizer", optimizer, *model);
+//   state.AddGenerator("rng", at::detail::getDefaultCPUGenerator());
+//   state.AddValue("epoch", &epoch);
+//
+// The names of the entries, for a module added as "model" with a parameter encoder.weight, and its Adam:
+//
+//   model.encoder.weight                  parameters and buffers, qualified as named_parameters() does
+//   optimizer.type                        "Adam"; restoring into another type is an error that names both
+//   optimizer.param_groups.0.params       the parameters' names, one to a line; a restore must find the same
+//   optimizer.param_groups.0.lr           every option; betas.0 and betas.1; an absent optional is -1 or ""
+//   optimizer.encoder.weight.exp_avg      what the optimizer keeps for each parameter, under the field's name
+//   optimizer.lbfgs.old_dirs.0            LBFGS keeps one state for all parameters
+//
+// Tensors: any strided tensor of any dtype, on any device. Views that do not cover their memory in order are stored as
+// what they read as. Two entries that are the same view of the same storage are stored once; views that merely overlap
+// are each stored in full. An expanded tensor (stride 0) is stored as what it reads as; restored, every repetition must
+// hold the same, else kInvalidArgument. Quantised, sparse, MKL-DNN, meta and nested tensors, and tensors whose own
+// elements overlap in any other way, are kUnimplemented; an undefined tensor is kInvalidArgument; both name the entry.
+//
+// Devices: a save sees the work that was enqueued on each device's current stream of the thread that calls Save, and
+// nothing that is enqueued later. Work on other streams must be joined into the current one first. The copies run on a
+// stream of their own from the device's pool, through c10's device-generic interfaces.
+//
+// Restoring into an optimizer that has not stepped yet makes its state, as the checkpoint holds it; into one that has,
+// replaces it. Nothing of it is visible before the restore has succeeded.
+//
+// A TorchState keeps handles of the tensors of the last save or restore until the next: memory that the trainer gives
+// up in between is freed then.
+//
+// Thread-compatible, except that CopyToHost may run on one other thread, while none of the other functions does.
+
+#ifndef TIDEMARK_TORCH_H_
+#define TIDEMARK_TORCH_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ATen/core/Generator.h"
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "tidemark/state.h"
+#include "torch/nn/module.h"
+#include "torch/optim/optimizer.h"
+
+namespace tidemark {
+
+class TorchState : public State {
+ public:
+  TorchState();
+  ~TorchState() override;
+
+  // As in State: wrong arguments are remembered and returned by Save and Restore. Modules and optimizers are not owned.
+  using State::AddTensor;
+  using State::AddValue;
+
+  // Adds the parameters and buffers of `module` and of all modules in it. They are looked up at every save and restore,
+  // so modules may be changed in between. Undefined ones (a Linear without bias) are left out.
+  void AddModule(std::string name, torch::nn::Module& module);
+
+  // Adds the state and options of `optimizer`, which is an SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS; another is
+  // kUnimplemented. `module` gives its parameters their names: a parameter that is not in it is kInvalidArgument.
+  void AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
+
+  // Adds the state of a generator of any device.
+  void AddGenerator(std::string name, at::Generator generator);
+
+  // Adds a tensor; a restore writes into it. Shares ownership.
+  void AddTensor(std::string name, at::Tensor tensor);
+
+  // The protocol with AsyncCheckpointer; see State. Exceptions of LibTorch become kInternal, naming the entry or what
+  // was being done.
+  absl::Status Refresh() override;
+  absl::Status BeginStaging() override;
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override;
+  absl::Status PrepareRestore(std::span<const EntrySpec> saved) override;
+  absl::Status Receive(size_t entry, std::span<const std::byte> bytes) override;
+  absl::Status FinishRestore() override;
+  void AbandonRestore() override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_TORCH_H_

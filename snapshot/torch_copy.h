@@ -1,0 +1,60 @@
+// The bytes of LibTorch's tensors, to and from host memory. Functions throw what LibTorch throws.
+
+#ifndef TIDEMARK_SNAPSHOT_TORCH_COPY_H_
+#define TIDEMARK_SNAPSHOT_TORCH_COPY_H_
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "c10/core/Device.h"
+#include "c10/core/Event.h"
+#include "c10/core/Stream.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+
+namespace tidemark {
+
+// Whether the tensor can be stored and written back: kInvalidArgument if undefined, kUnimplemented if it is of a sort
+// that cannot. `name` is the entry's.
+absl::Status CheckStorable(std::string_view name, const at::Tensor& tensor);
+
+// The memory of a CPU tensor that holds its elements in order, as they are to be stored; null for every other.
+std::byte* HostBytes(const at::Tensor& tensor);
+
+// Copies the elements in order to `destination`, tensor.nbytes() long, which may be written until the device's current
+// stream has got there.
+void EnqueueCopyToHost(const at::Tensor& tensor, std::byte* destination);
+
+// Writes the elements, tensor.nbytes() in order, into the tensor, and returns when it holds them. Enqueued on the
+// current stream of the tensor's device. kInvalidArgument if the tensor is expanded and `bytes` are not the same along
+// the expanded dimension; it is then unchanged.
+absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::span<const std::byte> bytes);
+
+// Copies from one device, on a stream of its own. Thread-compatible: Mark on one thread, then the rest on another.
+class DeviceReader {
+ public:
+  // Throws if the device's backend has no guard implementation.
+  explicit DeviceReader(c10::Device device);
+
+  // Notes the point in the current stream of this thread after which the tensors may be copied.
+  void Mark();
+
+  // Enqueues one copy behind the mark. The tensor must live, and the destination be left alone, until Wait.
+  void Enqueue(const at::Tensor& tensor, std::byte* destination);
+
+  // Returns when every copy has been done.
+  void Wait();
+
+ private:
+  const c10::Device device_;
+  const c10::impl::VirtualGuardImpl backend_;
+  c10::Event marked_;
+  std::optional<c10::Stream> stream_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_TORCH_COPY_H_

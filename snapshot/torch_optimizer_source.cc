@@ -1,0 +1,357 @@
+#include "snapshot/torch_optimizer_source.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+#include <type_traits>
+
+#include "ATen/ATen.h"
+#include "c10/core/InferenceMode.h"
+#include "fmt/format.h"
+#include "snapshot/torch_dtypes.h"
+
+namespace tidemark {
+namespace {
+
+// LibTorch keys the states by the parameter's TensorImpl: its address as text up to 2.0, the address itself since.
+template <typename Key>
+Key StateKey(const at::Tensor& parameter) {
+  if constexpr (std::is_same_v<Key, std::string>) {
+    std::ostringstream text;
+    text << parameter.unsafeGetTensorImpl();
+    return text.str();
+  } else {
+    return parameter.unsafeGetTensorImpl();
+  }
+}
+
+// Reports fields to a catalog.
+class CatalogFields final : public FieldVisitor {
+ public:
+  explicit CatalogFields(TorchCatalog& catalog) : catalog_(catalog) {}
+
+  void Int64(std::string_view field, int64_t& value) override {
+    const TorchCatalog::Scope in_field(catalog_, field);
+    catalog_.Int64(value);
+  }
+  void Double(std::string_view field, double& value) override {
+    const TorchCatalog::Scope in_field(catalog_, field);
+    catalog_.Double(value);
+  }
+  void Bool(std::string_view field, bool& value) override {
+    const TorchCatalog::Scope in_field(catalog_, field);
+    catalog_.Bool(value);
+  }
+  void Text(std::string_view field, std::string& value) override {
+    const TorchCatalog::Scope in_field(catalog_, field);
+    if (const auto received = catalog_.Blob(EntryKind::kString, value)) value = *received;
+  }
+  void Tensor(std::string_view field, Need, Form, at::Tensor& tensor) override {
+    if (!tensor.defined()) return;
+    const TorchCatalog::Scope in_field(catalog_, field);
+    catalog_.Tensor(tensor);
+  }
+  void Tensors(std::string_view field, Form, std::deque<at::Tensor>& tensors) override {
+    const TorchCatalog::Scope in_field(catalog_, field);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const TorchCatalog::Scope in_element(catalog_, std::to_string(i));
+      catalog_.Tensor(tensors[i]);
+    }
+  }
+
+ private:
+  TorchCatalog& catalog_;
+};
+
+// Gives a state the tensors that the checkpoint holds for it. Where shape or dtype differ from what the parameter calls
+// for, the tensor gets those of the parameter, and the restore's comparison of entries reports the difference.
+class StateMaker final : public FieldVisitor {
+ public:
+  // Fields under `prefix`. With `all_saved`, what the checkpoint does not hold is removed from the state.
+  StateMaker(const SavedEntries& saved, std::string prefix, bool all_saved, const at::Tensor& parameter,
+             int64_t flat_size)
+      : saved_(saved),
+        prefix_(std::move(prefix)),
+        all_saved_(all_saved),
+        parameter_(parameter),
+        flat_size_(flat_size) {}
+
+  // Whether the checkpoint holds any field of the state.
+  bool any() const { return any_; }
+  // The name of a field that is needed and absent; empty if there is none.
+  const std::string& absent() const { return absent_; }
+
+  void Int64(std::string_view field, int64_t&) override { Scalar(field); }
+  void Double(std::string_view field, double&) override { Scalar(field); }
+  void Bool(std::string_view field, bool&) override { Scalar(field); }
+  void Text(std::string_view field, std::string&) override { Scalar(field); }
+  void Tensor(std::string_view field, Need need, Form form, at::Tensor& tensor) override {
+    if (const EntrySpec* spec = Find(field)) {
+      Make(*spec, form, tensor);
+    } else if (all_saved_) {
+      tensor = at::Tensor();
+    }
+    if (need == Need::kAlways && !tensor.defined()) NoteAbsent(field);
+  }
+  void Tensors(std::string_view field, Form form, std::deque<at::Tensor>& tensors) override {
+    size_t count = 0;
+    for (; const EntrySpec* spec = Find(fmt::format("{}.{}", field, count)); ++count) {
+      if (count == tensors.size()) tensors.emplace_back();
+      Make(*spec, form, tensors[count]);
+    }
+    if (count > 0 || all_saved_) tensors.resize(count);
+    if (sequence_length_ && *sequence_length_ != tensors.size()) NoteAbsent(fmt::format("{}.{}", field, count));
+    sequence_length_ = tensors.size();
+  }
+
+ private:
+  const EntrySpec* Find(std::string_view field) {
+    const auto found = saved_.find(prefix_ + std::string(field));
+    if (found == saved_.end()) return nullptr;
+    any_ = true;
+    return found->second;
+  }
+
+  void Scalar(std::string_view field) {
+    if (Find(field) == nullptr && all_saved_) NoteAbsent(field);
+  }
+
+  void NoteAbsent(std::string_view field) {
+    if (absent_.empty()) absent_ = prefix_ + std::string(field);
+  }
+
+  // Keeps a tensor that fits.
+  void Make(const EntrySpec& spec, Form form, at::Tensor& tensor) const {
+    const auto fits = [&] {
+      return ToDtype(tensor.scalar_type()) == spec.dtype &&
+             std::equal(spec.shape.begin(), spec.shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+    };
+    if (tensor.defined() && fits()) return;
+    // Not inference tensors, even if the restore is called in inference mode: the optimizer must be able to write them.
+    const c10::InferenceMode no_inference(false);
+    const at::NoGradGuard no_grad;
+    switch (form) {
+      case Form::kParameter:
+        tensor = at::empty_like(parameter_);
+        break;
+      case Form::kFlat:
+        tensor = at::empty({flat_size_}, parameter_.options().requires_grad(false));
+        break;
+      case Form::kNumber: {
+        // LBFGS begins with an integer 1 in host memory, whatever the parameters are.
+        const at::ScalarType dtype = ToScalarType(spec.dtype).value_or(parameter_.scalar_type());
+        const at::Device device = at::isFloatingType(dtype) ? parameter_.device() : at::Device(at::kCPU);
+        tensor = at::empty({}, at::TensorOptions().dtype(dtype).device(device));
+        break;
+      }
+    }
+  }
+
+  const SavedEntries& saved_;
+  const std::string prefix_;
+  const bool all_saved_;
+  const at::Tensor& parameter_;
+  const int64_t flat_size_;
+  bool any_ = false;
+  std::string absent_;
+  std::optional<size_t> sequence_length_;
+};
+
+// Collects the names of options.
+class FieldNames final : public FieldVisitor {
+ public:
+  explicit FieldNames(std::vector<std::string>& names) : names_(names) {}
+  void Int64(std::string_view field, int64_t&) override { names_.emplace_back(field); }
+  void Double(std::string_view field, double&) override { names_.emplace_back(field); }
+  void Bool(std::string_view field, bool&) override { names_.emplace_back(field); }
+  void Text(std::string_view field, std::string&) override { names_.emplace_back(field); }
+  void Tensor(std::string_view field, Need, Form, at::Tensor&) override { names_.emplace_back(field); }
+  void Tensors(std::string_view field, Form, std::deque<at::Tensor>&) override { names_.emplace_back(field); }
+
+ private:
+  std::vector<std::string>& names_;
+};
+
+// Which optimizer the checkpoint holds under `name`. The type itself is a value, and values are read only after the
+// entries were found to fit; but it shows in the names of the options and the length of the type. Null: none, or one
+// that cannot be told.
+const OptimizerKind* SavedKind(const SavedEntries& saved, const std::string& name) {
+  const auto type = saved.find(name + ".type");
+  if (type == saved.end() || type->second->shape.size() != 1) return nullptr;
+  for (const OptimizerKind& kind : OptimizerKinds()) {
+    if (type->second->shape[0] != static_cast<int64_t>(kind.type.size())) continue;
+    std::vector<std::string> fields;
+    FieldNames visitor(fields);
+    kind.visit_options(*kind.make_options(), visitor);
+    const bool has_all = std::all_of(fields.begin(), fields.end(), [&](const std::string& field) {
+      return saved.contains(fmt::format("{}.param_groups.0.{}", name, field));
+    });
+    if (has_all) return &kind;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+OptimizerSource::OptimizerSource(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
+                                 const OptimizerKind& kind)
+    : TorchSource(std::move(name)), optimizer_(optimizer), module_(module), kind_(kind) {}
+
+bool OptimizerSource::BindModule() {
+  size_t count = 0;
+  bool changed = false;
+  std::string name;
+  module_.apply([&](const std::string& path, const torch::nn::Module& module) {
+    ForEachOwnParameter(module, [&](const std::string& key, const at::Tensor& parameter) {
+      name = path;
+      if (!name.empty()) name.push_back('.');
+      name += key;
+      if (count == module_parameters_.size()) module_parameters_.emplace_back();
+      auto& [known_name, known_parameter] = module_parameters_[count++];
+      if (known_parameter.is_same(parameter) && known_name == name) return;
+      known_name = name;
+      known_parameter = parameter;
+      changed = true;
+    });
+  });
+  if (count != module_parameters_.size()) changed = true;
+  module_parameters_.resize(count);
+  return changed;
+}
+
+bool OptimizerSource::GroupsChanged() const {
+  return !std::equal(groups_.begin(), groups_.end(), optimizer_.param_groups().begin(), optimizer_.param_groups().end(),
+                     [](const Group& known, const torch::optim::OptimizerParamGroup& now) {
+                       return std::equal(known.parameters.begin(), known.parameters.end(), now.params().begin(),
+                                         now.params().end(),
+                                         [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
+                     });
+}
+
+absl::Status OptimizerSource::BindGroups() {
+  groups_.clear();
+  holders_.clear();
+  absl::flat_hash_map<const at::TensorImpl*, std::string_view> names;
+  // A parameter with two names, a tied one, goes by the first.
+  for (const auto& [name, parameter] : module_parameters_) names.emplace(parameter.unsafeGetTensorImpl(), name);
+  for (const torch::optim::OptimizerParamGroup& now : optimizer_.param_groups()) {
+    Group group{.name = fmt::format("param_groups.{}", groups_.size()), .parameters = now.params()};
+    for (size_t i = 0; i < group.parameters.size(); ++i) {
+      const at::Tensor& parameter = group.parameters[i];
+      const auto found = names.find(parameter.unsafeGetTensorImpl());
+      if (found == names.end()) {
+        return absl::InvalidArgumentError(
+            fmt::format("optimizer '{}': parameter {} of group {}, {} [{}], is not in the module it was added with",
+                        name(), i, groups_.size(), c10::toString(parameter.scalar_type()),
+                        fmt::join(parameter.sizes().begin(), parameter.sizes().end(), ", ")));
+      }
+      group.parameter_names += (i > 0 ? "\n" : "") + std::string(found->second);
+      if (kind_.one_state && !holders_.empty()) {
+        holders_.front().flat_size += parameter.numel();
+        continue;
+      }
+      holders_.push_back({.name = kind_.one_state ? "lbfgs" : std::string(found->second),
+                          .key = StateKey<StateMap::key_type>(parameter),
+                          .parameter = parameter,
+                          .flat_size = parameter.numel()});
+    }
+    groups_.push_back(std::move(group));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptimizerSource::Bind() {
+  const bool module_changed = BindModule();
+  if (!module_changed && !GroupsChanged()) return absl::OkStatus();
+  prepared_.clear();
+  absl::Status status = BindGroups();
+  if (!status.ok()) groups_.clear();  // the next Bind must not take them for complete
+  return status;
+}
+
+OptimizerSource::ParamState* OptimizerSource::Present(const Holder& holder) const {
+  const auto found = optimizer_.state().find(holder.key);
+  return found == optimizer_.state().end() ? nullptr : found->second.get();
+}
+
+void OptimizerSource::Walk(TorchCatalog& catalog) {
+  if (absl::Status status = Bind(); !status.ok()) {
+    catalog.Fail(std::move(status));
+    return;
+  }
+  const TorchCatalog::Scope in_source(catalog, name());
+  CatalogFields fields(catalog);
+  {
+    const TorchCatalog::Scope in_type(catalog, "type");
+    catalog.Constant(kind_.type);
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const TorchCatalog::Scope in_group(catalog, groups_[g].name);
+    {
+      const TorchCatalog::Scope in_names(catalog, "params");
+      catalog.Constant(groups_[g].parameter_names);
+    }
+    kind_.visit_options(optimizer_.param_groups()[g].options(), fields);
+  }
+  for (size_t h = 0; h < holders_.size(); ++h) {
+    const TorchCatalog::Scope in_holder(catalog, holders_[h].name);
+    ParamState* state = Present(holders_[h]);
+    if (!prepared_.empty() && prepared_[h].then != Prepared::Then::kKeep) state = prepared_[h].state.get();
+    if (state != nullptr) kind_.visit_state(*state, fields);
+  }
+}
+
+absl::Status OptimizerSource::PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder,
+                                            Prepared& prepared) {
+  const ParamState* present = Present(holder);
+  StateMaker maker(saved, fmt::format("{}.{}.", name(), holder.name), all_saved, holder.parameter, holder.flat_size);
+  std::unique_ptr<ParamState> state = present != nullptr ? present->clone() : kind_.make_state();
+  kind_.visit_state(*state, maker);
+  if (!maker.any()) {
+    if (all_saved && present != nullptr && !kind_.state_from_start) prepared.then = Prepared::Then::kErase;
+    return absl::OkStatus();
+  }
+  if (!maker.absent().empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "entry '{}': the checkpoint lacks it, but holds other entries of the same optimizer state", maker.absent()));
+  }
+  prepared.then = Prepared::Then::kReplace;
+  prepared.state = std::move(state);
+  return absl::OkStatus();
+}
+
+absl::Status OptimizerSource::Prepare(const SavedEntries& saved) {
+  prepared_.clear();
+  if (absl::Status status = Bind(); !status.ok()) return status;
+  const OptimizerKind* saved_kind = SavedKind(saved, name());
+  if (saved_kind != nullptr && saved_kind != &kind_) {
+    return absl::InvalidArgumentError(
+        fmt::format("entry '{}.type': the checkpoint has '{}', the state '{}'", name(), saved_kind->type, kind_.type));
+  }
+  // Without the type, a part of the optimizer was chosen, and the rest is to stay.
+  const bool all_saved = saved.contains(name() + ".type");
+  std::vector<Prepared> prepared(holders_.size());
+  for (size_t h = 0; h < holders_.size(); ++h) {
+    if (absl::Status status = PrepareHolder(saved, all_saved, holders_[h], prepared[h]); !status.ok()) return status;
+  }
+  prepared_ = std::move(prepared);
+  return absl::OkStatus();
+}
+
+void OptimizerSource::Install() {
+  for (size_t h = 0; h < prepared_.size(); ++h) {
+    switch (prepared_[h].then) {
+      case Prepared::Then::kKeep:
+        break;
+      case Prepared::Then::kReplace:
+        optimizer_.state()[holders_[h].key] = std::move(prepared_[h].state);
+        break;
+      case Prepared::Then::kErase:
+        optimizer_.state().erase(holders_[h].key);
+        break;
+    }
+  }
+  prepared_.clear();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,69 @@
+// OptimizerSource: an optimizer's state and options as entries. Thread-compatible.
+
+#ifndef TIDEMARK_SNAPSHOT_TORCH_OPTIMIZER_SOURCE_H_
+#define TIDEMARK_SNAPSHOT_TORCH_OPTIMIZER_SOURCE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "snapshot/torch_optimizer_fields.h"
+#include "snapshot/torch_sources.h"
+
+namespace tidemark {
+
+class OptimizerSource final : public TorchSource {
+ public:
+  OptimizerSource(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
+                  const OptimizerKind& kind);
+
+  void Walk(TorchCatalog& catalog) override;
+  absl::Status Prepare(const SavedEntries& saved) override;
+  void Install() override;
+  void Forget() override { prepared_.clear(); }
+
+ private:
+  using StateMap = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
+  using ParamState = torch::optim::OptimizerParamState;
+
+  // A parameter, or for LBFGS the first one, standing for all.
+  struct Holder {
+    std::string name;  // within the optimizer's: the parameter's qualified name, or "lbfgs"
+    StateMap::key_type key;
+    at::Tensor parameter;
+    int64_t flat_size = 0;  // elements of all parameters that it stands for
+  };
+  struct Group {
+    std::string name;  // "param_groups.0"
+    std::string parameter_names;
+    std::vector<at::Tensor> parameters;
+  };
+  // What Install does to a holder's state.
+  struct Prepared {
+    enum class Then { kKeep, kReplace, kErase } then = Then::kKeep;
+    std::unique_ptr<ParamState> state;
+  };
+
+  // Brings holders_ and groups_ up to date; cheap when nothing changed.
+  absl::Status Bind();
+  bool BindModule();
+  bool GroupsChanged() const;
+  absl::Status BindGroups();
+  absl::Status PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder, Prepared& prepared);
+  ParamState* Present(const Holder& holder) const;
+
+  torch::optim::Optimizer& optimizer_;
+  const torch::nn::Module& module_;
+  const OptimizerKind& kind_;
+
+  // The module's parameters as they were when holders_ was made; the handles keep their addresses from being reused.
+  std::vector<std::pair<std::string, at::Tensor>> module_parameters_;
+  std::vector<Group> groups_;
+  std::vector<Holder> holders_;
+  std::vector<Prepared> prepared_;  // empty, or one for each of holders_
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_TORCH_OPTIMIZER_SOURCE_H_

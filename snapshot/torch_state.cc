@@ -1,0 +1,203 @@
+// The LibTorch edge is the files snapshot/torch_*; the parts of TorchState are split among them by subject.
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "snapshot/torch_catalog.h"
+#include "snapshot/torch_copy.h"
+#include "snapshot/torch_errors.h"
+#include "snapshot/torch_optimizer_source.h"
+#include "snapshot/torch_sources.h"
+#include "tidemark/torch.h"
+
+namespace tidemark {
+namespace {
+
+struct DeviceLess {
+  bool operator()(c10::Device a, c10::Device b) const {
+    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+  }
+};
+
+}  // namespace
+
+struct TorchState::Impl {
+  std::vector<std::unique_ptr<TorchSource>> sources;
+  TorchCatalog catalog;
+  std::map<c10::Device, DeviceReader, DeviceLess> readers;
+
+  // The sources report to the catalog, in the kind of walk that has begun.
+  absl::Status Walk() {
+    for (const auto& source : sources) {
+      absl::Status status = CatchTorch(fmt::format("entry '{}'", source->name()), [&] {
+        source->Walk(catalog);
+        return absl::OkStatus();
+      });
+      if (!status.ok()) catalog.Fail(std::move(status));
+    }
+    return catalog.End();
+  }
+
+  absl::Status Publish() {
+    catalog.BeginPublish();
+    return Walk();
+  }
+
+  // Waits for what was enqueued even after a failure: the destinations belong to the caller.
+  absl::Status WaitForReaders() {
+    absl::Status status;
+    for (auto& [device, reader] : readers) {
+      status.Update(CatchTorch(fmt::format("copying from {}", device.str()), [&reader = reader] {
+        reader.Wait();
+        return absl::OkStatus();
+      }));
+    }
+    return status;
+  }
+};
+
+TorchState::TorchState() : impl_(std::make_unique<Impl>()) {}
+TorchState::~TorchState() = default;
+
+void TorchState::AddModule(std::string name, torch::nn::Module& module) {
+  impl_->sources.push_back(std::make_unique<ModuleSource>(std::move(name), module));
+}
+
+void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
+  const OptimizerKind* kind = FindOptimizerKind(optimizer);
+  if (kind == nullptr) {
+    NoteError(absl::UnimplementedError(
+        fmt::format("optimizer '{}' is none of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS", name)));
+    return;
+  }
+  impl_->sources.push_back(std::make_unique<OptimizerSource>(std::move(name), optimizer, module, *kind));
+}
+
+void TorchState::AddGenerator(std::string name, at::Generator generator) {
+  impl_->sources.push_back(std::make_unique<GeneratorSource>(std::move(name), std::move(generator)));
+}
+
+void TorchState::AddTensor(std::string name, at::Tensor tensor) {
+  impl_->sources.push_back(std::make_unique<TensorSource>(std::move(name), std::move(tensor)));
+}
+
+absl::Status TorchState::Refresh() {
+  impl_->catalog.BeginCapture();
+  if (absl::Status status = impl_->Walk(); !status.ok()) {
+    SetDerivedEntries({});
+    return status;
+  }
+  if (impl_->catalog.changed()) {
+    std::vector<Entry> found = impl_->catalog.Entries();
+    const size_t begin = derived_begin();
+    const auto same = [&](size_t i) {
+      const Entry& known = entries()[begin + i];
+      const int64_t alias_of = found[i].alias_of < 0 ? -1 : found[i].alias_of + static_cast<int64_t>(begin);
+      return known.spec == found[i].spec && known.alias_of == alias_of;
+    };
+    bool all_same = entries().size() - begin == found.size();
+    for (size_t i = 0; all_same && i < found.size(); ++i) all_same = same(i);
+    if (all_same) {
+      for (size_t i = 0; i < found.size(); ++i) mutable_entries()[begin + i].host = found[i].host;
+    } else {
+      SetDerivedEntries(std::move(found));
+    }
+  }
+  return State::Refresh();
+}
+
+absl::Status TorchState::BeginStaging() {
+  for (const c10::Device device : impl_->catalog.Devices()) {
+    const absl::Status status = CatchTorch(fmt::format("staging from {}", device.str()), [&] {
+      impl_->readers.try_emplace(device, device).first->second.Mark();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
+  absl::Status status;
+  std::vector<CopyRequest> own;
+  for (const CopyRequest& request : requests) {
+    const Entry& entry = entries()[request.entry];
+    if (entry.host != nullptr) {
+      std::memcpy(request.destination, entry.host, entry.bytes);
+      continue;
+    }
+    if (request.entry < derived_begin()) {
+      own.push_back(request);
+      continue;
+    }
+    status = CatchTorch(fmt::format("entry '{}'", entry.spec.name), [&] {
+      const at::Tensor& tensor = impl_->catalog.tensor(request.entry - derived_begin());
+      if (!tensor.defined() || tensor.is_cpu()) {
+        if (tensor.defined()) EnqueueCopyToHost(tensor, request.destination);
+        return absl::OkStatus();
+      }
+      const auto reader = impl_->readers.find(tensor.device());
+      if (reader == impl_->readers.end()) {
+        return absl::FailedPreconditionError(fmt::format("entry '{}': copied before BeginStaging", entry.spec.name));
+      }
+      reader->second.Enqueue(tensor, request.destination);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) break;
+  }
+  status.Update(impl_->WaitForReaders());
+  if (status.ok() && !own.empty()) status = State::CopyToHost(own);
+  return status;
+}
+
+absl::Status TorchState::PrepareRestore(std::span<const EntrySpec> saved) {
+  SavedEntries by_name;
+  by_name.reserve(saved.size());
+  for (const EntrySpec& spec : saved) by_name.emplace(spec.name, &spec);
+  absl::Status status;
+  for (const auto& source : impl_->sources) {
+    status.Update(CatchTorch(fmt::format("preparing '{}'", source->name()), [&] { return source->Prepare(by_name); }));
+  }
+  impl_->catalog.ForgetReceived();
+  // Refreshes, and the sources then report what they have prepared.
+  if (status.ok()) status = State::PrepareRestore(saved);
+  if (!status.ok()) AbandonRestore();
+  return status;
+}
+
+absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes) {
+  if (entry < derived_begin()) return State::Receive(entry, bytes);
+  const size_t item = entry - derived_begin();
+  if (item >= impl_->catalog.size()) {
+    return absl::FailedPreconditionError(fmt::format("entry {} was received outside of a restore", entry));
+  }
+  const at::Tensor& tensor = impl_->catalog.tensor(item);
+  const std::string& name = entries()[entry].spec.name;
+  if (!tensor.defined()) return impl_->catalog.Receive(item, bytes);
+  return CatchTorch(fmt::format("entry '{}'", name), [&] { return WriteTensor(name, tensor, bytes); });
+}
+
+absl::Status TorchState::FinishRestore() {
+  absl::Status status = impl_->Publish();
+  if (status.ok()) status = State::FinishRestore();
+  if (!status.ok()) return status;
+  return CatchTorch("finishing the restore", [&] {
+    for (const auto& source : impl_->sources) source->Install();
+    impl_->catalog.BumpVersions();
+    impl_->catalog.ForgetReceived();
+    return absl::OkStatus();
+  });
+}
+
+void TorchState::AbandonRestore() {
+  for (const auto& source : impl_->sources) source->Forget();
+  // Lets go of the tensors that Prepare made. entries() still names them, until the next Refresh.
+  impl_->catalog.Clear();
+  State::AbandonRestore();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,237 @@
+#include "torch_checkpoint.h"
+#include "torch_test_headers.h"
+
+namespace tidemark {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Block : torch::nn::Module {
+  Block()
+      : linear(register_module("linear", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(4))) {
+    scale = register_parameter("scale", torch::ones({4}));
+  }
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm;
+  at::Tensor scale;
+};
+
+struct Model : torch::nn::Module {
+  Model() : first(register_module("first", std::make_shared<Block>())) {}
+  std::shared_ptr<Block> first;
+};
+
+std::vector<std::string> EntryNames(const State& state) {
+  std::vector<std::string> names;
+  for (const State::Entry& entry : state.entries()) names.push_back(entry.spec.name);
+  return names;
+}
+
+const State::Entry& FindEntry(const State& state, const std::string& name) {
+  for (const State::Entry& entry : state.entries()) {
+    if (entry.spec.name == name) return entry;
+  }
+  throw std::out_of_range(name);
+}
+
+TEST(TorchState, NamesParametersAndBuffersAsTheModuleDoes) {
+  Model model;
+  TorchState state;
+  state.AddModule("model", model);
+  ASSERT_TRUE(state.Refresh().ok());
+  std::vector<std::string> expected;
+  for (const auto& item : model.named_parameters()) expected.push_back("model." + item.key());
+  for (const auto& item : model.named_buffers()) expected.push_back("model." + item.key());
+  ASSERT_EQ(expected.size(), 7U);
+  EXPECT_THAT(EntryNames(state), ::testing::UnorderedElementsAreArray(expected));
+  EXPECT_EQ(FindEntry(state, "model.first.norm.num_batches_tracked").spec.dtype, Dtype::kInt64);
+}
+
+TEST(TorchState, RestoresAModuleInPlaceBesideValues) {
+  Model model;
+  int64_t epoch = 3;
+  TorchState state;
+  state.AddModule("model", model);
+  state.AddValue("epoch", &epoch);
+  const auto saved = SaveToMemory(state);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  const at::Tensor weight = model.first->linear->weight;
+  const at::Tensor before = weight.detach().clone();
+  const void* memory = weight.data_ptr();
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : model.parameters()) parameter.fill_(7);
+  }
+  epoch = 9;
+  ASSERT_TRUE(RestoreFromMemory(state, *saved).ok());
+  EXPECT_TRUE(at::equal(model.first->linear->weight, before));
+  EXPECT_EQ(model.first->linear->weight.data_ptr(), memory);
+  EXPECT_TRUE(model.first->linear->weight.requires_grad());
+  EXPECT_EQ(epoch, 3);
+}
+
+TEST(TorchState, SharedModulesAreStoredOnceUnderBothNames) {
+  struct Tied : torch::nn::Module {
+    Tied() {
+      auto shared = register_module("a", torch::nn::Linear(2, 2));
+      register_module("b", shared);
+    }
+  } model;
+  TorchState state;
+  state.AddModule("", model);
+  ASSERT_TRUE(state.Refresh().ok());
+  ASSERT_THAT(EntryNames(state), ElementsAre("a.weight", "a.bias", "b.weight", "b.bias"));
+  EXPECT_EQ(state.entries()[2].alias_of, 0);
+  EXPECT_EQ(state.entries()[3].alias_of, 1);
+}
+
+TEST(TorchState, RefreshKeepsTheStructureWhileOnlyContentsAndPlacesChange) {
+  Model model;
+  const at::Tensor column = torch::zeros({3, 2}).t();
+  TorchState state;
+  state.AddModule("model", model);
+  state.AddTensor("column", column);
+  state.AddGenerator("rng", at::detail::getDefaultCPUGenerator());
+  ASSERT_TRUE(state.Refresh().ok());
+  const uint64_t version = state.structure_version();
+  const std::byte* place = FindEntry(state, "model.first.scale").host;
+  EXPECT_EQ(static_cast<const void*>(place), model.first->scale.data_ptr());
+  EXPECT_EQ(FindEntry(state, "column").host, nullptr);
+
+  torch::randn({4});  // the generator's state moves on
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_EQ(state.structure_version(), version);
+  EXPECT_EQ(FindEntry(state, "model.first.scale").host, place);
+
+  model.first->scale.set_data(torch::full({4}, 2.0F));
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_EQ(state.structure_version(), version);
+  EXPECT_EQ(static_cast<const void*>(FindEntry(state, "model.first.scale").host), model.first->scale.data_ptr());
+}
+
+TEST(TorchState, RefreshSeesDtypesShapesTiesAndNewParameters) {
+  Model model;
+  TorchState state;
+  state.AddModule("model", model);
+  ASSERT_TRUE(state.Refresh().ok());
+  uint64_t version = state.structure_version();
+  const auto expect_change = [&] {
+    ASSERT_TRUE(state.Refresh().ok());
+    EXPECT_NE(state.structure_version(), version);
+    version = state.structure_version();
+  };
+  model.to(at::kDouble);
+  expect_change();
+  EXPECT_EQ(FindEntry(state, "model.first.scale").spec.dtype, Dtype::kFloat64);
+  model.first->scale.set_data(torch::ones({6}, at::kDouble));
+  expect_change();
+  EXPECT_EQ(FindEntry(state, "model.first.scale").spec.shape, (std::vector<int64_t>{6}));
+  model.first->register_parameter("late", torch::zeros({2}));
+  expect_change();
+  EXPECT_EQ(FindEntry(state, "model.first.late").bytes, 8U);
+  model.first->norm->bias.set_data(model.first->norm->weight);
+  expect_change();
+  EXPECT_GE(FindEntry(state, "model.first.norm.bias").alias_of, 0);
+}
+
+TEST(TorchState, NamesGivenTwiceAreRefused) {
+  TorchState state;
+  state.AddTensor("t", torch::ones({1}));
+  state.AddTensor("t", torch::ones({2}));
+  const absl::Status status = state.Refresh();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()), "entry 't' was added twice");
+}
+
+TEST(TorchState, ErrorsGoWhenTheirCauseDoes) {
+  Model model;
+  TorchState state;
+  state.AddModule("model", model);
+  ASSERT_TRUE(state.Refresh().ok());
+  auto child = std::make_shared<torch::nn::Module>();
+  child->register_buffer("sparse", torch::eye(3).to_sparse());
+  model.register_module("child", child);
+  const absl::Status status = state.Refresh();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(std::string(status.message()), "entry 'model.child.sparse': sparse tensors cannot be stored");
+  EXPECT_TRUE(state.entries().empty());
+  model.unregister_module("child");
+  EXPECT_TRUE(state.Refresh().ok());
+  EXPECT_EQ(state.entries().size(), 7U);
+}
+
+TEST(TorchState, AGeneratorContinuesWhereItWasSaved) {
+  at::Generator generator = at::detail::createCPUGenerator(17);
+  TorchState state;
+  state.AddGenerator("rng", generator);
+  torch::randn({5}, generator);
+  const auto saved = SaveToMemory(state);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->items.at("rng").spec.kind, EntryKind::kBytes);
+  const at::Tensor expected = torch::randn({100}, generator);
+  generator.set_current_seed(4);
+  ASSERT_TRUE(RestoreFromMemory(state, *saved).ok());
+  EXPECT_TRUE(at::equal(torch::randn({100}, generator), expected));
+}
+
+TEST(TorchState, GeneratorBytesOfNoGeneratorAreRefusedBeforeAnythingIsRestored) {
+  at::Generator generator = at::detail::createCPUGenerator(17);
+  int64_t number = 1;
+  TorchState state;
+  state.AddValue("number", &number);
+  state.AddGenerator("rng", generator);
+  auto saved = SaveToMemory(state);
+  ASSERT_TRUE(saved.ok());
+  saved->items.at("rng").bytes.resize(100);
+  number = 2;
+  const absl::Status status = RestoreFromMemory(state, *saved);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("entry 'rng': the generator refused its state"));
+  EXPECT_EQ(number, 2);
+}
+
+TEST(TorchState, AnUndefinedGeneratorIsRefused) {
+  TorchState state;
+  state.AddGenerator("rng", at::Generator());
+  const absl::Status status = state.Refresh();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()), "entry 'rng': the generator is undefined");
+}
+
+TEST(TorchState, ValuesAreReadByRefreshAndNotLater) {
+  at::Generator generator = at::detail::createCPUGenerator(17);
+  TorchState state;
+  state.AddGenerator("rng", generator);
+  ASSERT_TRUE(state.Refresh().ok());
+  const State::Entry& entry = state.entries()[0];
+  const std::vector<std::byte> before(entry.host, entry.host + entry.bytes);
+  torch::randn({1000}, generator);
+  EXPECT_EQ(std::vector<std::byte>(entry.host, entry.host + entry.bytes), before);
+}
+
+TEST(TorchState, ReceivingAfterAnAbandonedRestoreIsRefused) {
+  TorchState state;
+  state.AddTensor("t", torch::ones({2}));
+  ASSERT_TRUE(state.PrepareRestore({}).ok());
+  state.AbandonRestore();
+  EXPECT_EQ(state.Receive(0, std::vector<std::byte>(8)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(SaveToMemory(state).ok());
+}
+
+TEST(TorchState, AModuleChangedDuringARestoreIsAnError) {
+  Model model;
+  TorchState state;
+  state.AddModule("model", model);
+  const auto saved = SaveToMemory(state);
+  ASSERT_TRUE(saved.ok());
+  ASSERT_TRUE(state.PrepareRestore({}).ok());
+  model.first->register_parameter("late", torch::zeros({2}));
+  const absl::Status status = state.FinishRestore();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("changed during a restore"));
+}
+
+}  // namespace
+}  // namespace tidemark
