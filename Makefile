@@ -18,9 +18,9 @@ help:
 demo:
 	@tools/setup demo
 	cmake --preset release -DTIDEMARK_TESTS=OFF
-	cmake --build --preset release -j $(JOBS) --target char_lm checkpoint-inspect
+	cmake --build --preset release -j $(JOBS) --target char_lm checkpoint-inspect compare-steps
 	examples/char_lm/demo --trainer build/release/examples/char_lm/char_lm \
-	  --inspect build/release/tools/checkpoint-inspect
+	  --inspect build/release/tools/checkpoint-inspect --compare build/release/examples/compare_steps/compare-steps
 
 test:
 	@tools/setup test
