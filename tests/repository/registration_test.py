@@ -21,12 +21,16 @@ UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"
 
 
 def cmake_words(root, folder):
-    """Every word of the CMakeLists.txt of a folder, comments left out."""
-    path = os.path.join(folder, "CMakeLists.txt")
-    if not os.path.exists(os.path.join(root, path)):
-        return set()
-    text = re.sub(r"#.*", "", source_tree.read(root, path))
-    return set(re.split(r"[\s()\"]+", text))
+    """Every word of the CMakeLists.txt of a folder and of the files beside it that it includes, comments left out."""
+    words = set()
+    unread = {"CMakeLists.txt"}
+    while unread:
+        path = os.path.join(folder, unread.pop())
+        if os.path.exists(os.path.join(root, path)):
+            text = re.sub(r"#.*", "", source_tree.read(root, path))
+            words.update(re.split(r"[\s()\"]+", text))
+            unread.update(re.findall(r"include\((\w+\.cmake)\)", text))
+    return words
 
 
 def is_built(root, path):
@@ -100,13 +104,16 @@ class Registration(unittest.TestCase):
         with source_tree.MadeUpTree({
                 "CMakeLists.txt": "add_subdirectory(tests)\n",
                 "tests/CMakeLists.txt": "add_subdirectory(io)\n# add_subdirectory(shard)\n",
-                "tests/io/CMakeLists.txt": "tidemark_test(a_test.cc tidemark_io)\n# tidemark_test(b_test.cc)\n",
+                "tests/io/CMakeLists.txt": "tidemark_test(a_test.cc tidemark_io)\n# tidemark_test(b_test.cc)\ninclude(e.cmake)\n",
+                "tests/io/e.cmake": "tidemark_test(e_test.cc)\n", "tests/io/e_test.cc": "",
+                "tests/io/f.cmake": "tidemark_test(f_test.cc)\n", "tests/io/f_test.cc": "",
                 "tests/io/a_test.cc": "", "tests/io/b_test.cc": "", "tests/io/c_test.py": "", "tests/io/fixture.py": "",
                 "tests/shard/CMakeLists.txt": "tidemark_test(d_test.cc)\n", "tests/shard/d_test.cc": "",
         }) as root:
             self.assertEqual(unregistered(root), [
                 "tests/io/b_test.cc: no CMakeLists.txt names it",
                 "tests/io/c_test.py: no CMakeLists.txt names it",
+                "tests/io/f_test.cc: no CMakeLists.txt names it",
                 "tests/shard/d_test.cc: add_subdirectory does not lead to it",
             ])
 
