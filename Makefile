@@ -1,0 +1,48 @@
+# Short names for the CMake presets. Each target installs what it lacks (Debian packages) before it builds.
+
+JOBS ?= $(shell nproc)
+
+.PHONY: help demo test test-torch2 clang asan tsan install-test clean
+
+help:
+	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly"
+	@echo "make test          build everything and run the whole suite"
+	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
+	@echo "make clang         the same as test, with clang and its thread-safety analysis"
+	@echo "make asan          the core's tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan          the core's tests under ThreadSanitizer"
+	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
+	@echo "make clean         remove build/"
+	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
+
+demo:
+	@tools/setup demo
+	cmake --preset release -DTIDEMARK_TESTS=OFF
+	cmake --build --preset release -j $(JOBS) --target char_lm checkpoint-inspect compare-steps
+	examples/char_lm/demo --trainer build/release/examples/char_lm/char_lm \
+	  --inspect build/release/tools/checkpoint-inspect --compare build/release/examples/compare_steps/compare-steps
+
+test:
+	@tools/setup test
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS)
+	ctest --preset dev -j $(JOBS)
+
+test-torch2:
+	@tools/setup torch2
+	tests/torch2.sh
+
+clang asan tsan:
+	@tools/setup clang
+	cmake --preset $@
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --preset $@ -j $(JOBS)
+
+install-test:
+	@tools/setup test
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS)
+	ctest --preset dev -R '^install_'
+
+clean:
+	rm -rf build

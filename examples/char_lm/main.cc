@@ -1,0 +1,192 @@
+// Trains a small character-level transformer, and can be killed at any moment: started again with the same command
+// line, it goes on from the latest committed step, and every loss from there on is bit for bit the one that the
+// uninterrupted run would have computed.
+//
+// Train() is the part to copy. The five steps marked in it are all that checkpointing asks of a trainer.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/nn.h>
+#include <torch/optim/adamw.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "examples/char_lm/model.h"
+#include "examples/char_lm/schedule.h"
+#include "examples/char_lm/text.h"
+#include "examples/char_lm/training_log.h"
+#include "tidemark/async_checkpointer.h"
+#include "tidemark/torch.h"
+
+namespace char_lm {
+namespace {
+
+struct Flags {
+  std::string store;
+  std::string text = "/usr/share/common-licenses/GPL-3";
+  std::string loss_log;
+  int64_t steps = 400;
+  int64_t save_every = 20;
+  uint64_t seed = 1;
+  int threads = 2;
+  bool quiet = false;
+  int64_t batch = 8;
+  ModelConfig model;
+  std::string command_line;  // a JSON object, saved with every step
+};
+
+// One step of the optimizer on one random batch; returns the loss.
+double TrainStep(const Text& text, const Flags& flags, double learning_rate, CharTransformer& model,
+                 torch::optim::AdamW& optimizer) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
+  const Batch batch = text.Draw(flags.batch, flags.model.context);
+  const torch::Tensor logits = model->forward(batch.input);
+  const torch::Tensor loss = torch::nn::functional::cross_entropy(logits.flatten(0, 1), batch.target.flatten());
+  optimizer.zero_grad();
+  loss.backward();
+  optimizer.step();
+  return loss.item<double>();
+}
+
+absl::Status Train(const Flags& flags) {
+  TrainingLog log(flags.quiet);
+  if (!flags.loss_log.empty()) {
+    if (absl::Status opened = log.OpenLossFile(flags.loss_log); !opened.ok()) return opened;
+  }
+  absl::StatusOr<Text> text = Text::Read(flags.text, /*length_min=*/flags.model.context + 1);
+  if (!text.ok()) return text.status();
+
+  // The number of threads decides the order in which floating-point sums are taken, and so their last bits.
+  at::set_num_threads(flags.threads);
+  torch::manual_seed(flags.seed);
+  ModelConfig config = flags.model;
+  config.vocabulary = static_cast<int64_t>(text->vocabulary().size());
+  CharTransformer model(config);
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions().weight_decay(0.1));
+  const Schedule schedule{.steps = flags.steps};
+  std::string vocabulary = text->vocabulary();
+  int64_t characters_seen = 0;
+
+  // 1. Open the store: this process is the only one to write there until Close, or until it dies.
+  auto checkpointer = tidemark::AsyncCheckpointer::Open({
+      .directory = flags.store,
+      .save_interval_steps = flags.save_every,
+      .save_on_steps = {flags.steps - 1},
+  });
+  if (!checkpointer.ok()) return checkpointer.status();
+
+  // 2. Name everything that the next step depends on. The generator belongs to it: it draws the batches and the
+  // dropout.
+  tidemark::TorchState state;
+  state.AddModule("model", *model);
+  state.AddOptimizer("optimizer", optimizer, *model);
+  state.AddGenerator("rng", at::detail::getDefaultCPUGenerator());
+  state.AddValue("vocabulary", &vocabulary);
+  state.AddValue("characters_seen", &characters_seen);
+
+  // 3. Go on where the last run was stopped. Only kNotFound means a fresh start; after any other error a trainer that
+  // began anew would bury what the store still holds.
+  auto restored = (*checkpointer)->RestoreLatest(state);
+  if (!restored.ok() && !absl::IsNotFound(restored.status())) return restored.status();
+  if (vocabulary != text->vocabulary()) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} was trained on a text of other characters than {}", flags.store, flags.text));
+  }
+  const int64_t first_step = restored.ok() ? restored->step + 1 : 0;
+  log.Say(fmt::format("{} parameters, {} characters of text; {}", model->ParameterCount(), text->length(),
+                      restored.ok() ? fmt::format("resuming after step {}", restored->step) : "starting afresh"));
+
+  for (int64_t step = first_step; step < flags.steps; ++step) {
+    const double learning_rate = schedule.LearningRate(step);
+    const double loss = TrainStep(*text, flags, learning_rate, model, optimizer);
+    const int64_t characters = flags.batch * flags.model.context;
+    characters_seen += characters;
+    if (absl::Status logged = log.Step(step, loss, learning_rate, characters); !logged.ok()) return logged;
+
+    // 4. Save. The training stands still only while the state is copied; what is left to do is done behind the next
+    // steps. An earlier save that failed there is reported here, so a full disk does not go unnoticed.
+    if ((*checkpointer)->ShouldSave(step)) {
+      const absl::Time before = absl::Now();
+      auto save = (*checkpointer)
+                      ->Save(step, state,
+                             {
+                                 .metrics = {{"loss", loss}, {"learning_rate", learning_rate}},
+                                 .user_metadata = flags.command_line,
+                             });
+      if (!save.ok()) return save.status();
+      log.Saved(step, absl::Now() - before);
+    }
+  }
+
+  // 5. Close: waits until the last save is committed, and says whether any of them failed.
+  absl::Status closed = (*checkpointer)->Close();
+  if (closed.ok()) log.Say("done; every save is committed");
+  return closed;
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--store", flags.store, "Folder of the checkpoints; made if it is not there")->required();
+  app.add_option("--text", flags.text, "What to learn: any file; a character is a byte")->capture_default_str();
+  app.add_option("--loss-log", flags.loss_log, "Append each step's exact loss to this file");
+  app.add_option("--steps", flags.steps, "Length of the whole run, resumed or not")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--save-every", flags.save_every, "Steps between saves; 0: only after the last step")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seed", flags.seed, "Of a fresh run")->capture_default_str();
+  app.add_option("--threads", flags.threads, "Of the training; losses depend on it in their last bits")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--quiet", flags.quiet, "Print errors only");
+  app.add_option("--batch", flags.batch, "Windows of text in a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--context", flags.model.context, "Characters in a window")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--layers", flags.model.layers)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--heads", flags.model.heads)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--width", flags.model.width, "A multiple of --heads")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--dropout", flags.model.dropout)->check(CLI::Range(0.0, 1.0))->capture_default_str();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Trains a small character-level transformer, checkpointed by Tidemark.");
+  AddFlags(app, flags);
+  CLI11_PARSE(app, argc, argv);
+  if (flags.model.width % flags.model.heads != 0) {
+    fmt::print(stderr, "char_lm: --width {} is no multiple of --heads {}\n", flags.model.width, flags.model.heads);
+    return 2;
+  }
+  // A command line need not be UTF-8, and JSON must be.
+  const nlohmann::json metadata = {{"command_line", std::vector<std::string>(argv, argv + argc)}};
+  flags.command_line = metadata.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+
+  try {
+    const absl::Status trained = Train(flags);
+    if (trained.ok()) return 0;
+    fmt::print(stderr, "char_lm: {}\n", trained.ToString());
+  } catch (const std::exception& error) {  // LibTorch's: out of memory, a shape that does not fit
+    fmt::print(stderr, "char_lm: {}\n", error.what());
+  }
+  return 1;
+}
+
+}  // namespace
+}  // namespace char_lm
+
+int main(int argc, char** argv) { return char_lm::Main(argc, argv); }

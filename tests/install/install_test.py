@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Installs the build into a temporary prefix, and builds and runs a stranger's project against it.
+
+  install_test.py --cmake PROGRAM --build FOLDER --compiler PROGRAM --flags FLAGS --torch ON|OFF --torch-dir FOLDER
+    --prefix-path LIST [unittest arguments]
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PUBLIC = os.path.join(HERE, "..", "..", "include", "tidemark")
+FOREIGN = re.compile(r'#\s*include\s*[<"]((torch|ATen|c10|rocksdb|nlohmann|CLI|fmt)/|liburing|linux/io_uring|zstd|xxh)')
+OURS = re.compile(r'#\s*include\s*[<"](storage|snapshot|eval|tools)/')
+
+
+class Install(unittest.TestCase):
+    flags = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="tidemark-install-")
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.prefix = os.path.join(cls.folder.name, "prefix")
+        subprocess.run([cls.flags.cmake, "--install", cls.flags.build, "--prefix", cls.prefix], check=True,
+                       stdout=subprocess.DEVNULL)
+
+    def installed(self, *parts):
+        return os.path.join(self.prefix, *parts)
+
+    def run_command(self, *command):
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(result.returncode, 0, f"{' '.join(command)}:\n{result.stdout}")
+        return result.stdout
+
+    def configure(self, name, *definitions, torch_dir=None):
+        """Configures the stranger's project; returns its build folder, the exit status and the output."""
+        build = os.path.join(self.folder.name, name)
+        command = [self.flags.cmake, "-G", "Ninja", "-S", os.path.join(HERE, "stranger"), "-B", build,
+                   f"-DCMAKE_PREFIX_PATH={self.prefix};{self.flags.prefix_path}", "-DCMAKE_BUILD_TYPE=Release",
+                   f"-DCMAKE_CXX_COMPILER={self.flags.compiler}", f"-DCMAKE_CXX_FLAGS={self.flags.flags}",
+                   f"-DTorch_DIR={torch_dir or self.flags.torch_dir}", *definitions]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return build, result.returncode, result.stdout
+
+    def test_the_public_headers_are_installed_and_nothing_else(self):
+        expected = set(os.listdir(PUBLIC))
+        if self.flags.torch != "ON":
+            expected -= {"torch.h"}
+        self.assertEqual(set(os.listdir(self.installed("include", "tidemark"))), expected)
+        self.assertEqual(os.listdir(self.installed("include")), ["tidemark"])
+
+    def test_no_public_header_but_torch_h_includes_a_foreign_library_but_abseil(self):
+        for name in os.listdir(self.installed("include", "tidemark")):
+            with open(self.installed("include", "tidemark", name), encoding="utf-8") as header:
+                for number, line in enumerate(header, start=1):
+                    self.assertIsNone(OURS.search(line), f"{name}:{number}: {line}")
+                    if name != "torch.h":
+                        self.assertIsNone(FOREIGN.search(line), f"{name}:{number}: {line}")
+        self.assertIsNotNone(FOREIGN.search('#include "torch/nn/module.h"'))
+
+    def test_a_stranger_saves_restores_and_inspects_without_libtorch(self):
+        build, status, output = self.configure("no_torch", torch_dir="/nowhere")
+        self.assertEqual(status, 0, output)
+        self.assertIn("tidemark::torch is not there", output)
+        self.run_command(self.flags.cmake, "--build", build)
+        store = os.path.join(self.folder.name, "plain_store")
+        self.assertEqual(self.run_command(os.path.join(build, "plain"), store), "restored step 7\n")
+        inspect = self.installed("bin", "checkpoint-inspect")
+        self.assertRegex(self.run_command(inspect, "--store", store, "ls"), r"\b7\b")
+        linked = self.run_command("ldd", os.path.join(build, "plain"))
+        self.assertNotIn("libtorch", linked)
+
+    def test_asking_for_libtorch_where_there_is_none_says_so(self):
+        _, status, output = self.configure("torch_nowhere", "-DTIDEMARK_COMPONENTS=torch", torch_dir="/nowhere")
+        self.assertNotEqual(status, 0, output)
+        self.assertRegex(output, "LibTorch was not found" if self.flags.torch == "ON" else "without LibTorch")
+
+    def test_a_stranger_saves_and_restores_a_module(self):
+        if self.flags.torch != "ON":
+            self.skipTest("this build has no LibTorch edge")
+        build, status, output = self.configure("torch", "-DWITH_TORCH=ON")
+        self.assertEqual(status, 0, output)
+        self.assertIn("tidemark::torch is there", output)
+        self.run_command(self.flags.cmake, "--build", build, "--target", "with_torch")
+        store = os.path.join(self.folder.name, "torch_store")
+        self.assertEqual(self.run_command(os.path.join(build, "with_torch"), store), "restored step 1\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for flag in ("--cmake", "--build", "--compiler", "--flags", "--torch", "--torch-dir", "--prefix-path"):
+        parser.add_argument(flag, required=True)
+    Install.flags, rest = parser.parse_known_args()
+    unittest.main(argv=sys.argv[:1] + rest)

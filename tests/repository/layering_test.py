@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Who may include whom. The arrows are those of docs/architecture.md; all of them point down.
+
+  layering_test.py ROOT [unittest arguments]
+"""
+
+import re
+import sys
+import unittest
+
+import source_tree
+
+# Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
+# whose prefix fits a path is the path's room.
+ROOMS = [
+    ("include/tidemark/torch.h", []),
+    ("include/tidemark/", []),
+    ("storage/io/", []),
+    ("storage/shard/", ["storage/io/"]),
+    ("storage/manifest/", ["storage/io/", "storage/shard/"]),
+    ("storage/", ["storage/io/", "storage/shard/", "storage/manifest/"]),
+    ("snapshot/torch", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
+    ("snapshot/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/"]),
+    ("eval/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
+]
+# Rooms on top of everything: they may include any header, but nobody below may include theirs.
+TOP = ("tools/", "examples/", "tests/", "fuzz/", "bench/")
+
+# A foreign library's headers, and the prefixes of the files that may include them. Tests may include them all.
+LIBRARIES = [
+    ("LibTorch", r"^(torch|ATen|c10|caffe2)/", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
+    ("the LibTorch edge", r"^tidemark/torch\.h$", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
+    ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
+    ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/",)),
+    ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
+    ("xxHash", r"^(xxhash|xxh3)\.h$", ("storage/shard/",)),
+    ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "bench/")),
+    ("CLI11", r"^CLI/", ("tools/", "examples/", "bench/")),
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def room_of(path):
+    for prefix, below in ROOMS:
+        if path.startswith(prefix):
+            return prefix, below
+    return None, None
+
+
+def project_path(included):
+    """The path in the tree of a header of ours, or None."""
+    if included.startswith("tidemark/"):
+        return "include/" + included
+    if included.startswith(("storage/", "snapshot/", "eval/") + TOP):
+        return included
+    return None
+
+
+def include_violations(path, included):
+    found = []
+    for library, pattern, users in LIBRARIES:
+        if re.search(pattern, included) and not path.startswith(users + ("tests/",)):
+            found.append(f"includes {included}, but {library} belongs to {', '.join(users)}")
+    target = project_path(included)
+    if target is None or path.startswith(TOP):
+        return found
+    room, below = room_of(path)
+    target_room, _ = room_of(target)
+    public = target.startswith("include/")
+    if room is None:
+        found.append("is in no room that this test knows")
+    elif not public and target_room != room and target_room not in below:
+        found.append(f"includes {included}, an arrow from {room} up to {target_room or target.split('/')[0] + '/'}")
+    return found
+
+
+def violations(root):
+    found = []
+    for path in source_tree.files(root, ".h", ".cc"):
+        for number, line in enumerate(source_tree.read(root, path).splitlines(), start=1):
+            match = INCLUDE.match(line)
+            if match is None:
+                continue
+            included = match.group(2)
+            for what in include_violations(path, included):
+                found.append(f"{path}:{number}: {what}")
+            if project_path(included) and match.group(1) == "<":
+                found.append(f"{path}:{number}: includes {included} of this project in angle brackets")
+            if ".." in included.split("/"):
+                found.append(f"{path}:{number}: includes {included} by a relative path")
+    return found
+
+
+class Layering(unittest.TestCase):
+    root = None
+
+    def test_every_include_of_the_tree_points_down(self):
+        self.assertGreater(len(source_tree.files(self.root, ".h", ".cc")), 10, f"{self.root} is not the project")
+        self.assertEqual(violations(self.root), [])
+
+    def assert_allowed(self, path, included):
+        with source_tree.MadeUpTree({path: f'#include "{included}"\n'}) as root:
+            self.assertEqual(violations(root), [])
+
+    def assert_refused(self, path, included, expected):
+        with source_tree.MadeUpTree({path: f'// A comment.\n#include "{included}"\n'}) as root:
+            found = violations(root)
+            self.assertTrue(any(line.startswith(path + ":2: ") and expected in line for line in found), (expected, found))
+
+    def test_arrows_down_are_allowed(self):
+        self.assert_allowed("storage/manifest/manifest.cc", "storage/shard/ids.h")
+        self.assert_allowed("storage/shard/entry.cc", "storage/io/file_system.h")
+        self.assert_allowed("storage/io/posix.cc", "tidemark/entry.h")
+        self.assert_allowed("snapshot/persister.cc", "storage/manifest/store.h")
+        self.assert_allowed("snapshot/torch_state.cc", "snapshot/staging_plan.h")
+        self.assert_allowed("snapshot/torch_state.cc", "torch/torch.h")
+        self.assert_allowed("eval/worker.cc", "snapshot/restore.h")
+        self.assert_allowed("tests/storage/shard/chunk_codec_test.cc", "zstd.h")
+
+    def test_arrows_up_are_refused(self):
+        self.assert_refused("storage/io/posix.cc", "storage/shard/ids.h", "up to storage/shard/")
+        self.assert_refused("storage/shard/ids.cc", "storage/manifest/manifest.h", "up to storage/manifest/")
+        self.assert_refused("storage/manifest/a.cc", "snapshot/persister.h", "up to snapshot/")
+        self.assert_refused("storage/manifest/a.cc", "eval/worker.h", "up to eval/")
+        self.assert_refused("snapshot/persister.cc", "eval/worker.h", "up to eval/")
+        self.assert_refused("snapshot/persister.cc", "snapshot/torch_state.h", "up to snapshot/torch")
+        self.assert_refused("snapshot/persister.cc", "tests/fakes.h", "up to tests/")
+        self.assert_refused("include/tidemark/state.h", "storage/shard/ids.h", "up to storage/shard/")
+
+    def test_foreign_libraries_stay_in_their_rooms(self):
+        self.assert_refused("include/tidemark/state.h", "torch/torch.h", "LibTorch belongs to")
+        self.assert_refused("include/tidemark/state.h", "tidemark/torch.h", "the LibTorch edge belongs to")
+        self.assert_refused("snapshot/persister.cc", "ATen/core/Tensor.h", "LibTorch belongs to")
+        self.assert_refused("snapshot/persister.cc", "tidemark/torch.h", "the LibTorch edge belongs to")
+        self.assert_refused("storage/shard/a.cc", "liburing.h", "liburing belongs to")
+        self.assert_refused("storage/io/a.cc", "zstd.h", "zstd belongs to")
+        self.assert_refused("storage/shard/a.cc", "rocksdb/db.h", "RocksDB belongs to")
+        self.assert_refused("storage/manifest/a.cc", "xxhash.h", "xxHash belongs to")
+        self.assert_refused("include/tidemark/state.h", "nlohmann/json.hpp", "nlohmann-json belongs to")
+        self.assert_refused("snapshot/a.cc", "CLI/CLI.hpp", "CLI11 belongs to")
+
+    def test_ways_around_are_refused(self):
+        self.assert_refused("storage/io/a.cc", "../shard/ids.h", "by a relative path")
+        with source_tree.MadeUpTree({"storage/io/a.cc": "# include <storage/io/b.h>\n"}) as root:
+            self.assertEqual(len(violations(root)), 1)
+
+
+if __name__ == "__main__":
+    Layering.root = sys.argv.pop(1)
+    unittest.main()

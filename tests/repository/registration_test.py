@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Nothing in the tree is left out of the build, too long without a reason, or unfinished.
+
+  registration_test.py ROOT [unittest arguments]
+"""
+
+import os
+import re
+import sys
+import unittest
+
+import source_tree
+
+LINES_MAX = 500
+REASON = re.compile(r"longer than 500 lines", re.IGNORECASE)
+REASON_LINES = 40  # the reason stands in the file's opening comment
+
+# Put together from halves, so that this file does not find itself.
+UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "T" + "BD", "W" + "IP"]) + r")\b|" +
+                        "|".join(["not imple" + "mented yet", "for n" + "ow,", "future wo" + "rk", "place" + "holder"]))
+
+
+def cmake_words(root, folder):
+    """Every word of the CMakeLists.txt of a folder and of the files beside it that it includes, comments left out."""
+    words = set()
+    unread = {"CMakeLists.txt"}
+    while unread:
+        path = os.path.join(folder, unread.pop())
+        if os.path.exists(os.path.join(root, path)):
+            text = re.sub(r"#.*", "", source_tree.read(root, path))
+            words.update(re.split(r"[\s()\"]+", text))
+            unread.update(re.findall(r"include\((\w+\.cmake)\)", text))
+    return words
+
+
+def is_built(root, path):
+    """Whether the CMakeLists.txt of the file's folder, or of one above, names it."""
+    folder = os.path.dirname(path)
+    while folder:
+        name = os.path.relpath(path, folder).replace(os.sep, "/")
+        words = cmake_words(root, folder)
+        if any(word == name or word.endswith("}/" + name) for word in words):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def is_entered(root, path):
+    """Whether the CMakeLists.txt files lead from the root to the file's folder by add_subdirectory."""
+    folder = os.path.dirname(path)
+    while folder and not os.path.exists(os.path.join(root, folder, "CMakeLists.txt")):
+        folder = os.path.dirname(folder)
+    while folder:
+        above = os.path.dirname(folder)
+        while above and not os.path.exists(os.path.join(root, above, "CMakeLists.txt")):
+            above = os.path.dirname(above)
+        if os.path.relpath(folder, above or ".").replace(os.sep, "/") not in cmake_words(root, above):
+            return False
+        folder = above
+    return True
+
+
+def unregistered(root):
+    # A project inside the tree that stands for a stranger's is built by the test that owns it.
+    built = [path for path in source_tree.files(root, ".cc", "_test.py") if "/stranger/" not in path]
+    found = [f"{path}: no CMakeLists.txt names it" for path in built if not is_built(root, path)]
+    found += [f"{path}: add_subdirectory does not lead to it" for path in built if not is_entered(root, path)]
+    return found
+
+
+def too_long(root):
+    found = []
+    for path in source_tree.files(root, ".h", ".cc", ".py"):
+        lines = source_tree.read(root, path).splitlines()
+        if len(lines) > LINES_MAX and not REASON.search("\n".join(lines[:REASON_LINES])):
+            found.append(f"{path}: {len(lines)} lines, and its opening comment does not say why it is longer than 500 lines")
+    return found
+
+
+def unfinished(root):
+    found = []
+    for path in source_tree.files(root, ".h", ".cc", ".py", ".txt", ".cmake", ".in", ".sh"):
+        for number, line in enumerate(source_tree.read(root, path).splitlines(), start=1):
+            match = UNFINISHED.search(line)
+            if match:
+                found.append(f"{path}:{number}: {match.group(0)!r} announces work that is not done")
+    return found
+
+
+class Registration(unittest.TestCase):
+    root = None
+
+    def test_every_source_and_test_of_the_tree_is_built(self):
+        self.assertGreater(len(source_tree.files(self.root, "_test.cc", "_test.py")), 1, f"{self.root} is not the project")
+        self.assertEqual(unregistered(self.root), [])
+
+    def test_every_long_file_of_the_tree_says_why(self):
+        self.assertEqual(too_long(self.root), [])
+
+    def test_the_tree_announces_no_unfinished_work(self):
+        self.assertEqual(unfinished(self.root), [])
+
+    def test_finds_what_is_not_built(self):
+        with source_tree.MadeUpTree({
+                "CMakeLists.txt": "add_subdirectory(tests)\n",
+                "tests/CMakeLists.txt": "add_subdirectory(io)\n# add_subdirectory(shard)\n",
+                "tests/io/CMakeLists.txt": "tidemark_test(a_test.cc tidemark_io)\n# tidemark_test(b_test.cc)\ninclude(e.cmake)\n",
+                "tests/io/e.cmake": "tidemark_test(e_test.cc)\n", "tests/io/e_test.cc": "",
+                "tests/io/f.cmake": "tidemark_test(f_test.cc)\n", "tests/io/f_test.cc": "",
+                "tests/io/a_test.cc": "", "tests/io/b_test.cc": "", "tests/io/c_test.py": "", "tests/io/fixture.py": "",
+                "tests/shard/CMakeLists.txt": "tidemark_test(d_test.cc)\n", "tests/shard/d_test.cc": "",
+        }) as root:
+            self.assertEqual(unregistered(root), [
+                "tests/io/b_test.cc: no CMakeLists.txt names it",
+                "tests/io/c_test.py: no CMakeLists.txt names it",
+                "tests/io/f_test.cc: no CMakeLists.txt names it",
+                "tests/shard/d_test.cc: add_subdirectory does not lead to it",
+            ])
+
+    def test_finds_long_files_without_a_reason(self):
+        with source_tree.MadeUpTree({
+                "storage/io/a.cc": "int a;\n" * 501,
+                "storage/io/b.cc": "// Longer than 500 lines because it is one table.\n" + "int a;\n" * 501,
+                "storage/io/c.cc": "int a;\n" * 500,
+        }) as root:
+            self.assertEqual([line.split(":")[0] for line in too_long(root)], ["storage/io/a.cc"])
+
+    def test_finds_unfinished_work(self):
+        with source_tree.MadeUpTree({
+                "storage/io/a.cc": "int a;\n// TO" "DO: b\n",
+                "storage/shard/b.cc": "auto h = XXH3_128bits(p, n);\n",
+                "snapshot/c.h": "return Status(\"not imple" "mented yet\");\n",
+        }) as root:
+            self.assertEqual([":".join(line.split(":")[:2]) for line in unfinished(root)],
+                             ["snapshot/c.h:1", "storage/io/a.cc:2"])
+
+
+if __name__ == "__main__":
+    Registration.root = sys.argv.pop(1)
+    unittest.main()
