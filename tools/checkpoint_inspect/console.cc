@@ -1,0 +1,84 @@
+#include "tools/checkpoint_inspect/console.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+std::string_view Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+// Select Graphic Rendition, ECMA-48.
+std::string_view Code(Colour colour) {
+  switch (colour) {
+    case Colour::kNone:
+      return "";
+    case Colour::kHeading:
+      return "\x1b[1m";
+    case Colour::kGood:
+      return "\x1b[32m";
+    case Colour::kWarning:
+      return "\x1b[33m";
+    case Colour::kBad:
+      return "\x1b[31m";
+  }
+  return "";
+}
+
+}  // namespace
+
+Console::Console()
+    : colour_(isatty(STDOUT_FILENO) == 1 && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
+      progress_(isatty(STDERR_FILENO) == 1) {}
+
+std::string Console::Paint(std::string_view text, Colour colour) const {
+  if (!colour_ || colour == Colour::kNone) return std::string(text);
+  return fmt::format("{}{}\x1b[0m", Code(colour), text);
+}
+
+void Console::PrintData(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() && write_errno_ == 0) write_errno_ = errno;
+}
+
+absl::Status Console::FlushData() {
+  if (std::fflush(stdout) != 0 && write_errno_ == 0) write_errno_ = errno;
+  if (write_errno_ == 0) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("write to standard output: {}", std::strerror(write_errno_)));
+}
+
+void Console::Note(std::string_view text) {
+  ShowProgress("");
+  // Data that was printed first is seen first where both streams are one terminal.
+  std::fflush(stdout);
+  const std::string line = fmt::format("checkpoint-inspect: {}\n", Escape(text));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void Console::Warn(std::string_view text) { Note(fmt::format("warning: {}", text)); }
+
+void Console::Fail(std::string_view text) { Note(fmt::format("error: {}", text)); }
+
+void Console::Fail(const absl::Status& status) { Fail(std::string(status.message())); }
+
+void Console::ShowProgress(std::string_view line) {
+  if (!progress_ || (line.empty() && progress_columns_ == 0)) return;
+  // Overwritten with spaces, so that no escape codes are needed where none are wanted.
+  const size_t columns = DisplayWidth(line);
+  const size_t cleared = progress_columns_ > columns ? progress_columns_ - columns : 0;
+  const std::string out = fmt::format("\r{}{:{}}{}", line, "", cleared, line.empty() ? "\r" : "");
+  std::fwrite(out.data(), 1, out.size(), stderr);
+  std::fflush(stderr);
+  progress_columns_ = columns;
+}
+
+}  // namespace tidemark::inspect

@@ -1,0 +1,53 @@
+// Console: where output goes. Data to standard output, everything else to standard error.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CONSOLE_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CONSOLE_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace tidemark::inspect {
+
+enum class Colour { kNone, kHeading, kGood, kWarning, kBad };
+
+// Thread-compatible; one for the process.
+class Console {
+ public:
+  // Looks once at whether the two streams are terminals, and at NO_COLOR and TERM.
+  Console();
+
+  // Standard output is a terminal that wants colour: NO_COLOR is unset or empty, TERM is not "dumb".
+  bool colour() const { return colour_; }
+  // A line on standard error can be rewritten in place.
+  bool progress() const { return progress_; }
+
+  // `text` in `colour`, if the terminal wants that.
+  std::string Paint(std::string_view text, Colour colour) const;
+
+  // Data. Kept by the stream until it is full, or FlushData.
+  void PrintData(std::string_view text);
+
+  // kDataLoss if any data could not be written (a full disk).
+  absl::Status FlushData();
+
+  // One line on standard error, "checkpoint-inspect: " before it. `text` is escaped.
+  void Note(std::string_view text);
+  void Warn(std::string_view text);
+  void Fail(std::string_view text);
+  void Fail(const absl::Status& status);
+
+  // Replaces the progress line; empty: removes it. Nothing happens where progress() is false.
+  void ShowProgress(std::string_view line);
+
+ private:
+  bool colour_;
+  bool progress_;
+  int write_errno_ = 0;          // of the first write of data that failed
+  size_t progress_columns_ = 0;  // of the line that is shown now
+};
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CONSOLE_H_

@@ -1,0 +1,82 @@
+#include "tools/checkpoint_inspect/json.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+Json NumberToJson(double value) {
+  if (std::isfinite(value)) return value;
+  return MetricText(value);
+}
+
+}  // namespace
+
+Json NewDocument(const StoreReader& reader, const std::string& directory) {
+  const absl::Status& problem = reader.manifest_problem();
+  Json document;
+  document["schema_version"] = kSchemaVersion;
+  document["store"] = {{"directory", directory},
+                       {"id", reader.store_id()},
+                       {"manifest_problem", problem.ok() ? Json(nullptr) : Json(std::string(problem.message()))}};
+  return document;
+}
+
+Json ToJson(const StepInfo& info) {
+  Json metrics = Json::object();
+  for (const auto& [name, value] : info.metrics) metrics[name] = NumberToJson(value);
+  return {{"step", info.step},
+          {"state", StepStateName(info.state)},
+          {"attempt", info.attempt},
+          {"sequence", info.sequence},
+          {"created", Rfc3339(info.created)},
+          {"metrics", std::move(metrics)},
+          {"user_metadata", MetadataToJson(info.user_metadata)},
+          {"logical_bytes", info.logical_bytes},
+          {"stored_bytes", info.stored_bytes},
+          {"reused_bytes", info.reused_bytes},
+          {"entries", info.entry_count},
+          {"blocked_seconds", absl::ToDoubleSeconds(info.blocked)},
+          {"world_size", info.world_size},
+          {"reason", info.reason}};
+}
+
+Json ToJson(const ShardInfo& shard) {
+  return {{"path", shard.path}, {"rank", shard.rank}, {"file_bytes", shard.file_bytes}, {"chunks", shard.chunk_count}};
+}
+
+Json ToJson(const StoredEntry& entry) {
+  const EntrySpec& spec = entry.spec;
+  Json box = nullptr;
+  if (!spec.whole()) box = {{"offset", spec.box_offset}, {"extent", spec.box_extent}};
+  return {{"name", spec.name},
+          {"kind", EntryKindName(spec.kind)},
+          {"dtype", GetDtypeInfo(spec.dtype).name},
+          {"shape", spec.shape},
+          {"box", std::move(box)},
+          {"bytes", entry.bytes},
+          {"stored_bytes", entry.stored_bytes},
+          {"rank", entry.rank},
+          {"tied_to", entry.tied_to.empty() ? Json(nullptr) : Json(entry.tied_to)}};
+}
+
+Json MetadataToJson(const std::string& text) {
+  // Writing JSON recurses, so what is nested without end never gets that far.
+  bool too_deep = false;
+  const auto limit = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep |= depth > kMetadataDepthMax;
+    return !too_deep;
+  };
+  Json metadata = Json::parse(text, limit, /*allow_exceptions=*/false);
+  if (too_deep || !metadata.is_object()) return nullptr;
+  return metadata;
+}
+
+std::string Dump(const Json& document) {
+  return document.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tidemark::inspect

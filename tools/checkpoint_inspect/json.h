@@ -1,0 +1,35 @@
+// What the store says, as JSON. docs/checkpoint-inspect.md has the schemas.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::inspect {
+
+// Keeps its fields in the order in which they were put in.
+using Json = nlohmann::ordered_json;
+
+// Grows when a field goes away or changes its meaning; new fields leave it as it is.
+inline constexpr int kSchemaVersion = 1;
+
+// {"schema_version": .., "store": {..}}: the beginning of every document.
+Json NewDocument(const StoreReader& reader, const std::string& directory);
+
+Json ToJson(const StepInfo& info);
+Json ToJson(const ShardInfo& shard);
+Json ToJson(const StoredEntry& entry);
+
+// The user metadata as an object; null where the text is none, or nests deeper than kMetadataDepthMax.
+inline constexpr int kMetadataDepthMax = 256;
+Json MetadataToJson(const std::string& text);
+
+// Indented, with a newline at the end. Bytes that are not UTF-8 become U+FFFD.
+std::string Dump(const Json& document);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_

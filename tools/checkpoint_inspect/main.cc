@@ -1,0 +1,116 @@
+// checkpoint-inspect: looks into a store and never changes it. docs/checkpoint-inspect.md is its manual.
+
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/steps.h"
+
+namespace tidemark::inspect {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  checkpoint-inspect --store run/ckpt ls
+  checkpoint-inspect --store run/ckpt show latest
+  checkpoint-inspect --store run/ckpt verify 1000
+  TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
+
+Exit status:
+  0 ok, 1 failure, 2 usage, 3 damaged but a valid step remains, 10 no store, 12 nothing restorable,
+  13 integrity failure, 14 written by a newer version)";
+
+struct Arguments {
+  std::string store;
+  bool json = false;
+  std::string step;
+};
+
+// Runs the command that was chosen; its usage has been checked.
+ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& arguments, std::optional<int64_t> step) {
+  absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(arguments.store);
+  if (!reader.ok()) {
+    console.Fail(reader.status());
+    return OpenExitCode(reader.status());
+  }
+  if (const absl::Status& problem = (*reader)->manifest_problem(); !problem.ok()) {
+    console.Warn(fmt::format("the manifest cannot be read, and the steps are those of the shards: {}",
+                             std::string(problem.message())));
+  }
+  const Invocation invocation{console, **reader, arguments.store, arguments.json, absl::Now()};
+  if (app.got_subcommand("show")) return ShowStep(invocation, step);
+  if (app.got_subcommand("verify")) return VerifySteps(invocation, step);
+  return ListSteps(invocation);
+}
+
+// CLI11 throws where the command line is wrong, and for --help and --version.
+ExitCode Run(Console& console, int argc, char** argv) {
+  CLI::App app(
+      "Lists, shows and verifies the checkpoints of a Tidemark store. Changes nothing; may run beside a live "
+      "trainer.",
+      "checkpoint-inspect");
+  Arguments arguments;
+  app.add_option("--store", arguments.store, "The store; by default $TIDEMARK_STORE, else the current directory")
+      ->type_name("DIR");
+  app.add_flag("--json", arguments.json, "Print JSON, see docs/checkpoint-inspect.md");
+  app.set_version_flag("--version", "checkpoint-inspect " TIDEMARK_VERSION);
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_subcommand("ls", "List the steps: age, state, metrics and sizes");
+  CLI::App* show = app.add_subcommand("show", "Show one step: its record, shards and entries");
+  show->add_option("STEP", arguments.step, "A step, or 'latest'")->required();
+  CLI::App* verify = app.add_subcommand("verify", "Read every byte and hold it against its checksum");
+  verify->add_option("STEP", arguments.step, "A step; by default every committed one");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage;
+  }
+  if (app.count("--store") == 0) {
+    const char* named = std::getenv("TIDEMARK_STORE");
+    arguments.store = named == nullptr || *named == '\0' ? "." : named;
+  } else if (arguments.store.empty()) {
+    console.Fail("--store names no directory");
+    return ExitCode::kUsage;
+  }
+  const bool wants_latest = show->parsed() && arguments.step == "latest";
+  const bool names_step = show->parsed() || verify->count("STEP") > 0;
+  std::optional<int64_t> step;
+  if (names_step && !wants_latest) {
+    step = ParseStep(arguments.step);
+    if (!step) {
+      console.Fail(fmt::format("'{}' is not a step; a step is a number from 0 on", arguments.step));
+      return ExitCode::kUsage;
+    }
+  }
+  return RunCommand(console, app, arguments, step);
+}
+
+}  // namespace
+}  // namespace tidemark::inspect
+
+int main(int argc, char** argv) {
+  using tidemark::inspect::ExitCode;
+  // Whoever started us may ignore SIGPIPE. A reader that has seen enough ends us without a word.
+  std::signal(SIGPIPE, SIG_DFL);
+  tidemark::inspect::Console console;
+  ExitCode code = ExitCode::kFailure;
+  try {
+    code = tidemark::inspect::Run(console, argc, argv);
+  } catch (const std::exception& error) {
+    console.Fail(error.what());
+  }
+  if (const absl::Status written = console.FlushData(); !written.ok()) {
+    console.Fail(written);
+    code = ExitCode::kFailure;
+  }
+  return static_cast<int>(code);
+}

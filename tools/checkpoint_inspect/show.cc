@@ -1,0 +1,147 @@
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/table.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+std::string Heading(const Console& console, std::string_view text) {
+  return fmt::format("\n{}\n", console.Paint(text, Colour::kHeading));
+}
+
+// One "name  value" a line, values aligned and escaped.
+std::string FormatFields(const Fields& fields) {
+  size_t width = 0;
+  for (const auto& [name, value] : fields) width = std::max(width, DisplayWidth(Escape(name)));
+  std::string text;
+  for (const auto& [name, value] : fields) {
+    const std::string escaped = Escape(name);
+    text += fmt::format("  {}{:{}}  {}\n", escaped, "", width - DisplayWidth(escaped), Escape(value));
+  }
+  return text;
+}
+
+std::string BothBytes(uint64_t bytes) {
+  return bytes < 1024 ? HumanBytes(bytes) : fmt::format("{} ({} bytes)", HumanBytes(bytes), bytes);
+}
+
+std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
+  const Console& console = invocation.console;
+  std::string text = fmt::format("{} {}\n", console.Paint(fmt::format("step {}", info.step), Colour::kHeading),
+                                 console.Paint(StepStateName(info.state), StateColour(info.state)));
+  Fields fields;
+  if (!info.reason.empty()) fields.emplace_back("reason", info.reason);
+  fields.emplace_back("attempt", info.attempt.empty() ? "-" : info.attempt);
+  fields.emplace_back("sequence", fmt::format("{}", info.sequence));
+  fields.emplace_back("created", fmt::format("{} (age {})", Rfc3339(info.created), Age(invocation.now - info.created)));
+  fields.emplace_back("world size", fmt::format("{}", info.world_size));
+  fields.emplace_back("blocked", HumanDuration(info.blocked));
+  fields.emplace_back("entries", fmt::format("{}", info.entry_count));
+  fields.emplace_back("logical", BothBytes(info.logical_bytes));
+  fields.emplace_back("stored", fmt::format("{}, ratio {}", BothBytes(info.stored_bytes),
+                                            Ratio(info.logical_bytes, info.stored_bytes)));
+  fields.emplace_back("reused", BothBytes(info.reused_bytes));
+  text += FormatFields(fields);
+  if (!info.metrics.empty()) {
+    Fields metrics;
+    for (const auto& [name, value] : info.metrics) metrics.emplace_back(name, MetricText(value));
+    text += Heading(console, "metrics") + FormatFields(metrics);
+  }
+  if (const Json metadata = MetadataToJson(info.user_metadata); metadata.is_null()) {
+    text += Heading(console, "user metadata") + "  " + Escape(info.user_metadata) + "\n";
+  } else if (!metadata.empty()) {
+    text += Heading(console, "user metadata");
+    const std::string dump = Dump(metadata);
+    for (size_t begin = 0; begin < dump.size();) {
+      const size_t end = dump.find('\n', begin);
+      text += "  " + Escape(std::string_view(dump).substr(begin, end - begin)) + "\n";
+      begin = end + 1;
+    }
+  }
+  return text;
+}
+
+std::string FormatShards(const Console& console, const std::vector<ShardInfo>& shards) {
+  using enum Table::Align;
+  Table table({{"RANK", kRight}, {"BYTES", kRight}, {"CHUNKS", kRight}, {"PATH"}});
+  for (const ShardInfo& shard : shards) {
+    table.AddRow({{fmt::format("{}", shard.rank)},
+                  {HumanBytes(shard.file_bytes)},
+                  {fmt::format("{}", shard.chunk_count)},
+                  {Escape(shard.path)}});
+  }
+  return table.Format(console, "  ");
+}
+
+// The rank is told only where there is more than one.
+std::string FormatEntries(const Console& console, const std::vector<StoredEntry>& entries, bool with_rank) {
+  using enum Table::Align;
+  std::vector<Table::Column> columns = {{"NAME"},          {"TYPE"},           {"SHAPE"},
+                                        {"BYTES", kRight}, {"STORED", kRight}, {"TIED TO"}};
+  if (with_rank) columns.insert(columns.begin(), {"RANK", kRight});
+  Table table(std::move(columns));
+  for (const StoredEntry& entry : entries) {
+    std::vector<Table::Cell> cells = {{Escape(entry.spec.name)},        {TypeText(entry.spec)},
+                                      {ShapeText(entry.spec)},          {HumanBytes(entry.bytes)},
+                                      {HumanBytes(entry.stored_bytes)}, {Escape(entry.tied_to)}};
+    if (with_rank) cells.insert(cells.begin(), {fmt::format("{}", entry.rank)});
+    table.AddRow(std::move(cells));
+  }
+  return table.Format(console, "  ");
+}
+
+std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const StepContents* contents) {
+  const Console& console = invocation.console;
+  std::string text = FormatInfo(invocation, info);
+  if (contents == nullptr) return text;
+  text += Heading(console, "properties") + FormatFields({contents->properties.begin(), contents->properties.end()});
+  text += Heading(console, "shards") + FormatShards(console, contents->shards);
+  text += Heading(console, "entries") + FormatEntries(console, contents->entries, contents->shards.size() > 1);
+  return text;
+}
+
+std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const StepContents* contents) {
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  document["step"] = ToJson(info);
+  for (const char* key : {"properties", "shards", "entries"}) document[key] = nullptr;
+  if (contents == nullptr) return Dump(document);
+  document["properties"] = contents->properties;
+  Json& shards = document["shards"] = Json::array();
+  for (const ShardInfo& shard : contents->shards) shards.push_back(ToJson(shard));
+  Json& entries = document["entries"] = Json::array();
+  for (const StoredEntry& entry : contents->entries) entries.push_back(ToJson(entry));
+  return Dump(document);
+}
+
+}  // namespace
+
+ExitCode ShowStep(const Invocation& invocation, std::optional<int64_t> step) {
+  const StoreReader& reader = invocation.reader;
+  const absl::StatusOr<StepInfo> info = step ? FindStep(reader, invocation.directory, *step) : reader.Latest();
+  if (!info.ok()) {
+    invocation.console.Fail(info.status());
+    if (step) return ExitCode::kFailure;
+    return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+  }
+  // A failed save left no files to read.
+  const bool has_files = info->state != StepState::kFailed;
+  const absl::StatusOr<StepContents> contents =
+      has_files ? reader.Contents(info->step) : absl::StatusOr<StepContents>(absl::CancelledError());
+  const StepContents* read = contents.ok() ? &*contents : nullptr;
+  invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, read)
+                                               : ShowAsText(invocation, *info, read));
+  if (has_files && !contents.ok()) {
+    invocation.console.Fail(contents.status());
+    return StepExitCode(contents.status());
+  }
+  return StoreExitCode(reader);
+}
+
+}  // namespace tidemark::inspect

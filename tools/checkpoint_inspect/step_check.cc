@@ -1,0 +1,74 @@
+#include "tools/checkpoint_inspect/step_check.h"
+
+#include <utility>
+
+namespace tidemark::inspect {
+namespace {
+
+// A trainer that replaces a step more often than this while it is being read is not what this tool was made for.
+constexpr int kAttemptsMax = 4;
+
+StepCheck CheckAttempt(const StoreReader& reader, const StepInfo& info,
+                       const std::function<void(const VerifyProgress&)>& progress) {
+  StepCheck check{.info = info};
+  if (info.state == StepState::kLost) {
+    check.result = CheckResult::kLost;
+    return check;
+  }
+  absl::StatusOr<VerifyReport> report = reader.Verify(info.step, progress);
+  if (report.ok()) {
+    check.report = *std::move(report);
+    if (!check.report.damage.empty()) {
+      check.result = CheckResult::kDamaged;
+    } else if (info.state == StepState::kDamaged) {
+      check.result = CheckResult::kMarked;
+    }
+  } else if (absl::IsDataLoss(report.status()) || absl::IsNotFound(report.status())) {
+    check.result = CheckResult::kDamaged;
+    check.report.damage.push_back({.what = std::string(report.status().message())});
+  } else {
+    check.result = CheckResult::kUnreadable;
+    check.error = report.status();
+  }
+  return check;
+}
+
+}  // namespace
+
+std::string_view CheckResultName(CheckResult result) {
+  switch (result) {
+    case CheckResult::kSound:
+      return "sound";
+    case CheckResult::kDamaged:
+      return "damaged";
+    case CheckResult::kMarked:
+      return "marked";
+    case CheckResult::kLost:
+      return "lost";
+    case CheckResult::kRemoved:
+      return "removed";
+    case CheckResult::kUnreadable:
+      return "unreadable";
+  }
+  return "";
+}
+
+StepCheck CheckStep(StoreReader& reader, const StepInfo& info,
+                    const std::function<void(const VerifyProgress&)>& progress) {
+  StepCheck check = CheckAttempt(reader, info, progress);
+  for (int attempts = 1; attempts < kAttemptsMax && check.result == CheckResult::kDamaged; ++attempts) {
+    // Where the store cannot be read any more, the damage stands.
+    if (!reader.Refresh().ok()) return check;
+    const absl::StatusOr<StepInfo> now = reader.Find(info.step);
+    if (absl::IsNotFound(now.status()) && reader.manifest_problem().ok()) {
+      check.result = CheckResult::kRemoved;
+      check.report = {};
+      return check;
+    }
+    if (!now.ok() || now->attempt == check.info.attempt) return check;
+    check = CheckAttempt(reader, *now, progress);
+  }
+  return check;
+}
+
+}  // namespace tidemark::inspect

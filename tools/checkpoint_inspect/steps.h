@@ -1,0 +1,44 @@
+// Opening a store and finding steps in it, with what to say and which exit code where that fails.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tidemark/store_reader.h"
+#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/exit_code.h"
+
+namespace tidemark::inspect {
+
+// StoreReader::Open, and again where the manifest could not be read: beside a live trainer its files may change under
+// the reader.
+absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory);
+
+// Of an error of OpenStore.
+ExitCode OpenExitCode(const absl::Status& status);
+
+// Of an error of StoreReader::Contents or Verify about a step that the store has a record of.
+ExitCode StepExitCode(const absl::Status& status);
+
+// kNotFound names the nearest steps that there are.
+absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step);
+
+// What a command that found nothing wrong itself returns: kOk, or kDamagedButUsable or kIntegrity where the manifest
+// could not be read.
+ExitCode StoreExitCode(const StoreReader& reader);
+
+Colour StateColour(StepState state);
+
+// A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
+std::optional<int64_t> ParseStep(std::string_view text);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_

@@ -1,0 +1,142 @@
+#include "tools/checkpoint_inspect/text.h"
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace tidemark::inspect {
+namespace {
+
+constexpr char32_t kInvalid = 0xFFFFFFFF;
+
+struct CodePoint {
+  char32_t value;
+  size_t bytes;
+};
+
+// The code point at the front of `text`, which is not empty; kInvalid and one byte where there is none.
+CodePoint DecodeFront(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return {kInvalid, 1};
+  char32_t value = first & (0x7F >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {kInvalid, 1};
+    value = (value << 6) | (byte(i) & 0x3F);
+  }
+  constexpr std::array<char32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (value < kSmallest[length] || value > 0x10FFFF || surrogate) return {kInvalid, 1};
+  return {value, length};
+}
+
+bool TurnsDirection(char32_t c) {
+  return c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
+std::optional<std::string> EscapeOf(CodePoint point, unsigned char first) {
+  const char32_t c = point.value;
+  if (c == kInvalid) return fmt::format("\\x{:02x}", first);
+  if (c == '\n') return "\\n";
+  if (c == '\t') return "\\t";
+  if (c == '\r') return "\\r";
+  if (c < 0x20 || (c >= 0x7F && c <= 0x9F)) return fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
+  if (c == 0x2028 || c == 0x2029 || TurnsDirection(c)) return fmt::format("\\u{{{:04x}}}", static_cast<uint32_t>(c));
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string Escape(std::string_view text) {
+  std::string escaped;
+  escaped.reserve(text.size());
+  while (!text.empty()) {
+    const CodePoint point = DecodeFront(text);
+    if (auto replacement = EscapeOf(point, static_cast<unsigned char>(text[0]))) {
+      escaped += *replacement;
+    } else {
+      escaped += text.substr(0, point.bytes);
+    }
+    text.remove_prefix(point.bytes);
+  }
+  return escaped;
+}
+
+size_t DisplayWidth(std::string_view text) {
+  size_t width = 0;
+  for (; !text.empty(); ++width) text.remove_prefix(DecodeFront(text).bytes);
+  return width;
+}
+
+std::string Shorten(std::string_view text, size_t columns) {
+  if (DisplayWidth(text) <= columns) return std::string(text);
+  size_t kept = 0;
+  for (size_t i = 0; i + 1 < columns; ++i) kept += DecodeFront(text.substr(kept)).bytes;
+  return std::string(text.substr(0, kept)) + "…";
+}
+
+std::string HumanBytes(uint64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  constexpr std::array<std::string_view, 6> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.95 would be written as 1024.0.
+  for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string Ratio(uint64_t logical, uint64_t stored) {
+  if (logical == 0) return "-";
+  return fmt::format("{:.2f}", static_cast<double>(stored) / static_cast<double>(logical));
+}
+
+std::string Age(absl::Duration age) {
+  if (age < -absl::Seconds(1)) return "-";
+  const int64_t seconds = std::max<int64_t>(0, absl::ToInt64Seconds(age));
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} d", seconds / 86400);
+}
+
+std::string HumanDuration(absl::Duration duration) {
+  if (duration < absl::Seconds(1)) return fmt::format("{:.1f} ms", absl::ToDoubleMilliseconds(duration));
+  return fmt::format("{:.2f} s", absl::ToDoubleSeconds(duration));
+}
+
+std::string Rfc3339(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%E*SZ", time, absl::UTCTimeZone()); }
+
+std::string MetricText(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return fmt::format("{:.6g}", value);
+}
+
+std::string MetricsText(const std::map<std::string, double>& metrics) {
+  if (metrics.empty()) return "-";
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : metrics) parts.push_back(fmt::format("{}={}", Escape(name), MetricText(value)));
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+std::string ShapeText(const EntrySpec& spec) {
+  const std::string shape = fmt::format("[{}]", fmt::join(spec.shape, ", "));
+  if (spec.whole()) return shape;
+  std::vector<std::string> ranges;
+  for (size_t d = 0; d < spec.box_extent.size(); ++d) {
+    ranges.push_back(fmt::format("{}:{}", spec.box_offset[d], spec.box_offset[d] + spec.box_extent[d]));
+  }
+  return fmt::format("{} held [{}]", shape, fmt::join(ranges, ", "));
+}
+
+std::string TypeText(const EntrySpec& spec) {
+  return std::string(spec.kind == EntryKind::kTensor ? GetDtypeInfo(spec.dtype).name : EntryKindName(spec.kind));
+}
+
+}  // namespace tidemark::inspect

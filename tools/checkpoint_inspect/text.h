@@ -1,0 +1,57 @@
+// How numbers, times and names are written for people. Pure functions.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_TEXT_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_TEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "tidemark/entry.h"
+
+namespace tidemark::inspect {
+
+// Text that came out of a store, made harmless for a terminal: control characters (C0, DEL, C1), line separators and
+// the marks that turn the direction of writing become \n, \t, \r, \xNN or \u{NNNN}, and so do bytes that are not UTF-8.
+std::string Escape(std::string_view text);
+
+// Columns that escaped text takes: its code points.
+size_t DisplayWidth(std::string_view text);
+
+// At most `columns` of escaped text; what was cut off shows as "…".
+std::string Shorten(std::string_view text, size_t columns);
+
+// "512 B", "1.5 KiB", "20.0 GiB".
+std::string HumanBytes(uint64_t bytes);
+
+// stored/logical: "0.67"; "-" where nothing is logical.
+std::string Ratio(uint64_t logical, uint64_t stored);
+
+// "0 s", "59 s", "12 min", "3 h", "4 d"; "-" for a time that lies ahead of the clock by more than a second.
+std::string Age(absl::Duration age);
+
+// "12.3 ms", "1.20 s".
+std::string HumanDuration(absl::Duration duration);
+
+// UTC, RFC 3339 with as many digits of a second as there are.
+std::string Rfc3339(absl::Time time);
+
+// "NaN", "Infinity", "-Infinity", or six significant digits.
+std::string MetricText(double value);
+
+// "accuracy=0.91 loss=2.3", names escaped; "-" for none.
+std::string MetricsText(const std::map<std::string, double>& metrics);
+
+// "[512, 128]"; with the part that is held where that is not all: "[512, 128] held [0:256, 0:128]".
+std::string ShapeText(const EntrySpec& spec);
+
+// The dtype of a tensor; for anything else its kind.
+std::string TypeText(const EntrySpec& spec);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_TEXT_H_

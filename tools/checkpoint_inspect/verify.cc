@@ -1,0 +1,169 @@
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/step_check.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+// Of one damaged place; JSON has all names.
+constexpr size_t kEntriesNamedMax = 10;
+
+std::string FormatDamage(const Damage& damage) {
+  std::string text = "  ";
+  // The message of some errors begins with the path already.
+  if (!damage.path.empty() && damage.what.find(damage.path) == std::string::npos) {
+    text += Escape(damage.path) + ": ";
+  }
+  text += Escape(damage.what) + "\n";
+  if (damage.entries.empty()) return text;
+  text += "    entries affected: ";
+  const size_t named = std::min(damage.entries.size(), kEntriesNamedMax);
+  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + Escape(damage.entries[i]);
+  if (damage.entries.size() > named) text += fmt::format(" and {} more", damage.entries.size() - named);
+  return text + "\n";
+}
+
+std::string FormatCheck(const Console& console, const StepCheck& check) {
+  const auto line = [&](Colour colour, std::string_view rest) {
+    return fmt::format("step {}: {}{}\n", check.info.step, console.Paint(CheckResultName(check.result), colour), rest);
+  };
+  const VerifyReport& report = check.report;
+  switch (check.result) {
+    case CheckResult::kSound:
+      return line(Colour::kGood, fmt::format(", {} in {} chunks", HumanBytes(report.bytes_read), report.chunks));
+    case CheckResult::kMarked:
+      return line(Colour::kBad,
+                  fmt::format(" as damaged ({}), though every byte reads as committed now", Escape(check.info.reason)));
+    case CheckResult::kLost:
+      return line(Colour::kBad, ": " + Escape(check.info.reason));
+    case CheckResult::kRemoved:
+      return line(Colour::kWarning, " while it was being read");
+    case CheckResult::kUnreadable:
+      return line(Colour::kBad, ": " + Escape(std::string(check.error.message())));
+    case CheckResult::kDamaged:
+      break;
+  }
+  std::string text = line(Colour::kBad, "");
+  for (const Damage& damage : report.damage) text += FormatDamage(damage);
+  return text;
+}
+
+Json CheckToJson(const StepCheck& check) {
+  Json damage = Json::array();
+  for (const Damage& place : check.report.damage) {
+    damage.push_back({{"path", place.path}, {"what", place.what}, {"entries", place.entries}});
+  }
+  return {{"step", check.info.step},
+          {"attempt", check.info.attempt},
+          {"state", StepStateName(check.info.state)},
+          {"result", CheckResultName(check.result)},
+          {"bytes_read", check.report.bytes_read},
+          {"chunks", check.report.chunks},
+          {"damage", std::move(damage)},
+          {"reason", check.error.ok() ? check.info.reason : std::string(check.error.message())}};
+}
+
+// The step that a restore would take, as far as is known now: the highest committed one that was not found unfit.
+struct RestoreCandidate {
+  int64_t step = 0;
+  bool verified = false;
+};
+
+std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const std::vector<StepCheck>& checks) {
+  for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
+    if (info->state != StepState::kCommitted) continue;
+    const auto check = std::find_if(checks.begin(), checks.end(),
+                                    [&](const StepCheck& done) { return done.info.attempt == info->attempt; });
+    if (check == checks.end()) return RestoreCandidate{info->step, false};
+    if (check->result == CheckResult::kSound) return RestoreCandidate{info->step, true};
+  }
+  return std::nullopt;
+}
+
+std::string FormatCandidate(const std::optional<RestoreCandidate>& candidate) {
+  if (!candidate) return "no step can be restored\n";
+  return fmt::format("restore takes step {}{}\n", candidate->step,
+                     candidate->verified ? "" : ", which was not verified");
+}
+
+// Precondition: `checks` is not empty.
+ExitCode Judge(const StoreReader& reader, const std::vector<StepCheck>& checks, bool one_step) {
+  const auto count = [&](auto... results) {
+    return std::count_if(checks.begin(), checks.end(),
+                         [&](const StepCheck& check) { return ((check.result == results) || ...); });
+  };
+  for (const StepCheck& check : checks) {
+    if (check.result == CheckResult::kUnreadable) return StepExitCode(check.error);
+  }
+  if (one_step && count(CheckResult::kRemoved) > 0) return ExitCode::kFailure;
+  if (count(CheckResult::kDamaged, CheckResult::kMarked, CheckResult::kLost) == 0) return StoreExitCode(reader);
+  return one_step || count(CheckResult::kSound) == 0 ? ExitCode::kIntegrity : ExitCode::kDamagedButUsable;
+}
+
+// The steps that the command is about; an error, told already, is an exit code.
+ExitCode ChooseSteps(const Invocation& invocation, std::optional<int64_t> step, std::vector<StepInfo>* chosen) {
+  const StoreReader& reader = invocation.reader;
+  if (step) {
+    const absl::StatusOr<StepInfo> info = FindStep(reader, invocation.directory, *step);
+    if (!info.ok()) {
+      invocation.console.Fail(info.status());
+      return ExitCode::kFailure;
+    }
+    if (info->state == StepState::kFailed) {
+      invocation.console.Fail(fmt::format("step {} was never committed: {}", *step, info->reason));
+      return ExitCode::kFailure;
+    }
+    chosen->push_back(*info);
+    return ExitCode::kOk;
+  }
+  std::copy_if(reader.steps().begin(), reader.steps().end(), std::back_inserter(*chosen),
+               [](const StepInfo& info) { return info.state != StepState::kFailed; });
+  if (!chosen->empty()) return ExitCode::kOk;
+  invocation.console.Fail(fmt::format("no step is committed in {}", invocation.directory));
+  return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+}
+
+}  // namespace
+
+ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step) {
+  std::vector<StepInfo> chosen;
+  if (const ExitCode code = ChooseSteps(invocation, step, &chosen); code != ExitCode::kOk) return code;
+  uint64_t bytes_total = 0;
+  for (const StepInfo& info : chosen) bytes_total += info.state == StepState::kLost ? 0 : info.stored_bytes;
+
+  Console& console = invocation.console;
+  std::vector<StepCheck> checks;
+  {
+    ProgressLine line(console, bytes_total);
+    for (const StepInfo& info : chosen) {
+      checks.push_back(CheckStep(invocation.reader, info,
+                                 [&](const VerifyProgress& progress) { line.Update(info.step, progress); }));
+      line.FinishStep(info.stored_bytes);
+      if (invocation.json) continue;
+      console.PrintData(FormatCheck(console, checks.back()));
+      // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
+      console.FlushData().IgnoreError();
+    }
+  }
+  const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, checks);
+  const ExitCode code = Judge(invocation.reader, checks, step.has_value());
+  if (!invocation.json) {
+    if (code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
+    return code;
+  }
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  Json& steps = document["steps"] = Json::array();
+  for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
+  document["restore"] = nullptr;
+  if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
+  console.PrintData(Dump(document));
+  return code;
+}
+
+}  // namespace tidemark::inspect
