@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "storage/shard/byte_writer.h"
+#include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark::storage {
@@ -48,13 +49,13 @@ TEST(ByteReader, FailsPastTheEndAndReadsZeroFromThenOn) {
   in.ExpectEnd();
   EXPECT_FALSE(in.Fail("seventh", 0, "", ""));
   EXPECT_THAT(in.status(),
-              IsStatus(StatusCode::kDataLoss, "record: second at byte 1: expected 8 bytes, found 4 bytes left"));
+              StatusIs(StatusCode::kDataLoss, "record: second at byte 1: expected 8 bytes, found 4 bytes left"));
 }
 
 TEST(ByteReader, RefusesATextLongerThanTheRest) {
   ByteReader in(AsBytes("abc"), "record");
   EXPECT_EQ(in.GetText(std::numeric_limits<uint64_t>::max(), "name"), "");
-  EXPECT_THAT(in.status(), IsStatus(StatusCode::kDataLoss,
+  EXPECT_THAT(in.status(), StatusIs(StatusCode::kDataLoss,
                                     "record: name at byte 0: expected 18446744073709551615 bytes, found 3 bytes left"));
 }
 
@@ -63,7 +64,7 @@ TEST(ByteReader, RefusesACountThatCannotBeThere) {
   EXPECT_TRUE(in.CheckCount(3, 3, "items"));
   EXPECT_FALSE(in.CheckCount(4, 3, "items"));
   EXPECT_THAT(in.status(),
-              IsStatus(StatusCode::kDataLoss,
+              StatusIs(StatusCode::kDataLoss,
                        "record: items at byte 0: expected at most 3 of 3 bytes or more in the 10 bytes left, found 4"));
   EXPECT_FALSE(in.CheckCount(0, 3, "items"));
 }
@@ -72,7 +73,7 @@ TEST(ByteReader, NamesTheFirstByteThatIsNotZero) {
   const std::string bytes("\0\0\0\0\0\0\0\0\0\7", 10);
   ByteReader in(AsBytes(bytes), "record");
   in.SkipZeros(10, "padding");
-  EXPECT_THAT(in.status(), IsStatus(StatusCode::kDataLoss, "record: padding at byte 9: expected zero, found 0x07"));
+  EXPECT_THAT(in.status(), StatusIs(StatusCode::kDataLoss, "record: padding at byte 9: expected zero, found 0x07"));
 }
 
 TEST(ByteReader, RefusesBytesAfterTheEnd) {
@@ -80,7 +81,7 @@ TEST(ByteReader, RefusesBytesAfterTheEnd) {
   in.Get<uint8_t>("a");
   in.ExpectEnd();
   EXPECT_THAT(in.status(),
-              IsStatus(StatusCode::kDataLoss, "record: end at byte 1: expected no more bytes, found 1 bytes more"));
+              StatusIs(StatusCode::kDataLoss, "record: end at byte 1: expected no more bytes, found 1 bytes more"));
 }
 
 TEST(FindNonZero, FindsEveryPosition) {

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
+#include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 #include "zstd.h"
 
@@ -153,18 +154,18 @@ TEST_F(ChunkDecoderTest, RefusesStoredBytesOfAnotherChecksum) {
   record.checksum = 0x1234;
   std::vector<std::byte> raw(3);
   EXPECT_THAT(ChunkDecoder().Decode(record, AsBytes("abc"), raw),
-              IsStatus(StatusCode::kDataLoss,
+              StatusIs(StatusCode::kDataLoss,
                        HasSubstr("checksum of the stored bytes: expected 0x0000000000001234, found 0x")));
 }
 
 TEST_F(ChunkDecoderTest, RefusesAFrameThatClaimsMore) {
   EXPECT_THAT(Decode(Compress(raw_ + "x")),
-              IsStatus(StatusCode::kDataLoss, "zstd frame's content size: expected 8192 bytes, found 8193 bytes"));
+              StatusIs(StatusCode::kDataLoss, "zstd frame's content size: expected 8192 bytes, found 8193 bytes"));
 }
 
 TEST_F(ChunkDecoderTest, RefusesAFrameThatClaimsLess) {
   EXPECT_THAT(Decode(Compress(raw_.substr(1))),
-              IsStatus(StatusCode::kDataLoss, "zstd frame's content size: expected 8192 bytes, found 8191 bytes"));
+              StatusIs(StatusCode::kDataLoss, "zstd frame's content size: expected 8192 bytes, found 8191 bytes"));
 }
 
 TEST_F(ChunkDecoderTest, RefusesAFrameThatHoldsMoreThanItClaims) {
@@ -177,7 +178,7 @@ TEST_F(ChunkDecoderTest, RefusesAFrameThatHoldsMoreThanItClaims) {
   const size_t honest_header = 4 + 1 + 2 + ((honest[4] & 0x20) != 0 ? 0 : 1);
   const size_t header = 4 + 1 + 4 + ((frame[4] & 0x20) != 0 ? 0 : 1);
   EXPECT_THAT(Decode(honest.substr(0, honest_header) + frame.substr(header)),
-              IsStatus(StatusCode::kDataLoss, HasSubstr("zstd frame: expected one that decodes, found ")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("zstd frame: expected one that decodes, found ")));
 }
 
 TEST_F(ChunkDecoderTest, RefusesAFrameWithoutAContentSize) {
@@ -186,20 +187,20 @@ TEST_F(ChunkDecoderTest, RefusesAFrameWithoutAContentSize) {
   std::string frame(ZSTD_compressBound(raw_.size()), '\0');
   frame.resize(ZSTD_compress2(context, frame.data(), frame.size(), raw_.data(), raw_.size()));
   ZSTD_freeCCtx(context);
-  EXPECT_THAT(Decode(frame), IsStatus(StatusCode::kDataLoss, "zstd frame: expected a content size, found none"));
+  EXPECT_THAT(Decode(frame), StatusIs(StatusCode::kDataLoss, "zstd frame: expected a content size, found none"));
 }
 
 TEST_F(ChunkDecoderTest, RefusesEveryTruncation) {
   const std::string frame = Compress(raw_);
   for (size_t size = 0; size < frame.size(); ++size) {
-    EXPECT_THAT(Decode(frame.substr(0, size)), IsStatus(StatusCode::kDataLoss, HasSubstr("zstd frame"))) << size;
+    EXPECT_THAT(Decode(frame.substr(0, size)), StatusIs(StatusCode::kDataLoss, HasSubstr("zstd frame"))) << size;
   }
 }
 
 TEST_F(ChunkDecoderTest, RefusesBytesBehindTheFrame) {
   const std::string frame = Compress(raw_);
-  EXPECT_THAT(Decode(frame + "x"), IsStatus(StatusCode::kDataLoss, HasSubstr("zstd frame's size: expected")));
-  EXPECT_THAT(Decode(frame + frame), IsStatus(StatusCode::kDataLoss, HasSubstr("zstd frame's size: expected")));
+  EXPECT_THAT(Decode(frame + "x"), StatusIs(StatusCode::kDataLoss, HasSubstr("zstd frame's size: expected")));
+  EXPECT_THAT(Decode(frame + frame), StatusIs(StatusCode::kDataLoss, HasSubstr("zstd frame's size: expected")));
 }
 
 TEST_F(ChunkDecoderTest, RefusesGarbage) {
@@ -227,22 +228,22 @@ TEST_F(ChunkDecoderTest, RefusesAFrameWithAChangedByteOrDecodesItRight) {
 TEST_F(ChunkDecoderTest, RefusesDecodedBytesOfAnotherDigest) {
   digest_.bytes[5] ^= 1;
   EXPECT_THAT(Decode(Compress(raw_)),
-              IsStatus(StatusCode::kDataLoss, HasSubstr("digest of the decoded bytes: expected")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("digest of the decoded bytes: expected")));
 }
 
 TEST_F(ChunkDecoderTest, RefusesPlanesOfAnImpossibleWidth) {
   EXPECT_THAT(Decode(Compress(raw_), Codec::kPlanesZstd, 3),
-              IsStatus(StatusCode::kDataLoss, "float bytes: expected 2, 4 or 8, dividing 8192 bytes, found 3"));
+              StatusIs(StatusCode::kDataLoss, "float bytes: expected 2, 4 or 8, dividing 8192 bytes, found 3"));
 }
 
 TEST_F(ChunkDecoderTest, RefusesAnUnknownCodec) {
   EXPECT_THAT(Decode(raw_, static_cast<Codec>(9)),
-              IsStatus(StatusCode::kDataLoss, "codec: expected 0, 1 or 2, found 9"));
+              StatusIs(StatusCode::kDataLoss, "codec: expected 0, 1 or 2, found 9"));
 }
 
 TEST_F(ChunkDecoderTest, RefusesARawChunkOfAnotherSize) {
   EXPECT_THAT(Decode(raw_.substr(1), Codec::kRaw),
-              IsStatus(StatusCode::kDataLoss, "raw chunk: expected 8192 bytes, found 8191 bytes"));
+              StatusIs(StatusCode::kDataLoss, "raw chunk: expected 8192 bytes, found 8191 bytes"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
+#include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark::storage {
@@ -51,7 +52,7 @@ TEST_P(ShardHeaderViolation, IsRefused) {
   std::string bytes = EncodeShardHeader(TestHeader());
   GetParam().change(&bytes);
   if (GetParam().seal) Seal(&bytes);
-  EXPECT_THAT(DecodeShardHeader(AsBytes(bytes)).status(), IsStatus(GetParam().code, HasSubstr(GetParam().message)));
+  EXPECT_THAT(DecodeShardHeader(AsBytes(bytes)).status(), StatusIs(GetParam().code, HasSubstr(GetParam().message)));
 }
 
 const Violation kHeaderViolations[] = {
@@ -116,7 +117,7 @@ TEST_P(ShardFooterViolation, IsRefused) {
   GetParam().change(&bytes);
   if (GetParam().seal) Seal(&bytes);
   EXPECT_THAT(DecodeShardFooter(AsBytes(bytes), kFileBytes).status(),
-              IsStatus(GetParam().code, HasSubstr(GetParam().message)));
+              StatusIs(GetParam().code, HasSubstr(GetParam().message)));
 }
 
 const Violation kFooterViolations[] = {
@@ -151,7 +152,7 @@ TEST(ShardFooter, RefusesAFileThatIsNoWholeNumberOfBlocks) {
   ShardFooter footer = TestFooter();
   footer.file_bytes = 40961;
   EXPECT_THAT(DecodeShardFooter(AsBytes(EncodeShardFooter(footer)), 40961).status(),
-              IsStatus(StatusCode::kDataLoss, HasSubstr("file bytes at byte 16: expected a multiple of 4096")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("file bytes at byte 16: expected a multiple of 4096")));
 }
 
 TEST(ShardFooter, RefusesAnIndexBeyondTheCap) {
@@ -159,7 +160,7 @@ TEST(ShardFooter, RefusesAnIndexBeyondTheCap) {
   footer.index_bytes = kIndexBytesMax + 1;
   footer.file_bytes = footer.index_offset + kIndexBytesMax + 2 * kShardBlockBytes;
   EXPECT_THAT(DecodeShardFooter(AsBytes(EncodeShardFooter(footer)), footer.file_bytes).status(),
-              IsStatus(StatusCode::kDataLoss, HasSubstr("found 1073741825")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("found 1073741825")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/shard_format.h"
+#include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark::storage {
@@ -107,13 +108,13 @@ TEST(ShardIndex, RefusesAnotherDigest) {
   footer.index_offset = kIndexOffset;
   footer.index_bytes = bytes.size();
   EXPECT_THAT(DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kChunkBytes}, footer).status(),
-              IsStatus(StatusCode::kDataLoss,
+              StatusIs(StatusCode::kDataLoss,
                        HasSubstr("shard index: digest: expected 00000000000000000000000000000000, found")));
 }
 
 TEST(ShardIndex, RefusesAnotherSize) {
   EXPECT_THAT(DecodeShardIndex(AsBytes("abc"), {TestIdentity(), kChunkBytes}, {.index_bytes = 4}).status(),
-              IsStatus(StatusCode::kDataLoss, "shard index: size: expected 4 bytes, found 3 bytes"));
+              StatusIs(StatusCode::kDataLoss, "shard index: size: expected 4 bytes, found 3 bytes"));
 }
 
 TEST(ShardIndex, RefusesEveryTruncation) {
@@ -136,7 +137,7 @@ class ShardIndexViolation : public ::testing::TestWithParam<Violation> {};
 TEST_P(ShardIndexViolation, IsRefused) {
   ShardIndex index = TestIndex();
   GetParam().change(&index);
-  EXPECT_THAT(Decode(EncodeShardIndex(index)).status(), IsStatus(StatusCode::kDataLoss, HasSubstr(GetParam().message)));
+  EXPECT_THAT(Decode(EncodeShardIndex(index)).status(), StatusIs(StatusCode::kDataLoss, HasSubstr(GetParam().message)));
 }
 
 const Violation kViolations[] = {
@@ -284,7 +285,7 @@ class ShardIndexByteViolation : public ::testing::TestWithParam<ByteViolation> {
 TEST_P(ShardIndexByteViolation, IsRefused) {
   std::string bytes = EncodeShardIndex(TestIndex());
   bytes.replace(GetParam().offset, GetParam().bytes.size(), GetParam().bytes);
-  EXPECT_THAT(Decode(bytes).status(), IsStatus(StatusCode::kDataLoss, HasSubstr(GetParam().message)));
+  EXPECT_THAT(Decode(bytes).status(), StatusIs(StatusCode::kDataLoss, HasSubstr(GetParam().message)));
 }
 
 const std::string kAllOnes(8, '\xff');
@@ -314,7 +315,7 @@ TEST(ShardIndex, RefusesTheSamePropertyTwice) {
   std::string bytes = EncodeShardIndex(index);
   bytes.replace(bytes.rfind('b', bytes.size() - index.user_metadata.size() - 1), 1, "a");
   EXPECT_THAT(Decode(bytes).status(),
-              IsStatus(StatusCode::kDataLoss, HasSubstr("expected one after 'a' in byte order, found 'a'")));
+              StatusIs(StatusCode::kDataLoss, HasSubstr("expected one after 'a' in byte order, found 'a'")));
 }
 
 TEST(ShardIndex, SurvivesRandomDamageWithoutACrash) {
@@ -337,14 +338,14 @@ TEST(ShardIndex, SurvivesRandomDamageWithoutACrash) {
 TEST(ValidateShardTexts, NamesWhatBreaksACap) {
   EXPECT_TRUE(ValidateShardTexts({{"loss", 1}}, "{}", {{"a", "b"}}).ok());
   EXPECT_THAT(ValidateShardTexts({{"", 1}}, "{}", {}),
-              IsStatus(StatusCode::kInvalidArgument, "metric '': expected a name of 1 to 4096 bytes, found 0 bytes"));
+              StatusIs(StatusCode::kInvalidArgument, "metric '': expected a name of 1 to 4096 bytes, found 0 bytes"));
   EXPECT_THAT(ValidateShardTexts({}, std::string(kUserMetadataBytesMax + 1, ' '), {}),
-              IsStatus(StatusCode::kInvalidArgument, "user metadata: expected at most 16777216 bytes, found 16777217"));
+              StatusIs(StatusCode::kInvalidArgument, "user metadata: expected at most 16777216 bytes, found 16777217"));
   EXPECT_THAT(
       ValidateShardTexts({}, "{}", {{std::string(5000, 'k'), ""}}),
-      IsStatus(StatusCode::kInvalidArgument, HasSubstr("expected a name of 1 to 4096 bytes, found 5000 bytes")));
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected a name of 1 to 4096 bytes, found 5000 bytes")));
   EXPECT_THAT(ValidateShardTexts({}, "{}", {{"k", std::string(kPropertyBytesMax + 1, 'v')}}),
-              IsStatus(StatusCode::kInvalidArgument, "property 'k': expected at most 65536 bytes, found 65537"));
+              StatusIs(StatusCode::kInvalidArgument, "property 'k': expected at most 65536 bytes, found 65537"));
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "tests/storage/shard/shard_testing.h"
 
-#include <unistd.h>
-
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -10,19 +8,9 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "storage/shard/byte_reader.h"
 
 namespace tidemark::storage {
-
-TestDirectory::TestDirectory() {
-  std::string name = (std::filesystem::current_path() / "shard_test.XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) std::abort();
-  path_ = name;
-}
-
-TestDirectory::~TestDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 std::string ReadWhole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -160,6 +148,27 @@ void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, co
     EXPECT_TRUE(std::equal(bytes[i].begin(), bytes[i].end(), expected.begin(), expected.end()))
         << contents.get().entries[i].spec.name;
   }
+}
+
+std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index) {
+  std::string file = EncodeShardHeader(header);
+  file += data;
+  file.resize(AlignUp(file.size()));
+  const std::string encoded = EncodeShardIndex(index);
+  ShardFooter footer;
+  footer.index_offset = file.size();
+  footer.index_bytes = encoded.size();
+  footer.index_digest = DigestOf(AsBytes(encoded));
+  file += encoded;
+  file.resize(AlignUp(file.size()));
+  footer.file_bytes = file.size() + kShardBlockBytes;
+  return file + EncodeShardFooter(footer);
+}
+
+size_t CountThreads() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
 }
 
 }  // namespace tidemark::storage

@@ -12,27 +12,12 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "gmock/gmock.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/shard/shard_writer.h"
 
 namespace tidemark::storage {
-
-// Removed with everything in it at the end of the test. In the build tree, which lies on a real disk where there is
-// one.
-class TestDirectory {
- public:
-  TestDirectory();
-  ~TestDirectory();
-  const std::string& path() const { return path_; }
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-
- private:
-  std::string path_;
-};
 
 std::string ReadWhole(const std::string& path);
 void WriteWhole(const std::string& path, std::string_view contents);
@@ -77,11 +62,11 @@ WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, 
 // Reads every entry and expects the bytes of `contents`.
 void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, const ShardReadOptions& options = {});
 
-// A Status of this code whose message matches.
-MATCHER_P2(IsStatus, code, message, std::string("is ") + absl::StatusCodeToString(code)) {
-  return arg.code() == code && ::testing::ExplainMatchResult(
-                                   message, std::string(arg.message().data(), arg.message().size()), result_listener);
-}
+// A whole shard from its parts; sets index offset, sizes and digest of the footer. `data` begins behind the header.
+std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index);
+
+// Threads of this process: a call that leaves none behind gives the number back that it found.
+size_t CountThreads();
 
 }  // namespace tidemark::storage
 

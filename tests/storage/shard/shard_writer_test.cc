@@ -1,37 +1,44 @@
 #include "storage/shard/shard_writer.h"
 
+#include <filesystem>
 #include <random>
 
 #include "gtest/gtest.h"
 #include "storage/shard/shard_verify.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
 #include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark::storage {
 namespace {
 
+using absl::StatusCode;
 using ::testing::HasSubstr;
 
-struct Case {
+struct Way {
   const char* name;
   IoQueueKind io;
   CodecPolicy policy;
   int threads;
   uint32_t chunk_bytes;
 };
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-class ShardWriterTest : public ::testing::TestWithParam<Case> {
+class ShardWriterTest : public ::testing::TestWithParam<Way> {
  protected:
-  ShardWriterOptions options() const {
-    return {.policy = GetParam().policy,
-            .chunk_bytes = GetParam().chunk_bytes,
-            .codec_threads = GetParam().threads,
-            .io = GetParam().io};
-  }
   // Containers often forbid io_uring; the threads are tested everywhere.
   void SetUp() override {
     if (GetParam().io == IoQueueKind::kUring && !PosixFileSystem().NewIoQueue(IoQueueKind::kUring, 1).ok()) {
       GTEST_SKIP() << "no io_uring here";
     }
+  }
+  ShardWriterOptions options() const {
+    return {.policy = GetParam().policy,
+            .chunk_bytes = GetParam().chunk_bytes,
+            .codec_threads = GetParam().threads,
+            .io = GetParam().io,
+            .io_depth = 4};
   }
   TestDirectory directory_;
 };
@@ -39,35 +46,260 @@ class ShardWriterTest : public ::testing::TestWithParam<Case> {
 TEST_P(ShardWriterTest, WritesWhatTheReaderReadsBack) {
   std::mt19937_64 random(1);
   TestContents contents = MixedContents(GetParam().chunk_bytes, random);
-  const WrittenShard written = WriteShard(directory_ / "a.tmk", TestIdentity(), *contents, options());
-  auto reader = ShardReader::Open(PosixFileSystem(), directory_ / "a.tmk", directory_.path());
-  ASSERT_TRUE(reader.ok()) << reader.status();
+  const std::string path = directory_ / "a.tmk";
+  const WrittenShard written = WriteShard(path, TestIdentity(), *contents, options());
+  auto reader = ShardReader::Open(PosixFileSystem(), path, directory_.path());
+  ASSERT_THAT(reader, IsOk());
   EXPECT_EQ((*reader)->header().identity, TestIdentity());
   EXPECT_EQ((*reader)->header().chunk_bytes, GetParam().chunk_bytes);
   EXPECT_EQ((*reader)->footer().index_digest, written.footer.index_digest);
+  EXPECT_EQ(std::filesystem::file_size(path), written.footer.file_bytes);
   const ShardIndex& index = (*reader)->index();
   EXPECT_EQ(index.created_unix_ns, contents->created_unix_ns);
   EXPECT_EQ(index.blocked_ns, contents->blocked_ns);
   EXPECT_EQ(index.metrics, contents->metrics);
   EXPECT_EQ(index.user_metadata, contents->user_metadata);
   EXPECT_EQ(index.properties, written.properties);
-  EXPECT_EQ(index.properties.at("compression"), GetParam().policy == CodecPolicy::kSpace ? "space" : "none");
+  EXPECT_EQ(index.properties.at("compression"), CodecPolicyName(GetParam().policy));
+  EXPECT_EQ(index.properties.at("library"), "tidemark test");
+  EXPECT_EQ(index.properties.count("io"), 1u);
+  EXPECT_EQ(index.properties.count("direct_io"), 1u);
+  EXPECT_EQ(written.entry_count, contents->entries.size());
+  uint64_t logical_bytes = 0;
+  for (const auto& entry : contents->entries) logical_bytes += entry.bytes.size();
+  EXPECT_EQ(written.logical_bytes, logical_bytes);
   ExpectReadsBack(**reader, contents, {.codec_threads = GetParam().threads, .io = GetParam().io});
+}
 
-  auto verified = VerifyShard(PosixFileSystem(), directory_ / "a.tmk", directory_.path(), nullptr, {});
-  ASSERT_TRUE(verified.ok()) << verified.status();
-  EXPECT_TRUE(verified->damage.empty()) << verified->damage[0].what;
-  EXPECT_EQ(verified->bytes_read, written.footer.file_bytes);
-  EXPECT_EQ(verified->chunks, index.chunks.size());
+TEST_P(ShardWriterTest, PlacesChunksInTheOrderOfTheTable) {
+  std::mt19937_64 random(2);
+  TestContents contents = MixedContents(GetParam().chunk_bytes, random);
+  const std::string path = directory_ / "a.tmk";
+  const WrittenShard written = WriteShard(path, TestIdentity(), *contents, options());
+  auto reader = ShardReader::Open(PosixFileSystem(), path, directory_.path());
+  ASSERT_THAT(reader, IsOk());
+  uint64_t end = kShardBlockBytes;
+  for (const ChunkRecord& chunk : (*reader)->index().chunks) {
+    const bool aligned = chunk.stored_bytes >= kAlignedChunkBytesMin;
+    EXPECT_EQ(chunk.offset, aligned ? AlignUp(end) : end);
+    end = chunk.offset + chunk.stored_bytes;
+  }
+  EXPECT_EQ(written.footer.index_offset, AlignUp(end));
+}
+
+TEST_P(ShardWriterTest, IsUsedAgain) {
+  std::mt19937_64 random(3);
+  auto writer = ShardWriter::Create(PosixFileSystem(), options());
+  ASSERT_THAT(writer, IsOk());
+  for (int i = 0; i < 3; ++i) {
+    TestContents contents = MixedContents(GetParam().chunk_bytes, random);
+    const std::string path = directory_ / std::to_string(i);
+    ASSERT_THAT((*writer)->Write(path, TestIdentity(i), *contents), IsOk());
+    auto reader = ShardReader::Open(PosixFileSystem(), path, directory_.path());
+    ASSERT_THAT(reader, IsOk());
+    ExpectReadsBack(**reader, contents);
+  }
+}
+
+// Every call to the file system fails in turn: the error comes out, no thread stays behind, and the writer goes on.
+TEST_P(ShardWriterTest, ReturnsTheErrorOfEveryCall) {
+  std::mt19937_64 random(4);
+  TestContents contents = MixedContents(GetParam().chunk_bytes, random);
+  FailingFileSystem files(PosixFileSystem());
+  const size_t threads_before = CountThreads();
+  {
+    auto writer = ShardWriter::Create(files, options());
+    ASSERT_THAT(writer, IsOk());
+    files.Reset();
+    ASSERT_THAT((*writer)->Write(directory_ / "whole", TestIdentity(), *contents), IsOk());
+    const size_t calls = files.calls().size();
+    ASSERT_GT(calls, 6u);  // Create, Allocate, a write or more, WriteAt, Truncate, SyncData, Close
+    for (size_t i = 0; i < calls; ++i) {
+      SCOPED_TRACE(files.calls()[i].operation);
+      const std::string path = directory_ / ("failed-" + std::to_string(i));
+      files.Reset();
+      if (i % 2 == 0) {
+        files.FailCall(i, absl::InternalError("injected"));
+      } else {
+        files.FailFrom(i, absl::InternalError("injected"));
+      }
+      EXPECT_THAT((*writer)->Write(path, TestIdentity(), *contents), StatusIs(StatusCode::kInternal, "injected"));
+      files.Reset();
+      ASSERT_THAT((*writer)->Write(path + "-again", TestIdentity(), *contents), IsOk());
+      EXPECT_EQ(ReadWhole(path + "-again"), ReadWhole(directory_ / "whole"));
+      std::filesystem::remove(path);
+      std::filesystem::remove(path + "-again");
+    }
+  }
+  EXPECT_EQ(CountThreads(), threads_before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ShardWriterTest,
-                         ::testing::Values(Case{"Uring", IoQueueKind::kUring, CodecPolicy::kSpace, 2, 256 << 10},
-                                           Case{"UringRaw", IoQueueKind::kUring, CodecPolicy::kNone, 1, 1 << 20},
-                                           Case{"Threads", IoQueueKind::kThreads, CodecPolicy::kSpace, 1, 1 << 20},
-                                           Case{"ThreadsRaw", IoQueueKind::kThreads, CodecPolicy::kNone, 3, 4096},
-                                           Case{"SmallChunks", IoQueueKind::kAuto, CodecPolicy::kSpace, 3, 4096}),
+                         ::testing::Values(Way{"Uring", IoQueueKind::kUring, CodecPolicy::kSpace, 2, 256 << 10},
+                                           Way{"UringRaw", IoQueueKind::kUring, CodecPolicy::kNone, 1, 1 << 20},
+                                           Way{"Threads", IoQueueKind::kThreads, CodecPolicy::kSpace, 1, 1 << 20},
+                                           Way{"ThreadsRaw", IoQueueKind::kThreads, CodecPolicy::kNone, 3, 4096},
+                                           Way{"SmallChunks", IoQueueKind::kAuto, CodecPolicy::kSpace, 3, 4096}),
                          [](const auto& info) { return info.param.name; });
+
+class ShardWriterAlone : public ::testing::Test {
+ protected:
+  absl::Status Write(const ShardContents& contents, const ShardIdentity& identity = TestIdentity()) {
+    auto writer = ShardWriter::Create(files_, {.chunk_bytes = 65536, .io_depth = 2});
+    if (!writer.ok()) return writer.status();
+    return (*writer)->Write(path_, identity, contents).status();
+  }
+  void ExpectInvalid(const ShardContents& contents, std::string_view message) {
+    EXPECT_THAT(Write(contents), StatusIs(StatusCode::kInvalidArgument, HasSubstr(std::string(message))));
+    EXPECT_FALSE(std::filesystem::exists(path_)) << "a file was made";
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "a.tmk";
+  FailingFileSystem files_{PosixFileSystem()};
+};
+
+TEST_F(ShardWriterAlone, WritesAShardOfNothing) {
+  ASSERT_THAT(Write({}), IsOk());
+  auto reader = ShardReader::Open(PosixFileSystem(), path_, directory_.path());
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_TRUE((*reader)->index().entries.empty());
+  EXPECT_THAT((*reader)->Read({}, {}), IsOk());
+  EXPECT_EQ((*reader)->footer().file_bytes, 3 * kShardBlockBytes);
+}
+
+TEST_F(ShardWriterAlone, WritesThousandsOfTinyEntries) {
+  std::mt19937_64 random(5);
+  TestContents contents;
+  for (int i = 0; i < 5000; ++i) {
+    contents.Add(Tensor("step." + std::to_string(i), Dtype::kUint8, {i % 9}), RandomBytes(i % 9, random));
+  }
+  ASSERT_THAT(Write(*contents), IsOk());
+  auto reader = ShardReader::Open(PosixFileSystem(), path_, directory_.path());
+  ASSERT_THAT(reader, IsOk());
+  ExpectReadsBack(**reader, contents);
+}
+
+TEST_F(ShardWriterAlone, GivesTheSameBytesWithAnyNumberOfThreads) {
+  std::mt19937_64 random(6);
+  TestContents contents = MixedContents(65536, random);
+  const ShardWriterOptions options{.chunk_bytes = 65536, .io = IoQueueKind::kThreads};
+  ShardWriterOptions more = options;
+  more.codec_threads = 4;
+  more.io_depth = 1;
+  WriteShard(directory_ / "one", TestIdentity(), *contents, options);
+  WriteShard(directory_ / "four", TestIdentity(), *contents, more);
+  EXPECT_TRUE(ReadWhole(directory_ / "one") == ReadWhole(directory_ / "four"));
+}
+
+TEST_F(ShardWriterAlone, GoesOnWhereTheFileSystemCannotAllocate) {
+  std::mt19937_64 random(7);
+  TestContents contents = MixedContents(65536, random);
+  files_.FailOperation("Allocate", absl::UnimplementedError("no fallocate"));
+  ASSERT_THAT(Write(*contents), IsOk());
+  auto reader = ShardReader::Open(PosixFileSystem(), path_, directory_.path());
+  ASSERT_THAT(reader, IsOk());
+  ExpectReadsBack(**reader, contents);
+}
+
+TEST_F(ShardWriterAlone, SaysThatTheDiskIsFull) {
+  files_.FailOperation("Allocate", absl::ResourceExhaustedError("allocate: no space"));
+  EXPECT_THAT(Write({}), StatusIs(StatusCode::kResourceExhausted, "allocate: no space"));
+}
+
+TEST_F(ShardWriterAlone, WritesTheHeaderLastAndSyncsBeforeItCloses) {
+  std::mt19937_64 random(8);
+  TestContents contents = MixedContents(65536, random);
+  ASSERT_THAT(Write(*contents), IsOk());
+  const auto operations = files_.operations();
+  EXPECT_THAT(std::vector(operations.begin(), operations.begin() + 3),
+              ::testing::ElementsAre("NewIoQueue", "Create", "Allocate"));
+  EXPECT_THAT(std::vector(operations.end() - 4, operations.end()),
+              ::testing::ElementsAre("WriteAt", "Truncate", "SyncData", "Close"));
+}
+
+TEST_F(ShardWriterAlone, LeavesAFileWithoutAHeaderWhenAWriteFails) {
+  std::mt19937_64 random(9);
+  TestContents contents = MixedContents(65536, random);
+  files_.FailOperation("QueueWrite", absl::InternalError("injected"), 1);
+  EXPECT_THAT(Write(*contents), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_EQ(ShardReader::Open(PosixFileSystem(), path_, directory_.path()).status().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(ShardWriterAlone, StopsWhenCancelled) {
+  std::mt19937_64 random(10);
+  TestContents contents = MixedContents(65536, random);
+  auto writer = ShardWriter::Create(PosixFileSystem(), {.chunk_bytes = 65536});
+  ASSERT_THAT(writer, IsOk());
+  int asked = 0;
+  EXPECT_THAT((*writer)->Write(path_, TestIdentity(), *contents, [&] { return ++asked == 3; }),
+              StatusIs(StatusCode::kCancelled, "writing a shard was cancelled"));
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT((*writer)->Write(directory_ / "b.tmk", TestIdentity(), *contents, [] { return false; }), IsOk());
+}
+
+TEST_F(ShardWriterAlone, RefusesToReplaceAFile) {
+  WriteWhole(path_, "precious");
+  EXPECT_THAT(Write({}), StatusIs(StatusCode::kAlreadyExists, HasSubstr(path_)));
+  EXPECT_EQ(ReadWhole(path_), "precious");
+}
+
+TEST_F(ShardWriterAlone, RefusesAnEntryOfAnotherSize) {
+  TestContents contents;
+  contents.Add(Tensor("w", Dtype::kFloat32, {3}), std::vector<std::byte>(13));
+  ExpectInvalid(*contents, "entry 'w': expected 12 bytes, found 13");
+}
+
+TEST_F(ShardWriterAlone, RefusesAnInvalidEntry) {
+  TestContents contents;
+  contents.Add(Tensor("w", Dtype::kFloat32, {-3}), {});
+  ExpectInvalid(*contents, "entry 'w': shape [-3] has a negative extent");
+}
+
+TEST_F(ShardWriterAlone, RefusesANameTwice) {
+  TestContents contents;
+  contents.Add(Tensor("w", Dtype::kInt8, {0}), {});
+  contents.Add(Tensor("w", Dtype::kInt8, {1}), {std::byte{1}});
+  ExpectInvalid(*contents, "entry 'w': another entry has the same name");
+}
+
+TEST_F(ShardWriterAlone, RefusesATieToALaterEntry) {
+  TestContents contents;
+  contents.Tie(Tensor("tied", Dtype::kInt8, {1}), 0);
+  ExpectInvalid(*contents, "entry 'tied': expected to be tied to an earlier entry, found 0");
+}
+
+TEST_F(ShardWriterAlone, RefusesATieToAnEntryOfAnotherSize) {
+  TestContents contents;
+  contents.Add(Tensor("w", Dtype::kInt8, {1}), {std::byte{1}});
+  contents.Tie(Tensor("tied", Dtype::kInt8, {2}), 0);
+  ExpectInvalid(*contents, "entry 'tied': expected 2 bytes, found 1");
+}
+
+TEST_F(ShardWriterAlone, RefusesTextsBeyondTheirCaps) { ExpectInvalid({.metrics = {{"", 1.0}}}, "metric ''"); }
+
+TEST_F(ShardWriterAlone, RefusesAnIdentityThatNoShardHas) {
+  ShardIdentity identity = TestIdentity();
+  identity.rank = 1;
+  EXPECT_THAT(Write({}, identity), StatusIs(StatusCode::kInvalidArgument, HasSubstr("found step 1000, rank 1, world")));
+  identity = TestIdentity(-1);
+  EXPECT_THAT(Write({}, identity), StatusIs(StatusCode::kInvalidArgument, HasSubstr("found step -1")));
+}
+
+TEST_F(ShardWriterAlone, RefusesOptionsOutOfRange) {
+  const auto create = [&](const ShardWriterOptions& options) { return ShardWriter::Create(files_, options).status(); };
+  EXPECT_THAT(
+      create({.chunk_bytes = 5000}),
+      StatusIs(StatusCode::kInvalidArgument, "chunk_bytes: expected a multiple of 4096 up to 67108864, found 5000"));
+  EXPECT_THAT(create({.codec_threads = 0}),
+              StatusIs(StatusCode::kInvalidArgument, "codec_threads: expected 1 or more, found 0"));
+  EXPECT_EQ(create({.io_depth = 0}).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ShardWriterAlone, SaysAtOnceThatThereIsNoIoQueue) {
+  files_.FailOperation("NewIoQueue", absl::UnavailableError("no io_uring"));
+  EXPECT_THAT(Write({}), StatusIs(StatusCode::kUnavailable, "no io_uring"));
+}
 
 }  // namespace
 }  // namespace tidemark::storage

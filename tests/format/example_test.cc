@@ -1,0 +1,55 @@
+// The example in docs/format.md is a shard.
+
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+
+#include "gtest/gtest.h"
+#include "storage/shard/shard_verify.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/shard/shard_testing.h"
+
+namespace tidemark::storage {
+namespace {
+
+std::string ExampleOfTheDocumentation() {
+  std::istringstream page(ReadWhole(TIDEMARK_SOURCE_DIR "/docs/format.md"));
+  std::string shard(0x4000, '\0');
+  for (std::string line; std::getline(page, line);) {
+    unsigned offset = 0;
+    int end = 0;
+    if (line.size() < 58 || std::sscanf(line.c_str(), "%8x  %n", &offset, &end) != 1 || end != 10) continue;
+    for (size_t i = 0; i < 16; ++i) {
+      const size_t column = 10 + 3 * i + (i >= 8 ? 1 : 0);
+      shard.at(offset + i) = static_cast<char>(std::stoi(line.substr(column, 2), nullptr, 16));
+    }
+  }
+  return shard;
+}
+
+TEST(FormatDocumentation, ShowsASoundShard) {
+  TestDirectory directory;
+  const std::string path = directory / "example.tmk";
+  WriteWhole(path, ExampleOfTheDocumentation());
+  auto reader = ShardReader::Open(PosixFileSystem(), path, directory.path());
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_EQ((*reader)->header().identity.step, 5);
+  EXPECT_EQ((*reader)->header().chunk_bytes, 1u << 20);
+  const ShardIndex& index = (*reader)->index();
+  ASSERT_EQ(index.entries.size(), 1u);
+  EXPECT_EQ(index.entries[0].spec, Tensor("w", Dtype::kFloat32, {2}));
+  EXPECT_EQ(index.metrics, (std::map<std::string, double>{{"loss", 0.5}}));
+  EXPECT_EQ(index.properties, (std::map<std::string, std::string>{{"io", "threads"}}));
+  float values[2] = {};
+  const EntryRead read{0, std::as_writable_bytes(std::span(values))};
+  ASSERT_THAT((*reader)->Read({&read, 1}, {}), IsOk());
+  EXPECT_EQ(values[0], 1.0f);
+  EXPECT_EQ(values[1], -2.0f);
+  auto verified = VerifyShard(PosixFileSystem(), path, directory.path(), nullptr, {});
+  ASSERT_THAT(verified, IsOk());
+  EXPECT_TRUE(verified->damage.empty());
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,90 @@
+#include "tests/format/golden_contents.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+namespace tidemark::storage {
+namespace {
+
+// SplitMix64's increment and a multiplication: enough to look random to a compressor.
+class Generator {
+ public:
+  uint32_t Next() {
+    state_ += 0x9e3779b97f4a7c15;
+    return static_cast<uint32_t>((state_ ^ (state_ >> 31)) * 0xbf58476d1ce4e5b9 >> 32);
+  }
+  // Bell-shaped, about 0.02 wide, made of sums and products that are exact in a float.
+  float NextWeight() {
+    int32_t sum = 0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<int32_t>(Next() % 65536) - 32768;
+    return static_cast<float>(sum) * 0x1p-21f;
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+template <typename T>
+std::vector<std::byte> BytesOf(const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+ShardIdentity GoldenIdentity() {
+  ShardIdentity identity;
+  for (uint8_t i = 0; i < 16; ++i) {
+    identity.store.bytes[i] = 0x10 + i;
+    identity.attempt.bytes[i] = 0xf0 + i;
+  }
+  identity.step = 1000;
+  identity.sequence = 17;
+  identity.rank = 1;
+  identity.world_size = 4;
+  return identity;
+}
+
+TestContents GoldenContents() {
+  Generator generator;
+  TestContents contents;
+  std::vector<float> weight;
+  for (int i = 0; i < 2000; ++i) weight.push_back(generator.NextWeight());
+  const size_t embedding = contents.Add(Tensor("model.embed.weight", Dtype::kFloat32, {100, 20}), BytesOf(weight));
+  contents.Tie(Tensor("model.head.weight", Dtype::kFloat32, {100, 20}), embedding);
+  std::vector<uint16_t> halves;
+  for (int i = 0; i < 4096; ++i) halves.push_back(std::bit_cast<uint32_t>(generator.NextWeight()) >> 16);
+  contents.Add(Tensor("model.bf16", Dtype::kBfloat16, {64, 64}), BytesOf(halves));
+  std::vector<double> doubles;
+  for (int i = 0; i < 600; ++i) doubles.push_back(generator.NextWeight());
+  EntrySpec box = Tensor("model.box", Dtype::kFloat64, {100, 20});
+  box.box_offset = {25, 0};
+  box.box_extent = {50, 12};
+  contents.Add(box, BytesOf(doubles));
+  contents.Add(Tensor("model.special", Dtype::kFloat32, {5}),
+               BytesOf<uint32_t>({0x7fc00001, 0xffc00000, 0x7f800000, 0x80000000, 0x00000001}));
+  std::vector<uint8_t> noise;  // one chunk that begins at a block, and one that does not
+  for (int i = 0; i < 65536 + 100; ++i) noise.push_back(generator.Next());
+  contents.Add(Tensor("noise", Dtype::kUint8, {65536 + 100}), BytesOf(noise));
+  std::vector<int64_t> ordinals;
+  for (int64_t i = 0; i < 500; ++i) ordinals.push_back(i * i - 1000);
+  contents.Add(Tensor("ordinals", Dtype::kInt64, {500}), BytesOf(ordinals));
+  contents.Add(Tensor("empty", Dtype::kFloat16, {0, 8}), {});
+  contents.Add(Tensor("zero-dimensional", Dtype::kComplex64, {}), BytesOf<float>({1.5f, -2.0f}));
+  contents.Add({.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}, BytesOf<int64_t>({-3}));
+  contents.Add({.name = "rate", .kind = EntryKind::kDouble, .dtype = Dtype::kFloat64}, BytesOf<double>({0.125}));
+  contents.Add({.name = "warm", .kind = EntryKind::kBool, .dtype = Dtype::kBool}, BytesOf<uint8_t>({1}));
+  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {400}},
+               BytesOf<char>(std::vector<char>(400, 'T')));
+  contents.Add({.name = "größe", .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {2}},
+               BytesOf<uint8_t>({0, 255}));
+  contents->created_unix_ns = 1'700'000'000'000'000'001;
+  contents->blocked_ns = 250'000'000;
+  contents->metrics = {{"accuracy", 0.875}, {"loss", std::numeric_limits<double>::infinity()}};
+  contents->user_metadata = R"({"dataset": "golden", "lines": [1, 2]})";
+  contents->properties = {{"writer", "make_golden"}};
+  return contents;
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,300 @@
+#include "storage/shard/shard_reader.h"
+
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "storage/shard/byte_reader.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/shard/shard_testing.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ShardReaderTest : public ::testing::Test {
+ protected:
+  ShardReaderTest() : contents_(MixedContents(65536, random_)) {
+    WriteShard(path_, TestIdentity(), *contents_, {.chunk_bytes = 65536});
+  }
+  std::unique_ptr<ShardReader> Open(FileSystem& files = PosixFileSystem()) {
+    auto reader = ShardReader::Open(files, path_, directory_.path());
+    EXPECT_THAT(reader, IsOk());
+    return reader.ok() ? *std::move(reader) : nullptr;
+  }
+  absl::Status OpenStatus() { return ShardReader::Open(PosixFileSystem(), path_, directory_.path()).status(); }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "a.tmk";
+  std::mt19937_64 random_{1};
+  TestContents contents_;
+};
+
+TEST_F(ShardReaderTest, ReadsEntriesByThemselves) {
+  auto reader = Open();
+  for (size_t i = reader->index().entries.size(); i-- > 0;) {
+    std::vector<std::byte> bytes(reader->RawBytes(i));
+    const EntryRead read{i, bytes};
+    ASSERT_THAT(reader->Read({&read, 1}, {.codec_threads = 2, .io_depth = 1}), IsOk());
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), contents_.bytes(i).begin(), contents_.bytes(i).end()));
+  }
+}
+
+TEST_F(ShardReaderTest, ReadsTheSameEntryToSeveralPlaces) {
+  auto reader = Open();
+  std::vector<std::vector<std::byte>> copies(5, std::vector<std::byte>(reader->RawBytes(0)));
+  std::vector<EntryRead> reads;
+  for (size_t i = 0; i < copies.size(); ++i) reads.push_back({i % 2, copies[i]});  // 1 is tied to 0
+  ASSERT_THAT(reader->Read(reads, {.codec_threads = 3}), IsOk());
+  for (const auto& copy : copies) {
+    EXPECT_TRUE(std::equal(copy.begin(), copy.end(), contents_.bytes(0).begin(), contents_.bytes(0).end()));
+  }
+}
+
+TEST_F(ShardReaderTest, ReadsOnSeveralThreadsAtOnce) {
+  auto reader = Open();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { ExpectReadsBack(*reader, contents_, {.codec_threads = 2}); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ShardReaderTest, SaysHowManyBytesAnEntryTakes) {
+  auto reader = Open();
+  uint64_t stored = 0;
+  for (size_t i = 0; i < reader->index().entries.size(); ++i) {
+    EXPECT_EQ(reader->RawBytes(i), contents_.bytes(i).size());
+    EXPECT_EQ(reader->ReusedBytes(i), 0u);
+    if (contents_->entries[i].alias_of < 0) stored += reader->StoredBytes(i);
+  }
+  EXPECT_EQ(reader->StoredBytes(0), reader->StoredBytes(1));
+  uint64_t expected = 0;
+  for (const ChunkRecord& chunk : reader->index().chunks) expected += chunk.stored_bytes;
+  EXPECT_EQ(stored, expected);
+}
+
+TEST_F(ShardReaderTest, RefusesADestinationOfAnotherSize) {
+  auto reader = Open();
+  for (size_t size : {0, 1, 65536, 200000}) {
+    std::vector<std::byte> bytes(size);
+    const EntryRead read{0, bytes};
+    EXPECT_THAT(reader->Read({&read, 1}, {}),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(path_), HasSubstr("entry 'model.embed.weight': expected a destination of "
+                                                           "196628 bytes, found " +
+                                                           std::to_string(size)))));
+  }
+}
+
+TEST_F(ShardReaderTest, RefusesAnEntryThatIsNotThere) {
+  const EntryRead read{contents_->entries.size(), {}};
+  EXPECT_THAT(Open()->Read({&read, 1}, {}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("does not exist")));
+}
+
+TEST_F(ShardReaderTest, SaysWhereADamagedChunkIs) {
+  auto reader = Open();
+  const ChunkRecord& chunk = reader->index().chunks[1];
+  std::string bytes = ReadWhole(path_);
+  bytes[chunk.offset + 7] ^= 1;
+  WriteWhole(path_, bytes);
+  auto damaged = Open();
+  std::vector<std::byte> out(damaged->RawBytes(0));
+  const EntryRead read{0, out};
+  EXPECT_THAT(damaged->Read({&read, 1}, {}),
+              StatusIs(StatusCode::kDataLoss,
+                       AllOf(HasSubstr("read " + path_ + ": entry 'model.embed.weight', chunk 1, " +
+                                       std::to_string(chunk.stored_bytes) + " bytes at " +
+                                       std::to_string(chunk.offset) + ": checksum of the stored bytes: expected 0x"),
+                             HasSubstr(", found 0x"))));
+  // The others are not touched by it.
+  std::vector<std::byte> noise(damaged->RawBytes(3));
+  const EntryRead other{3, noise};
+  EXPECT_THAT(damaged->Read({&other, 1}, {}), IsOk());
+}
+
+TEST_F(ShardReaderTest, SaysThatThereIsNoFile) {
+  std::filesystem::remove(path_);
+  EXPECT_THAT(OpenStatus(), StatusIs(StatusCode::kNotFound, HasSubstr(path_)));
+}
+
+TEST_F(ShardReaderTest, SaysThatTheFileIsNewer) {
+  std::string bytes = ReadWhole(path_);
+  bytes[8] = 2;
+  WriteWhole(path_, bytes);
+  EXPECT_THAT(OpenStatus(), StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr(path_), HasSubstr("newer version"))));
+}
+
+TEST_F(ShardReaderTest, SaysWhichPartIsDamaged) {
+  const std::string good = ReadWhole(path_);
+  const uint64_t index_offset = Open()->footer().index_offset;
+  const auto damage = [&](size_t offset) {
+    std::string bytes = good;
+    bytes[offset] ^= 4;
+    WriteWhole(path_, bytes);
+    return OpenStatus();
+  };
+  EXPECT_THAT(damage(30), StatusIs(StatusCode::kDataLoss, HasSubstr(path_ + ": shard header: checksum")));
+  EXPECT_THAT(damage(index_offset + 60),
+              StatusIs(StatusCode::kDataLoss,
+                       HasSubstr(path_ + " at " + std::to_string(index_offset) + ": shard index: digest")));
+  EXPECT_THAT(damage(good.size() - 4090),
+              StatusIs(StatusCode::kDataLoss,
+                       HasSubstr(path_ + " at " + std::to_string(good.size() - 4096) + ": shard footer: magic")));
+}
+
+TEST_F(ShardReaderTest, RefusesEveryTruncationOfASmallShard) {
+  TestContents small;
+  small.Add(Tensor("w", Dtype::kUint8, {100}), RandomBytes(100, random_));
+  const std::string path = directory_ / "small.tmk";
+  const auto written = WriteShard(path, TestIdentity(), *small, {});
+  for (uint64_t size = written.footer.file_bytes; size-- > 0;) {
+    std::filesystem::resize_file(path, size);
+    const auto status = ShardReader::Open(PosixFileSystem(), path, directory_.path()).status();
+    ASSERT_THAT(status, StatusIs(StatusCode::kDataLoss, HasSubstr(path))) << size;
+  }
+}
+
+TEST_F(ShardReaderTest, ReturnsTheErrorOfEveryCallAndLeavesNoThread) {
+  FailingFileSystem files(PosixFileSystem());
+  for (IoQueueKind io : {IoQueueKind::kThreads, IoQueueKind::kAuto}) {
+    const ShardReadOptions options{.codec_threads = 2, .io = io, .io_depth = 2};
+    std::vector<std::vector<std::byte>> bytes;
+    const auto read_all = [&]() -> absl::Status {
+      auto reader = ShardReader::Open(files, path_, directory_.path());
+      if (!reader.ok()) return reader.status();
+      std::vector<EntryRead> reads;
+      bytes.clear();
+      for (size_t i = 0; i < (*reader)->index().entries.size(); ++i) bytes.emplace_back((*reader)->RawBytes(i));
+      for (size_t i = 0; i < bytes.size(); ++i) reads.push_back({i, bytes[i]});
+      return (*reader)->Read(reads, options);
+    };
+    files.Reset();
+    ASSERT_THAT(read_all(), IsOk());
+    auto calls = files.calls();
+    // A file that was only read has nothing to say when it is closed.
+    std::erase_if(calls, [](const auto& call) { return call.operation == "Close"; });
+    ASSERT_GT(calls.size(), 6u);
+    const size_t threads = CountThreads();
+    for (size_t i = 0; i < calls.size(); ++i) {
+      SCOPED_TRACE(calls[i].operation);
+      files.Reset();
+      files.FailCall(calls[i].index, absl::InternalError("injected"));
+      EXPECT_THAT(read_all(), StatusIs(StatusCode::kInternal, HasSubstr("injected")));
+      EXPECT_EQ(CountThreads(), threads);
+    }
+  }
+}
+
+// A shard of step 1001 whose first entry lies in that of step 1000, and whose second is its own.
+class ReferenceTest : public ::testing::Test {
+ protected:
+  ReferenceTest() {
+    std::mt19937_64 random(2);
+    weights_ = Weights(Dtype::kBfloat16, 100000, random);
+    TestContents contents;
+    contents.Add(Tensor("other", Dtype::kUint8, {9000}), RandomBytes(9000, random));
+    contents.Add(Tensor("w", Dtype::kBfloat16, {100000}), weights_);
+    const ShardIdentity first = TestIdentity(1000);
+    std::filesystem::create_directory(directory_ / StepFolderName(1000, first.attempt));
+    first_path_ = directory_ / (StepFolderName(1000, first.attempt) + "/" + ShardFileName(0, 1));
+    WriteShard(first_path_, first, *contents, {.chunk_bytes = 65536});
+    auto reader = ShardReader::Open(PosixFileSystem(), first_path_, directory_.path());
+    EXPECT_THAT(reader, IsOk());
+
+    ShardIndex index;
+    index.files = {{1000, first.attempt, 0, 1}};
+    const ShardEntry& old_entry = (*reader)->index().entries[1];
+    for (uint64_t i = 0; i < old_entry.chunk_count; ++i) {
+      index.chunks.push_back((*reader)->index().chunks[old_entry.first_chunk + i]);
+      index.chunks.back().file = 1;
+    }
+    index.entries = {{Tensor("w", Dtype::kBfloat16, {100000}), 0, index.chunks.size()},
+                     {Tensor("own", Dtype::kUint8, {3}), index.chunks.size(), 1}};
+    ChunkRecord own;
+    own.raw_bytes = own.stored_bytes = 3;
+    own.offset = kShardBlockBytes;
+    own.checksum = ChecksumOf(AsBytes("own"));
+    own.digest = DigestOf(AsBytes("own"));
+    index.chunks.push_back(own);
+    stored_ = index.chunks[0];
+    WriteWhole(path_, BuildShard({TestIdentity(1001), 65536}, "own", index));
+  }
+
+  absl::Status Read() {
+    auto reader = ShardReader::Open(PosixFileSystem(), path_, directory_.path());
+    if (!reader.ok()) return reader.status();
+    EXPECT_EQ((*reader)->ReusedBytes(0), (*reader)->StoredBytes(0));
+    EXPECT_EQ((*reader)->ReusedBytes(1), 0u);
+    std::vector<std::byte> w(200000);
+    std::vector<std::byte> own(3);
+    const EntryRead reads[] = {{0, w}, {1, own}};
+    if (auto status = (*reader)->Read(reads, {.codec_threads = 2}); !status.ok()) return status;
+    EXPECT_EQ(w, weights_);
+    EXPECT_EQ(own[0], std::byte{'o'});
+    return (*reader)->Read(reads, {});  // with the other file already open
+  }
+  void ReplaceFirst(const std::function<void(std::string*)>& change) {
+    std::string bytes = ReadWhole(first_path_);
+    change(&bytes);
+    WriteWhole(first_path_, bytes);
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "second.tmk";
+  std::string first_path_;
+  std::vector<std::byte> weights_;
+  ChunkRecord stored_;  // the first that is reused
+};
+
+TEST_F(ReferenceTest, ReadsChunksWhereTheyAlreadyLie) { EXPECT_THAT(Read(), IsOk()); }
+
+TEST_F(ReferenceTest, SaysThatTheOtherShardIsGone) {
+  std::filesystem::remove(first_path_);
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kNotFound,
+                               AllOf(HasSubstr("read " + path_ + ": entry 'w', chunk 0"), HasSubstr(first_path_))));
+}
+
+TEST_F(ReferenceTest, RefusesAnotherShardInItsPlace) {
+  const auto put = [&](ShardIdentity identity) {
+    ReplaceFirst([&](std::string* bytes) { bytes->replace(0, 4096, EncodeShardHeader({identity, 65536})); });
+    return Read();
+  };
+  ShardIdentity identity = TestIdentity(1000);
+  identity.sequence = 7;  // not named by a reference
+  EXPECT_THAT(put(identity), IsOk());
+  identity.step = 999;
+  EXPECT_THAT(put(identity), StatusIs(StatusCode::kDataLoss,
+                                      AllOf(HasSubstr(first_path_ + ": shard header: expected store "),
+                                            HasSubstr("step 1000"), HasSubstr("found store"), HasSubstr("step 999"))));
+  identity = TestIdentity(1000);
+  identity.attempt.bytes[0] ^= 1;
+  EXPECT_THAT(put(identity), StatusIs(StatusCode::kDataLoss, HasSubstr("attempt e9")));
+  identity = TestIdentity(1000);
+  identity.store.bytes[0] ^= 1;
+  EXPECT_THAT(put(identity), StatusIs(StatusCode::kDataLoss, HasSubstr("found store a1")));
+  identity = TestIdentity(1000);
+  identity.world_size = 2;
+  identity.rank = 1;
+  EXPECT_THAT(put(identity), StatusIs(StatusCode::kDataLoss, HasSubstr("rank 1 of 2")));
+}
+
+TEST_F(ReferenceTest, RefusesDamageInTheOtherShard) {
+  ReplaceFirst([&](std::string* bytes) { (*bytes)[stored_.offset] ^= 1; });
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("entry 'w', chunk 0"), HasSubstr(first_path_),
+                                                            HasSubstr("checksum of the stored bytes"))));
+}
+
+TEST_F(ReferenceTest, RefusesAnOtherShardThatIsCutShort) {
+  for (uint64_t size : {uint64_t{0}, uint64_t{100}, AlignUp(stored_.offset) + 8192, uint64_t{12289}}) {
+    std::filesystem::resize_file(first_path_, size);
+    EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss, HasSubstr(first_path_))) << size;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
