@@ -3,6 +3,9 @@
 add_library(torch_test_support STATIC torch_checkpoint.cc)
 target_link_libraries(torch_test_support PUBLIC tidemark_build tidemark_torch fmt::fmt GTest::gmock GTest::gtest_main)
 
+# Everything that is built against LibTorch: what tests/torch2.sh builds.
+add_custom_target(torch_tests)
+
 function(tidemark_torch_test source)
   get_filename_component(name ${source} NAME_WE)
   set(name snapshot_${name})
@@ -13,10 +16,12 @@ function(tidemark_torch_test source)
   else()
     target_precompile_headers(${name} PRIVATE torch_test_headers.h)
   endif()
+  add_dependencies(torch_tests ${name})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS torch)
 endfunction()
 
 tidemark_torch_test(torch_dtypes_test.cc)
 tidemark_torch_test(torch_tensors_test.cc)
+tidemark_torch_test(torch_copy_test.cc pretend_accelerator.cc)
 tidemark_torch_test(torch_optimizer_source_test.cc)
 tidemark_torch_test(torch_state_test.cc)

@@ -1,0 +1,109 @@
+// An accelerator without hardware, on LibTorch's PrivateUse1 device type: two devices, each with streams that are
+// threads, with events, and with copies that are done when their stream gets to them. A test holds a stream with a
+// gate and so decides the order of everything; nothing sleeps.
+//
+// Its memory is host memory behind another device's name. It has the operators that copying tensors takes and no
+// arithmetic.
+
+#ifndef TIDEMARK_TESTS_SNAPSHOT_PRETEND_ACCELERATOR_H_
+#define TIDEMARK_TESTS_SNAPSHOT_PRETEND_ACCELERATOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "ATen/core/Generator.h"
+#include "ATen/core/Tensor.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "c10/core/Device.h"
+#include "c10/core/Stream.h"
+
+namespace tidemark {
+
+// Thread-safe. Lives as long as the process, like LibTorch's registries that point to it.
+class PretendAccelerator {
+ public:
+  static constexpr c10::DeviceIndex kDevices = 2;
+  static constexpr c10::StreamId kPoolStreams = 3;  // of each device; ids 1 to 3. Id 0 is the default stream.
+
+  using Gate = int;
+
+  static PretendAccelerator& Get();
+
+  static c10::Device Device(c10::DeviceIndex index = 0) { return {c10::DeviceType::PrivateUse1, index}; }
+
+  // The calling thread's current stream of a device, and a stream of its pool.
+  c10::Stream CurrentStream(c10::Device device) const;
+  c10::Stream PoolStream(c10::Device device);
+
+  // A tensor of `bytes` bytes, each `value`, that is ready on return.
+  at::Tensor Bytes(int64_t bytes, uint8_t value, c10::DeviceIndex index = 0);
+
+  // Enqueue on the current stream of the tensor's device.
+  void EnqueueFill(const at::Tensor& tensor, uint8_t value);
+  void EnqueueWait(c10::Device device, Gate gate);
+
+  Gate NewGate();
+  void Open(Gate gate);
+
+  // How many copies have been enqueued so far.
+  int64_t CopiesEnqueued();
+
+  // Returns when that many copies have been enqueued, and every stream is empty or held by a gate or by an event that a
+  // gate holds up: all that can happen has happened.
+  void WaitUntilQuiescent(int64_t copies = 0);
+  bool Idle();
+
+  // Of the copies that are enqueued from now on, the one after `good` more throws.
+  void FailCopyAfter(int good);
+
+  // A generator of the device: its state is 8 bytes, the seed.
+  static at::Generator NewGenerator(uint64_t seed);
+
+  // ---- For the backend that the .cc file registers.
+
+  struct Job {
+    std::function<bool()> ready;  // called with mutex_ held; null: always
+    std::function<void()> run;
+  };
+  void Enqueue(c10::Stream stream, Job job);
+  void Synchronize(c10::Stream stream);
+  // Marks the event when the stream gets there; `*event` is made if null.
+  void Record(void** event, c10::Stream stream);
+  void Block(void* event, c10::Stream stream);
+  bool Recorded(void* event);
+  // Throws if the copy is to fail.
+  void EnqueueCopy(c10::Stream stream, std::function<void()> copy);
+
+ private:
+  struct Stream {
+    std::deque<Job> jobs;
+    bool running = false;
+  };
+  struct Event {
+    uint64_t asked = 0;
+    uint64_t done = 0;
+  };
+  using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;
+
+  void EnqueueLocked(c10::Stream stream, Job job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Held(const Stream& stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Work(Stream* stream);
+
+  absl::Mutex mutex_;
+  std::map<StreamKey, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::set<Gate> open_gates_ ABSL_GUARDED_BY(mutex_);
+  Gate last_gate_ ABSL_GUARDED_BY(mutex_) = 0;
+  c10::StreamId last_pool_stream_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t copies_enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
+  int good_copies_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: all of them
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_TESTS_SNAPSHOT_PRETEND_ACCELERATOR_H_

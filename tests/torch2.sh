@@ -1,0 +1,43 @@
+#!/bin/sh
+# Builds the LibTorch edge against the LibTorch 2.x inside Python's torch wheel, and runs its tests.
+#
+# The wheel is kept in a virtual environment in the user's cache folder and installed there once. Only what linking its
+# CPU half takes is installed with it: two CUDA libraries of a few MB, and not the gigabytes that its CUDA half would.
+# Where the package index is out of reach, says SKIPPED and succeeds.
+set -eu
+
+torch_version=2.15.0
+cuda_version=13.2.2 # the cuda-toolkit that torch 2.15.0 asks for
+root=$(cd "$(dirname "$0")/.." && pwd)
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/torch2
+
+skip() {
+  echo "SKIPPED: the tests against LibTorch 2.x: $1"
+  exit 0
+}
+
+# Prints the folder of the installed torch package, or nothing.
+torch_folder() {
+  "$venv/bin/python3" - <<EOF 2>/dev/null || true
+import importlib.metadata, sysconfig
+if importlib.metadata.version("torch") == "$torch_version" and importlib.metadata.version("nvidia-cuda-cupti"):
+    print(sysconfig.get_path("purelib") + "/torch")
+EOF
+}
+
+torch=$(torch_folder)
+if [ -z "$torch" ]; then
+  echo "Installing Python's torch $torch_version (about 500 MB) into $venv"
+  python3 -m venv "$venv" || skip "python3 cannot make a virtual environment (Debian: python3-venv)"
+  {
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "torch==$torch_version" &&
+      "$venv/bin/pip" install --quiet --disable-pip-version-check "cuda-toolkit[cudart,cupti]==$cuda_version"
+  } || skip "pip could not install torch $torch_version"
+  torch=$(torch_folder)
+  [ -n "$torch" ] || skip "torch $torch_version is not in $venv after its installation"
+fi
+
+cmake -S "$root" -B "$root/build/torch2" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" -DTIDEMARK_WERROR=ON -DTorch_DIR="$torch/share/cmake/Torch"
+cmake --build "$root/build/torch2" --target torch_tests
+ctest --test-dir "$root/build/torch2" -L torch --output-on-failure --no-tests=error
