@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -32,7 +33,7 @@ Json ToJson(const StepInfo& info) {
           {"state", StepStateName(info.state)},
           {"attempt", info.attempt},
           {"sequence", info.sequence},
-          {"created", Rfc3339(info.created)},
+          {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)},
           {"metrics", std::move(metrics)},
           {"user_metadata", MetadataToJson(info.user_metadata)},
           {"logical_bytes", info.logical_bytes},
