@@ -67,8 +67,9 @@ Json ToJson(const StoredEntry& entry) {
 Json MetadataToJson(const std::string& text) {
   // Writing JSON recurses, so what is nested without end never gets that far.
   bool too_deep = false;
-  const auto limit = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > kMetadataDepthMax;
+  const auto limit = [&](int depth, Json::parse_event_t event, Json&) {
+    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    too_deep |= opens && depth >= kMetadataDepthMax;  // `depth` counts what encloses it
     return !too_deep;
   };
   Json metadata = Json::parse(text, limit, /*allow_exceptions=*/false);

@@ -59,8 +59,10 @@ std::string ReadWhole(int file) {
   dup2(streams.err, STDERR_FILENO);
   std::vector<std::string> words = {CHECKPOINT_INSPECT};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<std::string> settings = {"TERM=xterm"};
-  for (const auto& [name, value] : options.environment) settings.push_back(name + "=" + value);
+  std::map<std::string, std::string> environment = options.environment;
+  environment.emplace("TERM", "xterm");
+  std::vector<std::string> settings;
+  for (const auto& [name, value] : environment) settings.push_back(name + "=" + value);
   const auto pointers = [](std::vector<std::string>& strings) {
     std::vector<char*> result;
     for (std::string& text : strings) result.push_back(text.data());

@@ -20,7 +20,7 @@ struct Finished {
 
 struct RunOptions {
   std::string directory;                           // to run in; empty: where the test runs
-  std::map<std::string, std::string> environment;  // besides TERM=xterm; nothing is inherited
+  std::map<std::string, std::string> environment;  // all of it, with TERM=xterm unless it is set here
   bool terminal = false;                           // both streams are one terminal, and not files
   std::string out_path;                            // standard output is this file; empty: caught
   bool out_closed_pipe = false;                    // standard output is a pipe that nobody reads
