@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -32,7 +33,7 @@ Json ToJson(const StepInfo& info) {
           {"state", StepStateName(info.state)},
           {"attempt", info.attempt},
           {"sequence", info.sequence},
-          {"created", Rfc3339(info.created)},
+          {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)},
           {"metrics", std::move(metrics)},
           {"user_metadata", MetadataToJson(info.user_metadata)},
           {"logical_bytes", info.logical_bytes},
@@ -66,8 +67,9 @@ Json ToJson(const StoredEntry& entry) {
 Json MetadataToJson(const std::string& text) {
   // Writing JSON recurses, so what is nested without end never gets that far.
   bool too_deep = false;
-  const auto limit = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > kMetadataDepthMax;
+  const auto limit = [&](int depth, Json::parse_event_t event, Json&) {
+    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    too_deep |= opens && depth >= kMetadataDepthMax;  // `depth` counts what encloses it
     return !too_deep;
   };
   Json metadata = Json::parse(text, limit, /*allow_exceptions=*/false);

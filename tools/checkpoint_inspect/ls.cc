@@ -29,7 +29,7 @@ std::string ListAsTable(const Invocation& invocation) {
                {"RATIO", kRight}});
   for (const StepInfo& info : invocation.reader.steps()) {
     table.AddRow({{fmt::format("{}", info.step)},
-                  {Age(invocation.now - info.created)},
+                  {AgeOf(info, invocation.now)},
                   {std::string(StepStateName(info.state)), StateColour(info.state)},
                   {Shorten(MetricsText(info.metrics), kMetricsColumnsMax)},
                   {HumanBytes(info.logical_bytes)},

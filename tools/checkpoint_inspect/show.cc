@@ -40,7 +40,9 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
   if (!info.reason.empty()) fields.emplace_back("reason", info.reason);
   fields.emplace_back("attempt", info.attempt.empty() ? "-" : info.attempt);
   fields.emplace_back("sequence", fmt::format("{}", info.sequence));
-  fields.emplace_back("created", fmt::format("{} (age {})", Rfc3339(info.created), Age(invocation.now - info.created)));
+  if (KnowsCreated(info)) {
+    fields.emplace_back("created", fmt::format("{} (age {})", Rfc3339(info.created), AgeOf(info, invocation.now)));
+  }
   fields.emplace_back("world size", fmt::format("{}", info.world_size));
   fields.emplace_back("blocked", HumanDuration(info.blocked));
   fields.emplace_back("entries", fmt::format("{}", info.entry_count));

@@ -55,19 +55,18 @@ std::string_view CheckResultName(CheckResult result) {
 
 StepCheck CheckStep(StoreReader& reader, const StepInfo& info,
                     const std::function<void(const VerifyProgress&)>& progress) {
-  StepCheck check = CheckAttempt(reader, info, progress);
-  for (int attempts = 1; attempts < kAttemptsMax && check.result == CheckResult::kDamaged; ++attempts) {
+  StepCheck check{.info = info, .result = CheckResult::kRemoved};
+  absl::StatusOr<StepInfo> now = reader.Find(info.step);
+  for (int attempts = 0; attempts < kAttemptsMax && now.ok(); ++attempts) {
+    check = CheckAttempt(reader, *now, progress);
+    if (check.result != CheckResult::kDamaged) return check;
     // Where the store cannot be read any more, the damage stands.
     if (!reader.Refresh().ok()) return check;
-    const absl::StatusOr<StepInfo> now = reader.Find(info.step);
-    if (absl::IsNotFound(now.status()) && reader.manifest_problem().ok()) {
-      check.result = CheckResult::kRemoved;
-      check.report = {};
-      return check;
-    }
-    if (!now.ok() || now->attempt == check.info.attempt) return check;
-    check = CheckAttempt(reader, *now, progress);
+    now = reader.Find(info.step);
+    if (now.ok() && now->attempt == check.info.attempt) return check;
   }
+  // Without a manifest, a step that cannot be found is one whose index is damaged.
+  if (!now.ok() && reader.manifest_problem().ok()) return {.info = check.info, .result = CheckResult::kRemoved};
   return check;
 }
 

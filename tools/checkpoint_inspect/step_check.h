@@ -30,8 +30,8 @@ struct StepCheck {
   absl::Status error;  // kUnreadable: why
 };
 
-// Reads every byte of the step. Where that finds damage, the manifest is read again and `reader` refreshed: if a live
-// trainer has put another attempt in the step's place meanwhile, that one is read instead. Precondition: `info` is a
+// Reads every byte of the step. Where that finds damage, `reader` is refreshed: if a live trainer has put another
+// attempt in the step's place meanwhile, that one is read instead. Precondition: `info` is, or was before a Refresh, a
 // step of `reader`, and no failed one.
 StepCheck CheckStep(StoreReader& reader, const StepInfo& info,
                     const std::function<void(const VerifyProgress&)>& progress);

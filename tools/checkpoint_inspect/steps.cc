@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -27,7 +28,8 @@ absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& direct
 }
 
 ExitCode OpenExitCode(const absl::Status& status) {
-  if (absl::IsNotFound(status)) return ExitCode::kNoStore;
+  // kFailedPrecondition: something that is no directory.
+  if (absl::IsNotFound(status) || absl::IsFailedPrecondition(status)) return ExitCode::kNoStore;
   return StepExitCode(status);
 }
 
@@ -61,6 +63,10 @@ ExitCode StoreExitCode(const StoreReader& reader) {
   if (reader.manifest_problem().ok()) return ExitCode::kOk;
   return HasCommittedStep(reader) ? ExitCode::kDamagedButUsable : ExitCode::kIntegrity;
 }
+
+bool KnowsCreated(const StepInfo& info) { return info.created != absl::UnixEpoch(); }
+
+std::string AgeOf(const StepInfo& info, absl::Time now) { return KnowsCreated(info) ? Age(now - info.created) : "-"; }
 
 Colour StateColour(StepState state) {
   switch (state) {

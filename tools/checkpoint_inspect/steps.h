@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tidemark/store_reader.h"
 #include "tools/checkpoint_inspect/console.h"
 #include "tools/checkpoint_inspect/exit_code.h"
@@ -33,6 +34,12 @@ absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& 
 // What a command that found nothing wrong itself returns: kOk, or kDamagedButUsable or kIntegrity where the manifest
 // could not be read.
 ExitCode StoreExitCode(const StoreReader& reader);
+
+// The record of a failed save may not tell when it was: its time is the epoch.
+bool KnowsCreated(const StepInfo& info);
+
+// Age of a step whose time is known, else "-".
+std::string AgeOf(const StepInfo& info, absl::Time now);
 
 Colour StateColour(StepState state);
 

@@ -1,0 +1,113 @@
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+
+namespace tidemark::inspect {
+namespace {
+
+struct Streams {
+  int out = -1;  // given to the process
+  int err = -1;
+  int master = -1;  // of the terminal, if they are one
+};
+
+Streams OpenStreams(const RunOptions& options) {
+  Streams streams;
+  if (options.terminal) {
+    EXPECT_EQ(openpty(&streams.master, &streams.out, nullptr, nullptr, nullptr), 0);
+    fcntl(streams.master, F_SETFD, FD_CLOEXEC);
+    streams.err = dup(streams.out);
+    return streams;
+  }
+  streams.err = memfd_create("stderr", MFD_CLOEXEC);
+  if (options.out_closed_pipe) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]);
+    streams.out = ends[1];
+  } else if (!options.out_path.empty()) {
+    streams.out = open(options.out_path.c_str(), O_WRONLY | O_CLOEXEC);
+  } else {
+    streams.out = memfd_create("stdout", MFD_CLOEXEC);
+  }
+  return streams;
+}
+
+std::string ReadWhole(int file) {
+  std::string text;
+  char buffer[4096];
+  // A terminal whose last writer is gone gives an error instead of an end.
+  for (ssize_t n; (n = read(file, buffer, sizeof(buffer))) > 0;) text.append(buffer, n);
+  return text;
+}
+
+[[noreturn]] void RunChild(const Streams& streams, const std::vector<std::string>& arguments,
+                           const RunOptions& options) {
+  // As a caller may that ignores it for itself.
+  std::signal(SIGPIPE, SIG_IGN);
+  if (!options.directory.empty() && chdir(options.directory.c_str()) != 0) _exit(126);
+  dup2(streams.out, STDOUT_FILENO);
+  dup2(streams.err, STDERR_FILENO);
+  std::vector<std::string> words = {CHECKPOINT_INSPECT};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::map<std::string, std::string> environment = options.environment;
+  environment.emplace("TERM", "xterm");
+  std::vector<std::string> settings;
+  for (const auto& [name, value] : environment) settings.push_back(name + "=" + value);
+  const auto pointers = [](std::vector<std::string>& strings) {
+    std::vector<char*> result;
+    for (std::string& text : strings) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+  };
+  execve(CHECKPOINT_INSPECT, pointers(words).data(), pointers(settings).data());
+  _exit(127);
+}
+
+}  // namespace
+
+Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions& options) {
+  const Streams streams = OpenStreams(options);
+  const pid_t child = fork();
+  if (child == 0) RunChild(streams, arguments, options);
+  Finished finished;
+  if (options.terminal) {
+    close(streams.out);
+    close(streams.err);
+    finished.out = ReadWhole(streams.master);
+    close(streams.master);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status)) finished.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) finished.signal = WTERMSIG(status);
+  if (!options.terminal) {
+    lseek(streams.out, 0, SEEK_SET);
+    lseek(streams.err, 0, SEEK_SET);
+    finished.out = ReadWhole(streams.out);
+    finished.err = ReadWhole(streams.err);
+    close(streams.out);
+    close(streams.err);
+  }
+  return finished;
+}
+
+nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_exit_code) {
+  arguments.push_back("--json");
+  const Finished finished = RunInspect(arguments);
+  EXPECT_EQ(finished.exit_code, expected_exit_code) << finished.err;
+  nlohmann::json json = nlohmann::json::parse(finished.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_FALSE(json.is_discarded()) << finished.out;
+  return json;
+}
+
+}  // namespace tidemark::inspect

@@ -1,0 +1,47 @@
+#include "tools/checkpoint_inspect/json.h"
+
+#include <limits>
+
+#include "gmock/gmock.h"
+
+namespace tidemark::inspect {
+namespace {
+
+TEST(MetadataToJson, IsAnObjectOrNull) {
+  EXPECT_EQ(MetadataToJson(R"({"run": {"id": 7}})"), Json::parse(R"({"run": {"id": 7}})"));
+  EXPECT_EQ(MetadataToJson("{}"), Json::object());
+  EXPECT_EQ(MetadataToJson("[1]"), nullptr);
+  EXPECT_EQ(MetadataToJson("{"), nullptr);
+}
+
+TEST(MetadataToJson, RefusesWhatNestsWithoutEnd) {
+  const auto nested = [](size_t depth) {
+    return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+  };
+  EXPECT_TRUE(MetadataToJson(nested(kMetadataDepthMax)).is_object());
+  EXPECT_EQ(MetadataToJson(nested(kMetadataDepthMax + 1)), nullptr);
+  EXPECT_EQ(MetadataToJson(nested(1'000'000)), nullptr);
+}
+
+TEST(StepToJson, KeepsNumbersThatJsonLacksAsStrings) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Json json = ToJson(StepInfo{
+      .metrics = {{"a", std::numeric_limits<double>::quiet_NaN()}, {"b", infinity}, {"c", -infinity}, {"d", 0.1}}});
+  EXPECT_EQ(json["metrics"], Json::parse(R"({"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": 0.1})"));
+}
+
+TEST(StepToJson, HasNoTimeWhereItIsNotKnown) {
+  EXPECT_EQ(ToJson(StepInfo{.created = absl::UnixEpoch()})["created"], nullptr);
+  EXPECT_EQ(ToJson(StepInfo{.created = absl::FromUnixSeconds(1)})["created"], "1970-01-01T00:00:01Z");
+}
+
+TEST(EntryToJson, TellsTheHeldBox) {
+  StoredEntry entry;
+  entry.spec = {.name = "w", .dtype = Dtype::kFloat32, .shape = {4, 2}, .box_offset = {2, 0}, .box_extent = {2, 2}};
+  EXPECT_EQ(ToJson(entry)["box"], Json::parse(R"({"offset": [2, 0], "extent": [2, 2]})"));
+}
+
+TEST(Dump, ReplacesWhatIsNotUtf8) { EXPECT_EQ(Dump(Json("a\xff")), "\"a\uFFFD\"\n"); }
+
+}  // namespace
+}  // namespace tidemark::inspect

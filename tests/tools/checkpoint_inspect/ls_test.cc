@@ -1,0 +1,136 @@
+#include <filesystem>
+#include <limits>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end == std::string::npos ? text.size() : end + 1;
+  }
+  return lines;
+}
+
+TEST(Ls, ListsTheNewestStepLast) {
+  TestStore store;
+  store.Save({2}, {.metrics = {{"loss", 0.5}}}, 5000, absl::Now() - absl::Hours(3));
+  store.Save({10}, {.metrics = {{"loss", 0.25}, {"best", 1}}}, 5000, absl::Now() - absl::Hours(72));
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_EQ(ls.err, "");
+  EXPECT_THAT(Lines(ls.out),
+              ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO"),
+                          MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+"),
+                          MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+")));
+}
+
+TEST(Ls, GivesEveryFieldAsJson) {
+  TestStore store;
+  const absl::Time created = absl::FromUnixMillis(1'700'000'000'500);
+  store.Save({7},
+             {.metrics = {{"loss", 0.5}, {"bad", std::numeric_limits<double>::quiet_NaN()}},
+              .user_metadata = R"({"run": "a"})"},
+             5000, created);
+  const json document = RunInspectJson({"--store", store.directory(), "ls"});
+  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["store"]["directory"], store.directory());
+  EXPECT_THAT(document["store"]["id"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_EQ(document["store"]["manifest_problem"], nullptr);
+  ASSERT_THAT(document["steps"], SizeIs(1));
+  json step = document["steps"][0];
+  EXPECT_THAT(step["attempt"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_GT(step["stored_bytes"], 8192);
+  EXPECT_GE(step["blocked_seconds"], 0.0);
+  for (const char* measured : {"attempt", "stored_bytes", "blocked_seconds"}) step.erase(measured);
+  // 5000 floats twice, 3 floats, two numbers, a bool, "hello" and a blob of 2.
+  EXPECT_EQ(step, json::parse(R"({"step": 7, "state": "committed", "sequence": 1, "created": "2023-11-14T22:13:20.5Z",
+                                  "metrics": {"loss": 0.5, "bad": "NaN"}, "user_metadata": {"run": "a"},
+                                  "logical_bytes": 40036, "reused_bytes": 0, "entries": 9, "world_size": 1,
+                                  "reason": ""})"));
+}
+
+TEST(Ls, ListsAnEmptyStoreWithANoteBeside) {
+  TestStore store;
+  store.Save({});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_THAT(ls.out, MatchesRegex("STEP [^\n]*RATIO\n"));
+  EXPECT_EQ(ls.err, "checkpoint-inspect: there are no steps in " + store.directory() + "\n");
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "ls"})["steps"], json::array());
+}
+
+TEST(Ls, GivesTheReasonOfWhatIsNotCommitted) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.SaveInVain(4);
+  store.RemoveStep(2);
+  store.DamageChunk(3);
+  store.Restart();
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), HasSubstr("committed"), HasSubstr(" lost "),
+                                         AllOf(StartsWith("  "), HasSubstr("gone")), HasSubstr(" damaged "),
+                                         AllOf(StartsWith("  "), HasSubstr(store.ShardPath(3))), HasSubstr(" failed "),
+                                         AllOf(StartsWith("  "), HasSubstr("File too large"))));
+  const json steps = RunInspectJson({"--store", store.directory(), "ls"})["steps"];
+  ASSERT_THAT(steps, SizeIs(4));
+  EXPECT_EQ(steps[1]["state"], "lost");
+  EXPECT_EQ(steps[2]["state"], "damaged");
+  EXPECT_EQ(steps[3]["state"], "failed");
+  EXPECT_THAT(steps[3]["reason"].get<std::string>(), HasSubstr("File too large"));
+}
+
+TEST(Ls, FindsTheStepsByTheirShardsWhereTheManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageManifest();
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 3);
+  EXPECT_THAT(ls.err, AllOf(StartsWith("checkpoint-inspect: warning: the manifest cannot be read"),
+                            HasSubstr(store.directory() + "/manifest")));
+  EXPECT_THAT(Lines(ls.out), SizeIs(3));
+  const json document = RunInspectJson({"--store", store.directory(), "ls"}, 3);
+  EXPECT_THAT(document["store"]["manifest_problem"].get<std::string>(), HasSubstr("/manifest"));
+  EXPECT_THAT(document["steps"], SizeIs(2));
+}
+
+TEST(Ls, FailsWhereNeitherManifestNorShardsCanBeRead) {
+  TestStore store;
+  store.Save({1});
+  store.DamageManifest();
+  store.DamageIndex(1);
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 13);
+  EXPECT_THAT(ls.err, HasSubstr("the manifest cannot be read"));
+}
+
+TEST(Ls, CutsLongMetricsShortInTheTableOnly) {
+  TestStore store;
+  SaveOptions options;
+  for (int i = 0; i < 20; ++i) options.metrics["metric_" + std::to_string(i)] = i;
+  store.Save({1}, options);
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_THAT(ls.out, AllOf(HasSubstr("…"), Not(HasSubstr("metric_9="))));
+  EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls"})["steps"][0]["metrics"], SizeIs(20));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

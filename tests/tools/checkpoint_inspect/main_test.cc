@@ -1,0 +1,212 @@
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+TEST(CheckpointInspect, RejectsWrongUsage) {
+  TestStore store;
+  store.Save({1});
+  const std::vector<std::vector<std::string>> wrong = {{},
+                                                       {"erase"},
+                                                       {"ls", "1"},
+                                                       {"ls", "--unknown"},
+                                                       {"ls", "--store"},
+                                                       {"ls", "--store", ""},
+                                                       {"show"},
+                                                       {"show", ""},
+                                                       {"show", "newest"},
+                                                       {"show", "1x"},
+                                                       {"show", "-1"},
+                                                       {"show", "1", "2"},
+                                                       {"show", "9223372036854775808"},
+                                                       {"verify", "latest"},
+                                                       {"verify", ""},
+                                                       {"verify", "1.0"},
+                                                       {"ls", "show", "1"}};
+  for (const std::vector<std::string>& arguments : wrong) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Finished run = RunInspect(arguments, {.directory = store.directory()});
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_EQ(run.out, "");
+    EXPECT_NE(run.err, "");
+  }
+}
+
+TEST(CheckpointInspect, ExplainsItself) {
+  const Finished help = RunInspect({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_EQ(help.err, "");
+  EXPECT_THAT(help.out, AllOf(HasSubstr("--store"), HasSubstr("TIDEMARK_STORE"), HasSubstr("verify"),
+                              HasSubstr("Examples:"), HasSubstr("13 integrity failure")));
+  const Finished show_help = RunInspect({"show", "--help"});
+  EXPECT_EQ(show_help.exit_code, 0);
+  EXPECT_THAT(show_help.out, HasSubstr("'latest'"));
+  const Finished version = RunInspect({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, MatchesRegex("checkpoint-inspect [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
+TEST(CheckpointInspect, SaysThatThereIsNoStore) {
+  TestStore empty;
+  const std::string file = empty.directory() + "/file";
+  WriteWhole(file, "text");
+  for (const std::string& directory : {empty.directory(), empty.directory() + "/absent", file}) {
+    SCOPED_TRACE(directory);
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}}) {
+      std::vector<std::string> arguments = {"--store", directory};
+      arguments.insert(arguments.end(), command.begin(), command.end());
+      const Finished run = RunInspect(arguments);
+      EXPECT_EQ(run.exit_code, 10);
+      EXPECT_EQ(run.out, "");
+      EXPECT_THAT(run.err, HasSubstr(directory));
+    }
+  }
+}
+
+TEST(CheckpointInspect, SaysThatTheStoreIsOfANewerVersion) {
+  TestStore store;
+  store.Save({1});
+  store.MakeStoreNewer();
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 14);
+  EXPECT_THAT(ls.err, AllOf(HasSubstr("format 2"), HasSubstr("store.json")));
+}
+
+TEST(CheckpointInspect, SaysThatStoreJsonIsDamagedWhereNothingElseNamesTheStore) {
+  TestStore store;
+  store.Save({});
+  WriteWhole(store.directory() + "/store.json", "{");
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 13);
+  EXPECT_THAT(ls.err, HasSubstr("store.json"));
+}
+
+TEST(CheckpointInspect, TakesTheStoreFromTheEnvironmentOrTheCurrentDirectory) {
+  TestStore store, other;
+  store.Save({1});
+  const auto finds = [](const Finished& run) {
+    return run.exit_code == 0 && run.out.find(" committed ") != std::string::npos;
+  };
+  EXPECT_TRUE(finds(RunInspect({"ls"}, {.directory = store.directory()})));
+  EXPECT_TRUE(finds(RunInspect({"ls"}, {.directory = store.directory(), .environment = {{"TIDEMARK_STORE", ""}}})));
+  EXPECT_TRUE(finds(RunInspect({"ls"}, {.environment = {{"TIDEMARK_STORE", store.directory()}}})));
+  // The option counts more.
+  EXPECT_TRUE(finds(
+      RunInspect({"ls", "--store", store.directory()}, {.environment = {{"TIDEMARK_STORE", other.directory()}}})));
+}
+
+TEST(CheckpointInspect, ChangesNothingInTheStore) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.DamageChunk(3);
+  const auto before = store.Listing();
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ls"}, {"show", "2"}, {"show", "latest"}, {"verify"}, {"verify", "3"}}) {
+    RunInspect(command, {.directory = store.directory()});
+    EXPECT_EQ(store.Listing(), before) << command[0];
+  }
+  store.DamageManifest();
+  const auto broken = store.Listing();
+  EXPECT_EQ(RunInspect({"verify"}, {.directory = store.directory()}).exit_code, 3);
+  EXPECT_EQ(store.Listing(), broken);
+}
+
+TEST(CheckpointInspect, StandsBesideALiveTrainer) {
+  TestStore store;
+  auto checkpointer = store.OpenCheckpointer();
+  TestState state(200'000);
+  for (int64_t step : {1, 2}) ASSERT_TRUE(checkpointer->Save(step, state).ok());
+  ASSERT_TRUE(checkpointer->WaitUntilCommitted().ok());
+  std::atomic<bool> enough = false;
+  std::thread trainer([&] {
+    for (int64_t step = 3; !enough; ++step) {
+      EXPECT_TRUE(checkpointer->Save(step, state).ok());
+      EXPECT_TRUE(checkpointer->Save(2, state, {.overwrite = true}).ok());
+    }
+    EXPECT_TRUE(checkpointer->WaitUntilCommitted().ok());
+  });
+  for (int i = 0; i < 10; ++i) {
+    for (const char* command : {"ls", "verify"}) {
+      const Finished run = RunInspect({"--store", store.directory(), command});
+      EXPECT_EQ(run.exit_code, 0) << command << "\n" << run.out << run.err;
+    }
+    const Finished show = RunInspect({"--store", store.directory(), "show", "1"});
+    EXPECT_EQ(show.exit_code, 0) << show.err;
+  }
+  enough = true;
+  trainer.join();
+  EXPECT_TRUE(checkpointer->Close().ok());
+}
+
+TEST(CheckpointInspect, ColoursATerminalThatWantsIt) {
+  TestStore store;
+  store.Save({1});
+  const std::vector<std::string> ls = {"--store", store.directory(), "ls"};
+  EXPECT_THAT(RunInspect(ls, {.terminal = true}).out, HasSubstr("\x1b[32mcommitted\x1b[0m"));
+  const auto plain = Not(HasSubstr("\x1b"));
+  EXPECT_THAT(RunInspect(ls).out, plain);
+  EXPECT_THAT(RunInspect(ls, {.environment = {{"NO_COLOR", "1"}}, .terminal = true}).out, plain);
+  EXPECT_THAT(RunInspect(ls, {.environment = {{"TERM", "dumb"}}, .terminal = true}).out, plain);
+  const std::vector<std::string> verify = {"--store", store.directory(), "verify"};
+  EXPECT_THAT(RunInspect(verify, {.environment = {{"NO_COLOR", "1"}}, .terminal = true}).out, plain);
+  EXPECT_THAT(RunInspect(ls, {.environment = {{"NO_COLOR", ""}}, .terminal = true}).out, HasSubstr("\x1b[32m"));
+}
+
+TEST(CheckpointInspect, EscapesControlCharactersInNames) {
+  TestStore store;
+  auto checkpointer = store.OpenCheckpointer();
+  State state;
+  std::string value = "x";
+  state.AddValue("evil\x1b[2Jname\n", &value);
+  ASSERT_TRUE(checkpointer->Save(1, state, {.metrics = {{"\x1b]0;m\x07", 1}}}).ok());
+  ASSERT_TRUE(checkpointer->Close().ok());
+  WriteWhole(store.ShardPath(1), ReadWhole(store.ShardPath(1)).replace(4096, 1, "y"));
+  std::string all;
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}}) {
+    const Finished run = RunInspect(command, {.directory = store.directory()});
+    all += run.out + run.err;
+  }
+  EXPECT_THAT(all, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(all, AllOf(HasSubstr("\\x1b]0;m\\x07=1"), HasSubstr("  evil\\x1b[2Jname\\n  string"),
+                         HasSubstr("entries affected: evil\\x1b[2Jname\\n\n")));
+}
+
+TEST(CheckpointInspect, EndsQuietlyWhereNobodyReads) {
+  TestStore store;
+  store.Save({1});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"}, {.out_closed_pipe = true});
+  EXPECT_EQ(ls.signal, SIGPIPE);
+  EXPECT_EQ(ls.err, "");
+}
+
+TEST(CheckpointInspect, FailsWhereItsOutputCannotBeWritten) {
+  TestStore store;
+  store.Save({1});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"}, {.out_path = "/dev/full"});
+  EXPECT_EQ(ls.exit_code, 1);
+  EXPECT_THAT(ls.err, HasSubstr("standard output: No space left on device"));
+}
+
+TEST(CheckpointInspect, KeepsStandardOutputEmptyWhereJsonCannotBeGiven) {
+  TestStore store;
+  store.Save({1});
+  const Finished show = RunInspect({"--store", store.directory(), "--json", "show", "9"});
+  EXPECT_EQ(show.exit_code, 1);
+  EXPECT_EQ(show.out, "");
+  EXPECT_THAT(show.err, HasSubstr("step 9 is not in"));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

@@ -1,0 +1,164 @@
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+TEST(Show, PrintsRecordPropertiesShardsAndEntries) {
+  TestStore store;
+  store.Save({5}, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"run": "a"})"}, 5000,
+             absl::Now() - absl::Minutes(5));
+  const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(show.exit_code, 0);
+  EXPECT_EQ(show.err, "");
+  EXPECT_THAT(show.out, StartsWith("step 5 committed\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  created +20[0-9T:.-]+Z \\(age 5 min\\)\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  logical +39.1 KiB \\(40036 bytes\\)\n"));
+  EXPECT_THAT(show.out, HasSubstr("\nmetrics\n  loss  0.5\n"));
+  EXPECT_THAT(show.out, HasSubstr("\nuser metadata\n  {\n    \"run\": \"a\"\n  }\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\nproperties\n(  [^\n]+\n)*  compression +space\n"));
+  EXPECT_THAT(show.out, HasSubstr(store.ShardPath(5) + "\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  NAME +TYPE +SHAPE +BYTES +STORED +TIED TO\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  model.weight +float32 +\\[5000, 1\\] +19.5 KiB +[0-9.]+ KiB\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  model.tied_too +float32 +\\[5000, 1\\] +19.5 KiB +0 B +model.tied\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  text +string +\\[5\\] +5 B +5 B\n"));
+}
+
+TEST(Show, GivesEverythingAsJson) {
+  TestStore store;
+  store.Save({5});
+  const json document = RunInspectJson({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["step"], RunInspectJson({"--store", store.directory(), "ls"})["steps"][0]);
+  EXPECT_EQ(document["properties"]["compression"], "space");
+  ASSERT_THAT(document["shards"], SizeIs(1));
+  EXPECT_EQ(document["shards"][0]["path"], store.ShardPath(5));
+  EXPECT_EQ(document["shards"][0]["rank"], 0);
+  EXPECT_EQ(document["shards"][0]["file_bytes"], document["step"]["stored_bytes"]);
+  // Two tensors of 5 chunks each and six entries of one.
+  EXPECT_EQ(document["shards"][0]["chunks"], 16);
+  ASSERT_THAT(document["entries"], SizeIs(9));
+  json weight = document["entries"][0];
+  EXPECT_GT(weight["stored_bytes"], 0);
+  weight.erase("stored_bytes");
+  EXPECT_EQ(weight, json::parse(R"({"name": "model.weight", "kind": "tensor", "dtype": "float32", "shape": [5000, 1],
+                                    "box": null, "bytes": 20000, "rank": 0, "tied_to": null})"));
+  EXPECT_EQ(document["entries"][8]["name"], "model.tied_too");
+  EXPECT_EQ(document["entries"][8]["tied_to"], "model.tied");
+  EXPECT_EQ(document["entries"][8]["stored_bytes"], 0);
+}
+
+TEST(Show, TakesTheHighestCommittedStepAsLatest) {
+  TestStore store;
+  store.Save({10, 5});
+  store.SaveInVain(11);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "latest"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out, StartsWith("step 10 committed\n"));
+}
+
+TEST(Show, FailsForLatestWhereNothingIsCommitted) {
+  TestStore store;
+  store.Save({});
+  store.SaveInVain(1);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "latest"});
+  EXPECT_EQ(show.exit_code, 12);
+  EXPECT_EQ(show.out, "");
+  EXPECT_EQ(show.err, "checkpoint-inspect: error: no step is committed in " + store.directory() + "\n");
+}
+
+TEST(Show, NamesTheNearestStepsOfOneThatIsNotThere) {
+  TestStore store;
+  store.Save({1, 5, 10, 20});
+  const auto error_of = [&](const char* step) {
+    const Finished show = RunInspect({"--store", store.directory(), "show", step});
+    EXPECT_EQ(show.exit_code, 1);
+    EXPECT_EQ(show.out, "");
+    return show.err;
+  };
+  const std::string end = " is not in " + store.directory() + "; nearest: ";
+  EXPECT_EQ(error_of("7"), "checkpoint-inspect: error: step 7" + end + "5 and 10\n");
+  EXPECT_EQ(error_of("0"), "checkpoint-inspect: error: step 0" + end + "1\n");
+  EXPECT_EQ(error_of("21"), "checkpoint-inspect: error: step 21" + end + "20\n");
+}
+
+TEST(Show, SaysThatThereAreNoStepsInAnEmptyStore) {
+  TestStore store;
+  store.Save({});
+  const Finished show = RunInspect({"--store", store.directory(), "show", "7"});
+  EXPECT_EQ(show.exit_code, 1);
+  EXPECT_THAT(show.err, HasSubstr("step 7 is not in " + store.directory() + ", which has no steps"));
+}
+
+TEST(Show, PrintsTheRecordOfAFailedSave) {
+  TestStore store;
+  store.Save({1});
+  store.SaveInVain(2);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "2"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out,
+              AllOf(StartsWith("step 2 failed\n"), HasSubstr("File too large"), Not(HasSubstr("\nshards\n"))));
+  const json document = RunInspectJson({"--store", store.directory(), "show", "2"});
+  EXPECT_EQ(document["entries"], nullptr);
+  EXPECT_EQ(document["shards"], nullptr);
+}
+
+TEST(Show, PrintsTheRecordAndFailsWhereTheIndexIsDamaged) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageIndex(2);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "2"});
+  EXPECT_EQ(show.exit_code, 13);
+  EXPECT_THAT(show.out, AllOf(StartsWith("step 2 committed\n"), Not(HasSubstr("\nentries\n"))));
+  EXPECT_THAT(show.err, AllOf(StartsWith("checkpoint-inspect: error: "), HasSubstr(store.ShardPath(2))));
+}
+
+TEST(Show, ReadsNoTensor) {
+  TestStore store;
+  store.Save({1});
+  store.DamageChunk(1);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "show", "1"}).exit_code, 0);
+}
+
+TEST(Show, FailsWhereTheShardIsGone) {
+  TestStore store;
+  store.Save({1});
+  const std::string folder = std::filesystem::path(store.ShardPath(1)).parent_path();
+  store.RemoveShard(1);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "1"});
+  EXPECT_EQ(show.exit_code, 13);
+  EXPECT_THAT(show.err, HasSubstr(folder));
+}
+
+TEST(Show, SaysThatAShardIsOfANewerVersion) {
+  TestStore store;
+  store.Save({1});
+  store.MakeShardNewer(1);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "1"});
+  EXPECT_EQ(show.exit_code, 14);
+  EXPECT_THAT(show.err, HasSubstr("newer version"));
+}
+
+TEST(Show, WarnsWhereTheManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1});
+  store.DamageManifest();
+  const Finished show = RunInspect({"--store", store.directory(), "show", "latest"});
+  EXPECT_EQ(show.exit_code, 3);
+  EXPECT_THAT(show.out, StartsWith("step 1 committed\n"));
+  EXPECT_THAT(show.err, HasSubstr("warning: the manifest cannot be read"));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

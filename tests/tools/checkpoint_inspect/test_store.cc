@@ -1,0 +1,187 @@
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+
+namespace tidemark::inspect {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Offsets and sizes that docs/format.md fixes: the header, and where its version is.
+constexpr size_t kBlockBytes = 4096;
+constexpr size_t kVersionOffset = 8;
+
+void FlipByte(const std::string& path, size_t offset) {
+  std::string contents = ReadWhole(path);
+  ASSERT_LT(offset, contents.size());
+  contents[offset] = static_cast<char>(contents[offset] ^ 0x10);
+  WriteWhole(path, contents);
+}
+
+}  // namespace
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void WriteWhole(const std::string& path, std::string_view contents) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(contents.data(), static_cast<std::streamsize>(contents.size()));
+  EXPECT_TRUE(file.flush()) << path;
+}
+
+TestState::TestState(int64_t elements) : weight_(elements), bias_(3, 1), blob_(2) {
+  // Numbers that no codec makes much smaller, the same in every run.
+  uint32_t random = 1;
+  for (float& value : weight_) value = static_cast<float>(random = random * 1664525 + 1013904223) / 4e9F;
+  AddTensor("model.weight", Dtype::kFloat32, {elements, 1}, weight_.data());
+  AddTensor("model.bias", Dtype::kFloat32, {3}, bias_.data());
+  AddValue("epoch", &epoch_);
+  AddValue("rate", &rate_);
+  AddValue("ended", &ended_);
+  AddValue("text", &text_);
+  AddValue("blob", &blob_);
+}
+
+absl::Status TestState::Refresh() {
+  if (!derived_) {
+    derived_ = true;
+    Entry one = entries()[0];
+    one.spec.name = "model.tied";
+    Entry other = one;
+    other.spec.name = "model.tied_too";
+    other.alias_of = 0;
+    SetDerivedEntries({one, other});
+  }
+  return State::Refresh();
+}
+
+TestStore::TestStore() {
+  std::string name = fs::current_path() / "inspect-XXXXXX";
+  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  directory_ = name;
+}
+
+TestStore::~TestStore() { fs::remove_all(directory_); }
+
+std::unique_ptr<AsyncCheckpointer> TestStore::OpenCheckpointer(absl::Time now) const {
+  CheckpointerOptions options{.directory = directory_};
+  options.chunk_bytes = 4096;
+  options.on_warning = [](std::string_view) {};
+  options.now = [now] { return now; };
+  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));
+  EXPECT_TRUE(checkpointer.ok()) << checkpointer.status();
+  return *std::move(checkpointer);
+}
+
+void TestStore::Save(const std::vector<int64_t>& steps, const SaveOptions& options, int64_t elements,
+                     absl::Time now) const {
+  auto checkpointer = OpenCheckpointer(now);
+  TestState state(elements);
+  for (int64_t step : steps) {
+    auto save = checkpointer->Save(step, state, options);
+    ASSERT_TRUE(save.ok()) << save.status();
+  }
+  const absl::Status closed = checkpointer->Close();
+  EXPECT_TRUE(closed.ok()) << closed;
+}
+
+void TestStore::SaveInVain(int64_t step) const {
+  auto checkpointer = OpenCheckpointer();
+  TestState state(4 << 20);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto save = checkpointer->Save(step, state);
+  EXPECT_TRUE(save.ok()) << save.status();
+  EXPECT_FALSE(checkpointer->WaitUntilCommitted().ok());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+}
+
+std::string TestStore::ShardPath(int64_t step) const {
+  char prefix[32];
+  std::snprintf(prefix, sizeof(prefix), "%010lld-", static_cast<long long>(step));
+  for (const auto& folder : fs::directory_iterator(directory_ + "/steps")) {
+    if (folder.path().filename().string().starts_with(prefix)) return folder.path() / "shard-00000-of-00001.tmk";
+  }
+  ADD_FAILURE() << "step " << step << " has no folder";
+  return "";
+}
+
+void TestStore::DamageChunk(int64_t step) const {
+  // The first chunk lies behind the header.
+  FlipByte(ShardPath(step), kBlockBytes + 100);
+}
+
+void TestStore::DamageIndex(int64_t step) const {
+  const std::string path = ShardPath(step);
+  const size_t name = ReadWhole(path).rfind("model.bias");
+  ASSERT_NE(name, std::string::npos);
+  FlipByte(path, name);
+}
+
+void TestStore::MakeShardNewer(int64_t step) const {
+  const std::string path = ShardPath(step);
+  std::string contents = ReadWhole(path);
+  ASSERT_EQ(contents[kVersionOffset], 1);
+  contents[kVersionOffset] = 2;
+  WriteWhole(path, contents);
+}
+
+void TestStore::MakeStoreNewer() const {
+  const std::string path = directory_ + "/store.json";
+  std::string text = ReadWhole(path);
+  const size_t format = text.find("\"format\":1");
+  ASSERT_NE(format, std::string::npos) << text;
+  text.replace(format, 10, "\"format\":2");
+  WriteWhole(path, text);
+}
+
+void TestStore::RemoveShard(int64_t step) const { ASSERT_TRUE(fs::remove(ShardPath(step))); }
+
+void TestStore::RemoveStep(int64_t step) const {
+  ASSERT_GT(fs::remove_all(fs::path(ShardPath(step)).parent_path()), 0);
+}
+
+void TestStore::DamageManifest() const { WriteWhole(directory_ + "/manifest/CURRENT", "no manifest here\n"); }
+
+void TestStore::Restart() const {
+  TestState state(5000);
+  OpenCheckpointer()->RestoreLatest(state).status().IgnoreError();
+}
+
+std::map<std::string, std::string> TestStore::Listing() const {
+  std::map<std::string, std::string> listing;
+  const auto add = [&](const std::string& path) {
+    struct stat info;
+    EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+    std::string line;
+    for (int64_t value :
+         {int64_t{info.st_mode}, int64_t{info.st_size}, static_cast<int64_t>(info.st_ino), int64_t{info.st_mtim.tv_sec},
+          int64_t{info.st_mtim.tv_nsec}, int64_t{info.st_ctim.tv_sec}, int64_t{info.st_ctim.tv_nsec}}) {
+      line += std::to_string(value) + " ";
+    }
+    listing[path] = line;
+  };
+  add(directory_);
+  for (const auto& entry : fs::recursive_directory_iterator(directory_)) add(entry.path());
+  return listing;
+}
+
+}  // namespace tidemark::inspect

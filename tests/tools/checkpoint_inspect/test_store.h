@@ -1,0 +1,81 @@
+// TestStore: a store with whatever a test needs to find in it, sound or broken.
+
+#ifndef TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_TEST_STORE_H_
+#define TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_TEST_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark::inspect {
+
+// Two tensors that are one, a tensor of its own, and one value of each kind.
+class TestState : public State {
+ public:
+  // `elements`: of the tensor 'model.weight'; at least 1.
+  explicit TestState(int64_t elements);
+  absl::Status Refresh() override;
+
+ private:
+  std::vector<float> weight_;
+  std::vector<float> bias_;
+  int64_t epoch_ = 3;
+  double rate_ = 0.125;
+  bool ended_ = false;
+  std::string text_ = "hello";
+  std::vector<std::byte> blob_;
+  bool derived_ = false;
+};
+
+// Removed at the end of the test. In the build tree, which lies on a real disk where there is one.
+class TestStore {
+ public:
+  TestStore();
+  ~TestStore();
+
+  const std::string& directory() const { return directory_; }
+
+  // Opens it to write; what the store warns of is dropped. Fails the test if that fails.
+  std::unique_ptr<AsyncCheckpointer> OpenCheckpointer(absl::Time now = absl::Now()) const;
+
+  // Saves and commits steps of a TestState with `elements`.
+  void Save(const std::vector<int64_t>& steps, const SaveOptions& options = {}, int64_t elements = 5000,
+            absl::Time now = absl::Now()) const;
+
+  // The step gets the record of a save that failed, because its file could not grow. The store has a step before.
+  void SaveInVain(int64_t step) const;
+
+  // A byte in the middle of the chunks of the step's shard is changed: those of 'model.weight'.
+  void DamageChunk(int64_t step) const;
+  // A byte of the index.
+  void DamageIndex(int64_t step) const;
+  // The same as the store would if it was written by a newer version.
+  void MakeShardNewer(int64_t step) const;
+  void MakeStoreNewer() const;
+  void RemoveShard(int64_t step) const;
+  void RemoveStep(int64_t step) const;
+  void DamageManifest() const;
+  // What a trainer does that starts again: it finds what is lost, and by restoring what is damaged.
+  void Restart() const;
+
+  // The only shard of the step.
+  std::string ShardPath(int64_t step) const;
+
+  // Every path in the store with type, size, inode and times; but for the time of access.
+  std::map<std::string, std::string> Listing() const;
+
+ private:
+  std::string directory_;
+};
+
+std::string ReadWhole(const std::string& path);
+void WriteWhole(const std::string& path, std::string_view contents);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_TEST_STORE_H_

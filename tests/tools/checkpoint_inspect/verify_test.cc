@@ -1,0 +1,183 @@
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::SizeIs;
+
+TEST(Verify, PrintsALineForEverySoundStep) {
+  TestStore store;
+  store.Save({1, 2});
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 0);
+  EXPECT_EQ(verify.err, "");
+  EXPECT_THAT(verify.out, MatchesRegex("step 1: sound, [0-9.]+ KiB in 16 chunks\n"
+                                       "step 2: sound, [0-9.]+ KiB in 16 chunks\n"));
+}
+
+TEST(Verify, GivesResultsAsJson) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(2);
+  const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
+  EXPECT_EQ(document["schema_version"], 1);
+  ASSERT_THAT(document["steps"], SizeIs(2));
+  EXPECT_EQ(document["steps"][0]["result"], "sound");
+  EXPECT_EQ(document["steps"][0]["damage"], json::array());
+  EXPECT_EQ(document["steps"][0]["chunks"], 16);
+  const json& second = document["steps"][1];
+  EXPECT_EQ(second["step"], 2);
+  EXPECT_EQ(second["state"], "committed");
+  EXPECT_EQ(second["result"], "damaged");
+  EXPECT_GT(second["bytes_read"], 0);
+  ASSERT_THAT(second["damage"], SizeIs(1));
+  EXPECT_EQ(second["damage"][0]["path"], store.ShardPath(2));
+  EXPECT_THAT(second["damage"][0]["what"].get<std::string>(), HasSubstr("at 4096"));
+  EXPECT_EQ(second["damage"][0]["entries"], json::array({"model.weight"}));
+  EXPECT_EQ(document["restore"], json::parse(R"({"step": 1, "verified": true})"));
+}
+
+TEST(Verify, LocatesDamageAndNamesTheStepToRestore) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.DamageChunk(3);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_THAT(verify.out, ContainsRegex("\nstep 3: damaged\n  [^\n]*shard-00000-of-00001.tmk: [^\n]* at 4096[^\n]*\n"
+                                        "    entries affected: model.weight\nrestore takes step 2\n$"));
+}
+
+TEST(Verify, FailsForTheDamagedStepThatWasAskedFor) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(2);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "2"});
+  EXPECT_EQ(verify.exit_code, 13);
+  EXPECT_THAT(verify.out, HasSubstr("restore takes step 1, which was not verified\n"));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 0);
+}
+
+TEST(Verify, FailsWhereNoSoundStepRemains) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(1);
+  store.RemoveShard(2);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 13);
+  EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: damaged\n"), HasSubstr("step 2: damaged\n"),
+                                HasSubstr("no step can be restored\n")));
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 13)["restore"], nullptr);
+}
+
+TEST(Verify, NamesTheShardThatIsGone) {
+  TestStore store;
+  store.Save({1, 2});
+  const std::string path = store.ShardPath(2);
+  store.RemoveShard(2);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "2"});
+  EXPECT_EQ(verify.exit_code, 13);
+  EXPECT_THAT(verify.out, AllOf(HasSubstr(path), HasSubstr("No such file")));
+}
+
+TEST(Verify, CountsWhatIsRecordedAsLostOrDamaged) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  const std::string sound = ReadWhole(store.ShardPath(3));
+  store.RemoveStep(2);
+  store.DamageChunk(3);
+  store.Restart();
+  WriteWhole(store.ShardPath(3), sound);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_THAT(verify.out,
+              MatchesRegex("step 1: sound[^\n]*\nstep 2: lost: its folder is gone\n"
+                           "step 3: marked as damaged \\([^\n]+\\), though every byte reads as committed now\n"
+                           "restore takes step 1\n"));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 13);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "3"}).exit_code, 13);
+}
+
+TEST(Verify, FindsDamageOfTheIndexAndThePadding) {
+  TestStore store;
+  store.Save({1});
+  store.DamageIndex(1);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
+}
+
+TEST(Verify, CountsAVersionThatNobodyWroteAsDamage) {
+  TestStore store;
+  store.Save({1});
+  store.MakeShardNewer(1);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
+}
+
+TEST(Verify, SaysThatNothingIsRestorable) {
+  TestStore store;
+  store.Save({});
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 12);
+  EXPECT_EQ(verify.out, "");
+  EXPECT_EQ(verify.err, "checkpoint-inspect: error: no step is committed in " + store.directory() + "\n");
+}
+
+TEST(Verify, RefusesAStepThatWasNeverCommitted) {
+  TestStore store;
+  store.Save({1});
+  store.SaveInVain(2);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "2"});
+  EXPECT_EQ(verify.exit_code, 1);
+  EXPECT_THAT(verify.err, AllOf(HasSubstr("step 2 was never committed: "), HasSubstr("File too large")));
+  // And it is not damage to the rest.
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+}
+
+TEST(Verify, NamesTheNearestStepsOfOneThatIsNotThere) {
+  TestStore store;
+  store.Save({1, 5});
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "3"});
+  EXPECT_EQ(verify.exit_code, 1);
+  EXPECT_THAT(verify.err, HasSubstr("nearest: 1 and 5"));
+}
+
+TEST(Verify, VerifiesTheShardsWhereTheManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageManifest();
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: sound"), HasSubstr("restore takes step 2\n")));
+}
+
+TEST(Verify, ShowsProgressOnATerminalOnly) {
+  TestStore store;
+  store.Save({1});
+  const Finished terminal = RunInspect({"--store", store.directory(), "verify"}, {.terminal = true});
+  EXPECT_EQ(terminal.exit_code, 0);
+  EXPECT_THAT(terminal.out, ContainsRegex("\rstep 1: [0-9.]+ KiB of [0-9.]+ KiB"));
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify"}).err, Not(HasSubstr("\r")));
+}
+
+TEST(Verify, NamesTheFirstEntriesOfManyThatAreAffected) {
+  TestStore store;
+  auto checkpointer = store.OpenCheckpointer();
+  State state;
+  std::vector<std::string> values(30, "x");
+  for (size_t i = 0; i < values.size(); ++i) state.AddValue("value." + std::to_string(i), &values[i]);
+  ASSERT_TRUE(checkpointer->Save(1, state).ok());
+  ASSERT_TRUE(checkpointer->Close().ok());
+  WriteWhole(store.ShardPath(1), ReadWhole(store.ShardPath(1)).replace(4096, 30, 30, 'y'));
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 13);
+  EXPECT_THAT(verify.out, HasSubstr("entries affected: value.0\n"));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect
