@@ -1,0 +1,107 @@
+#include "storage/manifest/attempt_reader.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class AttemptReaderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto store = OpenStore(directory_.path(), &warnings_);
+    ASSERT_THAT(store, IsOk());
+    identity_ = CommitStep(**store, 10, 42);
+    store_id_ = (*store)->id();
+  }
+
+  absl::StatusOr<Attempt> Read(const StepFolder& folder) { return ReadAttempt(files_, layout_, store_id_, folder); }
+  StepFolder folder() const { return {10, identity_.attempt}; }
+  std::string shard() const { return layout_.shard(10, identity_.attempt, 0, 1); }
+
+  FileSystem& files_ = PosixFileSystem();
+  TestDirectory directory_;
+  const StoreLayout layout_{directory_.path()};
+  StoreId store_id_;
+  ShardIdentity identity_;
+  std::string warnings_;
+};
+
+TEST_F(AttemptReaderTest, MakesTheRecordThatWasCommitted) {
+  auto attempt = Read(folder());
+  ASSERT_THAT(attempt, IsOk());
+  EXPECT_EQ(attempt->record.info.step, 10);
+  EXPECT_EQ(attempt->record.info.sequence, identity_.sequence);
+  EXPECT_EQ(attempt->record.info.metrics.at("loss"), 42);
+  EXPECT_EQ(attempt->record.info.logical_bytes, 8u);
+  ASSERT_EQ(attempt->record.shards.size(), 1u);
+  EXPECT_EQ(attempt->record.shards[0].file_bytes, std::filesystem::file_size(shard()));
+}
+
+TEST_F(AttemptReaderTest, MissesAShard) {
+  std::filesystem::remove(shard());
+  EXPECT_THAT(Read(folder()), StatusIs(absl::StatusCode::kNotFound, HasSubstr("holds no shard")));
+  EXPECT_THAT(Read({11, identity_.attempt}), StatusIs(absl::StatusCode::kNotFound, HasSubstr("0000000011-")));
+}
+
+TEST_F(AttemptReaderTest, MissesTheShardOfASecondRank) {
+  std::filesystem::copy_file(shard(), layout_.shard(10, identity_.attempt, 0, 2));
+  std::filesystem::remove(shard());
+  EXPECT_THAT(Read(folder()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rank 0 of 1")));
+}
+
+TEST_F(AttemptReaderTest, RefusesAShardInAnothersFolder) {
+  std::filesystem::rename(layout_.attempt(10, identity_.attempt), layout_.attempt(11, identity_.attempt));
+  EXPECT_THAT(Read({11, identity_.attempt}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its header is that of step 10")));
+}
+
+TEST_F(AttemptReaderTest, RefusesAShardOfAnotherStore) {
+  store_id_.bytes[0] ^= 1;
+  EXPECT_THAT(Read(folder()), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("belongs to store")));
+}
+
+TEST_F(AttemptReaderTest, ListsAttemptsAndSetsStrangersApart) {
+  std::filesystem::create_directory(layout_.steps() + "/tmp");
+  std::ofstream(layout_.steps() + "/0000000010-00000000000000000000000000000000") << "a file";
+  std::vector<std::string> strangers;
+  auto folders = ListAttempts(files_, layout_, &strangers);
+  ASSERT_THAT(folders, IsOk());
+  ASSERT_EQ(folders->size(), 1u);
+  EXPECT_EQ(folders->front().attempt, identity_.attempt);
+  EXPECT_THAT(strangers, ElementsAre("0000000010-00000000000000000000000000000000", "tmp"));
+}
+
+TEST_F(AttemptReaderTest, FindsTheStoreIdInAnyShard) {
+  auto id = FindStoreId(files_, layout_);
+  ASSERT_THAT(id, IsOk());
+  EXPECT_EQ(*id, store_id_);
+  std::filesystem::remove(shard());
+  EXPECT_THAT(FindStoreId(files_, layout_), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no shard can be read")));
+}
+
+TEST_F(AttemptReaderTest, VerifiesBeforeItSyncs) {
+  auto attempt = Read(folder());
+  ASSERT_THAT(attempt, IsOk());
+  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
+  // The first chunk begins after the header.
+  std::fstream file(shard(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096);
+  file.put('\xff');
+  file.close();
+  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(shard())));
+}
+
+}  // namespace
+}  // namespace tidemark::storage

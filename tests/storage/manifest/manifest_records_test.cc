@@ -1,0 +1,131 @@
+#include "storage/manifest/manifest_records.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+
+StepRecord MakeRecord() {
+  StepRecord record;
+  record.info.step = 1000;
+  record.info.state = StepState::kDamaged;
+  record.info.attempt = "000102030405060708090a0b0c0d0e0f";
+  record.info.sequence = std::numeric_limits<uint64_t>::max();
+  record.info.created = absl::FromUnixNanos(1'700'000'000'123'456'789);
+  record.info.blocked = absl::Nanoseconds(987654321);
+  record.info.world_size = 2;
+  record.info.metrics = {{"loss", 0.1},
+                         {"nan", std::numeric_limits<double>::quiet_NaN()},
+                         {"up", std::numeric_limits<double>::infinity()},
+                         {"down", -std::numeric_limits<double>::infinity()}};
+  record.info.user_metadata = R"({"a": [1, "\u00e4"]})";
+  record.info.entry_count = 12;
+  record.info.logical_bytes = uint64_t{1} << 40;
+  record.info.stored_bytes = 77;
+  record.info.reused_bytes = 5;
+  record.info.reason = "bit rot";
+  record.shards = {{.rank = 0, .file_bytes = 4096, .index_digest = Digest128{{1, 2, 3}}},
+                   {.rank = 1, .file_bytes = 8192}};
+  record.references = {{.step = 900, .attempt = AttemptId{{9}}, .rank = 1, .world_size = 2}};
+  return record;
+}
+
+TEST(StepRecord, SurvivesEncodingExactly) {
+  const StepRecord record = MakeRecord();
+  auto decoded = DecodeStepRecord(EncodeStepRecord(record));
+  ASSERT_THAT(decoded, IsOk());
+  const StepInfo& info = decoded->info;
+  EXPECT_EQ(info.step, record.info.step);
+  EXPECT_EQ(info.state, record.info.state);
+  EXPECT_EQ(info.attempt, record.info.attempt);
+  EXPECT_EQ(info.sequence, record.info.sequence);
+  EXPECT_EQ(info.created, record.info.created);
+  EXPECT_EQ(info.blocked, record.info.blocked);
+  EXPECT_EQ(info.world_size, record.info.world_size);
+  EXPECT_EQ(info.metrics.at("loss"), 0.1);
+  EXPECT_TRUE(std::isnan(info.metrics.at("nan")));
+  EXPECT_EQ(info.metrics.at("up"), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(info.metrics.at("down"), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(info.user_metadata, record.info.user_metadata);
+  EXPECT_EQ(info.entry_count, record.info.entry_count);
+  EXPECT_EQ(info.logical_bytes, record.info.logical_bytes);
+  EXPECT_EQ(info.stored_bytes, record.info.stored_bytes);
+  EXPECT_EQ(info.reused_bytes, record.info.reused_bytes);
+  EXPECT_EQ(info.reason, record.info.reason);
+  EXPECT_EQ(decoded->shards, record.shards);
+  EXPECT_EQ(decoded->references, record.references);
+}
+
+// Every field may be missing, or be of a type that it must not have.
+TEST(StepRecord, RefusesEachFieldThatIsMissingOrWrong) {
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  for (const auto& [key, value] : good.items()) {
+    SCOPED_TRACE(key);
+    nlohmann::json missing = good;
+    missing.erase(key);
+    EXPECT_THAT(DecodeStepRecord(missing.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
+    nlohmann::json wrong = good;
+    wrong[key] = nlohmann::json::array({nullptr});
+    EXPECT_THAT(DecodeStepRecord(wrong.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
+  }
+}
+
+TEST(StepRecord, RefusesNumbersOutOfRangeAndUnknownStates) {
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  const auto expect_refused = [&](const char* key, nlohmann::json value, const char* why) {
+    nlohmann::json bad = good;
+    bad[key] = std::move(value);
+    EXPECT_THAT(DecodeStepRecord(bad.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why)));
+  };
+  expect_refused("step", -1, "a step is not a number >= 0");
+  expect_refused("stored_bytes", -1, "not an unsigned number");
+  expect_refused("world_size", uint64_t{1} << 32, "4294967296 is too large");
+  expect_refused("state", "excellent", "state 'excellent' is unknown");
+  expect_refused("attempt", "123", "32 hexadecimal digits");
+  expect_refused("metrics", nlohmann::json{{"loss", "big"}}, "'big' is no number");
+}
+
+TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
+  for (const char* text : {"", "{", "[]", "null", "{\"version\": 0}"}) {
+    EXPECT_THAT(DecodeStepRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
+    EXPECT_THAT(DecodeStoreRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store record")));
+    EXPECT_THAT(DecodeDeletionRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("deletion record")));
+  }
+  for (const absl::Status& status :
+       {DecodeStepRecord("{\"version\": 2}").status(), DecodeStoreRecord("{\"version\": 2}").status(),
+        DecodeDeletionRecord("{\"version\": 2}").status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("version 2")));
+  }
+}
+
+TEST(StoreRecord, SurvivesEncoding) {
+  auto decoded = DecodeStoreRecord(EncodeStoreRecord({.store_id = StoreId{{1, 2}}, .sequence = 42}));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->store_id, (StoreId{{1, 2}}));
+  EXPECT_EQ(decoded->sequence, 42u);
+}
+
+TEST(DeletionRecord, SurvivesEncoding) {
+  auto decoded = DecodeDeletionRecord(EncodeDeletionRecord({.step = 7, .attempt = AttemptId{{3}}}));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->step, 7);
+  EXPECT_EQ(decoded->attempt, (AttemptId{{3}}));
+}
+
+TEST(StepKey, SortsLikeTheStep) {
+  const int64_t steps[] = {0, 1, 255, 256, 65535, 1 << 20, int64_t{1} << 40, std::numeric_limits<int64_t>::max()};
+  for (size_t i = 1; i < std::size(steps); ++i) EXPECT_LT(StepKey(steps[i - 1]), StepKey(steps[i]));
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,69 @@
+// Writes attempts into a store the way the persister does, up to the point of the test's choice.
+
+#ifndef TIDEMARK_TESTS_STORAGE_MANIFEST_TEST_STORE_H_
+#define TIDEMARK_TESTS_STORAGE_MANIFEST_TEST_STORE_H_
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/store.h"
+#include "storage/shard/shard_writer.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark::storage {
+
+inline absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& directory, std::string* warnings,
+                                                        FileSystem& files = PosixFileSystem()) {
+  return Store::Open(files, {.directory = directory,
+                             .warn = [warnings](std::string_view line) { *warnings += std::string(line) + "\n"; },
+                             .read = {.io = IoQueueKind::kThreads}});
+}
+
+// One int64 entry, "value".
+inline absl::Status WriteShard(const StoreLayout& layout, const ShardIdentity& identity, int64_t value) {
+  auto writer = ShardWriter::Create(PosixFileSystem(), {.io = IoQueueKind::kThreads});
+  if (!writer.ok()) return writer.status();
+  ShardContents contents;
+  contents.entries.push_back({.spec = {.name = "value", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64},
+                              .bytes = std::as_bytes(std::span(&value, 1))});
+  contents.metrics = {{"loss", static_cast<double>(value)}};
+  return (*writer)
+      ->Write(layout.shard(identity.step, identity.attempt, identity.rank, identity.world_size), identity, contents)
+      .status();
+}
+
+// A complete attempt without a record: what a kill between the shard's sync and the commit leaves.
+inline ShardIdentity WriteAttempt(Store& store, int64_t step, int64_t value) {
+  auto identity = store.BeginAttempt(step);
+  EXPECT_THAT(identity, IsOk());
+  EXPECT_THAT(WriteShard(store.layout(), *identity, value), IsOk());
+  return *identity;
+}
+
+inline ShardIdentity CommitStep(Store& store, int64_t step, int64_t value) {
+  const ShardIdentity identity = WriteAttempt(store, step, value);
+  auto attempt = ReadAttempt(PosixFileSystem(), store.layout(), store.id(), {step, identity.attempt});
+  EXPECT_THAT(attempt, IsOk());
+  EXPECT_THAT(store.CommitAttempt(attempt->record), IsOk());
+  return identity;
+}
+
+// What the store would restore for a step: the value, or -1 where the step is not committed or cannot be read.
+inline int64_t ValueAt(const Store& store, int64_t step) {
+  auto record = store.manifest().Find(step);
+  if (!record.ok() || !record->has_value() || (*record)->info.state != StepState::kCommitted) return -1;
+  const StepFolder folder{step, AttemptId{*FromHex((*record)->info.attempt)}};
+  auto attempt = ReadAttempt(PosixFileSystem(), store.layout(), store.id(), folder);
+  if (!attempt.ok()) return -1;
+  int64_t value = -1;
+  const EntryRead read{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
+  return attempt->shards[0]->Read({&read, 1}, {.io = IoQueueKind::kThreads}).ok() ? value : -1;
+}
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_MANIFEST_TEST_STORE_H_
