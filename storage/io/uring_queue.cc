@@ -1,6 +1,7 @@
 #include "storage/io/uring_queue.h"
 
 #include <liburing.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <deque>
@@ -65,6 +66,7 @@ struct UringQueue::Ring {
   int Create(unsigned flags);
   void EnableOnce();
   void Enter(size_t slot);
+  int64_t TransferNow(const Slot& slot);
   std::optional<IoCompletion> Finish(io_uring_cqe* cqe);
   std::optional<IoCompletion> TakeRefused();
 
@@ -117,11 +119,25 @@ void UringQueue::Ring::Enter(size_t slot) {
   }
 }
 
+// The next piece of the slot's transfer without the ring; bytes or -errno.
+int64_t UringQueue::Ring::TransferNow(const Slot& slot) {
+  const int fd = static_cast<PosixFile*>(slot.request.file)->fd();
+  std::byte* const data = slot.request.data + slot.transfer.done();
+  const size_t size = slot.transfer.next_size();
+  const auto offset = static_cast<off_t>(slot.transfer.next_offset());
+  const ssize_t result =
+      slot.request.kind == IoRequest::Kind::kRead ? pread(fd, data, size, offset) : pwrite(fd, data, size, offset);
+  return result < 0 ? -errno : result;
+}
+
 // nullopt: the transfer goes on.
 std::optional<IoCompletion> UringQueue::Ring::Finish(io_uring_cqe* cqe) {
   const size_t slot = io_uring_cqe_get_data64(cqe);
-  const int result = cqe->res;
+  int64_t result = cqe->res;
   io_uring_cqe_seen(&ring, cqe);
+  // Nobody here cancels. It is the kernel's answer where a transfer has to block and no worker thread for it can be
+  // started: too many signals at that moment, or too many threads already. Asking again could go on for ever.
+  if (result == -ECANCELED) result = TransferNow(slots[slot]);
   std::optional<absl::Status> finished = slots[slot].transfer.Advance(result);
   if (!finished) {
     Enter(slot);

@@ -12,9 +12,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
+#include <fstream>
 #include <vector>
 
 namespace tidemark::storage {
+namespace {
+
+// An exception may not leave the child's part of InChild: the child would go on as a second test runner.
+std::string AnswerOf(const std::function<std::string()>& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    return std::string("threw ") + error.what();
+  }
+}
+
+bool WriteAll(const char* path, const std::string& text) {
+  std::ofstream out(path);
+  out << text << std::flush;
+  return out.good();
+}
+
+}  // namespace
 
 std::string InChild(const std::function<std::string()>& body) {
   int ends[2];
@@ -22,7 +42,7 @@ std::string InChild(const std::function<std::string()>& body) {
   const pid_t child = fork();
   if (child < 0) std::abort();
   if (child == 0) {
-    const std::string answer = body();
+    const std::string answer = AnswerOf(body);
     const bool told = write(ends[1], answer.data(), answer.size()) == static_cast<ssize_t>(answer.size());
     _exit(told ? 0 : 1);
   }
@@ -51,8 +71,16 @@ bool DenySystemCalls(std::initializer_list<int> numbers, int error) {
 }
 
 bool EnterMountNamespace() {
-  const int own_users = geteuid() == 0 ? 0 : CLONE_NEWUSER;
-  return unshare(CLONE_NEWNS | own_users) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+  const uid_t user = geteuid();
+  const gid_t group = getegid();
+  if (unshare(CLONE_NEWNS | (user == 0 ? 0 : CLONE_NEWUSER)) != 0) return false;
+  if (user != 0) {
+    // Who has no number in a user namespace cannot own files there.
+    if (!WriteAll("/proc/self/setgroups", "deny")) return false;
+    if (!WriteAll("/proc/self/uid_map", "0 " + std::to_string(user) + " 1")) return false;
+    if (!WriteAll("/proc/self/gid_map", "0 " + std::to_string(group) + " 1")) return false;
+  }
+  return mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
 bool BecomeNobody() {

@@ -3,10 +3,12 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <ostream>
 #include <random>
 #include <thread>
 #include <vector>
@@ -33,6 +35,8 @@ struct Kind {
   const char* name;
   std::function<absl::StatusOr<std::unique_ptr<IoQueue>>(size_t depth)> create;
 };
+
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.test_name; }
 
 Kind UringOf(const char* test_name, size_t setup) {
   return {test_name, "io_uring",
@@ -118,6 +122,9 @@ TEST_P(IoQueueTest, TransfersNothing) {
 class RandomRun {
  public:
   RandomRun(IoQueue& queue, File& file, uint64_t seed) : queue_(queue), file_(file), random_(seed) {}
+  ~RandomRun() {
+    while (queue_.in_flight() > 0) queue_.Wait();
+  }
 
   void Go(int requests) {
     ASSERT_THAT(file_.Truncate(kBlocks * sizeof(Block)), IsOk());
@@ -272,6 +279,7 @@ TEST_P(IoQueueTest, ErrorOfOneRequestLeavesTheOthersAlone) {
 
 // The kernel takes what fits under the limit, and the queue goes on with the rest, which is refused.
 TEST_P(IoQueueTest, GoesOnBehindAShortWrite) {
+  queue_.reset();  // a process with threads would take their locks into the child
   const std::string answer = InChild([&]() -> std::string {
     auto queue = GetParam().create(kDepth);
     if (!queue.ok()) return queue.status().ToString();
@@ -304,7 +312,7 @@ TEST_P(IoQueueTest, DestructionWaitsForWhatIsInFlight) {
     auto reader = PosixFileSystem().OpenForRead(file_->path(), false);
     ASSERT_THAT(reader, IsOk());
     ASSERT_THAT((*reader)->ReadAt(0, contents), IsOk());
-    EXPECT_THAT(contents, testing::Each(std::byte{'z'}));
+    EXPECT_TRUE(std::all_of(contents.begin(), contents.end(), [](std::byte b) { return b == std::byte{'z'}; }));
   }
 }
 

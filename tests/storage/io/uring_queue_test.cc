@@ -1,10 +1,13 @@
 #include "storage/io/uring_queue.h"
 
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
+#include <ostream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,6 +46,8 @@ struct Denial {
   const char* message;
 };
 
+void PrintTo(const Denial& denial, std::ostream* out) { *out << denial.name; }
+
 // Sandboxes and old kernels, as the process sees them.
 class UringQueueDenied : public testing::TestWithParam<Denial> {};
 
@@ -76,6 +81,34 @@ TEST(UringQueue, IsWhatAutoTakesWhereThereIsOne) {
   auto queue = PosixFileSystem().NewIoQueue(IoQueueKind::kAuto, 4);
   ASSERT_THAT(queue, IsOk());
   EXPECT_EQ((*queue)->name(), "io_uring");
+}
+
+// Transfers that block then come back cancelled.
+TEST(UringQueue, TransfersByItselfWhereTheKernelCanStartNoWorker) {
+  if (auto plain = UringQueue::Create(4); !plain.ok()) GTEST_SKIP() << plain.status();
+  TestDirectory directory;
+  auto file = PosixFileSystem().Create(directory / "x", false);
+  ASSERT_THAT(file, IsOk());
+  constexpr size_t kPieces = 16;
+  constexpr size_t kPiece = 1 << 16;
+  std::vector<std::byte> written(kPieces * kPiece, std::byte{'w'});
+  const std::string answer = InChild([&]() -> std::string {
+    const rlimit none = {};
+    if (!BecomeNobody() || setrlimit(RLIMIT_NPROC, &none) != 0) return "SKIP";
+    auto queue = UringQueue::Create(kPieces);
+    if (!queue.ok()) return queue.status().ToString();
+    for (size_t i = 0; i < kPieces; ++i) {
+      (*queue)->Submit({IoRequest::Kind::kWrite, file->get(), i * kPiece, written.data() + i * kPiece, kPiece, i});
+    }
+    absl::Status status;
+    while ((*queue)->in_flight() > 0) status.Update((*queue)->Wait().status);
+    return status.ToString();
+  });
+  if (answer == "SKIP") GTEST_SKIP() << "this process may not limit its threads";
+  EXPECT_EQ(answer, "OK");
+  std::vector<std::byte> read(written.size());
+  EXPECT_THAT((*file)->ReadAt(0, read), IsOk());
+  EXPECT_EQ(read, written);
 }
 
 class UringQueueDeathTest : public testing::Test {
