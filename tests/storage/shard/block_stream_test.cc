@@ -1,0 +1,129 @@
+#include "storage/shard/block_stream.h"
+
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/shard/shard_testing.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+
+// Keeps what is written in memory; completes the youngest first, since a disk may take any order.
+class MemoryQueue final : public IoQueue {
+ public:
+  explicit MemoryQueue(size_t depth) : depth_(depth) {}
+  std::string_view name() const override { return "memory"; }
+  size_t depth() const override { return depth_; }
+  size_t in_flight() const override { return in_flight_.size(); }
+  void Submit(const IoRequest& request) override {
+    ASSERT_LT(in_flight_.size(), depth_);
+    EXPECT_EQ(request.offset % kDirectAlignment, 0u);
+    EXPECT_EQ(request.size % kDirectAlignment, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(request.data) % kDirectAlignment, 0u);
+    in_flight_.push_back(request);
+    requests.push_back(request);
+  }
+  IoCompletion Wait() override {
+    const IoRequest request = in_flight_.back();
+    in_flight_.pop_back();
+    if (request.offset == failing_offset) return {request.tag, absl::InternalError("injected")};
+    // As late as a disk may look at it.
+    if (written.size() < request.offset + request.size) written.resize(request.offset + request.size, '?');
+    std::memcpy(written.data() + request.offset, request.data, request.size);
+    return {request.tag, absl::OkStatus()};
+  }
+  std::optional<IoCompletion> Poll() override { return std::nullopt; }
+
+  std::vector<IoRequest> requests;
+  std::string written;
+  uint64_t failing_offset = ~uint64_t{0};
+
+ private:
+  const size_t depth_;
+  std::deque<IoRequest> in_flight_;
+};
+
+TEST(BlockStream, WritesWhatIsAppendedInAnySizesAndWays) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (size_t depth : {1, 2, 5}) {
+    for (size_t blocks : {1, 2, 6}) {
+      MemoryQueue queue(depth);
+      BlockStream stream(blocks);
+      std::string expected(8192, '?');
+      stream.Begin(nullptr, &queue, 8192);
+      std::deque<AlignedBuffer> sources;  // stay in place until Finish
+      for (int i = 0; i < 40; ++i) {
+        const size_t size = random() % 3 == 0 ? random() % 3000000 : random() % 10000;
+        sources.emplace_back(size + 1);
+        const size_t shift = random() % 4 == 0 ? 1 : 0;
+        const auto data = sources.back().span().subspan(shift, size);
+        for (std::byte& byte : data) byte = static_cast<std::byte>(random());
+        if (random() % 2 == 0) {
+          ASSERT_THAT(stream.Align(), IsOk());
+          expected.resize(AlignUp(expected.size()), '\0');
+        }
+        EXPECT_EQ(stream.offset(), expected.size());
+        ASSERT_THAT(random() % 2 == 0 ? stream.Append(data) : stream.AppendInPlace(data), IsOk());
+        expected.append(reinterpret_cast<const char*>(data.data()), data.size());
+      }
+      ASSERT_THAT(stream.Finish(), IsOk());
+      expected.resize(AlignUp(expected.size()), '\0');
+      EXPECT_TRUE(queue.written == expected);
+      EXPECT_EQ(queue.in_flight(), 0u);
+    }
+  }
+}
+
+TEST(BlockStream, WritesAlignedBytesFromWhereTheyLie) {
+  MemoryQueue queue(4);
+  BlockStream stream(2);
+  AlignedBuffer source(3 << 20);
+  stream.Begin(nullptr, &queue, 4096);
+  ASSERT_THAT(stream.AppendInPlace(source.span()), IsOk());
+  ASSERT_EQ(queue.requests.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(queue.requests[i].data, source.data() + (i << 20));
+    EXPECT_EQ(queue.requests[i].offset, 4096 + (i << 20));
+  }
+  EXPECT_THAT(stream.Finish(), IsOk());
+}
+
+TEST(BlockStream, KeepsTheFirstErrorAndSubmitsNothingMore) {
+  MemoryQueue queue(1);
+  queue.failing_offset = BlockStream::kBlockBytes;
+  BlockStream stream(2);
+  const std::vector<std::byte> data(BlockStream::kBlockBytes);
+  stream.Begin(nullptr, &queue, 0);
+  EXPECT_THAT(stream.Append(data), IsOk());
+  EXPECT_THAT(stream.Append(data), IsOk());  // fails, but nobody has waited for it yet
+  EXPECT_THAT(stream.Append(data), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_THAT(stream.AppendInPlace(data), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_THAT(stream.Align(), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_THAT(stream.Finish(), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_EQ(queue.requests.size(), 2u);
+  EXPECT_EQ(queue.in_flight(), 0u);
+
+  queue.failing_offset = ~uint64_t{0};
+  stream.Begin(nullptr, &queue, 0);
+  EXPECT_THAT(stream.Append(data), IsOk());
+  EXPECT_THAT(stream.Finish(), IsOk());
+}
+
+TEST(BlockStream, ReportsAnErrorThatOnlyFinishSees) {
+  MemoryQueue queue(8);
+  queue.failing_offset = 0;
+  BlockStream stream(2);
+  stream.Begin(nullptr, &queue, 0);
+  EXPECT_THAT(stream.Append(std::vector<std::byte>(10)), IsOk());
+  EXPECT_THAT(stream.Finish(), StatusIs(StatusCode::kInternal, "injected"));
+}
+
+}  // namespace
+}  // namespace tidemark::storage
