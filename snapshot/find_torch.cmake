@@ -7,7 +7,9 @@
 # Torch_DIR may be .../site-packages/torch/share/cmake/Torch of a Python wheel; CMAKE_PREFIX_PATH may be
 # .../site-packages/torch, or what torch.utils.cmake_prefix_path prints.
 #
-# Sets TIDEMARK_LIBTORCH_VERSION ("2.15.0").
+# Sets TIDEMARK_LIBTORCH_VERSION ("2.15.0"); or, and then there is no target, TIDEMARK_LIBTORCH_PROBLEM to why not.
+
+unset(TIDEMARK_LIBTORCH_PROBLEM)
 
 # What was found for another place must not be kept.
 if(NOT "${Torch_DIR}|${CMAKE_PREFIX_PATH}" STREQUAL "${TIDEMARK_LIBTORCH_SOUGHT}")
@@ -39,8 +41,9 @@ endif()
 find_path(TIDEMARK_LIBTORCH_INCLUDE_DIR torch/csrc/api/include/torch/torch.h HINTS ${_tidemark_torch_roots}
   PATH_SUFFIXES include ${_tidemark_torch_only})
 if(NOT TIDEMARK_LIBTORCH_INCLUDE_DIR)
-  message(FATAL_ERROR "LibTorch was not found (Torch_DIR='${Torch_DIR}'). Install libtorch-dev, or name a LibTorch with "
-    "Torch_DIR or CMAKE_PREFIX_PATH; or configure with -DTIDEMARK_TORCH=OFF.")
+  string(CONCAT TIDEMARK_LIBTORCH_PROBLEM "LibTorch was not found (Torch_DIR='${Torch_DIR}'). Install libtorch-dev, or "
+    "name a LibTorch with Torch_DIR or CMAKE_PREFIX_PATH.")
+  return()
 endif()
 # The libraries that belong to these headers, and no others.
 get_filename_component(_tidemark_torch_prefix "${TIDEMARK_LIBTORCH_INCLUDE_DIR}" DIRECTORY)
@@ -50,8 +53,9 @@ foreach(_name torch_cpu c10 torch_cuda c10_cuda)
     PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE})
 endforeach()
 if(NOT TIDEMARK_LIBTORCH_CPU OR NOT TIDEMARK_LIBC10)
-  message(FATAL_ERROR "LibTorch's headers are in ${TIDEMARK_LIBTORCH_INCLUDE_DIR}, but libtorch_cpu and libc10 are not "
-    "in the lib folder beside them.")
+  string(CONCAT TIDEMARK_LIBTORCH_PROBLEM "LibTorch's headers are in ${TIDEMARK_LIBTORCH_INCLUDE_DIR}, but libtorch_cpu "
+    "and libc10 are not in the lib folder beside them.")
+  return()
 endif()
 
 foreach(_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
@@ -67,8 +71,9 @@ string(REPLACE ";" "." TIDEMARK_LIBTORCH_VERSION "${TIDEMARK_LIBTORCH_VERSION}")
 # one cannot be mixed in, whatever is defined here.
 file(STRINGS "${TIDEMARK_LIBC10}" _tidemark_torch_cxx11 REGEX "__cxx11" LIMIT_COUNT 1)
 if(NOT _tidemark_torch_cxx11)
-  message(FATAL_ERROR "${TIDEMARK_LIBC10} was built with _GLIBCXX_USE_CXX11_ABI=0 (Python wheels of torch before 2.6 "
-    "are). Tidemark's other dependencies are not. Take a newer LibTorch or one built with the C++11 ABI.")
+  string(CONCAT TIDEMARK_LIBTORCH_PROBLEM "${TIDEMARK_LIBC10} was built with _GLIBCXX_USE_CXX11_ABI=0 (Python wheels of "
+    "torch before 2.6 are). Tidemark's other dependencies are not. Take a newer LibTorch or one built with the C++11 ABI.")
+  return()
 endif()
 
 # The CUDA half registers its kernels when it is loaded; nothing refers to it by name, so the linker must be told to

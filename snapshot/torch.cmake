@@ -1,5 +1,8 @@
 # The LibTorch edge: the only sources of the library that include LibTorch.
 include(${CMAKE_CURRENT_LIST_DIR}/find_torch.cmake)
+if(TIDEMARK_LIBTORCH_PROBLEM)
+  message(FATAL_ERROR "${TIDEMARK_LIBTORCH_PROBLEM} To build without LibTorch configure with -DTIDEMARK_TORCH=OFF.")
+endif()
 
 tidemark_library(tidemark_torch
   torch_catalog.cc

@@ -38,7 +38,7 @@ struct Flags {
   int64_t steps = 400;
   int64_t save_every = 20;
   uint64_t seed = 1;
-  int threads = 2;
+  int threads = 1;  // more of them spin while they wait for one another, which hurts where cores are busy or few
   bool quiet = false;
   int64_t batch = 8;
   ModelConfig model;

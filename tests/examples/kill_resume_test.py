@@ -109,7 +109,7 @@ def main():
         while kills < flags.kills:
             rounds += 1
             trainer = Trainer(flags, folder, f"killed-{rounds}")
-            more = kill_until_done(flags, trainer, reference, flags.kills - kills, whole / 2, random_numbers)
+            more = kill_until_done(flags, trainer, reference, flags.kills - kills, whole / 3, random_numbers)
             kills += more
             compared = subprocess.run([flags.compare, uninterrupted.store, trainer.store], stdout=subprocess.PIPE, text=True)
             assert compared.returncode == 0, f"store {rounds}: {compared.stdout}"
