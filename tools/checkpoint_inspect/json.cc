@@ -78,7 +78,7 @@ Json MetadataToJson(const std::string& text) {
 }
 
 std::string Dump(const Json& document) {
-  return document.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+  return document.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tidemark::inspect

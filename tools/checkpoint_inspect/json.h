@@ -27,7 +27,8 @@ Json ToJson(const StoredEntry& entry);
 inline constexpr int kMetadataDepthMax = 256;
 Json MetadataToJson(const std::string& text);
 
-// Indented, with a newline at the end. Bytes that are not UTF-8 become U+FFFD.
+// Indented, with a newline at the end, and in ASCII: what could harm a terminal is \u and four digits, as is every other
+// character beyond. Bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const Json& document);
 
 }  // namespace tidemark::inspect

@@ -10,6 +10,9 @@
 namespace tidemark::inspect {
 namespace {
 
+// How often a step is looked up again because its files went away meanwhile.
+constexpr int kAttemptsMax = 4;
+
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 std::string Heading(const Console& console, std::string_view text) {
@@ -60,7 +63,8 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
     text += Heading(console, "user metadata") + "  " + Escape(info.user_metadata) + "\n";
   } else if (!metadata.empty()) {
     text += Heading(console, "user metadata");
-    const std::string dump = Dump(metadata);
+    // Characters beyond ASCII stay readable here; what could harm a terminal is escaped line by line.
+    const std::string dump = metadata.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
     for (size_t begin = 0; begin < dump.size();) {
       const size_t end = dump.find('\n', begin);
       text += "  " + Escape(std::string_view(dump).substr(begin, end - begin)) + "\n";
@@ -122,24 +126,36 @@ std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const
   return Dump(document);
 }
 
+// A failed save left none.
+bool HasFiles(const StepInfo& info) { return info.state != StepState::kFailed; }
+
+absl::StatusOr<StepInfo> Find(const Invocation& invocation, std::optional<int64_t> step) {
+  return step ? FindStep(invocation.reader, invocation.directory, *step) : invocation.reader.Latest();
+}
+
 }  // namespace
 
 ExitCode ShowStep(const Invocation& invocation, std::optional<int64_t> step) {
-  const StoreReader& reader = invocation.reader;
-  const absl::StatusOr<StepInfo> info = step ? FindStep(reader, invocation.directory, *step) : reader.Latest();
+  StoreReader& reader = invocation.reader;
+  absl::StatusOr<StepInfo> info = Find(invocation, step);
+  absl::StatusOr<StepContents> contents = absl::CancelledError();
+  for (int attempts = 0; attempts < kAttemptsMax && info.ok() && HasFiles(*info); ++attempts) {
+    contents = reader.Contents(info->step);
+    if (contents.ok() || !reader.Refresh().ok()) break;
+    // A live trainer may have put another attempt in the step's place, whose files are there.
+    const std::string attempt = info->attempt;
+    info = Find(invocation, step);
+    if (info.ok() && info->attempt == attempt) break;
+  }
   if (!info.ok()) {
     invocation.console.Fail(info.status());
     if (step) return ExitCode::kFailure;
     return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
   }
-  // A failed save left no files to read.
-  const bool has_files = info->state != StepState::kFailed;
-  const absl::StatusOr<StepContents> contents =
-      has_files ? reader.Contents(info->step) : absl::StatusOr<StepContents>(absl::CancelledError());
   const StepContents* read = contents.ok() ? &*contents : nullptr;
   invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, read)
                                                : ShowAsText(invocation, *info, read));
-  if (has_files && !contents.ok()) {
+  if (HasFiles(*info) && !contents.ok()) {
     invocation.console.Fail(contents.status());
     return StepExitCode(contents.status());
   }

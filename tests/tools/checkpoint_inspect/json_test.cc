@@ -41,7 +41,9 @@ TEST(EntryToJson, TellsTheHeldBox) {
   EXPECT_EQ(ToJson(entry)["box"], Json::parse(R"({"offset": [2, 0], "extent": [2, 2]})"));
 }
 
-TEST(Dump, ReplacesWhatIsNotUtf8) { EXPECT_EQ(Dump(Json("a\xff")), "\"a\uFFFD\"\n"); }
+TEST(Dump, IsAscii) { EXPECT_EQ(Dump(Json("ö\x1b\x7f\xc2\x9b")), "\"\\u00f6\\u001b\\u007f\\u009b\"\n"); }
+
+TEST(Dump, ReplacesWhatIsNotUtf8) { EXPECT_EQ(Dump(Json("a\xff")), "\"a\\ufffd\"\n"); }
 
 }  // namespace
 }  // namespace tidemark::inspect

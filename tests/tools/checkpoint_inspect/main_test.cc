@@ -142,7 +142,7 @@ TEST(CheckpointInspect, StandsBesideALiveTrainer) {
       const Finished run = RunInspect({"--store", store.directory(), command});
       EXPECT_EQ(run.exit_code, 0) << command << "\n" << run.out << run.err;
     }
-    const Finished show = RunInspect({"--store", store.directory(), "show", "1"});
+    const Finished show = RunInspect({"--store", store.directory(), "show", "2"});
     EXPECT_EQ(show.exit_code, 0) << show.err;
   }
   enough = true;

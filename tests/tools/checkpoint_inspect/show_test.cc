@@ -1,8 +1,10 @@
 #include <filesystem>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tools/checkpoint_inspect/commands.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -158,6 +160,21 @@ TEST(Show, WarnsWhereTheManifestCannotBeRead) {
   EXPECT_EQ(show.exit_code, 3);
   EXPECT_THAT(show.out, StartsWith("step 1 committed\n"));
   EXPECT_THAT(show.err, HasSubstr("warning: the manifest cannot be read"));
+}
+
+TEST(Show, ReadsTheAttemptThatTookThePlaceOfTheOneItHad) {
+  TestStore store;
+  store.Save({1});
+  const auto reader = *StoreReader::Open(store.directory());
+  store.Save({1}, {.metrics = {{"second", 1}}, .overwrite = true});
+  Console console;
+  testing::internal::CaptureStdout();
+  const ExitCode code = ShowStep({console, *reader, store.directory(), /*json=*/true, absl::Now()}, 1);
+  EXPECT_TRUE(console.FlushData().ok());
+  const json document = json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(code, ExitCode::kOk);
+  EXPECT_EQ(document["step"]["metrics"], json::parse(R"({"second": 1.0})"));
+  EXPECT_THAT(document["entries"], SizeIs(9));
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST(Verify, CountsWhatIsRecordedAsLostOrDamaged) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "3"}).exit_code, 13);
 }
 
-TEST(Verify, FindsDamageOfTheIndexAndThePadding) {
+TEST(Verify, FindsDamageOfTheIndex) {
   TestStore store;
   store.Save({1});
   store.DamageIndex(1);
