@@ -100,6 +100,7 @@ struct AsyncCheckpointer::Impl {
   absl::Status CheckSave(int64_t step, const SaveOptions& save) {
     if (step < 0) return absl::InvalidArgumentError(fmt::format("step {} is negative", step));
     if (absl::Status status = ValidateUserMetadata(save.user_metadata); !status.ok()) return status;
+    if (absl::Status status = ValidateMetrics(save.metrics); !status.ok()) return status;
     if (save.overwrite) return absl::OkStatus();
     if (open_saves.IsInFlight(step)) return absl::AlreadyExistsError(fmt::format("step {} is being saved", step));
     absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);

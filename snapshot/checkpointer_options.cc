@@ -66,6 +66,16 @@ absl::Status ValidateUserMetadata(const std::string& text) {
       fmt::format("SaveOptions::user_metadata is no JSON object: {}", text.substr(0, 100)));
 }
 
+absl::Status ValidateMetrics(const std::map<std::string, double>& metrics) {
+  for (const auto& [name, value] : metrics) {
+    if (name.empty() || name.size() > EntrySpec::kNameBytesMax) {
+      return absl::InvalidArgumentError(
+          fmt::format("a metric's name has {} bytes; it must have 1 to {}", name.size(), EntrySpec::kNameBytesMax));
+    }
+  }
+  return absl::OkStatus();
+}
+
 int CodecThreads(const CheckpointerOptions& options) {
   if (options.codec_threads > 0) return options.codec_threads;
   return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, kThreadsMax);

@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_SNAPSHOT_CHECKPOINTER_OPTIONS_H_
 #define TIDEMARK_SNAPSHOT_CHECKPOINTER_OPTIONS_H_
 
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +18,9 @@ absl::Status ValidateOptions(const CheckpointerOptions& options);
 
 // kInvalidArgument: no JSON object, or too long.
 absl::Status ValidateUserMetadata(const std::string& text);
+
+// kInvalidArgument: a name that is empty or longer than EntrySpec::kNameBytesMax.
+absl::Status ValidateMetrics(const std::map<std::string, double>& metrics);
 
 // Threads that CheckpointerOptions::codec_threads asks for.
 int CodecThreads(const CheckpointerOptions& options);

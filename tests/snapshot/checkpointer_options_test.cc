@@ -58,6 +58,14 @@ TEST(UserMetadata, MustBeAJsonObjectOfBoundedSize) {
   EXPECT_THAT(ValidateUserMetadata(huge), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 16777216")));
 }
 
+TEST(Metrics, MustHaveNamesOfBoundedLength) {
+  EXPECT_THAT(ValidateMetrics({{"loss", std::nan("")}}), IsOk());
+  for (size_t length : {size_t{0}, size_t{4097}}) {
+    EXPECT_THAT(ValidateMetrics({{std::string(length, 'x'), 0.0}}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it must have 1 to 4096")));
+  }
+}
+
 TEST(CodecThreads, AreOneForEachCoreUnlessAsked) {
   EXPECT_GE(CodecThreads(Valid()), 1);
   CheckpointerOptions options = Valid();
