@@ -51,5 +51,14 @@ TEST(FormatDocumentation, ShowsASoundShard) {
   EXPECT_TRUE(verified->damage.empty());
 }
 
+TEST(FormatDocumentation, NamesEveryDtype) {
+  const std::string page = ReadWhole(TIDEMARK_SOURCE_DIR "/docs/format.md");
+  for (uint16_t number = 0; number < 1000; ++number) {
+    const DtypeInfo* info = FindDtype(number);
+    if (info == nullptr) continue;
+    EXPECT_THAT(page, testing::HasSubstr("| " + std::to_string(number) + " " + std::string(info->name) + " |"));
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::storage

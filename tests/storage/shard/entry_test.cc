@@ -28,7 +28,7 @@ TEST(Dtypes, AreFoundByNumberAndByName) {
     EXPECT_EQ(FindDtype(info->name), info);
     EXPECT_EQ(info->element_bytes % std::max<int>(1, info->float_bytes), 0) << info->name;
   }
-  EXPECT_EQ(count, 41u);
+  EXPECT_EQ(count, 42u);
   EXPECT_EQ(FindDtype("float"), nullptr);
 }
 
