@@ -93,13 +93,20 @@ if(TIDEMARK_LIBTORCH_CUDA AND TIDEMARK_LIBC10_CUDA)
   endif()
 endif()
 
+# A wheel carries the headers of its own fmt among LibTorch's, which come before the system's, but no library to them.
+set(_tidemark_torch_definitions "_GLIBCXX_USE_CXX11_ABI=1")
+if(EXISTS "${TIDEMARK_LIBTORCH_INCLUDE_DIR}/fmt/format.h" AND
+   NOT TIDEMARK_LIBTORCH_INCLUDE_DIR IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+  list(APPEND _tidemark_torch_definitions FMT_HEADER_ONLY=1)
+endif()
+
 if(NOT TARGET tidemark::libtorch)
   # Linking by full path gives whoever links it an rpath to the folder in the build tree.
   add_library(tidemark::libtorch INTERFACE IMPORTED)
   set_target_properties(tidemark::libtorch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES
     "${TIDEMARK_LIBTORCH_INCLUDE_DIR};${TIDEMARK_LIBTORCH_INCLUDE_DIR}/torch/csrc/api/include"
-    INTERFACE_COMPILE_DEFINITIONS "_GLIBCXX_USE_CXX11_ABI=1"
+    INTERFACE_COMPILE_DEFINITIONS "${_tidemark_torch_definitions}"
     INTERFACE_LINK_LIBRARIES "${_tidemark_torch_cuda};${TIDEMARK_LIBTORCH_CPU};${TIDEMARK_LIBC10}")
   message(STATUS "LibTorch ${TIDEMARK_LIBTORCH_VERSION}: ${TIDEMARK_LIBTORCH_CPU}")
 endif()

@@ -8,6 +8,7 @@
 #include "ATen/ATen.h"
 #include "c10/core/InferenceMode.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "snapshot/torch_dtypes.h"
 
 namespace tidemark {
