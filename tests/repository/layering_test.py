@@ -63,6 +63,8 @@ def include_violations(path, included):
         if re.search(pattern, included) and not path.startswith(users + ("tests/",)):
             found.append(f"includes {included}, but {library} belongs to {', '.join(users)}")
     target = project_path(included)
+    if target is not None and path.startswith("examples/") and not target.startswith(("include/", "examples/")):
+        found.append(f"includes {included}, but an example shows what can be done with the public headers")
     if target is None or path.startswith(TOP):
         return found
     room, below = room_of(path)
@@ -139,6 +141,11 @@ class Layering(unittest.TestCase):
         self.assert_refused("storage/manifest/a.cc", "xxhash.h", "xxHash belongs to")
         self.assert_refused("include/tidemark/state.h", "nlohmann/json.hpp", "nlohmann-json belongs to")
         self.assert_refused("snapshot/a.cc", "CLI/CLI.hpp", "CLI11 belongs to")
+
+    def test_examples_use_the_public_headers_alone(self):
+        self.assert_allowed("examples/char_lm/main.cc", "tidemark/torch.h")
+        self.assert_allowed("examples/char_lm/main.cc", "examples/char_lm/model.h")
+        self.assert_refused("examples/char_lm/main.cc", "storage/shard/ids.h", "with the public headers")
 
     def test_ways_around_are_refused(self):
         self.assert_refused("storage/io/a.cc", "../shard/ids.h", "by a relative path")
