@@ -34,31 +34,41 @@ absl::Status ReceiveBatch(const storage::ShardReader& shard, std::span<const Ent
   return absl::OkStatus();
 }
 
+absl::Status ReceiveAll(const storage::ShardReader& shard, std::span<const EntryMatch::Pair> pairs,
+                        const storage::ShardReadOptions& options, State& state) {
+  while (!pairs.empty()) {
+    size_t count = 0;
+    uint64_t batch_bytes = 0;
+    do {
+      batch_bytes += shard.RawBytes(pairs[count++].saved);
+    } while (count < pairs.size() && batch_bytes + shard.RawBytes(pairs[count].saved) <= kBounceBytesMax);
+    if (absl::Status status = ReceiveBatch(shard, pairs.first(count), options, state); !status.ok()) return status;
+    pairs = pairs.subspan(count);
+  }
+  return absl::OkStatus();
+}
+
+// Values come before tensors: a state may refuse a checkpoint for one (the type of an optimizer), and no tensor may
+// have been touched then.
 absl::Status ReadPairs(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
                        const storage::ShardReadOptions& options, State& state, uint64_t* bytes) {
+  std::vector<EntryMatch::Pair> values;
   std::vector<storage::EntryRead> direct;
   std::vector<EntryMatch::Pair> bounced;
   for (const EntryMatch::Pair& pair : pairs) {
     const State::Entry& entry = state.entries()[pair.entry];
     *bytes += shard.RawBytes(pair.saved);
-    if (HasPlace(entry)) {
+    if (entry.spec.kind != EntryKind::kTensor) {
+      values.push_back(pair);
+    } else if (HasPlace(entry)) {
       direct.push_back({.entry = pair.saved, .destination = {entry.host, static_cast<size_t>(entry.bytes)}});
     } else {
       bounced.push_back(pair);
     }
   }
+  if (absl::Status status = ReceiveAll(shard, values, options, state); !status.ok()) return status;
   if (absl::Status status = shard.Read(direct, options); !status.ok()) return status;
-  for (size_t begin = 0; begin < bounced.size();) {
-    size_t end = begin;
-    uint64_t batch_bytes = 0;
-    do {
-      batch_bytes += shard.RawBytes(bounced[end++].saved);
-    } while (end < bounced.size() && batch_bytes + shard.RawBytes(bounced[end].saved) <= kBounceBytesMax);
-    const std::span<const EntryMatch::Pair> batch(bounced.data() + begin, end - begin);
-    if (absl::Status status = ReceiveBatch(shard, batch, options, state); !status.ok()) return status;
-    begin = end;
-  }
-  return absl::OkStatus();
+  return ReceiveAll(shard, bounced, options, state);
 }
 
 }  // namespace

@@ -97,7 +97,9 @@ absl::Status TorchState::Refresh() {
     const auto same = [&](size_t i) {
       const Entry& known = entries()[begin + i];
       const int64_t alias_of = found[i].alias_of < 0 ? -1 : found[i].alias_of + static_cast<int64_t>(begin);
-      return known.spec == found[i].spec && known.alias_of == alias_of;
+      // Who copies an entry is part of the structure too: plans are made for it.
+      return known.spec == found[i].spec && known.alias_of == alias_of &&
+             (known.host == nullptr) == (found[i].host == nullptr);
     };
     bool all_same = entries().size() - begin == found.size();
     for (size_t i = 0; all_same && i < found.size(); ++i) all_same = same(i);

@@ -39,5 +39,5 @@ fi
 
 cmake -S "$root" -B "$root/build/torch2" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" -DTIDEMARK_WERROR=ON -DTorch_DIR="$torch/share/cmake/Torch"
-cmake --build "$root/build/torch2" --target torch_tests
+cmake --build "$root/build/torch2" --target torch_tests char_lm compare-steps
 ctest --test-dir "$root/build/torch2" -L torch --output-on-failure --no-tests=error

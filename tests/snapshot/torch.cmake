@@ -22,6 +22,7 @@ endfunction()
 
 tidemark_torch_test(torch_dtypes_test.cc)
 tidemark_torch_test(torch_tensors_test.cc)
+tidemark_torch_test(torch_checkpointer_test.cc pretend_accelerator.cc)
 tidemark_torch_test(torch_copy_test.cc pretend_accelerator.cc)
 tidemark_torch_test(torch_optimizer_source_test.cc)
 tidemark_torch_test(torch_state_test.cc)

@@ -136,6 +136,18 @@ TEST(TorchState, RefreshSeesDtypesShapesTiesAndNewParameters) {
   EXPECT_GE(FindEntry(state, "model.first.norm.bias").alias_of, 0);
 }
 
+TEST(TorchState, RefreshSeesTensorsLeaveHostMemoryOrTheirOrder) {
+  Model model;
+  TorchState state;
+  state.AddModule("model", model);
+  ASSERT_TRUE(state.Refresh().ok());
+  const uint64_t version = state.structure_version();
+  model.first->linear->weight.set_data(torch::randn({4, 4}).t());
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_NE(state.structure_version(), version);
+  EXPECT_EQ(FindEntry(state, "model.first.linear.weight").host, nullptr);
+}
+
 TEST(TorchState, NamesGivenTwiceAreRefused) {
   TorchState state;
   state.AddTensor("t", torch::ones({1}));
