@@ -1,12 +1,16 @@
 #include "storage/manifest/store.h"
 
+#include <sys/mount.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -335,10 +339,57 @@ TEST_F(StoreTest, RemovesARebuildThatWasCutShort) {
 }
 
 TEST_F(StoreTest, RefusesADirectoryThatItMayNotWrite) {
-  if (geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
   fs::create_directories(path_);
-  fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_exec);
-  EXPECT_THAT(OpenStore(path_, &warnings_), StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(path_)));
+  fs::permissions(directory_.path(), fs::perms::all);
+  fs::permissions(path_,
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  EXPECT_THAT(InChild([&] {
+                if (!BecomeNobody()) return std::string("could not give up root's rights");
+                return OpenStore(path_, &warnings_).status().ToString();
+              }),
+              AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(path_)));
+  EXPECT_TRUE(fs::is_empty(path_));
+}
+
+TEST_F(StoreTest, RefusesADirectoryWithoutRoomAndWorksOnceThereIs) {
+  fs::create_directories(path_);
+  const std::string outcome = InChild([&] {
+    if (!EnterMountNamespace() || mount("none", path_.c_str(), "tmpfs", 0, "size=256k") != 0)
+      return std::string("SKIP");
+    const std::string filler = path_ + "/.filler";
+    std::ofstream(filler) << std::string(1 << 20, 'x');  // as much of it as fits
+    std::string full = OpenStore(path_, &warnings_).status().ToString();
+    fs::remove(filler);
+    auto store = OpenStore(path_, &warnings_);
+    return full + " then " + store.status().ToString();
+  });
+  if (outcome == "SKIP") GTEST_SKIP() << "mounting is not allowed here";
+  EXPECT_THAT(outcome, AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr(path_), HasSubstr("then OK")));
+}
+
+TEST_F(StoreTest, CommitsAgainAfterTheDiskWasFull) {
+  fs::create_directories(path_);
+  const std::string outcome = InChild([&] {
+    if (!EnterMountNamespace() || mount("none", path_.c_str(), "tmpfs", 0, "size=2m") != 0) return std::string("SKIP");
+    auto store = OpenStore(path_, &warnings_);
+    if (!store.ok()) return store.status().ToString();
+    const ShardIdentity first = CommitStep(**store, 1, 100);
+    auto attempt = ReadAttempt(PosixFileSystem(), layout_, (*store)->id(), {1, first.attempt});
+    if (!attempt.ok()) return attempt.status().ToString();
+    std::ofstream(path_ + "/.filler") << std::string(4 << 20, 'x');
+    // The manifest's log has a little room left in its last page.
+    absl::Status full;
+    for (int i = 0; full.ok() && i < 1000; ++i) full = (*store)->CommitAttempt(attempt->record);
+    const int64_t while_full = ValueAt(**store, 1);
+    fs::remove(path_ + "/.filler");
+    CommitStep(**store, 2, 200);
+    store->reset();
+    store = OpenStore(path_, &warnings_);
+    if (!store.ok()) return store.status().ToString();
+    return full.ToString() + fmt::format(" then {}, {}, {}", while_full, ValueAt(**store, 1), ValueAt(**store, 2));
+  });
+  if (outcome == "SKIP") GTEST_SKIP() << "mounting is not allowed here";
+  EXPECT_THAT(outcome, AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("then 100, 100, 200")));
 }
 
 }  // namespace
