@@ -231,7 +231,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
     Promise staged;
     Promise committed;
   };
-  auto work = std::make_shared<Work>(std::move(snapshot), std::move(staged), std::move(committed));
+  auto work = std::make_shared<Work>(Work{std::move(snapshot), std::move(staged), std::move(committed)});
   impl_->staging_thread->Add([impl = impl_.get(), &state, work] {
     const absl::Status status = impl->stager.CopyTensors(state, *work->snapshot);
     if (status.ok()) {
