@@ -2,13 +2,14 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 clang asan tsan install-test clean
+.PHONY: help demo test test-torch2 clang clang-torch asan tsan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
-	@echo "make clang         the same as test, with clang and its thread-safety analysis"
+	@echo "make clang         the core with clang and its thread-safety analysis, and its tests"
+	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core's tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
@@ -37,6 +38,10 @@ clang asan tsan:
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@ -j $(JOBS)
+
+clang-torch:
+	@tools/setup clang
+	JOBS=$(JOBS) tools/clang_torch
 
 install-test:
 	@tools/setup test
