@@ -90,7 +90,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
       writer_->Write(store_.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
                      *identity, MakeContents(snapshot));
   if (!shard.ok()) {
-    store_.AbandonAttempt(*identity, shard.status());
+    store_.AbandonAttempt(*identity, snapshot.created(), shard.status());
     return shard.status();
   }
   // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open

@@ -99,10 +99,12 @@ StoreReader::StoreReader() = default;
 StoreReader::~StoreReader() = default;
 
 absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::Open(const std::string& directory) {
+  if (directory.empty()) return absl::NotFoundError("the directory of the store is empty");
   std::unique_ptr<StoreReader> reader(new StoreReader());
   auto impl = std::make_unique<Impl>(directory);
   absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(impl->files, impl->layout);
-  if (absl::IsNotFound(id.status())) {
+  // kFailedPrecondition: the path names a file.
+  if (absl::IsNotFound(id.status()) || absl::IsFailedPrecondition(id.status())) {
     return absl::NotFoundError(
         fmt::format("{} is not a Tidemark store: {}", directory, std::string(id.status().message())));
   }

@@ -28,11 +28,6 @@ absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
   return files.SyncDirectory(parent);
 }
 
-std::string WithoutTrailingSlash(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
 // The manifest itself cannot be used, as opposed to the disk or the permissions under it.
 bool CallsForRebuild(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
 
@@ -41,7 +36,7 @@ std::string Text(const absl::Status& status) { return std::string(status.message
 }  // namespace
 
 Store::Store(FileSystem& files, StoreOptions options)
-    : files_(files), options_(std::move(options)), layout_(WithoutTrailingSlash(options_.directory)) {}
+    : files_(files), options_(std::move(options)), layout_(options_.directory) {}
 
 Store::~Store() = default;
 
@@ -290,7 +285,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   return absl::OkStatus();
 }
 
-void Store::AbandonAttempt(const ShardIdentity& identity, const absl::Status& why) {
+void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
   absl::Status removed = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
   if (!removed.ok()) {
     options_.warn(fmt::format("what is left of step {}'s failed save is removed at the next start: {}", identity.step,
@@ -302,7 +297,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, const absl::Status& wh
   failed.info.step = identity.step;
   failed.info.state = StepState::kFailed;
   failed.info.sequence = identity.sequence;
-  failed.info.created = absl::UnixEpoch();
+  failed.info.created = created;
   failed.info.reason = why.ToString();
   if (absl::Status status = manifest_->Update(failed); !status.ok()) {
     options_.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step, Text(status)));

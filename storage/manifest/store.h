@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/store_layout.h"
@@ -54,7 +55,7 @@ class Store {
 
   // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
   // a disk that is full or gone leaves the folder to the next Open.
-  void AbandonAttempt(const ShardIdentity& identity, const absl::Status& why);
+  void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
 
   // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more.
   absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);

@@ -14,7 +14,10 @@ namespace tidemark::storage {
 // Immutable.
 class StoreLayout {
  public:
-  explicit StoreLayout(std::string directory) : directory_(std::move(directory)) {}
+  // Slashes at the end of `directory` do not count.
+  explicit StoreLayout(std::string directory) : directory_(std::move(directory)) {
+    while (directory_.size() > 1 && directory_.back() == '/') directory_.pop_back();
+  }
 
   const std::string& directory() const { return directory_; }
   std::string lock() const { return directory_ + "/LOCK"; }

@@ -197,15 +197,16 @@ TEST_F(StoreTest, RecordsWhyASaveFailed) {
   auto store = Open();
   auto identity = store->BeginAttempt(9);
   ASSERT_THAT(identity, IsOk());
-  store->AbandonAttempt(*identity, absl::ResourceExhaustedError("disk full"));
+  store->AbandonAttempt(*identity, absl::FromUnixSeconds(77), absl::ResourceExhaustedError("disk full"));
   EXPECT_FALSE(fs::exists(Folder(*identity)));
   EXPECT_EQ((*store->manifest().Find(9))->info.state, StepState::kFailed);
   EXPECT_THAT((*store->manifest().Find(9))->info.reason, HasSubstr("disk full"));
+  EXPECT_EQ((*store->manifest().Find(9))->info.created, absl::FromUnixSeconds(77));
   // A step that is committed stays so.
   CommitStep(*store, 10, 1);
   identity = store->BeginAttempt(10);
   ASSERT_THAT(identity, IsOk());
-  store->AbandonAttempt(*identity, absl::ResourceExhaustedError("disk full"));
+  store->AbandonAttempt(*identity, absl::FromUnixSeconds(77), absl::ResourceExhaustedError("disk full"));
   EXPECT_EQ(ValueAt(*store, 10), 1);
 }
 
