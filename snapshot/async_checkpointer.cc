@@ -3,19 +3,21 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <set>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "snapshot/checkpointer_options.h"
+#include "snapshot/open_saves.h"
 #include "snapshot/persister.h"
 #include "snapshot/restore.h"
 #include "snapshot/serial_executor.h"
 #include "snapshot/snapshot_stream.h"
 #include "snapshot/stager.h"
 #include "storage/io/file_system.h"
+#include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/store.h"
 
 namespace tidemark {
@@ -33,45 +35,14 @@ CheckpointerOptions WithDefaults(CheckpointerOptions options) {
 
 absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
-// The attempt is beyond use, as opposed to the disk under it.
-bool IsDamage(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
+Future ResolvedWith(absl::Status status) {
+  Promise promise;
+  Future future = promise.future();
+  promise.Set(std::move(status));
+  return future;
+}
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
-// Saves whose fate is not settled, or is bad and nobody has looked. Thread-safe.
-class OpenSaves {
- public:
-  void Add(int64_t step, Future committed) {
-    absl::MutexLock lock(&mutex_);
-    saves_.push_back({step, std::move(committed)});
-  }
-
-  bool IsInFlight(int64_t step) {
-    absl::MutexLock lock(&mutex_);
-    return std::any_of(saves_.begin(), saves_.end(),
-                       [&](const OpenSave& save) { return save.step == step && !save.committed.ready(); });
-  }
-
-  // The first failure that nobody has looked at, which has been now.
-  absl::Status TakeFailure() {
-    absl::MutexLock lock(&mutex_);
-    absl::Status failure;
-    std::erase_if(saves_, [&](const OpenSave& save) {
-      if (!failure.ok() || !save.committed.ready()) return false;
-      if (!save.committed.observed()) failure = save.committed.Wait();
-      return true;
-    });
-    return failure;
-  }
-
- private:
-  struct OpenSave {
-    int64_t step;
-    Future committed;
-  };
-  absl::Mutex mutex_;
-  std::vector<OpenSave> saves_ ABSL_GUARDED_BY(mutex_);
-};
 
 }  // namespace
 
@@ -92,7 +63,7 @@ struct AsyncCheckpointer::Impl {
     if (!queue.ok()) return queue.status();
     persister = std::make_unique<Persister>(files, *store, WriterOptions(options), options.on_warning);
     stream = std::make_unique<SnapshotStream>();
-    stream->AddConsumer(persister.get());
+    if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
     last_save = options.now();
     return absl::OkStatus();
   }
@@ -112,20 +83,76 @@ struct AsyncCheckpointer::Impl {
     return absl::OkStatus();
   }
 
-  storage::StoreLayout const& layout() const { return store->layout(); }
+  const storage::StoreLayout& layout() const { return store->layout(); }
   RestoreSource source() const { return {files, store->layout(), store->id(), read_options}; }
 
-  // Restores from `record`, and marks it if it turns out damaged.
-  absl::StatusOr<RestoreReport> TryRestore(const storage::StepRecord& record, State& state,
-                                           const RestoreOptions& restore) {
-    absl::StatusOr<RestoreReport> report = RestoreAttempt(source(), record, state, restore);
-    if (report.ok() || !IsDamage(report.status())) return report;
-    const StepState verdict = absl::IsNotFound(report.status()) ? StepState::kLost : StepState::kDamaged;
-    options.on_warning(
-        fmt::format("step {} is {}: {}", record.info.step, StepStateName(verdict), Text(report.status())));
-    absl::Status marked = store->MarkStep(record.info.step, record.info.attempt, verdict, Text(report.status()));
+  // Restores from `record`; a device error is given a second chance, and damage is recorded.
+  RestoreResult TryRestore(const storage::StepRecord& record, State& state, const RestoreOptions& restore) {
+    RestoreResult result = RestoreAttempt(source(), record, state, restore);
+    if (result.cause == RestoreResult::Cause::kDevice && absl::IsInternal(result.status)) {
+      options.on_warning(fmt::format("step {} is read once more after: {}", record.info.step, Text(result.status)));
+      result = RestoreAttempt(source(), record, state, restore);
+    }
+    if (result.cause != RestoreResult::Cause::kCheckpoint) return result;
+    const StepState verdict = absl::IsNotFound(result.status) ? StepState::kLost : StepState::kDamaged;
+    options.on_warning(fmt::format("step {} is {}: {}", record.info.step, StepStateName(verdict), Text(result.status)));
+    Mark(record, verdict, Text(result.status));
+    result.status = absl::DataLossError(Text(result.status));
+    return result;
+  }
+
+  void Mark(const storage::StepRecord& record, StepState state, std::string_view reason) {
+    const absl::Status marked = store->MarkStep(record.info.step, record.info.attempt, state, reason);
     if (!marked.ok()) options.on_warning(fmt::format("that could not be recorded: {}", Text(marked)));
-    return absl::DataLossError(Text(report.status()));
+  }
+
+  // A step that was found damaged or lost, and is asked for by name: perhaps it was a bad cable, or its disk is back.
+  // Every byte must verify before the mark is taken back.
+  absl::Status Reexamine(storage::StepRecord& record) {
+    const absl::Status verdict = absl::DataLossError(
+        fmt::format("step {} is {}: {}", record.info.step, StepStateName(record.info.state), record.info.reason));
+    absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source(), record);
+    if (!attempt.ok()) return verdict;
+    const auto id = storage::FromHex(record.info.attempt);
+    if (!storage::VerifyAndSync(files, layout(), {record.info.step, storage::AttemptId{*id}}, *attempt, read_options)
+             .ok()) {
+      return verdict;
+    }
+    options.on_warning(
+        fmt::format("step {} is sound again; it was {}", record.info.step, StepStateName(record.info.state)));
+    record.info.state = StepState::kCommitted;
+    record.info.reason.clear();
+    Mark(record, StepState::kCommitted, "");
+    return absl::OkStatus();
+  }
+
+  // Blocks until every save is settled.
+  void Settle() {
+    WaitForStagingThread();
+    stream->Drain();
+  }
+
+  // Unlike waiting for the future, this does not count as having looked at the result.
+  void WaitForStagingThread() {
+    if (staging_thread != nullptr) staging_thread->Drain();
+  }
+
+  // Copies the tensors on the staging thread and publishes the snapshot there; resolves when that is done.
+  Future StageBehind(State& state, std::shared_ptr<StagedSnapshot> snapshot) {
+    auto staged = std::make_shared<Promise>();
+    Future future = staged->future();
+    staging_thread->Add([this, &state, staged, snapshot = std::move(snapshot)]() mutable {
+      const absl::Status status = stager.CopyTensors(state, *snapshot);
+      if (status.ok()) {
+        stream->Publish(std::move(snapshot));
+      } else {
+        const std::shared_ptr<Promise> committed = snapshot->committed();
+        snapshot.reset();
+        committed->Set(status);
+      }
+      staged->Set(status);
+    });
+    return future;
   }
 
   // Constant after Open.
@@ -186,7 +213,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
   const absl::Time start = absl::Now();
   if (impl_->closed) return Closed();
   // The trainer may not have waited for an overlapped save; its tensors are still being read.
-  impl_->last_staged.Wait().IgnoreError();
+  impl_->WaitForStagingThread();
   if (absl::Status failure = impl_->open_saves.TakeFailure(); !failure.ok()) {
     return absl::Status(
         failure.code(),
@@ -194,54 +221,39 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
   }
   if (absl::Status status = impl_->CheckSave(step, options); !status.ok()) return status;
 
+  const bool overlapped = options.staging.value_or(impl_->options.staging) == Staging::kOverlapped;
+  if (overlapped && impl_->staging_thread == nullptr) {
+    auto thread = SerialExecutor::Create();
+    if (!thread.ok()) return thread.status();
+    impl_->staging_thread = *std::move(thread);
+  }
+  absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
+      impl_->stager.Begin(step, state, options, impl_->options.now());
+  if (!begun.ok()) return begun.status();
   SaveHandle handle;
   handle.step_ = step;
-  Promise committed;
-  handle.committed_ = committed.future();
-  auto begun = impl_->stager.Begin(step, state, options, impl_->options.now());
-  if (!begun.ok()) {
-    if (!absl::IsResourceExhausted(begun.status()) || impl_->options.when_full != WhenFull::kSkip)
-      return begun.status();
+  if (*begun == nullptr) {
+    const absl::Status no_room = absl::ResourceExhaustedError(
+        fmt::format("step {} was not saved: earlier snapshots hold {} of {} bytes of staging memory, and leave no room",
+                    step, impl_->stager.arena().bytes_in_use(), impl_->stager.arena().bytes_max()));
+    if (impl_->options.when_full == WhenFull::kFail) return no_room;
     handle.skipped_ = true;
-    Promise staged;
-    handle.staged_ = staged.future();
-    staged.Set(begun.status());
-    committed.Set(begun.status());
+    handle.staged_ = handle.committed_ = ResolvedWith(no_room);
     return handle;
   }
   impl_->last_save = impl_->options.now();
   std::shared_ptr<StagedSnapshot> snapshot = *std::move(begun);
-  const bool overlapped = options.staging.value_or(impl_->options.staging) == Staging::kOverlapped;
-  if (!overlapped) {
+  handle.committed_ = snapshot->committed()->future();
+  if (overlapped) {
+    snapshot->set_blocked(absl::Now() - start);
+    handle.staged_ = impl_->StageBehind(state, std::move(snapshot));
+  } else {
     if (absl::Status status = impl_->stager.CopyTensors(state, *snapshot); !status.ok()) return status;
     snapshot->set_blocked(absl::Now() - start);
-    impl_->open_saves.Add(step, handle.committed_);
-    impl_->persister->Expect(snapshot.get(), std::move(committed));
     impl_->stream->Publish(std::move(snapshot));
-    return handle;
   }
-  if (impl_->staging_thread == nullptr) impl_->staging_thread = std::make_unique<SerialExecutor>();
-  Promise staged;
-  handle.staged_ = impl_->last_staged = staged.future();
-  impl_->open_saves.Add(step, handle.committed_);
-  snapshot->set_blocked(absl::Now() - start);
-  // The executor takes copyable tasks only; the promises move on from here once.
-  struct Work {
-    std::shared_ptr<StagedSnapshot> snapshot;
-    Promise staged;
-    Promise committed;
-  };
-  auto work = std::make_shared<Work>(Work{std::move(snapshot), std::move(staged), std::move(committed)});
-  impl_->staging_thread->Add([impl = impl_.get(), &state, work] {
-    const absl::Status status = impl->stager.CopyTensors(state, *work->snapshot);
-    if (status.ok()) {
-      impl->persister->Expect(work->snapshot.get(), std::move(work->committed));
-      impl->stream->Publish(std::move(work->snapshot));
-    } else {
-      work->committed.Set(status);
-    }
-    work->staged.Set(status);
-  });
+  impl_->last_staged = handle.staged_;
+  impl_->open_saves.Add(step, handle.staged_, handle.committed_);
   return handle;
 }
 
@@ -252,8 +264,7 @@ absl::Status AsyncCheckpointer::WaitUntilStaged() {
 
 absl::Status AsyncCheckpointer::WaitUntilCommitted() {
   if (impl_->closed) return Closed();
-  impl_->last_staged.Wait().IgnoreError();
-  impl_->stream->Drain();
+  impl_->Settle();
   return impl_->open_saves.TakeFailure();
 }
 
@@ -261,9 +272,9 @@ absl::Status AsyncCheckpointer::CheckForErrors() { return impl_->open_saves.Take
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, const RestoreOptions& options) {
   if (impl_->closed) return Closed();
-  impl_->last_staged.Wait().IgnoreError();
-  impl_->stream->Drain();
+  impl_->Settle();
   std::vector<std::pair<int64_t, std::string>> passed_over;
+  std::set<std::string> half_written;  // tensors that an attempt which turned out damaged may have changed
   bool damage_seen = false;
   for (int64_t at_most = std::numeric_limits<int64_t>::max(); at_most >= 0;) {
     absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindAtOrBelow(at_most);
@@ -271,49 +282,65 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, con
     if (!record->has_value()) break;
     const StepInfo& info = (*record)->info;
     at_most = info.step - 1;
+    if (options.accept && !options.accept(info)) {
+      passed_over.emplace_back(info.step, "not accepted by RestoreOptions::accept");
+      continue;
+    }
     if (info.state != StepState::kCommitted) {
       damage_seen = damage_seen || info.state != StepState::kFailed;
       passed_over.emplace_back(info.step, fmt::format("{}: {}", StepStateName(info.state), info.reason));
       continue;
     }
-    if (options.accept && !options.accept(info)) {
-      passed_over.emplace_back(info.step, "not accepted by RestoreOptions::accept");
+    RestoreResult result = impl_->TryRestore(**record, state, options);
+    const bool may_fall_back = result.cause == RestoreResult::Cause::kCheckpoint ||
+                               (result.cause == RestoreResult::Cause::kDevice && absl::IsInternal(result.status));
+    if (may_fall_back) {
+      damage_seen = true;
+      half_written.insert(result.written.begin(), result.written.end());
+      passed_over.emplace_back(info.step, Text(result.status));
+      if (result.cause == RestoreResult::Cause::kDevice) {
+        impl_->options.on_warning(fmt::format("step {} is passed over: {}", info.step, Text(result.status)));
+      }
       continue;
     }
-    absl::StatusOr<RestoreReport> report = impl_->TryRestore(**record, state, options);
-    if (report.ok()) {
-      report->passed_over = std::move(passed_over);
-      return report;
+    if (result.status.ok()) {
+      for (const std::string& name : result.written) half_written.erase(name);
     }
-    // A device error concerns this step, for all we know; a state that does not fit concerns them all.
-    if (!absl::IsDataLoss(report.status()) && !absl::IsInternal(report.status())) return report.status();
-    damage_seen = true;
-    passed_over.emplace_back(info.step, Text(report.status()));
+    if (!half_written.empty()) {
+      return absl::DataLossError(
+          fmt::format("{}, and these tensors hold parts of a newer step that turned out damaged: {}",
+                      result.status.ok() ? fmt::format("step {} was restored", info.step) : Text(result.status),
+                      fmt::join(half_written, ", ")));
+    }
+    if (!result.status.ok()) return result.status;
+    result.report.passed_over = std::move(passed_over);
+    return std::move(result.report);
   }
   std::string reasons;
   for (const auto& [step, reason] : passed_over) reasons += fmt::format("\n  step {}: {}", step, reason);
-  if (damage_seen)
+  if (damage_seen) {
     return absl::DataLossError(fmt::format("no step of {} can be restored:{}", impl_->layout().directory(), reasons));
+  }
   return absl::NotFoundError(fmt::format("no step to restore in {}{}", impl_->layout().directory(), reasons));
 }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& state, const RestoreOptions& options) {
   if (impl_->closed) return Closed();
-  impl_->last_staged.Wait().IgnoreError();
-  impl_->stream->Drain();
+  impl_->Settle();
   absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().Find(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.state == StepState::kFailed) {
     return absl::NotFoundError(fmt::format("step {} is not committed in {}", step, impl_->layout().directory()));
   }
-  if ((*record)->info.state != StepState::kCommitted) {
-    return absl::DataLossError(
-        fmt::format("step {} is {}: {}", step, StepStateName((*record)->info.state), (*record)->info.reason));
-  }
   if (options.accept && !options.accept((*record)->info)) {
     return absl::NotFoundError(fmt::format("step {} is not accepted by RestoreOptions::accept", step));
   }
-  return impl_->TryRestore(**record, state, options);
+  if ((*record)->info.state != StepState::kCommitted) {
+    if (absl::Status status = impl_->Reexamine(**record); !status.ok()) return status;
+  }
+  RestoreResult result = impl_->TryRestore(**record, state, options);
+  if (!result.status.ok()) return result.status;
+  return std::move(result.report);
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
@@ -329,14 +356,17 @@ absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
 
 absl::Status AsyncCheckpointer::Close() {
   if (impl_->closed) return absl::OkStatus();
-  impl_->last_staged.Wait().IgnoreError();
-  impl_->stream->Drain();
+  impl_->Settle();
   impl_->closed = true;
   impl_->staging_thread.reset();
   impl_->stream.reset();
   impl_->persister.reset();
   impl_->store.reset();
-  return impl_->open_saves.TakeFailure();
+  const absl::Status first = impl_->open_saves.TakeFailure();
+  for (absl::Status more = impl_->open_saves.TakeFailure(); !more.ok(); more = impl_->open_saves.TakeFailure()) {
+    impl_->options.on_warning(Text(more));
+  }
+  return first;
 }
 
 }  // namespace tidemark

@@ -1,9 +1,15 @@
 #include "snapshot/copy_pool.h"
 
+#include <system_error>
+
 namespace tidemark {
 
 CopyPool::CopyPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { WorkerLoop(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { WorkerLoop(); });
+  } catch (const std::system_error&) {
+    // Those that there are, and the caller, do it.
+  }
 }
 
 CopyPool::~CopyPool() {

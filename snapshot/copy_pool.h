@@ -17,7 +17,7 @@ namespace tidemark {
 // Run may be called by one thread at a time.
 class CopyPool {
  public:
-  // `threads` >= 1 counts the caller of Run.
+  // `threads` >= 1 counts the caller of Run. Where the system gives fewer, fewer do the work.
   explicit CopyPool(int threads);
   ~CopyPool();
 

@@ -13,9 +13,6 @@
 namespace tidemark {
 namespace {
 
-// More than a person reads; the count is always whole.
-constexpr size_t kListedMax = 50;
-
 // What keeps `saved` from going into `wanted`; empty if nothing does. The length of a string or blob is its own affair.
 std::string Difference(const EntrySpec& saved, const EntrySpec& wanted) {
   if (saved.kind != wanted.kind) {
@@ -47,9 +44,7 @@ bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b) {
 
 absl::Status DifferencesError(const std::vector<std::string>& differences) {
   std::string message = fmt::format("the checkpoint does not fit the state, {} differences:", differences.size());
-  const size_t listed = std::min(differences.size(), kListedMax);
-  for (size_t i = 0; i < listed; ++i) message += "\n  " + differences[i];
-  if (listed < differences.size()) message += fmt::format("\n  ... and {} more", differences.size() - listed);
+  for (const std::string& difference : differences) message += "\n  " + difference;
   return absl::InvalidArgumentError(message);
 }
 
@@ -79,6 +74,19 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
     if (!by_name.emplace(saved[i].name, i).second) {
       differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
                                         index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
+    }
+  }
+  // A pattern or rename with a slip in it must not pass for a restore of nothing.
+  for (const std::string& pattern : options.only) {
+    if (std::none_of(state.entries().begin(), state.entries().end(),
+                     [&](const State::Entry& entry) { return GlobMatches(pattern, entry.spec.name); })) {
+      differences.push_back(fmt::format("pattern '{}' matches no entry of the state", pattern));
+    }
+  }
+  for (const auto& rename : options.renames) {
+    if (std::none_of(index.entries.begin(), index.entries.end(),
+                     [&](const storage::ShardEntry& entry) { return IsRenamedBy(entry.spec.name, rename); })) {
+      differences.push_back(fmt::format("rename of '{}' fits no entry of the checkpoint", rename.first));
     }
   }
   std::vector<bool> used(saved.size(), false);

@@ -25,11 +25,13 @@ bool GlobMatches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
+bool IsRenamedBy(std::string_view name, const std::pair<std::string, std::string>& rename) {
+  return name.starts_with(rename.first) && (name.size() == rename.first.size() || name[rename.first.size()] == '.');
+}
+
 std::string Renamed(std::string_view name, const std::vector<std::pair<std::string, std::string>>& renames) {
-  for (const auto& [from, to] : renames) {
-    if (!name.starts_with(from)) continue;
-    const std::string_view rest = name.substr(from.size());
-    if (rest.empty() || rest.front() == '.') return to + std::string(rest);
+  for (const auto& rename : renames) {
+    if (IsRenamedBy(name, rename)) return rename.second + std::string(name.substr(rename.first.size()));
   }
   return std::string(name);
 }

@@ -14,7 +14,8 @@ namespace tidemark {
 // times text steps.
 bool GlobMatches(std::string_view pattern, std::string_view text);
 
-// See RestoreOptions::renames.
+// See RestoreOptions::renames: whether one of them fits the name, and what the first that does makes of it.
+bool IsRenamedBy(std::string_view name, const std::pair<std::string, std::string>& rename);
 std::string Renamed(std::string_view name, const std::vector<std::pair<std::string, std::string>>& renames);
 
 }  // namespace tidemark

@@ -49,20 +49,12 @@ Persister::Persister(storage::FileSystem& files, storage::Store& store, const st
                      std::function<void(std::string_view)> warn)
     : files_(files), store_(store), options_(options), warn_(std::move(warn)) {}
 
-void Persister::Expect(const StagedSnapshot* snapshot, Promise committed) {
-  absl::MutexLock lock(&mutex_);
-  promises_.emplace(snapshot, std::move(committed));
-}
-
-void Persister::Consume(const std::shared_ptr<const StagedSnapshot>& snapshot) {
-  Promise committed;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto found = promises_.find(snapshot.get());
-    committed = std::move(found->second);
-    promises_.erase(found);
-  }
-  committed.Set(Persist(*snapshot));
+void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
+  const std::shared_ptr<Promise> committed = snapshot->committed();
+  const absl::Status status = Persist(*snapshot);
+  // Whoever waits for the commit may count on the memory.
+  snapshot.reset();
+  committed->Set(status);
 }
 
 absl::Status Persister::Persist(const StagedSnapshot& snapshot) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,57 +19,101 @@ constexpr uint64_t kBounceBytesMax = 256 << 20;
 
 bool HasPlace(const State::Entry& entry) { return entry.spec.kind == EntryKind::kTensor && entry.host != nullptr; }
 
+// A failure to read the attempt's files, or what they hold.
+RestoreResult ReadFailure(const absl::Status& status) {
+  // Shards of a store whose format we know are not of a newer version, nor directories, unless they are broken.
+  const bool is_damage = absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsUnimplemented(status) ||
+                         absl::IsFailedPrecondition(status);
+  return {.status = status, .cause = is_damage ? RestoreResult::Cause::kCheckpoint : RestoreResult::Cause::kDevice};
+}
+
+RestoreResult StateFailure(const absl::Status& status) {
+  // Bytes that pass every checksum and yet are no value of their kind.
+  if (absl::IsDataLoss(status)) return ReadFailure(status);
+  return {.status = status, .cause = RestoreResult::Cause::kState};
+}
+
 // Reads a batch of entries into buffers and hands each to the state.
-absl::Status ReceiveBatch(const storage::ShardReader& shard, std::span<const EntryMatch::Pair> batch,
-                          const storage::ShardReadOptions& options, State& state) {
+RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const EntryMatch::Pair> batch,
+                           const storage::ShardReadOptions& options, State& state) {
   std::vector<std::vector<std::byte>> buffers;
   std::vector<storage::EntryRead> reads;
   for (const EntryMatch::Pair& pair : batch) {
-    buffers.emplace_back(shard.RawBytes(pair.saved));
+    try {
+      buffers.emplace_back(shard.RawBytes(pair.saved));
+    } catch (const std::bad_alloc&) {
+      return {
+          .status = absl::ResourceExhaustedError(fmt::format(
+              "no memory for the {} bytes of '{}'", shard.RawBytes(pair.saved), state.entries()[pair.entry].spec.name)),
+          .cause = RestoreResult::Cause::kDevice};
+    }
     reads.push_back({.entry = pair.saved, .destination = buffers.back()});
   }
-  if (absl::Status status = shard.Read(reads, options); !status.ok()) return status;
+  if (absl::Status status = shard.Read(reads, options); !status.ok()) return ReadFailure(status);
   for (size_t i = 0; i < batch.size(); ++i) {
-    if (absl::Status status = state.Receive(batch[i].entry, buffers[i]); !status.ok()) return status;
+    if (absl::Status status = state.Receive(batch[i].entry, buffers[i]); !status.ok()) return StateFailure(status);
   }
-  return absl::OkStatus();
+  return {};
 }
 
-absl::Status ReceiveAll(const storage::ShardReader& shard, std::span<const EntryMatch::Pair> pairs,
+// `written` and the report's bytes are filled in; the rest is the outcome.
+RestoreResult ReadPairs(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
                         const storage::ShardReadOptions& options, State& state) {
-  while (!pairs.empty()) {
-    size_t count = 0;
-    uint64_t batch_bytes = 0;
-    do {
-      batch_bytes += shard.RawBytes(pairs[count++].saved);
-    } while (count < pairs.size() && batch_bytes + shard.RawBytes(pairs[count].saved) <= kBounceBytesMax);
-    if (absl::Status status = ReceiveBatch(shard, pairs.first(count), options, state); !status.ok()) return status;
-    pairs = pairs.subspan(count);
-  }
-  return absl::OkStatus();
-}
-
-// Values come before tensors: a state may refuse a checkpoint for one (the type of an optimizer), and no tensor may
-// have been touched then.
-absl::Status ReadPairs(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
-                       const storage::ShardReadOptions& options, State& state, uint64_t* bytes) {
-  std::vector<EntryMatch::Pair> values;
   std::vector<storage::EntryRead> direct;
   std::vector<EntryMatch::Pair> bounced;
+  std::vector<std::string> written;
+  uint64_t bytes = 0;
   for (const EntryMatch::Pair& pair : pairs) {
     const State::Entry& entry = state.entries()[pair.entry];
-    *bytes += shard.RawBytes(pair.saved);
-    if (entry.spec.kind != EntryKind::kTensor) {
-      values.push_back(pair);
-    } else if (HasPlace(entry)) {
+    bytes += shard.RawBytes(pair.saved);
+    if (entry.spec.kind == EntryKind::kTensor) written.push_back(entry.spec.name);
+    if (HasPlace(entry)) {
       direct.push_back({.entry = pair.saved, .destination = {entry.host, static_cast<size_t>(entry.bytes)}});
     } else {
       bounced.push_back(pair);
     }
   }
-  if (absl::Status status = ReceiveAll(shard, values, options, state); !status.ok()) return status;
-  if (absl::Status status = shard.Read(direct, options); !status.ok()) return status;
-  return ReceiveAll(shard, bounced, options, state);
+  RestoreResult result;
+  if (absl::Status status = shard.Read(direct, options); !status.ok()) result = ReadFailure(status);
+  for (size_t begin = 0; result.status.ok() && begin < bounced.size();) {
+    size_t end = begin;
+    uint64_t batch_bytes = 0;
+    do {
+      batch_bytes += shard.RawBytes(bounced[end++].saved);
+    } while (end < bounced.size() && batch_bytes + shard.RawBytes(bounced[end].saved) <= kBounceBytesMax);
+    result = ReceiveBatch(shard, {bounced.data() + begin, end - begin}, options, state);
+    begin = end;
+  }
+  result.written = std::move(written);
+  result.report.bytes = bytes;
+  return result;
+}
+
+// The part of a restore that only looks.
+absl::StatusOr<EntryMatch> Prepare(const storage::ShardReader& shard, State& state, const RestoreOptions& options) {
+  const std::vector<EntrySpec> saved = RenamedSpecs(shard.index(), options);
+  // What nobody wants must not make the state prepare for it.
+  std::vector<EntrySpec> wanted;
+  std::copy_if(saved.begin(), saved.end(), std::back_inserter(wanted),
+               [&](const EntrySpec& spec) { return IsWanted(spec.name, options); });
+  if (absl::Status status = state.PrepareRestore(wanted); !status.ok()) return status;
+  return MatchEntries(shard.index(), saved, state, options);
+}
+
+RestoreResult RestoreShard(const storage::ShardReader& shard, const storage::ShardReadOptions& read, State& state,
+                           const RestoreOptions& options) {
+  absl::StatusOr<EntryMatch> match = Prepare(shard, state, options);
+  if (!match.ok()) return {.status = match.status(), .cause = RestoreResult::Cause::kState};
+  RestoreResult result = ReadPairs(shard, match->pairs, read, state);
+  if (!result.status.ok()) return result;
+  if (absl::Status status = state.FinishRestore(); !status.ok()) {
+    result.status = status;
+    result.cause = RestoreResult::Cause::kState;
+    return result;
+  }
+  result.report.missing = std::move(match->missing);
+  result.report.unexpected = std::move(match->unexpected);
+  return result;
 }
 
 }  // namespace
@@ -86,38 +131,26 @@ absl::StatusOr<storage::Attempt> OpenRecorded(const RestoreSource& source, const
   return attempt;
 }
 
-absl::StatusOr<RestoreReport> RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record,
-                                             State& state, const RestoreOptions& options) {
+RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record, State& state,
+                             const RestoreOptions& options) {
   absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source, record);
-  if (!attempt.ok()) return attempt.status();
+  if (!attempt.ok()) return ReadFailure(attempt.status());
   if (attempt->shards.size() != 1) {
-    return absl::UnimplementedError(
-        fmt::format("step {} was saved by {} ranks; this version restores what one rank saved", record.info.step,
-                    attempt->shards.size()));
+    return {.status = absl::UnimplementedError(
+                fmt::format("step {} was saved by {} ranks; this version restores what one rank saved",
+                            record.info.step, attempt->shards.size())),
+            .cause = RestoreResult::Cause::kState};
   }
-  const storage::ShardReader& shard = *attempt->shards.front();
-  const std::vector<EntrySpec> saved = RenamedSpecs(shard.index(), options);
-  RestoreReport report{.step = record.info.step, .info = record.info};
-  // What nobody wants must not make the state prepare for it.
-  std::vector<EntrySpec> wanted;
-  std::copy_if(saved.begin(), saved.end(), std::back_inserter(wanted),
-               [&](const EntrySpec& spec) { return IsWanted(spec.name, options); });
-  absl::Status status = state.PrepareRestore(wanted);
-  absl::StatusOr<EntryMatch> match;
-  if (status.ok()) {
-    match = MatchEntries(shard.index(), saved, state, options);
-    status = match.status();
-  }
-  if (status.ok()) status = ReadPairs(shard, match->pairs, source.read, state, &report.bytes);
-  if (status.ok()) status = state.FinishRestore();
-  if (!status.ok()) {
+  RestoreResult result = RestoreShard(*attempt->shards.front(), source.read, state, options);
+  if (!result.status.ok()) {
     state.AbandonRestore();
-    return absl::Status(status.code(),
-                        fmt::format("restore of step {}: {}", record.info.step, std::string(status.message())));
+    result.status = absl::Status(result.status.code(), fmt::format("restore of step {}: {}", record.info.step,
+                                                                   std::string(result.status.message())));
+    return result;
   }
-  report.missing = std::move(match->missing);
-  report.unexpected = std::move(match->unexpected);
-  return report;
+  result.report.step = record.info.step;
+  result.report.info = record.info;
+  return result;
 }
 
 }  // namespace tidemark

@@ -3,6 +3,10 @@
 #ifndef TIDEMARK_SNAPSHOT_RESTORE_H_
 #define TIDEMARK_SNAPSHOT_RESTORE_H_
 
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
@@ -21,10 +25,24 @@ struct RestoreSource {
   const storage::ShardReadOptions& read;
 };
 
-// Fills `state` from the attempt that `record` names. kInvalidArgument: it does not fit, nothing was touched.
-// kDataLoss, kNotFound: the attempt is damaged or gone; tensors of the state may hold parts of it, values do not.
-absl::StatusOr<RestoreReport> RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record,
-                                             State& state, const RestoreOptions& options);
+// What came of trying one attempt.
+struct RestoreResult {
+  enum class Cause {
+    kNone,        // it was restored
+    kCheckpoint,  // its files are damaged, gone or not what was committed
+    kDevice,      // they could not be read; nothing is known about them
+    kState,       // it does not fit, or the state refused it
+  };
+  absl::Status status;
+  Cause cause = Cause::kNone;
+  RestoreReport report;  // if ok
+  // Tensors of the state that were written, or may have been where it failed. Values change only when it is ok.
+  std::vector<std::string> written;
+};
+
+// Fills `state` from the attempt that `record` names. Whatever does not fit is found before anything is written.
+RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record, State& state,
+                             const RestoreOptions& options);
 
 // The attempt that `record` names, held against what was recorded when it was committed: kDataLoss if another shard
 // lies in its place.

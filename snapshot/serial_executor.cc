@@ -1,17 +1,28 @@
 #include "snapshot/serial_executor.h"
 
+#include <system_error>
 #include <utility>
+
+#include "fmt/format.h"
 
 namespace tidemark {
 
-SerialExecutor::SerialExecutor() : thread_([this] { Loop(); }) {}
+absl::StatusOr<std::unique_ptr<SerialExecutor>> SerialExecutor::Create() {
+  std::unique_ptr<SerialExecutor> executor(new SerialExecutor());
+  try {
+    executor->thread_ = std::thread([raw = executor.get()] { raw->Loop(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(fmt::format("start a thread: {}", error.what()));
+  }
+  return executor;
+}
 
 SerialExecutor::~SerialExecutor() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void SerialExecutor::Add(std::function<void()> task) {

@@ -5,9 +5,11 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
 namespace tidemark {
@@ -15,7 +17,8 @@ namespace tidemark {
 // Thread-safe. The queue is not bounded here: what waits in it holds staging memory, which is.
 class SerialExecutor {
  public:
-  SerialExecutor();
+  // kResourceExhausted: the system gives no thread.
+  static absl::StatusOr<std::unique_ptr<SerialExecutor>> Create();
 
   // Does everything that was added, then ends the thread.
   ~SerialExecutor();
@@ -26,6 +29,7 @@ class SerialExecutor {
   void Drain();
 
  private:
+  SerialExecutor() = default;
   void Loop();
 
   absl::Mutex mutex_;

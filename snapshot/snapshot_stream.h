@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "snapshot/serial_executor.h"
 #include "snapshot/staged_snapshot.h"
 
@@ -16,15 +17,16 @@ class SnapshotConsumer {
   virtual ~SnapshotConsumer() = default;
 
   // Called on the consumer's own thread, once for each snapshot, in the order of publication.
-  virtual void Consume(const std::shared_ptr<const StagedSnapshot>& snapshot) = 0;
+  // Its memory goes back when the last consumer lets go of `snapshot`.
+  virtual void Consume(std::shared_ptr<const StagedSnapshot> snapshot) = 0;
 };
 
 // Publish may be called by one thread at a time. Each consumer has a thread and lags behind on its own; the snapshots
 // it has not come to hold staging memory, whose bound is the only bound there is.
 class SnapshotStream {
  public:
-  // Not owned; must outlive the stream. Before the first Publish.
-  void AddConsumer(SnapshotConsumer* consumer);
+  // Not owned; must outlive the stream. Before the first Publish. kResourceExhausted: no thread for it.
+  absl::Status AddConsumer(SnapshotConsumer* consumer);
 
   void Publish(std::shared_ptr<const StagedSnapshot> snapshot);
 

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
+#include "tidemark/future.h"
 #include "tidemark/snapshot.h"
 
 namespace tidemark {
@@ -43,6 +44,10 @@ class StagedSnapshot final : public Snapshot {
   absl::Time created() const { return created_; }
   absl::Duration blocked() const { return blocked_; }
 
+  // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Outlives the snapshot, so
+  // that its memory can go back before the trainer hears of it.
+  const std::shared_ptr<Promise>& committed() const { return committed_; }
+
   // Where staging puts the bytes of an entry. Only before the snapshot is published.
   std::byte* data(size_t index) const { return block_->data() + plan_->placements()[index].offset; }
   void set_blocked(absl::Duration blocked) { blocked_ = blocked; }
@@ -54,6 +59,7 @@ class StagedSnapshot final : public Snapshot {
   const std::map<std::string, double> metrics_;
   const std::string user_metadata_;
   const absl::Time created_;
+  const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
   absl::Duration blocked_;  // how long Save held the trainer
 };
 

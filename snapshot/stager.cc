@@ -52,11 +52,12 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
   auto block = arena_->Acquire(plan->total_bytes(), when_full_);
   if (!block.ok()) return block.status();
+  if (*block == nullptr) return nullptr;
   if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
   auto snapshot =
       std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics, options.user_metadata, created);
   std::vector<size_t> unreachable;
-  for (size_t entry : plan->values()) {
+  for (size_t entry : plan->early_entries()) {
     const State::Entry& value = state.entries()[entry];
     if (value.host == nullptr) {
       unreachable.push_back(entry);

@@ -24,8 +24,8 @@ class Stager {
   explicit Stager(const CheckpointerOptions& options);
 
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
-  // copied, and copies everything that is no tensor. kResourceExhausted: no room, see StagingArena::Acquire. Other
-  // errors are the state's own.
+  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. Errors: those of
+  // StagingArena::Acquire, and the state's own.
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
                                                         absl::Time created);
 

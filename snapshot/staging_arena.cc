@@ -101,8 +101,7 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint6
     if (when_full == WhenFull::kBlock) {
       mutex_.Await(absl::Condition(&has_room));
     } else if (!has_room()) {
-      return absl::ResourceExhaustedError(fmt::format(
-          "no room for {} bytes of staging memory: earlier snapshots hold {} of {}", rounded, in_use_, bytes_max_));
+      return nullptr;
     }
     mapping = Take(rounded);
   }
@@ -129,6 +128,11 @@ void StagingArena::Return(Mapping mapping) {
 uint64_t StagingArena::bytes_in_use() const {
   absl::MutexLock lock(&mutex_);
   return in_use_;
+}
+
+uint64_t StagingArena::bytes_max() const {
+  absl::MutexLock lock(&mutex_);
+  return bytes_max_;
 }
 
 uint64_t StagingArena::bytes_mapped() const {

@@ -41,13 +41,13 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   static std::shared_ptr<StagingArena> Create(uint64_t bytes_max);
   ~StagingArena();
 
-  // A block of at least `bytes`. No room: kBlock waits for blocks to come back; kSkip and kFail return
-  // kResourceExhausted. More than the whole budget, or more than the system gives: kResourceExhausted under every
-  // policy.
+  // A block of at least `bytes`. While earlier snapshots leave no room, kBlock waits for them, and kSkip and kFail get
+  // null. kResourceExhausted under every policy: more than the whole budget, or more than the system gives.
   absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full);
 
   // Held by snapshots now, and taken from the system.
   uint64_t bytes_in_use() const;
+  uint64_t bytes_max() const;
   uint64_t bytes_mapped() const;
 
  private:

@@ -44,8 +44,8 @@ StagingPlan::StagingPlan(const State& state) : structure_version_(state.structur
     placements_.push_back({.offset = total_bytes_, .bytes = entry.bytes});
     total_bytes_ += entry.bytes;
     if (entry.bytes == 0) continue;
-    if (entry.spec.kind != EntryKind::kTensor) {
-      values_.push_back(i);
+    if (entry.spec.kind != EntryKind::kTensor || entry.changes_early) {
+      early_entries_.push_back(i);
     } else if (entry.host == nullptr) {
       device_tensors_.push_back(i);
     } else {

@@ -47,10 +47,11 @@ class StagingPlan {
   const std::vector<CopyPiece>& pieces() const { return pieces_; }
   const std::vector<size_t>& runs() const { return runs_; }
 
-  // Tensors that only State::CopyToHost can reach, and entries that are no tensors and must be read while Save holds
-  // the trainer.
+  // Tensors that only State::CopyToHost can reach.
   const std::vector<size_t>& device_tensors() const { return device_tensors_; }
-  const std::vector<size_t>& values() const { return values_; }
+
+  // What must be read while Save holds the trainer: everything that is no tensor, and State::Entry::changes_early.
+  const std::vector<size_t>& early_entries() const { return early_entries_; }
 
   // Index of the entry of that name, or -1.
   int64_t Find(std::string_view name) const;
@@ -63,7 +64,7 @@ class StagingPlan {
   std::vector<CopyPiece> pieces_;
   std::vector<size_t> runs_;
   std::vector<size_t> device_tensors_;
-  std::vector<size_t> values_;
+  std::vector<size_t> early_entries_;
   absl::flat_hash_map<std::string_view, size_t> by_name_;  // names lie in specs_
 };
 

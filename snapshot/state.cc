@@ -23,11 +23,23 @@ std::span<std::byte> FixedBytes(T* value) {
 }
 
 template <typename T>
-absl::Status AssignFixed(T* value, std::span<const std::byte> bytes) {
-  if (bytes.size() != sizeof(T)) {
-    return absl::DataLossError(fmt::format("a scalar of {} bytes came with {}", sizeof(T), bytes.size()));
-  }
+void AssignFixed(T* value, std::span<const std::byte> bytes) {
   std::memcpy(value, bytes.data(), sizeof(T));
+}
+
+// Whether bytes from a checkpoint can be a value of this kind.
+absl::Status CheckValue(const EntrySpec& spec, std::span<const std::byte> bytes) {
+  const bool scalar = spec.shape.empty();
+  const size_t expected = GetDtypeInfo(spec.dtype).element_bytes;
+  if (scalar && bytes.size() != expected) {
+    return absl::DataLossError(
+        fmt::format("entry '{}': a scalar of {} bytes came with {}", spec.name, expected, bytes.size()));
+  }
+  // Any other byte in a bool is undefined behaviour, so it never gets there.
+  if (spec.kind == EntryKind::kBool && std::to_integer<int>(bytes[0]) > 1) {
+    return absl::DataLossError(
+        fmt::format("entry '{}': a bool came as byte {}", spec.name, std::to_integer<int>(bytes[0])));
+  }
   return absl::OkStatus();
 }
 
@@ -78,26 +90,18 @@ void State::AddVariable(std::string name, EntryKind kind, Dtype dtype, Variable 
 
 void State::AddValue(std::string name, int64_t* value) {
   AddVariable(std::move(name), EntryKind::kInt64, Dtype::kInt64,
-              {[value] { return FixedBytes(value); }, [value](auto bytes) { return AssignFixed(value, bytes); }});
+              {[value] { return FixedBytes(value); }, [value](auto bytes) { AssignFixed(value, bytes); }});
 }
 
 void State::AddValue(std::string name, double* value) {
   AddVariable(std::move(name), EntryKind::kDouble, Dtype::kFloat64,
-              {[value] { return FixedBytes(value); }, [value](auto bytes) { return AssignFixed(value, bytes); }});
+              {[value] { return FixedBytes(value); }, [value](auto bytes) { AssignFixed(value, bytes); }});
 }
 
 void State::AddValue(std::string name, bool* value) {
   static_assert(sizeof(bool) == 1);
   AddVariable(std::move(name), EntryKind::kBool, Dtype::kBool,
-              {[value] { return FixedBytes(value); },
-               [value](std::span<const std::byte> bytes) {
-                 // Any other byte in a bool is undefined behaviour, so it never gets there.
-                 if (bytes.size() != 1 || std::to_integer<int>(bytes[0]) > 1) {
-                   return absl::DataLossError("a bool came with something else than one byte of 0 or 1");
-                 }
-                 *value = std::to_integer<int>(bytes[0]) == 1;
-                 return absl::OkStatus();
-               }});
+              {[value] { return FixedBytes(value); }, [value](auto bytes) { AssignFixed(value, bytes); }});
 }
 
 void State::AddValue(std::string name, std::string* value) {
@@ -105,17 +109,13 @@ void State::AddValue(std::string name, std::string* value) {
               {[value] { return std::as_writable_bytes(std::span<char>(*value)); },
                [value](std::span<const std::byte> bytes) {
                  value->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-                 return absl::OkStatus();
                }});
 }
 
 void State::AddValue(std::string name, std::vector<std::byte>* value) {
   AddVariable(std::move(name), EntryKind::kBytes, Dtype::kUint8,
               {[value] { return std::span<std::byte>(*value); },
-               [value](std::span<const std::byte> bytes) {
-                 value->assign(bytes.begin(), bytes.end());
-                 return absl::OkStatus();
-               }});
+               [value](std::span<const std::byte> bytes) { value->assign(bytes.begin(), bytes.end()); }});
 }
 
 absl::Status State::Refresh() {
@@ -125,8 +125,8 @@ absl::Status State::Refresh() {
     const std::span<std::byte> bytes = variable.bytes();
     entry.host = bytes.data();
     if (bytes.size() == entry.bytes) continue;
-    entry.bytes = bytes.size();
     entry.spec.shape = {static_cast<int64_t>(bytes.size())};
+    if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
     structure_version_ = NextStructureVersion();
   }
   if (validated_version_ == structure_version_) return absl::OkStatus();
@@ -154,6 +154,7 @@ absl::Status State::PrepareRestore(std::span<const EntrySpec>) {
 
 absl::Status State::Receive(size_t entry, std::span<const std::byte> bytes) {
   if (variables_.contains(entry)) {
+    if (absl::Status status = CheckValue(entries_[entry].spec, bytes); !status.ok()) return status;
     received_[entry].assign(bytes.begin(), bytes.end());
     return absl::OkStatus();
   }
@@ -161,13 +162,7 @@ absl::Status State::Receive(size_t entry, std::span<const std::byte> bytes) {
 }
 
 absl::Status State::FinishRestore() {
-  for (auto& [entry, bytes] : received_) {
-    absl::Status status = variables_.at(entry).assign(bytes);
-    if (!status.ok()) {
-      return absl::Status(status.code(),
-                          fmt::format("entry '{}': {}", entries_[entry].spec.name, std::string(status.message())));
-    }
-  }
+  for (auto& [entry, bytes] : received_) variables_.at(entry).assign(bytes);
   received_.clear();
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "tidemark/store_reader.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
@@ -184,7 +185,13 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std:
                                     [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
     if (found == entries.end()) continue;
     const auto entry = static_cast<size_t>(found - entries.begin());
-    std::vector<std::byte> bytes(shard->RawBytes(entry));
+    std::vector<std::byte> bytes;
+    try {
+      bytes.resize(shard->RawBytes(entry));
+    } catch (const std::exception&) {  // out of memory, or more than a vector can be
+      return absl::ResourceExhaustedError(
+          fmt::format("no memory for the {} bytes of '{}'", shard->RawBytes(entry), name));
+    }
     const storage::EntryRead read{.entry = entry, .destination = bytes};
     if (absl::Status status = shard->Read({&read, 1}, kReadOptions); !status.ok()) return status;
     return bytes;

@@ -45,8 +45,12 @@ class FileSystem;
 
 // When Save returns.
 enum class Staging {
-  kBlocking,    // when the state is staged
-  kOverlapped,  // at once; call WaitUntilStaged before the tensors change next (before optimizer.step())
+  // When the state is staged.
+  kBlocking,
+  // At once. The State and its tensors must stay alive until WaitUntilStaged or Close has returned, and parameters and
+  // optimizer state must not change before: call WaitUntilStaged before optimizer.step(). What changes earlier (values,
+  // generators, buffers of modules) has been copied when Save returns.
+  kOverlapped,
 };
 
 // What Save does when the staging arena has no room because earlier snapshots are still in use.
@@ -122,8 +126,8 @@ class SaveHandle {
   // Resolves when the trainer may change its tensors.
   const Future& staged() const { return staged_; }
 
-  // Resolves when the step would survive power loss, or with the reason why it never will. Its callback runs on the
-  // persister's thread.
+  // Resolves when the step would survive power loss, or with the reason why it never will. By then the snapshot's
+  // memory is free again. Its callback runs on a background thread, or at once if the result is there.
   const Future& committed() const { return committed_; }
 
  private:
@@ -140,13 +144,12 @@ struct RestoreOptions {
 
   // Partial restore: only entries of the state whose names match one of these patterns, where '*' stands for any run of
   // characters and '?' for one; the others keep their values. Empty: all entries, and everything in the checkpoint must
-  // be wanted.
+  // be wanted. A pattern that matches no entry of the state is kInvalidArgument.
   std::vector<std::string> only;
 
-  // {name in the checkpoint, name in the state}, applied to names that are equal to the first or begin with it and a
-  // dot:
+  // {name in the checkpoint, name in the state}, applied to names that are equal to the first or go on with a dot:
   // {"model.encoder", "model.backbone"} maps model.encoder.weight to model.backbone.weight. The first rule that fits
-  // counts.
+  // counts. One that fits no entry of the checkpoint is kInvalidArgument.
   std::vector<std::pair<std::string, std::string>> renames;
 
   bool allow_missing = false;     // entries of the state that the checkpoint lacks keep their values
@@ -186,41 +189,47 @@ class AsyncCheckpointer {
   bool ShouldSave(int64_t step) const;
 
   // Saves `state` as `step` (>= 0). Blocks only as SaveOptions::staging says; the rest happens behind the training.
+  // `state` must stay alive until it is staged.
   //
   // Errors, with nothing saved and the store as it was: kAlreadyExists: the step is committed or being saved, and not
-  // `overwrite`. kInvalidArgument: the state (a name twice), the metadata (no JSON object) or the step.
-  // kResourceExhausted: the state is larger than staging_bytes_max, or WhenFull::kFail applied. kFailedPrecondition:
-  // after Close. kUnimplemented: a sparse or quantised tensor. Also the failure of an earlier save, if nobody has
-  // looked at its future yet: it is then reported here, once, and the message says that this step was not saved.
+  // `overwrite`. kInvalidArgument: the state (a name twice), the metadata (no JSON object), a metric's name or the
+  // step. kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory or no thread, or
+  // WhenFull::kFail applied. kFailedPrecondition: after Close. kUnimplemented: a sparse or quantised tensor. kDataLoss,
+  // kInternal: the manifest cannot be read. Also the failure of an earlier save, if nobody has looked at its future
+  // yet: it is then reported here, once, and the message says that this step was not saved.
   absl::StatusOr<SaveHandle> Save(int64_t step, State& state, SaveOptions options = {});
 
-  // Blocks until every save so far is staged; the first failure if one was not.
+  // Blocks until the last save is staged; its error if that failed.
   absl::Status WaitUntilStaged();
 
   // Blocks until every save so far is committed or has failed; returns the first failure that nobody has looked at.
   absl::Status WaitUntilCommitted();
 
   // The first failure of a background save that nobody has looked at, which then counts as looked at. Never blocks.
-  // Thread-safe.
+  // Thread-safe; may be called after Close.
   absl::Status CheckForErrors();
 
   // Fills `state` from the highest committed step, after waiting for saves in flight. A step that turns out damaged is
-  // marked so, reported and passed over, and the next older one is taken.
+  // marked so, reported and passed over, and the next older one is taken; one that the device fails to read, twice, is
+  // reported and passed over.
   //
   // kNotFound: nothing is committed, or nothing that options.accept wants. kInvalidArgument: the checkpoint does not
   // fit the state; the one message lists every missing, unexpected, reshaped and retyped entry, and nothing of the
-  // state has been touched. kDataLoss: every candidate is damaged; tensors of the state may then hold parts of it.
+  // state has been touched. kDataLoss: every candidate is damaged, or the one that is not cannot fill all that a
+  // damaged one had begun to; tensors of the state may then hold parts of it, values never do. Other errors are the
+  // state's own, or kResourceExhausted.
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
 
-  // The same from this step alone. kNotFound: it is not committed. kDataLoss: it is damaged.
+  // The same from this step alone. One that is marked damaged or lost is examined anew, and the mark taken back if
+  // every byte of it verifies. kNotFound: it is not committed. kDataLoss: it is damaged.
   absl::StatusOr<RestoreReport> Restore(int64_t step, State& state, const RestoreOptions& options = {});
 
   // All steps that the manifest knows, ascending by step. Errors: kFailedPrecondition after Close, else the manifest's
   // own.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
-  // Waits for the saves in flight, then releases the store. Returns the first failure that nobody has looked at.
-  // Idempotent; after it every other call is kFailedPrecondition.
+  // Waits for the saves in flight, then releases the store. Returns the first failure that nobody has looked at; more
+  // of them go to on_warning. Idempotent. After it, calls are kFailedPrecondition and ShouldSave is false.
   absl::Status Close();
 
  private:

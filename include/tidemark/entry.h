@@ -17,7 +17,7 @@ namespace tidemark {
 
 enum class EntryKind : uint8_t {
   kTensor = 1,  // dtype and shape as the trainer gave them
-  kBytes = 2,   // an opaque blob: dtype kUint8, shape [length]
+  kBytes = 2,   // an opaque blob: dtype kUint8, shape [length], at most kValueBytesMax
   kString = 3,  // UTF-8 text: dtype kUint8, shape [length]
   kInt64 = 4,   // one number: dtype kInt64, shape []
   kDouble = 5,  // one number: dtype kFloat64, shape []
@@ -105,6 +105,7 @@ struct EntrySpec {
 
   static constexpr size_t kNameBytesMax = 4096;
   static constexpr size_t kDimensionsMax = 64;
+  static constexpr int64_t kValueBytesMax = int64_t{1} << 30;  // of a kBytes or kString: it is read as a whole
 
   bool whole() const { return box_extent.empty(); }
   const std::vector<int64_t>& held_shape() const { return whole() ? shape : box_extent; }

@@ -57,6 +57,7 @@ class State {
     std::byte* host = nullptr;
     // The index of an earlier entry that is the very same tensor (tied weights), or -1. Such an entry is stored once.
     int64_t alias_of = -1;
+    bool changes_early = false;  // must be copied before Save returns, in every staging mode
   };
   struct CopyRequest {
     size_t entry;            // index into entries()
@@ -113,8 +114,8 @@ class State {
 
  private:
   struct Variable {
-    std::function<std::span<std::byte>()> bytes;                     // where its bytes are now
-    std::function<absl::Status(std::span<const std::byte>)> assign;  // sets it
+    std::function<std::span<std::byte>()> bytes;             // where its bytes are now
+    std::function<void(std::span<const std::byte>)> assign;  // sets it, to bytes that fit its kind
   };
   void AddOwn(Entry entry);
   void AddVariable(std::string name, EntryKind kind, Dtype dtype, Variable variable);

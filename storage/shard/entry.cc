@@ -174,6 +174,10 @@ absl::Status ValidateEntry(const EntrySpec& spec, uint64_t* bytes) {
   }
   if (!HasShapeOfKind(spec))
     return Broken(spec, fmt::format("dtype or shape do not fit its kind, {}", EntryKindName(spec.kind)));
+  if ((spec.kind == EntryKind::kBytes || spec.kind == EntryKind::kString) &&
+      spec.shape[0] > EntrySpec::kValueBytesMax) {
+    return Broken(spec, fmt::format("it has {} bytes, more than {}", spec.shape[0], EntrySpec::kValueBytesMax));
+  }
   if (std::any_of(spec.shape.begin(), spec.shape.end(), [](int64_t extent) { return extent < 0; })) {
     return Broken(spec, fmt::format("shape [{}] has a negative extent", fmt::join(spec.shape, ", ")));
   }

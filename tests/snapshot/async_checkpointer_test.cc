@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -83,24 +84,26 @@ TEST_F(AsyncCheckpointerTest, LetsTheTrainerChangeItsTensorsOnceStaged) {
   EXPECT_TRUE(trainer.IsAt(1));
 }
 
+// A state whose tensor is copied when the test lets it.
+class GatedState final : public State {
+ public:
+  GatedState() { SetDerivedEntries({Entry{.spec = {.name = "x", .dtype = Dtype::kInt32}, .bytes = 4}}); }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    gate.WaitForNotification();
+    std::memcpy(requests[0].destination, &value, 4);
+    return copy_status;
+  }
+  absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
+    std::memcpy(&value, bytes.data(), 4);
+    return absl::OkStatus();
+  }
+  absl::Notification gate;
+  absl::Status copy_status;
+  int32_t value = 7;
+};
+
 TEST_F(AsyncCheckpointerTest, StagesBehindTheTrainerWhenOverlapped) {
-  // A tensor whose copy waits for the test.
-  class GatedState final : public State {
-   public:
-    GatedState() { SetDerivedEntries({Entry{.spec = {.name = "x", .dtype = Dtype::kInt32}, .bytes = 4}}); }
-    absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
-      if (requests.empty()) return absl::OkStatus();
-      gate.WaitForNotification();
-      std::memcpy(requests[0].destination, &value, 4);
-      return absl::OkStatus();
-    }
-    absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
-      std::memcpy(&value, bytes.data(), 4);
-      return absl::OkStatus();
-    }
-    absl::Notification gate;
-    int32_t value = 7;
-  } state;
+  GatedState state;
   auto checkpointer = Open();
   auto save = checkpointer->Save(1, state, {.staging = Staging::kOverlapped});
   ASSERT_THAT(save, IsOk());
@@ -116,18 +119,48 @@ TEST_F(AsyncCheckpointerTest, StagesBehindTheTrainerWhenOverlapped) {
 }
 
 TEST_F(AsyncCheckpointerTest, WaitsForAnOverlappedSaveBeforeTheNext) {
-  auto checkpointer = Open({.staging = Staging::kOverlapped});
+  GatedState gated;
   TestTrainer trainer;
-  for (int64_t step = 0; step < 5; ++step) {
-    ASSERT_THAT(checkpointer->WaitUntilStaged(), IsOk());
-    trainer.SetTo(step);
-    ASSERT_THAT(checkpointer->Save(step, trainer.state), IsOk());
+  trainer.SetTo(2);
+  auto checkpointer = Open({.staging = Staging::kOverlapped});
+  auto first = checkpointer->Save(1, gated);
+  ASSERT_THAT(first, IsOk());
+  absl::StatusOr<SaveHandle> second;
+  std::thread saver([&] { second = checkpointer->Save(2, trainer.state); });
+  gated.gate.Notify();
+  saver.join();
+  ASSERT_THAT(second, IsOk());
+  // Not ready before the first was staged: Save had to wait for it.
+  EXPECT_TRUE(first->staged().ready());
+  EXPECT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  EXPECT_EQ(checkpointer->Steps()->size(), 2u);
+}
+
+TEST_F(AsyncCheckpointerTest, ReportsACopyThatFailsBehindTheTrainer) {
+  for (bool look : {true, false}) {
+    GatedState state;
+    state.copy_status = absl::InternalError("device on fire");
+    state.gate.Notify();
+    auto checkpointer = Open({.staging = Staging::kOverlapped});
+    auto save = checkpointer->Save(1, state);
+    ASSERT_THAT(save, IsOk());
+    const auto on_fire = StatusIs(absl::StatusCode::kInternal, HasSubstr("on fire"));
+    if (look) {
+      EXPECT_THAT(checkpointer->WaitUntilStaged(), on_fire);
+      EXPECT_THAT(checkpointer->Close(), IsOk());
+    } else {
+      EXPECT_THAT(checkpointer->Close(), on_fire);
+    }
+    EXPECT_THAT(save->committed().Wait(), on_fire);
   }
-  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
-  for (int64_t step = 0; step < 5; ++step) {
-    ASSERT_THAT(checkpointer->Restore(step, trainer.state), IsOk());
-    EXPECT_TRUE(trainer.IsAt(step)) << step;
-  }
+  TestTrainer trainer;
+  EXPECT_THAT(Open()->RestoreLatest(trainer.state), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no step")));
+}
+
+TEST_F(AsyncCheckpointerTest, HasTheMemoryBackOnceASaveIsCommitted) {
+  auto checkpointer = Open({.staging_bytes_max = 2 << 20, .when_full = WhenFull::kFail});
+  TestTrainer trainer;
+  for (int64_t step = 0; step < 30; ++step) SaveStep(*checkpointer, trainer, step);
 }
 
 TEST_F(AsyncCheckpointerTest, RefusesAStepThatExistsUnlessAskedToReplaceIt) {
@@ -210,6 +243,7 @@ TEST_F(AsyncCheckpointerTest, RefusesEverythingAfterClose) {
   EXPECT_THAT(checkpointer->WaitUntilStaged(), closed);
   EXPECT_THAT(checkpointer->WaitUntilCommitted(), closed);
   EXPECT_THAT(checkpointer->Steps(), closed);
+  EXPECT_THAT(checkpointer->CheckForErrors(), IsOk());
   EXPECT_FALSE(checkpointer->ShouldSave(2));
 }
 
@@ -286,11 +320,13 @@ TEST_F(AsyncCheckpointerTest, RefusesAStoreOfANewerFormat) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 2")));
 }
 
-TEST_F(AsyncCheckpointerTest, RefusesAStateLargerThanTheBudget) {
-  auto checkpointer = Open({.staging_bytes_max = 4096});
-  TestTrainer trainer;
-  EXPECT_THAT(checkpointer->Save(1, trainer.state),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging_bytes_max is 4096")));
+TEST_F(AsyncCheckpointerTest, RefusesAStateLargerThanTheBudgetUnderEveryPolicy) {
+  for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
+    auto checkpointer = Open({.staging_bytes_max = 4096, .when_full = policy});
+    TestTrainer trainer;
+    EXPECT_THAT(checkpointer->Save(1, trainer.state),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging_bytes_max is 4096")));
+  }
 }
 
 TEST_F(AsyncCheckpointerTest, WorksOnEveryBackendAndCompression) {

@@ -211,6 +211,34 @@ TEST_F(NoRoomTest, FailsWhenAskedTo) {
   EXPECT_THAT(checkpointer->Close(), IsOk());
 }
 
+TEST_F(NoRoomTest, BlocksUntilThereIs) {
+  auto checkpointer = Open({.staging_bytes_max = 2 << 20, .when_full = WhenFull::kBlock});
+  HoldPersister();
+  auto first = checkpointer->Save(1, trainer_.state);
+  ASSERT_THAT(first, IsOk());
+  absl::Status second;
+  std::thread saver([&] { second = checkpointer->Save(2, trainer_.state).status(); });
+  EXPECT_FALSE(first->committed().ready());
+  release_.Notify();
+  saver.join();
+  EXPECT_THAT(second, IsOk());
+  EXPECT_THAT(first->committed().Wait(), IsOk());
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(NoRoomTest, ReplacesAStepThatIsInFlightIfAskedTo) {
+  auto checkpointer = Open();
+  HoldPersister();
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
+  trainer_.SetTo(77);
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true}), IsOk());
+  release_.Notify();
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  trainer_.SetTo(0);
+  ASSERT_THAT(checkpointer->Restore(1, trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(77));
+}
+
 TEST_F(NoRoomTest, RefusesAStepThatIsInFlight) {
   auto checkpointer = Open();
   HoldPersister();

@@ -70,6 +70,82 @@ TEST_F(RestoreTest, FallsBackPastADamagedStepAndSaysWhy) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step 30 is damaged")));
 }
 
+TEST_F(RestoreTest, FallsBackWhicheverBitOfAVersionChanges) {
+  const std::string shard = ShardPath(store_, 30);
+  const uint64_t footer = std::filesystem::file_size(shard) - 4096;
+  for (uint64_t block : {uint64_t{0}, footer}) {
+    for (uint64_t byte = 8; byte < 12; ++byte) {
+      SCOPED_TRACE(testing::Message() << "offset " << block + byte);
+      FlipBit(shard, block + byte);
+      auto report = Open()->RestoreLatest(trainer_.state);
+      ASSERT_THAT(report, IsOk());
+      EXPECT_EQ(report->step, 20);
+      FlipBit(shard, block + byte);
+      ASSERT_THAT(Open()->Restore(30, trainer_.state), IsOk()) << "sound again, and asked for by name";
+    }
+  }
+}
+
+TEST_F(RestoreTest, TakesAMarkBackOnlyIfEveryByteVerifies) {
+  const std::string shard = ShardPath(store_, 30);
+  FlipBit(shard, 100'000);
+  auto checkpointer = Open();
+  EXPECT_THAT(checkpointer->Restore(30, trainer_.state),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("model.weight")));
+  EXPECT_THAT(checkpointer->Restore(30, trainer_.state, {.only = {"epoch"}}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step 30 is damaged")));
+  FlipBit(shard, 100'000);
+  ASSERT_THAT(checkpointer->Restore(30, trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(30));
+  EXPECT_EQ(checkpointer->RestoreLatest(trainer_.state)->step, 30);
+}
+
+TEST_F(RestoreTest, RefusesAnOlderStepThatCannotFillWhatADamagedOneHadBegun) {
+  // Step 40 has an entry more than the older ones, and is damaged in another.
+  std::vector<float> head(1000, 40.0F);
+  trainer_.state.AddTensor("head", Dtype::kFloat32, {1000}, head.data());
+  {
+    auto checkpointer = Open();
+    trainer_.SetTo(40);
+    ASSERT_THAT(checkpointer->Save(40, trainer_.state)->committed().Wait(), IsOk());
+  }
+  FlipBit(ShardPath(store_, 40), 100'000);
+  auto checkpointer = Open();
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, {.allow_missing = true}),
+              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr("step 30 was restored"),
+                                                          HasSubstr("hold parts of a newer step"), HasSubstr("head"))));
+  // By now the damage is known, and nothing is begun that cannot be finished.
+  auto report = checkpointer->RestoreLatest(trainer_.state, {.allow_missing = true});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 30);
+  EXPECT_THAT(report->missing, ElementsAre("head"));
+}
+
+TEST_F(RestoreTest, NeverClaimsThatNothingWasTouchedOnceSomethingWas) {
+  TestTrainer grown;
+  std::vector<float> head(1000);
+  grown.state.AddTensor("head", Dtype::kFloat32, {1000}, head.data());
+  grown.SetTo(40);
+  ASSERT_THAT(Open()->Save(40, grown.state), IsOk());
+  FlipBit(ShardPath(store_, 40), 100'000);
+  EXPECT_THAT(Open()->RestoreLatest(grown.state),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("missing in the checkpoint: 'head'"), HasSubstr("hold parts"))));
+}
+
+TEST_F(RestoreTest, RefusesPatternsThatMatchNothing) {
+  EXPECT_THAT(Open()->RestoreLatest(trainer_.state, {.only = {"modle.*"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'modle.*' matches no entry")));
+}
+
+TEST_F(RestoreTest, AsksThePredicateBeforeItCountsDamage) {
+  FlipBit(ShardPath(store_, 30), 100'000);
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, {.accept = [](const StepInfo&) { return false; }}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not accepted")));
+}
+
 TEST_F(RestoreTest, LetsADamagedStepBeSavedAgain) {
   FlipBit(ShardPath(store_, 30), 100'000);
   auto checkpointer = Open();

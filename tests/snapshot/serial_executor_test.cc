@@ -11,7 +11,9 @@ namespace {
 
 TEST(SerialExecutor, DoesTasksInOrder) {
   std::vector<int> seen;
-  SerialExecutor executor;
+  auto created = SerialExecutor::Create();
+  ASSERT_TRUE(created.ok());
+  SerialExecutor& executor = **created;
   for (int i = 0; i < 100; ++i) executor.Add([&seen, i] { seen.push_back(i); });
   executor.Drain();
   ASSERT_EQ(seen.size(), 100u);
@@ -22,7 +24,9 @@ TEST(SerialExecutor, DoesWhatIsWaitingBeforeItEnds) {
   int done = 0;
   {
     absl::Notification go;
-    SerialExecutor executor;
+    auto created = SerialExecutor::Create();
+    ASSERT_TRUE(created.ok());
+    SerialExecutor& executor = **created;
     executor.Add([&] {
       go.WaitForNotification();
       ++done;
@@ -35,7 +39,9 @@ TEST(SerialExecutor, DoesWhatIsWaitingBeforeItEnds) {
 
 TEST(SerialExecutor, LetsGoOfWhatATaskHeldBeforeDrainReturns) {
   auto held = std::make_shared<int>(1);
-  SerialExecutor executor;
+  auto created = SerialExecutor::Create();
+  ASSERT_TRUE(created.ok());
+  SerialExecutor& executor = **created;
   executor.Add([held] {});
   executor.Drain();
   EXPECT_EQ(held.use_count(), 1);

@@ -12,7 +12,7 @@ namespace {
 
 class Recorder final : public SnapshotConsumer {
  public:
-  void Consume(const std::shared_ptr<const StagedSnapshot>& snapshot) override {
+  void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override {
     if (gate != nullptr) gate->WaitForNotification();
     steps.push_back(snapshot->step());
   }
@@ -30,8 +30,8 @@ TEST(SnapshotStream, HandsEverySnapshotToEveryConsumerInOrder) {
   Recorder one;
   Recorder two;
   SnapshotStream stream;
-  stream.AddConsumer(&one);
-  stream.AddConsumer(&two);
+  ASSERT_TRUE(stream.AddConsumer(&one).ok());
+  ASSERT_TRUE(stream.AddConsumer(&two).ok());
   for (int64_t step : {3, 5, 8}) stream.Publish(MakeSnapshot(stager, step));
   stream.Drain();
   EXPECT_THAT(one.steps, testing::ElementsAre(3, 5, 8));
@@ -47,7 +47,7 @@ TEST(SnapshotStream, DoesNotLetOneConsumerHoldUpAnotherOrThePublisher) {
   class Passing final : public SnapshotConsumer {
    public:
     explicit Passing(absl::Notification& passed) : passed_(passed) {}
-    void Consume(const std::shared_ptr<const StagedSnapshot>& snapshot) override {
+    void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override {
       if (snapshot->step() == 2) passed_.Notify();
     }
 
@@ -55,8 +55,8 @@ TEST(SnapshotStream, DoesNotLetOneConsumerHoldUpAnotherOrThePublisher) {
     absl::Notification& passed_;
   } quick(passed);
   SnapshotStream stream;
-  stream.AddConsumer(&slow);
-  stream.AddConsumer(&quick);
+  ASSERT_TRUE(stream.AddConsumer(&slow).ok());
+  ASSERT_TRUE(stream.AddConsumer(&quick).ok());
   for (int64_t step : {1, 2}) stream.Publish(MakeSnapshot(stager, step));
   passed.WaitForNotification();
   gate.Notify();
@@ -68,7 +68,7 @@ TEST(SnapshotStream, GivesTheMemoryBackWhenTheLastConsumerLetsGo) {
   Stager stager({.staging_bytes_max = 1 << 20});
   Recorder consumer;
   SnapshotStream stream;
-  stream.AddConsumer(&consumer);
+  ASSERT_TRUE(stream.AddConsumer(&consumer).ok());
   stream.Publish(MakeSnapshot(stager, 1));
   stream.Drain();
   EXPECT_EQ(stager.arena().bytes_in_use(), 0u);

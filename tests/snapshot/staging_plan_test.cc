@@ -81,7 +81,7 @@ TEST(StagingPlan, SetsValuesAndDeviceTensorsApart) {
   state.SetDerivedEntries({Tensor("on_device", 8, nullptr), Tensor("empty", 0, nullptr)});
   ASSERT_THAT(state.Refresh(), IsOk());
   const StagingPlan plan(state);
-  EXPECT_THAT(plan.values(), testing::ElementsAre(0));
+  EXPECT_THAT(plan.early_entries(), testing::ElementsAre(0));
   EXPECT_THAT(plan.device_tensors(), testing::ElementsAre(1));
   EXPECT_TRUE(plan.pieces().empty());
 }
