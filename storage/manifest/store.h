@@ -64,7 +64,10 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
-  absl::Status OpenManifest(bool has_identity);
+  absl::Status OpenManifest();
+  absl::Status SettleIdentity(const StoreId& of_manifest);
+  absl::Status StartEmptyManifest(const absl::Status& why);
+  absl::Status WriteIdentity();
   absl::Status Reconcile();
   absl::Status FinishDeletions();
   absl::Status ReconcileRecords();
