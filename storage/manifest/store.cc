@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
+#include "storage/manifest/quarantine.h"
 #include "storage/manifest/rebuild.h"
 #include "storage/manifest/store_identity.h"
 
@@ -175,7 +176,9 @@ absl::Status Store::Reconcile() {
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
     if (!entry.name.starts_with("manifest.rebuilt-")) continue;
-    if (status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) return status;
+    if (status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) {
+      options_.warn(fmt::format("what is left of a rebuild that was cut short stays: {}", Text(status)));
+    }
   }
   return absl::OkStatus();
 }
@@ -184,8 +187,18 @@ absl::Status Store::FinishDeletions() {
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
   if (!deletions.ok()) return deletions.status();
   for (const DeletionRecord& deletion : *deletions) {
-    if (absl::Status status = RemoveAttempt(deletion); !status.ok()) return status;
+    if (absl::Status status = RemoveAttemptOrWarn(deletion); !status.ok()) return status;
   }
+  return absl::OkStatus();
+}
+
+// Files that cannot be removed stand in nobody's way: the mark stays, and the next Open tries again. Returns only what
+// the manifest has to be rebuilt for.
+absl::Status Store::RemoveAttemptOrWarn(const DeletionRecord& deletion) {
+  absl::Status status = RemoveAttempt(deletion);
+  if (status.ok() || absl::IsDataLoss(status)) return status;
+  options_.warn(
+      fmt::format("step {} was replaced, but its old files are still there: {}", deletion.step, Text(status)));
   return absl::OkStatus();
 }
 
@@ -246,30 +259,45 @@ absl::Status Store::ReconcileFolder(const StepFolder& folder) {
   if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return absl::OkStatus();
 
   absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, id_, folder);
-  if (absl::IsUnimplemented(attempt.status())) return attempt.status();
-  if (absl::IsFailedPrecondition(attempt.status())) {
-    options_.warn(fmt::format("left alone: {}", Text(attempt.status())));
-    return absl::OkStatus();
+  if (!attempt.ok()) {
+    // The store's format and the manifest's are not too new, so a newer shard is more likely a flipped bit.
+    if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
+      options_.warn(fmt::format("left alone: {}", Text(attempt.status())));
+      return absl::OkStatus();
+    }
+    if (!IsMissingOrDamaged(attempt.status())) return attempt.status();  // nothing is known about the attempt
+    return DiscardFolder(folder, attempt.status(), /*keep=*/false);
   }
   // Of two attempts at a step the later one wins, here as in a rebuild. It was never acknowledged, so either would do;
   // but should the record of a later one have rotted away, taking the earlier one would undo an acknowledged save.
-  const bool step_is_taken = attempt.ok() && record->has_value() && (*record)->info.state == StepState::kCommitted &&
-                             (*record)->info.sequence > attempt->record.info.sequence;
-  if (attempt.ok() && !step_is_taken) {
-    const absl::Status sound = VerifyAndSync(files_, layout_, folder, *attempt, options_.read);
-    if (sound.ok()) {
-      absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(attempt->record);
-      if (!replaced.ok()) return replaced.status();
-      next_sequence_ = std::max<uint64_t>(next_sequence_, attempt->record.info.sequence + 1);
-      return replaced->has_value() ? RemoveAttempt(**replaced) : absl::OkStatus();
-    }
-    if (!absl::IsDataLoss(sound) && !absl::IsNotFound(sound)) return sound;
-  } else if (!attempt.ok() && !absl::IsDataLoss(attempt.status()) && !absl::IsNotFound(attempt.status())) {
-    return attempt.status();  // the disk failed: nothing is known about the attempt
+  if (record->has_value() && (*record)->info.state == StepState::kCommitted &&
+      (*record)->info.sequence > attempt->record.info.sequence) {
+    return DiscardFolder(folder, absl::AlreadyExistsError("a later attempt at the step is committed"), /*keep=*/false);
   }
-  if (absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt)); !status.ok())
-    return status;
-  return files_.SyncDirectory(layout_.steps());
+  if (absl::Status sound = VerifyAndSync(files_, layout_, folder, *attempt, options_.read); !sound.ok()) {
+    if (!IsMissingOrDamaged(sound)) return sound;
+    return DiscardFolder(folder, sound, /*keep=*/true);
+  }
+  absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(attempt->record);
+  if (!replaced.ok()) return replaced.status();
+  next_sequence_ = std::max<uint64_t>(next_sequence_, attempt->record.info.sequence + 1);
+  return replaced->has_value() ? RemoveAttemptOrWarn(**replaced) : absl::OkStatus();
+}
+
+// Takes a folder that has no record out of steps/. `keep`: to quarantine, for its index tells what is in it.
+absl::Status Store::DiscardFolder(const StepFolder& folder, const absl::Status& why, bool keep) {
+  absl::StatusOr<bool> referenced = IsReferenced(folder.attempt);
+  if (!referenced.ok()) return referenced.status();
+  const std::string name = StepFolderName(folder.step, folder.attempt);
+  if (*referenced) {
+    options_.warn(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, Text(why)));
+    return absl::OkStatus();
+  }
+  options_.warn(
+      fmt::format("{} was never committed and is {}: {}", name, keep ? "moved to quarantine" : "removed", Text(why)));
+  if (keep) return MoveToQuarantine(files_, layout_, folder);
+  absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+  return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;
 }
 
 absl::StatusOr<bool> Store::IsReferenced(const AttemptId& attempt) const {
@@ -313,7 +341,11 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   absl::Status status = files_.SyncDirectory(layout_.attempt(record.info.step, AttemptId{*id}));
   if (status.ok()) status = files_.SyncDirectory(layout_.steps());
   if (!status.ok()) return status;
-  absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(record);
+  absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
+  {
+    absl::MutexLock lock(&records_mutex_);
+    replaced = manifest_->Commit(record);
+  }
   if (!replaced.ok()) return replaced.status();
   if (replaced->has_value()) {
     if (status = RemoveAttempt(**replaced); !status.ok()) {
@@ -330,6 +362,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
     options_.warn(fmt::format("what is left of step {}'s failed save is removed at the next start: {}", identity.step,
                               Text(removed)));
   }
+  absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(identity.step);
   if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
   StepRecord failed;
@@ -344,6 +377,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
 }
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
+  absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.attempt != attempt) {

@@ -1,9 +1,11 @@
 // What opening a store makes of a directory that is damaged, half there, or not a store.
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fmt/format.h"
@@ -186,6 +188,144 @@ TEST_F(RecoveryTest, SyncsTheNameOfQuarantineBeforeItIsUsed) {
   }));
   EXPECT_LT(created, moved);
   EXPECT_NE(moved, calls.end());
+}
+
+constexpr std::streamoff kVersionOffset = 8;  // of the header
+
+TEST_F(RecoveryTest, LeavesAShardOfANewerVersionWhereItIs) {
+  MakeSteps();
+  ShardIdentity unrecorded;
+  {
+    auto store = Open();
+    unrecorded = WriteAttempt(*store, 4, 400);
+  }
+  Flip(unrecorded, kVersionOffset);
+  Flip(steps_[1], kVersionOffset);
+  Open();
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("left alone"), HasSubstr("newer")));
+  EXPECT_TRUE(fs::exists(Folder(unrecorded)));
+  fs::remove_all(layout_.manifest());
+  auto store = Open();
+  EXPECT_TRUE(fs::exists(Folder(unrecorded)));
+  EXPECT_TRUE(fs::exists(Folder(steps_[1])));
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+  EXPECT_EQ(ValueAt(*store, 3), 300);
+}
+
+TEST_F(RecoveryTest, OpensWithFilesThatItCannotRemoveAndKeepsTheirMark) {
+  MakeSteps();
+  FailingFileSystem files(PosixFileSystem());
+  {
+    auto store = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(store, IsOk());
+    files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    CommitStep(**store, 1, 101);
+  }
+  files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+  {
+    auto store = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(store, IsOk());
+    EXPECT_THAT(warnings_, HasSubstr("old files are still there"));
+    EXPECT_EQ((*store)->manifest().Deletions()->size(), 1u);
+  }
+  EXPECT_TRUE(Open()->manifest().Deletions()->empty());
+  EXPECT_FALSE(fs::exists(Folder(steps_[0])));
+}
+
+TEST_F(RecoveryTest, SaysWhatItTakesAwayAndKeepsWhatHasAnIndex) {
+  MakeSteps();
+  ShardIdentity torn, rotten;
+  {
+    auto store = Open();
+    torn = WriteAttempt(*store, 4, 400);
+    rotten = WriteAttempt(*store, 5, 500);
+  }
+  fs::resize_file(layout_.shard(4, torn.attempt, 0, 1), 5000);
+  Flip(rotten, 4096);
+  ExpectSteps(*Open());
+  EXPECT_THAT(warnings_, AllOf(HasSubstr(StepFolderName(4, torn.attempt) + " was never committed and is removed: "),
+                               HasSubstr(StepFolderName(5, rotten.attempt) +
+                                         " was never committed and is moved to quarantine: ")));
+  EXPECT_FALSE(fs::exists(Folder(torn)));
+  EXPECT_FALSE(fs::exists(Folder(rotten)));
+  EXPECT_TRUE(fs::exists(Quarantined(rotten)));
+}
+
+TEST_F(RecoveryTest, GivesUpNoAttemptForADamagedOneInARebuild) {
+  MakeSteps();
+  ShardIdentity later;
+  {
+    auto store = Open();
+    later = WriteAttempt(*store, 2, 201);
+    CommitStep(*store, 4, 400);  // so that the damaged one is not the last of all
+  }
+  Flip(later, 4096);
+  fs::remove_all(layout_.manifest());
+  ExpectSteps(*Open());
+  EXPECT_TRUE(fs::exists(Quarantined(later)));
+}
+
+// An error says nothing about what is on disk: whichever call fails, the next Open has every committed step.
+TEST_F(RecoveryTest, LosesNothingWhicheverCallOfARebuildFails) {
+  MakeSteps();
+  size_t opened = 0;
+  for (size_t call = 0; opened < 3; ++call) {
+    SCOPED_TRACE(call);
+    ASSERT_LT(call, 1000u);
+    fs::remove_all(layout_.manifest());
+    FailingFileSystem files(PosixFileSystem());
+    files.FailCall(call, absl::InternalError("EIO"));
+    // Where it opens all the same, the call was past the end, or one of those that may fail.
+    opened = OpenStatus(files).ok() ? opened + 1 : 0;
+    ExpectSteps(*Open());
+    ASSERT_FALSE(fs::exists(layout_.quarantine())) << warnings_;
+  }
+}
+
+TEST_F(RecoveryTest, LosesNothingWhicheverCallOfAnAdoptionFails) {
+  MakeSteps();
+  size_t opened = 0;
+  for (size_t call = 0; opened < 3; ++call) {
+    SCOPED_TRACE(call);
+    ASSERT_LT(call, 1000u);
+    const int64_t value = 1000 + static_cast<int64_t>(call);
+    { WriteAttempt(*Open(), 4, value); }
+    FailingFileSystem files(PosixFileSystem());
+    files.FailCall(call, absl::InternalError("EIO"));
+    opened = OpenStatus(files).ok() ? opened + 1 : 0;
+    auto store = Open();
+    ExpectSteps(*store);
+    EXPECT_EQ(ValueAt(*store, 4), value);
+    ASSERT_FALSE(fs::exists(layout_.quarantine())) << warnings_;
+  }
+}
+
+TEST_F(RecoveryTest, MarksNoAttemptThatWasReplacedMeanwhile) {
+  auto store = Open();
+  constexpr int kRounds = 100;
+  std::vector<StepRecord> records;
+  for (int i = 0; i < kRounds; ++i) {
+    const ShardIdentity identity = WriteAttempt(*store, 5, i);
+    auto attempt = ReadAttempt(PosixFileSystem(), layout_, store->id(), {5, identity.attempt});
+    ASSERT_THAT(attempt, IsOk());
+    records.push_back(attempt->record);
+  }
+  std::atomic<bool> done = false;
+  std::thread marker([&] {
+    while (!done) {
+      auto record = store->manifest().Find(5);
+      if (!record.ok() || !record->has_value()) continue;
+      store->MarkStep(5, (*record)->info.attempt, StepState::kDamaged, "x").IgnoreError();
+    }
+  });
+  int overwritten = 0;
+  for (const StepRecord& record : records) {
+    EXPECT_THAT(store->CommitAttempt(record), IsOk());
+    overwritten += (*store->manifest().Find(5))->info.attempt != record.info.attempt ? 1 : 0;
+  }
+  done = true;
+  marker.join();
+  EXPECT_EQ(overwritten, 0);
 }
 
 }  // namespace
