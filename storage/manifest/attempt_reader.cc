@@ -54,6 +54,18 @@ absl::Status CheckIdentity(const ShardReader& shard, const StoreId& store, const
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<ShardReader>> OpenFirstShard(FileSystem& files, const StoreLayout& layout,
+                                                            const StepFolder& folder) {
+  const absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
+  if (!world_size.ok()) return world_size.status();
+  return ShardReader::Open(files, layout.shard(folder.step, folder.attempt, 0, *world_size), layout.steps());
+}
+
+// The shard itself says nothing, as opposed to the disk under it.
+bool IsUnreadable(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsUnimplemented(status);
+}
+
 StepRecord MakeRecord(const std::vector<std::unique_ptr<ShardReader>>& shards) {
   StepRecord record;
   StepInfo& info = record.info;
@@ -124,12 +136,23 @@ absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout
   std::vector<std::string> strangers;
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &strangers);
   if (!folders.ok()) return folders.status();
+  std::unique_ptr<ShardReader> first;
   for (const StepFolder& folder : *folders) {
-    const absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
-    if (!world_size.ok()) continue;
-    auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, 0, *world_size), layout.steps());
-    if (shard.ok()) return (*shard)->header().identity.store;
+    auto shard = OpenFirstShard(files, layout, folder);
+    if (IsUnreadable(shard.status())) continue;
+    if (!shard.ok()) return shard.status();
+    if (first == nullptr) {
+      first = *std::move(shard);
+      continue;
+    }
+    const StoreId& expected = first->header().identity.store;
+    const StoreId& found = (*shard)->header().identity.store;
+    if (found != expected) {
+      return absl::FailedPreconditionError(fmt::format("{} belongs to store {}, {} to store {}", first->path(),
+                                                       ToHex(expected.bytes), (*shard)->path(), ToHex(found.bytes)));
+    }
   }
+  if (first != nullptr) return first->header().identity.store;
   return absl::NotFoundError(fmt::format("{}: no shard can be read", layout.steps()));
 }
 

@@ -32,7 +32,8 @@ absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
                                                      std::vector<std::string>* strangers);
 
-// The store id in the header of any shard that can be read; kNotFound if there is none.
+// The store id in the headers of the shards that can be read. kNotFound if there is none; kFailedPrecondition if they
+// disagree. Any error but kNotFound, kDataLoss and kUnimplemented of any shard is returned.
 absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout);
 
 // Reads every byte of the attempt and, if all are sound, syncs its files and folders. kDataLoss says what is damaged.

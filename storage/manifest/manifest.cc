@@ -1,6 +1,9 @@
 #include "storage/manifest/manifest.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -22,7 +25,13 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
-  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, status.ToString()));
+  // RocksDB has codes of its own for few of the system's errors; for the others there is only the system's text.
+  const std::string text = status.ToString();
+  if (status.IsIOError() &&
+      (text.ends_with(strerror(EACCES)) || text.ends_with(strerror(EPERM)) || text.ends_with(strerror(EROFS)))) {
+    code = absl::StatusCode::kPermissionDenied;
+  }
+  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
 }
 
 // A reader must leave no trace in the store, and RocksDB writes its log beside the data unless it is given another
@@ -66,11 +75,11 @@ absl::Status Located(const absl::Status& status, const std::string& path, std::s
 }  // namespace
 
 struct Manifest::Impl {
-  explicit Impl(std::string database_path) : path(std::move(database_path)) {}
+  Impl(std::string database_path, bool reads_only) : path(std::move(database_path)), read_only(reads_only) {}
 
   // Reads the store's record into `store` and `last_sequence`.
   absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex) {
-    absl::ReaderMutexLock lock(&mutex);
+    absl::MutexLock lock(&mutex);
     std::string value;
     const rocksdb::Status status = db->Get({}, Slice(kStoreKey), &value);
     if (status.IsNotFound()) {
@@ -86,31 +95,32 @@ struct Manifest::Impl {
 
   absl::Status Write(rocksdb::WriteBatch& batch) ABSL_LOCKS_EXCLUDED(mutex) {
     absl::MutexLock lock(&mutex);
-    if (broken || db == nullptr) {
-      db.reset();
-      rocksdb::DB* reopened = nullptr;
-      if (const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(), path, &reopened); !status.ok()) {
-        return FromRocks(status, "reopen", path);
-      }
-      db.reset(reopened);
-      broken = false;
-    }
+    if (broken) db.reset();
+    if (absl::Status status = EnsureOpen(); !status.ok()) return status;
     const rocksdb::Status status = db->Write(Synced(), &batch);
-    broken = !status.ok();
+    broken = !status.ok() && !read_only;
     return FromRocks(status, "write", path);
   }
 
-  // Null while a failed reopening has left nothing to read from.
-  absl::Status CheckOpen() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+  // Opens the database anew where a failed write has closed it; it stays closed if that fails. Reads need no more than
+  // this: after a failed write they go on with what was there before it.
+  absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (db != nullptr) return absl::OkStatus();
-    return absl::InternalError(fmt::format("manifest {}: closed after a failed write", path));
+    rocksdb::DB* reopened = nullptr;
+    if (const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(), path, &reopened); !status.ok()) {
+      return FromRocks(status, "reopen", path);
+    }
+    db.reset(reopened);
+    broken = false;
+    return absl::OkStatus();
   }
 
   const std::string path;
-  StoreId store;  // constant once loaded
+  const bool read_only;  // never opened anew, and never null
+  StoreId store;         // constant once loaded
   std::atomic<uint64_t> last_sequence{0};
 
-  mutable absl::Mutex mutex;
+  absl::Mutex mutex;
   std::unique_ptr<rocksdb::DB> db ABSL_GUARDED_BY(mutex);
   bool broken ABSL_GUARDED_BY(mutex) = false;  // a write failed: RocksDB refuses more until it is opened anew
 };
@@ -132,7 +142,7 @@ bool IsOnStep(const rocksdb::Iterator& it) { return it.Valid() && it.key().start
 
 }  // namespace
 
-Manifest::Manifest(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
+Manifest::Manifest(const std::string& path, bool read_only) : impl_(std::make_unique<Impl>(path, read_only)) {}
 Manifest::~Manifest() = default;
 
 absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& path, const StoreId& store) {
@@ -146,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& pa
     return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
-  std::unique_ptr<Manifest> manifest = Adopt(path, db);
+  std::unique_ptr<Manifest> manifest = Adopt(path, db, /*read_only=*/false);
   manifest->impl_->store = store;
   rocksdb::WriteBatch batch;
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = 0}));
@@ -154,8 +164,8 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& pa
   return manifest;
 }
 
-std::unique_ptr<Manifest> Manifest::Adopt(const std::string& path, rocksdb::DB* db) {
-  std::unique_ptr<Manifest> manifest(new Manifest(path));
+std::unique_ptr<Manifest> Manifest::Adopt(const std::string& path, rocksdb::DB* db, bool read_only) {
+  std::unique_ptr<Manifest> manifest(new Manifest(path, read_only));
   absl::MutexLock lock(&manifest->impl_->mutex);
   manifest->impl_->db.reset(db);
   return manifest;
@@ -168,7 +178,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
-  std::unique_ptr<Manifest> manifest = Adopt(path, db);
+  std::unique_ptr<Manifest> manifest = Adopt(path, db, /*read_only=*/false);
   if (absl::Status status = manifest->impl_->Load(); !status.ok()) return status;
   return manifest;
 }
@@ -184,7 +194,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(const std::stri
     rocksdb::DB* db = nullptr;
     opened = rocksdb::DB::OpenForReadOnly(options, path, &db);
     if (!opened.ok()) continue;
-    std::unique_ptr<Manifest> manifest = Adopt(path, db);
+    std::unique_ptr<Manifest> manifest = Adopt(path, db, /*read_only=*/true);
     if (absl::Status status = manifest->impl_->Load(); !status.ok()) return status;
     return manifest;
   }
@@ -196,8 +206,8 @@ const StoreId& Manifest::store_id() const { return impl_->store; }
 uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
-  absl::ReaderMutexLock lock(&impl_->mutex);
-  if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+  absl::MutexLock lock(&impl_->mutex);
+  if (absl::Status status = impl_->EnsureOpen(); !status.ok()) return status;
   std::string value;
   const rocksdb::Status status = impl_->db->Get({}, StepKey(step), &value);
   if (status.IsNotFound()) return std::nullopt;
@@ -208,8 +218,8 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) const {
-  absl::ReaderMutexLock lock(&impl_->mutex);
-  if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+  absl::MutexLock lock(&impl_->mutex);
+  if (absl::Status status = impl_->EnsureOpen(); !status.ok()) return status;
   std::unique_ptr<rocksdb::Iterator> it(impl_->db->NewIterator({}));
   it->SeekForPrev(StepKey(step));
   if (!it->status().ok()) return FromRocks(it->status(), "scan", impl_->path);
@@ -220,8 +230,8 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) 
 }
 
 absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit) const {
-  absl::ReaderMutexLock lock(&impl_->mutex);
-  if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+  absl::MutexLock lock(&impl_->mutex);
+  if (absl::Status status = impl_->EnsureOpen(); !status.ok()) return status;
   std::unique_ptr<rocksdb::Iterator> it(impl_->db->NewIterator({}));
   for (it->Seek(Slice(kStepKeyPrefix)); IsOnStep(*it); it->Next()) {
     absl::StatusOr<StepRecord> record = RecordAt(*it, impl_->path);
@@ -236,7 +246,9 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
   if (!old.ok()) return old.status();
   rocksdb::WriteBatch batch;
   batch.Put(StepKey(record.info.step), EncodeStepRecord(record));
-  batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = impl_->store, .sequence = record.info.sequence}));
+  // Never back: an attempt that is adopted may be older than the last one, whose number must not be given again.
+  const uint64_t sequence = std::max<uint64_t>(impl_->last_sequence, record.info.sequence);
+  batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = impl_->store, .sequence = sequence}));
   std::optional<DeletionRecord> replaced;
   if (old->has_value() && (*old)->info.attempt != record.info.attempt) {
     // A failed save has a record without an attempt; nothing of it is on disk.
@@ -246,7 +258,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
     }
   }
   if (absl::Status status = impl_->Write(batch); !status.ok()) return status;
-  impl_->last_sequence = record.info.sequence;
+  impl_->last_sequence = sequence;
   return replaced;
 }
 
@@ -257,8 +269,8 @@ absl::Status Manifest::Update(const StepRecord& record) {
 }
 
 absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
-  absl::ReaderMutexLock lock(&impl_->mutex);
-  if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+  absl::MutexLock lock(&impl_->mutex);
+  if (absl::Status status = impl_->EnsureOpen(); !status.ok()) return status;
   std::vector<DeletionRecord> deletions;
   std::unique_ptr<rocksdb::Iterator> it(impl_->db->NewIterator({}));
   for (it->Seek(Slice(kDeletionKeyPrefix)); it->Valid() && it->key().starts_with(Slice(kDeletionKeyPrefix));

@@ -21,8 +21,10 @@ class DB;
 namespace tidemark::storage {
 
 // Thread-safe. Every write is one batch, synced before the call returns. Errors: kDataLoss where the database or a
-// record is damaged, kUnimplemented where a record is of a newer version, kResourceExhausted on a full disk, kInternal
-// where the device fails; after a failed write the database refuses further ones until it is opened anew.
+// record is damaged, kUnimplemented where a record is of a newer version, kResourceExhausted on a full disk,
+// kPermissionDenied, kInternal where the device fails. After a failed write the next one opens the database anew; while
+// that fails, so do reads and writes, each of which tries again. Find and Commit are one after the other, but not
+// together: who changes a record that it has read keeps others from it meanwhile.
 class Manifest {
  public:
   // Creates a new, empty database. kAlreadyExists if there is one.
@@ -38,20 +40,20 @@ class Manifest {
 
   const StoreId& store_id() const;
 
-  // Of the last committed attempt; 0 if there was none.
+  // The highest of all committed attempts; 0 if there was none.
   uint64_t last_sequence() const;
 
   // nullopt if there is no record of the step.
   absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const;
 
-  // All records, ascending by step, until `visit` returns false. `visit` must not write to the manifest.
+  // All records, ascending by step, until `visit` returns false. `visit` must not use the manifest.
   absl::Status ForEach(const std::function<bool(StepRecord)>& visit) const;
 
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
-  // Makes `record` the record of its step and its sequence the last one. If another attempt was recorded for the step,
-  // the same batch marks that attempt for deletion; returned, so that its files can go now.
+  // Makes `record` the record of its step and its sequence the last one, unless that is higher. If another attempt was
+  // recorded for the step, the same batch marks that attempt for deletion; returned, so that its files can go now.
   absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
 
   // Replaces the record of a step whose state changed. Precondition: same attempt as before, or no files belong to
@@ -65,8 +67,8 @@ class Manifest {
   absl::Status FinishDeletion(const AttemptId& attempt);
 
  private:
-  explicit Manifest(const std::string& path);
-  static std::unique_ptr<Manifest> Adopt(const std::string& path, rocksdb::DB* db);
+  Manifest(const std::string& path, bool read_only);
+  static std::unique_ptr<Manifest> Adopt(const std::string& path, rocksdb::DB* db, bool read_only);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

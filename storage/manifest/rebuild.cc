@@ -1,6 +1,10 @@
 #include "storage/manifest/rebuild.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +12,8 @@
 #include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/quarantine.h"
+#include "storage/manifest/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -17,94 +23,141 @@ struct Candidate {
   StepRecord record;
 };
 
-absl::Status Quarantine(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
-  if (absl::Status status = files.CreateDirectory(layout.quarantine());
-      !status.ok() && !absl::IsAlreadyExists(status)) {
-    return status;
-  }
-  const std::string target = layout.quarantine() + "/" + StepFolderName(folder.step, folder.attempt);
-  if (absl::Status status = files.Rename(layout.attempt(folder.step, folder.attempt), target); !status.ok())
-    return status;
-  if (absl::Status status = files.SyncDirectory(layout.quarantine()); !status.ok()) return status;
-  return files.SyncDirectory(layout.steps());
-}
+struct Rejected {
+  StepFolder folder;
+  std::string why;
+};
 
-// Complete attempts in the order in which they were made. Attempts follow each other, so only the last can have lost
-// writes to a power cut while its index survived: it alone is read through.
-absl::StatusOr<std::vector<Candidate>> FindCandidates(FileSystem& files, const StoreLayout& layout,
-                                                      const StoreId& store, const ShardReadOptions& read,
-                                                      const std::function<void(std::string_view)>& warn) {
+// What is in steps/, sorted; nothing has been moved.
+struct Findings {
+  std::vector<Candidate> candidates;  // complete, in the order in which they were made
+  std::vector<Rejected> broken;       // incomplete or damaged
+  size_t foreign = 0;
+};
+
+absl::StatusOr<Findings> ReadAll(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                 const std::function<void(std::string_view)>& warn) {
   std::vector<std::string> strangers;
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &strangers);
   if (!folders.ok()) return folders.status();
-  const auto reject = [&](const StepFolder& folder, const absl::Status& why) {
-    if (absl::IsFailedPrecondition(why)) {  // another store's: not ours to move
-      warn(fmt::format("left alone: {}", std::string(why.message())));
-      return absl::OkStatus();
-    }
-    warn(fmt::format("step {} is incomplete or damaged and was moved to quarantine: {}", folder.step,
-                     std::string(why.message())));
-    return Quarantine(files, layout, folder);
-  };
-  std::vector<Candidate> candidates;
+  Findings findings;
   for (const StepFolder& folder : *folders) {
     absl::StatusOr<Attempt> attempt = ReadAttempt(files, layout, store, folder);
-    if (absl::IsUnimplemented(attempt.status())) return attempt.status();
+    const std::string why(attempt.status().message());
     if (attempt.ok()) {
-      candidates.push_back({folder, std::move(attempt->record)});
-    } else if (absl::Status status = reject(folder, attempt.status()); !status.ok()) {
-      return status;
+      findings.candidates.push_back({folder, std::move(attempt->record)});
+    } else if (IsMissingOrDamaged(attempt.status())) {
+      findings.broken.push_back({folder, why});
+    } else if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
+      findings.foreign += absl::IsFailedPrecondition(attempt.status()) ? 1 : 0;
+      warn(fmt::format("left alone: {}", why));
+    } else {
+      return attempt.status();  // the disk failed: nothing is known about the attempt
     }
   }
-  std::sort(candidates.begin(), candidates.end(),
+  std::sort(findings.candidates.begin(), findings.candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.record.info.sequence < b.record.info.sequence; });
-  if (!candidates.empty()) {
-    const StepFolder last = candidates.back().folder;
-    absl::StatusOr<Attempt> attempt = ReadAttempt(files, layout, store, last);
-    absl::Status sound = attempt.ok() ? VerifyAndSync(files, layout, last, *attempt, read) : attempt.status();
-    if (!sound.ok()) {
-      candidates.pop_back();
-      if (absl::Status status = reject(last, sound); !status.ok()) return status;
+  return findings;
+}
+
+// Takes out the candidates whose bytes are not all there. Attempts follow each other, so only the last can have lost
+// writes to a power cut while its index survived; it is read through, and so is every one in whose favour another
+// attempt at its step would be given up.
+absl::Status VerifyWinners(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                           const ShardReadOptions& read, Findings& findings) {
+  std::map<int64_t, size_t> attempts_at;
+  for (const Candidate& candidate : findings.candidates) ++attempts_at[candidate.folder.step];
+  std::set<int64_t> decided;
+  bool newest = true;
+  for (size_t i = findings.candidates.size(); i-- > 0; newest = false) {
+    const StepFolder folder = findings.candidates[i].folder;
+    if (decided.contains(folder.step)) continue;
+    if (newest || attempts_at[folder.step] > 1) {
+      absl::StatusOr<Attempt> attempt = ReadAttempt(files, layout, store, folder);
+      absl::Status sound =
+          attempt.ok() ? VerifyAndSync(files, layout, folder, *attempt, read) : absl::Status(attempt.status());
+      if (!sound.ok()) {
+        if (!IsMissingOrDamaged(sound)) return sound;
+        findings.broken.push_back({folder, std::string(sound.message())});
+        findings.candidates.erase(findings.candidates.begin() + static_cast<ptrdiff_t>(i));
+        --attempts_at[folder.step];
+        continue;
+      }
+    }
+    decided.insert(folder.step);
+  }
+  return absl::OkStatus();
+}
+
+// A manifest of the candidates at `path`, read back.
+absl::Status WriteManifest(const std::string& path, const StoreId& store, const std::vector<Candidate>& candidates) {
+  std::map<int64_t, const StepInfo*> expected;
+  {
+    absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(path, store);
+    if (!manifest.ok()) return manifest.status();
+    // Ascending by sequence, so that of two attempts at a step the later one wins and the earlier one is marked for
+    // deletion.
+    for (const Candidate& candidate : candidates) {
+      if (auto replaced = (*manifest)->Commit(candidate.record); !replaced.ok()) return replaced.status();
+      expected[candidate.folder.step] = &candidate.record.info;
     }
   }
-  return candidates;
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(path);
+  if (!manifest.ok()) return manifest.status();
+  for (const auto& [step, info] : expected) {
+    absl::StatusOr<std::optional<StepRecord>> record = (*manifest)->Find(step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value() || (*record)->info.attempt != info->attempt ||
+        (*record)->info.sequence != info->sequence) {
+      return absl::DataLossError(fmt::format(
+          "rebuilt manifest {}: attempt {}, sequence {} of step {} is not in it; found {}", path, info->attempt,
+          info->sequence, step,
+          record->has_value() ? fmt::format("{}, {}", (*record)->info.attempt, (*record)->info.sequence) : "nothing"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsReferenced(const AttemptId& attempt, const std::vector<Candidate>& candidates) {
+  return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return std::any_of(candidate.record.references.begin(), candidate.record.references.end(),
+                       [&](const FileReference& file) { return file.attempt == attempt; });
+  });
 }
 
 }  // namespace
 
 absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                              const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
-  absl::StatusOr<std::vector<Candidate>> candidates = FindCandidates(files, layout, store, read, warn);
-  if (!candidates.ok()) return candidates.status();
+  absl::StatusOr<Findings> findings = ReadAll(files, layout, store, warn);
+  if (!findings.ok()) return findings.status();
+  if (absl::Status status = VerifyWinners(files, layout, store, read, *findings); !status.ok()) return status;
+  if (findings->candidates.empty() && findings->foreign > 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("the manifest of {} is not rebuilt: no attempt in {} is complete and of store {}, and {} belong to "
+                    "another store",
+                    layout.directory(), layout.steps(), ToHex(store.bytes), findings->foreign));
+  }
   const std::string suffix = ToHex(RandomBytes16());
   const std::string fresh = layout.manifest() + ".rebuilt-" + suffix;
-  {
-    absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(fresh, store);
-    if (!manifest.ok()) return manifest.status();
-    // Ascending by sequence, so that of two attempts at a step the later one wins and the earlier one is marked for
-    // deletion.
-    for (const Candidate& candidate : *candidates) {
-      if (auto replaced = (*manifest)->Commit(candidate.record); !replaced.ok()) return replaced.status();
+  if (absl::Status status = WriteManifest(fresh, store, findings->candidates); !status.ok()) return status;
+  // Before the new manifest is in place, or a crash would leave them to be removed as attempts without a record.
+  for (const Rejected& rejected : findings->broken) {
+    if (IsReferenced(rejected.folder.attempt, findings->candidates)) {
+      warn(fmt::format("step {} is incomplete or damaged, but stays, for a later step refers to it: {}",
+                       rejected.folder.step, rejected.why));
+      continue;
     }
-  }
-  {
-    absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(fresh);
-    if (!manifest.ok()) return manifest.status();
-    for (const Candidate& candidate : *candidates) {
-      absl::StatusOr<std::optional<StepRecord>> record = (*manifest)->Find(candidate.folder.step);
-      if (!record.ok()) return record.status();
-      if (!record->has_value()) {
-        return absl::DataLossError(
-            fmt::format("rebuilt manifest {}: step {} is not in it", fresh, candidate.folder.step));
-      }
-    }
+    warn(fmt::format("step {} is incomplete or damaged and was moved to quarantine: {}", rejected.folder.step,
+                     rejected.why));
+    if (absl::Status status = MoveToQuarantine(files, layout, rejected.folder); !status.ok()) return status;
   }
   absl::Status moved = files.Rename(layout.manifest(), layout.manifest() + ".broken-" + suffix);
   if (!moved.ok() && !absl::IsNotFound(moved)) return moved;
   if (absl::Status status = files.Rename(fresh, layout.manifest()); !status.ok()) return status;
   if (absl::Status status = files.SyncDirectory(layout.directory()); !status.ok()) return status;
   warn(fmt::format("the manifest of {} was rebuilt from the shards: {} complete attempts found", layout.directory(),
-                   candidates->size()));
+                   findings->candidates.size()));
   return absl::OkStatus();
 }
 

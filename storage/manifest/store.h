@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/manifest.h"
@@ -64,13 +65,18 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
-  absl::Status OpenManifest(bool has_identity);
+  absl::Status OpenManifest();
+  absl::Status SettleIdentity(const StoreId& of_manifest);
+  absl::Status StartEmptyManifest(const absl::Status& why);
+  absl::Status WriteIdentity();
   absl::Status Reconcile();
   absl::Status FinishDeletions();
   absl::Status ReconcileRecords();
   absl::Status ReconcileFolders();
   absl::Status ReconcileFolder(const StepFolder& folder);
+  absl::Status DiscardFolder(const StepFolder& folder, const absl::Status& why, bool keep);
   absl::Status RemoveAttempt(const DeletionRecord& deletion);
+  absl::Status RemoveAttemptOrWarn(const DeletionRecord& deletion);
   absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
 
   // Constant after Open.
@@ -83,6 +89,10 @@ class Store {
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Manifest> manifest_;
   std::atomic<uint64_t> next_sequence_{1};
+
+  // Held from reading a step's record to writing it back, so that no mark is put on an attempt that was just replaced.
+  // Not held in Open, which one thread runs.
+  absl::Mutex records_mutex_;
 };
 
 }  // namespace tidemark::storage

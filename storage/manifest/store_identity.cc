@@ -2,9 +2,10 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <span>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -16,18 +17,17 @@ namespace {
 
 constexpr size_t kIdentityBytesMax = 64 * 1024;
 
-bool BelongsToStore(std::string_view name) {
-  for (std::string_view known : {"LOCK", "store.json", "manifest", "steps", "leases", "quarantine", "lost+found"}) {
-    if (name == known) return true;
-  }
-  // What a crash in the middle of a rebuild or of WriteFileDurably may leave.
-  return name.starts_with("manifest.") || name.starts_with("store.json.") || name.starts_with(".");
+std::string CheckOf(std::string_view id) { return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(id)))); }
+
+bool CountsAsNothing(std::string_view name) {
+  return name == "LOCK" || name == "store.json.tmp" || name == "lost+found" || name.starts_with(".");
 }
 
 }  // namespace
 
 std::string EncodeStoreIdentity(const StoreId& id) {
-  return nlohmann::json({{"format", kStoreFormat}, {"store_id", ToHex(id.bytes)}}).dump() + "\n";
+  const std::string text = ToHex(id.bytes);
+  return nlohmann::json({{"format", kStoreFormat}, {"store_id", text}, {"check", CheckOf(text)}}).dump() + "\n";
 }
 
 absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
@@ -38,8 +38,13 @@ absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
       return absl::UnimplementedError(
           fmt::format("the store has format {}; this library reads up to {}", format, kStoreFormat));
     }
-    const auto id = FromHex(json.at("store_id").get_ref<const std::string&>());
+    const std::string& text = json.at("store_id").get_ref<const std::string&>();
+    const auto id = FromHex(text);
     if (format < 1 || !id) return absl::DataLossError("it has no valid format and store_id");
+    const std::string& check = json.at("check").get_ref<const std::string&>();
+    if (check != CheckOf(text)) {
+      return absl::DataLossError(fmt::format("the check of its store_id is '{}', expected '{}'", check, CheckOf(text)));
+    }
     return StoreId{*id};
   } catch (const std::exception& error) {
     return absl::DataLossError(error.what());
@@ -57,14 +62,22 @@ absl::StatusOr<StoreId> ReadStoreIdentity(FileSystem& files, const StoreLayout& 
   return id;
 }
 
-absl::Status CheckIsStoreOrEmpty(FileSystem& files, const StoreLayout& layout) {
+bool IsMissingOrDamaged(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsDataLoss(status); }
+
+absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout) {
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.directory());
   if (!entries.ok()) return entries.status();
-  const auto stranger = std::find_if(entries->begin(), entries->end(),
-                                     [](const DirectoryEntry& entry) { return !BelongsToStore(entry.name); });
-  if (stranger == entries->end()) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format("{} is not a Tidemark store: it has no store.json, and holds '{}'",
-                                                   layout.directory(), stranger->name));
+  for (const DirectoryEntry& entry : *entries) {
+    if (CountsAsNothing(entry.name)) continue;
+    if (entry.name == "steps" && entry.type == FileType::kDirectory) {
+      absl::StatusOr<std::vector<DirectoryEntry>> steps = files.ListDirectory(layout.steps());
+      if (!steps.ok()) return steps.status();
+      if (steps->empty()) continue;
+    }
+    return absl::FailedPreconditionError(fmt::format("{} is not a Tidemark store: it has no store.json, and holds '{}'",
+                                                     layout.directory(), entry.name));
+  }
+  return absl::OkStatus();
 }
 
 std::string DescribeThisProcess() {

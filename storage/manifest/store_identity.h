@@ -1,5 +1,6 @@
-// store.json: {"format": 1, "store_id": "<32 hex digits>"}. Says, before anything else is opened, that a directory is a
-// store, which, and whether this library can read it.
+// store.json: {"format": 1, "store_id": "<32 hex digits>", "check": "<16 hex digits>"}. Says, before anything else is
+// opened, that a directory is a store, which, and whether this library can read it. The check is there because a store
+// id with a rotten bit is still a store id, and every shard would be another store's.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_STORE_IDENTITY_H_
 #define TIDEMARK_STORAGE_MANIFEST_STORE_IDENTITY_H_
@@ -18,15 +19,20 @@ inline constexpr int kStoreFormat = 1;
 
 std::string EncodeStoreIdentity(const StoreId& id);
 
-// kDataLoss: no such text. kUnimplemented: a newer format.
+// kDataLoss: no such text, or the check is not that of the id. kUnimplemented: a newer format, whatever else is there.
 absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text);
 
 // kNotFound: no such file. Other errors with the path.
 absl::StatusOr<StoreId> ReadStoreIdentity(FileSystem& files, const StoreLayout& layout);
 
-// Whether a store may be made or mended in the directory: ok if it is empty or holds nothing but what a store holds.
-// kFailedPrecondition names what else is there. Hidden files and lost+found do not count.
-absl::Status CheckIsStoreOrEmpty(FileSystem& files, const StoreLayout& layout);
+// What tells something about the store, as opposed to the disk or the permissions under it, of which nothing follows:
+// kNotFound and kDataLoss.
+bool IsMissingOrDamaged(const absl::Status& status);
+
+// Whether a store may be made in a directory without store.json. kFailedPrecondition names what stands against it:
+// everything but hidden files, lost+found, and what the making of a store leaves when it is cut short before store.json
+// is there: LOCK, store.json.tmp and an empty steps/.
+absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout);
 
 // What the holder of the lock writes into it: {"pid": .., "host": .., "program": .., "since": ..}.
 std::string DescribeThisProcess();

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
 
@@ -101,6 +102,20 @@ TEST_F(AttemptReaderTest, VerifiesBeforeItSyncs) {
   file.close();
   EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(shard())));
+}
+
+TEST_F(AttemptReaderTest, FindsNoStoreIdWhereShardsDisagreeOrCannotBeLookedAt) {
+  const std::string other_path = directory_ / ".other";
+  auto other = OpenStore(other_path, &warnings_);
+  ASSERT_THAT(other, IsOk());
+  const ShardIdentity foreign = CommitStep(**other, 8, 8);
+  std::filesystem::copy((*other)->layout().attempt(8, foreign.attempt), layout_.attempt(8, foreign.attempt),
+                        std::filesystem::copy_options::recursive);
+  EXPECT_THAT(FindStoreId(files_, layout_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(ToHex(foreign.store.bytes))));
+  FailingFileSystem failing(files_);
+  failing.FailOperation("OpenForRead", absl::InternalError("EIO"));
+  EXPECT_THAT(FindStoreId(failing, layout_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
 }
 
 }  // namespace

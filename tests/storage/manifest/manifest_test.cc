@@ -1,5 +1,7 @@
 #include "storage/manifest/manifest.h"
 
+#include <sys/mount.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -7,12 +9,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
 namespace tidemark::storage {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -128,6 +132,72 @@ TEST_F(ManifestTest, HasOneWriter) {
   auto writer = Manifest::Create(path_, store_);
   ASSERT_THAT(writer, IsOk());
   EXPECT_FALSE(Manifest::Open(path_).ok());
+}
+
+TEST_F(ManifestTest, NeverTakesItsSequenceBack) {
+  {
+    auto manifest = Manifest::Create(path_, store_);
+    ASSERT_THAT(manifest, IsOk());
+    ASSERT_THAT((*manifest)->Commit(MakeRecord(10, 1, 7)), IsOk());
+    ASSERT_THAT((*manifest)->Commit(MakeRecord(11, 2, 3)), IsOk());
+    EXPECT_EQ((*manifest)->last_sequence(), 7u);
+  }
+  auto manifest = Manifest::Open(path_);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_EQ((*manifest)->last_sequence(), 7u);
+  EXPECT_EQ((*(*manifest)->Find(11))->info.sequence, 3u);
+}
+
+TEST_F(ManifestTest, IsNotOpenedForWritingByAWriteThatItRefused) {
+  ASSERT_THAT(Manifest::Create(path_, store_), IsOk());
+  auto reader = Manifest::OpenReadOnly(path_);
+  ASSERT_THAT(reader, IsOk());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE((*reader)->Commit(MakeRecord(11, 1, 1)).ok());
+  EXPECT_FALSE((*reader)->Find(11)->has_value());
+}
+
+TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
+  ASSERT_THAT(Manifest::Create(path_, store_), IsOk());
+  std::filesystem::permissions(directory_.path(), std::filesystem::perms::all);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
+    std::filesystem::permissions(entry.path(),
+                                 entry.is_directory() ? std::filesystem::perms(0555) : std::filesystem::perms(0444));
+  }
+  EXPECT_THAT(InChild([&] {
+                if (!BecomeNobody()) return std::string("could not give up root's rights");
+                return Manifest::Open(path_).status().ToString();
+              }),
+              AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(path_)));
+}
+
+// A write fails for want of room, then the database cannot be opened anew, be it to read or to write, and then it can.
+TEST_F(ManifestTest, CommitsAgainAfterItCouldNotBeReopened) {
+  const std::string outcome = InChild([&] {
+    if (!EnterMountNamespace() || mount("none", directory_.path().c_str(), "tmpfs", 0, "size=2m") != 0)
+      return std::string("SKIP");
+    auto manifest = Manifest::Create(path_, store_);
+    if (!manifest.ok()) return manifest.status().ToString();
+    std::string said = (*manifest)->Commit(MakeRecord(1, 1, 1)).status().ToString();
+    std::ofstream(directory_ / "filler") << std::string(4 << 20, 'x');
+    absl::Status full;
+    for (int i = 0; full.ok() && i < 10000; ++i) full = (*manifest)->Commit(MakeRecord(1, 1, 1)).status();
+    said += " full: " + std::string(absl::StatusCodeToString(full.code()));
+    std::filesystem::remove(directory_ / "filler");
+    std::filesystem::rename(path_, directory_ / "aside");
+    std::ofstream(path_) << "in the way";
+    for (int i = 0; i < 2; ++i) said += (*manifest)->Commit(MakeRecord(2, 2, 2)).ok() ? " committed" : " refused";
+    said += (*manifest)->Update(MakeRecord(2, 2, 2)).ok() ? " updated" : " refused";
+    said += (*manifest)->Find(1).ok() ? " found" : " not found";
+    std::filesystem::remove(path_);
+    std::filesystem::rename(directory_ / "aside", path_);
+    const auto found = (*manifest)->Find(1);
+    said += found.ok() && found->has_value() ? " found" : " not found";
+    return said + " " + (*manifest)->Commit(MakeRecord(2, 2, 2)).status().ToString();
+  });
+  if (outcome == "SKIP") GTEST_SKIP() << "mounting is not allowed here";
+  // Once closed it cannot be read either; before that, reads go on.
+  EXPECT_THAT(outcome, HasSubstr("OK full: RESOURCE_EXHAUSTED"));
+  EXPECT_THAT(outcome, testing::EndsWith(" refused refused refused not found found OK"));
 }
 
 }  // namespace

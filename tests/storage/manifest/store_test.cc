@@ -324,8 +324,9 @@ TEST_F(StoreTest, WritesALostIdentityAnewFromWhatItHolds) {
 }
 
 TEST_F(StoreTest, StartsOverWhereItsCreationWasCutShort) {
+  Open();
+  fs::remove_all(layout_.manifest());
   fs::create_directories(layout_.manifest());
-  fs::create_directories(layout_.steps());
   std::ofstream(layout_.manifest() + "/CURRENT") << "MANIFEST-0000";
   auto store = Open();
   CommitStep(*store, 1, 100);

@@ -1,0 +1,28 @@
+// Which store a directory is, or whether it is one at all. Looks only: nothing on disk changes.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_IDENTITY_RECOVERY_H_
+#define TIDEMARK_STORAGE_MANIFEST_IDENTITY_RECOVERY_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store_layout.h"
+
+namespace tidemark::storage {
+
+struct FoundIdentity {
+  std::optional<StoreId> id;  // nullopt: the directory is as good as empty, and a store may be made in it
+  absl::Status written;       // ok: store.json says the id. kNotFound, kDataLoss: the manifest or the shards do
+};
+
+// store.json is asked first; where it is missing or damaged the manifest, then the shards. kFailedPrecondition: there
+// is no store.json, and something is there that no store says is its own, or the shards disagree. kDataLoss: store.json
+// is damaged and nothing else says the id. kUnimplemented: the store is newer. Any other error: something could not be
+// looked at.
+absl::StatusOr<FoundIdentity> FindIdentity(FileSystem& files, const StoreLayout& layout);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_IDENTITY_RECOVERY_H_
