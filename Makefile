@@ -2,7 +2,7 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 clang clang-torch asan tsan install-test clean
+.PHONY: help demo test test-torch2 clang clang-torch asan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly"
@@ -11,7 +11,6 @@ help:
 	@echo "make clang         the core with clang and its thread-safety analysis, and its tests"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core's tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
@@ -31,9 +30,9 @@ test:
 
 test-torch2:
 	@tools/setup torch2
-	tests/torch2.sh
+	JOBS=$(JOBS) tests/torch2.sh || [ $$? -eq 77 ] # the package index is out of reach, as its last line says
 
-clang asan tsan:
+clang asan:
 	@tools/setup clang
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)

@@ -3,17 +3,31 @@
 #
 # The wheel is kept in a virtual environment in the user's cache folder and installed there once. Only what linking its
 # CPU half takes is installed with it: two CUDA libraries of a few MB, and not the gigabytes that its CUDA half would.
-# Where the package index is out of reach, says SKIPPED and succeeds.
+# Exits with 77 and says SKIPPED if, and only if, the package index is out of reach. JOBS: how many processes to use.
 set -eu
 
 torch_version=2.15.0
 cuda_version=13.2.2 # the cuda-toolkit that torch 2.15.0 asks for
+jobs=${JOBS:-$(nproc)}
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/torch2
 
-skip() {
-  echo "SKIPPED: the tests against LibTorch 2.x: $1"
-  exit 0
+fail() {
+  echo "tests/torch2.sh: $1" >&2
+  exit 1
+}
+
+# Runs pip. pip speaks of a lost connection on the way even where it then succeeds or fails for another reason, and ends
+# with "from versions: none" where it got no list of versions, so it takes both to tell.
+lost="NewConnectionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|ConnectionResetError|NameResolutionError"
+install() {
+  if "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" 2>"$venv/pip.log"; then return; fi
+  cat "$venv/pip.log" >&2
+  if grep '^ERROR: ' "$venv/pip.log" | grep -qE "$lost|from versions: none" && grep -qE "$lost" "$venv/pip.log"; then
+    echo "SKIPPED: the tests against LibTorch 2.x: the package index is out of reach"
+    exit 77
+  fi
+  fail "pip could not install $*"
 }
 
 # Prints the folder of the installed torch package, or nothing.
@@ -28,16 +42,14 @@ EOF
 torch=$(torch_folder)
 if [ -z "$torch" ]; then
   echo "Installing Python's torch $torch_version (about 500 MB) into $venv"
-  python3 -m venv "$venv" || skip "python3 cannot make a virtual environment (Debian: python3-venv)"
-  {
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "torch==$torch_version" &&
-      "$venv/bin/pip" install --quiet --disable-pip-version-check "cuda-toolkit[cudart,cupti]==$cuda_version"
-  } || skip "pip could not install torch $torch_version"
+  python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
+  install --no-deps "torch==$torch_version"
+  install "cuda-toolkit[cudart,cupti]==$cuda_version"
   torch=$(torch_folder)
-  [ -n "$torch" ] || skip "torch $torch_version is not in $venv after its installation"
+  [ -n "$torch" ] || fail "torch $torch_version is not in $venv after its installation"
 fi
 
 cmake -S "$root" -B "$root/build/torch2" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" -DTIDEMARK_WERROR=ON -DTorch_DIR="$torch/share/cmake/Torch"
-cmake --build "$root/build/torch2" --target torch_tests char_lm compare-steps
-ctest --test-dir "$root/build/torch2" -L torch --output-on-failure --no-tests=error
+cmake --build "$root/build/torch2" -j "$jobs" --target torch_tests char_lm compare-steps
+ctest --test-dir "$root/build/torch2" -j "$jobs" -L torch --output-on-failure --no-tests=error

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+""".ci/run tells what passed, what failed and what was skipped, and its exit status agrees.
+
+  ci_run_test.py ROOT [unittest arguments]
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+# Stands for make: a stage does what the variable named after it says.
+MAKE = """#!/bin/sh
+case " $SKIPPING " in *" $1 "*) echo "SKIPPED: $1: no network" ;; esac
+case " $FAILING " in *" $1 "*) exit 2 ;; esac
+"""
+
+
+class CiRun(unittest.TestCase):
+    root = None
+
+    def run_stages(self, failing="", skipping=""):
+        with tempfile.TemporaryDirectory(prefix="tidemark-ci-") as folder:
+            make = os.path.join(folder, "make")
+            with open(make, "w", encoding="utf-8") as file:
+                file.write(MAKE)
+            os.chmod(make, 0o755)
+            environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], FAILING=failing, SKIPPING=skipping)
+            result = subprocess.run([os.path.join(self.root, ".ci", "run")], env=environment, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            return result.returncode, result.stdout
+
+    def test_all_passed(self):
+        status, out = self.run_stages()
+        self.assertEqual(status, 0, out)
+        self.assertEqual(out.splitlines()[-1], "6 passed, 0 failed")
+
+    def test_a_skipped_stage_has_not_passed(self):
+        status, out = self.run_stages(skipping="test-torch2")
+        self.assertEqual(status, 0, out)
+        self.assertRegex(out, r"(?m)^test-torch2 +SKIPPED ")
+        self.assertEqual(out.splitlines()[-1], "5 passed, 0 failed, 1 skipped")
+
+    def test_a_failed_stage_fails_the_run_and_keeps_none_from_running(self):
+        status, out = self.run_stages(failing="test asan", skipping="asan test-torch2")
+        self.assertEqual(status, 1, out)
+        self.assertRegex(out, r"(?m)^test +FAILED ")
+        self.assertRegex(out, r"(?m)^asan +FAILED ")
+        self.assertEqual(out.splitlines()[-1], "3 passed, 2 failed, 1 skipped")
+
+
+if __name__ == "__main__":
+    CiRun.root = sys.argv[1]
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
