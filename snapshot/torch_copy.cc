@@ -119,6 +119,8 @@ absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::s
   } else {
     AsBits(target).copy_(AsBits(source));
   }
+  // A blocking copy only promises that the source may be reused: what scatters it into a tensor of another order may
+  // still be under way.
   if (!tensor.is_cpu()) {
     const c10::impl::VirtualGuardImpl backend(tensor.device().type());
     backend.synchronizeStream(backend.getStream(tensor.device()));

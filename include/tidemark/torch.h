@@ -10,7 +10,8 @@
 //
 //   model.encoder.weight                  parameters and buffers, qualified as named_parameters() does
 //   optimizer.type                        "Adam"; restoring into another type is an error that names both
-//   optimizer.param_groups.0.params       the parameters' names, one to a line; a restore must find the same
+//   optimizer.param_groups.0.params       the parameters' names, one to a line; a restore must find the same,
+//                                         so one that renames parameters has to leave the optimizer out
 //   optimizer.param_groups.0.lr           every option; betas.0 and betas.1; an absent optional is -1 or ""
 //   optimizer.encoder.weight.exp_avg      what the optimizer keeps for each parameter, under the field's name
 //   optimizer.lbfgs.old_dirs.0            LBFGS keeps one state for all parameters

@@ -267,13 +267,19 @@ void PretendAccelerator::Enqueue(c10::Stream stream, Job job) {
   EnqueueLocked(stream, std::move(job));
 }
 
-void PretendAccelerator::EnqueueLocked(c10::Stream stream, Job job) {
+PretendAccelerator::Stream& PretendAccelerator::Find(c10::Stream stream) {
   std::unique_ptr<Stream>& slot = streams_[{stream.device_index(), stream.id()}];
   if (slot == nullptr) {
     slot = std::make_unique<Stream>();
     std::thread(&PretendAccelerator::Work, this, slot.get()).detach();
   }
-  slot->jobs.push_back(std::move(job));
+  return *slot;
+}
+
+void PretendAccelerator::EnqueueLocked(c10::Stream stream, Job job) {
+  Stream& found = Find(stream);
+  found.jobs.push_back(std::move(job));
+  ++found.enqueued;
 }
 
 void PretendAccelerator::Work(Stream* stream) {
@@ -290,16 +296,16 @@ void PretendAccelerator::Work(Stream* stream) {
     job = Job();  // lets go of its tensors before anyone can think the stream is done
     const absl::MutexLock lock(&mutex_);
     stream->running = false;
+    ++stream->done;
   }
 }
 
 void PretendAccelerator::Synchronize(c10::Stream stream) {
-  bool reached = false;
-  Enqueue(stream, {.run = [this, &reached] {
-            const absl::MutexLock lock(&mutex_);
-            reached = true;
-          }});
-  const absl::MutexLock lock(&mutex_, absl::Condition(&reached));
+  const absl::MutexLock lock(&mutex_);
+  const Stream& found = Find(stream);
+  const uint64_t last = found.enqueued;
+  const auto reached = [&found, last] { return found.done >= last; };
+  mutex_.Await(absl::Condition(&reached));
 }
 
 void PretendAccelerator::Record(void** event, c10::Stream stream) {

@@ -84,6 +84,8 @@ class PretendAccelerator {
   struct Stream {
     std::deque<Job> jobs;
     bool running = false;
+    uint64_t enqueued = 0;
+    uint64_t done = 0;
   };
   struct Event {
     uint64_t asked = 0;
@@ -91,6 +93,7 @@ class PretendAccelerator {
   };
   using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;
 
+  Stream& Find(c10::Stream stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EnqueueLocked(c10::Stream stream, Job job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Held(const Stream& stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work(Stream* stream);

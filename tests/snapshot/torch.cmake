@@ -17,7 +17,9 @@ function(tidemark_torch_test source)
     target_precompile_headers(${name} PRIVATE torch_test_headers.h)
   endif()
   add_dependencies(torch_tests ${name})
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS torch)
+  # One process for all tests of a file: loading LibTorch takes longer than running them.
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 120)
 endfunction()
 
 tidemark_torch_test(torch_dtypes_test.cc)
