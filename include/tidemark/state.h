@@ -57,6 +57,7 @@ class State {
     std::byte* host = nullptr;
     // The index of an earlier entry that is the very same tensor (tied weights), or -1. Such an entry is stored once.
     int64_t alias_of = -1;
+    bool changes_early = false;  // must be copied before Save returns, in every staging mode
   };
   struct CopyRequest {
     size_t entry;            // index into entries()
