@@ -81,24 +81,24 @@ bool TorchCatalog::Matches(const Item& item, const at::Tensor& tensor) const {
          SameExtents(item.sizes, tensor.sizes()) && SameExtents(item.strides, tensor.strides()) && item.name == name_;
 }
 
-void TorchCatalog::Tensor(const at::Tensor& tensor) {
+void TorchCatalog::Tensor(const at::Tensor& tensor, bool changes_early) {
   if (publishing_) {
     NextReceived();
     return;
   }
   try {
     if (cursor_ < items_.size() && items_[cursor_].tensor.defined() && tensor.defined() &&
-        Matches(items_[cursor_], tensor)) {
+        items_[cursor_].changes_early == changes_early && Matches(items_[cursor_], tensor)) {
       ++cursor_;
     } else {
-      Capture(tensor);
+      Capture(tensor, changes_early);
     }
   } catch (...) {
     Fail(StatusOfException(fmt::format("entry '{}'", name_)));
   }
 }
 
-void TorchCatalog::Capture(const at::Tensor& tensor) {
+void TorchCatalog::Capture(const at::Tensor& tensor, bool changes_early) {
   if (absl::Status status = CheckStorable(name_, tensor); !status.ok()) {
     Fail(std::move(status));
     return;
@@ -107,6 +107,7 @@ void TorchCatalog::Capture(const at::Tensor& tensor) {
   item.kind = EntryKind::kTensor;
   item.dtype = *ToDtype(tensor.scalar_type());
   item.tensor = tensor;
+  item.changes_early = changes_early;
   item.storage = tensor.storage().unsafeGetStorageImpl();
   item.data = tensor.data_ptr();
   item.storage_offset = tensor.storage_offset();
@@ -194,6 +195,7 @@ std::vector<State::Entry> TorchCatalog::Entries() const {
     entry.spec.shape.assign(item.sizes.begin(), item.sizes.end());
     entry.bytes = item.tensor.nbytes();
     entry.host = HostBytes(item.tensor);
+    entry.changes_early = item.changes_early;
     if (entry.bytes == 0) continue;
     Place place{item.storage,
                 item.storage_offset,
@@ -203,7 +205,11 @@ std::vector<State::Entry> TorchCatalog::Entries() const {
                 item.tensor.is_conj(),
                 item.tensor.is_neg()};
     const auto [first, is_new] = first_at.emplace(std::move(place), static_cast<int64_t>(entries.size()) - 1);
-    if (!is_new) entry.alias_of = first->second;
+    if (!is_new) {
+      entry.alias_of = first->second;
+      // The first is what is copied for both.
+      if (item.changes_early) entries[static_cast<size_t>(first->second)].changes_early = true;
+    }
   }
   return entries;
 }

@@ -53,7 +53,8 @@ class TorchCatalog {
   absl::Status End();
   bool publishing() const { return publishing_; }
 
-  void Tensor(const at::Tensor& tensor);
+  // `changes_early`: the trainer changes it before it waits for the copies of an overlapped save.
+  void Tensor(const at::Tensor& tensor, bool changes_early = false);
   void Int64(int64_t& value) { Scalar(EntryKind::kInt64, Dtype::kInt64, &value, sizeof(value)); }
   void Double(double& value) { Scalar(EntryKind::kDouble, Dtype::kFloat64, &value, sizeof(value)); }
   void Bool(bool& value) { Scalar(EntryKind::kBool, Dtype::kBool, &value, sizeof(value)); }
@@ -101,6 +102,7 @@ class TorchCatalog {
     Dtype dtype = Dtype::kUint8;
 
     at::Tensor tensor;
+    bool changes_early = false;
     const void* storage = nullptr;
     void* data = nullptr;
     int64_t storage_offset = 0;
@@ -116,7 +118,7 @@ class TorchCatalog {
 
   bool Matches(const Item& item, const at::Tensor& tensor) const;
   bool Matches(const Item& item, EntryKind kind, size_t bytes) const;
-  void Capture(const at::Tensor& tensor);
+  void Capture(const at::Tensor& tensor, bool changes_early);
   void Capture(EntryKind kind, Dtype dtype, std::string_view bytes, const Check& check);
   Item& Replace();
   const Item* NextReceived();

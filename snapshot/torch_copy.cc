@@ -108,7 +108,7 @@ absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::s
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) != 0 || tensor.size(d) < 2) continue;
     if (!RepeatsAlong(tensor, d, bytes)) {
-      return absl::InvalidArgumentError(fmt::format(
+      return absl::FailedPreconditionError(fmt::format(
           "entry '{}': the tensor is expanded along dimension {}, and the checkpoint's differs along it", name, d));
     }
     target = target.narrow(d, 0, 1);
@@ -143,9 +143,10 @@ void DeviceReader::Enqueue(const at::Tensor& tensor, std::byte* destination) {
 }
 
 void DeviceReader::Wait() {
-  if (!stream_) return;
-  backend_.synchronizeStream(*stream_);
-  stream_.reset();
+  // Forgotten even if waiting fails: the next copies must be put behind the next mark.
+  if (const std::optional<c10::Stream> stream = std::exchange(stream_, std::nullopt)) {
+    backend_.synchronizeStream(*stream);
+  }
 }
 
 }  // namespace tidemark

@@ -29,8 +29,8 @@ std::byte* HostBytes(const at::Tensor& tensor);
 void EnqueueCopyToHost(const at::Tensor& tensor, std::byte* destination);
 
 // Writes the elements, tensor.nbytes() in order, into the tensor, and returns when it holds them. Enqueued on the
-// current stream of the tensor's device. kInvalidArgument if the tensor is expanded and `bytes` are not the same along
-// the expanded dimension; it is then unchanged.
+// current stream of the tensor's device. kFailedPrecondition if the tensor is expanded and `bytes` are not the same
+// along the expanded dimension; it is then unchanged, but others may have been written.
 absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::span<const std::byte> bytes);
 
 // Copies from one device, on a stream of its own. Thread-compatible: Mark on one thread, then the rest on another.
@@ -45,7 +45,7 @@ class DeviceReader {
   // Enqueues one copy behind the mark. The tensor must live, and the destination be left alone, until Wait.
   void Enqueue(const at::Tensor& tensor, std::byte* destination);
 
-  // Returns when every copy has been done.
+  // Returns when every copy has been done. More may be enqueued afterwards, behind the same mark or another.
   void Wait();
 
  private:

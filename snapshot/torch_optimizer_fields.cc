@@ -100,26 +100,30 @@ void Visit(LBFGSParamState& state, FieldVisitor& visitor) {
   visitor.Tensors("ro", Form::kNumber, state.ro());
 }
 
+// Visits an optional as its value, or as `absent`. A visitor that sets nothing leaves the optional as it is, even if it
+// holds what means absent.
+template <typename Optional, typename Value, typename VisitValue>
+void VisitOptional(Optional& optional, const Value& absent, VisitValue visit_value) {
+  const Value before = optional.value_or(absent);
+  Value value = before;
+  visit_value(value);
+  if (value == before) return;
+  if (value == absent) {
+    optional = {};
+  } else {
+    optional = value;
+  }
+}
+
 void Visit(LBFGSOptions& options, FieldVisitor& visitor) {
   visitor.Double("lr", options.lr());
   visitor.Int64("max_iter", options.max_iter());
-  int64_t max_eval = options.max_eval().value_or(-1);
-  visitor.Int64("max_eval", max_eval);
-  if (max_eval < 0) {
-    options.max_eval() = {};
-  } else {
-    options.max_eval() = max_eval;
-  }
+  VisitOptional(options.max_eval(), int64_t{-1}, [&](int64_t& max_eval) { visitor.Int64("max_eval", max_eval); });
   visitor.Double("tolerance_grad", options.tolerance_grad());
   visitor.Double("tolerance_change", options.tolerance_change());
   visitor.Int64("history_size", options.history_size());
-  std::string line_search_fn = options.line_search_fn().value_or("");
-  visitor.Text("line_search_fn", line_search_fn);
-  if (line_search_fn.empty()) {
-    options.line_search_fn() = {};
-  } else {
-    options.line_search_fn() = line_search_fn;
-  }
+  VisitOptional(options.line_search_fn(), std::string(),
+                [&](std::string& function) { visitor.Text("line_search_fn", function); });
 }
 
 template <typename Optimizer, typename State, typename Options>

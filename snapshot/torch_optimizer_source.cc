@@ -64,16 +64,44 @@ class CatalogFields final : public FieldVisitor {
   TorchCatalog& catalog_;
 };
 
+// Collects a state's tensors by their fields' names.
+class FieldTensors final : public FieldVisitor {
+ public:
+  const at::Tensor& Find(const std::string& field) const {
+    static const at::Tensor none;
+    const auto found = tensors_.find(field);
+    return found == tensors_.end() ? none : found->second;
+  }
+
+  void Int64(std::string_view, int64_t&) override {}
+  void Double(std::string_view, double&) override {}
+  void Bool(std::string_view, bool&) override {}
+  void Text(std::string_view, std::string&) override {}
+  void Tensor(std::string_view field, Need, Form, at::Tensor& tensor) override {
+    tensors_[std::string(field)] = tensor;
+  }
+  void Tensors(std::string_view field, Form, std::deque<at::Tensor>& tensors) override {
+    for (size_t i = 0; i < tensors.size(); ++i) tensors_[ElementName(field, i)] = tensors[i];
+  }
+
+  static std::string ElementName(std::string_view field, size_t i) { return fmt::format("{}.{}", field, i); }
+
+ private:
+  absl::flat_hash_map<std::string, at::Tensor> tensors_;
+};
+
 // Gives a state the tensors that the checkpoint holds for it. Where shape or dtype differ from what the parameter calls
 // for, the tensor gets those of the parameter, and the restore's comparison of entries reports the difference.
 class StateMaker final : public FieldVisitor {
  public:
-  // Fields under `prefix`. With `all_saved`, what the checkpoint does not hold is removed from the state.
-  StateMaker(const SavedEntries& saved, std::string prefix, bool all_saved, const at::Tensor& parameter,
-             int64_t flat_size)
+  // Fields under `prefix`. With `all_saved`, the checkpoint must hold every scalar. Tensors of `present` that fit are
+  // used again.
+  StateMaker(const SavedEntries& saved, std::string prefix, bool all_saved, const FieldTensors& present,
+             const at::Tensor& parameter, int64_t flat_size)
       : saved_(saved),
         prefix_(std::move(prefix)),
         all_saved_(all_saved),
+        present_(present),
         parameter_(parameter),
         flat_size_(flat_size) {}
 
@@ -88,20 +116,18 @@ class StateMaker final : public FieldVisitor {
   void Text(std::string_view field, std::string&) override { Scalar(field); }
   void Tensor(std::string_view field, Need need, Form form, at::Tensor& tensor) override {
     if (const EntrySpec* spec = Find(field)) {
-      Make(*spec, form, tensor);
-    } else if (all_saved_) {
-      tensor = at::Tensor();
+      Make(*spec, form, std::string(field), tensor);
     }
     if (need == Need::kAlways && !tensor.defined()) NoteAbsent(field);
   }
   void Tensors(std::string_view field, Form form, std::deque<at::Tensor>& tensors) override {
     size_t count = 0;
-    for (; const EntrySpec* spec = Find(fmt::format("{}.{}", field, count)); ++count) {
+    for (; const EntrySpec* spec = Find(FieldTensors::ElementName(field, count)); ++count) {
       if (count == tensors.size()) tensors.emplace_back();
-      Make(*spec, form, tensors[count]);
+      Make(*spec, form, FieldTensors::ElementName(field, count), tensors[count]);
     }
-    if (count > 0 || all_saved_) tensors.resize(count);
-    if (sequence_length_ && *sequence_length_ != tensors.size()) NoteAbsent(fmt::format("{}.{}", field, count));
+    if (count > 0) tensors.resize(count);
+    if (sequence_length_ && *sequence_length_ != tensors.size()) NoteAbsent(FieldTensors::ElementName(field, count));
     sequence_length_ = tensors.size();
   }
 
@@ -121,8 +147,8 @@ class StateMaker final : public FieldVisitor {
     if (absent_.empty()) absent_ = prefix_ + std::string(field);
   }
 
-  // Keeps a tensor that fits.
-  void Make(const EntrySpec& spec, Form form, at::Tensor& tensor) const {
+  void Make(const EntrySpec& spec, Form form, const std::string& field, at::Tensor& tensor) const {
+    tensor = present_.Find(field);
     const auto fits = [&] {
       return ToDtype(tensor.scalar_type()) == spec.dtype &&
              std::equal(spec.shape.begin(), spec.shape.end(), tensor.sizes().begin(), tensor.sizes().end());
@@ -151,6 +177,7 @@ class StateMaker final : public FieldVisitor {
   const SavedEntries& saved_;
   const std::string prefix_;
   const bool all_saved_;
+  const FieldTensors& present_;
   const at::Tensor& parameter_;
   const int64_t flat_size_;
   bool any_ = false;
@@ -304,9 +331,14 @@ void OptimizerSource::Walk(TorchCatalog& catalog) {
 
 absl::Status OptimizerSource::PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder,
                                             Prepared& prepared) {
-  const ParamState* present = Present(holder);
-  StateMaker maker(saved, fmt::format("{}.{}.", name(), holder.name), all_saved, holder.parameter, holder.flat_size);
-  std::unique_ptr<ParamState> state = present != nullptr ? present->clone() : kind_.make_state();
+  ParamState* present = Present(holder);
+  FieldTensors present_tensors;
+  if (present != nullptr) kind_.visit_state(*present, present_tensors);
+  StateMaker maker(saved, fmt::format("{}.{}.", name(), holder.name), all_saved, present_tensors, holder.parameter,
+                   holder.flat_size);
+  // What is no field (LBFGS's `al`, as long as the history was) must not come from the present state when all of it is
+  // replaced.
+  std::unique_ptr<ParamState> state = present != nullptr && !all_saved ? present->clone() : kind_.make_state();
   kind_.visit_state(*state, maker);
   if (!maker.any()) {
     if (all_saved && present != nullptr && !kind_.state_from_start) prepared.then = Prepared::Then::kErase;

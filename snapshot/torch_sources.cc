@@ -38,13 +38,34 @@ void ModuleSource::Walk(TorchCatalog& catalog) {
   const TorchCatalog::Scope in_source(catalog, name());
   module_.apply([&](const std::string& path, const torch::nn::Module& module) {
     const TorchCatalog::Scope in_module(catalog, path);
-    const auto report = [&](const std::string& key, const at::Tensor& tensor) {
+    ForEachOwnParameter(module, [&](const std::string& key, const at::Tensor& parameter) {
       const TorchCatalog::Scope in_tensor(catalog, key);
-      catalog.Tensor(tensor);
-    };
-    ForEachOwnParameter(module, report);
-    for (const auto& buffer : module.named_buffers(/*recurse=*/false)) report(buffer.key(), buffer.value());
+      catalog.Tensor(parameter);
+    });
+    for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
+      const TorchCatalog::Scope in_tensor(catalog, buffer.key());
+      // The optimizer changes parameters, but forward() changes buffers: BatchNorm its statistics.
+      catalog.Tensor(buffer.value(), /*changes_early=*/true);
+    }
   });
+}
+
+at::Tensor GeneratorSource::StateBytes() {
+  const std::lock_guard<std::mutex> lock(generator_.mutex());
+  return generator_.get_state().contiguous();
+}
+
+absl::Status GeneratorSource::Prepare(const SavedEntries& saved) {
+  const auto found = saved.find(name());
+  if (!generator_.defined() || found == saved.end()) return absl::OkStatus();
+  const EntrySpec& spec = *found->second;
+  if (spec.kind != EntryKind::kBytes || spec.shape.size() != 1) return absl::OkStatus();  // found by the comparison
+  const auto expected = static_cast<int64_t>(StateBytes().nbytes());
+  if (spec.shape[0] == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("entry '{}': the checkpoint holds {} bytes, and the state of the {} generator is {} bytes long: it "
+                  "was saved from a generator of another kind",
+                  name(), spec.shape[0], generator_.device().str(), expected));
 }
 
 void GeneratorSource::Walk(TorchCatalog& catalog) {
@@ -57,14 +78,10 @@ void GeneratorSource::Walk(TorchCatalog& catalog) {
     if (const auto received = catalog.Blob(EntryKind::kBytes, {})) SetGeneratorState(generator_, *received);
     return;
   }
-  at::Tensor state;
-  {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    state = generator_.get_state().contiguous();
-  }
+  const at::Tensor state = StateBytes();
   // A clone tries the bytes, so that those which set_state refuses are found before anything is restored.
   const auto check = [this](std::string_view bytes) {
-    return CatchTorch("the generator refused its state", [&] {
+    absl::Status status = CatchTorch("the generator refused its state", [&] {
       at::Generator clone;
       {
         const std::lock_guard<std::mutex> lock(generator_.mutex());
@@ -73,6 +90,8 @@ void GeneratorSource::Walk(TorchCatalog& catalog) {
       SetGeneratorState(clone, bytes);
       return absl::OkStatus();
     });
+    // Not a failure of LibTorch: the bytes are another generator's.
+    return absl::IsInternal(status) ? absl::InvalidArgumentError(status.message()) : status;
   };
   catalog.Blob(EntryKind::kBytes, {static_cast<const char*>(state.data_ptr()), state.nbytes()}, check);
 }

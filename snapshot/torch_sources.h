@@ -63,8 +63,12 @@ class GeneratorSource final : public TorchSource {
   GeneratorSource(std::string name, at::Generator generator)
       : TorchSource(std::move(name)), generator_(std::move(generator)) {}
   void Walk(TorchCatalog& catalog) override;
+  // Refuses a state of another length than this generator's.
+  absl::Status Prepare(const SavedEntries& saved) override;
 
  private:
+  at::Tensor StateBytes();
+
   at::Generator generator_;
 };
 

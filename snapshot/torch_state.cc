@@ -99,7 +99,7 @@ absl::Status TorchState::Refresh() {
       const int64_t alias_of = found[i].alias_of < 0 ? -1 : found[i].alias_of + static_cast<int64_t>(begin);
       // Who copies an entry is part of the structure too: plans are made for it.
       return known.spec == found[i].spec && known.alias_of == alias_of &&
-             (known.host == nullptr) == (found[i].host == nullptr);
+             known.changes_early == found[i].changes_early && (known.host == nullptr) == (found[i].host == nullptr);
     };
     bool all_same = entries().size() - begin == found.size();
     for (size_t i = 0; all_same && i < found.size(); ++i) all_same = same(i);

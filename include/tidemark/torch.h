@@ -19,15 +19,28 @@
 // Tensors: any strided tensor of any dtype, on any device. Views that do not cover their memory in order are stored as
 // what they read as. Two entries that are the same view of the same storage are stored once; views that merely overlap
 // are each stored in full. An expanded tensor (stride 0) is stored as what it reads as; restored, every repetition must
-// hold the same, else kInvalidArgument. Quantised, sparse, MKL-DNN, meta and nested tensors, and tensors whose own
+// hold the same, else kFailedPrecondition, which shows only as the tensor is read: others may have been written then.
+// Quantised, sparse, MKL-DNN, meta and nested tensors, and tensors whose own
 // elements overlap in any other way, are kUnimplemented; an undefined tensor is kInvalidArgument; both name the entry.
+//
+// Overlapped staging: parameters and optimizer states are copied while the next forward and backward run, and must not
+// change until WaitUntilStaged, which therefore goes before optimizer.step(). The buffers of modules (BatchNorm's
+// running_mean) change in forward already, so they are copied before Save returns, like values; if any is on a device,
+// Save waits for the work that was enqueued there before it. A tensor of AddTensor counts as a parameter: if forward
+// changes it, register it as a buffer, or call WaitUntilStaged before forward.
 //
 // Devices: a save sees the work that was enqueued on each device's current stream of the thread that calls Save, and
 // nothing that is enqueued later. Work on other streams must be joined into the current one first. The copies run on a
 // stream of their own from the device's pool, through c10's device-generic interfaces.
 //
-// Restoring into an optimizer that has not stepped yet makes its state, as the checkpoint holds it; into one that has,
-// replaces it. Nothing of it is visible before the restore has succeeded.
+// Restoring into an optimizer that has not stepped yet makes its state, as the checkpoint holds it, and nothing of it
+// is visible before the restore has succeeded. Into one that has stepped, the tensors of its state that fit are written
+// in place, as the parameters are, so that they need no memory twice: a restore that fails midway may leave parts of
+// the checkpoint in them. Options, step counts and tensors that do not fit are replaced only when the restore has
+// succeeded.
+//
+// A generator's state must have the length of the present generator's, which tells kinds of generators apart, else
+// kInvalidArgument, like bytes that the generator refuses; nothing has been touched then.
 //
 // A TorchState keeps handles of the tensors of the last save or restore until the next: memory that the trainer gives
 // up in between is freed then.

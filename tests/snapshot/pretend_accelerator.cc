@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "ATen/ATen.h"
 #include "ATen/EmptyTensor.h"
@@ -253,6 +254,11 @@ void PretendAccelerator::FailCopyAfter(int good) {
   good_copies_ = good;
 }
 
+void PretendAccelerator::FailNextSynchronize() {
+  const absl::MutexLock lock(&mutex_);
+  fail_synchronize_ = true;
+}
+
 void PretendAccelerator::EnqueueCopy(c10::Stream stream, std::function<void()> copy) {
   const absl::MutexLock lock(&mutex_);
   if (good_copies_ >= 0) TORCH_CHECK(good_copies_-- > 0, "the pretend accelerator was told to fail");
@@ -306,6 +312,7 @@ void PretendAccelerator::Synchronize(c10::Stream stream) {
   const uint64_t last = found.enqueued;
   const auto reached = [&found, last] { return found.done >= last; };
   mutex_.Await(absl::Condition(&reached));
+  TORCH_CHECK(!std::exchange(fail_synchronize_, false), "the pretend accelerator was told to fail a synchronisation");
 }
 
 void PretendAccelerator::Record(void** event, c10::Stream stream) {

@@ -62,6 +62,9 @@ class PretendAccelerator {
   // Of the copies that are enqueued from now on, the one after `good` more throws.
   void FailCopyAfter(int good);
 
+  // The next synchronisation of a stream throws, after the stream has got there.
+  void FailNextSynchronize();
+
   // A generator of the device: its state is 8 bytes, the seed.
   static at::Generator NewGenerator(uint64_t seed);
 
@@ -105,6 +108,7 @@ class PretendAccelerator {
   c10::StreamId last_pool_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t copies_enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
   int good_copies_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: all of them
+  bool fail_synchronize_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tidemark

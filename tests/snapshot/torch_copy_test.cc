@@ -175,6 +175,51 @@ TEST(TorchCopy, AFailureNamesTheEntryAndLeavesNoCopyInFlight) {
   EXPECT_TRUE(SaveToMemory(state).ok());
 }
 
+TEST(TorchCopy, ASaveAfterAFailedSynchronisationWaitsForItsOwnWork) {
+  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  TorchState state;
+  state.AddTensor("t", tensor);
+  Accelerator().FailNextSynchronize();
+  const absl::Status failed = SaveToMemory(state).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("told to fail a synchronisation"));
+  const PretendAccelerator::Gate gate = Accelerator().NewGate();
+  Accelerator().EnqueueWait(tensor.device(), gate);
+  Accelerator().EnqueueFill(tensor, 2);
+  MustBegin(state);
+  const int64_t copies = Accelerator().CopiesEnqueued();
+  StagingThread staging(state);
+  Accelerator().WaitUntilQuiescent(copies + 1);
+  EXPECT_THAT(staging.copy(0), Each(kUntouched));
+  Accelerator().Open(gate);
+  ASSERT_TRUE(staging.Join().ok());
+  EXPECT_THAT(staging.copy(0), Each(std::byte{2}));
+}
+
+TEST(TorchCopy, BothCopiesOfOneSaveWaitForTheSameWork) {
+  const at::Tensor early = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor late = Accelerator().Bytes(kBytes, 1);
+  TorchState state;
+  state.AddTensor("early", early);
+  state.AddTensor("late", late);
+  Accelerator().EnqueueFill(early, 2);
+  MustBegin(state);
+  std::vector<std::byte> early_copy(kBytes, kUntouched);
+  const State::CopyRequest request{.entry = 0, .destination = early_copy.data()};
+  ASSERT_TRUE(state.CopyToHost({&request, 1}).ok());
+  EXPECT_THAT(early_copy, Each(std::byte{2}));
+  // The second neither waits for what was enqueued since, nor misses the mark.
+  const PretendAccelerator::Gate gate = Accelerator().NewGate();
+  Accelerator().EnqueueWait(late.device(), gate);
+  Accelerator().EnqueueFill(late, 9);
+  StagingThread staging(state);
+  ASSERT_TRUE(staging.Join().ok());
+  EXPECT_FALSE(Accelerator().Idle());
+  EXPECT_THAT(staging.copy(1), Each(std::byte{1}));
+  Accelerator().Open(gate);
+  Accelerator().WaitUntilQuiescent();
+}
+
 TEST(TorchCopy, BeforeBeginStagingIsRefused) {
   TorchState state;
   state.AddTensor("t", Accelerator().Bytes(kBytes, 1));
@@ -267,7 +312,9 @@ TEST(TorchCopy, GeneratorsOfADeviceAreKept) {
   ASSERT_TRUE(RestoreFromMemory(state, *saved).ok());
   EXPECT_EQ(generator.current_seed(), 12U);
   saved->items.at("rng").bytes.resize(3);
-  EXPECT_THAT(std::string(RestoreFromMemory(state, *saved).message()), HasSubstr("the state is not a seed"));
+  const absl::Status status = RestoreFromMemory(state, *saved);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the state is not a seed"));
 }
 
 TEST(TorchCopy, ADeviceTensorsTiesAreStoredOnce) {

@@ -115,6 +115,9 @@ TEST_P(EveryOptimizer, GoesBackInOneThatHasSteppedOn) {
   const MemoryCheckpoint expected = MustSave(trainer.state);
   const absl::Status restored = RestoreFromMemory(trainer.state, saved);
   ASSERT_TRUE(restored.ok()) << restored;
+  const MemoryCheckpoint now = MustSave(trainer.state);
+  ASSERT_EQ(now.Names(), saved.Names());
+  for (const auto& [name, item] : now.items) EXPECT_EQ(item.bytes, saved.items.at(name).bytes) << name;
   Train(trainer.net, *trainer.optimizer, 3, 3);
   const MemoryCheckpoint again = MustSave(trainer.state);
   ASSERT_EQ(again.Names(), expected.Names());
@@ -166,6 +169,52 @@ TEST(TorchOptimizer, LbfgsKeepsAsManyDirectionsAsItHas) {
   EXPECT_FALSE(saved.items.contains("optimizer.lbfgs.old_dirs.3"));
   EXPECT_EQ(saved.items.at("optimizer.lbfgs.ro.0").spec.shape, std::vector<int64_t>());
   EXPECT_EQ(saved.items.at("optimizer.lbfgs.d").spec.shape, (std::vector<int64_t>{31}));
+}
+
+TEST(TorchOptimizer, LbfgsWithAShorterHistoryTakesALongerOne) {
+  using torch::optim::LBFGS;
+  using torch::optim::LBFGSOptions;
+  Trainer saver(With<LBFGS>(LBFGSOptions(0.5).max_iter(4).history_size(10)));
+  Train(saver.net, *saver.optimizer, 0, 4);
+  const MemoryCheckpoint saved = MustSave(saver.state);
+  ASSERT_TRUE(saved.items.contains("optimizer.lbfgs.old_dirs.5"));
+  Trainer loader(With<LBFGS>(LBFGSOptions(0.5).max_iter(4).history_size(5)));
+  Train(loader.net, *loader.optimizer, 0, 4);
+  const absl::Status restored = RestoreFromMemory(loader.state, saved);
+  ASSERT_TRUE(restored.ok()) << restored;
+  // Steps index `al` by the history.
+  const auto& state = static_cast<const torch::optim::LBFGSParamState&>(*loader.optimizer->state().begin()->second);
+  EXPECT_FALSE(state.al());
+  Train(saver.net, *saver.optimizer, 4, 3);
+  Train(loader.net, *loader.optimizer, 4, 3);
+  ExpectEqual(saver.net, loader.net);
+}
+
+TEST(TorchOptimizer, LbfgsOptionsAreNotTouchedBySaving) {
+  Trainer trainer(With<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.5)));
+  auto& options = static_cast<torch::optim::LBFGSOptions&>(trainer.optimizer->param_groups()[0].options());
+  options.max_eval() = -3;
+  options.line_search_fn() = "";
+  const MemoryCheckpoint saved = MustSave(trainer.state);
+  EXPECT_EQ(options.max_eval(), -3);
+  EXPECT_TRUE(options.line_search_fn().has_value());
+  options.max_eval() = 7;
+  options.line_search_fn() = "strong_wolfe";
+  ASSERT_TRUE(RestoreFromMemory(trainer.state, saved).ok());
+  EXPECT_EQ(options.max_eval(), -3);
+  EXPECT_FALSE(options.line_search_fn().has_value());
+}
+
+TEST(TorchOptimizer, KeepsTheMemoryOfTheMomentsThatFit) {
+  Trainer trainer(With<torch::optim::Adam>(torch::optim::AdamOptions(0.01)));
+  Train(trainer.net, *trainer.optimizer, 0, 2);
+  const MemoryCheckpoint saved = MustSave(trainer.state);
+  const auto moment = [&]() -> at::Tensor {
+    return static_cast<torch::optim::AdamParamState&>(*trainer.optimizer->state().begin()->second).exp_avg();
+  };
+  const at::Tensor before = moment();
+  ASSERT_TRUE(RestoreFromMemory(trainer.state, saved).ok());
+  EXPECT_TRUE(moment().is_same(before));
 }
 
 TEST(TorchOptimizer, BringsBackTheLearningRateThatAScheduleHadSet) {

@@ -49,6 +49,54 @@ TEST(TorchState, NamesParametersAndBuffersAsTheModuleDoes) {
   EXPECT_EQ(FindEntry(state, "model.first.norm.num_batches_tracked").spec.dtype, Dtype::kInt64);
 }
 
+TEST(TorchState, BuffersChangeEarlyAndParametersDoNot) {
+  Model model;
+  TorchState state;
+  state.AddModule("model", model);
+  state.AddTensor("t", torch::ones({2}));
+  ASSERT_TRUE(state.Refresh().ok());
+  std::vector<std::string> early;
+  for (const State::Entry& entry : state.entries()) {
+    if (entry.changes_early) early.push_back(entry.spec.name);
+  }
+  EXPECT_THAT(early, ElementsAre("model.first.norm.running_mean", "model.first.norm.running_var",
+                                 "model.first.norm.num_batches_tracked"));
+}
+
+TEST(TorchState, ATensorThatIsAlsoABufferChangesEarly) {
+  const at::Tensor shared = torch::ones({4});
+  torch::nn::Module module;
+  module.register_buffer("shared", shared);
+  TorchState state;
+  state.AddTensor("t", shared);
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_FALSE(FindEntry(state, "t").changes_early);
+  const uint64_t version = state.structure_version();
+  state.AddModule("module", module);
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_EQ(FindEntry(state, "module.shared").alias_of, 0);
+  EXPECT_TRUE(FindEntry(state, "t").changes_early);
+  EXPECT_NE(state.structure_version(), version);
+}
+
+TEST(TorchState, AParameterThatBecomesABufferChangesTheStructure) {
+  const at::Tensor scale = torch::ones({4});
+  TorchState state;
+  torch::nn::Module parent;
+  auto with_parameter = std::make_shared<torch::nn::Module>();
+  with_parameter->register_parameter("scale", scale, /*requires_grad=*/false);
+  auto with_buffer = std::make_shared<torch::nn::Module>();
+  with_buffer->register_buffer("scale", scale);
+  parent.register_module("child", with_parameter);
+  state.AddModule("model", parent);
+  ASSERT_TRUE(state.Refresh().ok());
+  const uint64_t version = state.structure_version();
+  parent.replace_module("child", with_buffer);
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_TRUE(FindEntry(state, "model.child.scale").changes_early);
+  EXPECT_NE(state.structure_version(), version);
+}
+
 TEST(TorchState, RestoresAModuleInPlaceBesideValues) {
   Model model;
   int64_t epoch = 3;
@@ -197,9 +245,27 @@ TEST(TorchState, GeneratorBytesOfNoGeneratorAreRefusedBeforeAnythingIsRestored) 
   auto saved = SaveToMemory(state);
   ASSERT_TRUE(saved.ok());
   saved->items.at("rng").bytes.resize(100);
+  saved->items.at("rng").spec.shape = {100};
   number = 2;
   const absl::Status status = RestoreFromMemory(state, *saved);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("entry 'rng': the checkpoint holds 100 bytes"));
+  EXPECT_EQ(number, 2);
+}
+
+TEST(TorchState, GeneratorBytesThatTheGeneratorRefusesAreRefusedBeforeAnythingIsRestored) {
+  at::Generator generator = at::detail::createCPUGenerator(17);
+  int64_t number = 1;
+  TorchState state;
+  state.AddValue("number", &number);
+  state.AddGenerator("rng", generator);
+  auto saved = SaveToMemory(state);
+  ASSERT_TRUE(saved.ok());
+  std::vector<std::byte>& bytes = saved->items.at("rng").bytes;
+  std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
+  number = 2;
+  const absl::Status status = RestoreFromMemory(state, *saved);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("entry 'rng': the generator refused its state"));
   EXPECT_EQ(number, 2);
 }
