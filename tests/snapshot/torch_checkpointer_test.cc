@@ -1,5 +1,8 @@
 // A TorchState through AsyncCheckpointer, to disk and back.
 
+#include <thread>
+
+#include "absl/synchronization/notification.h"
 #include "c10/core/StreamGuard.h"
 #include "pretend_accelerator.h"
 #include "tests/storage/io/test_directory.h"
@@ -34,14 +37,23 @@ struct Trainer {
     state.AddGenerator("rng", at::detail::getDefaultCPUGenerator());
     state.AddValue("epoch", &epoch);
   }
-  // One step with data and dropout from the default generator; the loss.
-  float Step() {
+  // The first part of a step, with data and dropout from the default generator; the loss. Changes the statistics of
+  // BatchNorm and the generator.
+  float ForwardAndBackward() {
     optimizer.zero_grad();
     const at::Tensor loss = torch::mse_loss(net.forward(torch::randn({16, 4})), torch::randn({16, 1}));
     loss.backward();
+    return loss.item<float>();
+  }
+  // The rest.
+  void Update() {
     optimizer.step();
     ++epoch;
-    return loss.item<float>();
+  }
+  float Step() {
+    const float loss = ForwardAndBackward();
+    Update();
+    return loss;
   }
   Net net;
   Optimizer optimizer;
@@ -55,7 +67,7 @@ std::unique_ptr<AsyncCheckpointer> MustOpen(const TestDirectory& directory) {
   return opened.ok() ? *std::move(opened) : nullptr;
 }
 
-void MustCommit(AsyncCheckpointer& checkpointer, int64_t step, State& state, Staging staging = Staging::kBlocking) {
+void MustStage(AsyncCheckpointer& checkpointer, int64_t step, State& state, Staging staging = Staging::kBlocking) {
   auto save = checkpointer.Save(step, state, {.staging = staging});
   ASSERT_TRUE(save.ok()) << save.status();
   ASSERT_TRUE(checkpointer.WaitUntilStaged().ok());
@@ -71,8 +83,12 @@ TEST_P(TorchCheckpointerStaging, ResumesBitIdentically) {
     auto checkpointer = MustOpen(directory);
     Trainer trainer;
     for (int64_t step = 0; step < 5; ++step) trainer.Step();
-    MustCommit(*checkpointer, 4, trainer.state, GetParam());
-    for (int64_t step = 5; step < 10; ++step) losses.push_back(trainer.Step());
+    const auto save = checkpointer->Save(4, trainer.state, {.staging = GetParam()});
+    ASSERT_TRUE(save.ok()) << save.status();
+    losses.push_back(trainer.ForwardAndBackward());
+    ASSERT_TRUE(checkpointer->WaitUntilStaged().ok());
+    trainer.Update();
+    for (int64_t step = 6; step < 10; ++step) losses.push_back(trainer.Step());
     ASSERT_TRUE(checkpointer->Close().ok());
   }
   auto checkpointer = MustOpen(directory);
@@ -85,16 +101,68 @@ TEST_P(TorchCheckpointerStaging, ResumesBitIdentically) {
   std::vector<float> resumed;
   for (int64_t step = 5; step < 10; ++step) resumed.push_back(trainer.Step());
   EXPECT_EQ(resumed, losses);
+  EXPECT_EQ(trainer.net.norm->num_batches_tracked.item<int64_t>(), 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, TorchCheckpointerStaging, ::testing::Values(Staging::kBlocking, Staging::kOverlapped));
+
+// Its copies on other threads than the trainer's wait until they are let go.
+class HeldState : public TorchState {
+ public:
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    if (std::this_thread::get_id() != trainer_) go_.WaitForNotification();
+    return TorchState::CopyToHost(requests);
+  }
+  void LetGo() { go_.Notify(); }
+
+ private:
+  const std::thread::id trainer_ = std::this_thread::get_id();
+  absl::Notification go_;
+};
+
+TEST(TorchCheckpointer, AnOverlappedSaveHasBuffersAsTheyWereBeforeTheNextForward) {
+  const TestDirectory directory;
+  auto checkpointer = MustOpen(directory);
+  Net net;
+  // Not in order, so that only the state's own CopyToHost can copy them.
+  net.norm->running_mean.set_data(torch::zeros({8, 2}).select(1, 0));
+  HeldState state;
+  state.AddModule("model", net);
+  state.AddTensor("held", torch::randn({3, 5}).t());
+  net.forward(torch::randn({16, 4}));
+  const at::Tensor mean = net.norm->running_mean.clone();
+  const auto save = checkpointer->Save(0, state, {.staging = Staging::kOverlapped});
+  ASSERT_TRUE(save.ok()) << save.status();
+  net.forward(torch::randn({16, 4}));
+  ASSERT_FALSE(at::equal(net.norm->running_mean, mean));
+  EXPECT_FALSE(save->staged().ready());
+  state.LetGo();
+  ASSERT_TRUE(checkpointer->WaitUntilStaged().ok());
+  const auto restored = checkpointer->RestoreLatest(state);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_TRUE(at::equal(net.norm->running_mean, mean));
+}
+
+TEST(TorchCheckpointer, AStepWithAnotherGeneratorIsAnErrorAndNotPassedOver) {
+  const TestDirectory directory;
+  auto checkpointer = MustOpen(directory);
+  TorchState on_host;
+  on_host.AddGenerator("rng", at::detail::createCPUGenerator(1));
+  TorchState on_device;
+  on_device.AddGenerator("rng", PretendAccelerator::NewGenerator(2));
+  MustStage(*checkpointer, 0, on_host);
+  MustStage(*checkpointer, 1, on_device);
+  const auto restored = checkpointer->RestoreLatest(on_host);
+  EXPECT_EQ(restored.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(restored.status().message()), HasSubstr("entry 'rng': the checkpoint holds 8 bytes"));
+}
 
 TEST(TorchCheckpointer, AnotherOptimizerIsRefusedAndNothingTouched) {
   const TestDirectory directory;
   auto checkpointer = MustOpen(directory);
   Trainer saver;
   saver.Step();
-  MustCommit(*checkpointer, 0, saver.state);
+  MustStage(*checkpointer, 0, saver.state);
   Trainer<torch::optim::SGD, torch::optim::SGDOptions> loader;
   const at::Tensor before = loader.net.a->weight.detach().clone();
   const auto restored = checkpointer->RestoreLatest(loader.state);
@@ -116,7 +184,7 @@ TEST(TorchCheckpointer, OtherParameterGroupsAreRefusedBeforeATensorIsTouched) {
   torch::optim::SGD some(net.a->parameters(), torch::optim::SGDOptions(0.1));
   TorchState saver;
   state_for(saver, all);
-  MustCommit(*checkpointer, 0, saver);
+  MustStage(*checkpointer, 0, saver);
   {
     const torch::NoGradGuard no_grad;
     net.a->weight.fill_(7);
@@ -134,7 +202,7 @@ TEST(TorchCheckpointer, TheModelAloneIsRestoredBesideAnotherOptimizer) {
   auto checkpointer = MustOpen(directory);
   Trainer saver;
   saver.Step();
-  MustCommit(*checkpointer, 0, saver.state);
+  MustStage(*checkpointer, 0, saver.state);
   Trainer<torch::optim::SGD, torch::optim::SGDOptions> loader;
   const auto restored =
       checkpointer->RestoreLatest(loader.state, {.only = {"model.*"}, .allow_missing = true, .allow_unexpected = true});
@@ -148,7 +216,7 @@ TEST(TorchCheckpointer, AModelOfAnotherWidthIsRefusedWithItsMoments) {
   auto checkpointer = MustOpen(directory);
   Trainer saver(6);
   saver.Step();
-  MustCommit(*checkpointer, 0, saver.state);
+  MustStage(*checkpointer, 0, saver.state);
   Trainer loader(8);
   const auto restored = checkpointer->RestoreLatest(loader.state);
   EXPECT_EQ(restored.status().code(), absl::StatusCode::kInvalidArgument);
@@ -167,7 +235,7 @@ TEST(TorchCheckpointer, ASparseTensorIsRefusedAndTheStoreUnharmed) {
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("entry 'embedding': sparse tensors"));
   TorchState good;
   good.AddTensor("embedding", torch::eye(3));
-  MustCommit(*checkpointer, 0, good);
+  MustStage(*checkpointer, 0, good);
   ASSERT_TRUE(checkpointer->WaitUntilCommitted().ok());
   const auto steps = checkpointer->Steps();
   ASSERT_TRUE(steps.ok()) << steps.status();
@@ -180,10 +248,10 @@ TEST(TorchCheckpointer, TensorsThatLeaveHostMemoryBetweenSavesAreFollowed) {
   torch::nn::Linear layer(4, 4);
   TorchState state;
   state.AddModule("layer", *layer);
-  MustCommit(*checkpointer, 0, state);
+  MustStage(*checkpointer, 0, state);
   const at::Tensor columns = torch::randn({4, 4}).t();
   layer->weight.set_data(columns);
-  MustCommit(*checkpointer, 1, state);
+  MustStage(*checkpointer, 1, state);
   const at::Tensor expected = columns.clone();
   {
     const torch::NoGradGuard no_grad;
