@@ -56,35 +56,51 @@ RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const En
   return {};
 }
 
+// The same for any number of entries, in batches.
+RestoreResult ReceiveAll(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
+                         const storage::ShardReadOptions& options, State& state) {
+  RestoreResult result;
+  for (size_t begin = 0; result.status.ok() && begin < pairs.size();) {
+    size_t end = begin;
+    uint64_t batch_bytes = 0;
+    do {
+      batch_bytes += shard.RawBytes(pairs[end++].saved);
+    } while (end < pairs.size() && batch_bytes + shard.RawBytes(pairs[end].saved) <= kBounceBytesMax);
+    result = ReceiveBatch(shard, {pairs.data() + begin, end - begin}, options, state);
+    begin = end;
+  }
+  return result;
+}
+
 // `written` and the report's bytes are filled in; the rest is the outcome.
 RestoreResult ReadPairs(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
                         const storage::ShardReadOptions& options, State& state) {
   std::vector<storage::EntryRead> direct;
   std::vector<EntryMatch::Pair> bounced;
-  std::vector<std::string> written;
+  std::vector<EntryMatch::Pair> values;
+  std::vector<std::string> tensors;
   uint64_t bytes = 0;
   for (const EntryMatch::Pair& pair : pairs) {
     const State::Entry& entry = state.entries()[pair.entry];
     bytes += shard.RawBytes(pair.saved);
-    if (entry.spec.kind == EntryKind::kTensor) written.push_back(entry.spec.name);
+    if (entry.spec.kind != EntryKind::kTensor) {
+      values.push_back(pair);
+      continue;
+    }
+    tensors.push_back(entry.spec.name);
     if (HasPlace(entry)) {
       direct.push_back({.entry = pair.saved, .destination = {entry.host, static_cast<size_t>(entry.bytes)}});
     } else {
       bounced.push_back(pair);
     }
   }
-  RestoreResult result;
+  // Values first: a state may refuse one (a generator of another kind, other parameter groups), and then no tensor has
+  // been touched.
+  RestoreResult result = ReceiveAll(shard, values, options, state);
+  if (!result.status.ok()) return result;
   if (absl::Status status = shard.Read(direct, options); !status.ok()) result = ReadFailure(status);
-  for (size_t begin = 0; result.status.ok() && begin < bounced.size();) {
-    size_t end = begin;
-    uint64_t batch_bytes = 0;
-    do {
-      batch_bytes += shard.RawBytes(bounced[end++].saved);
-    } while (end < bounced.size() && batch_bytes + shard.RawBytes(bounced[end].saved) <= kBounceBytesMax);
-    result = ReceiveBatch(shard, {bounced.data() + begin, end - begin}, options, state);
-    begin = end;
-  }
-  result.written = std::move(written);
+  if (result.status.ok()) result = ReceiveAll(shard, bounced, options, state);
+  result.written = std::move(tensors);
   result.report.bytes = bytes;
   return result;
 }
