@@ -1,6 +1,6 @@
 # Finds LibTorch and makes the imported target tidemark::libtorch. Used by this build and by the installed package.
 #
-# Looks where Torch_DIR points, then in CMAKE_PREFIX_PATH, then in the system. LibTorch's own package configuration is
+# Looks where Torch_DIR points, then in CMAKE_PREFIX_PATH, the variable and then the environment's, then in the system. LibTorch's own package configuration is
 # not used: the one of a CUDA build stops without a CUDA toolkit, and the one of Debian wants every library that
 # LibTorch was built with. Headers and libraries are all that is needed.
 #
@@ -11,12 +11,15 @@
 
 unset(TIDEMARK_LIBTORCH_PROBLEM)
 
+string(REPLACE ":" ";" _tidemark_torch_prefixes "$ENV{CMAKE_PREFIX_PATH}")
+list(PREPEND _tidemark_torch_prefixes ${CMAKE_PREFIX_PATH})
+
 # What was found for another place must not be kept.
-if(NOT "${Torch_DIR}|${CMAKE_PREFIX_PATH}" STREQUAL "${TIDEMARK_LIBTORCH_SOUGHT}")
+if(NOT "${Torch_DIR}|${_tidemark_torch_prefixes}" STREQUAL "${TIDEMARK_LIBTORCH_SOUGHT}")
   foreach(_name LIBTORCH_INCLUDE_DIR LIBTORCH_CPU LIBC10 LIBTORCH_CUDA LIBC10_CUDA)
     unset(TIDEMARK_${_name} CACHE)
   endforeach()
-  set(TIDEMARK_LIBTORCH_SOUGHT "${Torch_DIR}|${CMAKE_PREFIX_PATH}" CACHE INTERNAL "")
+  set(TIDEMARK_LIBTORCH_SOUGHT "${Torch_DIR}|${_tidemark_torch_prefixes}" CACHE INTERNAL "")
 endif()
 
 set(_tidemark_torch_roots "")
@@ -27,7 +30,7 @@ if(Torch_DIR)
     list(APPEND _tidemark_torch_roots "${_root}")
   endforeach()
 else()
-  foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)
+  foreach(_prefix IN LISTS _tidemark_torch_prefixes)
     get_filename_component(_root "${_prefix}/../.." ABSOLUTE)
     list(APPEND _tidemark_torch_roots "${_prefix}" "${_root}")
   endforeach()

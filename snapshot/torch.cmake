@@ -3,6 +3,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/find_torch.cmake)
 if(TIDEMARK_LIBTORCH_PROBLEM)
   message(FATAL_ERROR "${TIDEMARK_LIBTORCH_PROBLEM} To build without LibTorch configure with -DTIDEMARK_TORCH=OFF.")
 endif()
+set(TIDEMARK_LIBTORCH_VERSION "${TIDEMARK_LIBTORCH_VERSION}" PARENT_SCOPE)  # for the installed package
 
 tidemark_library(tidemark_torch
   torch_catalog.cc

@@ -49,6 +49,14 @@ if [ -z "$torch" ]; then
   [ -n "$torch" ] || fail "torch $torch_version is not in $venv after its installation"
 fi
 
+# Found by the environment's CMAKE_PREFIX_PATH, too; CMake only configures there.
+from_environment=$(mktemp -d)
+trap 'rm -rf "$from_environment"' EXIT
+CMAKE_PREFIX_PATH="/nowhere:$torch" cmake -S "$root" -B "$from_environment" -G Ninja -DTIDEMARK_TESTS=OFF \
+  >"$from_environment/log" 2>&1 || { cat "$from_environment/log" >&2; fail "configuring by CMAKE_PREFIX_PATH failed"; }
+grep -F "LibTorch $torch_version: $torch/" "$from_environment/log" ||
+  fail "CMAKE_PREFIX_PATH=$torch of the environment led to another LibTorch"
+
 cmake -S "$root" -B "$root/build/torch2" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" -DTIDEMARK_WERROR=ON -DTorch_DIR="$torch/share/cmake/Torch"
 cmake --build "$root/build/torch2" -j "$jobs" --target torch_tests char_lm compare-steps

@@ -90,7 +90,8 @@ struct CheckpointerOptions {
   Compression compression = Compression::kSpace;
   // Bytes of an entry that are compressed, checked and read as one. A power of two, 4 KiB to 64 MiB.
   uint32_t chunk_bytes = 1 << 20;
-  // Threads that compress and decompress. 0: one for each core. At most 256.
+  // Threads that compress and decompress. 0: one for each core. At most 256. A save uses fewer where chunk_bytes is
+  // large, so that their buffers stay within max(2 * chunk_bytes, 64 MiB).
   int codec_threads = 0;
   IoBackend io = IoBackend::kAuto;
   // Blocks of 1 MiB in flight to the disk. 1 to 256.

@@ -70,7 +70,9 @@ struct StepContents {
   StepInfo info;
   std::vector<ShardInfo> shards;
   std::vector<StoredEntry> entries;
-  std::map<std::string, std::string> properties;  // how it was written: library version, compression, io, ...
+  // How it was written: "library_version", "compression" ("space" or "none"), "direct_io" ("true" or "false"), "io"
+  // ("io_uring" or "threads") and, where the kernel refused io_uring, "io_reason".
+  std::map<std::string, std::string> properties;
 };
 
 struct VerifyProgress {

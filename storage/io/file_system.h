@@ -83,6 +83,8 @@ class IoQueue {
   virtual ~IoQueue() = default;
 
   virtual std::string_view name() const = 0;  // "io_uring" or "threads"
+  // Why the kernel refused io_uring, where IoQueueKind::kAuto had to take threads; else empty.
+  virtual std::string_view note() const { return {}; }
   virtual size_t depth() const = 0;
   virtual size_t in_flight() const = 0;
 
@@ -156,8 +158,8 @@ class FileSystem {
   // the file.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) = 0;
 
-  // kAuto: io_uring if the kernel lets us, else threads. kUring: kUnavailable, with the kernel's reason, if it does
-  // not. kInvalidArgument unless `depth` is 1 to 256.
+  // kAuto: io_uring if the kernel lets us, else threads, and the queue's note() says why. kUring: kUnavailable, with
+  // the kernel's reason, if it does not. kInvalidArgument unless `depth` is 1 to 256.
   virtual absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) = 0;
 };
 

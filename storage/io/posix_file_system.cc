@@ -124,11 +124,13 @@ absl::StatusOr<std::unique_ptr<IoQueue>> PosixFiles::NewIoQueue(IoQueueKind kind
   if (depth < 1 || depth > kDepthMax) {
     return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: 1 to {} are possible", depth, kDepthMax));
   }
+  std::string note;
   if (kind != IoQueueKind::kThreads) {
     absl::StatusOr<std::unique_ptr<IoQueue>> queue = new_uring_queue_(depth);
     if (queue.ok() || kind == IoQueueKind::kUring) return queue;
+    note = std::string(queue.status().message());
   }
-  return ThreadQueue::Create(depth);
+  return ThreadQueue::Create(depth, std::move(note));
 }
 
 FileSystem& PosixFileSystem() {

@@ -16,8 +16,8 @@ constexpr size_t kThreadsMax = 4;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<IoQueue>> ThreadQueue::Create(size_t depth) {
-  std::unique_ptr<ThreadQueue> queue(new ThreadQueue(depth));
+absl::StatusOr<std::unique_ptr<IoQueue>> ThreadQueue::Create(size_t depth, std::string note) {
+  std::unique_ptr<ThreadQueue> queue(new ThreadQueue(depth, std::move(note)));
   const size_t count = std::min(depth, kThreadsMax);
   try {
     for (size_t i = 0; i < count; ++i) queue->threads_.emplace_back([raw = queue.get()] { raw->Work(); });

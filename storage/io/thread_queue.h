@@ -7,8 +7,10 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,12 +24,13 @@ namespace tidemark::storage {
 // submitted.
 class ThreadQueue final : public IoQueue {
  public:
-  // kResourceExhausted if the system gives no thread.
-  static absl::StatusOr<std::unique_ptr<IoQueue>> Create(size_t depth);
+  // `note` is what note() returns. kResourceExhausted if the system gives no thread.
+  static absl::StatusOr<std::unique_ptr<IoQueue>> Create(size_t depth, std::string note = "");
 
   ~ThreadQueue() override;
 
   std::string_view name() const override { return "threads"; }
+  std::string_view note() const override { return note_; }
   size_t depth() const override { return depth_; }
   size_t in_flight() const override { return in_flight_; }
   void Submit(const IoRequest& request) override;
@@ -35,7 +38,7 @@ class ThreadQueue final : public IoQueue {
   std::optional<IoCompletion> Poll() override;
 
  private:
-  explicit ThreadQueue(size_t depth) : depth_(depth) {}
+  ThreadQueue(size_t depth, std::string note) : depth_(depth), note_(std::move(note)) {}
 
   void Work();
   IoCompletion TakeDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -44,6 +47,7 @@ class ThreadQueue final : public IoQueue {
 
   // Constant after Create.
   const size_t depth_;
+  const std::string note_;
   std::vector<std::thread> threads_;
 
   // Only the owner touches it.

@@ -1,5 +1,6 @@
 #include "storage/shard/encode_pipeline.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <system_error>
 #include <utility>
@@ -8,16 +9,27 @@
 
 namespace tidemark::storage {
 
-EncodePipeline::EncodePipeline(CodecPolicy policy, int threads)
-    : policy_(policy), slots_(kWindowPerThread * threads), ready_(slots_.size(), false) {}
+EncodePipeline::EncodePipeline(CodecPolicy policy, size_t slots)
+    : policy_(policy), slots_(slots), ready_(slots_.size(), false) {}
 
-absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPolicy policy, int threads) {
-  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, threads));
+EncodePipeline::Shape EncodePipeline::ShapeOf(CodecPolicy policy, uint32_t chunk_bytes, int threads) {
+  Shape shape{static_cast<size_t>(threads), kWindowPerThread * threads};
+  if (policy == CodecPolicy::kNone) return shape;
+  const size_t buffers = std::max<size_t>(2, kBufferBytesMax / chunk_bytes);
+  shape.threads = std::min(shape.threads, buffers / 2);
+  shape.slots = std::min(kWindowPerThread * shape.threads, buffers - shape.threads);
+  return shape;
+}
+
+absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPolicy policy, uint32_t chunk_bytes,
+                                                                       int threads) {
+  const Shape shape = ShapeOf(policy, chunk_bytes, threads);
+  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, shape.slots));
   try {
-    for (int i = 0; i < threads; ++i) pipeline->threads_.emplace_back([raw = pipeline.get()] { raw->Work(); });
+    for (size_t i = 0; i < shape.threads; ++i) pipeline->threads_.emplace_back([raw = pipeline.get()] { raw->Work(); });
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(
-        fmt::format("start codec thread {} of {}: {}", pipeline->threads_.size() + 1, threads, error.what()));
+        fmt::format("start codec thread {} of {}: {}", pipeline->threads_.size() + 1, shape.threads, error.what()));
   }
   return pipeline;
 }

@@ -17,8 +17,7 @@
 
 namespace tidemark::storage {
 
-// Owned by one thread. Its memory is bounded: kWindowPerThread encoded chunks for each thread are kept at a time, in
-// buffers that are reused for the next run.
+// Owned by one thread. Its memory is bounded by bytes, see ShapeOf; buffers are reused for the next run.
 class EncodePipeline {
  public:
   struct Task {
@@ -30,8 +29,20 @@ class EncodePipeline {
     ChunkRecord record;  // without file and offset
   };
 
-  // Starts the threads; kResourceExhausted if the system gives none. Precondition: `threads` >= 1.
-  static absl::StatusOr<std::unique_ptr<EncodePipeline>> Create(CodecPolicy policy, int threads);
+  // What is kept in memory: each thread has a buffer of one chunk for the byte planes, each slot one for an encoded
+  // chunk that waits for its turn.
+  struct Shape {
+    size_t threads = 1;
+    size_t slots = 1;
+  };
+
+  // kWindowPerThread slots for each thread, or fewer, and in the end fewer threads, where the buffers of both would be
+  // more than max(2 * chunk_bytes, kBufferBytesMax). CodecPolicy::kNone has no buffers, hence no limit.
+  static Shape ShapeOf(CodecPolicy policy, uint32_t chunk_bytes, int threads);
+
+  // Starts up to `threads` threads; kResourceExhausted if the system gives none. No task may be longer than
+  // `chunk_bytes`. Preconditions: `threads` >= 1, IsValidChunkBytes(chunk_bytes).
+  static absl::StatusOr<std::unique_ptr<EncodePipeline>> Create(CodecPolicy policy, uint32_t chunk_bytes, int threads);
 
   EncodePipeline(const EncodePipeline&) = delete;
   EncodePipeline& operator=(const EncodePipeline&) = delete;
@@ -49,13 +60,15 @@ class EncodePipeline {
 
  private:
   static constexpr size_t kWindowPerThread = 3;
+  // Chunks of the usual 1 MiB are encoded by 16 threads with all their slots, and by up to 32 threads.
+  static constexpr size_t kBufferBytesMax = 64 << 20;
 
   struct Slot {
     Encoded encoded;
     std::vector<std::byte> buffer;
   };
 
-  EncodePipeline(CodecPolicy policy, int threads);
+  EncodePipeline(CodecPolicy policy, size_t slots);
 
   void Work();
   bool MayWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

@@ -1,6 +1,8 @@
 #include "storage/shard/shard_verify.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <tuple>
@@ -92,6 +94,7 @@ class ShardVerifier {
   void CountRange(const ByteRange& range);
   void CountBytes(uint64_t bytes);
   const ChunkRecord& ChunkOf(size_t item) const { return frame_.index.chunks[order_[item]]; }
+  void SortEntries();
   std::vector<std::string> EntriesOf(size_t first_item, size_t last_item) const;
 
   FileSystem& files_;
@@ -100,7 +103,8 @@ class ShardVerifier {
   std::unique_ptr<File> file_;
   Frame frame_;
   std::unique_ptr<ReferencedShards> referenced_;
-  std::vector<uint64_t> order_;  // chunks by file and offset: the items of the ranges
+  std::vector<uint64_t> order_;           // chunks by file and offset: the items of the ranges
+  std::vector<size_t> entries_by_chunk_;  // entries that have chunks, by their first one
   std::vector<ByteRange> ranges_;
   ShardVerification result_;
   DamageList damage_;
@@ -128,14 +132,33 @@ void ShardVerifier::CountRange(const ByteRange& range) {
 }
 
 std::vector<std::string> ShardVerifier::EntriesOf(size_t first_item, size_t last_item) const {
-  std::vector<std::string> names;
-  for (const ShardEntry& entry : frame_.index.entries) {
-    const bool hit = std::any_of(order_.begin() + first_item, order_.begin() + last_item, [&](uint64_t chunk) {
-      return chunk >= entry.first_chunk && chunk - entry.first_chunk < entry.chunk_count;
-    });
-    if (hit) names.push_back(entry.spec.name);
+  const std::vector<ShardEntry>& entries = frame_.index.entries;
+  std::vector<size_t> hit;
+  uint64_t owner_before = std::numeric_limits<uint64_t>::max();
+  for (size_t item = first_item; item < last_item; ++item) {
+    // The entries' ranges cover the table, so the last one to begin at or before the chunk has it, and so do those that
+    // are tied to it and begin there too.
+    auto end = std::upper_bound(entries_by_chunk_.begin(), entries_by_chunk_.end(), order_[item],
+                                [&](uint64_t chunk, size_t entry) { return chunk < entries[entry].first_chunk; });
+    const uint64_t owner = entries[*std::prev(end)].first_chunk;
+    if (owner == owner_before) continue;
+    owner_before = owner;
+    while (end != entries_by_chunk_.begin() && entries[*std::prev(end)].first_chunk == owner) hit.push_back(*--end);
   }
+  std::sort(hit.begin(), hit.end());
+  hit.erase(std::unique(hit.begin(), hit.end()), hit.end());
+  std::vector<std::string> names;
+  for (const size_t entry : hit) names.push_back(entries[entry].spec.name);
   return names;
+}
+
+void ShardVerifier::SortEntries() {
+  const std::vector<ShardEntry>& entries = frame_.index.entries;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].chunk_count > 0) entries_by_chunk_.push_back(i);
+  }
+  std::stable_sort(entries_by_chunk_.begin(), entries_by_chunk_.end(),
+                   [&](size_t a, size_t b) { return entries[a].first_chunk < entries[b].first_chunk; });
 }
 
 // Looks at header and footer even if one of them is damaged.
@@ -261,6 +284,7 @@ absl::Status ShardVerifier::Run(const std::string& steps_directory, const ShardI
   std::sort(order_.begin(), order_.end(), [&](uint64_t a, uint64_t b) {
     return std::tuple(chunks[a].file, chunks[a].offset, a) < std::tuple(chunks[b].file, chunks[b].offset, b);
   });
+  SortEntries();
   PlanOwnRanges();
   if (auto status = PlanReferencedRanges(); !status.ok()) return status;
   result_.chunks = order_.size();

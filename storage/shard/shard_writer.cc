@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem& fil
   }
   auto queue = files.NewIoQueue(options.io, options.io_depth);
   if (!queue.ok()) return queue.status();
-  auto pipeline = EncodePipeline::Create(options.policy, options.codec_threads);
+  auto pipeline = EncodePipeline::Create(options.policy, options.chunk_bytes, options.codec_threads);
   if (!pipeline.ok()) return pipeline.status();
   std::unique_ptr<ShardWriter> writer(new ShardWriter);
   writer->impl_ = std::make_unique<Impl>(files, options, *std::move(pipeline), *std::move(queue));
@@ -128,7 +128,9 @@ absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const S
   if (!file.ok()) return file.status();
 
   Plan plan = MakePlan(contents, impl_->options.chunk_bytes);
+  plan.index.properties["library_version"] = TIDEMARK_VERSION;
   plan.index.properties["io"] = impl_->queue->name();
+  if (!impl_->queue->note().empty()) plan.index.properties["io_reason"] = impl_->queue->note();
   plan.index.properties["compression"] = CodecPolicyName(impl_->options.policy);
   plan.index.properties["direct_io"] = (*file)->direct() ? "true" : "false";
   WrittenShard written;

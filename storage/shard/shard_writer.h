@@ -24,7 +24,7 @@ namespace tidemark::storage {
 struct ShardWriterOptions {
   CodecPolicy policy = CodecPolicy::kSpace;
   uint32_t chunk_bytes = 1 << 20;  // see IsValidChunkBytes
-  int codec_threads = 1;           // 1 or more, beside the calling thread
+  int codec_threads = 1;           // 1 or more, beside the calling thread; fewer with large chunks
   IoQueueKind io = IoQueueKind::kAuto;
   size_t io_depth = 16;  // writes in flight, 1 to 256; a block of 1 MiB is kept for each
 };
@@ -41,7 +41,9 @@ struct ShardContents {
   uint64_t blocked_ns = 0;
   std::map<std::string, double> metrics;
   std::string user_metadata = "{}";
-  std::map<std::string, std::string> properties;  // the writer adds "io", "compression" and "direct_io"
+  // The writer adds "library_version", "compression", "direct_io", "io" and, where the kernel refused io_uring,
+  // "io_reason".
+  std::map<std::string, std::string> properties;
 };
 
 struct WrittenShard {

@@ -81,6 +81,28 @@ class Install(unittest.TestCase):
         self.assertNotEqual(status, 0, output)
         self.assertRegex(output, "LibTorch was not found" if self.flags.torch == "ON" else "without LibTorch")
 
+    def test_a_libtorch_of_another_version_is_refused(self):
+        if self.flags.torch != "ON":
+            self.skipTest("this build has no LibTorch edge")
+        root = os.path.join(self.folder.name, "torch_99")
+        header = os.path.join(root, "include", "torch", "csrc", "api", "include", "torch")
+        os.makedirs(header)
+        os.makedirs(os.path.join(root, "lib"))
+        open(os.path.join(header, "torch.h"), "w", encoding="utf-8").close()
+        with open(os.path.join(header, "version.h"), "w", encoding="utf-8") as file:
+            file.write("".join(f"#define TORCH_VERSION_{part} {number}\n"
+                               for part, number in (("MAJOR", 99), ("MINOR", 1), ("PATCH", 2))))
+        for name in ("libtorch_cpu.so", "libc10.so"):
+            with open(os.path.join(root, "lib", name), "w", encoding="utf-8") as file:
+                file.write("__cxx11\n")  # what tells the C++11 ABI
+        torch_dir = os.path.join(root, "share", "cmake", "Torch")
+        _, status, output = self.configure("torch_99_asked", "-DTIDEMARK_COMPONENTS=torch", torch_dir=torch_dir)
+        self.assertNotEqual(status, 0, output)
+        self.assertRegex(re.sub(r"\s+", " ", output), r"built against LibTorch \d+\.\d+\.\d+, but .* of LibTorch 99\.1\.2")
+        _, status, output = self.configure("torch_99", torch_dir=torch_dir)
+        self.assertEqual(status, 0, output)
+        self.assertIn("tidemark::torch is not there", output)
+
     def test_a_stranger_saves_and_restores_a_module(self):
         if self.flags.torch != "ON":
             self.skipTest("this build has no LibTorch edge")

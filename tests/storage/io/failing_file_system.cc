@@ -70,6 +70,7 @@ class FailingFileSystem::FailingQueue final : public IoQueue {
   FailingQueue(FailingFileSystem& files, std::unique_ptr<IoQueue> other) : files_(files), other_(std::move(other)) {}
 
   std::string_view name() const override { return other_->name(); }
+  std::string_view note() const override { return other_->note(); }
   size_t depth() const override { return other_->depth(); }
   size_t in_flight() const override { return other_->in_flight() + failed_.size(); }
 

@@ -336,11 +336,11 @@ TEST_P(IoQueueTest, WaitForNothingEndsTheProcess) {
   EXPECT_DEATH(queue_->Wait(), "Wait on an I/O queue with nothing in flight");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, IoQueueTest,
-                         testing::Values(Kind{"Threads", "threads", ThreadQueue::Create},
-                                         UringOf("UringDeferringTaskrun", 0), UringOf("UringSingleIssuer", 1),
-                                         UringOf("UringPlain", 2)),
-                         [](const auto& info) { return std::string(info.param.test_name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, IoQueueTest,
+    testing::Values(Kind{"Threads", "threads", [](size_t depth) { return ThreadQueue::Create(depth); }},
+                    UringOf("UringDeferringTaskrun", 0), UringOf("UringSingleIssuer", 1), UringOf("UringPlain", 2)),
+    [](const auto& info) { return std::string(info.param.test_name); });
 
 }  // namespace
 }  // namespace tidemark::storage

@@ -264,6 +264,7 @@ TEST_F(PosixFileSystemTest, NewIoQueueTakesThreadsWhereThereIsNoUring) {
   auto queue = files.NewIoQueue(IoQueueKind::kAuto, 4);
   ASSERT_THAT(queue, IsOk());
   EXPECT_EQ((*queue)->name(), "threads");
+  EXPECT_EQ((*queue)->note(), "not in this container");
   EXPECT_THAT(files.NewIoQueue(IoQueueKind::kUring, 4), StatusIs(StatusCode::kUnavailable, "not in this container"));
 }
 

@@ -58,11 +58,11 @@ TEST_P(UringQueueDenied, IsUnavailableWithTheReasonAndThreadsTakeItsPlace) {
     if (!DenySystemCalls({denial.call}, denial.error)) return "SKIP";
     auto queue = PosixFileSystem().NewIoQueue(IoQueueKind::kAuto, 4);
     if (!queue.ok()) return queue.status().ToString();
-    return std::string((*queue)->name()) + "; " +
+    return std::string((*queue)->name()) + "; " + std::string((*queue)->note()) + "; " +
            PosixFileSystem().NewIoQueue(IoQueueKind::kUring, 4).status().ToString();
   });
   if (answer == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";
-  EXPECT_EQ(answer, std::string("threads; UNAVAILABLE: ") + denial.message);
+  EXPECT_EQ(answer, std::string("threads; ") + denial.message + "; UNAVAILABLE: " + denial.message);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -81,6 +81,7 @@ TEST(UringQueue, IsWhatAutoTakesWhereThereIsOne) {
   auto queue = PosixFileSystem().NewIoQueue(IoQueueKind::kAuto, 4);
   ASSERT_THAT(queue, IsOk());
   EXPECT_EQ((*queue)->name(), "io_uring");
+  EXPECT_EQ((*queue)->note(), "");
 }
 
 // Transfers that block then come back cancelled.

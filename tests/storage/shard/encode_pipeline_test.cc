@@ -1,7 +1,9 @@
 #include "storage/shard/encode_pipeline.h"
 
+#include <algorithm>
 #include <random>
 
+#include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
@@ -9,7 +11,12 @@
 namespace tidemark::storage {
 namespace {
 
-class EncodePipelineTest : public ::testing::TestWithParam<int> {
+struct Size {
+  uint32_t chunk_bytes;
+  int threads;
+};
+
+class EncodePipelineTest : public ::testing::TestWithParam<Size> {
  protected:
   EncodePipelineTest() {
     std::mt19937_64 random(1);
@@ -34,7 +41,7 @@ class EncodePipelineTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(EncodePipelineTest, HandsChunksOutInTheirOrder) {
-  auto pipeline = EncodePipeline::Create(CodecPolicy::kSpace, GetParam());
+  auto pipeline = EncodePipeline::Create(CodecPolicy::kSpace, GetParam().chunk_bytes, GetParam().threads);
   ASSERT_THAT(pipeline, IsOk());
   for (int run = 0; run < 3; ++run) {
     (*pipeline)->Start(Tasks());
@@ -44,7 +51,7 @@ TEST_P(EncodePipelineTest, HandsChunksOutInTheirOrder) {
 }
 
 TEST_P(EncodePipelineTest, ForgetsARunThatIsStopped) {
-  auto pipeline = EncodePipeline::Create(CodecPolicy::kSpace, GetParam());
+  auto pipeline = EncodePipeline::Create(CodecPolicy::kSpace, GetParam().chunk_bytes, GetParam().threads);
   ASSERT_THAT(pipeline, IsOk());
   for (size_t taken = 0; taken < 30; ++taken) {
     (*pipeline)->Start(Tasks());
@@ -55,7 +62,7 @@ TEST_P(EncodePipelineTest, ForgetsARunThatIsStopped) {
 }
 
 TEST_P(EncodePipelineTest, TakesARunOfNothing) {
-  auto pipeline = EncodePipeline::Create(CodecPolicy::kNone, GetParam());
+  auto pipeline = EncodePipeline::Create(CodecPolicy::kNone, GetParam().chunk_bytes, GetParam().threads);
   ASSERT_THAT(pipeline, IsOk());
   (*pipeline)->Start({});
   (*pipeline)->Stop();
@@ -63,7 +70,39 @@ TEST_P(EncodePipelineTest, TakesARunOfNothing) {
   ExpectNext(pipeline->get(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, EncodePipelineTest, ::testing::Values(1, 2, 5));
+INSTANTIATE_TEST_SUITE_P(Threads, EncodePipelineTest,
+                         ::testing::Values(Size{1 << 20, 1}, Size{1 << 20, 2}, Size{1 << 20, 5},
+                                           Size{kChunkBytesMax, 5}),  // of which one is left, with one slot
+                         [](const auto& info) {
+                           return fmt::format("{}Of{}KiB", info.param.threads, info.param.chunk_bytes >> 10);
+                         });
+
+TEST(EncodePipelineShape, KeepsAWholeWindowWhereChunksAreSmall) {
+  for (const size_t threads : {1, 8, 16}) {
+    const auto shape = EncodePipeline::ShapeOf(CodecPolicy::kSpace, 1 << 20, static_cast<int>(threads));
+    EXPECT_EQ(shape.threads, threads);
+    EXPECT_EQ(shape.slots, 3 * threads);
+  }
+}
+
+TEST(EncodePipelineShape, BoundsItsBuffersByBytes) {
+  for (uint64_t chunk_bytes = kChunkBytesMin; chunk_bytes <= kChunkBytesMax; chunk_bytes *= 2) {
+    for (const int threads : {1, 2, 7, 64, 256}) {
+      SCOPED_TRACE(fmt::format("{} threads, chunks of {} bytes", threads, chunk_bytes));
+      const auto shape = EncodePipeline::ShapeOf(CodecPolicy::kSpace, chunk_bytes, threads);
+      EXPECT_GE(shape.threads, 1u);
+      EXPECT_LE(shape.threads, static_cast<size_t>(threads));
+      EXPECT_GE(shape.slots, shape.threads);
+      EXPECT_LE((shape.threads + shape.slots) * chunk_bytes, std::max<uint64_t>(2 * chunk_bytes, 64 << 20));
+    }
+  }
+}
+
+TEST(EncodePipelineShape, HasNoLimitWhereNothingIsBuffered) {
+  const auto shape = EncodePipeline::ShapeOf(CodecPolicy::kNone, kChunkBytesMax, 64);
+  EXPECT_EQ(shape.threads, 64u);
+  EXPECT_EQ(shape.slots, 3 * 64u);
+}
 
 }  // namespace
 }  // namespace tidemark::storage

@@ -203,6 +203,32 @@ TEST_F(ShardVerifyTest, ReportsARangeThatCannotBeRead) {
   EXPECT_THAT(result->damage[0].entries, ::testing::Contains("model.embed.weight"));
 }
 
+// Ranges of several entries' chunks, and entries tied across others.
+TEST(ShardVerifyEntries, NamesEveryEntryOfARangeThatCannotBeReadInTheirOrder) {
+  TestDirectory directory;
+  const std::string path = directory / "many.tmk";
+  std::mt19937_64 random(3);
+  TestContents contents;
+  std::vector<std::string> names;
+  for (int i = 0; i < 12; ++i) {
+    names.push_back(fmt::format("e{}", i));
+    const uint32_t bytes = i == 5 ? 0 : 100 + i * 1000;
+    contents.Add(Tensor(names.back(), Dtype::kUint8, {bytes}), RandomBytes(bytes, random));
+  }
+  for (int i : {3, 11, 0}) {
+    names.push_back(fmt::format("tied to e{}", i));
+    contents.Tie(Tensor(names.back(), Dtype::kUint8, contents->entries[i].spec.shape), i);
+  }
+  WriteShard(path, TestIdentity(), *contents, {.chunk_bytes = 4096});
+  names.erase(names.begin() + 5);  // has no bytes to lose
+  FailingFileSystem files(PosixFileSystem());
+  files.FailOperation("QueueRead", absl::DataLossError("gone"));
+  auto result = VerifyShard(files, path, directory.path(), nullptr, {});
+  ASSERT_THAT(result, IsOk());
+  ASSERT_EQ(result->damage.size(), 1u);
+  EXPECT_EQ(result->damage[0].entries, names);
+}
+
 // Chunks far apart, as no writer of ours leaves them, and larger than a range.
 TEST(ShardVerifySparse, CoversLargeGapsAndLargeChunks) {
   TestDirectory directory;

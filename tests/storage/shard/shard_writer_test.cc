@@ -4,6 +4,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "storage/io/posix_file_system.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -294,6 +295,24 @@ TEST_F(ShardWriterAlone, RefusesOptionsOutOfRange) {
   EXPECT_THAT(create({.codec_threads = 0}),
               StatusIs(StatusCode::kInvalidArgument, "codec_threads: expected 1 or more, found 0"));
   EXPECT_EQ(create({.io_depth = 0}).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ShardWriterAlone, NotesTheLibraryAndWhyThereIsNoUring) {
+  PosixFiles files([](size_t) { return absl::UnavailableError("not in this container"); });
+  for (const IoQueueKind io : {IoQueueKind::kAuto, IoQueueKind::kThreads}) {
+    auto writer = ShardWriter::Create(files, {.io = io});
+    ASSERT_THAT(writer, IsOk());
+    const std::string path = directory_ / (io == IoQueueKind::kAuto ? "auto.tmk" : "threads.tmk");
+    auto written = (*writer)->Write(path, TestIdentity(), {});
+    ASSERT_THAT(written, IsOk());
+    EXPECT_EQ(written->properties.at("io"), "threads");
+    EXPECT_THAT(written->properties.at("library_version"), ::testing::MatchesRegex("[0-9]+[.][0-9]+[.][0-9]+"));
+    if (io == IoQueueKind::kAuto) {
+      EXPECT_EQ(written->properties.at("io_reason"), "not in this container");
+    } else {
+      EXPECT_EQ(written->properties.count("io_reason"), 0u);
+    }
+  }
 }
 
 TEST_F(ShardWriterAlone, SaysAtOnceThatThereIsNoIoQueue) {
