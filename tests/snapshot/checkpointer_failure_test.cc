@@ -226,6 +226,25 @@ TEST_F(NoRoomTest, BlocksUntilThereIs) {
   EXPECT_THAT(checkpointer->Close(), IsOk());
 }
 
+TEST_F(NoRoomTest, HasTheMemoryBackBeforeACommitIsKnown) {
+  auto checkpointer = Open({.staging_bytes_max = 2 << 20, .when_full = WhenFull::kFail});
+  HoldPersister();
+  auto first = checkpointer->Save(1, trainer_.state);
+  ASSERT_THAT(first, IsOk());
+  // Keeps the persister where it says that the step is committed.
+  absl::Notification known;
+  absl::Notification go_on;
+  first->committed().OnReady([&](const absl::Status&) {
+    known.Notify();
+    go_on.WaitForNotification();
+  });
+  release_.Notify();
+  known.WaitForNotification();
+  EXPECT_THAT(checkpointer->Save(2, trainer_.state), IsOk());
+  go_on.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
 TEST_F(NoRoomTest, ReplacesAStepThatIsInFlightIfAskedTo) {
   auto checkpointer = Open();
   HoldPersister();
