@@ -262,6 +262,10 @@ absl::Status AsyncCheckpointer::WaitUntilStaged() {
   return impl_->last_staged.Wait();
 }
 
+absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view) { return WaitUntilStaged(); }
+
+absl::Status AsyncCheckpointer::Prepare(State& state) { return state.Refresh(); }
+
 absl::Status AsyncCheckpointer::WaitUntilCommitted() {
   if (impl_->closed) return Closed();
   impl_->Settle();

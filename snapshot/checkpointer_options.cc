@@ -13,6 +13,8 @@ namespace {
 constexpr size_t kUserMetadataBytesMax = 16 << 20;
 constexpr int kThreadsMax = 256;
 constexpr int kDepthMax = 256;
+constexpr uint64_t kWriteRateMin = 1 << 20;
+constexpr int kNiceMax = 19;
 
 absl::Status OutOfRange(std::string_view field, auto value, std::string_view range) {
   return absl::InvalidArgumentError(fmt::format("CheckpointerOptions::{} is {}; it must be {}", field, value, range));
@@ -28,6 +30,18 @@ storage::IoQueueKind QueueKind(IoBackend io) {
       return storage::IoQueueKind::kThreads;
   }
   return storage::IoQueueKind::kAuto;
+}
+
+storage::CodecPolicy PolicyOf(Compression compression) {
+  switch (compression) {
+    case Compression::kThroughput:
+      return storage::CodecPolicy::kThroughput;
+    case Compression::kSpace:
+      return storage::CodecPolicy::kSpace;
+    case Compression::kNone:
+      return storage::CodecPolicy::kNone;
+  }
+  return storage::CodecPolicy::kThroughput;
 }
 
 }  // namespace
@@ -51,6 +65,13 @@ absl::Status ValidateOptions(const CheckpointerOptions& options) {
   }
   if (options.io_depth < 1 || options.io_depth > kDepthMax) {
     return OutOfRange("io_depth", options.io_depth, fmt::format("from 1 to {}", kDepthMax));
+  }
+  if (options.write_bytes_per_second_max != 0 && options.write_bytes_per_second_max < kWriteRateMin) {
+    return OutOfRange("write_bytes_per_second_max", options.write_bytes_per_second_max,
+                      fmt::format("0 (no cap) or at least {}", kWriteRateMin));
+  }
+  if (options.background_nice < 0 || options.background_nice > kNiceMax) {
+    return OutOfRange("background_nice", options.background_nice, fmt::format("from 0 to {}", kNiceMax));
   }
   return absl::OkStatus();
 }
@@ -82,12 +103,14 @@ int CodecThreads(const CheckpointerOptions& options) {
 }
 
 storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options) {
-  return {
-      .policy = options.compression == Compression::kNone ? storage::CodecPolicy::kNone : storage::CodecPolicy::kSpace,
-      .chunk_bytes = options.chunk_bytes,
-      .codec_threads = CodecThreads(options),
-      .io = QueueKind(options.io),
-      .io_depth = static_cast<size_t>(options.io_depth)};
+  return {.policy = PolicyOf(options.compression),
+          .chunk_bytes = options.chunk_bytes,
+          .codec_threads = CodecThreads(options),
+          .io = QueueKind(options.io),
+          .io_depth = static_cast<size_t>(options.io_depth),
+          .bytes_per_second_max = options.write_bytes_per_second_max,
+          .nice = options.background_nice,
+          .idle_io = options.background_io_idle};
 }
 
 storage::ShardReadOptions ReadOptions(const CheckpointerOptions& options) {

@@ -141,6 +141,12 @@ absl::Status State::Refresh() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<State::DeviceImage>> State::CopyOnDevice(std::span<const size_t>, uint64_t) {
+  return nullptr;
+}
+
+std::shared_ptr<std::byte> State::AllocateStaging(uint64_t) { return nullptr; }
+
 absl::Status State::CopyToHost(std::span<const CopyRequest> requests) {
   if (requests.empty()) return absl::OkStatus();
   return absl::InternalError(

@@ -51,6 +51,11 @@ enum class Staging {
   // optimizer state must not change before: call WaitUntilStaged before optimizer.step(). What changes earlier (values,
   // generators, buffers of modules) has been copied when Save returns.
   kOverlapped,
+  // When tensors on devices have been copied to memory of their own there, at the speed of that memory, and everything
+  // else is staged: the trainer may change its tensors, and the copies go to the host behind the next steps. Where a
+  // device has no room for them (device_staging_bytes_max, or its own), the save is as with kBlocking;
+  // SaveHandle::staging() and the step's properties say so. The State need not outlive Save.
+  kOnDevice,
 };
 
 // What Save does when the staging arena has no room because earlier snapshots are still in use.
@@ -60,9 +65,11 @@ enum class WhenFull {
   kFail,   // returns kResourceExhausted
 };
 
+// Byte planes and zstd for floating point, zstd for everything else, raw where a chunk does not shrink.
 enum class Compression {
-  kSpace,  // byte planes and zstd for floating point, zstd for the rest, raw where neither helps
-  kNone,   // raw
+  kThroughput,  // as much of it as there is time for while the disk is busy: never slower than kNone
+  kSpace,       // all of it
+  kNone,        // none
 };
 
 // Which system calls move the bytes.
@@ -86,8 +93,13 @@ struct CheckpointerOptions {
   uint64_t staging_bytes_max = 0;
   WhenFull when_full = WhenFull::kBlock;
   Staging staging = Staging::kBlocking;
+  // Bytes of device memory that Staging::kOnDevice may hold, over all devices. 0: as much as the devices give.
+  uint64_t device_staging_bytes_max = 0;
 
-  Compression compression = Compression::kSpace;
+  Compression compression = Compression::kThroughput;
+  // Chunks that are the same as in the last committed step are not written again; the new step refers to the old step's
+  // file, which then stays as long as either of them. Off: every step stands on its own.
+  bool reuse = true;
   // Bytes of an entry that are compressed, checked and read as one. A power of two, 4 KiB to 64 MiB.
   uint32_t chunk_bytes = 1 << 20;
   // Threads that compress and decompress. 0: one for each core. At most 256. A save uses fewer where chunk_bytes is
@@ -96,6 +108,12 @@ struct CheckpointerOptions {
   IoBackend io = IoBackend::kAuto;
   // Blocks of 1 MiB in flight to the disk. 1 to 256.
   int io_depth = 16;
+  // Bytes that saves write to the disk in a second, at most. 0: as many as it takes. Else 1 MiB or more.
+  uint64_t write_bytes_per_second_max = 0;
+  // How much the threads behind a save give way to the trainer's: added to their niceness, 0 to 19.
+  int background_nice = 5;
+  // Saves write only when nobody else uses the disk: the kernel's idle I/O class, where its scheduler has one.
+  bool background_io_idle = false;
 
   // Receives one line for everything that a person should know and no Status carries: a damaged step that was passed
   // over, a record without files. Any thread. Null: lines go to standard error.
@@ -124,6 +142,9 @@ class SaveHandle {
   // True if WhenFull::kSkip applied: nothing was saved, and both futures say kResourceExhausted.
   bool skipped() const { return skipped_; }
 
+  // As asked for, or kBlocking where Staging::kOnDevice found no room on the device.
+  Staging staging() const { return staging_; }
+
   // Resolves when the trainer may change its tensors.
   const Future& staged() const { return staged_; }
 
@@ -135,6 +156,7 @@ class SaveHandle {
   friend class AsyncCheckpointer;
   int64_t step_ = 0;
   bool skipped_ = false;
+  Staging staging_ = Staging::kBlocking;
   Future staged_;
   Future committed_;
 };
@@ -202,6 +224,15 @@ class AsyncCheckpointer {
 
   // Blocks until the last save is staged; its error if that failed.
   absl::Status WaitUntilStaged();
+
+  // The same for one entry, for trainers that update a layer as soon as its gradient is there: blocks until the entry
+  // of this name is staged. Parameters are copied in the order in which they were added, each followed by what the
+  // optimizer keeps for it. kNotFound: the last save has no such entry.
+  absl::Status WaitUntilStaged(std::string_view entry);
+
+  // Takes the memory that a save of `state` needs, and touches it, so that the first save is as fast as the others. A
+  // wish: where there is no memory, the save will say so. Errors: those of the state, as in Save.
+  absl::Status Prepare(State& state);
 
   // Blocks until every save so far is committed or has failed; returns the first failure that nobody has looked at.
   absl::Status WaitUntilCommitted();

@@ -17,12 +17,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tidemark/entry.h"
 
 namespace tidemark {
@@ -58,6 +60,9 @@ class State {
     // The index of an earlier entry that is the very same tensor (tied weights), or -1. Such an entry is stored once.
     int64_t alias_of = -1;
     bool changes_early = false;  // must be copied before Save returns, in every staging mode
+    // The index of an earlier entry that is changed together with this one (a parameter, and what the optimizer keeps
+    // for it): copied behind it. Or -1: copied where it stands.
+    int64_t staged_with = -1;
   };
   struct CopyRequest {
     size_t entry;            // index into entries()
@@ -70,6 +75,24 @@ class State {
   // Saving. Called once per save, on the trainer's thread, after Refresh and before any CopyToHost: notes the point in
   // the device's work after which the tensors may be copied.
   virtual absl::Status BeginStaging() { return absl::OkStatus(); }
+
+  // Copies of tensors on their devices. Independent of the State; used and destroyed by one thread at a time.
+  class DeviceImage {
+   public:
+    virtual ~DeviceImage() = default;
+    // Fills the destinations with the bytes of the copies, and returns when they are there.
+    virtual absl::Status CopyToHost(std::span<const CopyRequest> requests) = 0;
+  };
+
+  // Saving, Staging::kOnDevice. On the trainer's thread, after BeginStaging: copies these entries, whose `host` is
+  // null, on their devices, and returns when whatever is enqueued there later cannot change the copies any more. Null
+  // where that would take more than `bytes_max` bytes, or more than a device has; nothing is kept then.
+  virtual absl::StatusOr<std::unique_ptr<DeviceImage>> CopyOnDevice(std::span<const size_t> entries,
+                                                                    uint64_t bytes_max);
+
+  // Saving. Host memory from which and to which the state's devices copy fastest (page-locked by their driver), aligned
+  // to 4096 bytes, or null where there is none or the state needs none. May outlive the State.
+  virtual std::shared_ptr<std::byte> AllocateStaging(uint64_t bytes);
 
   // Saving. Fills the destinations of entries whose `host` is null, and returns when the bytes are there. Called on the
   // trainer's thread for values, and on the staging thread for tensors of an overlapped save.

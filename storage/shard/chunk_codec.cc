@@ -35,11 +35,20 @@ absl::Status Wrong(std::string_view what, std::string_view expected, std::string
 
 }  // namespace
 
-std::string_view CodecPolicyName(CodecPolicy policy) { return policy == CodecPolicy::kSpace ? "space" : "none"; }
+std::string_view CodecPolicyName(CodecPolicy policy) {
+  switch (policy) {
+    case CodecPolicy::kThroughput:
+      return "throughput";
+    case CodecPolicy::kSpace:
+      return "space";
+    case CodecPolicy::kNone:
+      return "none";
+  }
+  std::abort();
+}
 
 struct ChunkEncoder::Impl {
-  explicit Impl(CodecPolicy policy) : policy(policy) {
-    if (policy == CodecPolicy::kNone) return;
+  Impl() {
     planes_context = NewContext(kPlanesLevel);
     Must(ZSTD_CCtx_setParameter(planes_context, ZSTD_c_literalCompressionMode, ZSTD_ps_enable));
     plain_context = NewContext(kPlainLevel);
@@ -59,24 +68,22 @@ struct ChunkEncoder::Impl {
     return context;
   }
 
-  const CodecPolicy policy;
   ZSTD_CCtx* planes_context = nullptr;
   ZSTD_CCtx* plain_context = nullptr;
   std::vector<std::byte> planes;
 };
 
-ChunkEncoder::ChunkEncoder(CodecPolicy policy) : impl_(std::make_unique<Impl>(policy)) {}
+ChunkEncoder::ChunkEncoder() : impl_(std::make_unique<Impl>()) {}
 ChunkEncoder::~ChunkEncoder() = default;
 
-std::span<const std::byte> ChunkEncoder::Encode(std::span<const std::byte> raw, uint8_t float_bytes,
+std::span<const std::byte> ChunkEncoder::Encode(std::span<const std::byte> raw, uint8_t float_bytes, bool compress,
                                                 std::vector<std::byte>* buffer, ChunkRecord* record) {
   if (raw.empty() || raw.size() > kChunkBytesMax) std::abort();
   std::span<const std::byte> stored = raw;
   record->codec = Codec::kRaw;
   record->float_bytes = 0;
   record->raw_bytes = raw.size();
-  record->digest = DigestOf(raw);
-  if (impl_->policy != CodecPolicy::kNone) {
+  if (compress) {
     const bool split = raw.size() >= kPlanesBytesMin && CanSplitPlanes(raw.size(), float_bytes);
     std::span<const std::byte> source = raw;
     if (split) {

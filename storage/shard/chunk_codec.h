@@ -15,26 +15,29 @@
 
 namespace tidemark::storage {
 
+// Which chunks are compressed: byte planes and entropy coding for floating point, plain zstd for everything else.
 enum class CodecPolicy {
-  kSpace,  // byte planes and entropy coding for floating point, plain zstd for everything else
-  kNone,   // every chunk raw
+  kThroughput,  // those for which there is time while the disk is busy with others
+  kSpace,       // all that shrink
+  kNone,        // none
 };
 
-// "space", "none"
+// "throughput", "space", "none"
 std::string_view CodecPolicyName(CodecPolicy policy);
 
 // Reusable contexts and buffers of one thread. Thread-compatible; no allocation once it is warm.
 class ChunkEncoder {
  public:
-  explicit ChunkEncoder(CodecPolicy policy);
+  ChunkEncoder();
   ~ChunkEncoder();
 
-  // Fills codec, float_bytes, raw_bytes, stored_bytes, digest and checksum of `*record`, and returns the bytes to
-  // store: `raw` itself for Codec::kRaw, else the front of `*buffer`, which is grown as needed and never shrunk. Falls
-  // back to raw where compression saves less than 1/64. `float_bytes` is DtypeInfo::float_bytes of the entry. The same
-  // input gives the same output. Precondition: 1 <= raw.size() <= kChunkBytesMax.
-  std::span<const std::byte> Encode(std::span<const std::byte> raw, uint8_t float_bytes, std::vector<std::byte>* buffer,
-                                    ChunkRecord* record);
+  // Fills codec, float_bytes, raw_bytes, stored_bytes and checksum of `*record`, and returns the bytes to store: `raw`
+  // itself for Codec::kRaw, else the front of `*buffer`, which is grown as needed and never shrunk. Raw if not
+  // `compress`, and where compression saves less than 1/64. `float_bytes` is DtypeInfo::float_bytes of the entry. The
+  // same input gives the same output. Preconditions: 1 <= raw.size() <= kChunkBytesMax, and the record's digest is
+  // DigestOf(raw), which the caller needs before it knows whether the chunk must be stored at all.
+  std::span<const std::byte> Encode(std::span<const std::byte> raw, uint8_t float_bytes, bool compress,
+                                    std::vector<std::byte>* buffer, ChunkRecord* record);
 
  private:
   struct Impl;

@@ -75,7 +75,7 @@ bool EncodePipeline::MayWork() const { return quit_ || (taken_ < tasks_.size() &
 bool EncodePipeline::NextIsReady() const { return ready_[returned_ % slots_.size()]; }
 
 void EncodePipeline::Work() {
-  ChunkEncoder encoder(policy_);
+  ChunkEncoder encoder;
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &EncodePipeline::MayWork));
@@ -85,7 +85,9 @@ void EncodePipeline::Work() {
     ++working_;
     mutex_.Unlock();
     Slot& slot = slots_[chunk % slots_.size()];
-    slot.encoded.stored = encoder.Encode(task.raw, task.float_bytes, &slot.buffer, &slot.encoded.record);
+    slot.encoded.record.digest = DigestOf(task.raw);
+    slot.encoded.stored =
+        encoder.Encode(task.raw, task.float_bytes, policy_ != CodecPolicy::kNone, &slot.buffer, &slot.encoded.record);
     mutex_.Lock();
     ready_[chunk % slots_.size()] = true;
     --working_;

@@ -26,7 +26,18 @@ struct ShardWriterOptions {
   uint32_t chunk_bytes = 1 << 20;  // see IsValidChunkBytes
   int codec_threads = 1;           // 1 or more, beside the calling thread; fewer with large chunks
   IoQueueKind io = IoQueueKind::kAuto;
-  size_t io_depth = 16;  // writes in flight, 1 to 256; a block of 1 MiB is kept for each
+  size_t io_depth = 16;               // writes in flight, 1 to 256; a block of 1 MiB is kept for each
+  uint64_t bytes_per_second_max = 0;  // of writes to the disk; 0: no cap
+  // Added to the niceness of the codec threads and of the thread that calls Write, 0 to 19.
+  int nice = 0;
+  bool idle_io = false;  // writes only when the disk has nothing else to do (the kernel's idle I/O class)
+};
+
+// A committed shard, whose chunks need not be written again.
+struct ReusableShard {
+  ShardIdentity identity;
+  uint32_t chunk_bytes = 0;
+  ShardIndex index;
 };
 
 // What goes into a shard. The bytes are not owned and must not change until Write returns.
@@ -37,6 +48,14 @@ struct ShardContents {
     int64_t alias_of = -1;             // an earlier entry whose chunks it shares; `bytes` is then not looked at
   };
   std::vector<Entry> entries;
+  // Null: all bytes are there. Else it blocks until the first `end` bytes of `entries[entry]` are, which are not looked
+  // at before; an error becomes that of Write. Called by codec threads, which must not be kept for ever.
+  std::function<absl::Status(size_t entry, uint64_t end)> wait_until_ready;
+  // Memory in which most of the entries lie, or empty: the ring is told of it once, and not at every write.
+  std::span<const std::byte> memory;
+  // Null: nothing is reused. A chunk with the same digest as the same chunk of the same entry there is referred to.
+  // Nothing is reused from a shard of another chunk size.
+  const ReusableShard* reuse = nullptr;
   int64_t created_unix_ns = 0;
   uint64_t blocked_ns = 0;
   std::map<std::string, double> metrics;
@@ -49,8 +68,11 @@ struct ShardContents {
 struct WrittenShard {
   ShardFooter footer;
   uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
+  uint64_t reused_bytes = 0;   // stored bytes of chunks that lie in other shards
   uint64_t entry_count = 0;
   std::map<std::string, std::string> properties;
+  std::shared_ptr<const ReusableShard>
+      reusable;  // this shard, for the next save; its index.files are the shards that must stay
 };
 
 // Owned by the thread that first calls Write, since that is then the one that owns the I/O queue; another may create

@@ -19,10 +19,11 @@ using ::testing::HasSubstr;
 
 // Encodes, decodes, expects the same bytes back, and returns the record.
 ChunkRecord RoundTrip(CodecPolicy policy, std::span<const std::byte> raw, uint8_t float_bytes) {
-  ChunkEncoder encoder(policy);
+  ChunkEncoder encoder;
   std::vector<std::byte> buffer;
   ChunkRecord record;
-  const auto stored = encoder.Encode(raw, float_bytes, &buffer, &record);
+  record.digest = DigestOf(raw);
+  const auto stored = encoder.Encode(raw, float_bytes, policy != CodecPolicy::kNone, &buffer, &record);
   EXPECT_EQ(record.raw_bytes, raw.size());
   EXPECT_EQ(record.stored_bytes, stored.size());
   EXPECT_LE(stored.size(), raw.size());
@@ -106,12 +107,13 @@ TEST(ChunkCodec, GivesTheSameBytesForTheSameInput) {
   const auto other = RandomBytes(50000, random);
   ChunkRecord record;
   std::vector<std::byte> buffer;
-  ChunkEncoder fresh(CodecPolicy::kSpace);
-  const auto first = fresh.Encode(raw, 4, &buffer, &record);
+  record.digest = DigestOf(raw);
+  ChunkEncoder fresh;
+  const auto first = fresh.Encode(raw, 4, true, &buffer, &record);
   const std::vector<std::byte> expected(first.begin(), first.end());
-  ChunkEncoder used(CodecPolicy::kSpace);
-  used.Encode(other, 2, &buffer, &record);
-  const auto again = used.Encode(raw, 4, &buffer, &record);
+  ChunkEncoder used;
+  used.Encode(other, 2, true, &buffer, &record);
+  const auto again = used.Encode(raw, 4, true, &buffer, &record);
   EXPECT_TRUE(std::equal(again.begin(), again.end(), expected.begin(), expected.end()));
 }
 
