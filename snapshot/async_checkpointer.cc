@@ -1,6 +1,7 @@
 #include "tidemark/async_checkpointer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <limits>
 #include <set>
@@ -42,6 +43,18 @@ Future ResolvedWith(absl::Status status) {
   return future;
 }
 
+std::string StagingName(Staging staging) {
+  switch (staging) {
+    case Staging::kBlocking:
+      return "blocking";
+    case Staging::kOverlapped:
+      return "overlapped";
+    case Staging::kOnDevice:
+      return "on_device";
+  }
+  return "";
+}
+
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 }  // namespace
@@ -61,7 +74,7 @@ struct AsyncCheckpointer::Impl {
     // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
     auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
     if (!queue.ok()) return queue.status();
-    persister = std::make_unique<Persister>(files, *store, WriterOptions(options), options.on_warning);
+    persister = std::make_unique<Persister>(files, *store, WriterOptions(options), options.reuse, options.on_warning);
     stream = std::make_unique<SnapshotStream>();
     if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
     last_save = options.now();
@@ -93,7 +106,9 @@ struct AsyncCheckpointer::Impl {
       options.on_warning(fmt::format("step {} is read once more after: {}", record.info.step, Text(result.status)));
       result = RestoreAttempt(source(), record, state, restore);
     }
-    if (result.cause != RestoreResult::Cause::kCheckpoint) return result;
+    if (result.cause == RestoreResult::Cause::kNone || result.cause == RestoreResult::Cause::kState) return result;
+    persister->ForgetCommitted();
+    if (result.cause == RestoreResult::Cause::kDevice) return result;
     const StepState verdict = absl::IsNotFound(result.status) ? StepState::kLost : StepState::kDamaged;
     options.on_warning(fmt::format("step {} is {}: {}", record.info.step, StepStateName(verdict), Text(result.status)));
     Mark(record, verdict, Text(result.status));
@@ -128,31 +143,76 @@ struct AsyncCheckpointer::Impl {
 
   // Blocks until every save is settled.
   void Settle() {
-    WaitForStagingThread();
+    if (staging_thread != nullptr) staging_thread->Drain();
     stream->Drain();
   }
 
-  // Unlike waiting for the future, this does not count as having looked at the result.
-  void WaitForStagingThread() {
-    if (staging_thread != nullptr) staging_thread->Drain();
+  // The trainer may not have waited for an overlapped save: then its tensors, and its State, are still being read.
+  void WaitUntilTensorsAreRead() {
+    if (last_overlapped != nullptr) last_overlapped->WaitUntilEnded().IgnoreError();  // its future has the error
   }
 
-  // Copies the tensors on the staging thread and publishes the snapshot there; resolves when that is done.
+  absl::Status StartStagingThread() {
+    if (staging_thread != nullptr) return absl::OkStatus();
+    auto thread = SerialExecutor::Create();
+    if (!thread.ok()) return thread.status();
+    staging_thread = *std::move(thread);
+    return absl::OkStatus();
+  }
+
+  // Copies on the devices what is there; null, and `*why_not` set, where the save must go on as a blocking one.
+  absl::StatusOr<std::unique_ptr<State::DeviceImage>> TakeImage(State& state, const StagingPlan& plan,
+                                                                std::string* why_not) {
+    if (plan.device_tensors().empty()) {
+      *why_not = "no tensor is on a device";
+      return nullptr;
+    }
+    uint64_t budget = options.device_staging_bytes_max;
+    if (budget != 0) {
+      const uint64_t in_use = device_bytes_in_use;
+      if (plan.device_bytes() + in_use > budget) {
+        *why_not = fmt::format("{} bytes are on devices, device_staging_bytes_max is {}, and {} of them are in use",
+                               plan.device_bytes(), budget, in_use);
+        return nullptr;
+      }
+      budget -= in_use;
+    }
+    auto image = state.CopyOnDevice(plan.device_tensors(), budget);
+    if (image.ok() && *image == nullptr) *why_not = "no room on the device";
+    return image;
+  }
+
+  // Copies the tensors on the staging thread; resolves when that is done.
   Future StageBehind(State& state, std::shared_ptr<StagedSnapshot> snapshot) {
     auto staged = std::make_shared<Promise>();
     Future future = staged->future();
+    last_overlapped = snapshot->progress();
     staging_thread->Add([this, &state, staged, snapshot = std::move(snapshot)]() mutable {
       const absl::Status status = stager.CopyTensors(state, *snapshot);
-      if (status.ok()) {
-        stream->Publish(std::move(snapshot));
-      } else {
-        const std::shared_ptr<Promise> committed = snapshot->committed();
-        snapshot.reset();
-        committed->Set(status);
-      }
       staged->Set(status);
+      EndStaging(std::move(snapshot), status);
     });
     return future;
+  }
+
+  // Brings a device's copies to the host on the staging thread.
+  void DrainBehind(std::unique_ptr<State::DeviceImage> image, std::shared_ptr<StagedSnapshot> snapshot) {
+    const uint64_t bytes = snapshot->plan().device_bytes();
+    device_bytes_in_use += bytes;
+    std::shared_ptr<State::DeviceImage> shared = std::move(image);  // std::function copies what it holds
+    staging_thread->Add([this, bytes, image = std::move(shared), snapshot = std::move(snapshot)]() mutable {
+      const absl::Status status = Stager::DrainImage(*image, *snapshot);
+      image.reset();
+      device_bytes_in_use -= bytes;
+      EndStaging(std::move(snapshot), status);
+    });
+  }
+
+  // Lets go of the snapshot first: consumers may count on its memory once they are done with it.
+  static void EndStaging(std::shared_ptr<StagedSnapshot> snapshot, const absl::Status& status) {
+    const std::shared_ptr<StagingProgress> progress = snapshot->progress();
+    snapshot.reset();
+    progress->End(status);
   }
 
   // Constant after Open.
@@ -164,15 +224,19 @@ struct AsyncCheckpointer::Impl {
   bool closed = false;
   absl::Time last_save;
   Future last_staged;
+  std::shared_ptr<StagingProgress> last_progress;    // of the last save
+  std::shared_ptr<const StagingPlan> last_plan;      // and where its entries are
+  std::shared_ptr<StagingProgress> last_overlapped;  // of the last save that read the State after Save returned
   Stager stager;
 
   // Thread-safe. Destroyed from the bottom up: whoever stages stops before the stream, the stream before its consumer,
   // that before the store.
   OpenSaves open_saves;
+  std::atomic<uint64_t> device_bytes_in_use = 0;  // of images that are not drained
   std::unique_ptr<storage::Store> store;
   std::unique_ptr<Persister> persister;
   std::unique_ptr<SnapshotStream> stream;
-  std::unique_ptr<SerialExecutor> staging_thread;  // made by the first overlapped save
+  std::unique_ptr<SerialExecutor> staging_thread;  // made by the first save that is not a blocking one
 };
 
 AsyncCheckpointer::AsyncCheckpointer() = default;
@@ -212,8 +276,7 @@ bool AsyncCheckpointer::ShouldSave(int64_t step) const {
 absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, SaveOptions options) {
   const absl::Time start = absl::Now();
   if (impl_->closed) return Closed();
-  // The trainer may not have waited for an overlapped save; its tensors are still being read.
-  impl_->WaitForStagingThread();
+  impl_->WaitUntilTensorsAreRead();
   if (absl::Status failure = impl_->open_saves.TakeFailure(); !failure.ok()) {
     return absl::Status(
         failure.code(),
@@ -221,17 +284,16 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
   }
   if (absl::Status status = impl_->CheckSave(step, options); !status.ok()) return status;
 
-  const bool overlapped = options.staging.value_or(impl_->options.staging) == Staging::kOverlapped;
-  if (overlapped && impl_->staging_thread == nullptr) {
-    auto thread = SerialExecutor::Create();
-    if (!thread.ok()) return thread.status();
-    impl_->staging_thread = *std::move(thread);
+  const Staging wanted = options.staging.value_or(impl_->options.staging);
+  if (wanted != Staging::kBlocking) {
+    if (absl::Status status = impl_->StartStagingThread(); !status.ok()) return status;
   }
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
       impl_->stager.Begin(step, state, options, impl_->options.now());
   if (!begun.ok()) return begun.status();
   SaveHandle handle;
   handle.step_ = step;
+  handle.staging_ = wanted;
   if (*begun == nullptr) {
     const absl::Status no_room = absl::ResourceExhaustedError(
         fmt::format("step {} was not saved: earlier snapshots hold {} of {} bytes of staging memory, and leave no room",
@@ -241,16 +303,38 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
     handle.staged_ = handle.committed_ = ResolvedWith(no_room);
     return handle;
   }
-  impl_->last_save = impl_->options.now();
   std::shared_ptr<StagedSnapshot> snapshot = *std::move(begun);
+  snapshot->set_staging(StagingName(wanted));
+  std::unique_ptr<State::DeviceImage> image;
+  if (wanted == Staging::kOnDevice) {
+    std::string why_not;
+    auto taken = impl_->TakeImage(state, snapshot->plan(), &why_not);
+    if (!taken.ok()) return taken.status();
+    image = *std::move(taken);
+    if (image == nullptr) {
+      handle.staging_ = Staging::kBlocking;
+      snapshot->set_staging("blocking: " + why_not);
+    }
+  }
+  impl_->last_save = impl_->options.now();
+  impl_->last_plan = snapshot->shared_plan();
+  impl_->last_progress = snapshot->progress();
   handle.committed_ = snapshot->committed()->future();
-  if (overlapped) {
+  // From here on the snapshot is written as its bytes arrive, and whatever happens is the consumers' to report too.
+  impl_->stream->Publish(snapshot);
+  if (handle.staging_ == Staging::kOverlapped) {
     snapshot->set_blocked(absl::Now() - start);
     handle.staged_ = impl_->StageBehind(state, std::move(snapshot));
   } else {
-    if (absl::Status status = impl_->stager.CopyTensors(state, *snapshot); !status.ok()) return status;
+    const absl::Status status = image == nullptr ? impl_->stager.CopyTensors(state, *snapshot)
+                                                 : impl_->stager.CopyHostTensors(state, *snapshot);
     snapshot->set_blocked(absl::Now() - start);
-    impl_->stream->Publish(std::move(snapshot));
+    if (image != nullptr && status.ok()) {
+      impl_->DrainBehind(std::move(image), std::move(snapshot));
+    } else {
+      Impl::EndStaging(std::move(snapshot), status);
+    }
+    if (!status.ok()) return status;
   }
   impl_->last_staged = handle.staged_;
   impl_->open_saves.Add(step, handle.staged_, handle.committed_);
@@ -262,9 +346,21 @@ absl::Status AsyncCheckpointer::WaitUntilStaged() {
   return impl_->last_staged.Wait();
 }
 
-absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view) { return WaitUntilStaged(); }
+absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view entry) {
+  if (impl_->closed) return Closed();
+  if (impl_->last_plan == nullptr) return absl::NotFoundError("nothing has been saved yet");
+  const int64_t index = impl_->last_plan->Find(entry);
+  if (index < 0) return absl::NotFoundError(fmt::format("the last save has no entry '{}'", entry));
+  if (impl_->last_staged.ready()) return impl_->last_staged.Wait();
+  const StagingPlan::Placement& place = impl_->last_plan->placements()[static_cast<size_t>(index)];
+  return impl_->last_progress->WaitFor(place.offset + place.bytes);
+}
 
-absl::Status AsyncCheckpointer::Prepare(State& state) { return state.Refresh(); }
+absl::Status AsyncCheckpointer::Prepare(State& state) {
+  if (impl_->closed) return Closed();
+  impl_->WaitUntilTensorsAreRead();
+  return impl_->stager.Prepare(state);
+}
 
 absl::Status AsyncCheckpointer::WaitUntilCommitted() {
   if (impl_->closed) return Closed();

@@ -8,8 +8,12 @@
 namespace tidemark {
 namespace {
 
+// The snapshot's bytes are where they will be, and are read when they are there.
 storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
   storage::ShardContents contents;
+  contents.wait_until_ready = [&snapshot](size_t entry, uint64_t end) { return snapshot.WaitFor(entry, end); };
+  contents.memory = {snapshot.block().data(), snapshot.block().bytes()};
+  contents.properties = {{"staging", snapshot.staging()}, {"staging_memory", snapshot.block().memory().kind}};
   const StagingPlan& plan = snapshot.plan();
   contents.entries.reserve(plan.specs().size());
   for (size_t i = 0; i < plan.specs().size(); ++i) {
@@ -38,6 +42,8 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
   info.entry_count = shard.entry_count;
   info.logical_bytes = shard.logical_bytes;
   info.stored_bytes = shard.footer.file_bytes;
+  info.reused_bytes = shard.reused_bytes;
+  if (shard.reusable != nullptr) record.references = shard.reusable->index.files;
   record.shards.push_back(
       {.rank = identity.rank, .file_bytes = shard.footer.file_bytes, .index_digest = shard.footer.index_digest});
   return record;
@@ -46,8 +52,13 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
 }  // namespace
 
 Persister::Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options,
-                     std::function<void(std::string_view)> warn)
-    : files_(files), store_(store), options_(options), warn_(std::move(warn)) {}
+                     bool reuse, std::function<void(std::string_view)> warn)
+    : files_(files),
+      store_(store),
+      options_(options),
+      reuse_(reuse),
+      warn_(std::move(warn)),
+      last_committed_(files, store) {}
 
 void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   const std::shared_ptr<Promise> committed = snapshot->committed();
@@ -59,6 +70,8 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
 
 absl::Status Persister::Persist(const StagedSnapshot& snapshot) {
   absl::Status status = PersistOnce(snapshot);
+  // What the trainer heard of is not the disk's fault.
+  if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;
   // A device error can be one bad block. After it nothing is tried again on the same file; a whole new attempt may fare
   // better. A full disk, a missing permission or a broken store would not.
   if (absl::IsInternal(status)) {
@@ -78,16 +91,40 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
   }
   absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
   if (!identity.ok()) return identity.status();
+  if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;  // INTERIM
+  storage::ShardContents contents = MakeContents(snapshot);
+  const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
+  contents.reuse = reusable.get();
   absl::StatusOr<storage::WrittenShard> shard =
       writer_->Write(store_.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
-                     *identity, MakeContents(snapshot));
+                     *identity, contents);
   if (!shard.ok()) {
     store_.AbandonAttempt(*identity, snapshot.created(), shard.status());
     return shard.status();
   }
   // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open
   // finds out.
-  return store_.CommitAttempt(MakeRecord(snapshot, *identity, *shard));
+  if (absl::Status status = store_.CommitAttempt(MakeRecord(snapshot, *identity, *shard)); !status.ok()) return status;
+  if (reuse_) last_committed_.Set(shard->reusable);
+  WarnOfFallbacks(shard->properties);
+  return absl::OkStatus();
+}
+
+// Once for a checkpointer: what the machine does not have is slower, never wrong.
+void Persister::WarnOfFallbacks(const std::map<std::string, std::string>& properties) {
+  if (std::exchange(warned_of_fallbacks_, true)) return;
+  const auto value = [&](const std::string& key) {
+    const auto found = properties.find(key);
+    return found == properties.end() ? std::string() : found->second;
+  };
+  if (const std::string why = value("io_reason"); !why.empty()) {
+    warn_(fmt::format("writing goes through threads, for there is no io_uring: {}", why));
+  }
+  if (value("direct_io") == "false") warn_("writing goes through the page cache, for the file system has no O_DIRECT");
+  if (value("allocate") == "false") warn_("files grow as they are written, for the file system has no fallocate");
+  if (const std::string memory = value("staging_memory"); memory.starts_with("not locked")) {
+    warn_(fmt::format("staging memory may be swapped out: {}", memory));
+  }
 }
 
 }  // namespace tidemark

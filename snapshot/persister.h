@@ -4,34 +4,45 @@
 #define TIDEMARK_SNAPSHOT_PERSISTER_H_
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "snapshot/last_committed.h"
 #include "snapshot/snapshot_stream.h"
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
 
 namespace tidemark {
 
-// Owned by the thread that calls Consume, and with it the writer and its ring.
+// Owned by the thread that calls Consume, and with it the writer and its ring; ForgetCommitted is thread-safe. Writes a
+// snapshot while it is being staged.
 class Persister final : public SnapshotConsumer {
  public:
-  // `store` is not owned and outlives the persister.
-  Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options,
+  // `files` and `store` are not owned and outlive the persister. `reuse`: see CheckpointerOptions.
+  Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options, bool reuse,
             std::function<void(std::string_view)> warn);
 
   void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override;
 
+  // What is on disk now is not reused any more.
+  void ForgetCommitted() { last_committed_.Forget(); }
+
  private:
   absl::Status Persist(const StagedSnapshot& snapshot);
   absl::Status PersistOnce(const StagedSnapshot& snapshot);
+  void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
 
   storage::FileSystem& files_;
   storage::Store& store_;
   const storage::ShardWriterOptions options_;
+  const bool reuse_;
   const std::function<void(std::string_view)> warn_;
   std::unique_ptr<storage::ShardWriter> writer_;  // made on the persister's thread
+  bool warned_of_fallbacks_ = false;
+  LastCommitted last_committed_;
 };
 
 }  // namespace tidemark

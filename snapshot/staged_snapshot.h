@@ -11,12 +11,14 @@
 #include "absl/time/time.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
+#include "snapshot/staging_progress.h"
 #include "tidemark/future.h"
 #include "tidemark/snapshot.h"
 
 namespace tidemark {
 
-// Immutable once it is published.
+// Published as soon as it has its memory and the values are in it; the tensors' bytes follow, and nothing of an entry
+// is to be read before progress() says that it is there. Immutable from then on.
 class StagedSnapshot final : public Snapshot {
  public:
   StagedSnapshot(int64_t step, std::shared_ptr<const StagingPlan> plan, std::unique_ptr<StagingArena::Block> block,
@@ -26,7 +28,8 @@ class StagedSnapshot final : public Snapshot {
         block_(std::move(block)),
         metrics_(std::move(metrics)),
         user_metadata_(std::move(user_metadata)),
-        created_(created) {}
+        created_(created),
+        progress_(std::make_shared<StagingProgress>(plan_->RunBegins(), plan_->total_bytes())) {}
 
   int64_t step() const override { return step_; }
   std::span<const EntrySpec> entries() const override { return plan_->specs(); }
@@ -41,15 +44,31 @@ class StagedSnapshot final : public Snapshot {
   const std::string& user_metadata() const override { return user_metadata_; }
 
   const StagingPlan& plan() const { return *plan_; }
+  const std::shared_ptr<const StagingPlan>& shared_plan() const { return plan_; }
   absl::Time created() const { return created_; }
+  const std::shared_ptr<StagingProgress>& progress() const { return progress_; }
+  const StagingArena::Block& block() const { return *block_; }
+
+  // How it is staged: "blocking", "overlapped", "on_device", or "blocking: " and why it is not on the device.
+  const std::string& staging() const { return staging_; }
+
+  // How long Save held the trainer. Known when staging has ended.
   absl::Duration blocked() const { return blocked_; }
+
+  // Blocks until the first `end` bytes of an entry are there; the failure of staging, if that comes instead.
+  absl::Status WaitFor(size_t index, uint64_t end) const {
+    return progress_->WaitFor(plan_->placements()[index].offset + end);
+  }
 
   // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Outlives the snapshot, so
   // that its memory can go back before the trainer hears of it.
   const std::shared_ptr<Promise>& committed() const { return committed_; }
 
-  // Where staging puts the bytes of an entry. Only before the snapshot is published.
+  // For whoever stages. Before it is published.
+  void set_staging(std::string staging) { staging_ = std::move(staging); }
+  // Where the bytes of an entry go.
   std::byte* data(size_t index) const { return block_->data() + plan_->placements()[index].offset; }
+  // Before progress() ends.
   void set_blocked(absl::Duration blocked) { blocked_ = blocked; }
 
  private:
@@ -59,8 +78,10 @@ class StagedSnapshot final : public Snapshot {
   const std::map<std::string, double> metrics_;
   const std::string user_metadata_;
   const absl::Time created_;
+  const std::shared_ptr<StagingProgress> progress_;
   const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
-  absl::Duration blocked_;  // how long Save held the trainer
+  absl::Duration blocked_;
+  std::string staging_;
 };
 
 }  // namespace tidemark

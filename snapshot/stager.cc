@@ -21,11 +21,25 @@ constexpr int kCopyThreadsMax = 8;
 
 int CopyThreads() { return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, kCopyThreadsMax); }
 
-std::vector<State::CopyRequest> Requests(const std::vector<size_t>& entries, const StagedSnapshot& snapshot) {
+std::vector<State::CopyRequest> Requests(std::span<const size_t> entries, const StagedSnapshot& snapshot) {
   std::vector<State::CopyRequest> requests;
   requests.reserve(entries.size());
   for (size_t entry : entries) requests.push_back({.entry = entry, .destination = snapshot.data(entry)});
   return requests;
+}
+
+// Copies the tensors that are out of the host's reach, run by run. `source` is a State or a DeviceImage.
+template <typename Source>
+absl::Status CopyDeviceTensors(Source& source, StagedSnapshot& snapshot) {
+  const StagingPlan& plan = snapshot.plan();
+  for (size_t i = 0; i < plan.runs().size(); ++i) {
+    const StagingPlan::Run& run = plan.runs()[i];
+    if (run.on_host) continue;
+    const auto entries = std::span(plan.device_tensors()).subspan(run.first, run.last - run.first);
+    if (absl::Status status = source.CopyToHost(Requests(entries, snapshot)); !status.ok()) return status;
+    snapshot.progress()->FinishRun(i);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -46,11 +60,28 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
   return plans_.back();
 }
 
+absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(State& state, const StagingPlan& plan,
+                                                                     WhenFull policy) {
+  return arena_->Acquire(plan.total_bytes(), policy, [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
+    if (std::shared_ptr<std::byte> pinned = state.AllocateStaging(bytes)) {
+      return StagingMemory{.data = std::move(pinned), .kind = "pinned"};
+    }
+    return MapStagingMemory(bytes, pool_);
+  });
+}
+
+absl::Status Stager::Prepare(State& state) {
+  if (absl::Status status = state.Refresh(); !status.ok()) return status;
+  // A refusal is the business of the save that needs the memory.
+  RoomFor(state, *PlanFor(state), WhenFull::kSkip).IgnoreError();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
                                                               absl::Time created) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
-  auto block = arena_->Acquire(plan->total_bytes(), when_full_);
+  auto block = RoomFor(state, *plan, when_full_);
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;
   if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
@@ -72,12 +103,23 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
 }
 
 absl::Status Stager::CopyTensors(State& state, StagedSnapshot& snapshot) {
+  if (absl::Status status = CopyHostTensors(state, snapshot); !status.ok()) return status;
+  return CopyDeviceTensors(state, snapshot);
+}
+
+absl::Status Stager::DrainImage(State::DeviceImage& image, StagedSnapshot& snapshot) {
+  return CopyDeviceTensors(image, snapshot);
+}
+
+absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapshot) {
   const StagingPlan& plan = snapshot.plan();
   const std::span<const State::Entry> entries = state.entries();
   std::atomic<int64_t> without_memory{-1};
-  pool_.Run(plan.runs().size() - 1, [&](size_t run) {
-    for (size_t i = plan.runs()[run]; i < plan.runs()[run + 1]; ++i) {
-      const StagingPlan::CopyPiece& piece = plan.pieces()[i];
+  pool_.Run(plan.runs().size(), [&](size_t i) {
+    const StagingPlan::Run& run = plan.runs()[i];
+    if (!run.on_host) return;
+    for (size_t p = run.first; p < run.last; ++p) {
+      const StagingPlan::CopyPiece& piece = plan.pieces()[p];
       const std::byte* source = entries[piece.entry].host;
       if (source == nullptr) {
         without_memory = static_cast<int64_t>(piece.entry);
@@ -85,13 +127,11 @@ absl::Status Stager::CopyTensors(State& state, StagedSnapshot& snapshot) {
       }
       std::memcpy(snapshot.data(piece.entry) + piece.begin, source + piece.begin, piece.bytes);
     }
+    snapshot.progress()->FinishRun(i);
   });
-  if (without_memory >= 0) {
-    return absl::InternalError(fmt::format("entry '{}' left host memory without a new structure_version",
-                                           entries[static_cast<size_t>(without_memory)].spec.name));
-  }
-  if (plan.device_tensors().empty()) return absl::OkStatus();
-  return state.CopyToHost(Requests(plan.device_tensors(), snapshot));
+  if (without_memory < 0) return absl::OkStatus();
+  return absl::InternalError(fmt::format("entry '{}' left host memory without a new structure_version",
+                                         entries[static_cast<size_t>(without_memory)].spec.name));
 }
 
 }  // namespace tidemark

@@ -18,7 +18,8 @@
 
 namespace tidemark {
 
-// Thread-compatible: Begin and CopyTensors of one save are followed by those of the next.
+// Thread-compatible: Begin and CopyTensors of one save are followed by those of the next. DrainImage of an earlier save
+// may run beside them.
 class Stager {
  public:
   explicit Stager(const CheckpointerOptions& options);
@@ -29,13 +30,22 @@ class Stager {
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
                                                         absl::Time created);
 
-  // On any thread, while the trainer leaves the tensors alone: copies them. After that the snapshot is complete.
+  // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is
+  // there. Not that staging has ended.
   absl::Status CopyTensors(State& state, StagedSnapshot& snapshot);
+
+  // The same in two parts: what the host can reach; and the rest from copies of it that the devices have.
+  absl::Status CopyHostTensors(const State& state, StagedSnapshot& snapshot);
+  static absl::Status DrainImage(State::DeviceImage& image, StagedSnapshot& snapshot);
+
+  // Takes and gives back the memory that a snapshot of the state needs.
+  absl::Status Prepare(State& state);
 
   const StagingArena& arena() const { return *arena_; }
 
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
+  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy);
 
   const WhenFull when_full_;
   const std::shared_ptr<StagingArena> arena_;

@@ -1,6 +1,5 @@
-// StagingArena: the host memory that snapshots live in. Taken from the system once, written to once before it is used
-// (a page that is touched for the first time copies 25 to 40 times slower than a warm one), and used again for every
-// later snapshot.
+// StagingArena: the host memory that snapshots live in, within a budget. Taken once and used again for every later
+// snapshot.
 
 #ifndef TIDEMARK_SNAPSHOT_STAGING_ARENA_H_
 #define TIDEMARK_SNAPSHOT_STAGING_ARENA_H_
@@ -15,35 +14,47 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "snapshot/staging_memory.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {
 
 // Thread-safe. Shared by the checkpointer and every block that is out.
 class StagingArena : public std::enable_shared_from_this<StagingArena> {
+ private:
+  struct Mapping {
+    StagingMemory memory;
+    size_t bytes;
+  };
+
  public:
   // A piece of the arena, aligned to 4096 bytes. Destroying it gives the memory back.
   class Block {
    public:
-    Block(std::shared_ptr<StagingArena> arena, std::byte* data, size_t bytes);
+    Block(std::shared_ptr<StagingArena> arena, Mapping mapping);
     ~Block();
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
-    std::byte* data() const { return data_; }
+    std::byte* data() const { return mapping_.memory.data.get(); }
+    size_t bytes() const { return mapping_.bytes; }
+    const StagingMemory& memory() const { return mapping_.memory; }
 
    private:
     const std::shared_ptr<StagingArena> arena_;
-    std::byte* const data_;
-    const size_t bytes_;  // of the mapping
+    Mapping mapping_;
   };
+
+  // Where memory comes from: called with a result of RoundUpToPages, by the thread that calls Acquire.
+  using MemorySource = std::function<absl::StatusOr<StagingMemory>(size_t bytes)>;
 
   // `bytes_max`: see CheckpointerOptions::staging_bytes_max.
   static std::shared_ptr<StagingArena> Create(uint64_t bytes_max);
   ~StagingArena();
 
-  // A block of at least `bytes`. While earlier snapshots leave no room, kBlock waits for them, and kSkip and kFail get
-  // null. kResourceExhausted under every policy: more than the whole budget, or more than the system gives.
-  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full);
+  // A block of at least `bytes`, from `source` unless one of this size is idle. While earlier snapshots leave no room,
+  // kBlock waits for them, and kSkip and kFail get null. kResourceExhausted under every policy: more than the whole
+  // budget. Else the error of `source`.
+  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source);
 
   // Held by snapshots now, and taken from the system.
   uint64_t bytes_in_use() const;
@@ -51,10 +62,6 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   uint64_t bytes_mapped() const;
 
  private:
-  struct Mapping {
-    std::byte* data;
-    size_t bytes;
-  };
   explicit StagingArena(uint64_t bytes_max);
   bool HasRoom(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Mapping Take(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

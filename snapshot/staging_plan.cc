@@ -11,50 +11,93 @@ constexpr uint64_t kSmallAlignment = 64;
 constexpr uint64_t kLargeBytes = 64 * 1024;
 constexpr uint64_t kLargeAlignment = 4096;
 // Long enough that taking a run from the list costs nothing beside copying it (about 0.2 ms).
-constexpr uint64_t kCopyRunBytes = 2 << 20;
+constexpr uint64_t kHostRunBytes = 2 << 20;
+// Long enough that waiting for a device once for each run costs nothing (a few ms of copying).
+constexpr uint64_t kDeviceRunBytes = 64 << 20;
 
 uint64_t AlignUp(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+
+// Entries in the order in which they are staged.
+std::vector<size_t> StagingOrder(std::span<const State::Entry> entries) {
+  std::vector<std::vector<size_t>> followers;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].staged_with < 0) continue;
+    followers.resize(entries.size());
+    followers[static_cast<size_t>(entries[i].staged_with)].push_back(i);
+  }
+  std::vector<size_t> order;
+  order.reserve(entries.size());
+  std::vector<size_t> next;  // a stack: a follower may have followers of its own
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].staged_with >= 0) continue;
+    next.push_back(i);
+    while (!next.empty()) {
+      const size_t entry = next.back();
+      next.pop_back();
+      order.push_back(entry);
+      if (!followers.empty()) next.insert(next.end(), followers[entry].rbegin(), followers[entry].rend());
+    }
+  }
+  return order;
+}
 
 }  // namespace
 
 StagingPlan::StagingPlan(const State& state) : structure_version_(state.structure_version()) {
   const std::span<const State::Entry> entries = state.entries();
   specs_.reserve(entries.size());
-  placements_.reserve(entries.size());
   by_name_.reserve(entries.size());
-  uint64_t run_bytes = 0;
-  const auto add_piece = [&](size_t entry, uint64_t begin, uint64_t bytes) {
-    if (runs_.empty() || run_bytes + bytes > kCopyRunBytes) {
-      runs_.push_back(pieces_.size());
-      run_bytes = 0;
-    }
-    pieces_.push_back({entry, begin, bytes});
-    run_bytes += bytes;
-  };
   for (size_t i = 0; i < entries.size(); ++i) {
-    const State::Entry& entry = entries[i];
-    specs_.push_back(entry.spec);
+    specs_.push_back(entries[i].spec);
     by_name_.emplace(specs_.back().name, i);
-    if (entry.alias_of >= 0) {
-      placements_.push_back(placements_[static_cast<size_t>(entry.alias_of)]);
-      placements_.back().alias_of = entry.alias_of;
-      continue;
-    }
-    total_bytes_ = AlignUp(total_bytes_, entry.bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment);
-    placements_.push_back({.offset = total_bytes_, .bytes = entry.bytes});
-    total_bytes_ += entry.bytes;
-    if (entry.bytes == 0) continue;
-    if (entry.spec.kind != EntryKind::kTensor || entry.changes_early) {
-      early_entries_.push_back(i);
-    } else if (entry.host == nullptr) {
-      device_tensors_.push_back(i);
-    } else {
-      for (uint64_t begin = 0; begin < entry.bytes; begin += kCopyRunBytes) {
-        add_piece(i, begin, std::min(kCopyRunBytes, entry.bytes - begin));
-      }
+  }
+  placements_.resize(entries.size());
+  for (const size_t i : StagingOrder(entries)) {
+    if (entries[i].alias_of < 0) Place(i, entries[i]);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].alias_of < 0) continue;
+    placements_[i] = placements_[static_cast<size_t>(entries[i].alias_of)];
+    placements_[i].alias_of = entries[i].alias_of;
+  }
+}
+
+void StagingPlan::Place(size_t entry, const State::Entry& value) {
+  total_bytes_ = AlignUp(total_bytes_, value.bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment);
+  const uint64_t offset = total_bytes_;
+  placements_[entry] = {.offset = offset, .bytes = value.bytes};
+  total_bytes_ += value.bytes;
+  if (value.bytes == 0) return;
+  if (value.spec.kind != EntryKind::kTensor || value.changes_early) {
+    early_entries_.push_back(entry);
+  } else if (value.host == nullptr) {
+    AddToRuns(false, device_tensors_.size(), offset, value.bytes);
+    device_tensors_.push_back(entry);
+    device_bytes_ += value.bytes;
+  } else {
+    for (uint64_t begin = 0; begin < value.bytes; begin += kHostRunBytes) {
+      const uint64_t bytes = std::min(kHostRunBytes, value.bytes - begin);
+      AddToRuns(true, pieces_.size(), offset + begin, bytes);
+      pieces_.push_back({entry, begin, bytes});
     }
   }
-  runs_.push_back(pieces_.size());
+}
+
+void StagingPlan::AddToRuns(bool on_host, size_t index, uint64_t begin, uint64_t bytes) {
+  const uint64_t bytes_max = on_host ? kHostRunBytes : kDeviceRunBytes;
+  if (runs_.empty() || runs_.back().on_host != on_host || last_run_bytes_ + bytes > bytes_max) {
+    runs_.push_back({.on_host = on_host, .first = index, .last = index, .begin = begin});
+    last_run_bytes_ = 0;
+  }
+  runs_.back().last = index + 1;
+  last_run_bytes_ += bytes;
+}
+
+std::vector<uint64_t> StagingPlan::RunBegins() const {
+  std::vector<uint64_t> begins;
+  begins.reserve(runs_.size());
+  for (const Run& run : runs_) begins.push_back(run.begin);
+  return begins;
 }
 
 int64_t StagingPlan::Find(std::string_view name) const {

@@ -26,11 +26,19 @@ class StagingPlan {
     uint64_t bytes = 0;
     int64_t alias_of = -1;
   };
-  // A run of one entry's host memory, small enough that several threads share a large tensor.
+  // A part of one entry that the host can reach, small enough that several threads share a large tensor.
   struct CopyPiece {
     size_t entry = 0;
     uint64_t begin = 0;
     uint64_t bytes = 0;
+  };
+  // Neighbours in the snapshot that are copied as one: many small tensors, or a part of a large one. On the host:
+  // pieces()[first] to pieces()[last - 1]; else that range of device_tensors().
+  struct Run {
+    bool on_host = true;
+    size_t first = 0;
+    size_t last = 0;
+    uint64_t begin = 0;  // offset of its first byte in the snapshot; ascending from run to run
   };
 
   explicit StagingPlan(const State& state);
@@ -42,28 +50,37 @@ class StagingPlan {
   const std::vector<Placement>& placements() const { return placements_; }
   uint64_t total_bytes() const { return total_bytes_; }
 
-  // Tensors in host memory, tied ones once, in runs of about kCopyRunBytes: runs of small tensors have many pieces, and
-  // runs of a large one have a part of it. pieces()[runs()[i]] to pieces()[runs()[i + 1] - 1] is run i.
+  // What is copied while the trainer leaves its tensors alone, tied tensors once, in the order in which it lies in the
+  // snapshot: that of the entries, each followed by those that are staged with it.
+  const std::vector<Run>& runs() const { return runs_; }
   const std::vector<CopyPiece>& pieces() const { return pieces_; }
-  const std::vector<size_t>& runs() const { return runs_; }
 
   // Tensors that only State::CopyToHost can reach.
   const std::vector<size_t>& device_tensors() const { return device_tensors_; }
+  uint64_t device_bytes() const { return device_bytes_; }
 
   // What must be read while Save holds the trainer: everything that is no tensor, and State::Entry::changes_early.
   const std::vector<size_t>& early_entries() const { return early_entries_; }
+
+  // Where each run begins.
+  std::vector<uint64_t> RunBegins() const;
 
   // Index of the entry of that name, or -1.
   int64_t Find(std::string_view name) const;
 
  private:
+  void Place(size_t entry, const State::Entry& value);
+  void AddToRuns(bool on_host, size_t index, uint64_t begin, uint64_t bytes);
+
   uint64_t structure_version_;
   std::vector<EntrySpec> specs_;
   std::vector<Placement> placements_;
   uint64_t total_bytes_ = 0;
+  uint64_t last_run_bytes_ = 0;
   std::vector<CopyPiece> pieces_;
-  std::vector<size_t> runs_;
+  std::vector<Run> runs_;
   std::vector<size_t> device_tensors_;
+  uint64_t device_bytes_ = 0;
   std::vector<size_t> early_entries_;
   absl::flat_hash_map<std::string_view, size_t> by_name_;  // names lie in specs_
 };

@@ -47,6 +47,12 @@ TEST(CheckpointerOptions, NameTheFieldAndTheLegalRange) {
     (options = Valid()).io_depth = depth;
     ExpectRefused(options, "io_depth", "from 1 to 256");
   }
+  (options = Valid()).write_bytes_per_second_max = 1000;
+  ExpectRefused(options, "write_bytes_per_second_max is 1000", "0 (no cap) or at least 1048576");
+  for (int nice : {-1, 20}) {
+    (options = Valid()).background_nice = nice;
+    ExpectRefused(options, "background_nice", "from 0 to 19");
+  }
 }
 
 TEST(UserMetadata, MustBeAJsonObjectOfBoundedSize) {

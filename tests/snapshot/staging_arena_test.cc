@@ -19,15 +19,20 @@ using testing::HasSubstr;
 
 constexpr uint64_t kBlock = 4 << 20;
 
+absl::StatusOr<StagingMemory> FromSystem(size_t bytes) {
+  static auto* const pool = new CopyPool(1);
+  return MapStagingMemory(bytes, *pool);
+}
+
 TEST(StagingArena, UsesTheSameMemoryAgain) {
   auto arena = StagingArena::Create(4 * kBlock);
-  auto first = arena->Acquire(kBlock, WhenFull::kFail);
+  auto first = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
   ASSERT_THAT(first, IsOk());
   std::memset((*first)->data(), 1, kBlock);
   std::byte* const data = (*first)->data();
   first->reset();
   EXPECT_EQ(arena->bytes_in_use(), 0u);
-  auto second = arena->Acquire(kBlock, WhenFull::kFail);
+  auto second = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
   ASSERT_THAT(second, IsOk());
   EXPECT_EQ((*second)->data(), data);
   EXPECT_EQ(arena->bytes_mapped(), kBlock);
@@ -36,7 +41,7 @@ TEST(StagingArena, UsesTheSameMemoryAgain) {
 TEST(StagingArena, AlignsBlocksToPages) {
   auto arena = StagingArena::Create(0);
   for (uint64_t bytes : {uint64_t{1}, uint64_t{5000}, kBlock + 1}) {
-    auto block = arena->Acquire(bytes, WhenFull::kFail);
+    auto block = arena->Acquire(bytes, WhenFull::kFail, FromSystem);
     ASSERT_THAT(block, IsOk());
     EXPECT_EQ(reinterpret_cast<uintptr_t>((*block)->data()) % 4096, 0u);
   }
@@ -44,12 +49,12 @@ TEST(StagingArena, AlignsBlocksToPages) {
 
 TEST(StagingArena, TakesTwoOfTheFirstStateByDefault) {
   auto arena = StagingArena::Create(0);
-  auto one = arena->Acquire(kBlock, WhenFull::kFail);
-  auto two = arena->Acquire(kBlock, WhenFull::kFail);
+  auto one = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
+  auto two = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
   ASSERT_THAT(one, IsOk());
   ASSERT_THAT(two, IsOk());
   for (WhenFull policy : {WhenFull::kFail, WhenFull::kSkip}) {
-    auto none = arena->Acquire(kBlock, policy);
+    auto none = arena->Acquire(kBlock, policy, FromSystem);
     ASSERT_THAT(none, IsOk());
     EXPECT_EQ(*none, nullptr);
   }
@@ -59,33 +64,33 @@ TEST(StagingArena, TakesTwoOfTheFirstStateByDefault) {
 
 TEST(StagingArena, GrowsItsDefaultWithTheState) {
   auto arena = StagingArena::Create(0);
-  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail), IsOk());
-  EXPECT_THAT(arena->Acquire(10 * kBlock, WhenFull::kFail), IsOk());
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail, FromSystem), IsOk());
+  EXPECT_THAT(arena->Acquire(10 * kBlock, WhenFull::kFail, FromSystem), IsOk());
 }
 
 TEST(StagingArena, RefusesMoreThanTheBudgetUnderEveryPolicy) {
   auto arena = StagingArena::Create(kBlock);
   for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
-    EXPECT_THAT(arena->Acquire(kBlock + 1, policy),
+    EXPECT_THAT(arena->Acquire(kBlock + 1, policy, FromSystem),
                 StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging_bytes_max is 4194304")));
   }
 }
 
 TEST(StagingArena, DropsIdleMemoryOfAnotherSizeToStayInTheBudget) {
   auto arena = StagingArena::Create(2 * kBlock);
-  arena->Acquire(kBlock, WhenFull::kFail)->reset();
-  auto large = arena->Acquire(2 * kBlock, WhenFull::kFail);
+  arena->Acquire(kBlock, WhenFull::kFail, FromSystem)->reset();
+  auto large = arena->Acquire(2 * kBlock, WhenFull::kFail, FromSystem);
   ASSERT_THAT(large, IsOk());
   EXPECT_EQ(arena->bytes_mapped(), 2 * kBlock);
 }
 
 TEST(StagingArena, BlocksUntilMemoryComesBack) {
   auto arena = StagingArena::Create(kBlock);
-  auto first = arena->Acquire(kBlock, WhenFull::kBlock);
+  auto first = arena->Acquire(kBlock, WhenFull::kBlock, FromSystem);
   ASSERT_THAT(first, IsOk());
   absl::Notification got;
   std::thread waiter([&] {
-    EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock), IsOk());
+    EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock, FromSystem), IsOk());
     got.Notify();
   });
   EXPECT_FALSE(got.HasBeenNotified());
@@ -96,7 +101,7 @@ TEST(StagingArena, BlocksUntilMemoryComesBack) {
 
 TEST(StagingArena, LivesAsLongAsItsBlocks) {
   auto arena = StagingArena::Create(kBlock);
-  auto block = arena->Acquire(kBlock, WhenFull::kFail);
+  auto block = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
   ASSERT_THAT(block, IsOk());
   arena.reset();
   std::memset((*block)->data(), 1, kBlock);
@@ -105,11 +110,11 @@ TEST(StagingArena, LivesAsLongAsItsBlocks) {
 TEST(StagingArena, SaysSoWhenTheSystemHasNoMemory) {
   // More than any address space has room for.
   auto arena = StagingArena::Create(uint64_t{1} << 62);
-  EXPECT_THAT(arena->Acquire(uint64_t{1} << 50, WhenFull::kBlock),
+  EXPECT_THAT(arena->Acquire(uint64_t{1} << 50, WhenFull::kBlock, FromSystem),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("the system has no")));
   EXPECT_EQ(arena->bytes_in_use(), 0u);
   EXPECT_EQ(arena->bytes_mapped(), 0u);
-  EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock), IsOk());
+  EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock, FromSystem), IsOk());
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "snapshot/staging_plan.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -68,10 +70,16 @@ TEST(StagingPlan, CoversEveryByteOfLargeAndSmallTensorsOnce) {
   }
   for (size_t i = 0; i < entries.size(); ++i) ASSERT_EQ(covered[i], entries[i].bytes);
   // A thread gets megabytes at a time, of one tensor or of a thousand.
-  EXPECT_GE(plan.runs().size() - 1, 6u);
-  EXPECT_LE(plan.runs().size() - 1, 8u);
-  EXPECT_EQ(plan.runs().front(), 0u);
-  EXPECT_EQ(plan.runs().back(), plan.pieces().size());
+  EXPECT_GE(plan.runs().size(), 6u);
+  EXPECT_LE(plan.runs().size(), 8u);
+  size_t next = 0;
+  for (const StagingPlan::Run& run : plan.runs()) {
+    EXPECT_EQ(run.first, next);
+    next = run.last;
+    const StagingPlan::CopyPiece& first = plan.pieces()[run.first];
+    EXPECT_EQ(run.begin, plan.placements()[first.entry].offset + first.begin);
+  }
+  EXPECT_EQ(next, plan.pieces().size());
 }
 
 TEST(StagingPlan, SetsValuesAndDeviceTensorsApart) {
@@ -84,6 +92,56 @@ TEST(StagingPlan, SetsValuesAndDeviceTensorsApart) {
   EXPECT_THAT(plan.early_entries(), testing::ElementsAre(0));
   EXPECT_THAT(plan.device_tensors(), testing::ElementsAre(1));
   EXPECT_TRUE(plan.pieces().empty());
+}
+
+TEST(StagingPlan, PlacesWhatIsStagedTogetherBehindIt) {
+  std::vector<std::byte> memory(100);
+  DerivedState state;
+  std::vector<State::Entry> entries{Tensor("a", 8, memory.data()),         Tensor("b", 8, memory.data()),
+                                    Tensor("b.m", 8, memory.data()),       Tensor("a.m", 8, memory.data()),
+                                    Tensor("a.m.scale", 8, memory.data()), Tensor("a.v", 8, memory.data())};
+  entries[2].staged_with = 1;
+  entries[3].staged_with = 0;
+  entries[4].staged_with = 3;
+  entries[5].staged_with = 0;
+  state.SetDerivedEntries(entries);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  std::vector<std::pair<uint64_t, std::string>> order;
+  for (size_t i = 0; i < entries.size(); ++i) order.emplace_back(plan.placements()[i].offset, plan.specs()[i].name);
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> names;
+  for (const auto& [offset, name] : order) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("a", "a.m", "a.m.scale", "a.v", "b", "b.m"));
+  EXPECT_EQ(plan.pieces()[1].entry, 3u);
+}
+
+TEST(StagingPlan, FindsATiedEntryWhereverItsTensorIsPlaced) {
+  std::vector<std::byte> memory(100);
+  DerivedState state;
+  std::vector<State::Entry> entries{Tensor("a", 8, memory.data()), Tensor("b.m", 8, memory.data()),
+                                    Tensor("tied", 8, memory.data())};
+  entries[2].alias_of = 1;
+  state.SetDerivedEntries(entries);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  EXPECT_EQ(plan.placements()[2].offset, plan.placements()[1].offset);
+  EXPECT_EQ(plan.placements()[2].alias_of, 1);
+}
+
+TEST(StagingPlan, RunsNeverMixHostAndDevice) {
+  std::vector<std::byte> memory(100);
+  DerivedState state;
+  state.SetDerivedEntries(
+      {Tensor("a", 8, memory.data()), Tensor("b", 8, nullptr), Tensor("c", 8, nullptr), Tensor("d", 8, memory.data())});
+  ASSERT_THAT(state.Refresh(), IsOk());
+  const StagingPlan plan(state);
+  ASSERT_EQ(plan.runs().size(), 3u);
+  EXPECT_TRUE(plan.runs()[0].on_host);
+  EXPECT_FALSE(plan.runs()[1].on_host);
+  EXPECT_EQ(plan.runs()[1].last - plan.runs()[1].first, 2u);
+  EXPECT_EQ(plan.device_bytes(), 16u);
+  EXPECT_THAT(plan.RunBegins(), testing::ElementsAre(0, 64, 192));
 }
 
 TEST(StagingPlan, FindsEntriesByName) {

@@ -1,0 +1,73 @@
+#include "snapshot/staging_progress.h"
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+
+TEST(StagingProgress, HasWhatLiesBeforeTheFirstRunFromTheBeginning) {
+  const StagingProgress progress({100}, 200);
+  EXPECT_THAT(progress.WaitFor(100), IsOk());
+}
+
+TEST(StagingProgress, HasARunOnceAllBeforeItAreThere) {
+  StagingProgress progress({0, 100, 200}, 300);
+  progress.FinishRun(1);
+  absl::Notification got;
+  std::thread waiter([&] {
+    EXPECT_THAT(progress.WaitFor(150), IsOk());
+    got.Notify();
+  });
+  EXPECT_FALSE(got.HasBeenNotified());
+  progress.FinishRun(0);
+  got.WaitForNotification();
+  waiter.join();
+  EXPECT_THAT(progress.WaitFor(200), IsOk());
+}
+
+TEST(StagingProgress, HoldsTheLastRunBackUntilStagingEnds) {
+  StagingProgress progress({0, 100}, 200);
+  progress.FinishRun(0);
+  progress.FinishRun(1);
+  absl::Notification got;
+  std::thread waiter([&] {
+    EXPECT_THAT(progress.WaitFor(200), IsOk());
+    got.Notify();
+  });
+  EXPECT_FALSE(got.HasBeenNotified());
+  progress.End(absl::OkStatus());
+  waiter.join();
+  EXPECT_TRUE(got.HasBeenNotified());
+  EXPECT_THAT(progress.WaitUntilEnded(), IsOk());
+}
+
+TEST(StagingProgress, GivesTheFailureToWhoeverWaitsForMoreThanIsThere) {
+  StagingProgress progress({0, 100}, 200);
+  progress.FinishRun(0);
+  std::thread waiter([&] {
+    EXPECT_THAT(progress.WaitFor(200),
+                StatusIs(absl::StatusCode::kInternal, testing::HasSubstr("the device fell off")));
+  });
+  progress.End(absl::InternalError("the device fell off"));
+  waiter.join();
+  EXPECT_THAT(progress.WaitFor(100), IsOk());
+  EXPECT_THAT(progress.WaitUntilEnded(), StatusIs(absl::StatusCode::kInternal, testing::_));
+}
+
+TEST(StagingProgress, OfNothingWaitsForTheEnd) {
+  StagingProgress progress({}, 0);
+  EXPECT_THAT(progress.WaitFor(0), IsOk());
+  progress.End(absl::OkStatus());
+  EXPECT_THAT(progress.WaitUntilEnded(), IsOk());
+}
+
+}  // namespace
+}  // namespace tidemark
