@@ -26,7 +26,8 @@ std::string ListAsTable(const Invocation& invocation) {
                {"METRICS"},
                {"LOGICAL", kRight},
                {"STORED", kRight},
-               {"RATIO", kRight}});
+               {"RATIO", kRight},
+               {"REUSED", kRight}});
   for (const StepInfo& info : invocation.reader.steps()) {
     table.AddRow({{fmt::format("{}", info.step)},
                   {AgeOf(info, invocation.now)},
@@ -34,7 +35,8 @@ std::string ListAsTable(const Invocation& invocation) {
                   {Shorten(MetricsText(info.metrics), kMetricsColumnsMax)},
                   {HumanBytes(info.logical_bytes)},
                   {HumanBytes(info.stored_bytes)},
-                  {Ratio(info.logical_bytes, info.stored_bytes)}});
+                  {Ratio(info.logical_bytes, info.stored_bytes)},
+                  {ReusedShare(info.reused_bytes, info.stored_bytes)}});
     if (!info.reason.empty()) table.AddNote(Escape(info.reason));
   }
   return table.Format(invocation.console);

@@ -52,7 +52,8 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
   fields.emplace_back("logical", BothBytes(info.logical_bytes));
   fields.emplace_back("stored", fmt::format("{}, ratio {}", BothBytes(info.stored_bytes),
                                             Ratio(info.logical_bytes, info.stored_bytes)));
-  fields.emplace_back("reused", BothBytes(info.reused_bytes));
+  fields.emplace_back("reused", fmt::format("{}, {} of the step", BothBytes(info.reused_bytes),
+                                            ReusedShare(info.reused_bytes, info.stored_bytes)));
   text += FormatFields(fields);
   if (!info.metrics.empty()) {
     Fields metrics;

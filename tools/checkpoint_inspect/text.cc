@@ -96,6 +96,11 @@ std::string Ratio(uint64_t logical, uint64_t stored) {
   return fmt::format("{:.2f}", static_cast<double>(stored) / static_cast<double>(logical));
 }
 
+std::string ReusedShare(uint64_t reused, uint64_t stored) {
+  if (reused + stored == 0) return "-";
+  return fmt::format("{:.0f} %", 100 * static_cast<double>(reused) / static_cast<double>(reused + stored));
+}
+
 std::string Age(absl::Duration age) {
   if (age < -absl::Seconds(1)) return "-";
   const int64_t seconds = std::max<int64_t>(0, absl::ToInt64Seconds(age));

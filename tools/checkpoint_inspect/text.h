@@ -31,6 +31,9 @@ std::string HumanBytes(uint64_t bytes);
 // stored/logical: "0.67"; "-" where nothing is logical.
 std::string Ratio(uint64_t logical, uint64_t stored);
 
+// Of a step's bytes, those that lie in other steps' files: "87 %".
+std::string ReusedShare(uint64_t reused, uint64_t stored);
+
 // "0 s", "59 s", "12 min", "3 h", "4 d"; "-" for a time that lies ahead of the clock by more than a second.
 std::string Age(absl::Duration age);
 

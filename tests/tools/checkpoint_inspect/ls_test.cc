@@ -37,9 +37,9 @@ TEST(Ls, ListsTheNewestStepLast) {
   EXPECT_EQ(ls.exit_code, 0);
   EXPECT_EQ(ls.err, "");
   EXPECT_THAT(Lines(ls.out),
-              ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO"),
-                          MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+"),
-                          MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+")));
+              ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO +REUSED"),
+                          MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +0 %"),
+                          MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +[0-9]+ %")));
 }
 
 TEST(Ls, GivesEveryFieldAsJson) {
@@ -72,7 +72,7 @@ TEST(Ls, ListsAnEmptyStoreWithANoteBeside) {
   store.Save({});
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 0);
-  EXPECT_THAT(ls.out, MatchesRegex("STEP [^\n]*RATIO\n"));
+  EXPECT_THAT(ls.out, MatchesRegex("STEP [^\n]*REUSED\n"));
   EXPECT_EQ(ls.err, "checkpoint-inspect: there are no steps in " + store.directory() + "\n");
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "ls"})["steps"], json::array());
 }

@@ -80,6 +80,9 @@ TestStore::~TestStore() { fs::remove_all(directory_); }
 std::unique_ptr<AsyncCheckpointer> TestStore::OpenCheckpointer(absl::Time now) const {
   CheckpointerOptions options{.directory = directory_};
   options.chunk_bytes = 4096;
+  // Each step has bytes of its own, always the same ones, so that a test knows what it damages.
+  options.compression = Compression::kSpace;
+  options.reuse = false;
   options.on_warning = [](std::string_view) {};
   options.now = [now] { return now; };
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));

@@ -55,6 +55,12 @@ TEST(HumanBytes, PicksTheUnit) {
   EXPECT_EQ(HumanBytes(std::numeric_limits<uint64_t>::max()), "16.0 EiB");
 }
 
+TEST(ReusedShare, IsThatOfAllBytesOfTheStep) {
+  EXPECT_EQ(ReusedShare(90, 10), "90 %");
+  EXPECT_EQ(ReusedShare(0, 8192), "0 %");
+  EXPECT_EQ(ReusedShare(0, 0), "-");
+}
+
 TEST(Ratio, IsStoredToLogical) {
   EXPECT_EQ(Ratio(100, 67), "0.67");
   EXPECT_EQ(Ratio(0, 8192), "-");
