@@ -98,7 +98,8 @@ struct CheckpointerOptions {
 
   Compression compression = Compression::kThroughput;
   // Chunks that are the same as in the last committed step are not written again; the new step refers to the old step's
-  // file, which then stays as long as either of them. Off: every step stands on its own.
+  // file, which then stays as long as either of them, and whose damage would be the damage of both. After damage was
+  // seen the next save writes everything. Off: every step stands on its own.
   bool reuse = true;
   // Bytes of an entry that are compressed, checked and read as one. A power of two, 4 KiB to 64 MiB.
   uint32_t chunk_bytes = 1 << 20;

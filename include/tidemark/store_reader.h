@@ -70,8 +70,10 @@ struct StepContents {
   StepInfo info;
   std::vector<ShardInfo> shards;
   std::vector<StoredEntry> entries;
-  // How it was written: "library_version", "compression" ("space" or "none"), "direct_io" ("true" or "false"), "io"
-  // ("io_uring" or "threads") and, where the kernel refused io_uring, "io_reason".
+  // How it was staged and written. Always: "library_version"; "staging": "blocking", "overlapped", "on_device", or
+  // "blocking: " and why it was not on the device; "staging_memory": "locked", "pinned" or "not locked: " and why;
+  // "compression": "throughput", "space" or "none"; "direct_io": "true" or "false"; "io": "io_uring" or "threads".
+  // Where something was not to be had: "io_reason": why the kernel refused io_uring; "allocate": "false".
   std::map<std::string, std::string> properties;
 };
 

@@ -1,0 +1,138 @@
+#include "snapshot/persister.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::HasSubstr;
+
+constexpr int64_t kHostBytes = 8 << 20;
+
+// Eight MiB in host memory, and behind them a tensor that arrives when the test lets it.
+class HalfGatedState final : public State {
+ public:
+  HalfGatedState() : host_(kHostBytes, std::byte{7}) {
+    AddTensor("early", Dtype::kUint8, {kHostBytes}, host_.data());
+    SetDerivedEntries({Entry{.spec = {.name = "late", .dtype = Dtype::kInt32}, .bytes = 4}});
+  }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    gate.WaitForNotification();
+    std::memcpy(requests[0].destination, &late, 4);
+    return copy_status;
+  }
+  absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
+    std::memcpy(&late, bytes.data(), 4);
+    return absl::OkStatus();
+  }
+  absl::Notification gate;
+  absl::Status copy_status;
+  int32_t late = 7;
+
+ private:
+  std::vector<std::byte> host_;
+};
+
+class PersisterTest : public testing::Test {
+ protected:
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = directory_ / "store";
+    options.staging = Staging::kOverlapped;
+    options.on_warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return *std::move(checkpointer);
+  }
+
+  storage::TestDirectory directory_;
+  storage::FailingFileSystem files_{storage::PosixFileSystem()};
+  std::string warnings_;
+};
+
+TEST_F(PersisterTest, WritesWhatIsThereWhileTheRestIsStaged) {
+  HalfGatedState state;
+  auto checkpointer = Open({.compression = Compression::kNone});
+  absl::Notification written;
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    if (call.operation == "QueueWrite" && !written.HasBeenNotified()) written.Notify();
+    return absl::OkStatus();
+  });
+  auto save = checkpointer->Save(1, state);
+  ASSERT_THAT(save, IsOk());
+  written.WaitForNotification();
+  EXPECT_FALSE(save->staged().ready());
+  EXPECT_FALSE(save->committed().ready());
+  state.gate.Notify();
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  state.late = 0;
+  ASSERT_THAT(checkpointer->RestoreLatest(state), IsOk());
+  EXPECT_EQ(state.late, 7);
+}
+
+TEST_F(PersisterTest, LeavesNothingOfAStepWhoseStagingFailedHalfWay) {
+  HalfGatedState state;
+  state.copy_status = absl::InternalError("the device fell off the bus");
+  auto checkpointer = Open({.compression = Compression::kNone});
+  absl::Notification written;
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    if (call.operation == "QueueWrite" && !written.HasBeenNotified()) written.Notify();
+    return absl::OkStatus();
+  });
+  auto save = checkpointer->Save(1, state);
+  ASSERT_THAT(save, IsOk());
+  written.WaitForNotification();
+  state.gate.Notify();
+  EXPECT_THAT(checkpointer->WaitUntilStaged(), StatusIs(absl::StatusCode::kInternal, HasSubstr("fell off the bus")));
+  EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kInternal, HasSubstr("fell off the bus")));
+  EXPECT_EQ(warnings_, "");  // above all: it is not written anew, as after an error of the disk
+  EXPECT_TRUE(std::filesystem::is_empty(directory_ / "store/steps"));
+  state.copy_status = absl::OkStatus();
+  save = checkpointer->Save(1, state);
+  ASSERT_THAT(save, IsOk());
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+}
+
+TEST_F(PersisterTest, RecordsHowLongTheTrainerWasHeldInTheShardToo) {
+  HalfGatedState state;
+  state.gate.Notify();
+  auto checkpointer = Open();
+  auto save = checkpointer->Save(1, state, {.staging = Staging::kBlocking});
+  ASSERT_THAT(save, IsOk());
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  std::filesystem::remove_all(directory_ / "store/manifest");
+  const auto steps = Open()->Steps();
+  ASSERT_THAT(steps, IsOk());
+  EXPECT_GT(steps->back().blocked, absl::ZeroDuration());
+}
+
+TEST_F(PersisterTest, NamesWhatTheMachineLacksOnce) {
+  HalfGatedState state;
+  state.gate.Notify();
+  files_.FailOperation("Allocate", absl::UnimplementedError("not here"));
+  auto checkpointer = Open();
+  for (int64_t step : {1, 2}) {
+    auto save = checkpointer->Save(step, state);
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+    files_.FailOperation("Allocate", absl::UnimplementedError("not here"));
+  }
+  EXPECT_EQ(warnings_, "files grow as they are written, for the file system has no fallocate\n");
+}
+
+}  // namespace
+}  // namespace tidemark
