@@ -10,6 +10,7 @@ tidemark_library(tidemark_torch
   torch_copy.cc
   torch_dtypes.cc
   torch_errors.cc
+  torch_name_trace.cc
   torch_optimizer_fields.cc
   torch_optimizer_source.cc
   torch_sources.cc

@@ -67,10 +67,10 @@ bool RepeatsAlong(const at::Tensor& tensor, int64_t dimension, std::span<const s
 
 }  // namespace
 
-absl::Status CheckStorable(std::string_view name, const at::Tensor& tensor) {
-  if (!tensor.defined()) return absl::InvalidArgumentError(fmt::format("entry '{}': the tensor is undefined", name));
-  const auto refuse = [&](std::string_view sort) {
-    return absl::UnimplementedError(fmt::format("entry '{}': {} tensors cannot be stored", name, sort));
+absl::Status CheckStorable(const at::Tensor& tensor) {
+  if (!tensor.defined()) return absl::InvalidArgumentError("the tensor is undefined");
+  const auto refuse = [](std::string_view sort) {
+    return absl::UnimplementedError(fmt::format("{} tensors cannot be stored", sort));
   };
   if (tensor.is_nested()) return refuse("nested");
   if (tensor.is_mkldnn()) return refuse("MKL-DNN");

@@ -18,8 +18,8 @@
 namespace tidemark {
 
 // Whether the tensor can be stored and written back: kInvalidArgument if undefined, kUnimplemented if it is of a sort
-// that cannot. `name` is the entry's.
-absl::Status CheckStorable(std::string_view name, const at::Tensor& tensor);
+// that cannot.
+absl::Status CheckStorable(const at::Tensor& tensor);
 
 // The memory of a CPU tensor that holds its elements in order, as they are to be stored; null for every other.
 std::byte* HostBytes(const at::Tensor& tensor);

@@ -27,17 +27,23 @@ struct DeviceLess {
 
 struct TorchState::Impl {
   std::vector<std::unique_ptr<TorchSource>> sources;
+  TensorsSource* last_tensors = nullptr;  // sources.back(), if it is one of these
   TorchCatalog catalog;
   std::map<c10::Device, DeviceReader, DeviceLess> readers;
+
+  void Add(std::unique_ptr<TorchSource> source) {
+    sources.push_back(std::move(source));
+    last_tensors = nullptr;
+  }
 
   // The sources report to the catalog, in the kind of walk that has begun.
   absl::Status Walk() {
     for (const auto& source : sources) {
-      absl::Status status = CatchTorch(fmt::format("entry '{}'", source->name()), [&] {
+      try {
         source->Walk(catalog);
-        return absl::OkStatus();
-      });
-      if (!status.ok()) catalog.Fail(std::move(status));
+      } catch (...) {
+        catalog.Fail(StatusOfException(fmt::format("entry '{}'", source->name())));
+      }
     }
     return catalog.End();
   }
@@ -64,7 +70,7 @@ TorchState::TorchState() : impl_(std::make_unique<Impl>()) {}
 TorchState::~TorchState() = default;
 
 void TorchState::AddModule(std::string name, torch::nn::Module& module) {
-  impl_->sources.push_back(std::make_unique<ModuleSource>(std::move(name), module));
+  impl_->Add(std::make_unique<ModuleSource>(std::move(name), module));
 }
 
 void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
@@ -74,15 +80,21 @@ void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimiz
         fmt::format("optimizer '{}' is none of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS", name)));
     return;
   }
-  impl_->sources.push_back(std::make_unique<OptimizerSource>(std::move(name), optimizer, module, *kind));
+  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, module, *kind));
 }
 
 void TorchState::AddGenerator(std::string name, at::Generator generator) {
-  impl_->sources.push_back(std::make_unique<GeneratorSource>(std::move(name), std::move(generator)));
+  impl_->Add(std::make_unique<GeneratorSource>(std::move(name), std::move(generator)));
 }
 
 void TorchState::AddTensor(std::string name, at::Tensor tensor) {
-  impl_->sources.push_back(std::make_unique<TensorSource>(std::move(name), std::move(tensor)));
+  if (impl_->last_tensors == nullptr) {
+    auto tensors = std::make_unique<TensorsSource>();
+    TensorsSource* last = tensors.get();
+    impl_->Add(std::move(tensors));
+    impl_->last_tensors = last;
+  }
+  impl_->last_tensors->Add(name, std::move(tensor));
 }
 
 absl::Status TorchState::Refresh() {
@@ -96,10 +108,11 @@ absl::Status TorchState::Refresh() {
     const size_t begin = derived_begin();
     const auto same = [&](size_t i) {
       const Entry& known = entries()[begin + i];
-      const int64_t alias_of = found[i].alias_of < 0 ? -1 : found[i].alias_of + static_cast<int64_t>(begin);
-      // Who copies an entry is part of the structure too: plans are made for it.
-      return known.spec == found[i].spec && known.alias_of == alias_of &&
-             known.changes_early == found[i].changes_early && (known.host == nullptr) == (found[i].host == nullptr);
+      const auto in_entries = [begin](int64_t index) { return index < 0 ? -1 : index + static_cast<int64_t>(begin); };
+      // Who copies an entry, and when, is part of the structure too: plans are made for it.
+      return known.spec == found[i].spec && known.alias_of == in_entries(found[i].alias_of) &&
+             known.staged_with == in_entries(found[i].staged_with) && known.changes_early == found[i].changes_early &&
+             (known.host == nullptr) == (found[i].host == nullptr);
     };
     bool all_same = entries().size() - begin == found.size();
     for (size_t i = 0; all_same && i < found.size(); ++i) all_same = same(i);
@@ -113,7 +126,7 @@ absl::Status TorchState::Refresh() {
 }
 
 absl::Status TorchState::BeginStaging() {
-  for (const c10::Device device : impl_->catalog.Devices()) {
+  for (const c10::Device device : impl_->catalog.devices()) {
     const absl::Status status = CatchTorch(fmt::format("staging from {}", device.str()), [&] {
       impl_->readers.try_emplace(device, device).first->second.Mark();
       return absl::OkStatus();

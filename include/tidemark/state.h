@@ -116,14 +116,14 @@ class State {
   // Valid until the next Refresh or PrepareRestore.
   std::span<const Entry> entries() const { return entries_; }
 
-  // Changes whenever a name, kind, dtype, shape or alias in entries() does, or whether a tensor's `host` is null. Never
-  // equal for two States.
+  // Changes whenever a name, kind, dtype, shape, alias or staging order in entries() does, or whether a tensor's `host`
+  // is null. Never equal for two States.
   uint64_t structure_version() const { return structure_version_; }
 
  protected:
   // entries() is what the Add functions of this class gave, followed by what a derived class finds in its own sources.
   // The derived class calls this from Refresh and PrepareRestore when names, dtypes, shapes or aliases of its part
-  // changed; `alias_of` counts from the first entry of `derived`. Changes structure_version().
+  // changed; `alias_of` and `staged_with` count from the first entry of `derived`. Changes structure_version().
   void SetDerivedEntries(std::vector<Entry> derived);
 
   // Index in entries() of the first derived entry.
