@@ -1,14 +1,17 @@
 // The LibTorch edge is the files snapshot/torch_*; the parts of TorchState are split among them by subject.
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
 #include "snapshot/torch_catalog.h"
 #include "snapshot/torch_copy.h"
+#include "snapshot/torch_device_image.h"
 #include "snapshot/torch_errors.h"
 #include "snapshot/torch_optimizer_source.h"
 #include "snapshot/torch_sources.h"
@@ -30,6 +33,7 @@ struct TorchState::Impl {
   TensorsSource* last_tensors = nullptr;  // sources.back(), if it is one of these
   TorchCatalog catalog;
   std::map<c10::Device, DeviceReader, DeviceLess> readers;
+  std::vector<c10::Stream> written;  // with copies of received tensors that nobody has waited for
 
   void Add(std::unique_ptr<TorchSource> source) {
     sources.push_back(std::move(source));
@@ -51,6 +55,16 @@ struct TorchState::Impl {
   absl::Status Publish() {
     catalog.BeginPublish();
     return Walk();
+  }
+
+  // The reader of a tensor's device; null for tensors in host memory. kFailedPrecondition before BeginStaging.
+  absl::StatusOr<DeviceReader*> ReaderOf(const at::Tensor& tensor, std::string_view name) {
+    if (tensor.is_cpu()) return nullptr;
+    const auto reader = readers.find(tensor.device());
+    if (reader == readers.end()) {
+      return absl::FailedPreconditionError(fmt::format("entry '{}': copied before BeginStaging", name));
+    }
+    return &reader->second;
   }
 
   // Waits for what was enqueued even after a failure: the destinations belong to the caller.
@@ -136,6 +150,28 @@ absl::Status TorchState::BeginStaging() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<State::DeviceImage>> TorchState::CopyOnDevice(std::span<const size_t> entries,
+                                                                             uint64_t bytes_max) {
+  std::vector<TorchDeviceImage::Source> sources;
+  sources.reserve(entries.size());
+  for (const size_t index : entries) {
+    const Entry& entry = this->entries()[index];
+    if (entry.host != nullptr) {
+      return absl::InternalError(fmt::format("entry '{}' is in host memory and needs no copy", entry.spec.name));
+    }
+    const at::Tensor& tensor = impl_->catalog.tensor(index - derived_begin());
+    const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
+    if (!reader.ok()) return reader.status();
+    sources.push_back({.entry = index, .tensor = tensor, .reader = *reader});
+  }
+  return TorchDeviceImage::Make(sources, bytes_max);
+}
+
+std::shared_ptr<std::byte> TorchState::AllocateStaging(uint64_t bytes) {
+  if (impl_->catalog.devices().empty()) return nullptr;
+  return AllocatePageLocked(bytes);
+}
+
 absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
   absl::Status status;
   std::vector<CopyRequest> own;
@@ -149,19 +185,19 @@ absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
       own.push_back(request);
       continue;
     }
-    status = CatchTorch(fmt::format("entry '{}'", entry.spec.name), [&] {
+    try {
       const at::Tensor& tensor = impl_->catalog.tensor(request.entry - derived_begin());
-      if (!tensor.defined() || tensor.is_cpu()) {
-        if (tensor.defined()) EnqueueCopyToHost(tensor, request.destination);
-        return absl::OkStatus();
+      const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
+      if (!reader.ok()) {
+        status = reader.status();
+      } else if (*reader != nullptr) {
+        (*reader)->Enqueue(tensor, request.destination);
+      } else {
+        EnqueueCopyToHost(tensor, request.destination);
       }
-      const auto reader = impl_->readers.find(tensor.device());
-      if (reader == impl_->readers.end()) {
-        return absl::FailedPreconditionError(fmt::format("entry '{}': copied before BeginStaging", entry.spec.name));
-      }
-      reader->second.Enqueue(tensor, request.destination);
-      return absl::OkStatus();
-    });
+    } catch (...) {
+      status = StatusOfException(fmt::format("entry '{}'", entry.spec.name));
+    }
     if (!status.ok()) break;
   }
   status.Update(impl_->WaitForReaders());
@@ -193,7 +229,26 @@ absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes)
   const at::Tensor& tensor = impl_->catalog.tensor(item);
   const std::string& name = entries()[entry].spec.name;
   if (!tensor.defined()) return impl_->catalog.Receive(item, bytes);
-  return CatchTorch(fmt::format("entry '{}'", name), [&] { return WriteTensor(name, tensor, bytes); });
+  return CatchTorch(fmt::format("entry '{}'", name), [&] {
+    if (!tensor.is_cpu()) {
+      const c10::Stream stream = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+      if (std::find(impl_->written.begin(), impl_->written.end(), stream) == impl_->written.end()) {
+        impl_->written.push_back(stream);
+      }
+    }
+    return WriteTensor(name, tensor, bytes);
+  });
+}
+
+absl::Status TorchState::FlushReceived() {
+  absl::Status status;
+  for (const c10::Stream& stream : std::exchange(impl_->written, {})) {
+    status.Update(CatchTorch(fmt::format("writing to {}", stream.device().str()), [&] {
+      c10::impl::VirtualGuardImpl(stream.device_type()).synchronizeStream(stream);
+      return absl::OkStatus();
+    }));
+  }
+  return status;
 }
 
 absl::Status TorchState::FinishRestore() {

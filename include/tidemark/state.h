@@ -103,9 +103,13 @@ class State {
   virtual absl::Status PrepareRestore(std::span<const EntrySpec> saved);
 
   // Restoring. Takes the bytes of an entry that is no tensor, or whose `host` is null. A value may have a different
-  // length than entries() says. Tensors are written at once; values and whatever PrepareRestore made become visible in
-  // FinishRestore.
+  // length than entries() says. Tensors are written at once, though a device may still be reading the bytes until
+  // FlushReceived; values and whatever PrepareRestore made become visible in FinishRestore.
   virtual absl::Status Receive(size_t entry, std::span<const std::byte> bytes);
+
+  // Restoring. Returns when what was received has been written and its bytes are no longer read. On the same thread as
+  // Receive; called before the bytes go, also after a Receive that failed.
+  virtual absl::Status FlushReceived() { return absl::OkStatus(); }
 
   // Restoring. Everything has arrived: publish it.
   virtual absl::Status FinishRestore();
