@@ -108,7 +108,7 @@ struct HostAllocator final : c10::Allocator {
   }
   static void Free(void* memory) {
     Header* header = static_cast<Header*>(memory) - 1;
-    PretendAccelerator::Get().GiveMemory(header->device, header->bytes);
+    PretendAccelerator::Get().GiveMemory(header->device, memory, header->bytes);
     std::free(header);
   }
 };
@@ -317,8 +317,9 @@ void PretendAccelerator::TakeMemory(c10::DeviceIndex device, size_t bytes) {
   memory.taken = taken;
 }
 
-void PretendAccelerator::GiveMemory(c10::DeviceIndex device, size_t bytes) {
+void PretendAccelerator::GiveMemory(c10::DeviceIndex device, const void* memory, size_t bytes) {
   const absl::MutexLock lock(&memory_mutex_);
+  uses_.erase(memory);
   memory_[static_cast<size_t>(device)].taken -= static_cast<int64_t>(bytes);
 }
 

@@ -103,7 +103,7 @@ class PretendAccelerator {
   void EnqueueCopy(c10::Stream stream, std::function<void()> copy);
   // Throws if the device is full.
   void TakeMemory(c10::DeviceIndex device, size_t bytes);
-  void GiveMemory(c10::DeviceIndex device, size_t bytes);
+  void GiveMemory(c10::DeviceIndex device, const void* memory, size_t bytes);
   void NoteUse(const void* memory, c10::Stream stream);
 
  private:

@@ -59,6 +59,12 @@ std::vector<std::byte> MustDrain(State::DeviceImage& image, size_t entry, size_t
 
 uint8_t FirstByte(const at::Tensor& tensor) { return *static_cast<const uint8_t*>(tensor.data_ptr()); }
 
+// What a device holds once nothing in its streams keeps memory any more.
+int64_t MemoryAtRest(c10::DeviceIndex device) {
+  Accelerator().WaitUntilQuiescent();
+  return Accelerator().MemoryTaken(device);
+}
+
 // Holds every stream of the device's pool until it is opened.
 PretendAccelerator::Gate HoldPool(c10::Device device) {
   const PretendAccelerator::Gate gate = Accelerator().NewGate();
@@ -228,12 +234,12 @@ TEST(TorchDeviceImage, TakesOneAllocationOfEachDeviceAndGivesItBack) {
   TorchState state;
   for (size_t i = 0; i < tensors.size(); ++i) state.AddTensor(std::to_string(i), tensors[i]);
   Begin(state);
-  const int64_t before = Accelerator().MemoryTaken(0);
+  const int64_t before = MemoryAtRest(0);
   Image image = MustCopy(state);
   EXPECT_EQ(Accelerator().MemoryTaken(0) - before, 256);
   Accelerator().WaitUntilQuiescent();
   image.reset();
-  EXPECT_EQ(Accelerator().MemoryTaken(0), before);
+  EXPECT_EQ(MemoryAtRest(0), before);
 }
 
 TEST(TorchDeviceImage, KeepsTheMemoryOfTensorsForTheStreamThatReadsThem) {
@@ -251,7 +257,7 @@ TEST(TorchDeviceImage, BeyondTheBudgetThereIsNone) {
   TorchState state;
   state.AddTensor("t", tensor);
   Begin(state);
-  const int64_t before = Accelerator().MemoryTaken(0);
+  const int64_t before = MemoryAtRest(0);
   const int64_t copies = Accelerator().CopiesEnqueued();
   const auto refused = TryCopy(state, kBytes - 1);
   ASSERT_TRUE(refused.ok()) << refused.status();
@@ -270,7 +276,7 @@ TEST(TorchDeviceImage, WithoutRoomOnOneDeviceThereIsNoneOnAny) {
   state.AddTensor("first", first);
   state.AddTensor("second", second);
   Begin(state);
-  const int64_t before = Accelerator().MemoryTaken(0);
+  const int64_t before = MemoryAtRest(0);
   const int64_t copies = Accelerator().CopiesEnqueued();
   Accelerator().LimitMemory(1, Accelerator().MemoryTaken(1) + kBytes - 1);
   const auto image = TryCopy(state);
@@ -291,7 +297,7 @@ TEST(TorchDeviceImage, ACopyThatFailsIsAnErrorAndNothingIsKept) {
   TorchState state;
   state.AddTensor("t", tensor);
   Begin(state);
-  const int64_t before = Accelerator().MemoryTaken(1);
+  const int64_t before = MemoryAtRest(1);
   Accelerator().FailCopyAfter(0);
   const absl::Status status = TryCopy(state).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
