@@ -50,10 +50,11 @@ RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const En
     reads.push_back({.entry = pair.saved, .destination = buffers.back()});
   }
   if (absl::Status status = shard.Read(reads, options); !status.ok()) return ReadFailure(status);
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (absl::Status status = state.Receive(batch[i].entry, buffers[i]); !status.ok()) return StateFailure(status);
-  }
-  return {};
+  absl::Status status;
+  for (size_t i = 0; i < batch.size() && status.ok(); ++i) status = state.Receive(batch[i].entry, buffers[i]);
+  // After a failure, too: a device may be reading the buffers.
+  status.Update(state.FlushReceived());
+  return status.ok() ? RestoreResult() : StateFailure(status);
 }
 
 // The same for any number of entries, in batches.

@@ -52,9 +52,10 @@ void State::NoteError(absl::Status status) { error_.Update(status); }
 
 void State::AddOwn(Entry entry) {
   entry.alias_of = -1;
-  // Derived entries come after, and their alias_of counts from the front of the list.
+  // Derived entries come after, and what refers to one of them counts from the front of the list.
   for (size_t i = own_count_; i < entries_.size(); ++i) {
     if (entries_[i].alias_of >= 0) ++entries_[i].alias_of;
+    if (entries_[i].staged_with >= 0) ++entries_[i].staged_with;
   }
   entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(own_count_), std::move(entry));
   ++own_count_;
@@ -179,6 +180,7 @@ void State::SetDerivedEntries(std::vector<Entry> derived) {
   entries_.resize(own_count_);
   for (Entry& entry : derived) {
     if (entry.alias_of >= 0) entry.alias_of += static_cast<int64_t>(own_count_);
+    if (entry.staged_with >= 0) entry.staged_with += static_cast<int64_t>(own_count_);
     entries_.push_back(std::move(entry));
   }
   structure_version_ = NextStructureVersion();

@@ -8,8 +8,10 @@ set(TIDEMARK_LIBTORCH_VERSION "${TIDEMARK_LIBTORCH_VERSION}" PARENT_SCOPE)  # fo
 tidemark_library(tidemark_torch
   torch_catalog.cc
   torch_copy.cc
+  torch_device_image.cc
   torch_dtypes.cc
   torch_errors.cc
+  torch_name_trace.cc
   torch_optimizer_fields.cc
   torch_optimizer_source.cc
   torch_sources.cc

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
@@ -14,25 +13,24 @@
 namespace tidemark {
 namespace {
 
-template <typename Small>
-bool SameExtents(const Small& kept, at::IntArrayRef now) {
-  return kept.size() == now.size() && std::equal(kept.begin(), kept.end(), now.begin());
+// Looking at 100,000 tensors is mostly waiting for memory, so what the walk found last time is fetched this many items
+// before it gets there.
+constexpr size_t kPrefetchItems = 12;
+constexpr size_t kCacheLine = 64;
+
+template <typename T>
+void Prefetch(const T* object) {
+  const auto* bytes = reinterpret_cast<const char*>(object);
+  for (size_t at = 0; at < sizeof(T); at += kCacheLine) __builtin_prefetch(bytes + at);
 }
 
 }  // namespace
-
-TorchCatalog::Scope::Scope(TorchCatalog& catalog, std::string_view part)
-    : catalog_(catalog), length_before_(catalog.name_.size()) {
-  if (part.empty()) return;
-  if (!catalog.name_.empty()) catalog.name_.push_back('.');
-  catalog.name_.append(part);
-}
 
 void TorchCatalog::BeginCapture() {
   publishing_ = false;
   changed_ = false;
   cursor_ = 0;
-  name_.clear();
+  trace_.Begin();
   failure_ = absl::OkStatus();
 }
 
@@ -50,198 +48,237 @@ absl::Status TorchCatalog::End() {
     Clear();
     return failure_;
   }
+  trace_.End();
   if (cursor_ != items_.size()) {
     items_.resize(cursor_);
+    names_.resize(cursor_);
     changed_ = true;
   }
+  if (changed_) FindDevices();
   return absl::OkStatus();
 }
 
 void TorchCatalog::Clear() {
   items_.clear();
+  names_.clear();
+  trace_.Clear();
+  devices_.clear();
   cursor_ = 0;
   publishing_ = false;
   changed_ = true;
 }
 
+void TorchCatalog::FindDevices() {
+  devices_.clear();
+  for (const Item& item : items_) {
+    if (!item.tensor.defined() || item.tensor.is_cpu()) continue;
+    const c10::Device device = item.tensor.device();
+    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
+  }
+}
+
+bool TorchCatalog::AtKnownItem() {
+  const bool followed = trace_.Count();
+  if (cursor_ >= items_.size()) return false;
+  return followed || trace_.IsAt(names_[cursor_]);
+}
+
 TorchCatalog::Item& TorchCatalog::Replace() {
   changed_ = true;
-  if (cursor_ == items_.size()) items_.emplace_back();
-  Item& item = items_[cursor_++];
-  item = Item();
-  item.name = name_;
-  return item;
+  if (cursor_ == items_.size()) {
+    items_.emplace_back();
+    names_.emplace_back();
+  }
+  items_[cursor_] = Item();
+  if (!trace_.following()) names_[cursor_] = trace_.Name();
+  return items_[cursor_++];
 }
 
-bool TorchCatalog::Matches(const Item& item, const at::Tensor& tensor) const {
+bool TorchCatalog::Matches(const Item& item, const at::Tensor& tensor) {
   const at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return item.tensor.unsafeGetTensorImpl() == impl && item.keys == impl->key_set() &&
-         item.storage == tensor.storage().unsafeGetStorageImpl() && item.data == tensor.data_ptr() &&
-         item.storage_offset == tensor.storage_offset() && item.scalar_type == tensor.scalar_type() &&
-         SameExtents(item.sizes, tensor.sizes()) && SameExtents(item.strides, tensor.strides()) && item.name == name_;
+  if (item.tensor.unsafeGetTensorImpl() != impl || item.keys != impl->key_set()) return false;
+  // Whether a storage may be asked for was seen when the item was captured.
+  const c10::Storage& storage = impl->unsafe_storage();
+  if (item.storage != storage.unsafeGetStorageImpl()) return false;
+  const c10::DataPtr& memory = item.storage->data_ptr();
+  const at::IntArrayRef sizes = impl->sizes();
+  const at::IntArrayRef strides = impl->strides();
+  return item.memory == memory.get() && item.context == memory.get_context() &&
+         item.storage_offset == impl->storage_offset() && item.scalar_type == tensor.scalar_type() &&
+         item.sizes() == sizes && item.strides() == strides;
 }
 
-void TorchCatalog::Tensor(const at::Tensor& tensor, bool changes_early) {
+void TorchCatalog::Tensor(const at::Tensor& tensor, const TensorUse& use) {
   if (publishing_) {
     NextReceived();
     return;
   }
+  if (!failure_.ok()) return;
+  if (cursor_ + kPrefetchItems < items_.size()) {
+    const Item& ahead = items_[cursor_ + kPrefetchItems];
+    Prefetch(ahead.tensor.unsafeGetTensorImpl());
+    Prefetch(ahead.storage);
+  }
   try {
-    if (cursor_ < items_.size() && items_[cursor_].tensor.defined() && tensor.defined() &&
-        items_[cursor_].changes_early == changes_early && Matches(items_[cursor_], tensor)) {
+    if (AtKnownItem() && items_[cursor_].storage != nullptr && items_[cursor_].use == use &&
+        Matches(items_[cursor_], tensor)) {
       ++cursor_;
     } else {
-      Capture(tensor, changes_early);
+      Capture(tensor, use);
     }
   } catch (...) {
-    Fail(StatusOfException(fmt::format("entry '{}'", name_)));
+    Fail(StatusOfException(fmt::format("entry '{}'", trace_.Name())));
   }
 }
 
-void TorchCatalog::Capture(const at::Tensor& tensor, bool changes_early) {
-  if (absl::Status status = CheckStorable(name_, tensor); !status.ok()) {
-    Fail(std::move(status));
+void TorchCatalog::Capture(const at::Tensor& tensor, const TensorUse& use) {
+  if (absl::Status status = CheckStorable(tensor); !status.ok()) {
+    Fail(absl::Status(status.code(), fmt::format("entry '{}': {}", trace_.Name(), std::string(status.message()))));
     return;
   }
   Item& item = Replace();
   item.kind = EntryKind::kTensor;
   item.dtype = *ToDtype(tensor.scalar_type());
   item.tensor = tensor;
-  item.changes_early = changes_early;
+  item.use = use;
+  tensor.data_ptr();  // before its memory is noted: ends a copy-on-write
   item.storage = tensor.storage().unsafeGetStorageImpl();
-  item.data = tensor.data_ptr();
+  item.memory = item.storage->data_ptr().get();
+  item.context = item.storage->data_ptr().get_context();
   item.storage_offset = tensor.storage_offset();
   item.keys = tensor.unsafeGetTensorImpl()->key_set();
   item.scalar_type = tensor.scalar_type();
-  item.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
-  item.strides.assign(tensor.strides().begin(), tensor.strides().end());
-}
-
-bool TorchCatalog::Matches(const Item& item, EntryKind kind, size_t bytes) const {
-  return item.kind == kind && item.value.size() == bytes && item.name == name_;
+  item.extents.assign(tensor.sizes().begin(), tensor.sizes().end());
+  item.extents.append(tensor.strides().begin(), tensor.strides().end());
 }
 
 void TorchCatalog::Capture(EntryKind kind, Dtype dtype, std::string_view bytes, const Check& check) {
-  if (cursor_ < items_.size() && Matches(items_[cursor_], kind, bytes.size())) {
+  if (AtKnownItem() && items_[cursor_].value != nullptr && items_[cursor_].kind == kind &&
+      items_[cursor_].value->bytes.size() == bytes.size()) {
     // In place: the entry's host pointer stays as it is.
-    Item& item = items_[cursor_++];
-    std::memcpy(item.value.data(), bytes.data(), bytes.size());
-    item.check = check;
+    Value& value = *items_[cursor_++].value;
+    std::memcpy(value.bytes.data(), bytes.data(), bytes.size());
+    if (check || value.check) value.check = check;
     return;
   }
+  AddValue(kind, dtype, bytes, check);
+}
+
+void TorchCatalog::AddValue(EntryKind kind, Dtype dtype, std::string_view bytes, Check check) {
   Item& item = Replace();
   item.kind = kind;
   item.dtype = dtype;
-  item.value = bytes;
-  item.check = check;
+  item.value =
+      std::make_unique<Value>(Value{.bytes = std::string(bytes), .check = std::move(check), .received = std::nullopt});
 }
 
-const TorchCatalog::Item* TorchCatalog::NextReceived() {
-  if (cursor_ >= items_.size() || items_[cursor_].name != name_) {
-    Fail(absl::FailedPreconditionError(fmt::format("entry '{}': the state was changed during a restore", name_)));
+const TorchCatalog::Value* TorchCatalog::NextReceived() {
+  if (!AtKnownItem()) {
+    Fail(absl::FailedPreconditionError(
+        fmt::format("entry '{}': the state was changed during a restore", trace_.Name())));
     return nullptr;
   }
-  const Item& item = items_[cursor_++];
-  return item.received ? &item : nullptr;
+  const Value* value = items_[cursor_++].value.get();
+  return value != nullptr && value->received ? value : nullptr;
 }
 
 void TorchCatalog::Scalar(EntryKind kind, Dtype dtype, void* value, size_t bytes) {
   if (!publishing_) {
     Capture(kind, dtype, {static_cast<const char*>(value), bytes}, nullptr);
-  } else if (const Item* item = NextReceived()) {
-    std::memcpy(value, item->received->data(), bytes);
+  } else if (const Value* given = NextReceived()) {
+    std::memcpy(value, given->received->data(), bytes);
   }
 }
 
 std::optional<std::string_view> TorchCatalog::Blob(EntryKind kind, std::string_view now, const Check& check) {
   if (!publishing_) {
     Capture(kind, Dtype::kUint8, now, check);
-  } else if (const Item* item = NextReceived()) {
-    return *item->received;
+  } else if (const Value* given = NextReceived()) {
+    return *given->received;
   }
   return std::nullopt;
 }
 
 void TorchCatalog::Constant(std::string_view text) {
-  if (!publishing_ && cursor_ < items_.size() && items_[cursor_].value == text &&
-      Matches(items_[cursor_], EntryKind::kString, text.size())) {
+  if (publishing_) {
+    NextReceived();
+    return;
+  }
+  if (AtKnownItem() && items_[cursor_].kind == EntryKind::kString && items_[cursor_].value->bytes == text) {
     ++cursor_;
     return;
   }
-  Blob(EntryKind::kString, text, [expected = std::string(text)](std::string_view found) {
+  AddValue(EntryKind::kString, Dtype::kUint8, text, [expected = std::string(text)](std::string_view found) {
     if (found == expected) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format("the checkpoint has '{}', the state '{}'", found, expected));
   });
 }
 
 std::vector<State::Entry> TorchCatalog::Entries() const {
-  using Place = std::tuple<const void*, int64_t, int, std::vector<int64_t>, std::vector<int64_t>, bool, bool>;
+  using Place = std::tuple<const void*, int64_t, int, std::vector<int64_t>, bool, bool>;
   absl::flat_hash_map<Place, int64_t> first_at;
+  absl::flat_hash_map<const at::TensorImpl*, int64_t> parameter_at;
   std::vector<State::Entry> entries;
   entries.reserve(items_.size());
-  for (const Item& item : items_) {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
     State::Entry& entry = entries.emplace_back();
-    entry.spec.name = item.name;
+    entry.spec.name = names_[i];
     entry.spec.kind = item.kind;
     entry.spec.dtype = item.dtype;
-    if (!item.tensor.defined()) {
-      entry.bytes = item.value.size();
-      entry.host = reinterpret_cast<std::byte*>(const_cast<char*>(item.value.data()));
+    if (item.value != nullptr) {
+      entry.bytes = item.value->bytes.size();
+      entry.host = reinterpret_cast<std::byte*>(item.value->bytes.data());
       if (item.kind == EntryKind::kString || item.kind == EntryKind::kBytes) {
         entry.spec.shape = {static_cast<int64_t>(entry.bytes)};
       }
       continue;
     }
-    entry.spec.shape.assign(item.sizes.begin(), item.sizes.end());
+    entry.spec.shape.assign(item.sizes().begin(), item.sizes().end());
     entry.bytes = item.tensor.nbytes();
     entry.host = HostBytes(item.tensor);
-    entry.changes_early = item.changes_early;
+    entry.changes_early = item.use.early;
     if (entry.bytes == 0) continue;
     Place place{item.storage,
                 item.storage_offset,
                 static_cast<int>(item.scalar_type),
-                entry.spec.shape,
-                {item.strides.begin(), item.strides.end()},
+                {item.extents.begin(), item.extents.end()},
                 item.tensor.is_conj(),
                 item.tensor.is_neg()};
-    const auto [first, is_new] = first_at.emplace(std::move(place), static_cast<int64_t>(entries.size()) - 1);
+    const auto [first, is_new] = first_at.emplace(std::move(place), static_cast<int64_t>(i));
     if (!is_new) {
       entry.alias_of = first->second;
       // The first is what is copied for both.
-      if (item.changes_early) entries[static_cast<size_t>(first->second)].changes_early = true;
+      if (item.use.early) entries[static_cast<size_t>(first->second)].changes_early = true;
+    }
+    parameter_at.emplace(item.tensor.unsafeGetTensorImpl(), first->second);
+    const auto parameter = parameter_at.find(item.use.with);
+    if (parameter != parameter_at.end() && parameter->second != static_cast<int64_t>(i)) {
+      entry.staged_with = parameter->second;
     }
   }
   return entries;
 }
 
-std::vector<c10::Device> TorchCatalog::Devices() const {
-  std::vector<c10::Device> devices;
-  for (const Item& item : items_) {
-    if (!item.tensor.defined() || item.tensor.is_cpu()) continue;
-    const c10::Device device = item.tensor.device();
-    if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
-  }
-  return devices;
-}
-
 absl::Status TorchCatalog::Receive(size_t index, std::span<const std::byte> bytes) {
-  Item& item = items_[index];
+  const Item& item = items_[index];
+  Value& value = *item.value;
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (item.kind != EntryKind::kString && item.kind != EntryKind::kBytes && text.size() != item.value.size()) {
+  if (item.kind != EntryKind::kString && item.kind != EntryKind::kBytes && text.size() != value.bytes.size()) {
     return absl::DataLossError(
-        fmt::format("entry '{}': a {} came with {} bytes", item.name, EntryKindName(item.kind), text.size()));
+        fmt::format("entry '{}': a {} came with {} bytes", names_[index], EntryKindName(item.kind), text.size()));
   }
   // Any other byte in a bool is undefined behaviour.
   if (item.kind == EntryKind::kBool && static_cast<uint8_t>(text[0]) > 1) {
-    return absl::DataLossError(fmt::format("entry '{}': a bool came with a byte that is not 0 or 1", item.name));
+    return absl::DataLossError(fmt::format("entry '{}': a bool came with a byte that is not 0 or 1", names_[index]));
   }
-  if (item.check) {
-    absl::Status status = item.check(text);
+  if (value.check) {
+    absl::Status status = value.check(text);
     if (!status.ok()) {
-      return absl::Status(status.code(), fmt::format("entry '{}': {}", item.name, std::string(status.message())));
+      return absl::Status(status.code(), fmt::format("entry '{}': {}", names_[index], std::string(status.message())));
     }
   }
-  item.received.emplace(text);
+  value.received.emplace(text);
   return absl::OkStatus();
 }
 
@@ -252,7 +289,9 @@ void TorchCatalog::BumpVersions() {
 }
 
 void TorchCatalog::ForgetReceived() {
-  for (Item& item : items_) item.received.reset();
+  for (const Item& item : items_) {
+    if (item.value != nullptr) item.value->received.reset();
+  }
 }
 
 }  // namespace tidemark

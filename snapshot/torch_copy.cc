@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,8 @@
 
 namespace tidemark {
 namespace {
+
+constexpr uint64_t kPageBytes = 4096;
 
 // Whether two indices may mean the same element, the repetitions of expanded dimensions aside. Says yes to a few exotic
 // strides where none do.
@@ -29,23 +32,6 @@ bool ElementsMayOverlap(const at::Tensor& tensor) {
     reach += stride * (size - 1);
   }
   return false;
-}
-
-// Copying must keep every bit and work for dtypes that LibTorch can hold but not compute with, so it is done with an
-// integer type of the same width.
-at::Tensor AsBits(const at::Tensor& tensor) {
-  switch (tensor.element_size()) {
-    case 1:
-      return tensor.view(at::kByte);
-    case 2:
-      return tensor.view(at::kShort);
-    case 4:
-      return tensor.view(at::kInt);
-    case 8:
-      return tensor.view(at::kLong);
-    default:
-      return tensor.view(at::kComplexDouble);
-  }
 }
 
 at::Tensor HostTensor(const void* data, at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -67,10 +53,10 @@ bool RepeatsAlong(const at::Tensor& tensor, int64_t dimension, std::span<const s
 
 }  // namespace
 
-absl::Status CheckStorable(std::string_view name, const at::Tensor& tensor) {
-  if (!tensor.defined()) return absl::InvalidArgumentError(fmt::format("entry '{}': the tensor is undefined", name));
-  const auto refuse = [&](std::string_view sort) {
-    return absl::UnimplementedError(fmt::format("entry '{}': {} tensors cannot be stored", name, sort));
+absl::Status CheckStorable(const at::Tensor& tensor) {
+  if (!tensor.defined()) return absl::InvalidArgumentError("the tensor is undefined");
+  const auto refuse = [](std::string_view sort) {
+    return absl::UnimplementedError(fmt::format("{} tensors cannot be stored", sort));
   };
   if (tensor.is_nested()) return refuse("nested");
   if (tensor.is_mkldnn()) return refuse("MKL-DNN");
@@ -81,6 +67,21 @@ absl::Status CheckStorable(std::string_view name, const at::Tensor& tensor) {
   if (!ToDtype(tensor.scalar_type())) return refuse(c10::toString(tensor.scalar_type()));
   if (!tensor.is_contiguous() && ElementsMayOverlap(tensor)) return refuse("self-overlapping");
   return absl::OkStatus();
+}
+
+at::Tensor AsBits(const at::Tensor& tensor) {
+  switch (tensor.element_size()) {
+    case 1:
+      return tensor.view(at::kByte);
+    case 2:
+      return tensor.view(at::kShort);
+    case 4:
+      return tensor.view(at::kInt);
+    case 8:
+      return tensor.view(at::kLong);
+    default:
+      return tensor.view(at::kComplexDouble);
+  }
 }
 
 std::byte* HostBytes(const at::Tensor& tensor) {
@@ -115,38 +116,54 @@ absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::s
     source = source.narrow(d, 0, 1);
   }
   if (tensor.is_conj() || tensor.is_neg()) {
-    target.copy_(source);
+    target.copy_(source, /*non_blocking=*/true);
   } else {
-    AsBits(target).copy_(AsBits(source));
-  }
-  // A blocking copy only promises that the source may be reused: what scatters it into a tensor of another order may
-  // still be under way.
-  if (!tensor.is_cpu()) {
-    const c10::impl::VirtualGuardImpl backend(tensor.device().type());
-    backend.synchronizeStream(backend.getStream(tensor.device()));
+    AsBits(target).copy_(AsBits(source), /*non_blocking=*/true);
   }
   return absl::OkStatus();
 }
 
+std::shared_ptr<std::byte> AllocatePageLocked(uint64_t bytes) {
+  // More than asked for only where it turns out to lie badly: the allocators of page-locked memory round up to powers
+  // of two, which whatever is added could double.
+  for (const uint64_t room : {bytes, bytes + kPageBytes}) {
+    at::Tensor memory;
+    try {
+      memory = at::empty({static_cast<int64_t>(room)}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    } catch (const std::exception&) {
+      return nullptr;
+    }
+    void* begin = memory.data_ptr();
+    size_t left = room;
+    if (std::align(kPageBytes, bytes, begin, left) == nullptr) continue;
+    auto owner = std::make_shared<at::Tensor>(std::move(memory));
+    return {std::move(owner), static_cast<std::byte*>(begin)};
+  }
+  return nullptr;
+}
+
 DeviceReader::DeviceReader(c10::Device device) : device_(device), backend_(device.type()), marked_(device.type()) {}
 
-void DeviceReader::Mark() { marked_.record(backend_.getStream(device_)); }
+void DeviceReader::Mark() {
+  marked_.record(backend_.getStream(device_));
+  behind_mark_ = false;
+}
+
+c10::Stream DeviceReader::stream() {
+  if (!stream_) stream_ = backend_.getStreamFromGlobalPool(device_);
+  if (!behind_mark_) marked_.block(*stream_);
+  behind_mark_ = true;
+  return *stream_;
+}
 
 void DeviceReader::Enqueue(const at::Tensor& tensor, std::byte* destination) {
-  if (!stream_) {
-    const c10::Stream stream = backend_.getStreamFromGlobalPool(device_);
-    marked_.block(stream);
-    stream_ = stream;
-  }
-  const c10::StreamGuard on_stream(*stream_);
+  const c10::StreamGuard on_stream(stream());
+  enqueued_ = true;
   EnqueueCopyToHost(tensor, destination);
 }
 
 void DeviceReader::Wait() {
-  // Forgotten even if waiting fails: the next copies must be put behind the next mark.
-  if (const std::optional<c10::Stream> stream = std::exchange(stream_, std::nullopt)) {
-    backend_.synchronizeStream(*stream);
-  }
+  if (std::exchange(enqueued_, false)) backend_.synchronizeStream(*stream_);
 }
 
 }  // namespace tidemark

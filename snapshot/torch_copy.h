@@ -4,6 +4,8 @@
 #define TIDEMARK_SNAPSHOT_TORCH_COPY_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -18,22 +20,31 @@
 namespace tidemark {
 
 // Whether the tensor can be stored and written back: kInvalidArgument if undefined, kUnimplemented if it is of a sort
-// that cannot. `name` is the entry's.
-absl::Status CheckStorable(std::string_view name, const at::Tensor& tensor);
+// that cannot.
+absl::Status CheckStorable(const at::Tensor& tensor);
 
 // The memory of a CPU tensor that holds its elements in order, as they are to be stored; null for every other.
 std::byte* HostBytes(const at::Tensor& tensor);
+
+// The same elements as integers of their width (or complex numbers, of 16 bytes), which keep every bit and which
+// LibTorch can copy for every dtype. The tensor must have neither conjugate nor negative bit.
+at::Tensor AsBits(const at::Tensor& tensor);
 
 // Copies the elements in order to `destination`, tensor.nbytes() long, which may be written until the device's current
 // stream has got there.
 void EnqueueCopyToHost(const at::Tensor& tensor, std::byte* destination);
 
-// Writes the elements, tensor.nbytes() in order, into the tensor, and returns when it holds them. Enqueued on the
-// current stream of the tensor's device. kFailedPrecondition if the tensor is expanded and `bytes` are not the same
-// along the expanded dimension; it is then unchanged, but others may have been written.
+// Writes the elements, tensor.nbytes() in order, into the tensor: enqueued on the current stream of its device, which
+// may read `bytes` until it has got there; at once if there is none. kFailedPrecondition if the tensor is expanded and
+// `bytes` are not the same along the expanded dimension; it is then unchanged, but others may have been written.
 absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::span<const std::byte> bytes);
 
-// Copies from one device, on a stream of its own. Thread-compatible: Mark on one thread, then the rest on another.
+// Host memory that LibTorch has page-locked for its accelerator, aligned to 4096 bytes. Null where it has no
+// accelerator, or that has no such memory to give.
+std::shared_ptr<std::byte> AllocatePageLocked(uint64_t bytes);
+
+// Copies from one device, on a stream of its own: always the same, since LibTorch's allocators keep the memory of each
+// stream apart. Thread-compatible: Mark on one thread, then the rest on another.
 class DeviceReader {
  public:
   // Throws if the device's backend has no guard implementation.
@@ -41,6 +52,9 @@ class DeviceReader {
 
   // Notes the point in the current stream of this thread after which the tensors may be copied.
   void Mark();
+
+  // The stream of the copies, which waits for the mark.
+  c10::Stream stream();
 
   // Enqueues one copy behind the mark. The tensor must live, and the destination be left alone, until Wait.
   void Enqueue(const at::Tensor& tensor, std::byte* destination);
@@ -53,6 +67,8 @@ class DeviceReader {
   const c10::impl::VirtualGuardImpl backend_;
   c10::Event marked_;
   std::optional<c10::Stream> stream_;
+  bool behind_mark_ = false;  // the stream waits for the last mark
+  bool enqueued_ = false;     // since the last Wait
 };
 
 }  // namespace tidemark

@@ -14,6 +14,9 @@
 namespace tidemark {
 namespace {
 
+// States lie all over the heap; they are fetched this many parameters before the walk gets there.
+constexpr size_t kPrefetchStates = 8;
+
 // LibTorch keys the states by the parameter's TensorImpl: its address as text up to 2.0, the address itself since.
 template <typename Key>
 Key StateKey(const at::Tensor& parameter) {
@@ -30,6 +33,9 @@ Key StateKey(const at::Tensor& parameter) {
 class CatalogFields final : public FieldVisitor {
  public:
   explicit CatalogFields(TorchCatalog& catalog) : catalog_(catalog) {}
+
+  // The parameter that the fields which follow are for; null: for several.
+  void set_parameter(const at::TensorImpl* parameter) { parameter_ = parameter; }
 
   void Int64(std::string_view field, int64_t& value) override {
     const TorchCatalog::Scope in_field(catalog_, field);
@@ -50,7 +56,7 @@ class CatalogFields final : public FieldVisitor {
   void Tensor(std::string_view field, Need, Form, at::Tensor& tensor) override {
     if (!tensor.defined()) return;
     const TorchCatalog::Scope in_field(catalog_, field);
-    catalog_.Tensor(tensor);
+    catalog_.Tensor(tensor, {.with = parameter_});
   }
   void Tensors(std::string_view field, Form, std::deque<at::Tensor>& tensors) override {
     const TorchCatalog::Scope in_field(catalog_, field);
@@ -62,6 +68,7 @@ class CatalogFields final : public FieldVisitor {
 
  private:
   TorchCatalog& catalog_;
+  const at::TensorImpl* parameter_ = nullptr;
 };
 
 // Collects a state's tensors by their fields' names.
@@ -226,25 +233,32 @@ OptimizerSource::OptimizerSource(std::string name, torch::optim::Optimizer& opti
     : TorchSource(std::move(name)), optimizer_(optimizer), module_(module), kind_(kind) {}
 
 bool OptimizerSource::BindModule() {
-  size_t count = 0;
-  bool changed = false;
-  std::string name;
-  module_.apply([&](const std::string& path, const torch::nn::Module& module) {
-    ForEachOwnParameter(module, [&](const std::string& key, const at::Tensor& parameter) {
-      name = path;
-      if (!name.empty()) name.push_back('.');
-      name += key;
-      if (count == module_parameters_.size()) module_parameters_.emplace_back();
-      auto& [known_name, known_parameter] = module_parameters_[count++];
-      if (known_parameter.is_same(parameter) && known_name == name) return;
-      known_name = name;
-      known_parameter = parameter;
-      changed = true;
-    });
-  });
-  if (count != module_parameters_.size()) changed = true;
-  module_parameters_.resize(count);
-  return changed;
+  struct Comparison final : ModuleVisitor {
+    Comparison(NameTrace& trace, std::vector<at::Tensor>& known) : trace(trace), known(known) { trace.Begin(); }
+    void Parameter(const std::string& key, const at::Tensor& tensor) override {
+      trace.Push(key);
+      if (count == known.size()) known.emplace_back();
+      if (!known[count].is_same(tensor)) {
+        known[count] = tensor;
+        changed = true;
+      }
+      ++count;
+      trace.Pop();
+    }
+    void Buffer(const std::string&, const at::Tensor&) override {}
+    void Enter(const std::string& key) override { trace.Push(key); }
+    void Leave() override { trace.Pop(); }
+
+    NameTrace& trace;
+    std::vector<at::Tensor>& known;
+    size_t count = 0;
+    bool changed = false;
+  };
+  Comparison comparison(module_trace_, module_parameters_);
+  WalkModule(module_, comparison);
+  module_parameters_.resize(comparison.count);
+  const bool same_names = module_trace_.End();
+  return comparison.changed || !same_names;
 }
 
 bool OptimizerSource::GroupsChanged() const {
@@ -259,9 +273,11 @@ bool OptimizerSource::GroupsChanged() const {
 absl::Status OptimizerSource::BindGroups() {
   groups_.clear();
   holders_.clear();
+  slots_.clear();
+  const auto parameters = module_.named_parameters();
   absl::flat_hash_map<const at::TensorImpl*, std::string_view> names;
   // A parameter with two names, a tied one, goes by the first.
-  for (const auto& [name, parameter] : module_parameters_) names.emplace(parameter.unsafeGetTensorImpl(), name);
+  for (const auto& item : parameters) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   for (const torch::optim::OptimizerParamGroup& now : optimizer_.param_groups()) {
     Group group{.name = fmt::format("param_groups.{}", groups_.size()), .parameters = now.params()};
     for (size_t i = 0; i < group.parameters.size(); ++i) {
@@ -302,6 +318,28 @@ OptimizerSource::ParamState* OptimizerSource::Present(const Holder& holder) cons
   return found == optimizer_.state().end() ? nullptr : found->second.get();
 }
 
+void OptimizerSource::FindStates() {
+  auto& map = optimizer_.state();
+  states_.assign(holders_.size(), nullptr);
+  size_t found = 0;
+  for (const auto& [key, state] : map) {
+    if (found == slots_.size() || slots_[found].key != key) break;
+    states_[slots_[found++].holder] = state.get();
+  }
+  if (found == slots_.size() && found == map.size()) return;
+  absl::flat_hash_map<StateMap::key_type, size_t> holders;
+  for (size_t h = 0; h < holders_.size(); ++h) {
+    states_[h] = Present(holders_[h]);
+    holders.emplace(holders_[h].key, h);
+  }
+  slots_.clear();
+  for (const auto& [key, state] : map) {
+    const auto holder = holders.find(key);
+    if (holder == holders.end()) break;  // the state of a parameter that has left the groups
+    slots_.push_back({key, holder->second});
+  }
+}
+
 void OptimizerSource::Walk(TorchCatalog& catalog) {
   if (absl::Status status = Bind(); !status.ok()) {
     catalog.Fail(std::move(status));
@@ -321,11 +359,15 @@ void OptimizerSource::Walk(TorchCatalog& catalog) {
     }
     kind_.visit_options(optimizer_.param_groups()[g].options(), fields);
   }
+  FindStates();
   for (size_t h = 0; h < holders_.size(); ++h) {
+    if (h + kPrefetchStates < states_.size()) __builtin_prefetch(states_[h + kPrefetchStates]);
     const TorchCatalog::Scope in_holder(catalog, holders_[h].name);
-    ParamState* state = Present(holders_[h]);
+    ParamState* state = states_[h];
     if (!prepared_.empty() && prepared_[h].then != Prepared::Then::kKeep) state = prepared_[h].state.get();
-    if (state != nullptr) kind_.visit_state(*state, fields);
+    if (state == nullptr) continue;
+    fields.set_parameter(kind_.one_state ? nullptr : holders_[h].parameter.unsafeGetTensorImpl());
+    kind_.visit_state(*state, fields);
   }
 }
 

@@ -39,6 +39,11 @@ class OptimizerSource final : public TorchSource {
     std::string parameter_names;
     std::vector<at::Tensor> parameters;
   };
+  // One place in the order of the optimizer's map of states.
+  struct Slot {
+    StateMap::key_type key;
+    size_t holder;
+  };
   // What Install does to a holder's state.
   struct Prepared {
     enum class Then { kKeep, kReplace, kErase } then = Then::kKeep;
@@ -52,15 +57,20 @@ class OptimizerSource final : public TorchSource {
   absl::Status BindGroups();
   absl::Status PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder, Prepared& prepared);
   ParamState* Present(const Holder& holder) const;
+  // Brings states_ up to date: in the order of the map, which takes no look-ups while its keys stay where they are.
+  void FindStates();
 
   torch::optim::Optimizer& optimizer_;
   const torch::nn::Module& module_;
   const OptimizerKind& kind_;
 
   // The module's parameters as they were when holders_ was made; the handles keep their addresses from being reused.
-  std::vector<std::pair<std::string, at::Tensor>> module_parameters_;
+  std::vector<at::Tensor> module_parameters_;
+  NameTrace module_trace_;
   std::vector<Group> groups_;
   std::vector<Holder> holders_;
+  std::vector<ParamState*> states_;  // of the holders, or null; valid during a walk
+  std::vector<Slot> slots_;
   std::vector<Prepared> prepared_;  // empty, or one for each of holders_
 };
 

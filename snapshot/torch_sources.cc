@@ -10,8 +10,25 @@
 namespace tidemark {
 namespace {
 
-// Module gives its own parameters only as a copy of the whole dictionary, which costs more than all else that a save
-// does for a small tensor. The dictionary itself is for derived classes to see.
+// LibTorch gives a module's dictionaries away as copies only, which cost more than all else that a save does for a
+// small tensor. The language lets an explicit instantiation name what is private; the friend that comes with it hands
+// it on.
+const torch::OrderedDict<std::string, at::Tensor>& BuffersOf(const torch::nn::Module& module);
+const torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>& ChildrenOf(const torch::nn::Module& module);
+
+template <auto kBuffers, auto kChildren>
+struct ModuleAccess {
+  friend const torch::OrderedDict<std::string, at::Tensor>& BuffersOf(const torch::nn::Module& module) {
+    return module.*kBuffers;
+  }
+  friend const torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>& ChildrenOf(
+      const torch::nn::Module& module) {
+    return module.*kChildren;
+  }
+};
+template struct ModuleAccess<&torch::nn::Module::buffers_, &torch::nn::Module::children_>;
+
+// The parameters are for derived classes to see.
 struct ParameterAccess : torch::nn::Module {
   static const torch::OrderedDict<std::string, at::Tensor>& Of(const torch::nn::Module& module) {
     return module.*(&ParameterAccess::parameters_);
@@ -27,27 +44,42 @@ void SetGeneratorState(at::Generator& generator, std::string_view bytes) {
 
 }  // namespace
 
-void ForEachOwnParameter(const torch::nn::Module& module,
-                         absl::FunctionRef<void(const std::string&, const at::Tensor&)> report) {
-  for (const auto& item : ParameterAccess::Of(module)) {
-    if (item.value().defined()) report(item.key(), item.value());
+void WalkModule(const torch::nn::Module& module, ModuleVisitor& visitor) {
+  for (const auto& parameter : ParameterAccess::Of(module)) {
+    if (parameter.value().defined()) visitor.Parameter(parameter.key(), parameter.value());
+  }
+  for (const auto& buffer : BuffersOf(module)) {
+    if (buffer.value().defined()) visitor.Buffer(buffer.key(), buffer.value());
+  }
+  for (const auto& child : ChildrenOf(module)) {
+    visitor.Enter(child.key());
+    WalkModule(*child.value(), visitor);
+    visitor.Leave();
   }
 }
 
 void ModuleSource::Walk(TorchCatalog& catalog) {
-  const TorchCatalog::Scope in_source(catalog, name());
-  module_.apply([&](const std::string& path, const torch::nn::Module& module) {
-    const TorchCatalog::Scope in_module(catalog, path);
-    ForEachOwnParameter(module, [&](const std::string& key, const at::Tensor& parameter) {
-      const TorchCatalog::Scope in_tensor(catalog, key);
-      catalog.Tensor(parameter);
-    });
-    for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
-      const TorchCatalog::Scope in_tensor(catalog, buffer.key());
-      // The optimizer changes parameters, but forward() changes buffers: BatchNorm its statistics.
-      catalog.Tensor(buffer.value(), /*changes_early=*/true);
+  class Reporter final : public ModuleVisitor {
+   public:
+    explicit Reporter(TorchCatalog& catalog) : catalog_(catalog) {}
+    void Parameter(const std::string& key, const at::Tensor& tensor) override {
+      const TorchCatalog::Scope in_tensor(catalog_, key);
+      catalog_.Tensor(tensor);
     }
-  });
+    void Buffer(const std::string& key, const at::Tensor& tensor) override {
+      const TorchCatalog::Scope in_tensor(catalog_, key);
+      // The optimizer changes parameters, but forward() changes buffers: BatchNorm its statistics.
+      catalog_.Tensor(tensor, {.early = true});
+    }
+    void Enter(const std::string& key) override { catalog_.Enter(key); }
+    void Leave() override { catalog_.Leave(); }
+
+   private:
+    TorchCatalog& catalog_;
+  };
+  const TorchCatalog::Scope in_source(catalog, name());
+  Reporter reporter(catalog);
+  WalkModule(module_, reporter);
 }
 
 at::Tensor GeneratorSource::StateBytes() {
@@ -96,9 +128,19 @@ void GeneratorSource::Walk(TorchCatalog& catalog) {
   catalog.Blob(EntryKind::kBytes, {static_cast<const char*>(state.data_ptr()), state.nbytes()}, check);
 }
 
-void TensorSource::Walk(TorchCatalog& catalog) {
-  const TorchCatalog::Scope in_source(catalog, name());
-  catalog.Tensor(tensor_);
+void TensorsSource::Add(std::string_view name, at::Tensor tensor) {
+  names_ += name;
+  tensors_.push_back({std::move(tensor), names_.size()});
+}
+
+void TensorsSource::Walk(TorchCatalog& catalog) {
+  size_t name_begin = 0;
+  for (const Named& named : tensors_) {
+    const TorchCatalog::Scope in_tensor(catalog,
+                                        std::string_view(names_).substr(name_begin, named.name_end - name_begin));
+    catalog.Tensor(named.tensor);
+    name_begin = named.name_end;
+  }
 }
 
 }  // namespace tidemark

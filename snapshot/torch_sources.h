@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ATen/core/Generator.h"
 #include "ATen/core/Tensor.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "snapshot/torch_catalog.h"
 #include "tidemark/entry.h"
@@ -44,10 +44,20 @@ class TorchSource {
   const std::string name_;
 };
 
-// Calls `report` with the name and value of every defined parameter of the module itself, not of those in it. Copies
-// nothing, as named_parameters() does.
-void ForEachOwnParameter(const torch::nn::Module& module,
-                         absl::FunctionRef<void(const std::string&, const at::Tensor&)> report);
+// Sees a module and those in it, in the order of its named_parameters().
+class ModuleVisitor {
+ public:
+  virtual ~ModuleVisitor() = default;
+  virtual void Parameter(const std::string& key, const at::Tensor& tensor) = 0;
+  virtual void Buffer(const std::string& key, const at::Tensor& tensor) = 0;
+  // What is seen until Leave belongs to the module of this key.
+  virtual void Enter(const std::string& key) = 0;
+  virtual void Leave() = 0;
+};
+
+// Shows the defined parameters and buffers of `module`, and then each module in it likewise. Copies nothing and builds
+// no names, as named_parameters() does.
+void WalkModule(const torch::nn::Module& module, ModuleVisitor& visitor);
 
 class ModuleSource final : public TorchSource {
  public:
@@ -72,13 +82,20 @@ class GeneratorSource final : public TorchSource {
   at::Generator generator_;
 };
 
-class TensorSource final : public TorchSource {
+// Tensors that were given one by one. They may be many, so they and their names lie side by side.
+class TensorsSource final : public TorchSource {
  public:
-  TensorSource(std::string name, at::Tensor tensor) : TorchSource(std::move(name)), tensor_(std::move(tensor)) {}
+  TensorsSource() : TorchSource("tensors") {}
+  void Add(std::string_view name, at::Tensor tensor);
   void Walk(TorchCatalog& catalog) override;
 
  private:
-  const at::Tensor tensor_;
+  struct Named {
+    at::Tensor tensor;
+    size_t name_end;  // in names_; it begins where the one before it ends
+  };
+  std::vector<Named> tensors_;
+  std::string names_;
 };
 
 }  // namespace tidemark

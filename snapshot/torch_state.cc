@@ -1,14 +1,17 @@
 // The LibTorch edge is the files snapshot/torch_*; the parts of TorchState are split among them by subject.
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
 #include "snapshot/torch_catalog.h"
 #include "snapshot/torch_copy.h"
+#include "snapshot/torch_device_image.h"
 #include "snapshot/torch_errors.h"
 #include "snapshot/torch_optimizer_source.h"
 #include "snapshot/torch_sources.h"
@@ -27,17 +30,24 @@ struct DeviceLess {
 
 struct TorchState::Impl {
   std::vector<std::unique_ptr<TorchSource>> sources;
+  TensorsSource* last_tensors = nullptr;  // sources.back(), if it is one of these
   TorchCatalog catalog;
   std::map<c10::Device, DeviceReader, DeviceLess> readers;
+  std::vector<c10::Stream> written;  // with copies of received tensors that nobody has waited for
+
+  void Add(std::unique_ptr<TorchSource> source) {
+    sources.push_back(std::move(source));
+    last_tensors = nullptr;
+  }
 
   // The sources report to the catalog, in the kind of walk that has begun.
   absl::Status Walk() {
     for (const auto& source : sources) {
-      absl::Status status = CatchTorch(fmt::format("entry '{}'", source->name()), [&] {
+      try {
         source->Walk(catalog);
-        return absl::OkStatus();
-      });
-      if (!status.ok()) catalog.Fail(std::move(status));
+      } catch (...) {
+        catalog.Fail(StatusOfException(fmt::format("entry '{}'", source->name())));
+      }
     }
     return catalog.End();
   }
@@ -45,6 +55,16 @@ struct TorchState::Impl {
   absl::Status Publish() {
     catalog.BeginPublish();
     return Walk();
+  }
+
+  // The reader of a tensor's device; null for tensors in host memory. kFailedPrecondition before BeginStaging.
+  absl::StatusOr<DeviceReader*> ReaderOf(const at::Tensor& tensor, std::string_view name) {
+    if (tensor.is_cpu()) return nullptr;
+    const auto reader = readers.find(tensor.device());
+    if (reader == readers.end()) {
+      return absl::FailedPreconditionError(fmt::format("entry '{}': copied before BeginStaging", name));
+    }
+    return &reader->second;
   }
 
   // Waits for what was enqueued even after a failure: the destinations belong to the caller.
@@ -64,7 +84,7 @@ TorchState::TorchState() : impl_(std::make_unique<Impl>()) {}
 TorchState::~TorchState() = default;
 
 void TorchState::AddModule(std::string name, torch::nn::Module& module) {
-  impl_->sources.push_back(std::make_unique<ModuleSource>(std::move(name), module));
+  impl_->Add(std::make_unique<ModuleSource>(std::move(name), module));
 }
 
 void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
@@ -74,15 +94,21 @@ void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimiz
         fmt::format("optimizer '{}' is none of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS", name)));
     return;
   }
-  impl_->sources.push_back(std::make_unique<OptimizerSource>(std::move(name), optimizer, module, *kind));
+  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, module, *kind));
 }
 
 void TorchState::AddGenerator(std::string name, at::Generator generator) {
-  impl_->sources.push_back(std::make_unique<GeneratorSource>(std::move(name), std::move(generator)));
+  impl_->Add(std::make_unique<GeneratorSource>(std::move(name), std::move(generator)));
 }
 
 void TorchState::AddTensor(std::string name, at::Tensor tensor) {
-  impl_->sources.push_back(std::make_unique<TensorSource>(std::move(name), std::move(tensor)));
+  if (impl_->last_tensors == nullptr) {
+    auto tensors = std::make_unique<TensorsSource>();
+    TensorsSource* last = tensors.get();
+    impl_->Add(std::move(tensors));
+    impl_->last_tensors = last;
+  }
+  impl_->last_tensors->Add(name, std::move(tensor));
 }
 
 absl::Status TorchState::Refresh() {
@@ -96,10 +122,11 @@ absl::Status TorchState::Refresh() {
     const size_t begin = derived_begin();
     const auto same = [&](size_t i) {
       const Entry& known = entries()[begin + i];
-      const int64_t alias_of = found[i].alias_of < 0 ? -1 : found[i].alias_of + static_cast<int64_t>(begin);
-      // Who copies an entry is part of the structure too: plans are made for it.
-      return known.spec == found[i].spec && known.alias_of == alias_of &&
-             known.changes_early == found[i].changes_early && (known.host == nullptr) == (found[i].host == nullptr);
+      const auto in_entries = [begin](int64_t index) { return index < 0 ? -1 : index + static_cast<int64_t>(begin); };
+      // Who copies an entry, and when, is part of the structure too: plans are made for it.
+      return known.spec == found[i].spec && known.alias_of == in_entries(found[i].alias_of) &&
+             known.staged_with == in_entries(found[i].staged_with) && known.changes_early == found[i].changes_early &&
+             (known.host == nullptr) == (found[i].host == nullptr);
     };
     bool all_same = entries().size() - begin == found.size();
     for (size_t i = 0; all_same && i < found.size(); ++i) all_same = same(i);
@@ -113,7 +140,7 @@ absl::Status TorchState::Refresh() {
 }
 
 absl::Status TorchState::BeginStaging() {
-  for (const c10::Device device : impl_->catalog.Devices()) {
+  for (const c10::Device device : impl_->catalog.devices()) {
     const absl::Status status = CatchTorch(fmt::format("staging from {}", device.str()), [&] {
       impl_->readers.try_emplace(device, device).first->second.Mark();
       return absl::OkStatus();
@@ -121,6 +148,28 @@ absl::Status TorchState::BeginStaging() {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<State::DeviceImage>> TorchState::CopyOnDevice(std::span<const size_t> entries,
+                                                                             uint64_t bytes_max) {
+  std::vector<TorchDeviceImage::Source> sources;
+  sources.reserve(entries.size());
+  for (const size_t index : entries) {
+    const Entry& entry = this->entries()[index];
+    if (entry.host != nullptr) {
+      return absl::InternalError(fmt::format("entry '{}' is in host memory and needs no copy", entry.spec.name));
+    }
+    const at::Tensor& tensor = impl_->catalog.tensor(index - derived_begin());
+    const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
+    if (!reader.ok()) return reader.status();
+    sources.push_back({.entry = index, .tensor = tensor, .reader = *reader});
+  }
+  return TorchDeviceImage::Make(sources, bytes_max);
+}
+
+std::shared_ptr<std::byte> TorchState::AllocateStaging(uint64_t bytes) {
+  if (impl_->catalog.devices().empty()) return nullptr;
+  return AllocatePageLocked(bytes);
 }
 
 absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
@@ -136,19 +185,19 @@ absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
       own.push_back(request);
       continue;
     }
-    status = CatchTorch(fmt::format("entry '{}'", entry.spec.name), [&] {
+    try {
       const at::Tensor& tensor = impl_->catalog.tensor(request.entry - derived_begin());
-      if (!tensor.defined() || tensor.is_cpu()) {
-        if (tensor.defined()) EnqueueCopyToHost(tensor, request.destination);
-        return absl::OkStatus();
+      const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
+      if (!reader.ok()) {
+        status = reader.status();
+      } else if (*reader != nullptr) {
+        (*reader)->Enqueue(tensor, request.destination);
+      } else {
+        EnqueueCopyToHost(tensor, request.destination);
       }
-      const auto reader = impl_->readers.find(tensor.device());
-      if (reader == impl_->readers.end()) {
-        return absl::FailedPreconditionError(fmt::format("entry '{}': copied before BeginStaging", entry.spec.name));
-      }
-      reader->second.Enqueue(tensor, request.destination);
-      return absl::OkStatus();
-    });
+    } catch (...) {
+      status = StatusOfException(fmt::format("entry '{}'", entry.spec.name));
+    }
     if (!status.ok()) break;
   }
   status.Update(impl_->WaitForReaders());
@@ -180,7 +229,26 @@ absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes)
   const at::Tensor& tensor = impl_->catalog.tensor(item);
   const std::string& name = entries()[entry].spec.name;
   if (!tensor.defined()) return impl_->catalog.Receive(item, bytes);
-  return CatchTorch(fmt::format("entry '{}'", name), [&] { return WriteTensor(name, tensor, bytes); });
+  return CatchTorch(fmt::format("entry '{}'", name), [&] {
+    if (!tensor.is_cpu()) {
+      const c10::Stream stream = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+      if (std::find(impl_->written.begin(), impl_->written.end(), stream) == impl_->written.end()) {
+        impl_->written.push_back(stream);
+      }
+    }
+    return WriteTensor(name, tensor, bytes);
+  });
+}
+
+absl::Status TorchState::FlushReceived() {
+  absl::Status status;
+  for (const c10::Stream& stream : std::exchange(impl_->written, {})) {
+    status.Update(CatchTorch(fmt::format("writing to {}", stream.device().str()), [&] {
+      c10::impl::VirtualGuardImpl(stream.device_type()).synchronizeStream(stream);
+      return absl::OkStatus();
+    }));
+  }
+  return status;
 }
 
 absl::Status TorchState::FinishRestore() {

@@ -103,9 +103,13 @@ class State {
   virtual absl::Status PrepareRestore(std::span<const EntrySpec> saved);
 
   // Restoring. Takes the bytes of an entry that is no tensor, or whose `host` is null. A value may have a different
-  // length than entries() says. Tensors are written at once; values and whatever PrepareRestore made become visible in
-  // FinishRestore.
+  // length than entries() says. Tensors are written at once, though a device may still be reading the bytes until
+  // FlushReceived; values and whatever PrepareRestore made become visible in FinishRestore.
   virtual absl::Status Receive(size_t entry, std::span<const std::byte> bytes);
+
+  // Restoring. Returns when what was received has been written and its bytes are no longer read. On the same thread as
+  // Receive; called before the bytes go, also after a Receive that failed.
+  virtual absl::Status FlushReceived() { return absl::OkStatus(); }
 
   // Restoring. Everything has arrived: publish it.
   virtual absl::Status FinishRestore();
@@ -116,14 +120,14 @@ class State {
   // Valid until the next Refresh or PrepareRestore.
   std::span<const Entry> entries() const { return entries_; }
 
-  // Changes whenever a name, kind, dtype, shape or alias in entries() does, or whether a tensor's `host` is null. Never
-  // equal for two States.
+  // Changes whenever a name, kind, dtype, shape, alias or staging order in entries() does, or whether a tensor's `host`
+  // is null. Never equal for two States.
   uint64_t structure_version() const { return structure_version_; }
 
  protected:
   // entries() is what the Add functions of this class gave, followed by what a derived class finds in its own sources.
   // The derived class calls this from Refresh and PrepareRestore when names, dtypes, shapes or aliases of its part
-  // changed; `alias_of` counts from the first entry of `derived`. Changes structure_version().
+  // changed; `alias_of` and `staged_with` count from the first entry of `derived`. Changes structure_version().
   void SetDerivedEntries(std::vector<Entry> derived);
 
   // Index in entries() of the first derived entry.

@@ -31,7 +31,14 @@
 //
 // Devices: a save sees the work that was enqueued on each device's current stream of the thread that calls Save, and
 // nothing that is enqueued later. Work on other streams must be joined into the current one first. The copies run on a
-// stream of their own from the device's pool, through c10's device-generic interfaces.
+// stream of their own from the device's pool, through c10's device-generic interfaces, into host memory that LibTorch
+// has page-locked, if its accelerator has such memory.
+//
+// Staging on the device: Save enqueues copies from device memory to device memory behind the same work, makes the
+// current streams wait for them, and returns without waiting itself. So the copies are safe from whatever is enqueued
+// on those streams afterwards, and on others that are made to wait for those. They are in one allocation for each
+// device, from LibTorch's allocator, which keeps that memory for the next save; it may give it back to the device when
+// memory becomes scarce. Where it has none to give, Save does what it does without staging on the device.
 //
 // Restoring into an optimizer that has not stepped yet makes its state, as the checkpoint holds it, and nothing of it
 // is visible before the restore has succeeded. Into one that has stepped, the tensors of its state that fit are written
@@ -51,6 +58,7 @@
 #define TIDEMARK_TORCH_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,6 +66,7 @@
 #include "ATen/core/Generator.h"
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tidemark/state.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
@@ -91,9 +100,13 @@ class TorchState : public State {
   // was being done.
   absl::Status Refresh() override;
   absl::Status BeginStaging() override;
+  absl::StatusOr<std::unique_ptr<DeviceImage>> CopyOnDevice(std::span<const size_t> entries,
+                                                            uint64_t bytes_max) override;
+  std::shared_ptr<std::byte> AllocateStaging(uint64_t bytes) override;
   absl::Status CopyToHost(std::span<const CopyRequest> requests) override;
   absl::Status PrepareRestore(std::span<const EntrySpec> saved) override;
   absl::Status Receive(size_t entry, std::span<const std::byte> bytes) override;
+  absl::Status FlushReceived() override;
   absl::Status FinishRestore() override;
   void AbandonRestore() override;
 

@@ -13,8 +13,13 @@
 #include "c10/core/Allocator.h"
 #include "c10/core/GeneratorImpl.h"
 #include "c10/core/impl/DeviceGuardImplInterface.h"
+#include "c10/util/Exception.h"
 #include "torch/library.h"
 #include "torch/version.h"
+#if TORCH_VERSION_MAJOR >= 2
+#include "ATen/detail/PrivateUse1HooksInterface.h"
+#include "c10/core/CPUAllocator.h"
+#endif
 
 namespace tidemark {
 namespace {
@@ -73,6 +78,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryEvent(void* event) const override { return PretendAccelerator::Get().Recorded(event); }
   void synchronizeStream(const c10::Stream& stream) const override { PretendAccelerator::Get().Synchronize(stream); }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    PretendAccelerator::Get().NoteUse(data.get(), stream);
+  }
 };
 
 struct HostAllocator final : c10::Allocator {
@@ -82,11 +90,26 @@ struct HostAllocator final : c10::Allocator {
 #else
   c10::DataPtr allocate(size_t bytes) const override { return Allocate(bytes); }
 #endif
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+
+ private:
+  // Stands before the memory.
+  struct alignas(64) Header {
+    size_t bytes;
+    c10::DeviceIndex device;
+  };
 
   static c10::DataPtr Allocate(size_t bytes) {
-    void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-    return {memory, memory, &std::free, PretendAccelerator::Device(thread_state.device)};
+    const c10::DeviceIndex device = thread_state.device;
+    PretendAccelerator::Get().TakeMemory(device, bytes);
+    auto* header = static_cast<Header*>(std::aligned_alloc(alignof(Header), (sizeof(Header) + bytes + 63) / 64 * 64));
+    *header = {bytes, device};
+    return {header + 1, header + 1, &Free, PretendAccelerator::Device(device)};
+  }
+  static void Free(void* memory) {
+    Header* header = static_cast<Header*>(memory) - 1;
+    PretendAccelerator::Get().GiveMemory(header->device, memory, header->bytes);
+    std::free(header);
   }
 };
 
@@ -166,6 +189,23 @@ struct SeedGenerator final : c10::GeneratorImpl {
 
   uint64_t seed_;
 };
+
+#if TORCH_VERSION_MAJOR >= 2
+// Its page-locked memory is host memory like any other.
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    TORCH_CHECK(!PretendAccelerator::Get().without_page_locked_memory(), "no page-locked memory");
+    return c10::GetCPUAllocator();
+  }
+};
+[[maybe_unused]] const bool kHooks = [] {
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  return true;
+}();
+#endif
 
 const c10::impl::DeviceGuardImplRegistrar kGuard(kType, new Guard());
 const c10::AllocatorRegisterer<kType> kAllocator(&TheAllocator());
@@ -257,6 +297,40 @@ void PretendAccelerator::FailCopyAfter(int good) {
 void PretendAccelerator::FailNextSynchronize() {
   const absl::MutexLock lock(&mutex_);
   fail_synchronize_ = true;
+}
+
+void PretendAccelerator::LimitMemory(c10::DeviceIndex device, int64_t bytes) {
+  const absl::MutexLock lock(&memory_mutex_);
+  memory_[static_cast<size_t>(device)].limit = bytes;
+}
+
+int64_t PretendAccelerator::MemoryTaken(c10::DeviceIndex device) {
+  const absl::MutexLock lock(&memory_mutex_);
+  return memory_[static_cast<size_t>(device)].taken;
+}
+
+void PretendAccelerator::TakeMemory(c10::DeviceIndex device, size_t bytes) {
+  const absl::MutexLock lock(&memory_mutex_);
+  Memory& memory = memory_[static_cast<size_t>(device)];
+  const int64_t taken = memory.taken + static_cast<int64_t>(bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, memory.limit < 0 || taken <= memory.limit, "the pretend accelerator is full");
+  memory.taken = taken;
+}
+
+void PretendAccelerator::GiveMemory(c10::DeviceIndex device, const void* memory, size_t bytes) {
+  const absl::MutexLock lock(&memory_mutex_);
+  uses_.erase(memory);
+  memory_[static_cast<size_t>(device)].taken -= static_cast<int64_t>(bytes);
+}
+
+void PretendAccelerator::NoteUse(const void* memory, c10::Stream stream) {
+  const absl::MutexLock lock(&memory_mutex_);
+  uses_[memory].insert(stream.id());
+}
+
+std::set<c10::StreamId> PretendAccelerator::UsesOf(const at::Tensor& tensor) {
+  const absl::MutexLock lock(&memory_mutex_);
+  return uses_[tensor.storage().data_ptr().get()];
 }
 
 void PretendAccelerator::EnqueueCopy(c10::Stream stream, std::function<void()> copy) {

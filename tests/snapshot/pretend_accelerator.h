@@ -8,6 +8,9 @@
 #ifndef TIDEMARK_TESTS_SNAPSHOT_PRETEND_ACCELERATOR_H_
 #define TIDEMARK_TESTS_SNAPSHOT_PRETEND_ACCELERATOR_H_
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,6 +25,7 @@
 #include "absl/synchronization/mutex.h"
 #include "c10/core/Device.h"
 #include "c10/core/Stream.h"
+#include "torch/version.h"
 
 namespace tidemark {
 
@@ -30,6 +34,9 @@ class PretendAccelerator {
  public:
   static constexpr c10::DeviceIndex kDevices = 2;
   static constexpr c10::StreamId kPoolStreams = 3;  // of each device; ids 1 to 3. Id 0 is the default stream.
+
+  // LibTorch 1.13 has page-locked memory for CUDA alone.
+  static constexpr bool kPageLocksMemory = TORCH_VERSION_MAJOR >= 2;
 
   using Gate = int;
 
@@ -65,6 +72,18 @@ class PretendAccelerator {
   // The next synchronisation of a stream throws, after the stream has got there.
   void FailNextSynchronize();
 
+  // From now on allocations throw once a device would hold more than this; -1: never.
+  void LimitMemory(c10::DeviceIndex device, int64_t bytes);
+  // Bytes of a device that are allocated.
+  int64_t MemoryTaken(c10::DeviceIndex device);
+
+  // The streams that the allocator was told to keep the tensor's memory for, besides the one it was allocated on.
+  std::set<c10::StreamId> UsesOf(const at::Tensor& tensor);
+
+  // Whether asking for page-locked host memory fails.
+  void set_without_page_locked_memory(bool without) { without_page_locked_memory_ = without; }
+  bool without_page_locked_memory() const { return without_page_locked_memory_; }
+
   // A generator of the device: its state is 8 bytes, the seed.
   static at::Generator NewGenerator(uint64_t seed);
 
@@ -82,6 +101,10 @@ class PretendAccelerator {
   bool Recorded(void* event);
   // Throws if the copy is to fail.
   void EnqueueCopy(c10::Stream stream, std::function<void()> copy);
+  // Throws if the device is full.
+  void TakeMemory(c10::DeviceIndex device, size_t bytes);
+  void GiveMemory(c10::DeviceIndex device, const void* memory, size_t bytes);
+  void NoteUse(const void* memory, c10::Stream stream);
 
  private:
   struct Stream {
@@ -109,6 +132,15 @@ class PretendAccelerator {
   int64_t copies_enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
   int good_copies_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: all of them
   bool fail_synchronize_ ABSL_GUARDED_BY(mutex_) = false;
+
+  struct Memory {
+    int64_t limit = -1;
+    int64_t taken = 0;
+  };
+  absl::Mutex memory_mutex_;  // taken alone, or last
+  std::array<Memory, kDevices> memory_ ABSL_GUARDED_BY(memory_mutex_);
+  std::map<const void*, std::set<c10::StreamId>> uses_ ABSL_GUARDED_BY(memory_mutex_);
+  std::atomic<bool> without_page_locked_memory_ = false;
 };
 
 }  // namespace tidemark

@@ -1,9 +1,11 @@
 // Restoring from stores that are damaged, or do not fit.
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
+#include <span>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -262,6 +264,54 @@ TEST_F(RestoreTest, NeverGivesWrongBytesWhateverByteOfTheShardChanges) {
     trainer_.SetTo(30);
     ASSERT_THAT(checkpointer->Save(30, trainer_.state, {.overwrite = true})->committed().Wait(), IsOk());
   }
+}
+
+// Two numbers on a device that reads what it is given only when it is flushed.
+class DeferringState final : public State {
+ public:
+  DeferringState() {
+    SetDerivedEntries({Entry{.spec = {.name = "a", .dtype = Dtype::kInt32}, .bytes = 4},
+                       Entry{.spec = {.name = "b", .dtype = Dtype::kInt32}, .bytes = 4}});
+  }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    for (const CopyRequest& request : requests) std::memcpy(request.destination, &values[request.entry], 4);
+    return absl::OkStatus();
+  }
+  absl::Status Receive(size_t entry, std::span<const std::byte> bytes) override {
+    if (entry == 1 && !second_status.ok()) return second_status;
+    received_.emplace_back(entry, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status FlushReceived() override {
+    for (const auto& [entry, bytes] : received_) std::memcpy(&values[entry], bytes.data(), 4);
+    received_.clear();
+    return flush_status;
+  }
+  int32_t values[2] = {1, 2};
+  absl::Status second_status;
+  absl::Status flush_status;
+
+ private:
+  std::vector<std::pair<size_t, std::span<const std::byte>>> received_;
+};
+
+TEST_F(RestoreTest, BytesStayUntilTheStateHasReadThemAlsoAfterAFailure) {
+  auto opened = AsyncCheckpointer::Open({.directory = directory_ / "deferring"});
+  ASSERT_THAT(opened, IsOk());
+  DeferringState state;
+  auto save = (*opened)->Save(1, state);
+  ASSERT_THAT(save, IsOk());
+  state.values[0] = state.values[1] = 9;
+  ASSERT_THAT((*opened)->RestoreLatest(state), IsOk());
+  EXPECT_THAT(state.values, ElementsAre(1, 2));
+  state.values[0] = state.values[1] = 9;
+  state.second_status = absl::InternalError("the device is gone");
+  EXPECT_THAT((*opened)->RestoreLatest(state), StatusIs(absl::StatusCode::kInternal, HasSubstr("the device is gone")));
+  EXPECT_THAT(state.values, ElementsAre(1, 9));
+  state.second_status = absl::OkStatus();
+  state.flush_status = absl::InternalError("the device went late");
+  EXPECT_THAT((*opened)->RestoreLatest(state),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("the device went late")));
 }
 
 }  // namespace

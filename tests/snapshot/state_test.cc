@@ -100,15 +100,19 @@ TEST(State, KeepsItsVersionWhileNothingChangesAndNeverSharesIt) {
   EXPECT_NE(one.structure_version(), two.structure_version());
 }
 
-TEST(State, KeepsAliasesOfTheDerivedPartRightWhenSomethingIsAddedBefore) {
+TEST(State, KeepsReferencesWithinTheDerivedPartRightWhenSomethingIsAddedBefore) {
   int64_t epoch = 0;
   DerivedState state;
-  state.SetDerivedEntries({State::Entry{.spec = {.name = "a"}}, State::Entry{.spec = {.name = "b"}, .alias_of = 0}});
+  state.SetDerivedEntries({State::Entry{.spec = {.name = "a"}}, State::Entry{.spec = {.name = "b"}, .alias_of = 0},
+                           State::Entry{.spec = {.name = "c"}, .staged_with = 1}});
   state.AddValue("epoch", &epoch);
   ASSERT_EQ(state.derived_begin(), 1u);
   EXPECT_EQ(state.entries()[2].alias_of, 1);
-  state.SetDerivedEntries({State::Entry{.spec = {.name = "a"}}, State::Entry{.spec = {.name = "b"}, .alias_of = 0}});
+  EXPECT_EQ(state.entries()[3].staged_with, 2);
+  state.SetDerivedEntries({State::Entry{.spec = {.name = "a"}}, State::Entry{.spec = {.name = "b"}, .alias_of = 0},
+                           State::Entry{.spec = {.name = "c"}, .staged_with = 1}});
   EXPECT_EQ(state.entries()[2].alias_of, 1);
+  EXPECT_EQ(state.entries()[3].staged_with, 2);
 }
 
 TEST(State, SetsValuesOnlyWhenARestoreFinishes) {

@@ -85,6 +85,7 @@ absl::Status RestoreFromMemory(State& state, const MemoryCheckpoint& checkpoint)
       }
     }
   }
+  status.Update(state.FlushReceived());
   if (!status.ok()) {
     state.AbandonRestore();
     return status;

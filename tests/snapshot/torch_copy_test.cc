@@ -253,6 +253,69 @@ TEST(TorchCopy, ARestoreIsWrittenAfterThePendingWorkAndDoneOnReturn) {
   EXPECT_THAT(again->items.at("t").bytes, Each(std::byte{1}));
 }
 
+TEST(TorchCopy, ReceivingWaitsForTheDeviceOnceAtItsEnd) {
+  const at::Tensor first = Accelerator().Bytes(kBytes, 1, 0);
+  const at::Tensor second = Accelerator().Bytes(kBytes, 2, 0);
+  const at::Tensor other = Accelerator().Bytes(kBytes, 3, 1);
+  TorchState state;
+  state.AddTensor("first", first);
+  state.AddTensor("second", second);
+  state.AddTensor("other", other);
+  ASSERT_TRUE(state.PrepareRestore({}).ok());
+  const PretendAccelerator::Gate gate = Accelerator().NewGate();
+  Accelerator().EnqueueWait(first.device(), gate);
+  Accelerator().EnqueueWait(other.device(), gate);
+  std::vector<std::byte> bytes(kBytes, std::byte{7});
+  // They return while the device is held: what they have enqueued reads the bytes later.
+  for (size_t entry = 0; entry < 3; ++entry) ASSERT_TRUE(state.Receive(entry, bytes).ok());
+  EXPECT_EQ(static_cast<const uint8_t*>(second.data_ptr())[0], 2);
+  Accelerator().Open(gate);
+  ASSERT_TRUE(state.FlushReceived().ok());
+  EXPECT_TRUE(Accelerator().Idle());
+  bytes.assign(kBytes, std::byte{8});
+  for (const at::Tensor& tensor : {first, second, other}) {
+    EXPECT_EQ(static_cast<const uint8_t*>(tensor.data_ptr())[kBytes - 1], 7);
+  }
+  ASSERT_TRUE(state.FinishRestore().ok());
+}
+
+TEST(TorchCopy, AFailureToFlushWhatWasReceivedIsReportedOnce) {
+  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  TorchState state;
+  state.AddTensor("t", tensor);
+  ASSERT_TRUE(state.PrepareRestore({}).ok());
+  ASSERT_TRUE(state.Receive(0, std::vector<std::byte>(kBytes)).ok());
+  Accelerator().FailNextSynchronize();
+  const absl::Status status = state.FlushReceived();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("writing to privateuseone:0: LibTorch: "));
+  EXPECT_TRUE(state.FlushReceived().ok());
+  state.AbandonRestore();
+}
+
+TEST(TorchCopy, StagingMemoryIsPageLockedWhereTheDeviceCan) {
+  const at::Tensor host = torch::ones({2});
+  TorchState on_host;
+  on_host.AddTensor("t", host);
+  ASSERT_TRUE(on_host.Refresh().ok());
+  EXPECT_EQ(on_host.AllocateStaging(kBytes), nullptr);
+  std::shared_ptr<std::byte> memory;
+  {
+    TorchState on_device;
+    on_device.AddTensor("t", Accelerator().Bytes(kBytes, 1));
+    ASSERT_TRUE(on_device.Refresh().ok());
+    Accelerator().set_without_page_locked_memory(true);
+    EXPECT_EQ(on_device.AllocateStaging(kBytes), nullptr);
+    Accelerator().set_without_page_locked_memory(false);
+    for (const uint64_t bytes : {1, 100, 5000, 1 << 20}) {
+      memory = on_device.AllocateStaging(bytes);
+      EXPECT_EQ(memory != nullptr, PretendAccelerator::kPageLocksMemory);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.get()) % 4096, 0U);
+    }
+  }
+  if (memory != nullptr) std::memset(memory.get(), 1, 1 << 20);
+}
+
 TEST(TorchCopy, LayoutsOfDeviceTensorsAreKept) {
   const at::Tensor source = torch::randn({3, 5}).t();
   const at::Tensor tensor = at::empty_strided({5, 3}, {1, 5}, source.options().device(Accelerator().Device(1)));

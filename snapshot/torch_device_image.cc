@@ -1,0 +1,160 @@
+#include "snapshot/torch_device_image.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/ATen.h"
+#include "c10/core/InferenceMode.h"
+#include "c10/core/StreamGuard.h"
+#include "c10/util/Exception.h"
+#include "c10/util/strides.h"
+#include "fmt/format.h"
+#include "snapshot/torch_errors.h"
+
+namespace tidemark {
+namespace {
+
+// As small entries lie in a snapshot, so that neighbours in one are neighbours in the other. A multiple of every
+// element's size.
+constexpr uint64_t kAlignment = 64;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TorchDeviceImage>> TorchDeviceImage::Make(std::span<const Source> sources,
+                                                                         uint64_t bytes_max) {
+  std::unique_ptr<TorchDeviceImage> image(new TorchDeviceImage());
+  std::vector<Place> places;
+  places.reserve(sources.size());
+  for (const Source& source : sources) places.push_back(image->PlaceFor(source));
+  uint64_t bytes = 0;
+  for (const auto& part : image->parts_) bytes += part->bytes;
+  if (bytes_max > 0 && bytes > bytes_max) return nullptr;
+  // Nothing is copied before there is room for all.
+  if (!image->Allocate()) return nullptr;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    try {
+      Copy(sources[i], places[i], *image->parts_[places[i].part]);
+    } catch (const c10::OutOfMemoryError&) {
+      return nullptr;  // putting a tensor in order takes memory, too
+    } catch (...) {
+      return StatusOfException(fmt::format("copying on {}", sources[i].tensor.device().str()));
+    }
+    image->places_.emplace(sources[i].entry, places[i]);
+  }
+  absl::Status status = CatchTorch("ordering the copies on the device", [&] {
+    image->Join();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return image;
+}
+
+TorchDeviceImage::Place TorchDeviceImage::PlaceFor(const Source& source) {
+  const c10::Device device = source.tensor.device();
+  auto found = std::find_if(parts_.begin(), parts_.end(), [&](const auto& part) { return part->device == device; });
+  if (found == parts_.end()) {
+    found = parts_.insert(parts_.end(), std::make_unique<Part>(device));
+    (*found)->reader = source.reader;
+  }
+  Part& part = **found;
+  const Place place{static_cast<size_t>(found - parts_.begin()), part.bytes, source.tensor.nbytes()};
+  part.bytes += (place.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return place;
+}
+
+bool TorchDeviceImage::Allocate() {
+  const c10::InferenceMode no_autograd;
+  for (const auto& part : parts_) {
+    c10::OptionalStreamGuard on_stream;
+    try {
+      if (part->reader != nullptr) on_stream.reset_stream(part->reader->stream());
+      part->memory =
+          at::empty({static_cast<int64_t>(part->bytes)}, at::TensorOptions().dtype(at::kByte).device(part->device));
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void TorchDeviceImage::Copy(const Source& source, const Place& place, Part& part) {
+  if (place.bytes == 0) return;
+  const c10::InferenceMode no_autograd;
+  c10::OptionalStreamGuard on_stream;
+  if (source.reader != nullptr) on_stream.reset_stream(source.reader->stream());
+  const at::Tensor bits = AsBits(source.tensor.resolve_conj().resolve_neg());
+  const auto offset = static_cast<int64_t>(place.offset / bits.element_size());
+  part.memory.view(bits.scalar_type())
+      .as_strided(bits.sizes(), c10::contiguous_strides(bits.sizes()), offset)
+      .copy_(bits, /*non_blocking=*/true);
+  if (source.reader == nullptr) return;
+  // The trainer may give the tensor up at once; its memory must not go to another tensor before it has been read.
+  part.backend.recordDataPtrOnStream(source.tensor.storage().data_ptr(), source.reader->stream());
+}
+
+void TorchDeviceImage::Join() {
+  for (const auto& part : parts_) {
+    if (part->reader == nullptr) continue;
+    part->copied.record(part->reader->stream());
+    part->copied.block(part->backend.getStream(part->device));
+    part->reader = nullptr;
+  }
+}
+
+std::vector<TorchDeviceImage::Run> TorchDeviceImage::Runs(std::span<const State::CopyRequest> requests) const {
+  std::vector<Run> runs;
+  for (const State::CopyRequest& request : requests) {
+    const Place& place = places_.at(request.entry);
+    if (!runs.empty()) {
+      Run& last = runs.back();
+      if (last.place.part == place.part && last.place.offset + last.place.bytes == place.offset &&
+          last.destination + last.place.bytes == request.destination) {
+        last.place.bytes += place.bytes;
+        continue;
+      }
+    }
+    runs.push_back({place, request.destination});
+  }
+  return runs;
+}
+
+void TorchDeviceImage::Drain(const Run& run) {
+  Part& part = *parts_[run.place.part];
+  const c10::InferenceMode no_autograd;
+  c10::OptionalStreamGuard on_stream;
+  if (!part.device.is_cpu()) {
+    if (!part.drain) {
+      const c10::Stream stream = part.backend.getStreamFromGlobalPool(part.device);
+      part.copied.block(stream);
+      part.backend.recordDataPtrOnStream(part.memory.storage().data_ptr(), stream);
+      part.drain = stream;
+    }
+    on_stream.reset_stream(*part.drain);
+  }
+  const at::Tensor bytes =
+      part.memory.narrow(0, static_cast<int64_t>(run.place.offset), static_cast<int64_t>(run.place.bytes));
+  EnqueueCopyToHost(bytes, run.destination);
+}
+
+absl::Status TorchDeviceImage::CopyToHost(std::span<const State::CopyRequest> requests) {
+  for (const State::CopyRequest& request : requests) {
+    if (!places_.contains(request.entry)) {
+      return absl::InternalError(fmt::format("entry {} is not in the copies on the device", request.entry));
+    }
+  }
+  absl::Status status = CatchTorch("draining the copies on the device", [&] {
+    for (const Run& run : Runs(requests)) Drain(run);
+    return absl::OkStatus();
+  });
+  // Also after a failure: the destinations belong to the caller.
+  for (const auto& part : parts_) {
+    if (!part->drain) continue;
+    status.Update(CatchTorch(fmt::format("draining the copies on {}", part->device.str()), [&] {
+      part->backend.synchronizeStream(*part->drain);
+      return absl::OkStatus();
+    }));
+  }
+  return status;
+}
+
+}  // namespace tidemark
