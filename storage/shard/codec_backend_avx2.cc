@@ -4,9 +4,11 @@
 
 #include <immintrin.h>
 
+#include "storage/shard/bit_writer.h"
+
 // On the functions and not on the file: what these use of headers is compiled for any CPU everywhere.
-#define TIDEMARK_AVX2 [[gnu::target("avx2")]]
-#define TIDEMARK_AVX2_INLINE [[gnu::target("avx2"), gnu::always_inline]] inline
+#define TIDEMARK_AVX2 [[gnu::target("avx2,bmi2")]]
+#define TIDEMARK_AVX2_INLINE [[gnu::target("avx2,bmi2"), gnu::always_inline]] inline
 
 namespace tidemark::storage {
 namespace {
@@ -160,16 +162,53 @@ TIDEMARK_AVX2 void Join8(const std::byte* const* planes, size_t count, std::byte
   JoinRest(8, i, planes, count, raw);
 }
 
+// Sixteen bytes, twice: what a byte shuffle looks up in.
+TIDEMARK_AVX2_INLINE __m256i LoadTwice(const uint8_t* table) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+}
+
+// A set of bytes as bits: bit h % 8 of rows[h / 8][l] stands for the byte 16 * h + l.
+struct ByteSet {
+  alignas(16) uint8_t rows[2][16];
+};
+ByteSet SetOf(const BytesPresent& present) {
+  ByteSet set{};
+  for (size_t byte = 0; byte < 256; ++byte) {
+    set.rows[byte / 128][byte % 16] |= static_cast<uint8_t>(present[byte] << (byte / 16 % 8));
+  }
+  return set;
+}
+
+TIDEMARK_AVX2 void MarkPresent(std::span<const std::byte> bytes, BytesPresent* present) {
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i bit_of = _mm256_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128,  //
+                                          1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128);
+  ByteSet set = SetOf(*present);
+  size_t i = 0;
+  for (; i + 32 <= bytes.size(); i += 32) {
+    const __m256i vector = Load(bytes.data() + i);
+    const __m256i low = _mm256_and_si256(vector, nibble);
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(vector, 4), nibble);
+    const __m256i row = _mm256_blendv_epi8(_mm256_shuffle_epi8(LoadTwice(set.rows[0]), low),
+                                           _mm256_shuffle_epi8(LoadTwice(set.rows[1]), low), vector);
+    const __m256i known = _mm256_and_si256(row, _mm256_shuffle_epi8(bit_of, high));
+    if (_mm256_movemask_epi8(_mm256_cmpeq_epi8(known, _mm256_setzero_si256())) == 0) continue;
+    PortableCodecBackend().mark_present(bytes.subspan(i, 32), present);
+    set = SetOf(*present);
+  }
+  PortableCodecBackend().mark_present(bytes.subspan(i), present);
+}
+
+TIDEMARK_AVX2 std::byte* EncodeStream(std::span<const std::byte> symbols, const HuffmanCode& code, std::byte* out) {
+  return WriteSymbols(symbols, code, out);
+}
+
 }  // namespace
 
 const CodecBackend* Avx2CodecBackend() {
-  // Without a byte lookup of more than 16 entries there is nothing to gain for the Huffman code.
-  static const CodecBackend backend = {"avx2",
-                                       {Split2, Split4, Split8},
-                                       {Join2, Join4, Join8},
-                                       PortableCodecBackend().mark_present,
-                                       PortableCodecBackend().encode_stream};
-  return __builtin_cpu_supports("avx2") ? &backend : nullptr;
+  static constexpr CodecBackend kBackend = {
+      "avx2", {Split2, Split4, Split8}, {Join2, Join4, Join8}, MarkPresent, EncodeStream};
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") ? &kBackend : nullptr;
 }
 
 }  // namespace tidemark::storage

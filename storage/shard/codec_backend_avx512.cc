@@ -7,8 +7,8 @@
 #include "storage/shard/bit_writer.h"
 
 // On the functions and not on the file: what these use of headers is compiled for any CPU everywhere.
-#define TIDEMARK_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512vbmi")]]
-#define TIDEMARK_AVX512_INLINE [[gnu::target("avx512f,avx512bw,avx512vl,avx512vbmi"), gnu::always_inline]] inline
+#define TIDEMARK_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi2")]]
+#define TIDEMARK_AVX512_INLINE [[gnu::target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi2"), gnu::always_inline]] inline
 
 namespace tidemark::storage {
 namespace {
@@ -216,59 +216,97 @@ TIDEMARK_AVX512_INLINE Codes Odd32(Codes codes) {
   return {_mm512_srli_epi64(codes.words, 32), _mm512_srli_epi64(codes.bits, 32)};
 }
 
-// 64 symbols a turn: their codes are looked up at once and put together in lanes that grow with them, of two symbols,
-// of four, and of eight as long as those fit, so that the serial part has eight words to write instead of 64.
-TIDEMARK_AVX512 std::byte* EncodeStream(std::span<const std::byte> symbols, const HuffmanCode& code, std::byte* out) {
+// Of 64 symbols, in lanes of four; those of `odd` follow those of `even`.
+struct Quads {
+  Codes even;
+  Codes odd;
+};
+
+struct CodeTables {
+  ByteTable bits;
+  ByteTable low;
+  ByteTable high;
+};
+
+// All codes are looked up at once and put together in lanes that grow with them.
+TIDEMARK_AVX512_INLINE Quads LookUpQuads(const CodeTables& tables, __m512i symbols) {
   constexpr __mmask64 kOddBytes = 0xaaaaaaaaaaaaaaaa;
-  const ByteTable bits_table = LoadTable(code.bits.data());
-  const ByteTable low_table = LoadTable(code.low.data());
-  const ByteTable high_table = LoadTable(code.high.data());
-  const __m512i pending_max = _mm512_set1_epi64(BitWriter::kPendingBitsMax - 7);
+  const __mmask64 upper = _mm512_movepi8_mask(symbols);
+  const __m512i bits = LookUp(tables.bits, symbols, upper);
+  const __m512i low = LookUp(tables.low, symbols, upper);
+  const __m512i high = LookUp(tables.high, symbols, upper);
+  // Lanes of 16 bits with the code of one symbol, the even and the odd ones.
+  const Codes even = {_mm512_mask_blend_epi8(kOddBytes, low, _mm512_slli_epi16(high, 8)),
+                      _mm512_and_si512(bits, _mm512_set1_epi16(0xff))};
+  const Codes odd = {_mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(low, 8), high), _mm512_srli_epi16(bits, 8)};
+  // Lanes of 32 bits with two symbols: 22 bits at most.
+  const Codes even_pairs = Concatenate32(Even16(even), Even16(odd));
+  const Codes odd_pairs = Concatenate32(Odd16(even), Odd16(odd));
+  // Lanes of 64 bits with four symbols: 44 bits at most.
+  return {Concatenate64(Even32(even_pairs), Even32(odd_pairs)), Concatenate64(Odd32(even_pairs), Odd32(odd_pairs))};
+}
+
+// Lanes 2k and 2k + 1 as one, k < 4.
+TIDEMARK_AVX512_INLINE Codes ConcatenateNeighbours(Codes codes) {
+  const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6);
+  const __m512i odd = _mm512_setr_epi64(1, 3, 5, 7, 1, 3, 5, 7);
+  return Concatenate64({_mm512_permutexvar_epi64(even, codes.words), _mm512_permutexvar_epi64(even, codes.bits)},
+                       {_mm512_permutexvar_epi64(odd, codes.words), _mm512_permutexvar_epi64(odd, codes.bits)});
+}
+
+// Whether each lane can be added to a writer that has just been flushed.
+TIDEMARK_AVX512_INLINE bool FitWriter(Codes codes) {
+  return _mm512_cmpgt_epu64_mask(codes.bits, _mm512_set1_epi64(BitWriter::kPendingBitsMax - 7)) == 0;
+}
+
+// The lanes below `kLanes`, the last one first.
+template <int kLanes>
+TIDEMARK_AVX512_INLINE void WriteLanes(Codes codes, BitWriter* writer) {
+  alignas(64) uint64_t words[8];
+  alignas(64) uint64_t bits[8];
+  Store(words, codes.words);
+  Store(bits, codes.bits);
+#pragma GCC unroll 8
+  for (int k = kLanes - 1; k >= 0; --k) {
+    writer->Add(words[k], bits[k]);
+    writer->Flush();
+  }
+}
+
+// 64 symbols a turn. The serial part has as few words to write as their codes fit into: four of sixteen symbols, eight
+// of eight, or sixteen of four, which always do.
+TIDEMARK_AVX512 std::byte* EncodeStream(std::span<const std::byte> symbols, const HuffmanCode& code, std::byte* out) {
+  const CodeTables tables = {LoadTable(code.bits.data()), LoadTable(code.low.data()), LoadTable(code.high.data())};
   BitWriter writer(out);
   size_t i = symbols.size();
   for (; i % 64 != 0; writer.Flush()) AddSymbol(symbols[--i], code, &writer);
   for (; i > 0; i -= 64) {
-    const __m512i vector = Load(symbols.data() + i - 64);
-    const __mmask64 upper = _mm512_movepi8_mask(vector);
-    const __m512i bits = LookUp(bits_table, vector, upper);
-    const __m512i low = LookUp(low_table, vector, upper);
-    const __m512i high = LookUp(high_table, vector, upper);
-    // Lanes of 16 bits with the code of one symbol, the even and the odd ones.
-    const Codes even = {_mm512_mask_blend_epi8(kOddBytes, low, _mm512_slli_epi16(high, 8)),
-                        _mm512_and_si512(bits, _mm512_set1_epi16(0xff))};
-    const Codes odd = {_mm512_mask_blend_epi8(kOddBytes, _mm512_srli_epi16(low, 8), high), _mm512_srli_epi16(bits, 8)};
-    // Lanes of 32 bits with two symbols: 22 bits at most.
-    const Codes even_pairs = Concatenate32(Even16(even), Even16(odd));
-    const Codes odd_pairs = Concatenate32(Odd16(even), Odd16(odd));
-    // Lanes of 64 bits with four symbols: 44 bits at most.
-    const Codes even_quads = Concatenate64(Even32(even_pairs), Even32(odd_pairs));
-    const Codes odd_quads = Concatenate64(Odd32(even_pairs), Odd32(odd_pairs));
-    const Codes octets = Concatenate64(even_quads, odd_quads);
-    alignas(64) uint64_t words[2][8];
-    alignas(64) uint64_t lengths[2][8];
-    if (_mm512_cmpgt_epu64_mask(octets.bits, pending_max) == 0) {
-      Store(words[0], octets.words);
-      Store(lengths[0], octets.bits);
-      for (int k = 7; k >= 0; --k, writer.Flush()) writer.Add(words[0][k], static_cast<int>(lengths[0][k]));
+    const Quads quads = LookUpQuads(tables, Load(symbols.data() + i - 64));
+    const Codes octets = Concatenate64(quads.even, quads.odd);
+    if (FitWriter(octets)) {
+      const Codes sixteens = ConcatenateNeighbours(octets);
+      if (FitWriter(sixteens)) {
+        WriteLanes<4>(sixteens, &writer);
+      } else {
+        WriteLanes<8>(octets, &writer);
+      }
       continue;
     }
-    Store(words[0], even_quads.words);
-    Store(words[1], odd_quads.words);
-    Store(lengths[0], even_quads.bits);
-    Store(lengths[1], odd_quads.bits);
-    for (int k = 7; k >= 0; --k) {
-      for (int half : {1, 0}) {
-        writer.Add(words[half][k], static_cast<int>(lengths[half][k]));
-        writer.Flush();
-      }
-    }
+    const __m512i low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
+    const __m512i high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    WriteLanes<8>({_mm512_permutex2var_epi64(quads.even.words, high, quads.odd.words),
+                   _mm512_permutex2var_epi64(quads.even.bits, high, quads.odd.bits)},
+                  &writer);
+    WriteLanes<8>({_mm512_permutex2var_epi64(quads.even.words, low, quads.odd.words),
+                   _mm512_permutex2var_epi64(quads.even.bits, low, quads.odd.bits)},
+                  &writer);
   }
   return writer.Finish();
 }
 
 bool IsRunnable() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("bmi2");
 }
 
 }  // namespace

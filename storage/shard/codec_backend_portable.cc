@@ -46,13 +46,7 @@ void MarkPresent(std::span<const std::byte> bytes, BytesPresent* present) {
 }
 
 std::byte* EncodeStream(std::span<const std::byte> symbols, const HuffmanCode& code, std::byte* out) {
-  BitWriter writer(out);
-  size_t i = symbols.size();
-  for (; i % 4 != 0; writer.Flush()) AddSymbol(symbols[--i], code, &writer);
-  for (; i > 0; writer.Flush()) {  // 44 bits at most
-    for (int k = 0; k < 4; ++k) AddSymbol(symbols[--i], code, &writer);
-  }
-  return writer.Finish();
+  return WriteSymbols(symbols, code, out);
 }
 
 constexpr CodecBackend kPortable = {"portable",

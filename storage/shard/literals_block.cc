@@ -8,7 +8,7 @@ namespace tidemark::storage {
 namespace {
 
 constexpr size_t kSampleRun = 64;
-constexpr size_t kSampleStride = 8;
+constexpr size_t kSampleStride = 16;  // in runs
 
 // Fewer are not worth a tree. Four streams want more than this anyhow.
 constexpr size_t kLiteralsMin = 256;

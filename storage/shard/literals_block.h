@@ -18,7 +18,7 @@ constexpr size_t LiteralsBlockBytesMax(size_t literals) {
   return literals < 4 ? literals : HuffmanStreamBytesMax(literals) + 64 + kHuffmanTreeBytesMax;
 }
 
-// Counts of a sample of `literals`, one eighth of them, scaled to all; every byte value that occurs counts at least
+// Counts of a sample of `literals`, a sixteenth of them, scaled to all; every byte value that occurs counts at least
 // one.
 ByteCounts SampleCounts(std::span<const std::byte> literals, const CodecBackend& backend);
 

@@ -21,7 +21,7 @@ TEST(CodecBackend, PortableOneRunsEverywhereAndIsTheLastChoice) {
 
 #if defined(__x86_64__)
 TEST(CodecBackend, IsTheFastestThatTheCpuHas) {
-  EXPECT_EQ(Avx2CodecBackend() != nullptr, __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(Avx2CodecBackend() != nullptr, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"));
   if (Avx512CodecBackend() != nullptr) {
     EXPECT_EQ(BytePlanesBackend(), "avx512");
   } else if (Avx2CodecBackend() != nullptr) {

@@ -103,7 +103,7 @@ TEST(LiteralsBlock, IsNoneWhereTheSampleDeceives) {
   // grows.
   std::mt19937_64 random(5);
   auto literals = RandomBytes(kZstdBlockBytesMax, random);
-  for (size_t run = 0; run < literals.size(); run += 512) {
+  for (size_t run = 0; run < literals.size(); run += 1024) {
     std::fill_n(literals.begin() + run, 40, std::byte{0});
     std::fill_n(literals.begin() + run + 40, 24, std::byte{1});
   }
