@@ -9,6 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+
+#include "storage/shard/codec_backend.h"
 
 namespace tidemark::storage {
 
@@ -17,10 +20,15 @@ constexpr bool CanSplitPlanes(size_t bytes, uint8_t float_bytes) {
 }
 
 // Preconditions: CanSplitPlanes(raw.size(), float_bytes), planes.size() == raw.size(), and they do not overlap.
-void SplitPlanes(std::span<const std::byte> raw, uint8_t float_bytes, std::span<std::byte> planes);
+void SplitPlanes(std::span<const std::byte> raw, uint8_t float_bytes, std::span<std::byte> planes,
+                 const CodecBackend& backend = BestCodecBackend());
 
 // The exact inverse, for every bit pattern, NaNs included.
-void JoinPlanes(std::span<const std::byte> planes, uint8_t float_bytes, std::span<std::byte> raw);
+void JoinPlanes(std::span<const std::byte> planes, uint8_t float_bytes, std::span<std::byte> raw,
+                const CodecBackend& backend = BestCodecBackend());
+
+// The name of the back end that this process uses: "avx512", "avx2" or "portable".
+std::string_view BytePlanesBackend();
 
 }  // namespace tidemark::storage
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "fmt/format.h"
 #include "storage/shard/byte_planes.h"
-
-// For ZSTD_c_literalCompressionMode, the one experimental parameter in use. The frames that it makes are ordinary.
-#define ZSTD_STATIC_LINKING_ONLY
+#include "storage/shard/plane_frame.h"
 #include "zstd.h"
 
 namespace tidemark::storage {
@@ -16,9 +15,7 @@ namespace {
 // Below this a Huffman table for each plane costs more than it saves, and matches are cheap to look for.
 constexpr size_t kPlanesBytesMin = 4096;
 
-// Huffman coding alone: planes of weights have no repetitions worth the time it takes to look for them.
-constexpr int kPlanesLevel = -100;
-constexpr int kPlainLevel = 1;
+constexpr int kLevel = 1;
 
 // A chunk that saves less than this share is stored raw: it is read back without decoding.
 constexpr size_t kSavingShareMin = 64;
@@ -29,8 +26,25 @@ size_t Must(size_t zstd_result) {
   return zstd_result;
 }
 
+void GrowTo(size_t size, std::vector<std::byte>* buffer) {
+  if (buffer->size() < size) buffer->resize(size);
+}
+
 absl::Status Wrong(std::string_view what, std::string_view expected, std::string_view found) {
   return absl::DataLossError(fmt::format("{}: expected {}, found {}", what, expected, found));
+}
+
+absl::Status CheckChecksum(const ChunkRecord& record, std::span<const std::byte> stored) {
+  const uint64_t checksum = ChecksumOf(stored);
+  if (checksum == record.checksum) return absl::OkStatus();
+  return Wrong("checksum of the stored bytes", fmt::format("0x{:016x}", record.checksum),
+               fmt::format("0x{:016x}", checksum));
+}
+
+absl::Status CheckDigest(const ChunkRecord& record, std::span<const std::byte> raw) {
+  const Digest128 digest = DigestOf(raw);
+  if (digest == record.digest) return absl::OkStatus();
+  return Wrong("digest of the decoded bytes", ToHex(record.digest.bytes), ToHex(digest.bytes));
 }
 
 }  // namespace
@@ -48,32 +62,38 @@ std::string_view CodecPolicyName(CodecPolicy policy) {
 }
 
 struct ChunkEncoder::Impl {
-  Impl() {
-    planes_context = NewContext(kPlanesLevel);
-    Must(ZSTD_CCtx_setParameter(planes_context, ZSTD_c_literalCompressionMode, ZSTD_ps_enable));
-    plain_context = NewContext(kPlainLevel);
-  }
-  ~Impl() {
-    ZSTD_freeCCtx(planes_context);
-    ZSTD_freeCCtx(plain_context);
-  }
-
-  static ZSTD_CCtx* NewContext(int level) {
-    ZSTD_CCtx* context = ZSTD_createCCtx();
+  explicit Impl(const CodecBackend& backend) : backend(backend), context(ZSTD_createCCtx()) {
     if (context == nullptr) std::abort();  // out of memory
-    Must(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level));
+    Must(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kLevel));
     Must(ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 1));
     Must(ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 0));  // the record has a checksum
     Must(ZSTD_CCtx_setParameter(context, ZSTD_c_dictIDFlag, 0));
-    return context;
+  }
+  ~Impl() { ZSTD_freeCCtx(context); }
+
+  size_t Compress(std::span<const std::byte> source, std::vector<std::byte>* out) {
+    GrowTo(ZSTD_compressBound(source.size()), out);
+    return Must(ZSTD_compress2(context, out->data(), out->size(), source.data(), source.size()));
   }
 
-  ZSTD_CCtx* planes_context = nullptr;
-  ZSTD_CCtx* plain_context = nullptr;
+  // What codec suits `raw`, as far as a sample tells, and the size of its frame in `*out`.
+  std::pair<Codec, size_t> EncodeAs(std::span<const std::byte> raw, uint8_t float_bytes, std::vector<std::byte>* out) {
+    if (raw.size() < kPlanesBytesMin || !CanSplitPlanes(raw.size(), float_bytes)) {
+      return {Codec::kZstd, Compress(raw, out)};
+    }
+    const PlaneOutlook outlook = SamplePlanes(raw, float_bytes, backend);
+    if (outlook.mostly_repeats) return {Codec::kZstd, Compress(raw, out)};
+    if (outlook.coded == 0) return {Codec::kRaw, raw.size()};
+    GrowTo(PlaneFrameBytesMax(raw.size(), float_bytes), out);
+    return {Codec::kPlanesZstd, WritePlaneFrame(raw, float_bytes, outlook.coded, backend, &planes, *out)};
+  }
+
+  const CodecBackend& backend;
+  ZSTD_CCtx* const context;
   std::vector<std::byte> planes;
 };
 
-ChunkEncoder::ChunkEncoder() : impl_(std::make_unique<Impl>()) {}
+ChunkEncoder::ChunkEncoder(const CodecBackend& backend) : impl_(std::make_unique<Impl>(backend)) {}
 ChunkEncoder::~ChunkEncoder() = default;
 
 std::span<const std::byte> ChunkEncoder::Encode(std::span<const std::byte> raw, uint8_t float_bytes, bool compress,
@@ -84,19 +104,10 @@ std::span<const std::byte> ChunkEncoder::Encode(std::span<const std::byte> raw, 
   record->float_bytes = 0;
   record->raw_bytes = raw.size();
   if (compress) {
-    const bool split = raw.size() >= kPlanesBytesMin && CanSplitPlanes(raw.size(), float_bytes);
-    std::span<const std::byte> source = raw;
-    if (split) {
-      if (impl_->planes.size() < raw.size()) impl_->planes.resize(raw.size());
-      SplitPlanes(raw, float_bytes, std::span(impl_->planes).first(raw.size()));
-      source = std::span(impl_->planes).first(raw.size());
-    }
-    if (buffer->size() < ZSTD_compressBound(raw.size())) buffer->resize(ZSTD_compressBound(raw.size()));
-    const size_t size = Must(ZSTD_compress2(split ? impl_->planes_context : impl_->plain_context, buffer->data(),
-                                            buffer->size(), source.data(), source.size()));
+    const auto [codec, size] = impl_->EncodeAs(raw, float_bytes, buffer);
     if (size + std::max<size_t>(1, raw.size() / kSavingShareMin) <= raw.size()) {
-      record->codec = split ? Codec::kPlanesZstd : Codec::kZstd;
-      record->float_bytes = split ? float_bytes : 0;
+      record->codec = codec;
+      record->float_bytes = codec == Codec::kPlanesZstd ? float_bytes : 0;
       stored = std::span(*buffer).first(size);
     }
   }
@@ -106,6 +117,11 @@ std::span<const std::byte> ChunkEncoder::Encode(std::span<const std::byte> raw, 
 }
 
 struct ChunkDecoder::Impl {
+  explicit Impl(const CodecBackend& backend) : backend(backend), context(ZSTD_createDCtx()) {
+    if (context == nullptr) std::abort();  // out of memory
+  }
+  ~Impl() { ZSTD_freeDCtx(context); }
+
   // One frame that fills `out` exactly, and nothing beside it.
   absl::Status Decompress(std::span<const std::byte> frame, std::span<std::byte> out) {
     const unsigned long long claimed = ZSTD_getFrameContentSize(frame.data(), frame.size());
@@ -127,51 +143,53 @@ struct ChunkDecoder::Impl {
     return absl::OkStatus();
   }
 
-  ZSTD_DCtx* context = nullptr;
+  absl::Status DecodeUnchecked(const ChunkRecord& record, std::span<const std::byte> stored, std::span<std::byte> raw) {
+    switch (record.codec) {
+      case Codec::kRaw:
+        if (stored.size() != raw.size()) {
+          return Wrong("raw chunk", fmt::format("{} bytes", raw.size()), fmt::format("{} bytes", stored.size()));
+        }
+        std::copy(stored.begin(), stored.end(), raw.begin());
+        return absl::OkStatus();
+      case Codec::kZstd:
+        return Decompress(stored, raw);
+      case Codec::kPlanesZstd: {
+        if (!CanSplitPlanes(raw.size(), record.float_bytes)) {
+          return Wrong("float bytes", fmt::format("2, 4 or 8, dividing {} bytes", raw.size()),
+                       fmt::format("{}", record.float_bytes));
+        }
+        GrowTo(raw.size(), &planes);
+        if (auto status = Decompress(stored, std::span(planes).first(raw.size())); !status.ok()) return status;
+        JoinPlanes(std::span(planes).first(raw.size()), record.float_bytes, raw, backend);
+        return absl::OkStatus();
+      }
+    }
+    return Wrong("codec", "0, 1 or 2", fmt::format("{}", static_cast<uint8_t>(record.codec)));
+  }
+
+  const CodecBackend& backend;
+  ZSTD_DCtx* const context;
   std::vector<std::byte> planes;
 };
 
-ChunkDecoder::ChunkDecoder() : impl_(std::make_unique<Impl>()) {
-  impl_->context = ZSTD_createDCtx();
-  if (impl_->context == nullptr) std::abort();  // out of memory
-}
-ChunkDecoder::~ChunkDecoder() { ZSTD_freeDCtx(impl_->context); }
+ChunkDecoder::ChunkDecoder(const CodecBackend& backend) : impl_(std::make_unique<Impl>(backend)) {}
+ChunkDecoder::~ChunkDecoder() = default;
 
 absl::Status ChunkDecoder::Decode(const ChunkRecord& record, std::span<const std::byte> stored,
                                   std::span<std::byte> raw) {
   if (stored.size() != record.stored_bytes || raw.size() != record.raw_bytes) std::abort();
-  if (const uint64_t checksum = ChecksumOf(stored); checksum != record.checksum) {
-    return Wrong("checksum of the stored bytes", fmt::format("0x{:016x}", record.checksum),
-                 fmt::format("0x{:016x}", checksum));
-  }
-  switch (record.codec) {
-    case Codec::kRaw:
-      if (stored.size() != raw.size()) {
-        return Wrong("raw chunk", fmt::format("{} bytes", raw.size()), fmt::format("{} bytes", stored.size()));
-      }
-      std::copy(stored.begin(), stored.end(), raw.begin());
-      break;
-    case Codec::kZstd:
-      if (auto status = impl_->Decompress(stored, raw); !status.ok()) return status;
-      break;
-    case Codec::kPlanesZstd: {
-      if (!CanSplitPlanes(raw.size(), record.float_bytes)) {
-        return Wrong("float bytes", fmt::format("2, 4 or 8, dividing {} bytes", raw.size()),
-                     fmt::format("{}", record.float_bytes));
-      }
-      if (impl_->planes.size() < raw.size()) impl_->planes.resize(raw.size());
-      const std::span<std::byte> planes = std::span(impl_->planes).first(raw.size());
-      if (auto status = impl_->Decompress(stored, planes); !status.ok()) return status;
-      JoinPlanes(planes, record.float_bytes, raw);
-      break;
-    }
-    default:
-      return Wrong("codec", "0, 1 or 2", fmt::format("{}", static_cast<uint8_t>(record.codec)));
-  }
-  if (const Digest128 digest = DigestOf(raw); digest != record.digest) {
-    return Wrong("digest of the decoded bytes", ToHex(record.digest.bytes), ToHex(digest.bytes));
-  }
-  return absl::OkStatus();
+  absl::Status status = impl_->DecodeUnchecked(record, stored, raw);
+  if (status.ok()) status = CheckDigest(record, raw);
+  if (status.ok()) return status;
+  // Whatever failed, other stored bytes than were written are why.
+  if (auto checksum = CheckChecksum(record, stored); !checksum.ok()) return checksum;
+  return status;
+}
+
+absl::Status ChunkDecoder::Verify(const ChunkRecord& record, std::span<const std::byte> stored,
+                                  std::span<std::byte> raw) {
+  if (auto status = CheckChecksum(record, stored); !status.ok()) return status;
+  return Decode(record, stored, raw);
 }
 
 }  // namespace tidemark::storage

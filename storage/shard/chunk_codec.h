@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "storage/shard/codec_backend.h"
 #include "storage/shard/shard_format.h"
 
 namespace tidemark::storage {
@@ -28,14 +29,15 @@ std::string_view CodecPolicyName(CodecPolicy policy);
 // Reusable contexts and buffers of one thread. Thread-compatible; no allocation once it is warm.
 class ChunkEncoder {
  public:
-  ChunkEncoder();
+  explicit ChunkEncoder(const CodecBackend& backend = BestCodecBackend());
   ~ChunkEncoder();
 
   // Fills codec, float_bytes, raw_bytes, stored_bytes and checksum of `*record`, and returns the bytes to store: `raw`
   // itself for Codec::kRaw, else the front of `*buffer`, which is grown as needed and never shrunk. Raw if not
-  // `compress`, and where compression saves less than 1/64. `float_bytes` is DtypeInfo::float_bytes of the entry. The
-  // same input gives the same output. Preconditions: 1 <= raw.size() <= kChunkBytesMax, and the record's digest is
-  // DigestOf(raw), which the caller needs before it knows whether the chunk must be stored at all.
+  // `compress`, and where compression saves less than 1/64, or would as far as a sample of the chunk tells.
+  // `float_bytes` is DtypeInfo::float_bytes of the entry. The same input gives the same output, with any back end.
+  // Preconditions: 1 <= raw.size() <= kChunkBytesMax, and the record's digest is DigestOf(raw), which the caller needs
+  // before it knows whether the chunk must be stored at all.
   std::span<const std::byte> Encode(std::span<const std::byte> raw, uint8_t float_bytes, bool compress,
                                     std::vector<std::byte>* buffer, ChunkRecord* record);
 
@@ -47,13 +49,17 @@ class ChunkEncoder {
 // Thread-compatible; no allocation once it is warm.
 class ChunkDecoder {
  public:
-  ChunkDecoder();
+  explicit ChunkDecoder(const CodecBackend& backend = BestCodecBackend());
   ~ChunkDecoder();
 
-  // Checks `stored` against the record's checksum, decodes it into `raw` (record.raw_bytes long) and checks the digest.
-  // kDataLoss says which of them failed, with expected and found. Never writes past `raw`, whatever the frame claims.
-  // After a failure `raw` holds anything.
+  // Decodes `stored` into `raw` (record.raw_bytes long) and holds it against the digest. Where that fails, kDataLoss
+  // says what is wrong, with expected and found: the checksum of `stored` if it differs from the record's, else what
+  // went wrong in decoding, else the digest. Stored bytes that decode to the right ones are right: their checksum is
+  // not looked at. Never writes past `raw`, whatever the frame claims. After a failure `raw` holds anything.
   absl::Status Decode(const ChunkRecord& record, std::span<const std::byte> stored, std::span<std::byte> raw);
+
+  // As Decode, but the checksum of `stored` must be right too: for those who look for damage, not for bytes.
+  absl::Status Verify(const ChunkRecord& record, std::span<const std::byte> stored, std::span<std::byte> raw);
 
  private:
   struct Impl;

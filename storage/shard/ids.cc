@@ -6,7 +6,13 @@
 #include <cstring>
 
 #include "fmt/format.h"
+// Loops for the vectors that this CPU has, where the library was built with them: several times the speed of its plain
+// ones, and the same values.
+#if defined(TIDEMARK_XXHASH_DISPATCH)
+#include "xxh_x86dispatch.h"
+#else
 #include "xxhash.h"
+#endif
 
 namespace tidemark::storage {
 

@@ -260,7 +260,7 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
     verify_gap(chunk.offset);
     position = chunk.offset + chunk.stored_bytes;
     if (worker.scratch.size() < chunk.raw_bytes) worker.scratch.resize(chunk.raw_bytes);
-    const auto status = worker.decoder.Decode(chunk, bytes.subspan(chunk.offset - range.begin, chunk.stored_bytes),
+    const auto status = worker.decoder.Verify(chunk, bytes.subspan(chunk.offset - range.begin, chunk.stored_bytes),
                                               std::span(worker.scratch).first(chunk.raw_bytes));
     if (status.ok()) continue;
     const auto prefix = fmt::format("{}: chunk {}, {} bytes at {}", path, order_[i], chunk.stored_bytes, chunk.offset);

@@ -33,7 +33,7 @@ LIBRARIES = [
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/",)),
     ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
-    ("xxHash", r"^(xxhash|xxh3)\.h$", ("storage/shard/",)),
+    ("xxHash", r"^(xxhash|xxh3|xxh_x86dispatch)\.h$", ("storage/shard/",)),
     ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "bench/")),
     ("CLI11", r"^CLI/", ("tools/", "examples/", "bench/")),
 ]

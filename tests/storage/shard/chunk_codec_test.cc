@@ -17,25 +17,38 @@ namespace {
 using absl::StatusCode;
 using ::testing::HasSubstr;
 
-// Encodes, decodes, expects the same bytes back, and returns the record.
+// Encodes and decodes with every back end, expects the same stored bytes of each, that an ordinary zstd reads them, and
+// the same bytes back; returns the record.
 ChunkRecord RoundTrip(CodecPolicy policy, std::span<const std::byte> raw, uint8_t float_bytes) {
-  ChunkEncoder encoder;
-  std::vector<std::byte> buffer;
-  ChunkRecord record;
-  record.digest = DigestOf(raw);
-  const auto stored = encoder.Encode(raw, float_bytes, policy != CodecPolicy::kNone, &buffer, &record);
-  EXPECT_EQ(record.raw_bytes, raw.size());
-  EXPECT_EQ(record.stored_bytes, stored.size());
-  EXPECT_LE(stored.size(), raw.size());
-  if (record.codec == Codec::kRaw) {
-    EXPECT_EQ(stored.data(), raw.data()) << "a raw chunk was copied";
+  ChunkRecord first;
+  for (const CodecBackend* backend : RunnableCodecBackends()) {
+    SCOPED_TRACE(backend->name);
+    ChunkEncoder encoder(*backend);
+    std::vector<std::byte> buffer;
+    ChunkRecord record;
+    record.digest = DigestOf(raw);
+    const auto stored = encoder.Encode(raw, float_bytes, policy != CodecPolicy::kNone, &buffer, &record);
+    EXPECT_EQ(record.raw_bytes, raw.size());
+    EXPECT_EQ(record.stored_bytes, stored.size());
+    EXPECT_LE(stored.size(), raw.size());
+    EXPECT_EQ(record.checksum, ChecksumOf(stored));
+    if (record.codec == Codec::kRaw) {
+      EXPECT_EQ(stored.data(), raw.data()) << "a raw chunk was copied";
+    }
+    ChunkDecoder decoder(*backend);
+    std::vector<std::byte> back(raw.size());
+    if (record.codec != Codec::kRaw) {
+      EXPECT_EQ(ZSTD_decompress(back.data(), back.size(), stored.data(), stored.size()), raw.size());
+    }
+    EXPECT_THAT(decoder.Decode(record, stored, back), IsOk());
+    EXPECT_TRUE(std::equal(raw.begin(), raw.end(), back.begin(), back.end()));
+    EXPECT_THAT(decoder.Verify(record, stored, back), IsOk());
+    if (backend == RunnableCodecBackends().front()) first = record;
+    EXPECT_EQ(record.codec, first.codec);
+    EXPECT_EQ(record.float_bytes, first.float_bytes);
+    EXPECT_EQ(record.checksum, first.checksum);
   }
-  ChunkDecoder decoder;
-  std::vector<std::byte> back(raw.size());
-  const auto status = decoder.Decode(record, stored, back);
-  EXPECT_TRUE(status.ok()) << status;
-  EXPECT_TRUE(std::equal(raw.begin(), raw.end(), back.begin(), back.end()));
-  return record;
+  return first;
 }
 
 TEST(ChunkCodec, RoundTripsEveryWidthAndContent) {
@@ -79,6 +92,40 @@ TEST(ChunkCodec, SplitsWeightsAndComesNearTheirEntropy) {
   EXPECT_LT(fp32.stored_bytes, 0.85 * fp32.raw_bytes);
 }
 
+TEST(ChunkCodec, ComesNearTheEntropyOfNumbersOfAnySize) {
+  // Exponents on both sides of the middle, where the tree of the code is written in another way.
+  std::mt19937_64 random(11);
+  std::normal_distribution<float> normal(0, 30);
+  std::vector<float> numbers(1 << 18);
+  for (float& number : numbers) number = normal(random);
+  const auto record = RoundTrip(CodecPolicy::kSpace, std::as_bytes(std::span(numbers)), 4);
+  EXPECT_EQ(record.codec, Codec::kPlanesZstd);
+  EXPECT_LT(record.stored_bytes, 0.84 * record.raw_bytes);
+}
+
+TEST(ChunkCodec, StoresEqualNumbersInAFewBytes) {
+  const std::vector<float> ones(1 << 18, 1.0f);
+  EXPECT_LT(RoundTrip(CodecPolicy::kSpace, std::as_bytes(std::span(ones)), 4).stored_bytes, 64u);
+}
+
+TEST(ChunkCodec, LeavesNumbersThatAreMostlyZeroToPlainZstd) {
+  std::mt19937_64 random(12);
+  std::vector<float> numbers(1 << 18);
+  for (size_t i = 0; i < numbers.size(); i += 100) numbers[i] = std::normal_distribution<float>()(random);
+  const auto record = RoundTrip(CodecPolicy::kSpace, std::as_bytes(std::span(numbers)), 4);
+  EXPECT_EQ(record.codec, Codec::kZstd);
+  EXPECT_LT(record.stored_bytes, 0.03 * record.raw_bytes);
+}
+
+TEST(ChunkCodec, StoresRawWhereASampleDeceives) {
+  // Zeros in the runs of numbers that are sampled, noise between them.
+  std::mt19937_64 random(13);
+  auto deceiving = RandomBytes(1 << 20, random);
+  const size_t count = deceiving.size() / 4;
+  for (size_t i = 0; i < 32; ++i) std::fill_n(deceiving.begin() + (count - 128) * i / 31 * 4, 512, std::byte{0});
+  EXPECT_EQ(RoundTrip(CodecPolicy::kSpace, deceiving, 4).codec, Codec::kRaw);
+}
+
 TEST(ChunkCodec, NeverSplitsWhatIsNoWholeNumberOfFloats) {
   const std::vector<std::byte> zeros(100001);
   const auto record = RoundTrip(CodecPolicy::kSpace, zeros, 4);
@@ -117,6 +164,21 @@ TEST(ChunkCodec, GivesTheSameBytesForTheSameInput) {
   EXPECT_TRUE(std::equal(again.begin(), again.end(), expected.begin(), expected.end()));
 }
 
+TEST(ChunkCodec, GrowsNoBufferOnceItIsWarm) {
+  std::mt19937_64 random(14);
+  const auto raw = Weights(Dtype::kFloat32, 1 << 18, random);
+  ChunkEncoder encoder;
+  std::vector<std::byte> buffer;
+  ChunkRecord record;
+  record.digest = DigestOf(raw);
+  encoder.Encode(raw, 4, true, &buffer, &record);
+  const std::byte* const place = buffer.data();
+  const size_t size = buffer.size();
+  for (int i = 0; i < 3; ++i) encoder.Encode(raw, 4, true, &buffer, &record);
+  EXPECT_EQ(buffer.data(), place);
+  EXPECT_EQ(buffer.size(), size);
+}
+
 class ChunkDecoderTest : public ::testing::Test {
  protected:
   // A chunk of 8192 bytes whose stored bytes are `frame`, with the right checksum.
@@ -149,15 +211,38 @@ class ChunkDecoderTest : public ::testing::Test {
 
 TEST_F(ChunkDecoderTest, DecodesAnOrdinaryFrame) { EXPECT_TRUE(Decode(Compress(raw_)).ok()); }
 
-TEST_F(ChunkDecoderTest, RefusesStoredBytesOfAnotherChecksum) {
+TEST_F(ChunkDecoderTest, SaysThatTheChecksumIsWrongBeforeAnythingElse) {
+  ChunkRecord record;
+  record.raw_bytes = record.stored_bytes = 3;
+  record.checksum = 0x1234;  // and a digest of zeros
+  std::vector<std::byte> raw(3);
+  const auto refused =
+      StatusIs(StatusCode::kDataLoss, HasSubstr("checksum of the stored bytes: expected 0x0000000000001234, found 0x"));
+  EXPECT_THAT(ChunkDecoder().Decode(record, AsBytes("abc"), raw), refused);
+  EXPECT_THAT(ChunkDecoder().Verify(record, AsBytes("abc"), raw), refused);
+  record.codec = Codec::kZstd;
+  EXPECT_THAT(ChunkDecoder().Decode(record, AsBytes("abc"), raw), refused);
+}
+
+TEST_F(ChunkDecoderTest, TakesTheRightBytesWhateverTheirChecksumAndVerifyDoesNot) {
   ChunkRecord record;
   record.raw_bytes = record.stored_bytes = 3;
   record.digest = DigestOf(AsBytes("abc"));
   record.checksum = 0x1234;
   std::vector<std::byte> raw(3);
-  EXPECT_THAT(ChunkDecoder().Decode(record, AsBytes("abc"), raw),
+  EXPECT_THAT(ChunkDecoder().Decode(record, AsBytes("abc"), raw), IsOk());
+  EXPECT_THAT(ChunkDecoder().Verify(record, AsBytes("abc"), raw),
               StatusIs(StatusCode::kDataLoss,
                        HasSubstr("checksum of the stored bytes: expected 0x0000000000001234, found 0x")));
+}
+
+TEST_F(ChunkDecoderTest, VerifyRefusesDecodedBytesOfAnotherDigest) {
+  ChunkRecord record;
+  record.raw_bytes = record.stored_bytes = 3;
+  record.checksum = ChecksumOf(AsBytes("abc"));
+  std::vector<std::byte> raw(3);
+  EXPECT_THAT(ChunkDecoder().Verify(record, AsBytes("abc"), raw),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("digest of the decoded bytes: expected 000000")));
 }
 
 TEST_F(ChunkDecoderTest, RefusesAFrameThatClaimsMore) {

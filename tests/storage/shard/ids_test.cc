@@ -1,7 +1,12 @@
 #include "storage/shard/ids.h"
 
+#include <algorithm>
+#include <random>
+
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
+#include "tests/storage/shard/shard_testing.h"
+#include "xxhash.h"
 
 namespace tidemark::storage {
 namespace {
@@ -24,6 +29,22 @@ TEST(Ids, DigestsAreThoseOfXxhash) {
   EXPECT_EQ(ToHex(DigestOf(AsBytes("abc")).bytes), "06b05ab6733a618578af5f94892f3950");
   EXPECT_EQ(ChecksumOf(AsBytes("abc")), 0x78af5f94892f3950u);
   EXPECT_EQ(ChecksumOf({}), 0x2d06800538d394c2u);
+}
+
+// Whatever loops they use: those of long inputs are chosen for the CPU.
+TEST(Ids, DigestsOfEveryLengthAreThoseOfXxhash) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto bytes = RandomBytes(100000, random);
+  for (size_t size = 0; size < bytes.size(); size += 1 + size / 50) {
+    const auto part = std::span(bytes).subspan(random() % (bytes.size() - size), size);
+    EXPECT_EQ(ChecksumOf(part), XXH3_64bits(part.data(), size)) << size;
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits(part.data(), size));
+    EXPECT_TRUE(std::equal(std::begin(canonical.digest), std::end(canonical.digest), DigestOf(part).bytes.begin()))
+        << size;
+  }
 }
 
 TEST(Ids, NamesOfStepFoldersGoBothWays) {
