@@ -29,6 +29,18 @@ absl::Status WriteNewFile(FileSystem& files, const std::string& path, std::strin
 
 }  // namespace
 
+absl::Status IoQueue::RegisterMemory(std::span<const std::byte>) {
+  return absl::UnimplementedError(fmt::format("an I/O queue of {} registers nothing", name()));
+}
+
+void IoQueue::UnregisterMemory(std::span<const std::byte>) {}
+
+absl::Status IoQueue::RegisterFile(File*) {
+  return absl::UnimplementedError(fmt::format("an I/O queue of {} registers nothing", name()));
+}
+
+void IoQueue::UnregisterFile() {}
+
 absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max) {
   absl::StatusOr<std::unique_ptr<File>> file = files.OpenForRead(path, /*direct=*/false);
   if (!file.ok()) return file.status();

@@ -96,6 +96,20 @@ class IoQueue {
 
   // One completion, if there is one by now.
   virtual std::optional<IoCompletion> Poll() = 0;
+
+  // What follows makes later requests cheaper where the kernel can, and changes nothing else: a status that is not ok
+  // says why it cannot. Called by the owner, with nothing in flight.
+
+  // Has the kernel look up the pages of `memory` now, and not at every request that lies in it; it keeps them until
+  // they are unregistered. Memory that is unmapped or given back to the system while it is registered is therefore not
+  // free, and what is mapped at its address later is not what a request would write: unregister it first. Nothing
+  // happens if that very span is registered already.
+  virtual absl::Status RegisterMemory(std::span<const std::byte> memory);
+  virtual void UnregisterMemory(std::span<const std::byte> memory);
+
+  // The same for a file of the queue's own FileSystem, one at a time. It must be unregistered before it is closed.
+  virtual absl::Status RegisterFile(File* file);
+  virtual void UnregisterFile();
 };
 
 enum class IoQueueKind { kAuto, kUring, kThreads };

@@ -14,6 +14,7 @@
 #include "storage/io/errno_status.h"
 #include "storage/io/posix_file.h"
 #include "storage/io/transfer.h"
+#include "storage/io/uring_registration.h"
 
 namespace tidemark::storage {
 namespace {
@@ -71,6 +72,7 @@ struct UringQueue::Ring {
   std::optional<IoCompletion> TakeRefused();
 
   io_uring ring = {};
+  UringRegistration registration{ring};
   bool created = false;
   bool disabled = false;
   std::vector<Slot> slots;
@@ -98,16 +100,23 @@ void UringQueue::Ring::EnableOnce() {
 // the owner does.
 void UringQueue::Ring::Enter(size_t slot) {
   const auto& [request, transfer] = slots[slot];
-  const int fd = static_cast<PosixFile*>(request.file)->fd();
+  const bool fixed_file = registration.IsFile(request.file);
+  const int fd = fixed_file ? UringRegistration::kFileIndex : static_cast<PosixFile*>(request.file)->fd();
   std::byte* const data = request.data + transfer.done();
   const auto size = static_cast<unsigned>(transfer.next_size());
+  const uint64_t offset = transfer.next_offset();
+  const std::optional<unsigned> buffer = registration.BufferOf({data, size});
+  const bool read = request.kind == IoRequest::Kind::kRead;
   io_uring_sqe* const sqe = io_uring_get_sqe(&ring);
   Check(sqe != nullptr, "io_uring has no submission entry for a request within its depth");
-  if (request.kind == IoRequest::Kind::kRead) {
-    io_uring_prep_read(sqe, fd, data, size, transfer.next_offset());
+  if (buffer) {
+    const auto index = static_cast<int>(*buffer);
+    read ? io_uring_prep_read_fixed(sqe, fd, data, size, offset, index)
+         : io_uring_prep_write_fixed(sqe, fd, data, size, offset, index);
   } else {
-    io_uring_prep_write(sqe, fd, data, size, transfer.next_offset());
+    read ? io_uring_prep_read(sqe, fd, data, size, offset) : io_uring_prep_write(sqe, fd, data, size, offset);
   }
+  if (fixed_file) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
   io_uring_sqe_set_data64(sqe, slot);
   while (io_uring_sq_ready(&ring) > 0) {
     const int result = io_uring_submit(&ring);
@@ -203,6 +212,30 @@ IoCompletion UringQueue::Wait() {
           "io_uring gives no completion to this thread; the queue belongs to the thread that submitted first");
     if (std::optional<IoCompletion> finished = ring_->Finish(cqe)) return *std::move(finished);
   }
+}
+
+absl::Status UringQueue::RegisterMemory(std::span<const std::byte> memory) {
+  Check(in_flight() == 0, "RegisterMemory of an I/O queue with something in flight");
+  ring_->EnableOnce();
+  return ring_->registration.AddMemory(memory);
+}
+
+void UringQueue::UnregisterMemory(std::span<const std::byte> memory) {
+  Check(in_flight() == 0, "UnregisterMemory of an I/O queue with something in flight");
+  ring_->registration.RemoveMemory(memory);
+}
+
+absl::Status UringQueue::RegisterFile(File* file) {
+  Check(in_flight() == 0, "RegisterFile of an I/O queue with something in flight");
+  auto* const posix_file = dynamic_cast<PosixFile*>(file);
+  Check(posix_file != nullptr, "RegisterFile of a file that has no descriptor");
+  ring_->EnableOnce();
+  return ring_->registration.SetFile(file, posix_file->fd());
+}
+
+void UringQueue::UnregisterFile() {
+  Check(in_flight() == 0, "UnregisterFile of an I/O queue with something in flight");
+  ring_->registration.RemoveFile();
 }
 
 std::optional<IoCompletion> UringQueue::Poll() {

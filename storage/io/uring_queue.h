@@ -1,4 +1,4 @@
-// An IoQueue on io_uring. This pair of files is the only one that knows liburing.
+// An IoQueue on io_uring. Only this pair of files and uring_registration know liburing.
 
 #ifndef TIDEMARK_STORAGE_IO_URING_QUEUE_H_
 #define TIDEMARK_STORAGE_IO_URING_QUEUE_H_
@@ -36,6 +36,10 @@ class UringQueue final : public IoQueue {
   void Submit(const IoRequest& request) override;
   IoCompletion Wait() override;
   std::optional<IoCompletion> Poll() override;
+  absl::Status RegisterMemory(std::span<const std::byte> memory) override;
+  void UnregisterMemory(std::span<const std::byte> memory) override;
+  absl::Status RegisterFile(File* file) override;
+  void UnregisterFile() override;
 
  private:
   struct Ring;

@@ -3,28 +3,29 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 namespace tidemark::storage {
 namespace {
 
-std::vector<AlignedBuffer> NewBlocks(size_t count) {
-  std::vector<AlignedBuffer> blocks;
-  for (size_t i = 0; i < count; ++i) blocks.emplace_back(BlockStream::kBlockBytes);
-  return blocks;
-}
+// A request's tag says how long it is and which block it writes.
+uint64_t TagOf(size_t size, uint32_t block) { return uint64_t{size} << 32 | block; }
+uint64_t SizeOf(uint64_t tag) { return tag >> 32; }
+uint32_t BlockOf(uint64_t tag) { return static_cast<uint32_t>(tag); }
 
 bool IsAligned(const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % kDirectAlignment == 0; }
 
 }  // namespace
 
-BlockStream::BlockStream(size_t blocks) : blocks_(NewBlocks(blocks)) {
-  for (size_t i = 0; i < blocks; ++i) free_.push_back(i);
+BlockStream::BlockStream(size_t blocks) : blocks_(blocks), pool_(blocks * kBlockBytes) {
+  for (size_t i = 0; i < blocks; ++i) free_.push_back(static_cast<uint32_t>(i));
 }
 
-void BlockStream::Begin(File* file, IoQueue* queue, uint64_t offset) {
-  if (free_.size() != blocks_.size() || offset % kDirectAlignment != 0) std::abort();
+void BlockStream::Begin(File* file, IoQueue* queue, uint64_t offset, WriteObserver* observer) {
+  if (free_.size() != blocks_ || offset % kDirectAlignment != 0) std::abort();
   file_ = file;
   queue_ = queue;
+  observer_ = observer;
   offset_ = offset;
   status_ = absl::OkStatus();
 }
@@ -33,7 +34,7 @@ absl::Status BlockStream::Append(std::span<const std::byte> data) {
   while (!data.empty()) {
     if (auto status = NeedBlock(); !status.ok()) return status;
     const size_t size = std::min(data.size(), kBlockBytes - used_);
-    std::memcpy(blocks_[current_].data() + used_, data.data(), size);
+    std::memcpy(block(current_) + used_, data.data(), size);
     used_ += size;
     offset_ += size;
     data = data.subspan(size);
@@ -46,7 +47,7 @@ absl::Status BlockStream::Append(std::span<const std::byte> data) {
 
 absl::Status BlockStream::AppendInPlace(std::span<const std::byte> data) {
   const size_t in_place = AlignDown(data.size());
-  if (in_place == 0 || !IsAligned(data.data()) || offset_ % kDirectAlignment != 0) return Append(data);
+  if (data.size() < kInPlaceBytesMin || !IsAligned(data.data()) || offset_ % kDirectAlignment != 0) return Append(data);
   if (used_ > 0) {
     if (auto status = SubmitBlock(); !status.ok()) return status;
   }
@@ -63,19 +64,28 @@ absl::Status BlockStream::Align() {
   return Append(std::span(kZeros).first(AlignUp(offset_) - offset_));
 }
 
+absl::Status BlockStream::Wait() {
+  Reap(queue_->Wait());
+  return status_;
+}
+
+void BlockStream::Poll() {
+  while (const std::optional<IoCompletion> completion = queue_->Poll()) Reap(*completion);
+}
+
 absl::Status BlockStream::Finish() {
   if (Align().ok() && used_ > 0) SubmitBlock().IgnoreError();  // kept in status_
   if (used_ > 0) {
     free_.push_back(current_);
     used_ = 0;
   }
-  while (queue_->in_flight() > 0) Reap();
+  while (queue_->in_flight() > 0) Reap(queue_->Wait());
   return status_;
 }
 
 absl::Status BlockStream::NeedBlock() {
   if (used_ > 0 || !status_.ok()) return status_;
-  while (free_.empty()) Reap();
+  while (free_.empty()) Reap(queue_->Wait());
   if (!status_.ok()) return status_;
   current_ = free_.back();
   free_.pop_back();
@@ -84,28 +94,29 @@ absl::Status BlockStream::NeedBlock() {
 
 absl::Status BlockStream::SubmitBlock() {
   const size_t size = std::exchange(used_, 0);
-  auto status = Submit(offset_ - size, blocks_[current_].data(), size, current_);
+  auto status = Submit(offset_ - size, block(current_), size, current_);
   if (!status.ok()) free_.push_back(current_);
   return status;
 }
 
-absl::Status BlockStream::Submit(uint64_t offset, const std::byte* data, size_t size, uint64_t tag) {
-  while (status_.ok() && queue_->in_flight() >= queue_->depth()) Reap();
+absl::Status BlockStream::Submit(uint64_t offset, const std::byte* data, size_t size, uint32_t block) {
+  while (status_.ok() && queue_->in_flight() >= queue_->depth()) Reap(queue_->Wait());
   if (!status_.ok()) return status_;
+  if (observer_ != nullptr) observer_->Submitting(size);
   IoRequest request;
   request.kind = IoRequest::Kind::kWrite;
   request.file = file_;
   request.offset = offset;
   request.data = const_cast<std::byte*>(data);  // a write only reads it
   request.size = size;
-  request.tag = tag;
+  request.tag = TagOf(size, block);
   queue_->Submit(request);
   return absl::OkStatus();
 }
 
-void BlockStream::Reap() {
-  const IoCompletion completion = queue_->Wait();
-  if (completion.tag != kNotABlock) free_.push_back(completion.tag);
+void BlockStream::Reap(const IoCompletion& completion) {
+  if (observer_ != nullptr) observer_->Completed(SizeOf(completion.tag));
+  if (const uint32_t block = BlockOf(completion.tag); block != kNotABlock) free_.push_back(block);
   status_.Update(completion.status);
 }
 

@@ -1,30 +1,77 @@
 #include "storage/shard/encode_pipeline.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "fmt/format.h"
 
 namespace tidemark::storage {
+namespace {
 
-EncodePipeline::EncodePipeline(CodecPolicy policy, size_t slots)
-    : policy_(policy), slots_(slots), ready_(slots_.size(), false) {}
+std::vector<size_t> BatchEnds(std::span<const EncodePipeline::Task> tasks) {
+  std::vector<size_t> ends;
+  size_t bytes = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const size_t more = tasks[i].raw.size();
+    if (count > 0 && (bytes + more > EncodePipeline::kBatchBytes || count == EncodePipeline::kBatchChunksMax)) {
+      ends.push_back(i);
+      bytes = 0;
+      count = 0;
+    }
+    bytes += more;
+    ++count;
+  }
+  if (count > 0) ends.push_back(tasks.size());
+  return ends;
+}
+
+void RecordRaw(std::span<const std::byte> raw, ChunkRecord* record) {
+  record->codec = Codec::kRaw;
+  record->float_bytes = 0;
+  record->raw_bytes = raw.size();
+  record->stored_bytes = raw.size();
+  record->checksum = ChecksumOf(raw, record->digest);
+}
+
+bool IsReusable(const EncodePipeline::Task& task) {
+  return task.reusable != nullptr && task.reusable->raw_bytes == task.raw.size() &&
+         task.reusable->digest == task.record->digest;
+}
+
+}  // namespace
+
+// What each thread has for itself.
+struct EncodePipeline::Worker {
+  ChunkEncoder encoder;
+  std::vector<std::byte> buffer;  // of one chunk, in batches of several
+  size_t batch_bytes = 0;         // of the batch at hand, before encoding; 0 if it is a single chunk
+};
+
+EncodePipeline::EncodePipeline(CodecPolicy policy, size_t slots, CompressionGovernor* governor)
+    : policy_(policy),
+      governor_(policy == CodecPolicy::kThroughput ? governor : nullptr),
+      slots_(slots),
+      ready_(slots_.size(), false) {}
 
 EncodePipeline::Shape EncodePipeline::ShapeOf(CodecPolicy policy, uint32_t chunk_bytes, int threads) {
   Shape shape{static_cast<size_t>(threads), kWindowPerThread * threads};
   if (policy == CodecPolicy::kNone) return shape;
-  const size_t buffers = std::max<size_t>(2, kBufferBytesMax / chunk_bytes);
+  const size_t buffers = std::max<size_t>(2, kBufferBytesMax / std::max<size_t>(chunk_bytes, kBatchBytes));
   shape.threads = std::min(shape.threads, buffers / 2);
   shape.slots = std::min(kWindowPerThread * shape.threads, buffers - shape.threads);
   return shape;
 }
 
 absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPolicy policy, uint32_t chunk_bytes,
-                                                                       int threads) {
+                                                                       int threads, CompressionGovernor* governor) {
+  if (policy == CodecPolicy::kThroughput && governor == nullptr) std::abort();
   const Shape shape = ShapeOf(policy, chunk_bytes, threads);
-  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, shape.slots));
+  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, shape.slots, governor));
   try {
     for (size_t i = 0; i < shape.threads; ++i) pipeline->threads_.emplace_back([raw = pipeline.get()] { raw->Work(); });
   } catch (const std::system_error& error) {
@@ -43,55 +90,137 @@ EncodePipeline::~EncodePipeline() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void EncodePipeline::Start(std::vector<Task> tasks) {
+void EncodePipeline::Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready) {
+  auto run = std::make_unique<Run>();
+  run->batch_ends = BatchEnds(tasks);
+  run->tasks = std::move(tasks);
+  run->wait_until_ready = std::move(wait_until_ready);
+  if (governor_ != nullptr) governor_->Begin();
   absl::MutexLock lock(&mutex_);
-  if (!tasks_.empty()) std::abort();
-  tasks_ = std::move(tasks);
+  if (run_ != nullptr) std::abort();
+  run_ = std::move(run);
 }
 
-const EncodePipeline::Encoded& EncodePipeline::Next() {
+absl::StatusOr<std::span<const EncodePipeline::Encoded>> EncodePipeline::Next() {
   absl::MutexLock lock(&mutex_);
+  if (run_ == nullptr) std::abort();
   if (holding_) ++returned_;
-  holding_ = true;
-  if (returned_ >= tasks_.size()) std::abort();
-  mutex_.Await(absl::Condition(this, &EncodePipeline::NextIsReady));
+  holding_ = false;
+  mutex_.Await(absl::Condition(this, &EncodePipeline::IsDecided));
+  if (!status_.ok()) return status_;
+  if (returned_ == run_->batch_ends.size()) return std::span<const Encoded>();
   const size_t slot = returned_ % slots_.size();
   ready_[slot] = false;
-  return slots_[slot].encoded;
+  holding_ = true;
+  const std::vector<Encoded>& batch = slots_[slot].batch;
+  if (governor_ != nullptr) {
+    uint64_t bytes = 0;
+    for (const Encoded& encoded : batch) bytes += encoded.stored.size();
+    governor_->HandedOut(bytes);
+  }
+  return std::span<const Encoded>(batch);
+}
+
+bool EncodePipeline::HasNext() {
+  absl::MutexLock lock(&mutex_);
+  if (run_ == nullptr) std::abort();
+  if (!status_.ok()) return true;
+  const size_t next = returned_ + (holding_ ? 1 : 0);
+  return next == run_->batch_ends.size() || ready_[next % slots_.size()];
 }
 
 void EncodePipeline::Stop() {
+  std::unique_ptr<const Run> ended;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
-  tasks_.clear();
+  if (run_ == nullptr) return;
+  if (status_.ok()) status_ = absl::CancelledError("the run was stopped");
   mutex_.Await(absl::Condition(this, &EncodePipeline::NobodyWorks));
+  ended = std::move(run_);
+  status_ = absl::OkStatus();
   ready_.assign(slots_.size(), false);
   taken_ = 0;
   returned_ = 0;
   holding_ = false;
 }
 
-bool EncodePipeline::MayWork() const { return quit_ || (taken_ < tasks_.size() && taken_ < returned_ + slots_.size()); }
+bool EncodePipeline::MayWork() const {
+  return quit_ || (run_ != nullptr && status_.ok() && taken_ < run_->batch_ends.size() &&
+                   taken_ < returned_ + slots_.size());
+}
 
-bool EncodePipeline::NextIsReady() const { return ready_[returned_ % slots_.size()]; }
+bool EncodePipeline::IsDecided() const {
+  return !status_.ok() || returned_ == run_->batch_ends.size() || ready_[returned_ % slots_.size()];
+}
 
 void EncodePipeline::Work() {
-  ChunkEncoder encoder;
+  Worker worker;
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &EncodePipeline::MayWork));
     if (quit_) return;
-    const size_t chunk = taken_++;
-    const Task task = tasks_[chunk];
+    const size_t batch = taken_++;
+    const Run& run = *run_;
     ++working_;
     mutex_.Unlock();
-    Slot& slot = slots_[chunk % slots_.size()];
-    slot.encoded.record.digest = DigestOf(task.raw);
-    slot.encoded.stored =
-        encoder.Encode(task.raw, task.float_bytes, policy_ != CodecPolicy::kNone, &slot.buffer, &slot.encoded.record);
+    Slot& slot = slots_[batch % slots_.size()];
+    absl::Status status = EncodeBatch(run, batch, &worker, &slot);
     mutex_.Lock();
-    ready_[chunk % slots_.size()] = true;
+    ready_[batch % slots_.size()] = status.ok();
+    status_.Update(std::move(status));
     --working_;
   }
+}
+
+absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* worker, Slot* slot) const {
+  const size_t begin = batch == 0 ? 0 : run.batch_ends[batch - 1];
+  const std::span<const Task> tasks = std::span(run.tasks).subspan(begin, run.batch_ends[batch] - begin);
+  size_t raw_bytes = 0;
+  for (const Task& task : tasks) {
+    raw_bytes += task.raw.size();
+    if (run.wait_until_ready == nullptr) continue;
+    if (auto status = run.wait_until_ready(task.entry, task.end); !status.ok()) return status;
+  }
+  const bool compress = governor_ != nullptr ? governor_->Take(raw_bytes) : policy_ == CodecPolicy::kSpace;
+  const auto start = governor_ != nullptr ? CompressionGovernor::Now() : CompressionGovernor::Time();
+  worker->batch_bytes = tasks.size() > 1 ? raw_bytes : 0;
+  slot->batch.clear();
+  slot->used = 0;
+  size_t stored_bytes = 0;
+  size_t compressed_bytes = 0;
+  for (const Task& task : tasks) {
+    task.record->digest = DigestOf(task.raw);
+    Encoded encoded{.task = &task, .reused = IsReusable(task), .stored = {}};
+    if (!encoded.reused) {
+      encoded.stored = EncodeChunk(task, compress, worker, slot);
+      stored_bytes += encoded.stored.size();
+      if (compress) compressed_bytes += task.raw.size();
+    }
+    slot->batch.push_back(encoded);
+  }
+  if (governor_ != nullptr) {
+    governor_->Encoded(raw_bytes, stored_bytes, compressed_bytes, CompressionGovernor::Now() - start);
+  }
+  return absl::OkStatus();
+}
+
+// What is compressed lies in the slot's buffer: a chunk that is alone right from the encoder, others behind each other.
+std::span<const std::byte> EncodePipeline::EncodeChunk(const Task& task, bool compress, Worker* worker, Slot* slot) {
+  if (!compress) {
+    RecordRaw(task.raw, task.record);
+    return task.raw;
+  }
+  if (worker->batch_bytes == 0) {
+    return worker->encoder.Encode(task.raw, task.float_bytes, /*compress=*/true, &slot->buffer, task.record);
+  }
+  const std::span<const std::byte> stored =
+      worker->encoder.Encode(task.raw, task.float_bytes, /*compress=*/true, &worker->buffer, task.record);
+  if (task.record->codec == Codec::kRaw) return stored;
+  // Never grown in the middle of a batch: nothing is stored in more bytes than it has.
+  if (slot->buffer.size() < worker->batch_bytes) slot->buffer.resize(worker->batch_bytes);
+  std::byte* const place = slot->buffer.data() + slot->used;
+  std::memcpy(place, stored.data(), stored.size());
+  slot->used += stored.size();
+  return {place, stored.size()};
 }
 
 }  // namespace tidemark::storage

@@ -58,6 +58,16 @@ Digest128 DigestOf(std::span<const std::byte> bytes) {
 
 uint64_t ChecksumOf(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
+// XXH3 ends in the same way for both widths once its input is longer than its short cuts reach: the 64-bit hash is then
+// the lower half of the other. That is no promise of the algorithm's page, but its values are frozen.
+uint64_t ChecksumOf(std::span<const std::byte> bytes, const Digest128& digest) {
+  constexpr size_t kShortcutBytesMax = 240;
+  if (bytes.size() <= kShortcutBytesMax) return ChecksumOf(bytes);
+  XXH128_canonical_t canonical;
+  std::memcpy(canonical.digest, digest.bytes.data(), sizeof(canonical.digest));
+  return XXH128_hashFromCanonical(&canonical).low64;
+}
+
 std::string StepFolderName(int64_t step, const AttemptId& attempt) {
   return fmt::format("{:010}-{}", step, ToHex(attempt.bytes));
 }

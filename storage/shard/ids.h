@@ -32,6 +32,8 @@ std::optional<std::array<uint8_t, 16>> FromHex(std::string_view text);
 
 Digest128 DigestOf(std::span<const std::byte> bytes);
 uint64_t ChecksumOf(std::span<const std::byte> bytes);  // XXH3-64
+// The same, for less if `bytes` are more than a few: `digest` is DigestOf(bytes).
+uint64_t ChecksumOf(std::span<const std::byte> bytes, const Digest128& digest);
 
 // "0000001000-<attempt>": ten digits or more.
 std::string StepFolderName(int64_t step, const AttemptId& attempt);

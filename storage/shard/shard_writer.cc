@@ -1,109 +1,63 @@
 #include "storage/shard/shard_writer.h"
 
 #include <algorithm>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "storage/io/rate_limiter.h"
+#include "storage/io/thread_priority.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/block_stream.h"
 #include "storage/shard/byte_reader.h"
+#include "storage/shard/chunk_reuse.h"
+#include "storage/shard/compression_governor.h"
 #include "storage/shard/encode_pipeline.h"
+#include "storage/shard/preallocation.h"
+#include "storage/shard/registered_memory.h"
+#include "storage/shard/shard_plan.h"
 
 namespace tidemark::storage {
 namespace {
 
-absl::Status InvalidEntry(const ShardContents::Entry& entry, std::string_view problem) {
-  return absl::InvalidArgumentError(fmt::format("entry '{}': {}", entry.spec.name.substr(0, 200), problem));
+// More than this in flight does not make a disk faster; with less, its rate says nothing about it.
+constexpr uint64_t kSaturatingBytesMax = 4 << 20;
+
+CompressionGovernor::Disk DiskOf(const ShardWriterOptions& options) {
+  return {.saturating_bytes = std::min<uint64_t>(kSaturatingBytesMax, options.io_depth * BlockStream::kBlockBytes / 2),
+          .bytes_per_second_max = options.bytes_per_second_max};
 }
 
-absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents& contents) {
-  if (identity.step < 0 || identity.rank >= identity.world_size) {
-    return absl::InvalidArgumentError(
-        fmt::format("shard identity: expected a step of 0 or more and a rank below the world size, found step {}, rank "
-                    "{}, world size {}",
-                    identity.step, identity.rank, identity.world_size));
+// Keeps the disk's writes to a rate, and the governor up to date about them.
+class WritePacer final : public WriteObserver {
+ public:
+  explicit WritePacer(const ShardWriterOptions& options) : governor_(DiskOf(options)) {
+    if (options.bytes_per_second_max > 0) limiter_.emplace(options.bytes_per_second_max);
   }
-  absl::flat_hash_set<std::string_view, std::hash<std::string_view>> names;
-  std::vector<uint64_t> sizes;
-  for (const ShardContents::Entry& entry : contents.entries) {
-    uint64_t bytes = 0;
-    if (auto status = ValidateEntry(entry.spec, &bytes); !status.ok()) return status;
-    if (!names.insert(entry.spec.name).second) return InvalidEntry(entry, "another entry has the same name");
-    if (entry.alias_of >= static_cast<int64_t>(sizes.size())) {
-      return InvalidEntry(entry, fmt::format("expected to be tied to an earlier entry, found {}", entry.alias_of));
-    }
-    const uint64_t found = entry.alias_of < 0 ? entry.bytes.size() : sizes[entry.alias_of];
-    if (found != bytes) return InvalidEntry(entry, fmt::format("expected {} bytes, found {}", bytes, found));
-    sizes.push_back(bytes);
-  }
-  return ValidateShardTexts(contents.metrics, contents.user_metadata, contents.properties);
-}
 
-// The index but for what is known only when the chunks are encoded, and the chunks to encode, in its order.
-struct Plan {
-  ShardIndex index;
-  std::vector<EncodePipeline::Task> tasks;
-  uint64_t logical_bytes = 0;
-  uint64_t data_bytes_max = 0;  // of the chunks, if all are stored raw
+  CompressionGovernor* governor() { return &governor_; }
+
+  void Submitting(uint64_t bytes) override {
+    if (limiter_) std::this_thread::sleep_for(limiter_->Reserve(bytes, CompressionGovernor::Now()));
+    governor_.Submitted(bytes, CompressionGovernor::Now());
+  }
+  void Completed(uint64_t bytes) override { governor_.Completed(bytes, CompressionGovernor::Now()); }
+
+ private:
+  std::optional<RateLimiter> limiter_;
+  CompressionGovernor governor_;
 };
 
-Plan MakePlan(const ShardContents& contents, uint32_t chunk_bytes) {
-  Plan plan;
-  plan.index.created_unix_ns = contents.created_unix_ns;
-  plan.index.blocked_ns = contents.blocked_ns;
-  plan.index.metrics = contents.metrics;
-  plan.index.user_metadata = contents.user_metadata;
-  plan.index.properties = contents.properties;
-  plan.index.entries.reserve(contents.entries.size());
-  for (const ShardContents::Entry& entry : contents.entries) {
-    ShardEntry& record = plan.index.entries.emplace_back();
-    record.spec = entry.spec;
-    if (entry.alias_of >= 0) {
-      record.first_chunk = plan.index.entries[entry.alias_of].first_chunk;
-      record.chunk_count = plan.index.entries[entry.alias_of].chunk_count;
-      continue;
-    }
-    if (entry.bytes.empty()) continue;
-    record.first_chunk = plan.tasks.size();
-    for (size_t start = 0; start < entry.bytes.size(); start += chunk_bytes) {
-      const size_t size = std::min<size_t>(chunk_bytes, entry.bytes.size() - start);
-      plan.tasks.push_back({entry.bytes.subspan(start, size), GetDtypeInfo(entry.spec.dtype).float_bytes});
-      plan.data_bytes_max += size >= kAlignedChunkBytesMin ? AlignUp(size) + kDirectAlignment : size;
-    }
-    record.chunk_count = plan.tasks.size() - record.first_chunk;
-    plan.logical_bytes += entry.bytes.size();
-  }
-  plan.index.chunks.resize(plan.tasks.size());
-  return plan;
+absl::StatusOr<uint64_t> IndexBytes(const File& file, const ShardIndex& index) {
+  const uint64_t bytes = EncodedShardIndexBytes(index);
+  if (bytes <= kIndexBytesMax) return bytes;
+  return absl::InvalidArgumentError(
+      fmt::format("write {}: its index has {} bytes, more than {}", file.path(), bytes, kIndexBytesMax));
 }
 
-}  // namespace
-
-struct ShardWriter::Impl {
-  Impl(FileSystem& files, const ShardWriterOptions& options, std::unique_ptr<EncodePipeline> pipeline,
-       std::unique_ptr<IoQueue> queue)
-      : files(files),
-        options(options),
-        stream(options.io_depth + 1),  // one to fill while the disk has the others
-        pipeline(std::move(pipeline)),
-        queue(std::move(queue)) {}
-
-  absl::Status WriteChunks(const std::function<bool()>& cancelled, std::vector<ChunkRecord>* chunks);
-  absl::Status WriteAll(File* file, const ShardIdentity& identity, Plan plan, const std::function<bool()>& cancelled,
-                        ShardFooter* footer);
-
-  FileSystem& files;
-  const ShardWriterOptions options;
-  BlockStream stream;
-  const std::unique_ptr<EncodePipeline> pipeline;
-  const std::unique_ptr<IoQueue> queue;  // belongs to the thread that first calls Write
-};
-
-ShardWriter::ShardWriter() = default;
-ShardWriter::~ShardWriter() = default;
-
-absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem& files, const ShardWriterOptions& options) {
+absl::Status ValidateOptions(const ShardWriterOptions& options) {
   if (!IsValidChunkBytes(options.chunk_bytes)) {
     return absl::InvalidArgumentError(fmt::format("chunk_bytes: expected a multiple of {} up to {}, found {}",
                                                   kChunkBytesMin, kChunkBytesMax, options.chunk_bytes));
@@ -112,13 +66,95 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem& fil
     return absl::InvalidArgumentError(
         fmt::format("codec_threads: expected 1 or more, found {}", options.codec_threads));
   }
-  auto queue = files.NewIoQueue(options.io, options.io_depth);
-  if (!queue.ok()) return queue.status();
-  auto pipeline = EncodePipeline::Create(options.policy, options.chunk_bytes, options.codec_threads);
-  if (!pipeline.ok()) return pipeline.status();
+  if (options.nice < 0 || options.nice > kNiceMax) {
+    return absl::InvalidArgumentError(fmt::format("nice: expected 0 to {}, found {}", kNiceMax, options.nice));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct ShardWriter::Impl {
+  // One shard on its way to disk.
+  struct Job {
+    File* file;
+    const ShardIdentity& identity;
+    const ShardContents& contents;
+    const std::function<bool()>& cancelled;
+    ChunkReuse reuse;
+    ShardPlan plan;
+    WrittenShard written;
+  };
+
+  Impl(FileSystem& files, const ShardWriterOptions& options)
+      : files(files), options(options), pacer(options) {}
+
+  absl::Status Start();
+  absl::Status StartThreads();
+  void LowerPriorityOnce();
+  absl::Status RegisterWith(const Job& job);
+  std::map<std::string, std::string> Properties(const Job& job) const;
+
+  absl::Status WriteChunks(Job* job, Preallocation* blocks);
+  absl::Status PlaceBatch(std::span<const EncodePipeline::Encoded> batch, Job* job, Preallocation* blocks);
+  absl::Status WriteIndex(Job* job, Preallocation* blocks);
+  absl::Status WriteAll(Job* job);
+
+  FileSystem& files;
+  const ShardWriterOptions options;
+  WritePacer pacer;
+  absl::Status priority;  // of our threads: what the kernel said to lowering it
+  bool has_lowered_owner = false;
+
+  // Set by Start.
+  std::shared_ptr<BlockStream> stream;  // shared with nobody, but its lifetime is known to `memory`
+  std::unique_ptr<IoQueue> queue;  // belongs to the thread that first calls Write
+  std::unique_ptr<RegisteredMemory> memory;
+  std::unique_ptr<EncodePipeline> pipeline;
+};
+
+ShardWriter::ShardWriter() = default;
+ShardWriter::~ShardWriter() = default;
+
+absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem& files, const ShardWriterOptions& options) {
+  if (auto status = ValidateOptions(options); !status.ok()) return status;
   std::unique_ptr<ShardWriter> writer(new ShardWriter);
-  writer->impl_ = std::make_unique<Impl>(files, options, *std::move(pipeline), *std::move(queue));
+  writer->impl_ = std::make_unique<Impl>(files, options);
+  if (auto status = writer->impl_->StartThreads(); !status.ok()) return status;
   return writer;
+}
+
+// Threads inherit their priority, so those of a writer with a low one are started by a thread that has it.
+absl::Status ShardWriter::Impl::StartThreads() {
+  if (options.nice == 0 && !options.idle_io) return Start();
+  absl::Status status;
+  try {
+    std::thread([&] {
+      priority = LowerThreadPriority(options.nice, options.idle_io);
+      status = Start();
+    }).join();
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(fmt::format("start a thread of low priority: {}", error.what()));
+  }
+  return status;
+}
+
+absl::Status ShardWriter::Impl::Start() {
+  auto new_queue = files.NewIoQueue(options.io, options.io_depth);
+  if (!new_queue.ok()) return new_queue.status();
+  queue = *std::move(new_queue);
+  stream = std::make_shared<BlockStream>(options.io_depth + 1);  // one to fill while the disk has the others
+  memory = std::make_unique<RegisteredMemory>(queue.get());
+  auto new_pipeline =
+      EncodePipeline::Create(options.policy, options.chunk_bytes, options.codec_threads, pacer.governor());
+  if (!new_pipeline.ok()) return new_pipeline.status();
+  pipeline = *std::move(new_pipeline);
+  return absl::OkStatus();
+}
+
+void ShardWriter::Impl::LowerPriorityOnce() {
+  if (std::exchange(has_lowered_owner, true)) return;
+  priority.Update(LowerThreadPriority(options.nice, options.idle_io));
 }
 
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
@@ -126,76 +162,139 @@ absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const S
   if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
   auto file = impl_->files.Create(path, /*direct=*/true);
   if (!file.ok()) return file.status();
+  impl_->LowerPriorityOnce();
 
-  Plan plan = MakePlan(contents, impl_->options.chunk_bytes);
-  plan.index.properties["library_version"] = TIDEMARK_VERSION;
-  plan.index.properties["io"] = impl_->queue->name();
-  if (!impl_->queue->note().empty()) plan.index.properties["io_reason"] = impl_->queue->note();
-  plan.index.properties["compression"] = CodecPolicyName(impl_->options.policy);
-  plan.index.properties["direct_io"] = (*file)->direct() ? "true" : "false";
-  WrittenShard written;
-  written.logical_bytes = plan.logical_bytes;
-  written.entry_count = plan.index.entries.size();
-  written.properties = plan.index.properties;
-  auto status = impl_->WriteAll(file->get(), identity, std::move(plan), cancelled, &written.footer);
-  if (!status.ok()) return status;
-  return written;
+  const uint32_t chunk_bytes = impl_->options.chunk_bytes;
+  Impl::Job job{.file = file->get(),
+                .identity = identity,
+                .contents = contents,
+                .cancelled = cancelled,
+                .reuse = ChunkReuse(contents.reuse, identity, chunk_bytes),
+                .plan = {},
+                .written = {}};
+  job.plan = PlanShard(contents, chunk_bytes, &job.reuse);
+  job.written.logical_bytes = job.plan.logical_bytes;
+  job.written.entry_count = job.plan.index.entries.size();
+  if (auto status = impl_->WriteAll(&job); !status.ok()) return status;
+  job.written.properties = job.plan.index.properties;
+  job.written.reusable =
+      std::make_shared<const ReusableShard>(ReusableShard{identity, chunk_bytes, std::move(job.plan.index)});
+  return std::move(job.written);
 }
 
-// Everything that is in flight has landed when this returns, whatever it returns: the state's bytes, the file and the
-// blocks are the caller's again.
-absl::Status ShardWriter::Impl::WriteChunks(const std::function<bool()>& cancelled, std::vector<ChunkRecord>* chunks) {
-  for (ChunkRecord& record : *chunks) {
-    if (cancelled != nullptr && cancelled()) return absl::CancelledError("writing a shard was cancelled");
-    const EncodePipeline::Encoded& encoded = pipeline->Next();
-    if (encoded.stored.size() >= kAlignedChunkBytesMin) {
-      if (auto status = stream.Align(); !status.ok()) return status;
+// Until UnregisterFile, before the file is closed.
+absl::Status ShardWriter::Impl::RegisterWith(const Job& job) {
+  absl::Status status = memory->Use(stream->memory(), stream);
+  status.Update(memory->Use(job.contents.memory, job.contents.memory_lifetime));
+  status.Update(queue->RegisterFile(job.file));
+  return status;
+}
+
+std::map<std::string, std::string> ShardWriter::Impl::Properties(const Job& job) const {
+  std::map<std::string, std::string> properties;
+  properties["library_version"] = TIDEMARK_VERSION;
+  properties["io"] = queue->name();
+  if (!queue->note().empty()) properties["io_reason"] = queue->note();
+  properties["compression"] = CodecPolicyName(options.policy);
+  properties["direct_io"] = job.file->direct() ? "true" : "false";
+  if (options.nice > 0) properties["nice"] = fmt::format("{}", options.nice);
+  if (options.idle_io) properties["idle_io"] = "true";
+  if (options.bytes_per_second_max > 0) {
+    properties["write_bytes_per_second_max"] = fmt::format("{}", options.bytes_per_second_max);
+  }
+  if (!priority.ok()) properties["priority"] = std::string(priority.message());
+  return properties;
+}
+
+absl::Status ShardWriter::Impl::WriteChunks(Job* job, Preallocation* blocks) {
+  while (true) {
+    if (job->cancelled != nullptr && job->cancelled()) return absl::CancelledError("writing a shard was cancelled");
+    stream->Poll();
+    // Waiting for chunks, this thread would not see what has become of its writes.
+    if (stream->in_flight() && !pipeline->HasNext()) {
+      if (auto status = stream->Wait(); !status.ok()) return status;
+      continue;
     }
-    record = encoded.record;
-    record.offset = stream.offset();
-    // Raw chunks are the state's own bytes, which stay; others are the pipeline's, which the next one overwrites.
-    auto status = record.codec == Codec::kRaw ? stream.AppendInPlace(encoded.stored) : stream.Append(encoded.stored);
+    const auto batch = pipeline->Next();
+    if (!batch.ok()) return batch.status();
+    if (batch->empty()) return absl::OkStatus();
+    if (auto status = PlaceBatch(*batch, job, blocks); !status.ok()) return status;
+  }
+}
+
+absl::Status ShardWriter::Impl::PlaceBatch(std::span<const EncodePipeline::Encoded> batch, Job* job,
+                                           Preallocation* blocks) {
+  for (const EncodePipeline::Encoded& encoded : batch) {
+    ChunkRecord& record = *encoded.task->record;
+    if (encoded.reused) {
+      record = job->reuse.Refer(*encoded.task->reusable);
+      job->written.reused_bytes += record.stored_bytes;
+      continue;
+    }
+    if (encoded.stored.size() >= kAlignedChunkBytesMin) {
+      if (auto status = stream->Align(); !status.ok()) return status;
+    }
+    record.offset = stream->offset();
+    if (auto status = blocks->Reserve(AlignUp(record.offset + record.stored_bytes)); !status.ok()) return status;
+    // Raw chunks are the state's own bytes, which stay; others are the pipeline's, which the next ones overwrite.
+    auto status = record.codec == Codec::kRaw ? stream->AppendInPlace(encoded.stored) : stream->Append(encoded.stored);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status ShardWriter::Impl::WriteAll(File* file, const ShardIdentity& identity, Plan plan,
-                                         const std::function<bool()>& cancelled, ShardFooter* footer) {
-  const uint64_t index_bytes = EncodedShardIndexBytes(plan.index);
-  if (index_bytes > kIndexBytesMax) {
-    return absl::InvalidArgumentError(
-        fmt::format("write {}: its index has {} bytes, more than {}", file->path(), index_bytes, kIndexBytesMax));
-  }
-  // Blocks that are there before they are written: extending writes would wait for each other on the inode.
-  const uint64_t worst_case = kShardBlockBytes + AlignUp(plan.data_bytes_max) + AlignUp(index_bytes) + kShardBlockBytes;
-  if (auto status = file->Allocate(worst_case); !status.ok() && !absl::IsUnimplemented(status)) return status;
+absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
+  ShardIndex& index = job->plan.index;
+  ShardFooter& footer = job->written.footer;
+  index.files = job->reuse.files();
+  if (!blocks->possible()) index.properties["allocate"] = "false";
+  const auto index_bytes = IndexBytes(*job->file, index);
+  if (!index_bytes.ok()) return index_bytes.status();
+  if (auto status = stream->Align(); !status.ok()) return status;
+  footer.index_offset = stream->offset();
+  footer.index_bytes = *index_bytes;
+  footer.file_bytes = footer.index_offset + AlignUp(*index_bytes) + kShardBlockBytes;
+  if (auto status = blocks->Reserve(footer.file_bytes); !status.ok()) return status;
+  const std::string encoded = EncodeShardIndex(index);
+  footer.index_digest = DigestOf(AsBytes(encoded));
+  absl::Status status = stream->Append(AsBytes(encoded));
+  if (status.ok()) status = stream->Align();
+  if (status.ok()) status = stream->Append(AsBytes(EncodeShardFooter(footer)));
+  return status;
+}
 
-  stream.Begin(file, queue.get(), kShardBlockBytes);
-  pipeline->Start(std::move(plan.tasks));
-  absl::Status status = WriteChunks(cancelled, &plan.index.chunks);
+// Everything that is in flight has landed when this returns, whatever it returns: the state's bytes, the file and the
+// blocks are the caller's again, and the pipeline is at rest.
+absl::Status ShardWriter::Impl::WriteAll(Job* job) {
+  File* const file = job->file;
+  ShardIndex& index = job->plan.index;
+  auto properties = Properties(*job);
+  properties.merge(index.properties);
+  index.properties = std::move(properties);
+  // Known to be too large before anything is written, if it will be.
+  const auto index_bytes = IndexBytes(*file, index);
+  if (!index_bytes.ok()) return index_bytes.status();
+  Preallocation blocks(file, 2 * kShardBlockBytes + AlignUp(job->plan.data_bytes_max) + AlignUp(*index_bytes));
+  if (auto status = blocks.Reserve(kShardBlockBytes); !status.ok()) return status;
+
+  const absl::Status registered = RegisterWith(*job);
+  index.properties["io_registered"] = registered.ok() ? "true" : std::string(registered.message());
+  stream->Begin(file, queue.get(), kShardBlockBytes, &pacer);
+  pipeline->Start(std::move(job->plan.tasks), job->contents.wait_until_ready);
+  absl::Status status = WriteChunks(job, &blocks);
   pipeline->Stop();
-  if (status.ok()) status = stream.Align();
-  footer->index_offset = stream.offset();
-  footer->index_bytes = index_bytes;
-  footer->file_bytes = footer->index_offset + AlignUp(index_bytes) + kShardBlockBytes;
-  if (status.ok()) {
-    const std::string index = EncodeShardIndex(plan.index);
-    footer->index_digest = DigestOf(AsBytes(index));
-    status = stream.Append(AsBytes(index));
-    if (status.ok()) status = stream.Align();
-    if (status.ok()) status = stream.Append(AsBytes(EncodeShardFooter(*footer)));
-  }
-  const absl::Status landed = stream.Finish();
+  if (status.ok()) status = WriteIndex(job, &blocks);
+  const absl::Status landed = stream->Finish();
+  queue->UnregisterFile();
   if (!status.ok()) return status;
   if (!landed.ok()) return landed;
 
   // Last, so that a file with a header is a file that was written to the end.
   AlignedBuffer header(kShardBlockBytes);
-  const std::string encoded = EncodeShardHeader({identity, options.chunk_bytes});
+  const std::string encoded = EncodeShardHeader({job->identity, options.chunk_bytes});
   std::copy(AsBytes(encoded).begin(), AsBytes(encoded).end(), header.data());
   if (status = file->WriteAt(0, header.span()); !status.ok()) return status;
-  if (status = file->Truncate(footer->file_bytes); !status.ok()) return status;
+  if (status = file->Truncate(job->written.footer.file_bytes); !status.ok()) return status;
   if (status = file->SyncData(); !status.ok()) return status;
   return file->Close();
 }

@@ -1,5 +1,5 @@
-// Writes one shard: codec threads hash and compress chunks, the calling thread packs them into aligned blocks and keeps
-// the disk's queue full.
+// Writes one shard: codec threads hash and compress chunks as they become ready, the calling thread packs them into
+// aligned blocks and keeps the disk's queue full.
 
 #ifndef TIDEMARK_STORAGE_SHARD_SHARD_WRITER_H_
 #define TIDEMARK_STORAGE_SHARD_SHARD_WRITER_H_
@@ -51,8 +51,11 @@ struct ShardContents {
   // Null: all bytes are there. Else it blocks until the first `end` bytes of `entries[entry]` are, which are not looked
   // at before; an error becomes that of Write. Called by codec threads, which must not be kept for ever.
   std::function<absl::Status(size_t entry, uint64_t end)> wait_until_ready;
-  // Memory in which most of the entries lie, or empty: the ring is told of it once, and not at every write.
+  // Memory in which most of the entries lie: the ring is told of it once, and not at every write. The kernel holds its
+  // pages from then on, until the Write after the one in which `memory_lifetime` has expired, which it must have before
+  // the memory is unmapped or any of its pages are given back to the system. Not used while that is empty.
   std::span<const std::byte> memory;
+  std::weak_ptr<const void> memory_lifetime;
   // Null: nothing is reused. A chunk with the same digest as the same chunk of the same entry there is referred to.
   // Nothing is reused from a shard of another chunk size.
   const ReusableShard* reuse = nullptr;
@@ -60,8 +63,10 @@ struct ShardContents {
   uint64_t blocked_ns = 0;
   std::map<std::string, double> metrics;
   std::string user_metadata = "{}";
-  // The writer adds "library_version", "compression", "direct_io", "io" and, where the kernel refused io_uring,
-  // "io_reason".
+  // The writer adds "library_version", "compression", "direct_io", "io" and "io_registered": "true" if the ring knew
+  // memory and file beforehand, or why not. Where it is so: "io_reason", why the kernel refused io_uring; "allocate":
+  // "false", the file system cannot; "nice", "idle_io" and "write_bytes_per_second_max" as in the options, and
+  // "priority", why the kernel refused one of them.
   std::map<std::string, std::string> properties;
 };
 
@@ -85,11 +90,13 @@ class ShardWriter {
   ~ShardWriter();
 
   // Creates `path`, writes the shard, and syncs its data; the caller syncs the directory. The same identity and
-  // contents give the same bytes. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts,
+  // contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and for contents that are
+  // waited for, whose chunks lie in the order of their addresses. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts,
   // names an entry twice, or has the wrong number of bytes: then there is no file. After any other error there may be
   // one, of unknown contents, which must be removed; the writer can be used again. The error is the first one of the
   // file system's, with nothing in flight any more. kAlreadyExists: there is something of that name. kCancelled if
-  // `cancelled`, asked between chunks on this thread, returned true.
+  // `cancelled`, asked between chunks on this thread, returned true. An error of wait_until_ready is returned as it is; whatever
+  // the error, no thread is inside wait_until_ready any more.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

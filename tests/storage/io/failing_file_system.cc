@@ -93,6 +93,16 @@ class FailingFileSystem::FailingQueue final : public IoQueue {
     if (std::optional<IoCompletion> failed = TakeFailed()) return failed;
     return other_->Poll();
   }
+  absl::Status RegisterMemory(std::span<const std::byte> memory) override {
+    absl::Status refusal = files_.registration_refusal();
+    return refusal.ok() ? other_->RegisterMemory(memory) : refusal;
+  }
+  void UnregisterMemory(std::span<const std::byte> memory) override { other_->UnregisterMemory(memory); }
+  absl::Status RegisterFile(File* file) override {
+    absl::Status refusal = files_.registration_refusal();
+    return refusal.ok() ? other_->RegisterFile(static_cast<FailingFile*>(file)->other()) : refusal;
+  }
+  void UnregisterFile() override { other_->UnregisterFile(); }
 
  private:
   std::optional<IoCompletion> TakeFailed() {
@@ -127,9 +137,20 @@ void FailingFileSystem::FailOperation(std::string operation, absl::Status status
   });
 }
 
+void FailingFileSystem::RefuseRegistration(absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  registration_refusal_ = std::move(status);
+}
+
+absl::Status FailingFileSystem::registration_refusal() const {
+  absl::MutexLock lock(&mutex_);
+  return registration_refusal_;
+}
+
 void FailingFileSystem::Reset() {
   absl::MutexLock lock(&mutex_);
   rule_ = nullptr;
+  registration_refusal_ = absl::OkStatus();
   calls_.clear();
 }
 

@@ -44,7 +44,11 @@ class FailingFileSystem final : public FileSystem {
   // The call of that name fails that has `before` others of that name before it, from now on.
   void FailOperation(std::string operation, absl::Status status, size_t before = 0);
 
-  // Forgets the rule and all calls.
+  // What its queues answer to RegisterMemory and RegisterFile from now on. Those are no calls that rules see, since
+  // nothing fails when they do.
+  void RefuseRegistration(absl::Status status);
+
+  // Forgets the rule, the refusal and all calls.
   void Reset();
   std::vector<Call> calls() const;
   // "Create", "WriteAt", ...: for a look at the order.
@@ -68,12 +72,14 @@ class FailingFileSystem final : public FileSystem {
   class FailingQueue;
 
   absl::Status Admit(std::string operation, const std::string& path);
+  absl::Status registration_refusal() const;
   absl::StatusOr<std::unique_ptr<File>> Wrap(absl::StatusOr<std::unique_ptr<File>> file);
 
   FileSystem& other_;
 
   mutable absl::Mutex mutex_;
   Rule rule_ ABSL_GUARDED_BY(mutex_);
+  absl::Status registration_refusal_ ABSL_GUARDED_BY(mutex_);
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -221,7 +221,7 @@ TEST_F(ShardWriterAlone, WritesTheHeaderLastAndSyncsBeforeItCloses) {
 
 TEST_F(ShardWriterAlone, LeavesAFileWithoutAHeaderWhenAWriteFails) {
   std::mt19937_64 random(9);
-  TestContents contents = MixedContents(65536, random);
+  TestContents contents = MixedContents(1 << 20, random);
   files_.FailOperation("QueueWrite", absl::InternalError("injected"), 1);
   EXPECT_THAT(Write(*contents), StatusIs(StatusCode::kInternal, "injected"));
   EXPECT_EQ(ShardReader::Open(PosixFileSystem(), path_, directory_.path()).status().code(), StatusCode::kDataLoss);

@@ -1,0 +1,95 @@
+#include "storage/io/uring_registration.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "storage/io/errno_status.h"
+
+namespace tidemark::storage {
+namespace {
+
+bool Contains(std::span<const std::byte> outer, std::span<const std::byte> inner) {
+  return inner.data() >= outer.data() && inner.data() + inner.size() <= outer.data() + outer.size();
+}
+
+// The registered pieces of `memory`, one behind the other.
+std::vector<std::span<const std::byte>> PiecesOf(std::span<const std::byte> memory) {
+  std::vector<std::span<const std::byte>> pieces;
+  while (!memory.empty()) {
+    const size_t size = std::min(memory.size(), UringRegistration::kBufferBytesMax);
+    pieces.push_back(memory.first(size));
+    memory = memory.subspan(size);
+  }
+  return pieces;
+}
+
+bool IsSame(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.data() == b.data() && a.size() == b.size();
+}
+
+}  // namespace
+
+absl::Status UringRegistration::AddMemory(std::span<const std::byte> memory) {
+  if (!has_buffer_table_) {
+    const int result = io_uring_register_buffers_sparse(&ring_, kBuffersMax);
+    if (result < 0) return ErrnoStatus(-result, "register memory with", "io_uring");
+    has_buffer_table_ = true;
+  }
+  for (const std::span<const std::byte> piece : PiecesOf(memory)) {
+    const auto is_piece = [&](std::span<const std::byte> buffer) { return IsSame(buffer, piece); };
+    if (std::any_of(buffers_.begin(), buffers_.end(), is_piece)) continue;
+    const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const auto& buffer) { return buffer.empty(); });
+    absl::Status status = absl::ResourceExhaustedError(
+        fmt::format("register memory with io_uring: {} pieces are registered already", kBuffersMax));
+    if (free != buffers_.end()) status = Update(static_cast<unsigned>(free - buffers_.begin()), piece);
+    if (!status.ok()) {
+      RemoveMemory(memory);
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void UringRegistration::RemoveMemory(std::span<const std::byte> memory) {
+  for (const std::span<const std::byte> piece : PiecesOf(memory)) {
+    for (unsigned i = 0; i < kBuffersMax; ++i) {
+      if (IsSame(buffers_[i], piece)) Update(i, {}).IgnoreError();  // the kernel never refuses to forget
+    }
+  }
+}
+
+std::optional<unsigned> UringRegistration::BufferOf(std::span<const std::byte> bytes) const {
+  if (!has_buffer_table_) return std::nullopt;
+  for (unsigned i = 0; i < kBuffersMax; ++i) {
+    if (!buffers_[i].empty() && Contains(buffers_[i], bytes)) return i;
+  }
+  return std::nullopt;
+}
+
+absl::Status UringRegistration::Update(unsigned buffer, std::span<const std::byte> bytes) {
+  const iovec memory = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
+  const int result = io_uring_register_buffers_update_tag(&ring_, buffer, &memory, nullptr, 1);
+  if (result < 0) return ErrnoStatus(-result, fmt::format("register {} bytes of memory with", bytes.size()), "io_uring");
+  buffers_[buffer] = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status UringRegistration::SetFile(const File* file, int fd) {
+  int result = has_file_table_ ? 0 : io_uring_register_files_sparse(&ring_, 1);
+  has_file_table_ = has_file_table_ || result == 0;
+  if (result == 0) result = io_uring_register_files_update(&ring_, kFileIndex, &fd, 1);
+  if (result < 0) return ErrnoStatus(-result, "register with io_uring the file", file->path());
+  file_ = file;
+  return absl::OkStatus();
+}
+
+void UringRegistration::RemoveFile() {
+  if (file_ == nullptr) return;
+  const int none = -1;
+  io_uring_register_files_update(&ring_, kFileIndex, &none, 1);
+  file_ = nullptr;
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,34 @@
+// What a shard will consist of, before a byte of it is encoded.
+
+#ifndef TIDEMARK_STORAGE_SHARD_SHARD_PLAN_H_
+#define TIDEMARK_STORAGE_SHARD_SHARD_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "storage/shard/chunk_reuse.h"
+#include "storage/shard/encode_pipeline.h"
+#include "storage/shard/shard_format.h"
+#include "storage/shard/shard_writer.h"
+
+namespace tidemark::storage {
+
+// kInvalidArgument, as ShardWriter::Write has it.
+absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents& contents);
+
+// Movable; a copy's tasks would fill in the records of the original.
+struct ShardPlan {
+  ShardIndex index;                         // but for the chunks' records, `files` and the writer's own properties
+  std::vector<EncodePipeline::Task> tasks;  // one for each of index.chunks, in the order in which they go to disk
+  uint64_t logical_bytes = 0;
+  uint64_t data_bytes_max = 0;  // of the chunks and what lies between them, if all are stored here, and raw
+};
+
+// Chunks are in the order of the entries; where they have to be waited for, in that of their bytes in memory, which is
+// the one in which they come. Precondition: ValidateContents.
+ShardPlan PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkReuse* reuse);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_SHARD_SHARD_PLAN_H_
