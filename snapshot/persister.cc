@@ -13,6 +13,7 @@ storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
   storage::ShardContents contents;
   contents.wait_until_ready = [&snapshot](size_t entry, uint64_t end) { return snapshot.WaitFor(entry, end); };
   contents.memory = {snapshot.block().data(), snapshot.block().bytes()};
+  contents.memory_lifetime = snapshot.block().memory().data;
   contents.properties = {{"staging", snapshot.staging()}, {"staging_memory", snapshot.block().memory().kind}};
   const StagingPlan& plan = snapshot.plan();
   contents.entries.reserve(plan.specs().size());
@@ -21,7 +22,7 @@ storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
         {.spec = plan.specs()[i], .bytes = snapshot.bytes(i), .alias_of = plan.placements()[i].alias_of});
   }
   contents.created_unix_ns = absl::ToUnixNanos(snapshot.created());
-  contents.blocked_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(snapshot.blocked()));
+  contents.blocked_ns = [&snapshot] { return static_cast<uint64_t>(absl::ToInt64Nanoseconds(snapshot.blocked())); };
   contents.metrics = snapshot.metrics();
   contents.user_metadata = snapshot.user_metadata();
   return contents;
@@ -91,7 +92,6 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
   }
   absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
   if (!identity.ok()) return identity.status();
-  if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;  // INTERIM
   storage::ShardContents contents = MakeContents(snapshot);
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
@@ -122,6 +122,12 @@ void Persister::WarnOfFallbacks(const std::map<std::string, std::string>& proper
   }
   if (value("direct_io") == "false") warn_("writing goes through the page cache, for the file system has no O_DIRECT");
   if (value("allocate") == "false") warn_("files grow as they are written, for the file system has no fallocate");
+  if (const std::string why = value("io_registered"); why != "true" && value("io") == "io_uring") {
+    warn_(fmt::format("the kernel looks up memory and file anew at every write: {}", why));
+  }
+  if (const std::string why = value("priority"); !why.empty()) {
+    warn_(fmt::format("saves run at the trainer's priority: {}", why));
+  }
   if (const std::string memory = value("staging_memory"); memory.starts_with("not locked")) {
     warn_(fmt::format("staging memory may be swapped out: {}", memory));
   }

@@ -61,7 +61,6 @@ absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents
 ShardPlan PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkReuse* reuse) {
   ShardPlan plan;
   plan.index.created_unix_ns = contents.created_unix_ns;
-  plan.index.blocked_ns = contents.blocked_ns;
   plan.index.metrics = contents.metrics;
   plan.index.user_metadata = contents.user_metadata;
   plan.index.properties = contents.properties;

@@ -86,8 +86,7 @@ struct ShardWriter::Impl {
     WrittenShard written;
   };
 
-  Impl(FileSystem& files, const ShardWriterOptions& options)
-      : files(files), options(options), pacer(options) {}
+  Impl(FileSystem& files, const ShardWriterOptions& options) : files(files), options(options), pacer(options) {}
 
   absl::Status Start();
   absl::Status StartThreads();
@@ -108,7 +107,7 @@ struct ShardWriter::Impl {
 
   // Set by Start.
   std::shared_ptr<BlockStream> stream;  // shared with nobody, but its lifetime is known to `memory`
-  std::unique_ptr<IoQueue> queue;  // belongs to the thread that first calls Write
+  std::unique_ptr<IoQueue> queue;       // belongs to the thread that first calls Write
   std::unique_ptr<RegisteredMemory> memory;
   std::unique_ptr<EncodePipeline> pipeline;
 };
@@ -247,6 +246,7 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   ShardIndex& index = job->plan.index;
   ShardFooter& footer = job->written.footer;
   index.files = job->reuse.files();
+  if (job->contents.blocked_ns != nullptr) index.blocked_ns = job->contents.blocked_ns();
   if (!blocks->possible()) index.properties["allocate"] = "false";
   const auto index_bytes = IndexBytes(*job->file, index);
   if (!index_bytes.ok()) return index_bytes.status();

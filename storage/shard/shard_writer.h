@@ -60,7 +60,8 @@ struct ShardContents {
   // Nothing is reused from a shard of another chunk size.
   const ReusableShard* reuse = nullptr;
   int64_t created_unix_ns = 0;
-  uint64_t blocked_ns = 0;
+  // How long the save held the trainer; asked once all bytes are there. Null: 0.
+  std::function<uint64_t()> blocked_ns;
   std::map<std::string, double> metrics;
   std::string user_metadata = "{}";
   // The writer adds "library_version", "compression", "direct_io", "io" and "io_registered": "true" if the ring knew
@@ -91,12 +92,12 @@ class ShardWriter {
 
   // Creates `path`, writes the shard, and syncs its data; the caller syncs the directory. The same identity and
   // contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and for contents that are
-  // waited for, whose chunks lie in the order of their addresses. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts,
-  // names an entry twice, or has the wrong number of bytes: then there is no file. After any other error there may be
-  // one, of unknown contents, which must be removed; the writer can be used again. The error is the first one of the
-  // file system's, with nothing in flight any more. kAlreadyExists: there is something of that name. kCancelled if
-  // `cancelled`, asked between chunks on this thread, returned true. An error of wait_until_ready is returned as it is; whatever
-  // the error, no thread is inside wait_until_ready any more.
+  // waited for, whose chunks lie in the order of their addresses. kInvalidArgument if `contents` breaks a rule of
+  // ValidateEntry or ValidateShardTexts, names an entry twice, or has the wrong number of bytes: then there is no file.
+  // After any other error there may be one, of unknown contents, which must be removed; the writer can be used again.
+  // The error is the first one of the file system's, with nothing in flight any more. kAlreadyExists: there is
+  // something of that name. kCancelled if `cancelled`, asked between chunks on this thread, returned true. An error of
+  // wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any more.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

@@ -80,7 +80,7 @@ TestContents GoldenContents() {
   contents.Add({.name = "größe", .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {2}},
                BytesOf<uint8_t>({0, 255}));
   contents->created_unix_ns = 1'700'000'000'000'000'001;
-  contents->blocked_ns = 250'000'000;
+  contents->blocked_ns = [] { return 250'000'000; };
   contents->metrics = {{"accuracy", 0.875}, {"loss", std::numeric_limits<double>::infinity()}};
   contents->user_metadata = R"({"dataset": "golden", "lines": [1, 2]})";
   contents->properties = {{"writer", "make_golden"}};

@@ -104,7 +104,7 @@ TestContents MixedContents(uint32_t chunk_bytes, std::mt19937_64& random) {
   contents.Add({.name = "rng", .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {5056}},
                RandomBytes(5056, random));
   contents->created_unix_ns = 1'700'000'000'123'456'789;
-  contents->blocked_ns = 12'345'678;
+  contents->blocked_ns = [] { return 12'345'678; };
   contents->metrics = {{"accuracy", 0.75}, {"loss", 1.25}};
   contents->user_metadata = R"({"run": "test"})";
   contents->properties = {{"library", "tidemark test"}};
