@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "storage/shard/bit_writer.h"
+#include "storage/shard/codec_backend_tail.h"
 
 // On the functions and not on the file: what these use of headers is compiled for any CPU everywhere.
 #define TIDEMARK_AVX2 [[gnu::target("avx2,bmi2")]]
@@ -20,18 +21,6 @@ TIDEMARK_AVX2_INLINE void Store(std::byte* to, __m256i value) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
 }
 
-// What is left behind the last whole vectors.
-void SplitRest(size_t width, size_t done, const std::byte* raw, size_t count, std::byte* const* planes) {
-  std::byte* rest[8];
-  for (size_t k = 0; k < width; ++k) rest[k] = planes[k] + done;
-  PortableCodecBackend().split[WidthIndex(width)](raw + done * width, count - done, rest);
-}
-void JoinRest(size_t width, size_t done, const std::byte* const* planes, size_t count, std::byte* raw) {
-  const std::byte* rest[8];
-  for (size_t k = 0; k < width; ++k) rest[k] = planes[k] + done;
-  PortableCodecBackend().join[WidthIndex(width)](rest, count - done, raw + done * width);
-}
-
 TIDEMARK_AVX2 void Split2(const std::byte* raw, size_t count, std::byte* const* planes) {
   const __m256i low = _mm256_set1_epi16(0xff);
   size_t i = 0;
@@ -45,7 +34,7 @@ TIDEMARK_AVX2 void Split2(const std::byte* raw, size_t count, std::byte* const* 
     Store(planes[0] + i, _mm256_permute4x64_epi64(p0, 0xd8));
     Store(planes[1] + i, _mm256_permute4x64_epi64(p1, 0xd8));
   }
-  SplitRest(2, i, raw, count, planes);
+  SplitTail(2, i, raw, count, planes);
 }
 
 TIDEMARK_AVX2 void Join2(const std::byte* const* planes, size_t count, std::byte* raw) {
@@ -58,7 +47,7 @@ TIDEMARK_AVX2 void Join2(const std::byte* const* planes, size_t count, std::byte
     Store(raw + 2 * i, _mm256_or_si256(_mm256_srli_epi16(a, 1), _mm256_slli_epi16(a, 15)));
     Store(raw + 2 * i + 32, _mm256_or_si256(_mm256_srli_epi16(b, 1), _mm256_slli_epi16(b, 15)));
   }
-  JoinRest(2, i, planes, count, raw);
+  JoinTail(2, i, planes, count, raw);
 }
 
 // In each half, byte k of dword j becomes byte j of dword k. Its own inverse.
@@ -113,7 +102,7 @@ TIDEMARK_AVX2 void Split4(const std::byte* raw, size_t count, std::byte* const* 
     TransposeQwords(rows);
     for (int k = 0; k < 4; ++k) Store(planes[k] + i, rows[k]);
   }
-  SplitRest(4, i, raw, count, planes);
+  SplitTail(4, i, raw, count, planes);
 }
 
 TIDEMARK_AVX2 void Join4(const std::byte* const* planes, size_t count, std::byte* raw) {
@@ -128,7 +117,7 @@ TIDEMARK_AVX2 void Join4(const std::byte* const* planes, size_t count, std::byte
       Store(raw + 4 * i + 32 * j, _mm256_or_si256(_mm256_srli_epi32(row, 1), _mm256_slli_epi32(row, 31)));
     }
   }
-  JoinRest(4, i, planes, count, raw);
+  JoinTail(4, i, planes, count, raw);
 }
 
 TIDEMARK_AVX2 void Split8(const std::byte* raw, size_t count, std::byte* const* planes) {
@@ -144,7 +133,7 @@ TIDEMARK_AVX2 void Split8(const std::byte* raw, size_t count, std::byte* const* 
     TransposeDwords(rows);
     for (int k = 0; k < 8; ++k) Store(planes[k] + i, rows[k]);
   }
-  SplitRest(8, i, raw, count, planes);
+  SplitTail(8, i, raw, count, planes);
 }
 
 TIDEMARK_AVX2 void Join8(const std::byte* const* planes, size_t count, std::byte* raw) {
@@ -159,7 +148,7 @@ TIDEMARK_AVX2 void Join8(const std::byte* const* planes, size_t count, std::byte
       Store(raw + 8 * i + 32 * j, _mm256_or_si256(_mm256_srli_epi64(row, 1), _mm256_slli_epi64(row, 63)));
     }
   }
-  JoinRest(8, i, planes, count, raw);
+  JoinTail(8, i, planes, count, raw);
 }
 
 // Sixteen bytes, twice: what a byte shuffle looks up in.

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "storage/shard/bit_writer.h"
+#include "storage/shard/codec_backend_tail.h"
 
 // On the functions and not on the file: what these use of headers is compiled for any CPU everywhere.
 #define TIDEMARK_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi2")]]
@@ -18,24 +19,13 @@ using ByteIndex = std::array<uint8_t, 64>;
 TIDEMARK_AVX512_INLINE __m512i Load(const void* from) { return _mm512_loadu_si512(from); }
 TIDEMARK_AVX512_INLINE void Store(void* to, __m512i value) { _mm512_storeu_si512(to, value); }
 
-// What is left behind the last whole vectors.
-void SplitRest(size_t width, size_t done, const std::byte* raw, size_t count, std::byte* const* planes) {
-  std::byte* rest[8];
-  for (size_t k = 0; k < width; ++k) rest[k] = planes[k] + done;
-  PortableCodecBackend().split[WidthIndex(width)](raw + done * width, count - done, rest);
-}
-void JoinRest(size_t width, size_t done, const std::byte* const* planes, size_t count, std::byte* raw) {
-  const std::byte* rest[8];
-  for (size_t k = 0; k < width; ++k) rest[k] = planes[k] + done;
-  PortableCodecBackend().join[WidthIndex(width)](rest, count - done, raw + done * width);
-}
-
-// Byte k of number j, of `width` bytes, becomes byte j of run k; the second index is the inverse.
+// To bring bytes together by their place in numbers of `width` bytes: byte k of number j becomes byte j of run k.
 constexpr ByteIndex Gather(size_t width) {
   ByteIndex index{};
   for (size_t i = 0; i < 64; ++i) index[i] = static_cast<uint8_t>(i % (64 / width) * width + i / (64 / width));
   return index;
 }
+// The inverse.
 constexpr ByteIndex Scatter(size_t width) { return Gather(64 / width); }
 
 TIDEMARK_AVX512 void Split2(const std::byte* raw, size_t count, std::byte* const* planes) {
@@ -52,7 +42,7 @@ TIDEMARK_AVX512 void Split2(const std::byte* raw, size_t count, std::byte* const
     Store(planes[0] + i, _mm512_shuffle_i64x2(a, b, 0x44));
     Store(planes[1] + i, _mm512_shuffle_i64x2(a, b, 0xee));
   }
-  SplitRest(2, i, raw, count, planes);
+  SplitTail(2, i, raw, count, planes);
 }
 
 TIDEMARK_AVX512 void Join2(const std::byte* const* planes, size_t count, std::byte* raw) {
@@ -67,7 +57,7 @@ TIDEMARK_AVX512 void Join2(const std::byte* const* planes, size_t count, std::by
     Store(raw + 2 * i, _mm512_or_si512(_mm512_srli_epi16(a, 1), _mm512_slli_epi16(a, 15)));
     Store(raw + 2 * i + 64, _mm512_or_si512(_mm512_srli_epi16(b, 1), _mm512_slli_epi16(b, 15)));
   }
-  JoinRest(2, i, planes, count, raw);
+  JoinTail(2, i, planes, count, raw);
 }
 
 // Quarter k of rows[j] becomes quarter j of rows[k]. Its own inverse.
@@ -111,7 +101,7 @@ TIDEMARK_AVX512 void Split4(const std::byte* raw, size_t count, std::byte* const
     TransposeQuarters(rows);
     for (int k = 0; k < 4; ++k) Store(planes[k] + i, rows[k]);
   }
-  SplitRest(4, i, raw, count, planes);
+  SplitTail(4, i, raw, count, planes);
 }
 
 TIDEMARK_AVX512 void Join4(const std::byte* const* planes, size_t count, std::byte* raw) {
@@ -126,7 +116,7 @@ TIDEMARK_AVX512 void Join4(const std::byte* const* planes, size_t count, std::by
       Store(raw + 4 * i + 64 * j, _mm512_ror_epi32(_mm512_permutexvar_epi8(scatter, rows[j]), 1));
     }
   }
-  JoinRest(4, i, planes, count, raw);
+  JoinTail(4, i, planes, count, raw);
 }
 
 TIDEMARK_AVX512 void Split8(const std::byte* raw, size_t count, std::byte* const* planes) {
@@ -141,7 +131,7 @@ TIDEMARK_AVX512 void Split8(const std::byte* raw, size_t count, std::byte* const
     TransposeQwords(rows);
     for (int k = 0; k < 8; ++k) Store(planes[k] + i, rows[k]);
   }
-  SplitRest(8, i, raw, count, planes);
+  SplitTail(8, i, raw, count, planes);
 }
 
 TIDEMARK_AVX512 void Join8(const std::byte* const* planes, size_t count, std::byte* raw) {
@@ -156,7 +146,7 @@ TIDEMARK_AVX512 void Join8(const std::byte* const* planes, size_t count, std::by
       Store(raw + 8 * i + 64 * j, _mm512_ror_epi64(_mm512_permutexvar_epi8(scatter, rows[j]), 1));
     }
   }
-  JoinRest(8, i, planes, count, raw);
+  JoinTail(8, i, planes, count, raw);
 }
 
 // 256 bytes in four registers, looked up 64 at a time.

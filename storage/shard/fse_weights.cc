@@ -120,7 +120,7 @@ size_t EncodeFseWeights(std::span<const uint8_t> weights, std::span<std::byte, k
 
   // Two states take turns, the first one with the first weight; all is written from the end.
   BitWriter writer(end_of_shares);
-  std::array<uint8_t, 2> states;
+  std::array<uint8_t, 2> states{};
   for (size_t i = weights.size(); i-- > 0;) {
     uint8_t& state = states[i % 2];
     state = i + 2 >= weights.size() ? machine.Last(weights[i]) : machine.Before(weights[i], state, &writer);

@@ -106,10 +106,11 @@ PlaneOutlook SamplePlanes(std::span<const std::byte> raw, uint8_t float_bytes, c
 }
 
 size_t PlaneFrameBytesMax(size_t raw_bytes, uint8_t float_bytes) {
-  // A block that turns out not to shrink has been written over more than its own bytes before it is stored raw.
+  // A block may grow before it is found not to shrink and stored raw over what it grew to.
   const size_t plane_bytes = raw_bytes / float_bytes;
+  const size_t block_bytes = std::min(plane_bytes, kBlock);
   return kFrameHeaderBytes + raw_bytes + float_bytes * BlocksOf(plane_bytes) * kBlockHeaderBytes +
-         LiteralsBlockBytesMax(std::min(plane_bytes, kBlock));
+         LiteralsBlockBytesMax(block_bytes) - block_bytes;
 }
 
 size_t WritePlaneFrame(std::span<const std::byte> raw, uint8_t float_bytes, uint8_t coded, const CodecBackend& backend,

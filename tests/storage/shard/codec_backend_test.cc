@@ -53,7 +53,10 @@ TEST(CodecBackend, AllMarkTheBytesThatArePresent) {
 // The stream as RFC 8878 reads it: from the mark in the last byte down, the bits of each code from its highest.
 std::vector<std::byte> DecodeStream(std::span<const std::byte> stream, size_t symbols, const HuffmanCode& code) {
   size_t bit = 8 * stream.size();
-  const auto next_bit = [&] { return (static_cast<int>(stream[--bit / 8]) >> (bit % 8)) & 1; };
+  const auto next_bit = [&] {
+    --bit;
+    return (static_cast<int>(stream[bit / 8]) >> (bit % 8)) & 1;
+  };
   while (bit > 0 && next_bit() == 0) {
   }
   std::vector<std::byte> decoded;
