@@ -22,7 +22,7 @@ TEST(GoldenFormat1, IsReadBitExact) {
   TestContents contents = GoldenContents();
   const ShardIndex& index = (*reader)->index();
   EXPECT_EQ(index.created_unix_ns, contents->created_unix_ns);
-  EXPECT_EQ(index.blocked_ns, contents->blocked_ns);
+  EXPECT_EQ(index.blocked_ns, contents->blocked_ns());
   EXPECT_EQ(index.metrics, contents->metrics);
   EXPECT_EQ(index.user_metadata, contents->user_metadata);
   EXPECT_EQ(index.properties.at("writer"), "make_golden");

@@ -57,7 +57,7 @@ TEST_P(ShardWriterTest, WritesWhatTheReaderReadsBack) {
   EXPECT_EQ(std::filesystem::file_size(path), written.footer.file_bytes);
   const ShardIndex& index = (*reader)->index();
   EXPECT_EQ(index.created_unix_ns, contents->created_unix_ns);
-  EXPECT_EQ(index.blocked_ns, contents->blocked_ns);
+  EXPECT_EQ(index.blocked_ns, contents->blocked_ns());
   EXPECT_EQ(index.metrics, contents->metrics);
   EXPECT_EQ(index.user_metadata, contents->user_metadata);
   EXPECT_EQ(index.properties, written.properties);
