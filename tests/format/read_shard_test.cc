@@ -59,7 +59,7 @@ void ExpectSame(const nlohmann::json& shard, const TestContents& contents) {
     EXPECT_EQ(entry["sha256"], Sha256(directory, contents.bytes(i)));
   }
   EXPECT_EQ(shard["created_unix_ns"], contents.get().created_unix_ns);
-  EXPECT_EQ(shard["blocked_ns"], contents.get().blocked_ns());
+  EXPECT_EQ(shard["blocked_ns"], contents.get().blocked_ns == nullptr ? 0 : contents.get().blocked_ns());
   EXPECT_EQ(shard["user_metadata"], nlohmann::json::parse(contents.get().user_metadata));
   for (const auto& [key, value] : contents.get().properties) EXPECT_EQ(shard["properties"][key], value);
 }
