@@ -103,7 +103,7 @@ bool TorchCatalog::Matches(const Item& item, const at::Tensor& tensor) {
   const c10::DataPtr& memory = item.storage->data_ptr();
   const at::IntArrayRef sizes = impl->sizes();
   const at::IntArrayRef strides = impl->strides();
-  return item.memory == memory.get() && item.context == memory.get_context() &&
+  return item.memory == memory.get() && item.device == memory.device() && item.context == memory.get_context() &&
          item.storage_offset == impl->storage_offset() && item.scalar_type == tensor.scalar_type() &&
          item.sizes() == sizes && item.strides() == strides;
 }
@@ -145,6 +145,7 @@ void TorchCatalog::Capture(const at::Tensor& tensor, const TensorUse& use) {
   item.storage = tensor.storage().unsafeGetStorageImpl();
   item.memory = item.storage->data_ptr().get();
   item.context = item.storage->data_ptr().get_context();
+  item.device = item.storage->data_ptr().device();
   item.storage_offset = tensor.storage_offset();
   item.keys = tensor.unsafeGetTensorImpl()->key_set();
   item.scalar_type = tensor.scalar_type();

@@ -123,6 +123,7 @@ class TorchCatalog {
     c10::DispatchKeySet keys;
     c10::SmallVector<int64_t, 4> extents;  // sizes, then strides
     TensorUse use;
+    c10::Device device = c10::DeviceType::CPU;  // of that memory
     EntryKind kind = EntryKind::kTensor;
     at::ScalarType scalar_type = at::ScalarType::Undefined;
     Dtype dtype = Dtype::kUint8;

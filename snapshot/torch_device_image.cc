@@ -20,8 +20,7 @@ constexpr uint64_t kAlignment = 64;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TorchDeviceImage>> TorchDeviceImage::Make(std::span<const Source> sources,
-                                                                         uint64_t bytes_max) {
+std::unique_ptr<TorchDeviceImage> TorchDeviceImage::Make(std::span<const Source> sources, uint64_t bytes_max) {
   std::unique_ptr<TorchDeviceImage> image(new TorchDeviceImage());
   std::vector<Place> places;
   places.reserve(sources.size());
@@ -31,21 +30,13 @@ absl::StatusOr<std::unique_ptr<TorchDeviceImage>> TorchDeviceImage::Make(std::sp
   if (bytes_max > 0 && bytes > bytes_max) return nullptr;
   // Nothing is copied before there is room for all.
   if (!image->Allocate()) return nullptr;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    try {
-      Copy(sources[i], places[i], *image->parts_[places[i].part]);
-    } catch (const c10::OutOfMemoryError&) {
-      return nullptr;  // putting a tensor in order takes memory, too
-    } catch (...) {
-      return StatusOfException(fmt::format("copying on {}", sources[i].tensor.device().str()));
-    }
-    image->places_.emplace(sources[i].entry, places[i]);
+  for (size_t i = 0; i < sources.size(); ++i) image->places_.emplace(sources[i].entry, places[i]);
+  try {
+    image->CopyAll(sources, places);
+  } catch (const c10::OutOfMemoryError&) {
+    return nullptr;  // putting a tensor in order takes memory, too
   }
-  absl::Status status = CatchTorch("ordering the copies on the device", [&] {
-    image->Join();
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  image->Join();
   return image;
 }
 
@@ -77,19 +68,25 @@ bool TorchDeviceImage::Allocate() {
   return true;
 }
 
-void TorchDeviceImage::Copy(const Source& source, const Place& place, Part& part) {
-  if (place.bytes == 0) return;
+void TorchDeviceImage::CopyAll(std::span<const Source> sources, std::span<const Place> places) {
   const c10::InferenceMode no_autograd;
   c10::OptionalStreamGuard on_stream;
-  if (source.reader != nullptr) on_stream.reset_stream(source.reader->stream());
-  const at::Tensor bits = AsBits(source.tensor.resolve_conj().resolve_neg());
-  const auto offset = static_cast<int64_t>(place.offset / bits.element_size());
-  part.memory.view(bits.scalar_type())
-      .as_strided(bits.sizes(), c10::contiguous_strides(bits.sizes()), offset)
-      .copy_(bits, /*non_blocking=*/true);
-  if (source.reader == nullptr) return;
-  // The trainer may give the tensor up at once; its memory must not go to another tensor before it has been read.
-  part.backend.recordDataPtrOnStream(source.tensor.storage().data_ptr(), source.reader->stream());
+  const Part* current = nullptr;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Part& part = *parts_[places[i].part];
+    if (&part != current && part.reader != nullptr) on_stream.reset_stream(part.reader->stream());
+    current = &part;
+    if (places[i].bytes == 0) continue;
+    const at::Tensor& tensor = sources[i].tensor;
+    const at::Tensor bits = AsBits(tensor.resolve_conj().resolve_neg());
+    const auto offset = static_cast<int64_t>(places[i].offset / bits.element_size());
+    part.memory.view(bits.scalar_type())
+        .as_strided(bits.sizes(), c10::contiguous_strides(bits.sizes()), offset)
+        .copy_(bits, /*non_blocking=*/true);
+    if (part.reader == nullptr) continue;
+    // The trainer may give the tensor up at once; its memory must not go to another tensor before it has been read.
+    part.backend.recordDataPtrOnStream(tensor.storage().data_ptr(), part.reader->stream());
+  }
 }
 
 void TorchDeviceImage::Join() {

@@ -17,7 +17,6 @@
 #include "ATen/core/Tensor.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "c10/core/Device.h"
 #include "c10/core/Event.h"
 #include "c10/core/Stream.h"
@@ -38,8 +37,8 @@ class TorchDeviceImage final : public State::DeviceImage {
 
   // Enqueues the copies, each behind its reader's mark, and makes the current stream of each device wait for them. They
   // lie in the order of `sources`. Null if they take more than `bytes_max` bytes (0: any number) or more than a device
-  // has; nothing is kept then. kInternal: a copy could not be enqueued.
-  static absl::StatusOr<std::unique_ptr<TorchDeviceImage>> Make(std::span<const Source> sources, uint64_t bytes_max);
+  // has; nothing is kept then. Throws what LibTorch throws where a copy cannot be enqueued.
+  static std::unique_ptr<TorchDeviceImage> Make(std::span<const Source> sources, uint64_t bytes_max);
 
   // The copies go to the host in the order of `requests`, neighbours in one; all have been done on return, also where
   // it fails. kInternal: a request for an entry that is not in the image, or a failure of the device.
@@ -71,8 +70,10 @@ class TorchDeviceImage final : public State::DeviceImage {
 
   TorchDeviceImage() = default;
   Place PlaceFor(const Source& source);
+  // False if a device has no room.
   bool Allocate();
-  static void Copy(const Source& source, const Place& place, Part& part);
+  void CopyAll(std::span<const Source> sources, std::span<const Place> places);
+  // Makes the current streams wait for the copies.
   void Join();
   std::vector<Run> Runs(std::span<const State::CopyRequest> requests) const;
   void Drain(const Run& run);

@@ -237,6 +237,7 @@ bool OptimizerSource::BindModule() {
     Comparison(NameTrace& trace, std::vector<at::Tensor>& known) : trace(trace), known(known) { trace.Begin(); }
     void Parameter(const std::string& key, const at::Tensor& tensor) override {
       trace.Push(key);
+      trace.Count();
       if (count == known.size()) known.emplace_back();
       if (!known[count].is_same(tensor)) {
         known[count] = tensor;
@@ -327,15 +328,17 @@ void OptimizerSource::FindStates() {
     states_[slots_[found++].holder] = state.get();
   }
   if (found == slots_.size() && found == map.size()) return;
+  slots_.clear();
   absl::flat_hash_map<StateMap::key_type, size_t> holders;
   for (size_t h = 0; h < holders_.size(); ++h) {
     states_[h] = Present(holders_[h]);
     holders.emplace(holders_[h].key, h);
   }
-  slots_.clear();
+  if (holders.size() != holders_.size()) return;  // a parameter given twice, which its names will show
   for (const auto& [key, state] : map) {
     const auto holder = holders.find(key);
-    if (holder == holders.end()) break;  // the state of a parameter that has left the groups
+    // The state of a parameter that has left the groups: there is no order to go by.
+    if (holder == holders.end()) break;
     slots_.push_back({key, holder->second});
   }
 }

@@ -164,7 +164,11 @@ absl::StatusOr<std::unique_ptr<State::DeviceImage>> TorchState::CopyOnDevice(std
     if (!reader.ok()) return reader.status();
     sources.push_back({.entry = index, .tensor = tensor, .reader = *reader});
   }
-  return TorchDeviceImage::Make(sources, bytes_max);
+  try {
+    return TorchDeviceImage::Make(sources, bytes_max);
+  } catch (...) {
+    return StatusOfException("copying on the device");
+  }
 }
 
 std::shared_ptr<std::byte> TorchState::AllocateStaging(uint64_t bytes) {

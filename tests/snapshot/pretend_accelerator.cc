@@ -11,6 +11,7 @@
 #include "ATen/EmptyTensor.h"
 #include "ATen/ops/as_strided_native.h"
 #include "c10/core/Allocator.h"
+#include "c10/core/DeviceType.h"
 #include "c10/core/GeneratorImpl.h"
 #include "c10/core/impl/DeviceGuardImplInterface.h"
 #include "c10/util/Exception.h"
@@ -202,6 +203,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 [[maybe_unused]] const bool kHooks = [] {
+  // The name that the device type has anyway: one that has none is not asked for page-locked memory.
+  c10::register_privateuse1_backend("privateuseone");
   at::RegisterPrivateUse1HooksInterface(new Hooks());
   return true;
 }();

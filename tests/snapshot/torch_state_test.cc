@@ -366,6 +366,25 @@ TEST(TorchState, RefreshSeesOptimizerStatesComeMoveAndGo) {
   EXPECT_EQ(state.entries().size(), without);
 }
 
+TEST(TorchState, RefreshSeesAnOptimizerStateGoAndAnotherCome) {
+  Model model;
+  torch::optim::SGD sgd(model.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  TorchState state;
+  state.AddOptimizer("optimizer", sgd, model);
+  model.first->scale.mutable_grad() = torch::ones({4});
+  sgd.step();
+  ASSERT_TRUE(state.Refresh().ok());
+  EXPECT_NE(FindEntry(state, "optimizer.first.scale.momentum_buffer").host, nullptr);
+  sgd.state().clear();
+  model.first->scale.mutable_grad() = at::Tensor();
+  model.first->norm->bias.mutable_grad() = torch::ones({4});
+  sgd.step();
+  ASSERT_TRUE(state.Refresh().ok());
+  const auto& momentum = static_cast<const torch::optim::SGDParamState&>(*sgd.state().begin()->second);
+  EXPECT_EQ(static_cast<const void*>(FindEntry(state, "optimizer.first.norm.bias.momentum_buffer").host),
+            momentum.momentum_buffer().data_ptr());
+}
+
 TEST(TorchState, NamesGivenTwiceAreRefused) {
   TorchState state;
   state.AddTensor("t", torch::ones({1}));
