@@ -14,17 +14,6 @@ bool Contains(std::span<const std::byte> outer, std::span<const std::byte> inner
   return inner.data() >= outer.data() && inner.data() + inner.size() <= outer.data() + outer.size();
 }
 
-// The registered pieces of `memory`, one behind the other.
-std::vector<std::span<const std::byte>> PiecesOf(std::span<const std::byte> memory) {
-  std::vector<std::span<const std::byte>> pieces;
-  while (!memory.empty()) {
-    const size_t size = std::min(memory.size(), UringRegistration::kBufferBytesMax);
-    pieces.push_back(memory.first(size));
-    memory = memory.subspan(size);
-  }
-  return pieces;
-}
-
 bool IsSame(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.data() == b.data() && a.size() == b.size();
 }
@@ -68,10 +57,21 @@ std::optional<unsigned> UringRegistration::BufferOf(std::span<const std::byte> b
   return std::nullopt;
 }
 
+std::vector<std::span<const std::byte>> UringRegistration::PiecesOf(std::span<const std::byte> memory) const {
+  std::vector<std::span<const std::byte>> pieces;
+  while (!memory.empty()) {
+    const size_t size = std::min(memory.size(), buffer_bytes_max_);
+    pieces.push_back(memory.first(size));
+    memory = memory.subspan(size);
+  }
+  return pieces;
+}
+
 absl::Status UringRegistration::Update(unsigned buffer, std::span<const std::byte> bytes) {
   const iovec memory = {.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
   const int result = io_uring_register_buffers_update_tag(&ring_, buffer, &memory, nullptr, 1);
-  if (result < 0) return ErrnoStatus(-result, fmt::format("register {} bytes of memory with", bytes.size()), "io_uring");
+  if (result < 0)
+    return ErrnoStatus(-result, fmt::format("register {} bytes of memory with", bytes.size()), "io_uring");
   buffers_[buffer] = bytes;
   return absl::OkStatus();
 }

@@ -24,7 +24,8 @@ class UringRegistration {
   static constexpr unsigned kBuffersMax = 64;
 
   // `ring` is not owned, and is created before the first call.
-  explicit UringRegistration(io_uring& ring) : ring_(ring), buffers_(kBuffersMax) {}
+  explicit UringRegistration(io_uring& ring, size_t buffer_bytes_max = kBufferBytesMax)
+      : ring_(ring), buffer_bytes_max_(buffer_bytes_max), buffers_(kBuffersMax) {}
   UringRegistration(const UringRegistration&) = delete;
   UringRegistration& operator=(const UringRegistration&) = delete;
 
@@ -41,9 +42,11 @@ class UringRegistration {
   static constexpr int kFileIndex = 0;  // the registered file's, in place of its descriptor
 
  private:
+  std::vector<std::span<const std::byte>> PiecesOf(std::span<const std::byte> memory) const;
   absl::Status Update(unsigned buffer, std::span<const std::byte> bytes);
 
   io_uring& ring_;
+  const size_t buffer_bytes_max_;
   bool has_buffer_table_ = false;
   bool has_file_table_ = false;
   std::vector<std::span<const std::byte>> buffers_;  // by their index in the ring; empty ones are free

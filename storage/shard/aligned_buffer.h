@@ -26,10 +26,11 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   // `size` is rounded up to kDirectAlignment.
   explicit AlignedBuffer(size_t size) : size_(AlignUp(size)) {
-    const bool huge = size_ >= kHugePageBytes;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(huge ? kHugePageBytes : kDirectAlignment, size_)));
+    const size_t alignment = size_ >= kHugePageBytes ? kHugePageBytes : kDirectAlignment;
+    const size_t allocated = (size_ + alignment - 1) / alignment * alignment;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, allocated)));
     if (data_ == nullptr && size_ > 0) std::abort();
-    if (huge) madvise(data_.get(), size_ / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);  // or ordinary ones
+    if (alignment == kHugePageBytes) madvise(data_.get(), allocated, MADV_HUGEPAGE);  // or ordinary ones
   }
 
   std::byte* data() const { return data_.get(); }

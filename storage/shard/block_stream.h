@@ -82,8 +82,8 @@ class BlockStream {
   IoQueue* queue_ = nullptr;
   WriteObserver* observer_ = nullptr;
   uint64_t offset_ = 0;
-  uint32_t current_ = 0; // index of the block that is being filled, if used_ > 0
-  size_t used_ = 0;     // bytes in it
+  uint32_t current_ = 0;  // index of the block that is being filled, if used_ > 0
+  size_t used_ = 0;       // bytes in it
   absl::Status status_;
 };
 

@@ -5,50 +5,56 @@
 namespace tidemark::storage {
 namespace {
 
-// What a rate is measured over, and the least that it takes to believe it.
-constexpr double kWindowBytes = 64 << 20;
-constexpr double kKnownBytes = 4 << 20;
+// What it takes to believe a rate of the disk: enough time for a thread that is late to be forgiven, enough bytes for a
+// slow disk to have completed several writes.
+constexpr CompressionGovernor::Duration kWindow = std::chrono::milliseconds(20);
+constexpr double kWindowBytes = 4 << 20;
+// How fast the rate follows a disk that has become slower.
+constexpr double kDecay = 0.1;
 
-// What compressing is taken to run at before any was: the order of magnitude of one core.
+// How far back the codec's rate goes, and what it is taken to be before anything was compressed: the order of magnitude
+// of one core.
+constexpr double kEncodedBytesMax = 64 << 20;
 constexpr double kGuessedEncodeRate = 1e9;
 
 double ToSeconds(CompressionGovernor::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
-void CompressionGovernor::Rate::Add(double more_bytes, double more_seconds) {
-  bytes += more_bytes;
-  seconds += more_seconds;
-  if (bytes > kWindowBytes) {
-    bytes /= 2;
-    seconds /= 2;
-  }
-}
-
 void CompressionGovernor::Begin() {
   absl::MutexLock lock(&mutex_);
   waiting_ = 0;
   in_flight_ = 0;
+  window_ = {};
 }
 
-bool CompressionGovernor::Take(uint64_t raw_bytes) {
+bool CompressionGovernor::Take(uint64_t raw_bytes, Time now) {
   absl::MutexLock lock(&mutex_);
   const double disk_rate = DiskRate();
-  const double encode_rate = encode_rate_.bytes > 0 ? encode_rate_.bytes_per_second() : kGuessedEncodeRate;
-  // Where a cap holds the disk back, it is never saturated and needs no reserve.
-  const bool capped = disk_.bytes_per_second_max > 0 && disk_rate >= static_cast<double>(disk_.bytes_per_second_max);
-  const uint64_t reserve = capped ? 0 : disk_.saturating_bytes;
-  const uint64_t backlog = waiting_ + in_flight_;
+  const double encode_rate = encode_seconds_ > 0 ? encoded_bytes_ / encode_seconds_ : kGuessedEncodeRate;
+  // What has ended since somebody looked is in flight no more.
+  const double unseen = disk_rate * ToSeconds(std::max(now - last_event_, Duration::zero()));
+  const double in_flight = std::max(static_cast<double>(in_flight_) - unseen, 0.0);
+  const double backlog = in_flight + static_cast<double>(waiting_);
   waiting_ += raw_bytes;
-  if (disk_rate == 0 || backlog <= reserve) return false;
-  return static_cast<double>(backlog - reserve) / disk_rate > static_cast<double>(raw_bytes) / encode_rate;
+  // Where it is the cap that holds the disk back, it needs no reserve.
+  const bool capped = disk_.bytes_per_second_max > 0 && disk_rate >= static_cast<double>(disk_.bytes_per_second_max);
+  const double reserve = capped ? 0 : static_cast<double>(disk_.saturating_bytes);
+  if (disk_rate == 0) return false;
+  return (backlog - reserve) / disk_rate > static_cast<double>(raw_bytes) / encode_rate;
 }
 
 void CompressionGovernor::Encoded(uint64_t raw_bytes, uint64_t stored_bytes, uint64_t compressed_bytes,
                                   Duration duration) {
   absl::MutexLock lock(&mutex_);
   waiting_ -= raw_bytes - stored_bytes;
-  if (compressed_bytes > 0) encode_rate_.Add(static_cast<double>(compressed_bytes), ToSeconds(duration));
+  if (compressed_bytes == 0) return;
+  encoded_bytes_ += static_cast<double>(compressed_bytes);
+  encode_seconds_ += ToSeconds(duration);
+  if (encoded_bytes_ > kEncodedBytesMax) {
+    encoded_bytes_ /= 2;
+    encode_seconds_ /= 2;
+  }
 }
 
 void CompressionGovernor::HandedOut(uint64_t stored_bytes) {
@@ -64,22 +70,31 @@ void CompressionGovernor::Submitted(uint64_t bytes, Time now) {
 
 void CompressionGovernor::Completed(uint64_t bytes, Time now) {
   absl::MutexLock lock(&mutex_);
-  const bool saturated = in_flight_ >= disk_.saturating_bytes;
   Pass(now);
   in_flight_ -= bytes;
-  if (saturated) disk_rate_.Add(static_cast<double>(bytes), 0);
+  window_.bytes += static_cast<double>(bytes);
+  if (window_.busy < kWindow || window_.bytes < kWindowBytes) return;
+  const double rate = window_.bytes / ToSeconds(window_.busy);
+  const bool was_saturated = window_.saturated > window_.busy / 10 * 9;
+  if (rate > disk_rate_) {
+    disk_rate_ = rate;
+  } else if (was_saturated) {
+    disk_rate_ += kDecay * (rate - disk_rate_);
+  }
+  window_ = {};
 }
 
 double CompressionGovernor::DiskRate() const {
   const auto cap = static_cast<double>(disk_.bytes_per_second_max);
-  if (disk_rate_.bytes < kKnownBytes) return cap;
-  const double measured = disk_rate_.bytes_per_second();
-  return cap > 0 ? std::min(cap, measured) : measured;
+  if (disk_rate_ == 0 || cap == 0) return std::max(disk_rate_, cap);
+  return std::min(disk_rate_, cap);
 }
 
 void CompressionGovernor::Pass(Time now) {
-  if (in_flight_ >= disk_.saturating_bytes) disk_rate_.Add(0, ToSeconds(now - last_event_));
+  const Duration passed = now - last_event_;
   last_event_ = now;
+  if (in_flight_ > 0) window_.busy += passed;
+  if (in_flight_ >= disk_.saturating_bytes) window_.saturated += passed;
 }
 
 }  // namespace tidemark::storage

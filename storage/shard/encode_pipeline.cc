@@ -144,8 +144,8 @@ void EncodePipeline::Stop() {
 }
 
 bool EncodePipeline::MayWork() const {
-  return quit_ || (run_ != nullptr && status_.ok() && taken_ < run_->batch_ends.size() &&
-                   taken_ < returned_ + slots_.size());
+  return quit_ ||
+         (run_ != nullptr && status_.ok() && taken_ < run_->batch_ends.size() && taken_ < returned_ + slots_.size());
 }
 
 bool EncodePipeline::IsDecided() const {
@@ -180,8 +180,8 @@ absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* w
     if (run.wait_until_ready == nullptr) continue;
     if (auto status = run.wait_until_ready(task.entry, task.end); !status.ok()) return status;
   }
-  const bool compress = governor_ != nullptr ? governor_->Take(raw_bytes) : policy_ == CodecPolicy::kSpace;
   const auto start = governor_ != nullptr ? CompressionGovernor::Now() : CompressionGovernor::Time();
+  const bool compress = governor_ != nullptr ? governor_->Take(raw_bytes, start) : policy_ == CodecPolicy::kSpace;
   worker->batch_bytes = tasks.size() > 1 ? raw_bytes : 0;
   slot->batch.clear();
   slot->used = 0;

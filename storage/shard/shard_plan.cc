@@ -83,10 +83,10 @@ ShardPlan PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkRe
   plan.index.chunks.resize(plan.tasks.size());
   for (size_t i = 0; i < plan.tasks.size(); ++i) plan.tasks[i].record = &plan.index.chunks[i];
   if (contents.wait_until_ready != nullptr) {
-    std::stable_sort(
-        plan.tasks.begin(), plan.tasks.end(), [](const EncodePipeline::Task& a, const EncodePipeline::Task& b) {
-          return std::less<>()(a.raw.data(), b.raw.data());
-        });
+    std::stable_sort(plan.tasks.begin(), plan.tasks.end(),
+                     [](const EncodePipeline::Task& a, const EncodePipeline::Task& b) {
+                       return std::less<>()(a.raw.data(), b.raw.data());
+                     });
   }
   return plan;
 }

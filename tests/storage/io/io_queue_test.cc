@@ -213,6 +213,38 @@ TEST_P(IoQueueTest, AgreesWithAModelInMemory) {
   }
 }
 
+// Requests inside registered memory, across its end and outside of it, with the file registered and not.
+TEST_P(IoQueueTest, TransfersTheSameWithWhatIsRegistered) {
+  constexpr size_t kBlocks = 8;
+  std::vector<Block> memory(kBlocks);
+  const auto bytes = std::as_writable_bytes(std::span(memory));
+  const auto registered = bytes.first(bytes.size() / 2 + 100);
+  auto file = Open("direct", true);
+  file_ = std::move(file);
+  for (int round = 0; round < 4; ++round) {
+    // Threads register nothing, and say so.
+    const StatusCode answer = queue_->name() == "io_uring" ? StatusCode::kOk : StatusCode::kUnimplemented;
+    if (round == 1) {
+      EXPECT_EQ(queue_->RegisterMemory(registered).code(), answer);
+    } else if (round == 2) {
+      EXPECT_EQ(queue_->RegisterFile(file_.get()).code(), answer);
+    }
+    if (round == 3) queue_->UnregisterMemory(registered);
+    for (size_t i = 0; i < kBlocks; ++i) std::memset(memory[i].bytes, round * 10 + static_cast<int>(i), sizeof(Block));
+    const std::vector<std::byte> expected(bytes.begin(), bytes.end());
+    for (size_t i = 0; i < kBlocks; ++i) {
+      ASSERT_THAT(Run(Write(i * sizeof(Block), bytes.subspan(i * sizeof(Block), sizeof(Block)))), IsOk());
+    }
+    std::memset(bytes.data(), 0xee, bytes.size());
+    for (size_t i = 0; i < kBlocks; i += 2) {
+      ASSERT_THAT(Run(Read(i * sizeof(Block), bytes.subspan(i * sizeof(Block), 2 * sizeof(Block)))), IsOk());
+    }
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin()));
+  }
+  queue_->UnregisterFile();
+  ASSERT_THAT(Run(Write(0, bytes)), IsOk());
+}
+
 TEST_P(IoQueueTest, GoesOnWhenSignalsInterrupt) {
   struct sigaction action = {};
   action.sa_handler = [](int) {};  // without SA_RESTART

@@ -37,8 +37,13 @@ class MemoryQueue final : public IoQueue {
     std::memcpy(written.data() + request.offset, request.data, request.size);
     return {request.tag, absl::OkStatus()};
   }
-  std::optional<IoCompletion> Poll() override { return std::nullopt; }
+  std::optional<IoCompletion> Poll() override {
+    if (ended == 0) return std::nullopt;
+    --ended;
+    return Wait();
+  }
 
+  size_t ended = 0;  // of those in flight, as far as Poll knows
   std::vector<IoRequest> requests;
   std::string written;
   uint64_t failing_offset = ~uint64_t{0};
@@ -92,6 +97,55 @@ TEST(BlockStream, WritesAlignedBytesFromWhereTheyLie) {
     EXPECT_EQ(queue.requests[i].data, source.data() + (i << 20));
     EXPECT_EQ(queue.requests[i].offset, 4096 + (i << 20));
   }
+  EXPECT_THAT(stream.Finish(), IsOk());
+}
+
+TEST(BlockStream, CopiesWhatIsNotWorthAWriteOfItsOwn) {
+  MemoryQueue queue(4);
+  BlockStream stream(2);
+  AlignedBuffer source(BlockStream::kInPlaceBytesMin);
+  stream.Begin(nullptr, &queue, 0);
+  ASSERT_THAT(stream.AppendInPlace(source.span().first(BlockStream::kInPlaceBytesMin - kDirectAlignment)), IsOk());
+  EXPECT_TRUE(queue.requests.empty());
+  ASSERT_THAT(stream.Finish(), IsOk());
+  ASSERT_EQ(queue.requests.size(), 1u);
+  EXPECT_EQ(queue.requests[0].data, stream.memory().data() + BlockStream::kBlockBytes);
+  EXPECT_EQ(stream.memory().size(), 2 * BlockStream::kBlockBytes);
+}
+
+class RecordingObserver final : public WriteObserver {
+ public:
+  void Submitting(uint64_t bytes) override { log.push_back(static_cast<int64_t>(bytes)); }
+  void Completed(uint64_t bytes) override { log.push_back(-static_cast<int64_t>(bytes)); }
+  std::vector<int64_t> log;
+};
+
+TEST(BlockStream, TellsItsObserverOfEveryWrite) {
+  MemoryQueue queue(1);
+  BlockStream stream(2);
+  AlignedBuffer source(3 << 19);
+  RecordingObserver observer;
+  stream.Begin(nullptr, &queue, 0, &observer);
+  ASSERT_THAT(stream.AppendInPlace(source.span()), IsOk());
+  EXPECT_TRUE(stream.in_flight());
+  queue.failing_offset = 1 << 20;
+  EXPECT_THAT(stream.Wait(), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_FALSE(stream.in_flight());
+  EXPECT_THAT(stream.Finish(), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_EQ(observer.log, (std::vector<int64_t>{1 << 20, -(1 << 20), 1 << 19, -(1 << 19)}));
+}
+
+TEST(BlockStream, NoticesWhatHasEndedWhenItIsAsked) {
+  MemoryQueue queue(4);
+  BlockStream stream(2);
+  AlignedBuffer source(3 << 20);
+  stream.Begin(nullptr, &queue, 0);
+  ASSERT_THAT(stream.AppendInPlace(source.span()), IsOk());
+  stream.Poll();
+  EXPECT_EQ(queue.in_flight(), 3u);
+  queue.ended = 2;
+  stream.Poll();
+  EXPECT_EQ(queue.in_flight(), 1u);
   EXPECT_THAT(stream.Finish(), IsOk());
 }
 

@@ -1,7 +1,9 @@
 #include "storage/shard/ids.h"
 
 #include <algorithm>
+#include <numeric>
 #include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
@@ -44,6 +46,18 @@ TEST(Ids, DigestsOfEveryLengthAreThoseOfXxhash) {
     XXH128_canonicalFromHash(&canonical, XXH3_128bits(part.data(), size));
     EXPECT_TRUE(std::equal(std::begin(canonical.digest), std::end(canonical.digest), DigestOf(part).bytes.begin()))
         << size;
+  }
+}
+
+TEST(Ids, ChecksumIsTheSameWithTheDigestAtHand) {
+  std::vector<std::byte> bytes(70000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 2654435761u >> 24);
+  std::vector<size_t> sizes(2000);
+  std::iota(sizes.begin(), sizes.end(), 0);
+  for (const size_t size : {4096, 65535, 65536, 70000}) sizes.push_back(size);
+  for (const size_t size : sizes) {
+    const auto part = std::span(bytes).first(size);
+    ASSERT_EQ(ChecksumOf(part, DigestOf(part)), ChecksumOf(part)) << size;
   }
 }
 

@@ -1,11 +1,18 @@
 #include "storage/shard/shard_writer.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "storage/io/posix_file_system.h"
 #include "storage/shard/shard_verify.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -127,7 +134,9 @@ TEST_P(ShardWriterTest, ReturnsTheErrorOfEveryCall) {
       EXPECT_THAT((*writer)->Write(path, TestIdentity(), *contents), StatusIs(StatusCode::kInternal, "injected"));
       files.Reset();
       ASSERT_THAT((*writer)->Write(path + "-again", TestIdentity(), *contents), IsOk());
-      EXPECT_EQ(ReadWhole(path + "-again"), ReadWhole(directory_ / "whole"));
+      if (GetParam().policy != CodecPolicy::kThroughput) {
+        EXPECT_EQ(ReadWhole(path + "-again"), ReadWhole(directory_ / "whole"));
+      }
       std::filesystem::remove(path);
       std::filesystem::remove(path + "-again");
     }
@@ -140,6 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ShardWriterTest,
                                            Way{"UringRaw", IoQueueKind::kUring, CodecPolicy::kNone, 1, 1 << 20},
                                            Way{"Threads", IoQueueKind::kThreads, CodecPolicy::kSpace, 1, 1 << 20},
                                            Way{"ThreadsRaw", IoQueueKind::kThreads, CodecPolicy::kNone, 3, 4096},
+                                           Way{"Throughput", IoQueueKind::kAuto, CodecPolicy::kThroughput, 2, 65536},
                                            Way{"SmallChunks", IoQueueKind::kAuto, CodecPolicy::kSpace, 3, 4096}),
                          [](const auto& info) { return info.param.name; });
 
@@ -239,6 +249,111 @@ TEST_F(ShardWriterAlone, StopsWhenCancelled) {
   EXPECT_THAT((*writer)->Write(directory_ / "b.tmk", TestIdentity(), *contents, [] { return false; }), IsOk());
 }
 
+TEST_F(ShardWriterAlone, AllocatesNoMoreThanTheDataNeedsAtWorst) {
+  std::mt19937_64 random(18);
+  TestContents contents = MixedContents(65536, random);
+  // The disk becomes full behind the first step, which is more than all of this shard.
+  files_.FailOperation("Allocate", absl::ResourceExhaustedError("allocate: no space"), 1);
+  ASSERT_THAT(Write(*contents), IsOk());
+}
+
+TEST_F(ShardWriterAlone, SaysWhereTheFileSystemCannotAllocate) {
+  for (const bool possible : {true, false}) {
+    if (!possible) files_.FailOperation("Allocate", absl::UnimplementedError("no fallocate"));
+    auto writer = ShardWriter::Create(files_, {});
+    ASSERT_THAT(writer, IsOk());
+    const auto written = (*writer)->Write(directory_ / (possible ? "yes" : "no"), TestIdentity(), {});
+    ASSERT_THAT(written, IsOk());
+    EXPECT_EQ(written->properties.count("allocate"), possible ? 0u : 1u);
+    if (!possible) {
+      EXPECT_EQ(written->properties.at("allocate"), "false");
+    }
+  }
+}
+
+TEST_F(ShardWriterAlone, RegistersMemoryAndFileOrSaysWhyNot) {
+  std::mt19937_64 random(19);
+  const auto lifetime = std::make_shared<int>();
+  const AlignedBuffer memory(2 << 20);
+  ShardContents contents;
+  contents.entries.push_back({.spec = Tensor("w", Dtype::kUint8, {2 << 20}), .bytes = memory.span()});
+  std::fill(memory.data(), memory.data() + memory.size(), std::byte{'w'});
+  contents.memory = memory.span();
+  contents.memory_lifetime = lifetime;
+  auto writer = ShardWriter::Create(files_, {.policy = CodecPolicy::kNone});
+  ASSERT_THAT(writer, IsOk());
+  for (const bool refused : {false, true, false}) {
+    files_.RefuseRegistration(refused ? absl::ResourceExhaustedError("no memory may be locked") : absl::OkStatus());
+    std::filesystem::remove(path_);
+    const auto written = (*writer)->Write(path_, TestIdentity(), contents);
+    ASSERT_THAT(written, IsOk());
+    const std::string& registered = written->properties.at("io_registered");
+    if (refused) {
+      EXPECT_EQ(registered, "no memory may be locked");
+    } else if (written->properties.at("io") == "threads") {
+      EXPECT_EQ(registered, "an I/O queue of threads registers nothing");
+    } else {
+      EXPECT_FALSE(registered.empty());  // "true", but where the test may not lock memory
+    }
+    EXPECT_EQ(ReadWhole(path_).substr(kShardBlockBytes, memory.size()), std::string(memory.size(), 'w'));
+  }
+}
+
+TEST_F(ShardWriterAlone, KeepsToAByteRate) {
+  std::mt19937_64 random(20);
+  const auto noise = RandomBytes(8 << 20, random);
+  TestContents contents;
+  contents.AddAligned(Tensor("noise", Dtype::kUint8, {8 << 20}), noise);
+  auto writer = ShardWriter::Create(files_, {.policy = CodecPolicy::kNone, .bytes_per_second_max = 40 << 20});
+  ASSERT_THAT(writer, IsOk());
+  const auto start = std::chrono::steady_clock::now();
+  const auto written = (*writer)->Write(path_, TestIdentity(), *contents);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  ASSERT_THAT(written, IsOk());
+  // 0.2 s for 8 MiB, less the burst of 0.1 s and the last write, which only has to begin.
+  EXPECT_GE(took.count(), 0.07);
+  EXPECT_EQ(written->properties.at("write_bytes_per_second_max"), "41943040");
+}
+
+TEST_F(ShardWriterAlone, GivesItsThreadsALowPriority) {
+  std::thread([&] {  // which keeps it
+    const int before = getpriority(PRIO_PROCESS, 0);
+    auto writer = ShardWriter::Create(files_, {.nice = 2, .idle_io = true});
+    ASSERT_THAT(writer, IsOk());
+    EXPECT_EQ(getpriority(PRIO_PROCESS, 0), before);
+    int codec_nice = -1;
+    const AlignedBuffer bytes(4096);
+    ShardContents contents;
+    contents.entries.push_back({.spec = Tensor("w", Dtype::kUint8, {1}), .bytes = bytes.span().first(1)});
+    contents.wait_until_ready = [&](size_t, uint64_t) {
+      codec_nice = getpriority(PRIO_PROCESS, 0);
+      return absl::OkStatus();
+    };
+    for (const char* name : {"a", "b"}) {
+      const auto written = (*writer)->Write(directory_ / name, TestIdentity(), contents);
+      ASSERT_THAT(written, IsOk());
+      EXPECT_EQ(written->properties.at("nice"), "2");
+      EXPECT_EQ(written->properties.at("idle_io"), "true");
+      EXPECT_EQ(written->properties.count("priority"), 0u);
+      EXPECT_EQ(getpriority(PRIO_PROCESS, 0), std::min(before + 2, 19));
+      EXPECT_EQ(codec_nice, std::min(before + 2, 19));
+    }
+  })
+      .join();
+}
+
+TEST_F(ShardWriterAlone, NotesThatThePriorityWasRefused) {
+  const std::string answer = InChild([&]() -> std::string {
+    if (!DenySystemCalls({SYS_setpriority}, EPERM)) return "SKIP";
+    auto writer = ShardWriter::Create(PosixFileSystem(), {.io = IoQueueKind::kThreads, .nice = 1});
+    if (!writer.ok()) return writer.status().ToString();
+    auto written = (*writer)->Write(path_, TestIdentity(), {});
+    return written.ok() ? written->properties.at("priority") : written.status().ToString();
+  });
+  if (answer == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";
+  EXPECT_EQ(answer, "set the niceness of a thread: Operation not permitted (EPERM)");
+}
+
 TEST_F(ShardWriterAlone, RefusesToReplaceAFile) {
   WriteWhole(path_, "precious");
   EXPECT_THAT(Write({}), StatusIs(StatusCode::kAlreadyExists, HasSubstr(path_)));
@@ -294,7 +409,10 @@ TEST_F(ShardWriterAlone, RefusesOptionsOutOfRange) {
       StatusIs(StatusCode::kInvalidArgument, "chunk_bytes: expected a multiple of 4096 up to 67108864, found 5000"));
   EXPECT_THAT(create({.codec_threads = 0}),
               StatusIs(StatusCode::kInvalidArgument, "codec_threads: expected 1 or more, found 0"));
+  EXPECT_THAT(create({.nice = 20}), StatusIs(StatusCode::kInvalidArgument, "nice: expected 0 to 19, found 20"));
+  EXPECT_THAT(create({.nice = -1}), StatusIs(StatusCode::kInvalidArgument, "nice: expected 0 to 19, found -1"));
   EXPECT_EQ(create({.io_depth = 0}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(create({.io_depth = size_t{1} << 40}).code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(ShardWriterAlone, NotesTheLibraryAndWhyThereIsNoUring) {
