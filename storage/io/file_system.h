@@ -121,6 +121,14 @@ struct DirectoryEntry {
   FileType type = FileType::kOther;
 };
 
+// What a directory looked like: which one it is, and when names in it were last made, renamed or removed.
+struct DirectoryStamp {
+  uint64_t inode = 0;
+  int64_t modified_unix_ns = 0;
+  int64_t changed_unix_ns = 0;  // by the kernel's own account, which nobody can set
+  friend bool operator==(const DirectoryStamp&, const DirectoryStamp&) = default;
+};
+
 // A lock that the process holds on a file; the kernel drops it when the process dies, and with it the children that it
 // forked meanwhile and that did not call exec. Destruction releases it and leaves the file. Thread-compatible.
 class FileLock {
@@ -147,6 +155,12 @@ class FileSystem {
 
   // kNotFound if there is nothing of that name.
   virtual absl::StatusOr<FileType> TypeOf(const std::string& path) = 0;
+
+  // Two equal stamps mean that between them no name in the directory was made, renamed or removed; what happens inside
+  // its subdirectories does not count. File systems tell time in ticks, so where the last change is of the present one
+  // the call waits for the next, 10 ms at most as a rule; kUnavailable if that does not come, as where a file server's
+  // clock is ahead.
+  virtual absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) = 0;
 
   // An existing regular file for reading; kFailedPrecondition if it is no regular file. `direct`: O_DIRECT if the file
   // system has it.

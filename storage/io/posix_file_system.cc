@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,8 @@ FileType TypeOfMode(mode_t mode) {
   return S_ISDIR(mode) ? FileType::kDirectory : FileType::kOther;
 }
 
+int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
 absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
   UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
   if (!fd.valid()) return ErrnoStatus(errno, "open directory", path);
@@ -41,7 +44,14 @@ absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
 PosixFiles::PosixFiles()
     : PosixFiles([](size_t depth) -> absl::StatusOr<std::unique_ptr<IoQueue>> { return UringQueue::Create(depth); }) {}
 
-PosixFiles::PosixFiles(UringFactory new_uring_queue) : new_uring_queue_(std::move(new_uring_queue)) {}
+PosixFiles::PosixFiles(UringFactory new_uring_queue, FileClock file_clock)
+    : new_uring_queue_(std::move(new_uring_queue)), file_clock_(std::move(file_clock)) {}
+
+int64_t PosixFiles::KernelFileClock() {
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return Nanoseconds(now);
+}
 
 absl::Status PosixFiles::CreateDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0) return ErrnoStatus(errno, "create directory", path);
@@ -78,6 +88,28 @@ absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
   return TypeOfMode(info.st_mode);
+}
+
+absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& path) {
+  constexpr int kWaitsMax = 50;  // of a millisecond; a tick has 10 at most
+  for (int waits = 0;; ++waits) {
+    struct stat info;
+    if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+    if (!S_ISDIR(info.st_mode)) {
+      return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
+    }
+    const DirectoryStamp stamp{.inode = info.st_ino,
+                               .modified_unix_ns = Nanoseconds(info.st_mtim),
+                               .changed_unix_ns = Nanoseconds(info.st_ctim)};
+    const int64_t now = file_clock_();
+    if (now > stamp.changed_unix_ns) return stamp;
+    if (waits == kWaitsMax) {
+      return absl::UnavailableError(fmt::format("stamp directory {}: changed at {} ns, and the clock stands at {} ns",
+                                                path, stamp.changed_unix_ns, now));
+    }
+    const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
 }
 
 // O_NONBLOCK, so that opening a fifo does not wait for its writer; Adopt turns it off again.

@@ -4,6 +4,7 @@
 #define TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,13 +22,19 @@ class PosixFiles final : public FileSystem {
   // Makes an io_uring queue of a depth, or says why there is none.
   using UringFactory = std::function<absl::StatusOr<std::unique_ptr<IoQueue>>(size_t depth)>;
 
+  // The clock that files are stamped with, in nanoseconds since 1970.
+  using FileClock = std::function<int64_t()>;
+
   PosixFiles();
-  // Tests give a factory that answers like a kernel without io_uring.
-  explicit PosixFiles(UringFactory new_uring_queue);
+  // Tests give a factory that answers like a kernel without io_uring, and a clock that is behind the file system's.
+  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock);
+
+  static int64_t KernelFileClock();
 
   absl::Status CreateDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
+  absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
@@ -39,6 +46,7 @@ class PosixFiles final : public FileSystem {
 
  private:
   const UringFactory new_uring_queue_;
+  const FileClock file_clock_;
 };
 
 }  // namespace tidemark::storage

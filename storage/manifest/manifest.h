@@ -8,29 +8,30 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/manifest/manifest_records.h"
 
-namespace rocksdb {
-class DB;
-}
-
 namespace tidemark::storage {
 
-// Thread-safe. Every write is one batch, synced before the call returns. Errors: kDataLoss where the database or a
-// record is damaged, kUnimplemented where a record is of a newer version, kResourceExhausted on a full disk,
-// kPermissionDenied, kInternal where the device fails. After a failed write the next one opens the database anew; while
-// that fails, so do reads and writes, each of which tries again. Find and Commit are one after the other, but not
-// together: who changes a record that it has read keeps others from it meanwhile.
+enum class BestMode { kLowest, kHighest };
+
+// Thread-safe. Every write is one batch, synced before the call returns; it brings the indices along (index_keys.h), so
+// that they agree with the records at every instant. Writes are one after the other; reads wait for none of them.
+// Errors: kDataLoss where the database or a record is damaged, kUnimplemented where a record is of a newer version,
+// kResourceExhausted on a full disk, kPermissionDenied, kInternal where the device fails. After a failed write the next
+// one opens the database anew; while that fails, so do reads and writes, each of which tries again. Who changes a
+// record that it has read keeps others from it meanwhile.
 class Manifest {
  public:
   // Creates a new, empty database. kAlreadyExists if there is one.
   static absl::StatusOr<std::unique_ptr<Manifest>> Create(const std::string& path, const StoreId& store);
 
-  // Opens an existing one to read and write. kNotFound if there is none, kDataLoss if it cannot be used.
+  // Opens an existing one to read and write; one of before there were indices gets them. kNotFound if there is none,
+  // kDataLoss if it cannot be used.
   static absl::StatusOr<std::unique_ptr<Manifest>> Open(const std::string& path);
 
   // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer.
@@ -52,6 +53,13 @@ class Manifest {
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
+  // The record of the committed step whose metric of that name is the lowest or highest; of several such steps the last
+  // one's. Values that are not finite do not count. nullopt if no committed step has the metric.
+  absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
+
+  // Whether any step has chunks in files of the attempt, its own apart. A step's state plays no part in it.
+  absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
+
   // Makes `record` the record of its step and its sequence the last one, unless that is higher. If another attempt was
   // recorded for the step, the same batch marks that attempt for deletion; returned, so that its files can go now.
   absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
@@ -66,10 +74,15 @@ class Manifest {
   // The files of the attempt are gone, and that has been synced.
   absl::Status FinishDeletion(const AttemptId& attempt);
 
+  // The mark of a store that was closed in good order: what steps/ looked like when all records agreed with it. nullopt
+  // if there is none.
+  absl::StatusOr<std::optional<DirectoryStamp>> SettledMark() const;
+  absl::Status SetSettledMark(const DirectoryStamp& steps);
+  absl::Status RemoveSettledMark();
+
  private:
-  Manifest(const std::string& path, bool read_only);
-  static std::unique_ptr<Manifest> Adopt(const std::string& path, rocksdb::DB* db, bool read_only);
   struct Impl;
+  explicit Manifest(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -63,13 +63,13 @@ std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 // Parses `bytes` and hands the object to `decode`, whose exceptions (ours and the library's) become kDataLoss.
 template <typename Record>
 absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
-                              const std::function<Record(const Json&)>& decode) {
+                              const std::function<Record(const Json&)>& decode, int version_max = kManifestVersion) {
   try {
     const Json json = Json::parse(bytes);
     const int64_t version = json.at("version").get<int64_t>();
-    if (version > kManifestVersion) {
+    if (version > version_max) {
       return absl::UnimplementedError(
-          fmt::format("{} record has version {}; this library reads up to {}", what, version, kManifestVersion));
+          fmt::format("{} record has version {}; this library reads up to {}", what, version, version_max));
     }
     if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
     return decode(json);
@@ -81,15 +81,18 @@ absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
 }  // namespace
 
 std::string EncodeStoreRecord(const StoreRecord& record) {
-  return Dump(
-      {{"version", kManifestVersion}, {"store_id", ToHex(record.store_id.bytes)}, {"sequence", record.sequence}});
+  return Dump({{"version", record.indexed ? kStoreRecordVersion : 1},
+               {"store_id", ToHex(record.store_id.bytes)},
+               {"sequence", record.sequence}});
 }
 
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
-  return Decode<StoreRecord>(bytes, "store", [](const Json& json) {
+  const auto decode = [](const Json& json) {
     return StoreRecord{.store_id = DecodeId<StoreId>(json.at("store_id")),
-                       .sequence = DecodeUnsigned<uint64_t>(json.at("sequence"))};
-  });
+                       .sequence = DecodeUnsigned<uint64_t>(json.at("sequence")),
+                       .indexed = json.at("version").get<int64_t>() >= kStoreRecordVersion};
+  };
+  return Decode<StoreRecord>(bytes, "store", decode, kStoreRecordVersion);
 }
 
 std::string EncodeDeletionRecord(const DeletionRecord& record) {
@@ -99,6 +102,21 @@ std::string EncodeDeletionRecord(const DeletionRecord& record) {
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
   return Decode<DeletionRecord>(bytes, "deletion", [](const Json& json) {
     return DeletionRecord{.step = DecodeStep(json.at("step")), .attempt = DecodeId<AttemptId>(json.at("attempt"))};
+  });
+}
+
+std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
+  return Dump({{"version", kManifestVersion},
+               {"inode", stamp.inode},
+               {"modified_unix_ns", stamp.modified_unix_ns},
+               {"changed_unix_ns", stamp.changed_unix_ns}});
+}
+
+absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes) {
+  return Decode<DirectoryStamp>(bytes, "settled", [](const Json& json) {
+    return DirectoryStamp{.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
+                          .modified_unix_ns = json.at("modified_unix_ns").get<int64_t>(),
+                          .changed_unix_ns = json.at("changed_unix_ns").get<int64_t>()};
   });
 }
 

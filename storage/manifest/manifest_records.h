@@ -1,8 +1,11 @@
 // The manifest's keys and values, as structs and pure functions between them and bytes. No I/O, no RocksDB.
 //
-//   "store"              -> {"version": 1, "store_id": hex, "sequence": n}   n: of the last committed attempt
+//   "store"              -> StoreRecord
 //   "step/" be64(step)   -> StepRecord
 //   "deleting/" attempt  -> DeletionRecord: an attempt that no step record names any more and whose files are going
+//   "settled"            -> DirectoryStamp of steps/, where the store was closed in good order
+//
+// The indices' keys are those of index_keys.h.
 //
 // Values are JSON objects with a "version", so that any RocksDB tool shows something readable. Numbers that JSON cannot
 // hold (NaN, infinities) are the strings "NaN", "Infinity" and "-Infinity".
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
 #include "storage/shard/shard_format.h"
 #include "tidemark/store_reader.h"
 
@@ -23,9 +27,13 @@ namespace tidemark::storage {
 
 inline constexpr int kManifestVersion = 1;
 
+// The store's own record is of version 1 in a manifest without indices.
+inline constexpr int kStoreRecordVersion = 2;
+
 struct StoreRecord {
   StoreId store_id;
-  uint64_t sequence = 0;
+  uint64_t sequence = 0;  // of the last committed attempt
+  bool indexed = true;    // every record has its index keys, and whoever changes one changes them too
 };
 
 // A shard as it was when its step was committed.
@@ -50,15 +58,18 @@ struct DeletionRecord {
 std::string EncodeStoreRecord(const StoreRecord& record);
 std::string EncodeStepRecord(const StepRecord& record);
 std::string EncodeDeletionRecord(const DeletionRecord& record);
+std::string EncodeDirectoryStamp(const DirectoryStamp& stamp);
 
 // kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer version.
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes);
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes);
+absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes);
 
 inline constexpr std::string_view kStoreKey = "store";
 inline constexpr std::string_view kStepKeyPrefix = "step/";
 inline constexpr std::string_view kDeletionKeyPrefix = "deleting/";
+inline constexpr std::string_view kSettledKey = "settled";
 
 // Keys sort like their steps. Precondition: step >= 0.
 std::string StepKey(int64_t step);

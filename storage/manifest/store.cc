@@ -1,15 +1,13 @@
 #include "storage/manifest/store.h"
 
-#include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
-#include "storage/manifest/quarantine.h"
 #include "storage/manifest/rebuild.h"
+#include "storage/manifest/reconciliation.h"
 #include "storage/manifest/store_identity.h"
 
 namespace tidemark::storage {
@@ -50,7 +48,7 @@ std::string Text(const absl::Status& status) { return std::string(status.message
 Store::Store(FileSystem& files, StoreOptions options)
     : files_(files), options_(std::move(options)), layout_(options_.directory) {}
 
-Store::~Store() = default;
+Store::~Store() { RecordSettled(); }
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options) {
   if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
@@ -167,159 +165,82 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
 }
 
 absl::Status Store::Reconcile() {
-  absl::Status status = FinishDeletions();
-  if (status.ok()) status = ReconcileRecords();
-  if (status.ok()) status = ReconcileFolders();
-  if (!status.ok()) return status;
+  absl::StatusOr<bool> settled = WasLeftSettled();
+  if (!settled.ok()) return settled.status();
+  if (!*settled) {
+    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn);
+    if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
+    next_sequence_ = manifest_->last_sequence() + 1;
+    settled = reconciliation.settled();
+  }
+  if (absl::Status status = ResumeDeletions(); !status.ok()) return status;
   // Rebuilds that a crash cut short.
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
     if (!entry.name.starts_with("manifest.rebuilt-")) continue;
-    if (status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) {
+    if (absl::Status status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) {
       options_.warn(fmt::format("what is left of a rebuild that was cut short stays: {}", Text(status)));
     }
   }
+  absl::MutexLock lock(&records_mutex_);
+  left_unsettled_ = !*settled;
   return absl::OkStatus();
 }
 
-absl::Status Store::FinishDeletions() {
+absl::Status Store::ResumeDeletions() {
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
   if (!deletions.ok()) return deletions.status();
-  for (const DeletionRecord& deletion : *deletions) {
-    if (absl::Status status = RemoveAttemptOrWarn(deletion); !status.ok()) return status;
+  if (deletions->empty()) return absl::OkStatus();
+  {
+    absl::MutexLock lock(&records_mutex_);
+    if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  return FinishDeletions(files_, layout_, *manifest_, options_.warn);
 }
 
-// Files that cannot be removed stand in nobody's way: the mark stays, and the next Open tries again. Returns only what
-// the manifest has to be rebuilt for.
-absl::Status Store::RemoveAttemptOrWarn(const DeletionRecord& deletion) {
-  absl::Status status = RemoveAttempt(deletion);
-  if (status.ok() || absl::IsDataLoss(status)) return status;
-  options_.warn(
-      fmt::format("step {} was replaced, but its old files are still there: {}", deletion.step, Text(status)));
-  return absl::OkStatus();
+// Whether the store was closed in good order and nobody has been at steps/ since. A mark that does not hold is removed.
+absl::StatusOr<bool> Store::WasLeftSettled() {
+  absl::MutexLock lock(&records_mutex_);
+  absl::StatusOr<std::optional<DirectoryStamp>> mark = manifest_->SettledMark();
+  settled_mark_ = true;
+  if (mark.ok() && !mark->has_value()) {
+    settled_mark_ = false;
+    return false;
+  }
+  // A mark that cannot be read says nothing.
+  if (!mark.ok() && !absl::IsDataLoss(mark.status()) && !absl::IsUnimplemented(mark.status())) return mark.status();
+  if (mark.ok()) {
+    absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
+    if (stamp.ok() && *stamp == **mark) return true;
+    if (!stamp.ok() && !absl::IsUnavailable(stamp.status())) return stamp.status();
+  }
+  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+  return false;
 }
 
-// Records whose folder is gone become kLost, and those whose folder has come back are committed again.
-absl::Status Store::ReconcileRecords() {
-  std::vector<std::string> strangers;
-  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
-  if (!folders.ok()) return folders.status();
-  for (const std::string& name : strangers) {
-    options_.warn(fmt::format("left alone: {}/{} is not an attempt", layout_.steps(), name));
-  }
-  std::set<AttemptId> present;
-  for (const StepFolder& folder : *folders) present.insert(folder.attempt);
-  std::vector<StepRecord> changed;
-  absl::Status status = manifest_->ForEach([&](StepRecord record) {
-    const auto id = FromHex(record.info.attempt);
-    const bool is_present = id && present.contains(AttemptId{*id});
-    if (record.info.state == StepState::kCommitted && !is_present) {
-      record.info.state = StepState::kLost;
-      record.info.reason = "its folder is gone";
-      options_.warn(fmt::format("step {} is lost: it was committed, but {}/{} is gone", record.info.step,
-                                layout_.steps(),
-                                StepFolderName(record.info.step, AttemptId{id.value_or(AttemptId().bytes)})));
-      changed.push_back(std::move(record));
-    } else if (record.info.state == StepState::kLost && is_present) {
-      const StepFolder folder{record.info.step, AttemptId{*id}};
-      absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, id_, folder);
-      if (attempt.ok()) {
-        record.info.state = StepState::kCommitted;
-        record.info.reason.clear();
-        changed.push_back(std::move(record));
-      }
-    }
-    return true;
-  });
-  for (size_t i = 0; status.ok() && i < changed.size(); ++i) status = manifest_->Update(changed[i]);
+absl::Status Store::RemoveSettledMark() {
+  if (!settled_mark_) return absl::OkStatus();
+  absl::Status status = manifest_->RemoveSettledMark();
+  settled_mark_ = !status.ok();
   return status;
 }
 
-absl::Status Store::ReconcileFolders() {
-  std::vector<std::string> strangers;
-  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
-  if (!folders.ok()) return folders.status();
-  absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
-  if (!deletions.ok()) return deletions.status();
-  std::set<AttemptId> kept_for_others;
-  for (const DeletionRecord& deletion : *deletions) kept_for_others.insert(deletion.attempt);
-  for (const StepFolder& folder : *folders) {
-    if (kept_for_others.contains(folder.attempt)) continue;
-    if (absl::Status status = ReconcileFolder(folder); !status.ok()) return status;
+void Store::RecordSettled() {
+  absl::MutexLock lock(&records_mutex_);
+  if (manifest_ == nullptr || settled_mark_ || left_unsettled_ || !open_attempts_.empty()) return;
+  // What was removed may otherwise be back after power loss, and the stamp with it.
+  absl::Status status = files_.SyncDirectory(layout_.steps());
+  if (status.ok()) {
+    absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
+    status = stamp.ok() ? manifest_->SetSettledMark(*stamp) : stamp.status();
   }
-  return absl::OkStatus();
-}
-
-absl::Status Store::ReconcileFolder(const StepFolder& folder) {
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(folder.step);
-  if (!record.ok()) return record.status();
-  if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return absl::OkStatus();
-
-  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, id_, folder);
-  if (!attempt.ok()) {
-    // The store's format and the manifest's are not too new, so a newer shard is more likely a flipped bit.
-    if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
-      options_.warn(fmt::format("left alone: {}", Text(attempt.status())));
-      return absl::OkStatus();
-    }
-    if (!IsMissingOrDamaged(attempt.status())) return attempt.status();  // nothing is known about the attempt
-    return DiscardFolder(folder, attempt.status(), /*keep=*/false);
+  if (!status.ok()) {
+    options_.warn(
+        fmt::format("the next start looks at every step, for it could not be recorded that the store was "
+                    "closed in good order: {}",
+                    Text(status)));
   }
-  // Of two attempts at a step the later one wins, here as in a rebuild. It was never acknowledged, so either would do;
-  // but should the record of a later one have rotted away, taking the earlier one would undo an acknowledged save.
-  if (record->has_value() && (*record)->info.state == StepState::kCommitted &&
-      (*record)->info.sequence > attempt->record.info.sequence) {
-    return DiscardFolder(folder, absl::AlreadyExistsError("a later attempt at the step is committed"), /*keep=*/false);
-  }
-  if (absl::Status sound = VerifyAndSync(files_, layout_, folder, *attempt, options_.read); !sound.ok()) {
-    if (!IsMissingOrDamaged(sound)) return sound;
-    return DiscardFolder(folder, sound, /*keep=*/true);
-  }
-  absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(attempt->record);
-  if (!replaced.ok()) return replaced.status();
-  next_sequence_ = std::max<uint64_t>(next_sequence_, attempt->record.info.sequence + 1);
-  return replaced->has_value() ? RemoveAttemptOrWarn(**replaced) : absl::OkStatus();
-}
-
-// Takes a folder that has no record out of steps/. `keep`: to quarantine, for its index tells what is in it.
-absl::Status Store::DiscardFolder(const StepFolder& folder, const absl::Status& why, bool keep) {
-  absl::StatusOr<bool> referenced = IsReferenced(folder.attempt);
-  if (!referenced.ok()) return referenced.status();
-  const std::string name = StepFolderName(folder.step, folder.attempt);
-  if (*referenced) {
-    options_.warn(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, Text(why)));
-    return absl::OkStatus();
-  }
-  options_.warn(
-      fmt::format("{} was never committed and is {}: {}", name, keep ? "moved to quarantine" : "removed", Text(why)));
-  if (keep) return MoveToQuarantine(files_, layout_, folder);
-  absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
-  return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;
-}
-
-absl::StatusOr<bool> Store::IsReferenced(const AttemptId& attempt) const {
-  bool referenced = false;
-  absl::Status status = manifest_->ForEach([&](const StepRecord& record) {
-    referenced = std::any_of(record.references.begin(), record.references.end(),
-                             [&](const FileReference& file) { return file.attempt == attempt; });
-    return !referenced;
-  });
-  if (!status.ok()) return status;
-  return referenced;
-}
-
-absl::Status Store::RemoveAttempt(const DeletionRecord& deletion) {
-  // Chunks of a later step may lie in it: it stays, marked, until nobody lists it.
-  absl::StatusOr<bool> referenced = IsReferenced(deletion.attempt);
-  if (!referenced.ok()) return referenced.status();
-  if (*referenced) return absl::OkStatus();
-  absl::Status status = RemoveTree(files_, layout_.attempt(deletion.step, deletion.attempt));
-  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
-  if (status.ok()) status = manifest_->FinishDeletion(deletion.attempt);
-  return status;
 }
 
 absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
@@ -328,8 +249,11 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
   identity.step = step;
   identity.attempt = AttemptId{RandomBytes16()};
   identity.sequence = next_sequence_.fetch_add(1);
+  absl::MutexLock lock(&records_mutex_);
+  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok())
     return status;
+  open_attempts_.insert(identity.attempt);
   return identity;
 }
 
@@ -345,13 +269,13 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   {
     absl::MutexLock lock(&records_mutex_);
     replaced = manifest_->Commit(record);
+    if (replaced.ok()) open_attempts_.erase(AttemptId{*id});
   }
   if (!replaced.ok()) return replaced.status();
-  if (replaced->has_value()) {
-    if (status = RemoveAttempt(**replaced); !status.ok()) {
-      options_.warn(
-          fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step, Text(status)));
-    }
+  if (!replaced->has_value()) return absl::OkStatus();
+  if (status = FinishDeletions(files_, layout_, *manifest_, options_.warn); !status.ok()) {
+    options_.warn(
+        fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step, Text(status)));
   }
   return absl::OkStatus();
 }
@@ -363,6 +287,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
                               Text(removed)));
   }
   absl::MutexLock lock(&records_mutex_);
+  if (removed.ok()) open_attempts_.erase(identity.attempt);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(identity.step);
   if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
   StepRecord failed;
@@ -383,6 +308,9 @@ absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState
   if (!record->has_value() || (*record)->info.attempt != attempt) {
     return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));
   }
+  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+  // Files may come back inside a folder, which does not show on steps/.
+  left_unsettled_ = left_unsettled_ || state == StepState::kLost;
   (*record)->info.state = state;
   (*record)->info.reason = reason;
   return manifest_->Update(**record);

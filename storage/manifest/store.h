@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -39,7 +41,8 @@ class Store {
   // and shards. See AsyncCheckpointer::Open for the errors.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options);
 
-  // Releases the lock.
+  // Records that the store was closed in good order, if it was: no attempt is open or left behind. Where that fails the
+  // next Open looks at everything, as after a crash. Then releases the lock.
   ~Store();
 
   const StoreLayout& layout() const { return layout_; }
@@ -50,8 +53,8 @@ class Store {
   absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
 
   // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
-  // power loss. Afterwards the attempt that it replaces, if any, is removed; failing at that is only a warning, for the
-  // next Open tries again.
+  // power loss. Afterwards the attempt that it replaces, if any, is removed, and any replaced before that only this one
+  // referred to; failing at that is only a warning, for the next Open tries again.
   absl::Status CommitAttempt(const StepRecord& record);
 
   // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
@@ -70,14 +73,10 @@ class Store {
   absl::Status StartEmptyManifest(const absl::Status& why);
   absl::Status WriteIdentity();
   absl::Status Reconcile();
-  absl::Status FinishDeletions();
-  absl::Status ReconcileRecords();
-  absl::Status ReconcileFolders();
-  absl::Status ReconcileFolder(const StepFolder& folder);
-  absl::Status DiscardFolder(const StepFolder& folder, const absl::Status& why, bool keep);
-  absl::Status RemoveAttempt(const DeletionRecord& deletion);
-  absl::Status RemoveAttemptOrWarn(const DeletionRecord& deletion);
-  absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
+  absl::Status ResumeDeletions();
+  absl::StatusOr<bool> WasLeftSettled();
+  absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  void RecordSettled();
 
   // Constant after Open.
   FileSystem& files_;
@@ -91,8 +90,14 @@ class Store {
   std::atomic<uint64_t> next_sequence_{1};
 
   // Held from reading a step's record to writing it back, so that no mark is put on an attempt that was just replaced.
-  // Not held in Open, which one thread runs.
   absl::Mutex records_mutex_;
+
+  // Whether the manifest says that records and folders agree. Taken back, durably, before either changes; a save pays
+  // for that once in the store's lifetime.
+  bool settled_mark_ ABSL_GUARDED_BY(records_mutex_) = false;
+  // Whether the next Open would find anything to do that a look at steps/ does not tell.
+  bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
+  std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);
 };
 
 }  // namespace tidemark::storage

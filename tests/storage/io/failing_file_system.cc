@@ -192,6 +192,11 @@ absl::StatusOr<FileType> FailingFileSystem::TypeOf(const std::string& path) {
   return other_.TypeOf(path);
 }
 
+absl::StatusOr<DirectoryStamp> FailingFileSystem::StampDirectory(const std::string& path) {
+  if (absl::Status status = Admit("StampDirectory", path); !status.ok()) return status;
+  return other_.StampDirectory(path);
+}
+
 absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::OpenForRead(const std::string& path, bool direct) {
   if (absl::Status status = Admit("OpenForRead", path); !status.ok()) return status;
   return Wrap(other_.OpenForRead(path, direct));

@@ -42,6 +42,7 @@ absl::Status UseEverything(FileSystem& files, const std::string& directory) {
            [&] { return files.OpenForRead(path, false).status(); },
            [&] { return files.TypeOf(path).status(); },
            [&] { return files.ListDirectory(directory).status(); },
+           [&] { return files.StampDirectory(directory).status(); },
            [&] { return files.Rename(path, path + "y"); },
            [&] { return files.RemoveFile(path + "y"); },
            [&] { return files.SyncDirectory(directory); },
@@ -62,7 +63,7 @@ TEST(FailingFileSystem, ForwardsAndCountsEverything) {
   EXPECT_THAT(files.operations(),
               ElementsAre("CreateDirectory", "Create", "Allocate", "Truncate", "WriteAt", "ReadAt", "Size", "SyncData",
                           "NewIoQueue", "QueueWrite", "QueueRead", "Close", "OpenForRead", "TypeOf", "ListDirectory",
-                          "Rename", "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "RemoveDirectory"));
+                          "StampDirectory", "Rename", "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "RemoveDirectory"));
   EXPECT_EQ(files.calls()[1].path, directory / "d/x");
   EXPECT_EQ(files.calls()[1].index, 1u);
 }

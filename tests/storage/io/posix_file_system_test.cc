@@ -124,6 +124,45 @@ TEST_F(PosixFileSystemTest, TypeOfDoesNotFollowLinks) {
   EXPECT_THAT(files_.TypeOf(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
 }
 
+TEST_F(PosixFileSystemTest, StampDirectoryTellsEveryChangeOfANameFromNone) {
+  auto last = files_.StampDirectory(folder_);
+  ASSERT_THAT(last, IsOk());
+  const auto expect_new_stamp = [&](const char* what) {
+    const auto stamp = files_.StampDirectory(folder_);
+    ASSERT_THAT(stamp, IsOk());
+    EXPECT_NE(*stamp, *last) << what;
+    EXPECT_EQ(*stamp, *files_.StampDirectory(folder_)) << what;
+    last = stamp;
+  };
+  // Again and again, so that changes fall into the tick of the stamp before them.
+  for (int i = 0; i < 20; ++i) {
+    std::filesystem::create_directory(folder_ + "/x");
+    expect_new_stamp("made");
+    std::filesystem::rename(folder_ + "/x", folder_ + "/y");
+    expect_new_stamp("renamed");
+    std::filesystem::remove(folder_ + "/y");
+    expect_new_stamp("removed");
+  }
+  const DirectoryStamp before = *last;
+  std::filesystem::remove(folder_);
+  std::filesystem::create_directory(folder_);
+  expect_new_stamp("another directory");
+  EXPECT_GT(last->changed_unix_ns, before.changed_unix_ns);
+}
+
+TEST_F(PosixFileSystemTest, StampDirectoryRefusesWhatIsNone) {
+  EXPECT_THAT(files_.StampDirectory(none_), StatusIs(StatusCode::kNotFound, HasSubstr("stat " + none_)));
+  for (const std::string& path : {file_, fifo_, link_, folder_link_}) {
+    EXPECT_THAT(files_.StampDirectory(path),
+                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is none"));
+  }
+}
+
+TEST_F(PosixFileSystemTest, StampDirectoryGivesUpOnAClockThatIsBehindTheFiles) {
+  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, [] { return int64_t{1}; });
+  EXPECT_THAT(files.StampDirectory(folder_), StatusIs(StatusCode::kUnavailable, HasSubstr("the clock stands at 1 ns")));
+}
+
 TEST_F(PosixFileSystemTest, OpenForReadRefusesWhatIsNoRegularFile) {
   EXPECT_THAT(files_.OpenForRead(none_, false), StatusIs(StatusCode::kNotFound, HasSubstr("open " + none_)));
   EXPECT_THAT(files_.OpenForRead(folder_, false),
@@ -188,6 +227,7 @@ TEST_F(PosixFileSystemTest, CallsWithoutTheRightAreDenied) {
   EXPECT_THAT(as_nobody([&] { return files_.CreateDirectory(locked + "/y"); }), denied);
   EXPECT_THAT(as_nobody([&] { return files_.ListDirectory(locked).status(); }), denied);
   EXPECT_THAT(as_nobody([&] { return files_.TypeOf(locked + "/x").status(); }), denied);
+  EXPECT_THAT(as_nobody([&] { return files_.StampDirectory(locked + "/x").status(); }), denied);
   EXPECT_THAT(as_nobody([&] { return files_.SyncDirectory(locked); }), denied);
   EXPECT_THAT(as_nobody([&] { return files_.RemoveFile(locked + "/x"); }), denied);
   EXPECT_THAT(as_nobody([&] { return files_.TryLock(locked + "/x").status(); }), denied);

@@ -100,12 +100,15 @@ TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
     EXPECT_THAT(DecodeStepRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
     EXPECT_THAT(DecodeStoreRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store record")));
     EXPECT_THAT(DecodeDeletionRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("deletion record")));
+    EXPECT_THAT(DecodeDirectoryStamp(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
   }
   for (const absl::Status& status :
-       {DecodeStepRecord("{\"version\": 2}").status(), DecodeStoreRecord("{\"version\": 2}").status(),
-        DecodeDeletionRecord("{\"version\": 2}").status()}) {
+       {DecodeStepRecord("{\"version\": 2}").status(), DecodeDeletionRecord("{\"version\": 2}").status(),
+        DecodeDirectoryStamp("{\"version\": 2}").status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("version 2")));
   }
+  EXPECT_THAT(DecodeStoreRecord("{\"version\": 3}"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("store record has version 3")));
 }
 
 TEST(StoreRecord, SurvivesEncoding) {
@@ -113,6 +116,25 @@ TEST(StoreRecord, SurvivesEncoding) {
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->store_id, (StoreId{{1, 2}}));
   EXPECT_EQ(decoded->sequence, 42u);
+  EXPECT_TRUE(decoded->indexed);
+}
+
+TEST(StoreRecord, OfVersionOneHasNoIndices) {
+  const std::string encoded = EncodeStoreRecord({.sequence = 7, .indexed = false});
+  EXPECT_THAT(encoded, HasSubstr("\"version\":1"));
+  auto decoded = DecodeStoreRecord(encoded);
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_FALSE(decoded->indexed);
+}
+
+TEST(DirectoryStamp, SurvivesEncoding) {
+  const DirectoryStamp stamp{
+      .inode = ~uint64_t{0}, .modified_unix_ns = -1, .changed_unix_ns = 1'790'000'000'123'456'789};
+  auto decoded = DecodeDirectoryStamp(EncodeDirectoryStamp(stamp));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(*decoded, stamp);
+  EXPECT_THAT(DecodeDirectoryStamp("{\"version\": 1, \"inode\": -1}"),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
 }
 
 TEST(DeletionRecord, SurvivesEncoding) {

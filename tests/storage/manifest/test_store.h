@@ -13,6 +13,7 @@
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark::storage {
 
@@ -44,11 +45,36 @@ inline ShardIdentity WriteAttempt(Store& store, int64_t step, int64_t value) {
   return *identity;
 }
 
+// What there is of the attempt, whose shards are complete, becomes the record of its step.
+inline absl::Status Commit(Store& store, const ShardIdentity& identity) {
+  auto attempt = ReadAttempt(PosixFileSystem(), store.layout(), store.id(), {identity.step, identity.attempt});
+  return attempt.ok() ? store.CommitAttempt(attempt->record) : attempt.status();
+}
+
 inline ShardIdentity CommitStep(Store& store, int64_t step, int64_t value) {
   const ShardIdentity identity = WriteAttempt(store, step, value);
-  auto attempt = ReadAttempt(PosixFileSystem(), store.layout(), store.id(), {step, identity.attempt});
-  EXPECT_THAT(attempt, IsOk());
-  EXPECT_THAT(store.CommitAttempt(attempt->record), IsOk());
+  EXPECT_THAT(Commit(store, identity), IsOk());
+  return identity;
+}
+
+// A complete attempt without a record whose only chunk lies in the shard of another one.
+inline ShardIdentity WriteReferringAttempt(Store& store, int64_t step, const ShardIdentity& base) {
+  auto identity = store.BeginAttempt(step);
+  EXPECT_THAT(identity, IsOk());
+  const StoreLayout& layout = store.layout();
+  auto shard = ShardReader::Open(PosixFileSystem(), layout.shard(base.step, base.attempt, 0, 1), layout.steps());
+  EXPECT_THAT(shard, IsOk());
+  ShardIndex index = (*shard)->index();
+  index.files = {{.step = base.step, .attempt = base.attempt}};
+  index.chunks[0].file = 1;
+  WriteWhole(layout.shard(step, identity->attempt, 0, 1),
+             BuildShard({.identity = *identity, .chunk_bytes = (*shard)->header().chunk_bytes}, "", index));
+  return *identity;
+}
+
+inline ShardIdentity CommitReferringStep(Store& store, int64_t step, const ShardIdentity& base) {
+  const ShardIdentity identity = WriteReferringAttempt(store, step, base);
+  EXPECT_THAT(Commit(store, identity), IsOk());
   return identity;
 }
 

@@ -1,0 +1,45 @@
+// The keys by which the manifest finds steps other than by their number. Pure functions; the values of these keys are
+// empty, for everything is in the step's record.
+//
+//   "metric/" be32(bytes of the name) name be64(value) be64(step)   a metric of a committed step; not NaN, not infinite
+//   "reference/" attempt in hexadecimal "/" be64(step)              the step's chunks lie in a file of that attempt
+//
+// A name's length stands before it, so that no name is the beginning of another one's keys, whatever bytes it has.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_INDEX_KEYS_H_
+#define TIDEMARK_STORAGE_MANIFEST_INDEX_KEYS_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "storage/manifest/manifest_records.h"
+
+namespace tidemark::storage {
+
+// All index keys that go with the record. A step that is not committed is no candidate for the best, but its references
+// count: it may be taken back.
+std::set<std::string> IndexKeys(const StepRecord& record);
+
+// What the keys of all steps with this metric begin with. They sort by value, then by step.
+std::string MetricPrefix(std::string_view name);
+
+// 0.0 and -0.0 give the same key. Preconditions: `value` is finite, step >= 0.
+std::string MetricKey(std::string_view name, double value, int64_t step);
+
+// The last key that a step with the metric's value in `key`, a MetricKey, can have.
+std::string LastKeyOfValue(std::string_view key);
+
+// The last key that a step with this metric can have.
+std::string LastKeyOfMetric(std::string_view name);
+
+// Of a MetricKey.
+int64_t StepOfMetricKey(std::string_view key);
+
+// What the keys of all steps that refer to the attempt begin with.
+std::string ReferencePrefix(const AttemptId& attempt);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_INDEX_KEYS_H_

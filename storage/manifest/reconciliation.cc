@@ -1,0 +1,161 @@
+#include "storage/manifest/reconciliation.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "storage/manifest/quarantine.h"
+#include "storage/manifest/store_identity.h"
+
+namespace tidemark::storage {
+namespace {
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+absl::Status Reconciliation::Run() {
+  std::vector<std::string> strangers;
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
+  if (!folders.ok()) return folders.status();
+  for (const std::string& name : strangers) {
+    warn_(fmt::format("left alone: {}/{} is not an attempt", layout_.steps(), name));
+  }
+  folders_ = *std::move(folders);
+  for (const StepFolder& folder : folders_) present_.emplace(folder.step, folder.attempt);
+  if (absl::Status status = ReconcileRecords(); !status.ok()) return status;
+  absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_.Deletions();
+  if (!deletions.ok()) return deletions.status();
+  for (const DeletionRecord& deletion : *deletions) recorded_.emplace(deletion.step, deletion.attempt);
+  for (const StepFolder& folder : folders_) {
+    if (recorded_.contains({folder.step, folder.attempt})) continue;
+    if (absl::Status status = ReconcileFolder(folder); !status.ok()) return status;
+  }
+  // Only now is it known what the adopted ones refer to.
+  for (const Discard& discard : discards_) {
+    if (absl::Status status = DiscardFolder(discard); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reconciliation::ReconcileRecords() {
+  std::vector<StepRecord> changed;
+  absl::Status status = manifest_.ForEach([&](StepRecord record) {
+    const auto id = FromHex(record.info.attempt);
+    if (!id) return true;  // a failed save
+    recorded_.emplace(record.info.step, AttemptId{*id});
+    const std::optional<StepFolder> missing = MissingFolder(record);
+    if (record.info.state == StepState::kCommitted && missing) {
+      MarkLost(record, *missing);
+      changed.push_back(std::move(record));
+    } else if (record.info.state == StepState::kLost && !missing) {
+      if (IsBack(record)) {
+        record.info.state = StepState::kCommitted;
+        record.info.reason.clear();
+        changed.push_back(std::move(record));
+      } else {
+        settled_ = false;  // a file may come back inside its folder
+      }
+    }
+    return true;
+  });
+  for (size_t i = 0; status.ok() && i < changed.size(); ++i) status = manifest_.Update(changed[i]);
+  return status;
+}
+
+// The first of the folders in which the record's chunks lie that is not there. Precondition: it has an attempt.
+std::optional<StepFolder> Reconciliation::MissingFolder(const StepRecord& record) const {
+  const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
+  if (!present_.contains({own.step, own.attempt})) return own;
+  for (const FileReference& file : record.references) {
+    if (!present_.contains({file.step, file.attempt})) return StepFolder{file.step, file.attempt};
+  }
+  return std::nullopt;
+}
+
+void Reconciliation::MarkLost(StepRecord& record, const StepFolder& missing) {
+  const std::string name = StepFolderName(missing.step, missing.attempt);
+  const bool own = ToHex(missing.attempt.bytes) == record.info.attempt;
+  record.info.state = StepState::kLost;
+  record.info.reason = own ? "its folder is gone" : fmt::format("{} is gone, where some of its chunks are", name);
+  warn_(fmt::format("step {} is lost: it was committed, but {}/{}{} is gone", record.info.step, layout_.steps(), name,
+                    own ? "" : ", where some of its chunks are,"));
+}
+
+// Whether all files of a lost step whose folders are there can be read.
+bool Reconciliation::IsBack(const StepRecord& record) {
+  const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
+  if (!ReadAttempt(files_, layout_, store_, own).ok()) return false;
+  return std::all_of(record.references.begin(), record.references.end(), [&](const FileReference& file) {
+    return files_.TypeOf(layout_.shard(file.step, file.attempt, file.rank, file.world_size)).ok();
+  });
+}
+
+// Adopts an attempt that has no record, or notes why it is none of ours to keep.
+absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
+  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_, folder);
+  if (!attempt.ok()) {
+    // The store's format and the manifest's are not too new, so a newer shard is more likely a flipped bit.
+    if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
+      warn_(fmt::format("left alone: {}", Text(attempt.status())));
+      settled_ = false;
+      return absl::OkStatus();
+    }
+    if (!IsMissingOrDamaged(attempt.status())) return attempt.status();  // nothing is known about the attempt
+    discards_.push_back({folder, attempt.status(), /*to_quarantine=*/false});
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
+  if (!record.ok()) return record.status();
+  // Of two attempts at a step the later one wins, here as in a rebuild. It was never acknowledged, so either would do;
+  // but should the record of a later one have rotted away, taking the earlier one would undo an acknowledged save.
+  if (record->has_value() && (*record)->info.state == StepState::kCommitted &&
+      (*record)->info.sequence > attempt->record.info.sequence) {
+    discards_.push_back({folder, absl::AlreadyExistsError("a later attempt at the step is committed"), false});
+    return absl::OkStatus();
+  }
+  if (absl::Status sound = VerifyAndSync(files_, layout_, folder, *attempt, read_); !sound.ok()) {
+    if (!IsMissingOrDamaged(sound)) return sound;
+    discards_.push_back({folder, sound, /*to_quarantine=*/true});
+    return absl::OkStatus();
+  }
+  return manifest_.Commit(attempt->record).status();
+}
+
+// Takes a folder that has no record out of steps/.
+absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
+  const auto& [folder, why, to_quarantine] = discard;
+  absl::StatusOr<bool> referenced = manifest_.IsReferenced(folder.attempt);
+  if (!referenced.ok()) return referenced.status();
+  const std::string name = StepFolderName(folder.step, folder.attempt);
+  if (*referenced) {
+    warn_(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, Text(why)));
+    settled_ = false;  // it goes when the step goes
+    return absl::OkStatus();
+  }
+  warn_(fmt::format("{} was never committed and is {}: {}", name, to_quarantine ? "moved to quarantine" : "removed",
+                    Text(why)));
+  if (to_quarantine) return MoveToQuarantine(files_, layout_, folder);
+  absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+  return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;
+}
+
+absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
+                             const Reconciliation::Warn& warn) {
+  absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest.Deletions();
+  if (!deletions.ok()) return deletions.status();
+  for (const DeletionRecord& deletion : *deletions) {
+    absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
+    if (!referenced.ok()) return referenced.status();
+    if (*referenced) continue;
+    absl::Status status = RemoveTree(files, layout.attempt(deletion.step, deletion.attempt));
+    if (status.ok()) status = files.SyncDirectory(layout.steps());
+    if (!status.ok()) {
+      warn(fmt::format("step {} was replaced, but its old files are still there: {}", deletion.step, Text(status)));
+      continue;
+    }
+    if (status = manifest.FinishDeletion(deletion.attempt); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tidemark::storage

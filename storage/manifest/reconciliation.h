@@ -1,0 +1,84 @@
+// Reconciliation: lets the manifest's records and the folders in steps/ agree, whatever a crash or a person has done to
+// either.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_RECONCILIATION_H_
+#define TIDEMARK_STORAGE_MANIFEST_RECONCILIATION_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/shard/shard_reader.h"
+
+namespace tidemark::storage {
+
+// Used once, by one thread, under the store's lock. Refers to what it is made with.
+class Reconciliation {
+ public:
+  using Warn = std::function<void(std::string_view)>;
+
+  Reconciliation(FileSystem& files, const StoreLayout& layout, const StoreId& store, Manifest& manifest,
+                 const ShardReadOptions& read, const Warn& warn)
+      : files_(files), layout_(layout), store_(store), manifest_(manifest), read_(read), warn_(warn) {}
+
+  // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
+  // again once all of it is back. Attempts without a record are adopted where every byte of them verifies, else removed
+  // or moved to quarantine; those of other stores and newer versions are left alone. Removes nothing that a step refers
+  // to, and nothing that is marked for deletion.
+  //
+  // kDataLoss: the manifest has to be rebuilt. Any other error says nothing about what is on disk, and nothing was
+  // changed because of it.
+  absl::Status Run();
+
+  // Whether the next one would find nothing to do as long as no name in steps/ changes. Call after Run.
+  bool settled() const { return settled_; }
+
+ private:
+  using FolderKey = std::pair<int64_t, AttemptId>;
+  struct Discard {
+    StepFolder folder;
+    absl::Status why;
+    bool to_quarantine;  // its index tells what is in it
+  };
+
+  absl::Status ReconcileRecords();
+  std::optional<StepFolder> MissingFolder(const StepRecord& record) const;
+  void MarkLost(StepRecord& record, const StepFolder& missing);
+  bool IsBack(const StepRecord& record);
+  absl::Status ReconcileFolder(const StepFolder& folder);
+  absl::Status DiscardFolder(const Discard& discard);
+
+  FileSystem& files_;
+  const StoreLayout& layout_;
+  const StoreId& store_;
+  Manifest& manifest_;
+  const ShardReadOptions& read_;
+  const Warn& warn_;
+
+  std::vector<StepFolder> folders_;  // as listed, once
+  std::set<FolderKey> present_;      // the same
+  std::set<FolderKey> recorded_;     // attempts that are the one of their step
+  std::vector<Discard> discards_;
+  bool settled_ = true;
+};
+
+// Removes the files of attempts that are marked for deletion and that no step refers to (any more). Files that cannot
+// be removed stand in nobody's way: they keep their mark, with a warning, and the next call tries again. Returns only
+// what the manifest itself fails with.
+absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
+                             const Reconciliation::Warn& warn);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_RECONCILIATION_H_

@@ -1,0 +1,231 @@
+// What opening a store saves itself after the store was closed in good order, and what it never does.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+class CleanCloseTest : public testing::Test {
+ protected:
+  std::unique_ptr<Store> Open() {
+    warnings_.clear();
+    files_.Reset();
+    auto store = OpenStore(path_, &warnings_, files_);
+    EXPECT_THAT(store, IsOk());
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  // Opens the store. Whether it looked at every step.
+  bool LooksAtEverything(std::unique_ptr<Store>* opened = nullptr) {
+    std::unique_ptr<Store> store = Open();
+    const auto calls = files_.calls();
+    if (opened != nullptr) *opened = std::move(store);
+    return std::any_of(calls.begin(), calls.end(), [&](const FailingFileSystem::Call& call) {
+      return call.operation == "ListDirectory" && call.path == layout_.steps();
+    });
+  }
+
+  bool HasMark() {
+    auto manifest = Manifest::OpenReadOnly(layout_.manifest());
+    EXPECT_THAT(manifest, IsOk());
+    return (*manifest)->SettledMark()->has_value();
+  }
+
+  // A store with steps 1 and 2, closed.
+  void MakeSteps() {
+    auto store = Open();
+    first_ = CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  FailingFileSystem files_{PosixFileSystem()};
+  std::string warnings_;
+  ShardIdentity first_;
+};
+
+TEST_F(CleanCloseTest, IsOpenedWithoutALookAtTheSteps) {
+  MakeSteps();
+  for (int i = 0; i < 3; ++i) {
+    std::unique_ptr<Store> store;
+    EXPECT_FALSE(LooksAtEverything(&store));
+    EXPECT_EQ(ValueAt(*store, 1), 100);
+    EXPECT_EQ(ValueAt(*store, 2), 200);
+    EXPECT_EQ(warnings_, "");
+  }
+  const ShardIdentity next = CommitStep(*Open(), 3, 300);
+  EXPECT_GT(next.sequence, first_.sequence + 1);
+  EXPECT_FALSE(LooksAtEverything());
+}
+
+TEST_F(CleanCloseTest, HasNoMarkWhileAnythingIsUnderWay) {
+  MakeSteps();
+  {
+    auto store = Open();
+    EXPECT_TRUE(HasMark());
+    ASSERT_THAT(store->BeginAttempt(3), IsOk());
+    EXPECT_FALSE(HasMark());
+  }
+  EXPECT_FALSE(HasMark()) << "an attempt was left open";
+  EXPECT_TRUE(LooksAtEverything());
+  {
+    auto store = Open();
+    ASSERT_THAT(store->MarkStep(1, ToHex(first_.attempt.bytes), StepState::kDamaged, "x"), IsOk());
+    EXPECT_FALSE(HasMark());
+  }
+  EXPECT_TRUE(HasMark());
+}
+
+TEST_F(CleanCloseTest, CostsASaveNothingButTheFirst) {
+  MakeSteps();
+  auto store = Open();
+  files_.Reset();
+  CommitStep(*store, 3, 300);
+  const auto once = files_.operations();
+  files_.Reset();
+  CommitStep(*store, 4, 400);
+  EXPECT_EQ(files_.operations(), once);
+}
+
+TEST_F(CleanCloseTest, IsNoticedWhereAnAttemptFailed) {
+  {
+    auto store = Open();
+    auto identity = store->BeginAttempt(1);
+    ASSERT_THAT(identity, IsOk());
+    store->AbandonAttempt(*identity, absl::Now(), absl::InternalError("EIO"));
+  }
+  EXPECT_FALSE(LooksAtEverything()) << "nothing is left of it";
+  {
+    auto store = Open();
+    auto identity = store->BeginAttempt(2);
+    ASSERT_THAT(identity, IsOk());
+    files_.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
+    store->AbandonAttempt(*identity, absl::Now(), absl::InternalError("EIO"));
+  }
+  EXPECT_TRUE(LooksAtEverything());
+  {
+    auto store = Open();
+    const ShardIdentity identity = WriteAttempt(*store, 3, 300);
+    files_.FailOperation("SyncDirectory", absl::InternalError("EIO"));
+    EXPECT_FALSE(Commit(*store, identity).ok());
+  }
+  EXPECT_TRUE(LooksAtEverything());
+  EXPECT_EQ(ValueAt(*Open(), 3), 300);
+}
+
+TEST_F(CleanCloseTest, NoticesEveryNameThatChangedInSteps) {
+  MakeSteps();
+  const std::string folder = layout_.attempt(1, first_.attempt);
+  const std::string aside = directory_ / "aside";
+  const auto expect_noticed = [&](const std::function<void()>& change) {
+    EXPECT_FALSE(LooksAtEverything());
+    change();
+    EXPECT_TRUE(LooksAtEverything());
+  };
+  // One right after the other, so that the clock that files are stamped with has little time to move on.
+  for (int i = 0; i < 5; ++i) {
+    expect_noticed([&] { fs::rename(folder, aside); });
+    EXPECT_THAT(warnings_, HasSubstr("step 1 is lost"));
+    expect_noticed([&] { fs::rename(aside, folder); });
+    EXPECT_EQ(ValueAt(*Open(), 1), 100);
+  }
+  expect_noticed([&] { fs::create_directory(layout_.steps() + "/notes"); });
+  expect_noticed([&] { fs::remove(layout_.steps() + "/notes"); });
+}
+
+TEST_F(CleanCloseTest, NoticesACopyThatLacksAStepThoughItsTimesWereKept) {
+  MakeSteps();
+  const std::string original = directory_ / "original";
+  fs::rename(layout_.steps(), original);
+  fs::copy(original, layout_.steps(), fs::copy_options::recursive);
+  fs::remove_all(layout_.attempt(1, first_.attempt));
+  fs::last_write_time(layout_.steps(), fs::last_write_time(original));
+  EXPECT_TRUE(LooksAtEverything());
+  EXPECT_THAT(warnings_, HasSubstr("step 1 is lost"));
+}
+
+TEST_F(CleanCloseTest, IsNotRecordedWhereThatFailsAndSaysSo) {
+  for (const char* operation : {"SyncDirectory", "StampDirectory"}) {
+    {
+      auto store = Open();
+      CommitStep(*store, 1, 100);
+      files_.FailOperation(operation, absl::InternalError("EIO"));
+    }
+    EXPECT_THAT(warnings_, HasSubstr("the next start looks at every step"));
+    std::unique_ptr<Store> store;
+    EXPECT_TRUE(LooksAtEverything(&store));
+    EXPECT_EQ(ValueAt(*store, 1), 100);
+    CommitStep(*store, 1, 101);
+    CommitStep(*store, 1, 100);
+  }
+}
+
+TEST_F(CleanCloseTest, LooksAtEverythingWhereTheClockSaysNothing) {
+  MakeSteps();
+  files_.Reset();
+  files_.FailOperation("StampDirectory", absl::UnavailableError("the clock is behind"));
+  {
+    auto store = OpenStore(path_, &warnings_, files_);
+    ASSERT_THAT(store, IsOk());
+    EXPECT_EQ(ValueAt(**store, 1), 100);
+  }
+  // An error of any other kind says nothing at all.
+  files_.FailOperation("StampDirectory", absl::InternalError("EIO"));
+  EXPECT_THAT(OpenStore(path_, &warnings_, files_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  files_.Reset();
+  EXPECT_EQ(ValueAt(*Open(), 1), 100);
+}
+
+TEST_F(CleanCloseTest, IsNotThereForASecondLookAtWhatWasLeftAlone) {
+  MakeSteps();
+  std::fstream shard;
+  {
+    auto store = Open();
+    const ShardIdentity newer = WriteAttempt(*store, 3, 300);
+    shard.open(layout_.shard(3, newer.attempt, 0, 1), std::ios::in | std::ios::out | std::ios::binary);
+  }
+  const auto set_version = [&](char version) {
+    shard.seekp(8);
+    shard.put(version);
+    shard.flush();
+  };
+  set_version(99);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(LooksAtEverything());
+    EXPECT_THAT(warnings_, HasSubstr("left alone"));
+  }
+  set_version(1);
+  EXPECT_EQ(ValueAt(*Open(), 3), 300);
+}
+
+TEST_F(CleanCloseTest, FinishesDeletionsAllTheSame) {
+  MakeSteps();
+  {
+    auto store = Open();
+    files_.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    CommitStep(*store, 1, 101);
+    EXPECT_TRUE(fs::exists(layout_.attempt(1, first_.attempt)));
+  }
+  EXPECT_FALSE(LooksAtEverything());
+  EXPECT_FALSE(fs::exists(layout_.attempt(1, first_.attempt)));
+  EXPECT_FALSE(LooksAtEverything());
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,96 @@
+#include "storage/manifest/database.h"
+
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rocksdb/write_batch.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class DatabaseTest : public testing::Test {
+ protected:
+  static rocksdb::WriteBatch Batch(const std::string& value) {
+    rocksdb::WriteBatch batch;
+    batch.Put("key", value);
+    return batch;
+  }
+  static std::string Read(Database& database) {
+    std::string value;
+    absl::Status status = database.Use(
+        [&](rocksdb::DB& db) { return database.Translate(db.Get(rocksdb::ReadOptions(), "key", &value), "read"); });
+    return status.ok() ? value : status.ToString();
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "manifest";
+};
+
+TEST_F(DatabaseTest, KeepsWhatWasWritten) {
+  {
+    auto database = Database::Create(path_);
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch = Batch("x");
+    EXPECT_THAT((*database)->Write(batch), IsOk());
+  }
+  EXPECT_EQ(Read(**Database::Open(path_)), "x");
+  EXPECT_EQ(Read(**Database::OpenReadOnly(path_)), "x");
+}
+
+TEST_F(DatabaseTest, IsReadAndWrittenWhileOthersUseIt) {
+  auto database = Database::Create(path_);
+  ASSERT_THAT(database, IsOk());
+  absl::Notification inside;
+  absl::Notification leave;
+  std::thread slow([&] {
+    EXPECT_THAT((*database)->Use([&](rocksdb::DB&) {
+      inside.Notify();
+      leave.WaitForNotification();
+      return absl::OkStatus();
+    }),
+                IsOk());
+  });
+  inside.WaitForNotification();
+  rocksdb::WriteBatch batch = Batch("y");
+  EXPECT_THAT((*database)->Write(batch), IsOk());
+  EXPECT_EQ(Read(**database), "y");
+  leave.Notify();
+  slow.join();
+}
+
+TEST_F(DatabaseTest, ReturnsWhatItsUserReturns) {
+  auto database = Database::Create(path_);
+  ASSERT_THAT(database, IsOk());
+  EXPECT_THAT((*database)->Use([](rocksdb::DB&) { return absl::CancelledError("enough"); }),
+              StatusIs(absl::StatusCode::kCancelled, "enough"));
+}
+
+TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
+  auto database = Database::Create(path_);
+  ASSERT_THAT(database, IsOk());
+  const auto translated = [&](const rocksdb::Status& status) { return (*database)->Translate(status, "read"); };
+  EXPECT_THAT(translated(rocksdb::Status::OK()), IsOk());
+  EXPECT_THAT(translated(rocksdb::Status::Corruption("bits")),
+              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr("read manifest " + path_), HasSubstr("bits"))));
+  EXPECT_THAT(translated(rocksdb::Status::NotFound("it")), StatusIs(absl::StatusCode::kNotFound, HasSubstr("it")));
+  EXPECT_THAT(translated(rocksdb::Status::NoSpace("it")),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("it")));
+  EXPECT_THAT(translated(rocksdb::Status::Busy("it")), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("it")));
+  EXPECT_THAT(translated(rocksdb::Status::NotSupported("it")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("it")));
+  EXPECT_THAT(translated(rocksdb::Status::IOError("open", "Permission denied")),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("open")));
+  EXPECT_THAT(translated(rocksdb::Status::IOError("open", "Input/output error")),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("open")));
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,90 @@
+#include "storage/manifest/index_keys.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(MetricKey, SortsByValueThenByStep) {
+  const double values[] = {
+      -std::numeric_limits<double>::max(),       -1.5, -1,  -std::numeric_limits<double>::denorm_min(), 0,
+      std::numeric_limits<double>::denorm_min(), 1,    1.5, std::numeric_limits<double>::max()};
+  for (size_t i = 1; i < std::size(values); ++i) {
+    EXPECT_LT(MetricKey("loss", values[i - 1], INT64_MAX), MetricKey("loss", values[i], 0)) << values[i];
+  }
+  EXPECT_LT(MetricKey("loss", 1, 255), MetricKey("loss", 1, 256));
+  EXPECT_EQ(MetricKey("loss", -0.0, 1), MetricKey("loss", 0.0, 1));
+}
+
+TEST(MetricKey, GivesItsStepBack) {
+  for (const int64_t step : {int64_t{0}, int64_t{255}, int64_t{1} << 40, INT64_MAX}) {
+    EXPECT_EQ(StepOfMetricKey(MetricKey("loss", -2, step)), step);
+  }
+}
+
+TEST(MetricKey, LiesBetweenItsPrefixAndTheLastKeys) {
+  const std::string key = MetricKey("loss", 3, 7);
+  EXPECT_THAT(key, StartsWith(MetricPrefix("loss")));
+  EXPECT_LE(key, LastKeyOfValue(key));
+  EXPECT_LT(LastKeyOfValue(key), MetricKey("loss", std::nextafter(3, 4), 0));
+  EXPECT_LE(MetricKey("loss", std::numeric_limits<double>::max(), INT64_MAX), LastKeyOfMetric("loss"));
+}
+
+// Whatever bytes they have: zeros, the bytes of numbers, or those of another name.
+TEST(MetricKey, OfOneNameNeverLooksLikeThatOfAnother) {
+  const std::string names[] = {"loss",
+                               "loss2",
+                               std::string("loss\0", 5),
+                               std::string("\0", 1),
+                               "\xff",
+                               MetricKey("loss", 1, 1),
+                               MetricKey("loss", 1, 1).substr(7)};
+  for (const std::string& a : names) {
+    for (const std::string& b : names) {
+      if (a == b) continue;
+      EXPECT_FALSE(MetricKey(a, 1, 1).starts_with(MetricPrefix(b)));
+      EXPECT_FALSE(LastKeyOfMetric(a).starts_with(MetricPrefix(b)));
+    }
+  }
+}
+
+StepRecord Record(StepState state) {
+  StepRecord record;
+  record.info.step = 5;
+  record.info.state = state;
+  record.info.metrics = {{"a", 1}, {"b", std::nan("")}, {"c", kInfinity}, {"d", -kInfinity}};
+  return record;
+}
+
+TEST(IndexKeys, HoldTheFiniteMetricsOfACommittedStepAlone) {
+  EXPECT_THAT(IndexKeys(Record(StepState::kCommitted)), ElementsAre(MetricKey("a", 1, 5)));
+  for (const StepState state : {StepState::kDamaged, StepState::kLost, StepState::kFailed}) {
+    EXPECT_THAT(IndexKeys(Record(state)), IsEmpty());
+  }
+}
+
+TEST(IndexKeys, HoldEachAttemptThatAStepOfAnyStateRefersToOnce) {
+  for (const StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost}) {
+    StepRecord record = Record(state);
+    record.info.metrics.clear();
+    record.references = {{.step = 1, .attempt = AttemptId{{1}}, .rank = 0, .world_size = 2},
+                         {.step = 1, .attempt = AttemptId{{1}}, .rank = 1, .world_size = 2},
+                         {.step = 2, .attempt = AttemptId{{2}}}};
+    EXPECT_THAT(IndexKeys(record), UnorderedElementsAre(StartsWith(ReferencePrefix(AttemptId{{1}})),
+                                                        StartsWith(ReferencePrefix(AttemptId{{2}}))));
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,283 @@
+// How the manifest finds steps by a metric and by what they refer to, and that its indices follow every change.
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/database.h"
+#include "storage/manifest/index_keys.h"
+#include "storage/manifest/manifest.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+StepRecord MakeRecord(int64_t step, uint8_t attempt, std::map<std::string, double> metrics) {
+  StepRecord record;
+  record.info.step = step;
+  record.info.attempt = ToHex(AttemptId{{attempt}}.bytes);
+  record.info.sequence = attempt;
+  record.info.metrics = std::move(metrics);
+  return record;
+}
+
+class ManifestIndexTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto created = Manifest::Create(path_, store_);
+    ASSERT_THAT(created, IsOk());
+    manifest_ = *std::move(created);
+  }
+
+  void Commit(const StepRecord& record) { EXPECT_THAT(manifest_->Commit(record), IsOk()); }
+
+  void SetState(int64_t step, StepState state) {
+    StepRecord record = **manifest_->Find(step);
+    record.info.state = state;
+    EXPECT_THAT(manifest_->Update(record), IsOk());
+  }
+
+  // -1: none. -2: an error.
+  int64_t Best(std::string_view metric, BestMode mode) {
+    auto found = manifest_->FindBest(metric, mode);
+    EXPECT_THAT(found, IsOk());
+    return !found.ok() ? -2 : found->has_value() ? (*found)->info.step : -1;
+  }
+  int64_t Lowest(std::string_view metric) { return Best(metric, BestMode::kLowest); }
+  int64_t Highest(std::string_view metric) { return Best(metric, BestMode::kHighest); }
+
+  // Takes the indices away and makes the store's record one of version 1.
+  void MakeOld() {
+    manifest_.reset();
+    auto database = Database::Open(path_);
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch;
+    batch.DeleteRange("metric/", "metric0");
+    batch.DeleteRange("reference/", "reference0");
+    batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .indexed = false}));
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "manifest";
+  const StoreId store_{{7}};
+  std::unique_ptr<Manifest> manifest_;
+};
+
+TEST_F(ManifestIndexTest, FindsTheBestOfEachMetric) {
+  EXPECT_EQ(Lowest("loss"), -1);
+  Commit(MakeRecord(1, 1, {{"loss", 3}, {"accuracy", -0.5}}));
+  Commit(MakeRecord(2, 2, {{"loss", -1}}));
+  Commit(MakeRecord(3, 3, {{"loss", 2}, {"accuracy", 0.5}}));
+  EXPECT_EQ(Lowest("loss"), 2);
+  EXPECT_EQ(Highest("loss"), 1);
+  EXPECT_EQ(Lowest("accuracy"), 1);
+  EXPECT_EQ(Highest("accuracy"), 3);
+  EXPECT_EQ(Lowest("los"), -1);
+  EXPECT_EQ(Highest("loss2"), -1);
+  EXPECT_EQ((*manifest_->FindBest("loss", BestMode::kLowest))->info.metrics.at("loss"), -1);
+}
+
+TEST_F(ManifestIndexTest, PrefersTheLaterOfEquals) {
+  for (const int64_t step : {30, 10, 20}) Commit(MakeRecord(step, static_cast<uint8_t>(step), {{"loss", 1}}));
+  Commit(MakeRecord(40, 40, {{"zero", -0.0}}));
+  Commit(MakeRecord(39, 39, {{"zero", 0.0}}));
+  EXPECT_EQ(Lowest("loss"), 30);
+  EXPECT_EQ(Highest("loss"), 30);
+  EXPECT_EQ(Lowest("zero"), 40);
+  EXPECT_EQ(Highest("zero"), 40);
+}
+
+TEST_F(ManifestIndexTest, NeverTakesNaNOrInfinityForTheBest) {
+  Commit(MakeRecord(1, 1, {{"loss", kNaN}}));
+  Commit(MakeRecord(2, 2, {{"loss", kInfinity}}));
+  Commit(MakeRecord(3, 3, {{"loss", -kInfinity}}));
+  Commit(MakeRecord(4, 4, {{"loss", -kNaN}}));
+  EXPECT_EQ(Lowest("loss"), -1);
+  EXPECT_EQ(Highest("loss"), -1);
+  Commit(MakeRecord(5, 5, {{"loss", 1e300}}));
+  EXPECT_EQ(Lowest("loss"), 5);
+  EXPECT_EQ(Highest("loss"), 5);
+  EXPECT_TRUE(std::isnan((*manifest_->Find(1))->info.metrics.at("loss")));
+}
+
+TEST_F(ManifestIndexTest, PassesOverStepsThatAreNotCommitted) {
+  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  Commit(MakeRecord(2, 2, {{"loss", 2}}));
+  for (const StepState state : {StepState::kDamaged, StepState::kLost, StepState::kFailed}) {
+    SetState(1, state);
+    EXPECT_EQ(Lowest("loss"), 2);
+    SetState(1, StepState::kCommitted);
+    EXPECT_EQ(Lowest("loss"), 1);
+  }
+}
+
+TEST_F(ManifestIndexTest, ForgetsTheMetricsOfAReplacedAttempt) {
+  Commit(MakeRecord(1, 1, {{"loss", 1}, {"gone", 1}}));
+  Commit(MakeRecord(2, 2, {{"loss", 2}}));
+  Commit(MakeRecord(1, 3, {{"loss", 3}, {"new", 1}}));
+  EXPECT_EQ(Lowest("loss"), 2);
+  EXPECT_EQ(Highest("loss"), 1);
+  EXPECT_EQ(Highest("gone"), -1);
+  EXPECT_EQ(Highest("new"), 1);
+}
+
+TEST_F(ManifestIndexTest, KeepsNamesOfAnyBytesApart) {
+  const std::string zero("loss\0", 5);
+  const std::string inner = MetricKey("loss", -5, 9).substr(std::string_view("metric/").size());
+  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  Commit(MakeRecord(2, 2, {{zero, -1}, {"", -2}, {"loss\x01", -3}}));
+  Commit(MakeRecord(3, 3, {{"not UTF-8 \xff", 1}, {inner, -4}}));
+  EXPECT_EQ(Lowest("loss"), 1);
+  EXPECT_EQ(Lowest(zero), 2);
+  EXPECT_EQ(Lowest(""), 2);
+  // Also removed without a rest, though the record has another name than was given.
+  Commit(MakeRecord(3, 4, {}));
+  size_t keys = 0;
+  manifest_.reset();
+  auto database = Database::Open(path_);
+  ASSERT_THAT((*database)->Use([&](rocksdb::DB& db) {
+    const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
+    for (it->Seek("metric/"); it->Valid() && it->key().starts_with("metric/"); it->Next()) ++keys;
+    return absl::OkStatus();
+  }),
+              IsOk());
+  EXPECT_EQ(keys, 4u);
+}
+
+// Against a scan of all records, after every one of many random changes.
+TEST_F(ManifestIndexTest, AgreesWithTheRecordsAfterAnyChanges) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return static_cast<uint8_t>(random() % n); };
+  const double values[] = {kNaN, kInfinity, -kInfinity, 0, -0.0, 1, 2, -1};
+  for (int i = 0; i < 300; ++i) {
+    StepRecord record = MakeRecord(below(10), below(200), {{"loss", values[below(8)]}});
+    record.info.state = static_cast<StepState>(below(3));
+    if (below(2) == 0) record.references = {{.step = 1, .attempt = AttemptId{{below(5)}}}};
+    if (below(2) == 0) {
+      Commit(record);
+    } else {
+      ASSERT_THAT(manifest_->Update(record), IsOk());
+    }
+    int64_t lowest = -1;
+    double value = kInfinity;
+    std::map<AttemptId, bool> referenced;
+    ASSERT_THAT(manifest_->ForEach([&](const StepRecord& seen) {
+      for (const FileReference& file : seen.references) referenced[file.attempt] = true;
+      const double loss = seen.info.metrics.at("loss");
+      if (seen.info.state == StepState::kCommitted && std::isfinite(loss) && loss <= value) {
+        lowest = seen.info.step;
+        value = loss;
+      }
+      return true;
+    }),
+                IsOk());
+    ASSERT_EQ(Lowest("loss"), lowest);
+    for (uint8_t attempt = 0; attempt < 5; ++attempt) {
+      ASSERT_EQ(*manifest_->IsReferenced(AttemptId{{attempt}}), referenced[AttemptId{{attempt}}]);
+    }
+  }
+}
+
+TEST_F(ManifestIndexTest, KnowsWhatIsReferredToUntilTheLastOneIsGone) {
+  const AttemptId base{{9}};
+  StepRecord first = MakeRecord(1, 1, {});
+  first.references = {{.step = 0, .attempt = base}};
+  StepRecord second = MakeRecord(2, 2, {});
+  second.references = first.references;
+  EXPECT_FALSE(*manifest_->IsReferenced(base));
+  Commit(first);
+  Commit(second);
+  Commit(MakeRecord(1, 3, {}));
+  EXPECT_TRUE(*manifest_->IsReferenced(base));
+  SetState(2, StepState::kLost);
+  EXPECT_TRUE(*manifest_->IsReferenced(base)) << "it may come back";
+  Commit(MakeRecord(2, 4, {}));
+  EXPECT_FALSE(*manifest_->IsReferenced(base));
+}
+
+TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
+  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  StepRecord lost = MakeRecord(2, 2, {{"loss", 0}});
+  lost.info.state = StepState::kLost;
+  lost.references = {{.step = 1, .attempt = AttemptId{{1}}}};
+  Commit(lost);
+  MakeOld();
+  {
+    auto reader = Manifest::OpenReadOnly(path_);
+    ASSERT_THAT(reader, IsOk());
+    EXPECT_TRUE((*reader)->Find(1)->has_value());
+    EXPECT_THAT((*reader)->FindBest("loss", BestMode::kLowest),
+                StatusIs(absl::StatusCode::kFailedPrecondition, AllOf(HasSubstr(path_), HasSubstr("no index"))));
+  }
+  for (int i = 0; i < 2; ++i) {
+    auto opened = Manifest::Open(path_);
+    ASSERT_THAT(opened, IsOk());
+    manifest_ = *std::move(opened);
+    EXPECT_EQ(manifest_->last_sequence(), 9u);
+    EXPECT_EQ(Lowest("loss"), 1);
+    EXPECT_TRUE(*manifest_->IsReferenced(AttemptId{{1}}));
+    manifest_.reset();
+  }
+}
+
+TEST_F(ManifestIndexTest, SaysThatARecordCannotBeIndexed) {
+  MakeOld();
+  {
+    auto database = Database::Open(path_);
+    rocksdb::WriteBatch batch;
+    batch.Put(StepKey(1), "{");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  EXPECT_THAT(Manifest::Open(path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
+}
+
+TEST_F(ManifestIndexTest, RefusesAnIndexThatDoesNotAgreeWithTheRecord) {
+  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  manifest_.reset();
+  for (const std::string& key : {MetricKey("loss", 0, 1), MetricKey("loss", -1, 77)}) {
+    {
+      auto database = Database::Open(path_);
+      rocksdb::WriteBatch batch;
+      batch.Put(key, "");
+      ASSERT_THAT((*database)->Write(batch), IsOk());
+    }
+    auto manifest = Manifest::Open(path_);
+    ASSERT_THAT(manifest, IsOk());
+    EXPECT_THAT((*manifest)->FindBest("loss", BestMode::kLowest),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("does not agree with step")));
+    EXPECT_TRUE((*manifest)->FindBest("loss", BestMode::kHighest)->has_value());
+  }
+}
+
+TEST_F(ManifestIndexTest, IsNeverSeenHalfChanged) {
+  Commit(MakeRecord(1, 1, {{"loss", 0}}));
+  std::atomic<bool> done = false;
+  std::thread reader([&] {
+    while (!done) EXPECT_EQ(Lowest("loss"), 1);
+  });
+  for (uint8_t i = 2; i < 60; ++i) Commit(MakeRecord(1, i, {{"loss", i}}));
+  done = true;
+  reader.join();
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,225 @@
+// What becomes of attempts that refer to the files of others, and of those that are referred to.
+
+#include "storage/manifest/reconciliation.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+class ReconciliationTest : public testing::Test {
+ protected:
+  std::unique_ptr<Store> Open() {
+    warnings_.clear();
+    auto store = OpenStore(path_, &warnings_);
+    EXPECT_THAT(store, IsOk());
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  std::string Folder(const ShardIdentity& identity) { return layout_.attempt(identity.step, identity.attempt); }
+  std::string Name(const ShardIdentity& identity) { return StepFolderName(identity.step, identity.attempt); }
+  std::string Shard(const ShardIdentity& identity) { return layout_.shard(identity.step, identity.attempt, 0, 1); }
+  bool IsThere(const ShardIdentity& identity) { return fs::exists(Folder(identity)); }
+  static StepState StateOf(const Store& store, int64_t step) { return (*store.manifest().Find(step))->info.state; }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const std::string aside_ = directory_ / "aside";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+};
+
+TEST_F(ReconciliationTest, KeepsAReplacedAttemptUntilItsLastReferrerIsReplaced) {
+  auto store = Open();
+  const ShardIdentity base = CommitStep(*store, 1, 100);
+  const ShardIdentity second = CommitReferringStep(*store, 2, base);
+  CommitReferringStep(*store, 3, base);
+  CommitStep(*store, 1, 101);
+  EXPECT_TRUE(IsThere(base));
+  CommitStep(*store, 2, 200);
+  EXPECT_TRUE(IsThere(base));
+  EXPECT_FALSE(IsThere(second)) << "nobody refers to the one that refers";
+  EXPECT_EQ(ValueAt(*store, 3), 100);
+  store.reset();
+  store = Open();
+  EXPECT_TRUE(IsThere(base));
+  CommitStep(*store, 3, 300);
+  EXPECT_FALSE(IsThere(base)) << "at once";
+  EXPECT_TRUE(store->manifest().Deletions()->empty());
+  EXPECT_EQ(ValueAt(*store, 1), 101);
+}
+
+TEST_F(ReconciliationTest, KeepsAnAttemptThatTheNewOneOfItsOwnStepRefersTo) {
+  ShardIdentity base;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 1, base);
+    EXPECT_EQ(ValueAt(*store, 1), 100);
+    CommitReferringStep(*store, 1, base);
+    EXPECT_TRUE(IsThere(base));
+  }
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+  CommitStep(*store, 1, 101);
+  EXPECT_FALSE(IsThere(base));
+}
+
+TEST_F(ReconciliationTest, RemovesOnTheNextOpenWhatItCouldNotRemoveAtOnce) {
+  FailingFileSystem files(PosixFileSystem());
+  ShardIdentity base;
+  {
+    auto store = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(store, IsOk());
+    base = CommitStep(**store, 1, 100);
+    CommitReferringStep(**store, 1, base);
+    files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    CommitStep(**store, 1, 101);
+    EXPECT_THAT(warnings_, HasSubstr("old files are still there"));
+  }
+  auto store = Open();
+  EXPECT_FALSE(IsThere(base));
+  EXPECT_TRUE(store->manifest().Deletions()->empty());
+}
+
+TEST_F(ReconciliationTest, AdoptsAnAttemptThatRefersToAReplacedOneAndKeepsThat) {
+  ShardIdentity base, adopted;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 1, base);
+    adopted = WriteReferringAttempt(*store, 2, base);
+  }
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  CommitStep(*store, 1, 101);
+  EXPECT_TRUE(IsThere(base));
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  CommitStep(*store, 2, 200);
+  EXPECT_FALSE(IsThere(base));
+  EXPECT_FALSE(IsThere(adopted));
+}
+
+TEST_F(ReconciliationTest, RemovesNothingThatAnAttemptYetToBeAdoptedRefersTo) {
+  ShardIdentity base;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    WriteAttempt(*store, 1, 101);            // would replace the base
+    WriteReferringAttempt(*store, 2, base);  // refers to it
+  }
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 1), 101);
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  EXPECT_TRUE(IsThere(base));
+}
+
+TEST_F(ReconciliationTest, KeepsInARebuildWhatIsReferredTo) {
+  ShardIdentity base, user;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    user = CommitReferringStep(*store, 2, base);
+    CommitStep(*store, 1, 101);
+  }
+  fs::remove_all(layout_.manifest());
+  auto store = Open();
+  EXPECT_THAT(warnings_, HasSubstr("was rebuilt"));
+  EXPECT_EQ(ValueAt(*store, 1), 101);
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  EXPECT_TRUE(IsThere(base));
+  CommitStep(*store, 2, 200);
+  EXPECT_FALSE(IsThere(base));
+  EXPECT_FALSE(IsThere(user));
+}
+
+TEST_F(ReconciliationTest, NeverQuarantinesWhatIsReferredTo) {
+  ShardIdentity base;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, base);
+  }
+  // The base's footer is gone, its chunk is not.
+  fs::resize_file(Shard(base), fs::file_size(Shard(base)) - 4096);
+  fs::remove_all(layout_.manifest());
+  for (int i = 0; i < 2; ++i) {
+    auto store = Open();
+    EXPECT_THAT(warnings_, HasSubstr("left alone: " + Name(base)));
+    EXPECT_TRUE(IsThere(base));
+    EXPECT_FALSE(store->manifest().Find(1)->has_value());
+  }
+  CommitStep(*Open(), 2, 200);
+  Open();
+  EXPECT_FALSE(IsThere(base)) << "nobody refers to it any more";
+}
+
+TEST_F(ReconciliationTest, MarksAStepLostWhoseReferencedFolderIsGoneAndTakesItBack) {
+  ShardIdentity base;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, base);
+    CommitStep(*store, 3, 300);
+  }
+  fs::rename(Folder(base), aside_);
+  {
+    auto store = Open();
+    EXPECT_EQ(StateOf(*store, 2), StepState::kLost);
+    EXPECT_THAT((*store->manifest().Find(2))->info.reason, HasSubstr(Name(base) + " is gone"));
+    EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 is lost"), HasSubstr("step 2 is lost"), HasSubstr(Name(base))));
+    EXPECT_EQ(StateOf(*store, 3), StepState::kCommitted);
+    EXPECT_EQ((*store->manifest().FindBest("loss", BestMode::kLowest))->info.step, 3);
+  }
+  Open();
+  EXPECT_EQ(warnings_, "") << "said once";
+  fs::rename(aside_, Folder(base));
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+}
+
+TEST_F(ReconciliationTest, DoesNotTakeAStepBackWhileAReferencedFileIsMissing) {
+  ShardIdentity base, user;
+  {
+    auto store = Open();
+    base = CommitStep(*store, 1, 100);
+    user = CommitReferringStep(*store, 2, base);
+    fs::rename(Shard(base), aside_);
+    ASSERT_THAT(store->MarkStep(2, ToHex(user.attempt.bytes), StepState::kLost, "a file is gone"), IsOk());
+  }
+  EXPECT_EQ(StateOf(*Open(), 2), StepState::kLost);
+  // Nothing that shows on steps/ happens when it returns.
+  fs::rename(aside_, Shard(base));
+  EXPECT_EQ(ValueAt(*Open(), 2), 100);
+}
+
+TEST_F(ReconciliationTest, DiscardsAnAttemptWhoseReferencedFileIsMissing) {
+  ShardIdentity user;
+  {
+    auto store = Open();
+    const ShardIdentity base = CommitStep(*store, 1, 100);
+    user = WriteReferringAttempt(*store, 2, base);
+    fs::remove_all(Folder(base));
+  }
+  auto store = Open();
+  EXPECT_FALSE(IsThere(user));
+  EXPECT_FALSE(store->manifest().Find(2)->has_value());
+  EXPECT_EQ(StateOf(*store, 1), StepState::kLost);
+}
+
+}  // namespace
+}  // namespace tidemark::storage
