@@ -120,7 +120,7 @@ int Run(const Flags& flags) {
     fmt::print(stderr, "tidemark-bench: {}\n", folder.status().ToString());
     return kTrouble;
   }
-  folder->RemoveOnSignal();
+  WorkFolder::RemoveAllOnSignal();
   const Conditions conditions{.machine = DescribeMachine(folder->path()),
                               .build = fmt::format("Tidemark {}, LibTorch {}", TIDEMARK_VERSION, TORCH_VERSION),
                               .seed = flags.settings.seed,

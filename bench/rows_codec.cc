@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr uint8_t kBf16Bytes = 2;
+constexpr int kTimes = 3;  // as many pairs: a pass takes half a second
 
 // The file of a save with Compression::kSpace ÷ the entropy bound of its tensors. One pair: neither depends on time.
 absl::StatusOr<Measurement> CompareWithEntropy(Context& context, at::ScalarType dtype) {
@@ -136,7 +137,8 @@ absl::StatusOr<Measurement> EncodeVsZstd1(Context& context) {
           if (zstd.Encode(chunk).empty()) return absl::InternalError("zstd cannot compress a chunk");
         }
         return bytes / watch.seconds();
-      });
+      },
+      kTimes);
 }
 
 absl::StatusOr<Measurement> DecodeVsZstd(Context& context) {
@@ -169,7 +171,8 @@ absl::StatusOr<Measurement> DecodeVsZstd(Context& context) {
           if (!zstd.Decode(frames[i], raw[i])) return absl::InternalError("zstd cannot decode its own frame");
         }
         return bytes / watch.seconds();
-      });
+      },
+      kTimes);
 }
 
 }  // namespace tidemark::bench

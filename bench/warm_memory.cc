@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -12,17 +13,25 @@
 namespace tidemark::bench {
 namespace {
 
-// Bytes [begin, end) of the sources put one behind the other.
-void CopyRange(const std::vector<std::span<const std::byte>>& sources, uint64_t begin, uint64_t end,
-               std::byte* destination) {
-  uint64_t source_begin = 0;
+// A piece that one thread copies at a time: small enough for no thread to wait long for another.
+constexpr size_t kPieceBytes = 2 << 20;
+
+struct Piece {
+  const std::byte* from;
+  std::byte* to;
+  size_t bytes;
+};
+
+std::vector<Piece> Pieces(const std::vector<std::span<const std::byte>>& sources, std::byte* destination) {
+  std::vector<Piece> pieces;
   for (const std::span<const std::byte> source : sources) {
-    const uint64_t source_end = source_begin + source.size();
-    const uint64_t from = std::max(begin, source_begin);
-    const uint64_t to = std::min(end, source_end);
-    if (from < to) std::memcpy(destination + from, source.data() + (from - source_begin), to - from);
-    source_begin = source_end;
+    for (size_t begin = 0; begin < source.size(); begin += kPieceBytes) {
+      const size_t bytes = std::min(kPieceBytes, source.size() - begin);
+      pieces.push_back({source.data() + begin, destination, bytes});
+      destination += bytes;
+    }
   }
+  return pieces;
 }
 
 }  // namespace
@@ -43,17 +52,16 @@ int CopyThreads() {
 }
 
 double TimedCopy(const std::vector<std::span<const std::byte>>& sources, std::span<std::byte> destination) {
-  uint64_t bytes = 0;
-  for (const std::span<const std::byte> source : sources) bytes += source.size();
-  const auto threads = static_cast<uint64_t>(CopyThreads());
+  const std::vector<Piece> pieces = Pieces(sources, destination.data());
+  std::atomic<size_t> next{0};
+  const auto copy = [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++) std::memcpy(pieces[i].to, pieces[i].from, pieces[i].bytes);
+  };
   const Stopwatch watch;
   {
     std::vector<std::jthread> others;
-    for (uint64_t i = 1; i < threads; ++i) {
-      others.emplace_back(
-          [&, i] { CopyRange(sources, bytes * i / threads, bytes * (i + 1) / threads, destination.data()); });
-    }
-    CopyRange(sources, 0, bytes / threads, destination.data());
+    for (int i = 1; i < CopyThreads(); ++i) others.emplace_back(copy);
+    copy();
   }
   return watch.seconds();
 }

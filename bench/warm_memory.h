@@ -28,8 +28,8 @@ class WarmMemory {
 // As many threads as a save copies with.
 int CopyThreads();
 
-// Copies the sources one behind the other to `destination` with CopyThreads() threads, each of which copies as many
-// consecutive bytes as the others, and returns how long that took, in seconds. Precondition: `destination` has room.
+// Copies the sources one behind the other to `destination`, CopyThreads() threads sharing the work, and returns how
+// long that took, in seconds. Precondition: `destination` has room.
 double TimedCopy(const std::vector<std::span<const std::byte>>& sources, std::span<std::byte> destination);
 
 }  // namespace tidemark::bench

@@ -7,10 +7,13 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "bench/process.h"
 #include "fmt/format.h"
 #include "storage/io/unique_fd.h"
@@ -29,6 +32,17 @@ void RemoveUntilGone(const std::string& path) {
   for (int i = 0; i < kTriesMax && fs::exists(path, error); ++i) fs::remove_all(path, error);
 }
 
+// Of all folders that have not been removed. Never destroyed: the thread that waits for signals outlives main.
+struct Registry {
+  absl::Mutex mutex;
+  std::set<std::string> paths ABSL_GUARDED_BY(mutex);
+};
+
+Registry& TheRegistry() {
+  static auto* registry = new Registry();
+  return *registry;
+}
+
 absl::Status DropFile(const std::string& path) {
   const storage::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return absl::ErrnoToStatus(errno, "open " + path);
@@ -41,12 +55,18 @@ absl::Status DropFile(const std::string& path) {
 
 }  // namespace
 
-WorkFolder::WorkFolder(std::string path) : path_(std::move(path)) {}
+WorkFolder::WorkFolder(std::string path) : path_(std::move(path)) {
+  const absl::MutexLock lock(&TheRegistry().mutex);
+  TheRegistry().paths.insert(path_);
+}
 
 WorkFolder::WorkFolder(WorkFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
 
 WorkFolder::~WorkFolder() {
-  if (!path_.empty()) RemoveUntilGone(path_);
+  if (path_.empty()) return;
+  RemoveUntilGone(path_);
+  const absl::MutexLock lock(&TheRegistry().mutex);
+  TheRegistry().paths.erase(path_);
 }
 
 absl::StatusOr<WorkFolder> WorkFolder::Create(const std::string& parent) {
@@ -60,18 +80,20 @@ absl::StatusOr<WorkFolder> WorkFolder::Create(const std::string& parent) {
   return WorkFolder(std::move(path));
 }
 
-void WorkFolder::RemoveOnSignal() const {
+void WorkFolder::RemoveAllOnSignal() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // It waits as long as the process lives, and shares nothing with the other threads.
-  std::thread([signals, path = path_] {
+  std::thread([signals] {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0) return;
     KillRunningProcess();
-    RemoveUntilGone(path);
-    fmt::print(stderr, "\ntidemark-bench: ended by signal {}; {} is removed\n", signal, path);
+    const absl::MutexLock lock(&TheRegistry().mutex);  // to the end: no folder is made any more
+    for (const std::string& path : TheRegistry().paths) {
+      RemoveUntilGone(path);
+      fmt::print(stderr, "\ntidemark-bench: ended by signal {}; {} is removed\n", signal, path);
+    }
     _exit(128 + signal);
   }).detach();
 }

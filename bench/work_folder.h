@@ -1,4 +1,4 @@
-// The folder that the bench works in, which goes when the bench does, however that ends.
+// The folders that the bench works in, which go when the bench does, however that ends.
 
 #ifndef TIDEMARK_BENCH_WORK_FOLDER_H_
 #define TIDEMARK_BENCH_WORK_FOLDER_H_
@@ -21,9 +21,9 @@ class WorkFolder {
 
   const std::string& path() const { return path_; }
 
-  // From here on SIGINT, SIGTERM and SIGHUP remove the folder and end the process, with 128 + the signal. To be called
-  // once, before there are other threads: they inherit that the signals are blocked.
-  void RemoveOnSignal() const;
+  // From here on SIGINT, SIGTERM and SIGHUP remove every folder there is then and end the process, with 128 + the
+  // signal. To be called once, before there are other threads: they inherit that the signals are blocked.
+  static void RemoveAllOnSignal();
 
  private:
   explicit WorkFolder(std::string path);
