@@ -2,12 +2,13 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 clang clang-torch asan install-test clean
+.PHONY: help demo test test-torch2 bench clang clang-torch asan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
+	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make clang         the core with clang and its thread-safety analysis, and its tests"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core's tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -31,6 +32,12 @@ test:
 test-torch2:
 	@tools/setup torch2
 	JOBS=$(JOBS) tests/torch2.sh || [ $$? -eq 77 ] # the package index is out of reach, as its last line says
+
+bench:
+	@tools/setup bench
+	cmake --preset release -DTIDEMARK_TESTS=OFF
+	cmake --build --preset release -j $(JOBS) --target tidemark-bench
+	build/release/bench/tidemark-bench --dir build $(BENCH)
 
 clang asan:
 	@tools/setup clang

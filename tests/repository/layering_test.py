@@ -31,7 +31,7 @@ LIBRARIES = [
     ("LibTorch", r"^(torch|ATen|c10|caffe2)/", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
     ("the LibTorch edge", r"^tidemark/torch\.h$", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
-    ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/",)),
+    ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
     ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
     ("xxHash", r"^(xxhash|xxh3|xxh_x86dispatch)\.h$", ("storage/shard/",)),
     ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "bench/")),

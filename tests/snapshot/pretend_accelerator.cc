@@ -1,5 +1,6 @@
 #include "pretend_accelerator.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "ATen/ATen.h"
 #include "ATen/EmptyTensor.h"
 #include "ATen/ops/as_strided_native.h"
+#include "absl/time/clock.h"
 #include "c10/core/Allocator.h"
 #include "c10/core/DeviceType.h"
 #include "c10/core/GeneratorImpl.h"
@@ -156,9 +158,10 @@ at::Tensor OnHost(const at::Tensor& tensor) {
 at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_blocking) {
   PretendAccelerator& accelerator = PretendAccelerator::Get();
   const c10::Stream stream = accelerator.CurrentStream(self.is_cpu() ? target.device() : self.device());
-  accelerator.EnqueueCopy(stream, [self, target] {
+  accelerator.EnqueueCopy(stream, [&accelerator, self, target] {
     const c10::InferenceMode no_autograd;
     OnHost(target).copy_(OnHost(self));
+    accelerator.AwaitBus(self.nbytes());
   });
   if (!non_blocking) accelerator.Synchronize(stream);
   return target;
@@ -334,6 +337,23 @@ void PretendAccelerator::NoteUse(const void* memory, c10::Stream stream) {
 std::set<c10::StreamId> PretendAccelerator::UsesOf(const at::Tensor& tensor) {
   const absl::MutexLock lock(&memory_mutex_);
   return uses_[tensor.storage().data_ptr().get()];
+}
+
+void PretendAccelerator::SetCopyRate(double bytes_per_second) {
+  const absl::MutexLock lock(&mutex_);
+  bus_bytes_per_second_ = bytes_per_second;
+}
+
+void PretendAccelerator::AwaitBus(size_t bytes) {
+  absl::Time arrival;
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (bus_bytes_per_second_ == 0) return;
+    bus_free_at_ =
+        std::max(bus_free_at_, absl::Now()) + absl::Seconds(static_cast<double>(bytes) / bus_bytes_per_second_);
+    arrival = bus_free_at_;
+  }
+  absl::SleepFor(arrival - absl::Now());
 }
 
 void PretendAccelerator::EnqueueCopy(c10::Stream stream, std::function<void()> copy) {

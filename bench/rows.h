@@ -1,0 +1,63 @@
+// All rows, and the functions that measure them, by subject. docs/performance.md has the method of each.
+
+#ifndef TIDEMARK_BENCH_ROWS_H_
+#define TIDEMARK_BENCH_ROWS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/context.h"
+#include "bench/row.h"
+
+namespace tidemark::bench {
+
+struct Row {
+  RowSpec spec;
+  // Why this machine cannot measure the row, or nothing. Null: every machine can.
+  std::string (*obstacle)(Context&) = nullptr;
+  absl::StatusOr<Measurement> (*measure)(Context&) = nullptr;
+};
+
+// In the order in which they are shown.
+const std::vector<Row>& AllRows();
+
+// rows_staging.cc
+absl::StatusOr<Measurement> StageVsMemcpy(Context& context);
+absl::StatusOr<Measurement> StageSmallVsMemcpy(Context& context);
+
+// rows_devices.cc
+std::string NoCuda(Context& context);
+absl::StatusOr<Measurement> StageOverlapped(Context& context);
+absl::StatusOr<Measurement> StageGpuVsPinnedCopy(Context& context);
+absl::StatusOr<Measurement> StageGpuOnDevice(Context& context);
+
+// rows_writing.cc
+std::string NoFio(Context& context);
+absl::StatusOr<Measurement> WriteRawVsFio(Context& context);
+absl::StatusOr<Measurement> WriteAutoVsFio(Context& context);
+absl::StatusOr<Measurement> CpuVsTorchSave(Context& context);
+absl::StatusOr<Measurement> CommittedVsTorchSave(Context& context);
+absl::StatusOr<Measurement> Reuse90Frozen(Context& context);
+
+// rows_codec.cc
+absl::StatusOr<Measurement> SizeBf16VsEntropy(Context& context);
+absl::StatusOr<Measurement> SizeFp32VsEntropy(Context& context);
+absl::StatusOr<Measurement> EncodeVsZstd1(Context& context);
+absl::StatusOr<Measurement> DecodeVsZstd(Context& context);
+
+// rows_restore.cc
+absl::StatusOr<Measurement> RestoreVsFio(Context& context);
+absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context);
+
+// rows_manifest.cc
+absl::StatusOr<Measurement> CommitVsFdatasync(Context& context);
+absl::StatusOr<Measurement> Open100kVs10(Context& context);
+
+// rows_training.cc
+absl::StatusOr<Measurement> TrainingSlowdown(Context& context);
+absl::StatusOr<Measurement> RssVsState(Context& context);
+
+}  // namespace tidemark::bench
+
+#endif  // TIDEMARK_BENCH_ROWS_H_

@@ -1,0 +1,72 @@
+#include "bench/rss_probe.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "bench/machine.h"
+#include "bench/process.h"
+#include "fmt/format.h"
+#include "tidemark/async_checkpointer.h"
+#include "tidemark/torch.h"
+
+namespace tidemark::bench {
+namespace {
+
+constexpr int64_t kTensors = 300;
+
+// VmRSS or VmHWM of this process.
+absl::StatusOr<uint64_t> ResidentBytes(std::string_view name) {
+  std::ifstream file("/proc/self/status");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string value = ValueOf(text, name);  // "1234 kB"
+  uint64_t kib = 0;
+  if (std::from_chars(value.data(), value.data() + value.size(), kib).ec != std::errc()) {
+    return absl::InternalError(fmt::format("/proc/self/status: {} is '{}', not a size", name, value));
+  }
+  return kib * 1024;
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes) {
+  TorchState state;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    at::Tensor tensor = at::empty({static_cast<int64_t>(bytes / kTensors / sizeof(float))}, at::kFloat);
+    tensor.uniform_(-1, 1);
+    state.AddTensor(fmt::format("layers.{}.weight", i), std::move(tensor));
+  }
+  absl::StatusOr<uint64_t> before = ResidentBytes("VmRSS");
+  if (!before.ok()) return before.status();
+  auto checkpointer = AsyncCheckpointer::Open({.directory = directory});
+  if (!checkpointer.ok()) return checkpointer.status();
+  auto save = (*checkpointer)->Save(0, state);
+  if (!save.ok()) return save.status();
+  if (absl::Status committed = save->committed().Wait(); !committed.ok()) return committed;
+  absl::StatusOr<uint64_t> peak = ResidentBytes("VmHWM");
+  if (!peak.ok()) return peak.status();
+  return *peak - std::min(*before, *peak);
+}
+
+absl::StatusOr<uint64_t> RunRssProbe(const std::string& directory, uint64_t bytes) {
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  absl::StatusOr<ProcessOutput> output = RunProcess({program, kRssProbeOption, directory, std::to_string(bytes)});
+  if (!output.ok()) return output.status();
+  uint64_t extra = 0;
+  const char* const end = output->out.data() + output->out.size();
+  if (output->exit_code != 0 || std::from_chars(output->out.data(), end, extra).ec != std::errc()) {
+    return absl::InternalError(
+        fmt::format("the probe of a save's memory: exit code {}: {}", output->exit_code, output->err));
+  }
+  return extra;
+}
+
+}  // namespace tidemark::bench
