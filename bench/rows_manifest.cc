@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
@@ -104,13 +103,10 @@ absl::StatusOr<double> TimedOpen(const std::string& directory) {
   const Stopwatch watch;
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open({.directory = directory});
   if (!checkpointer.ok()) return checkpointer.status();
-  absl::StatusOr<std::vector<StepInfo>> steps = (*checkpointer)->Steps();
-  if (!steps.ok()) return steps.status();
-  const auto best = std::min_element(steps->begin(), steps->end(), [](const StepInfo& a, const StepInfo& b) {
-    return a.metrics.at("loss") < b.metrics.at("loss");
-  });
+  if (absl::StatusOr<StepInfo> latest = (*checkpointer)->LatestStep(); !latest.ok()) return latest.status();
+  absl::StatusOr<StepInfo> best = (*checkpointer)->BestStep("loss", tidemark::BestMode::kLowest);
+  if (!best.ok()) return best.status();
   const double seconds = watch.seconds();
-  if (best == steps->end()) return absl::NotFoundError("no step in " + directory);
   if (absl::Status closed = (*checkpointer)->Close(); !closed.ok()) return closed;
   return seconds;
 }

@@ -443,6 +443,27 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& st
   return std::move(result.report);
 }
 
+absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
+  if (impl_->closed) return Closed();
+  for (int64_t at_most = std::numeric_limits<int64_t>::max(); at_most >= 0;) {
+    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindAtOrBelow(at_most);
+    if (!record.ok()) return record.status();
+    if (!record->has_value()) break;
+    if ((*record)->info.state == StepState::kCommitted) return (*record)->info;
+    at_most = (*record)->info.step - 1;
+  }
+  return absl::NotFoundError(fmt::format("no step is committed in {}", impl_->layout().directory()));
+}
+
+absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, BestMode mode) const {
+  if (impl_->closed) return Closed();
+  absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
+  if (!record.ok()) return record.status();
+  if (record->has_value()) return (*record)->info;
+  return absl::NotFoundError(
+      fmt::format("no committed step in {} has a finite metric '{}'", impl_->layout().directory(), metric));
+}
+
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
   if (impl_->closed) return Closed();
   std::vector<StepInfo> steps;

@@ -257,8 +257,15 @@ class AsyncCheckpointer {
   // every byte of it verifies. kNotFound: it is not committed. kDataLoss: it is damaged.
   absl::StatusOr<RestoreReport> Restore(int64_t step, State& state, const RestoreOptions& options = {});
 
-  // All steps that the manifest knows, ascending by step. Errors: kFailedPrecondition after Close, else the manifest's
-  // own.
+  // The highest committed step. kNotFound: nothing is committed. Other errors here and below: kFailedPrecondition after
+  // Close, else the manifest's own.
+  absl::StatusOr<StepInfo> LatestStep() const;
+
+  // The committed step at which the metric was best; of several the last. NaN and infinities never are. kNotFound: no
+  // committed step has the metric.
+  absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
+
+  // All steps that the manifest knows, ascending by step.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
   // Waits for the saves in flight, then releases the store. Returns the first failure that nobody has looked at; more

@@ -30,6 +30,9 @@ enum class StepState {
 // "committed", "damaged", "lost", "failed"
 std::string_view StepStateName(StepState state);
 
+// Which value of a metric is the best.
+enum class BestMode { kLowest, kHighest };
+
 // What is known of one step without reading any tensor.
 struct StepInfo {
   int64_t step = 0;

@@ -17,8 +17,6 @@
 
 namespace tidemark::storage {
 
-enum class BestMode { kLowest, kHighest };
-
 // Thread-safe. Every write is one batch, synced before the call returns; it brings the indices along (index_keys.h), so
 // that they agree with the records at every instant. Writes are one after the other; reads wait for none of them.
 // Errors: kDataLoss where the database or a record is damaged, kUnimplemented where a record is of a newer version,

@@ -205,6 +205,26 @@ TEST_F(AsyncCheckpointerTest, KeepsMetricsAndMetadata) {
   EXPECT_EQ(steps->front().logical_bytes, 300'000 * 4 + 17 * 8 + 8 + trainer.note.size());
 }
 
+TEST_F(AsyncCheckpointerTest, FindsTheLatestAndTheBestStep) {
+  TestTrainer trainer;
+  auto checkpointer = Open();
+  EXPECT_THAT(checkpointer->LatestStep(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no step is committed")));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [step, loss] : std::vector<std::pair<int64_t, double>>{{1, 0.5}, {2, 0.25}, {3, 0.75}, {4, nan}}) {
+    auto save = checkpointer->Save(step, trainer.state, {.metrics = {{"loss", loss}}});
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+  }
+  EXPECT_EQ(checkpointer->LatestStep()->step, 4);
+  EXPECT_EQ(checkpointer->BestStep("loss", BestMode::kLowest)->step, 2);
+  EXPECT_EQ(checkpointer->BestStep("loss", BestMode::kHighest)->step, 3);
+  EXPECT_THAT(checkpointer->BestStep("accuracy", BestMode::kHighest),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("'accuracy'")));
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->LatestStep(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+  EXPECT_THAT(checkpointer->BestStep("loss", BestMode::kLowest), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
 TEST_F(AsyncCheckpointerTest, RestoresTheNewestStepThatAPredicateAccepts) {
   auto checkpointer = Open();
   TestTrainer trainer;
