@@ -109,12 +109,15 @@ void UringQueue::Ring::Enter(size_t slot) {
   const bool read = request.kind == IoRequest::Kind::kRead;
   io_uring_sqe* const sqe = io_uring_get_sqe(&ring);
   Check(sqe != nullptr, "io_uring has no submission entry for a request within its depth");
-  if (buffer) {
-    const auto index = static_cast<int>(*buffer);
-    read ? io_uring_prep_read_fixed(sqe, fd, data, size, offset, index)
-         : io_uring_prep_write_fixed(sqe, fd, data, size, offset, index);
+  const auto index = static_cast<int>(buffer.value_or(0));
+  if (read && buffer) {
+    io_uring_prep_read_fixed(sqe, fd, data, size, offset, index);
+  } else if (read) {
+    io_uring_prep_read(sqe, fd, data, size, offset);
+  } else if (buffer) {
+    io_uring_prep_write_fixed(sqe, fd, data, size, offset, index);
   } else {
-    read ? io_uring_prep_read(sqe, fd, data, size, offset) : io_uring_prep_write(sqe, fd, data, size, offset);
+    io_uring_prep_write(sqe, fd, data, size, offset);
   }
   if (fixed_file) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
   io_uring_sqe_set_data64(sqe, slot);
