@@ -10,7 +10,8 @@ namespace tidemark::bench {
 namespace {
 
 // Enough for the loss to have fallen far below its beginning and for Adam's averages to have filled.
-constexpr int64_t kTrainingSteps = 120;
+constexpr size_t kTrainingSteps = 120;
+constexpr size_t kTrainingStepsMin = 10;
 
 constexpr size_t kTensors = 300;
 
@@ -30,7 +31,8 @@ size_t Context::Count(size_t full) const { return std::max<size_t>(1, full * set
 absl::StatusOr<TrainedModel*> Context::Model() {
   if (model_ == nullptr) {
     progress_.Say("training the example's model");
-    absl::StatusOr<std::unique_ptr<TrainedModel>> model = TrainedModel::Train(kTrainingSteps, settings_.seed);
+    const auto steps = static_cast<int64_t>(std::max(kTrainingStepsMin, Count(kTrainingSteps)));
+    absl::StatusOr<std::unique_ptr<TrainedModel>> model = TrainedModel::Train(steps, settings_.seed);
     if (!model.ok()) return model.status();
     model_ = *std::move(model);
     values_ = model_->Values();

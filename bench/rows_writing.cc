@@ -138,7 +138,8 @@ absl::StatusOr<Measurement> Reuse90Frozen(Context& context) {
   if (!tensors.ok()) return tensors.status();
   TorchState state;
   (*tensors)->AddTo(state);
-  absl::StatusOr<std::unique_ptr<BenchStore>> store = BenchStore::Open(context, {});
+  // Not the default: how much that compresses depends on how busy the disk is, and this row is about reuse.
+  absl::StatusOr<std::unique_ptr<BenchStore>> store = BenchStore::Open(context, {.compression = Compression::kNone});
   if (!store.ok()) return store.status();
   const auto written = [&]() -> absl::StatusOr<double> {
     if (auto saved = (*store)->SaveUntilCommitted(state); !saved.ok()) return saved.status();

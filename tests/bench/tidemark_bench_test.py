@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The bench's command line, and a run on little data.
+
+  tidemark_bench_test.py TIDEMARK_BENCH [unittest arguments]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+NAMES = """stage_vs_memcpy stage_small_vs_memcpy stage_overlapped stage_gpu_vs_pinned_copy stage_gpu_on_device
+write_raw_vs_fio write_auto_vs_fio size_bf16_vs_entropy size_fp32_vs_entropy encode_vs_zstd1 decode_vs_zstd
+cpu_vs_torch_save committed_vs_torch_save restore_vs_fio restore_vs_torch_load reuse_90_frozen commit_vs_fdatasync
+open_100k_vs_10 training_slowdown rss_vs_state""".split()
+
+# All but the one that trains, which takes as long on little data.
+RUN = [name for name in NAMES if name != "training_slowdown"]
+
+
+class TidemarkBench(unittest.TestCase):
+    program = None
+
+    def run_bench(self, *arguments, path=None):
+        environment = dict(os.environ)
+        if path is not None:
+            environment["PATH"] = path
+        result = subprocess.run([self.program, *arguments], env=environment, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        return result.returncode, result.stdout, result.stderr
+
+    def test_an_unknown_row_is_refused_with_the_names_of_all(self):
+        status, _, err = self.run_bench("--only", "no_such_row")
+        self.assertEqual(status, 2)
+        for name in NAMES:
+            self.assertIn(name, err)
+
+    def test_wrong_values_are_refused(self):
+        for arguments in (["--pairs", "0"], ["--size", "none"], ["--unknown"]):
+            self.assertEqual(self.run_bench(*arguments)[0], 2, arguments)
+
+    def test_help_names_the_options(self):
+        status, out, _ = self.run_bench("--help")
+        self.assertEqual(status, 0)
+        for option in ("--only", "--json", "--dir", "--size", "--pairs"):
+            self.assertIn(option, out)
+
+    def test_a_folder_that_cannot_be_made_is_trouble(self):
+        status, _, err = self.run_bench("--dir", "/proc/no/such/folder", "--only", "commit_vs_fdatasync")
+        self.assertEqual(status, 1)
+        self.assertIn("/proc/no/such/folder", err)
+
+    def test_rows_run_on_little_data_and_leave_nothing_behind(self):
+        with tempfile.TemporaryDirectory(prefix="tidemark-bench-test-") as folder:
+            report = os.path.join(folder, "report.json")
+            work = os.path.join(folder, "work")
+            only = [argument for name in RUN for argument in ("--only", name)]
+            status, out, err = self.run_bench("--size", "16", "--pairs", "1", "--dir", work, "--json", report, *only)
+            self.assertEqual(status, 0, err)
+            with open(report, encoding="utf-8") as file:
+                rows = json.load(file)
+            self.assertEqual([row["name"] for row in rows], RUN)
+            for row in rows:
+                self.assertIn("| " + row["name"], out)
+                self.assertIn(row["better"], ("lower", "higher"))
+                if row["skipped"] is None:
+                    self.assertGreater(row["ratio"], 0, row)
+                    self.assertIsInstance(row["met"], bool, row)
+            self.assertEqual(os.listdir(work), [])
+
+    def test_without_fio_its_rows_say_so(self):
+        with tempfile.TemporaryDirectory(prefix="tidemark-bench-test-") as folder:
+            status, out, _ = self.run_bench("--only", "write_raw_vs_fio", "--dir", folder, path="/nowhere")
+        self.assertEqual(status, 0)
+        self.assertRegex(out, r"write_raw_vs_fio .* skipped \| fio is not installed")
+
+
+if __name__ == "__main__":
+    TidemarkBench.program = sys.argv.pop(1)
+    unittest.main()
