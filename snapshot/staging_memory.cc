@@ -30,6 +30,8 @@ std::byte* Map(size_t bytes) {
   if (begin + span > aligned + bytes) munmap(reinterpret_cast<void*>(aligned + bytes), begin + span - aligned - bytes);
   auto* data = reinterpret_cast<std::byte*>(aligned);
   madvise(data, bytes, MADV_HUGEPAGE);  // a wish: systems without huge pages say no
+  // Pages that the ring has pinned would be copied by a fork at once, and no child has any use for them.
+  madvise(data, bytes, MADV_DONTFORK);
   return data;
 }
 
