@@ -25,6 +25,33 @@ constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = stora
 // How often Verify reports progress.
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
+// A part of an entry's bytes.
+struct Window {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shard, size_t entry,
+                                                std::optional<Window> window) {
+  const std::string& name = shard.index().entries[entry].spec.name;
+  const uint64_t entry_bytes = shard.RawBytes(entry);
+  if (window && (window->offset > entry_bytes || window->bytes > entry_bytes - window->offset)) {
+    return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
+                                             shard.path(), name, entry_bytes, window->bytes, window->offset));
+  }
+  const uint64_t wanted = window ? window->bytes : entry_bytes;
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(wanted);
+  } catch (const std::exception&) {  // out of memory, or more than a vector can be
+    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, name));
+  }
+  storage::EntryRead read{.entry = entry, .destination = bytes};
+  if (window) read.begin = window->offset;
+  if (absl::Status status = shard.Read({&read, 1}, kReadOptions); !status.ok()) return status;
+  return bytes;
+}
+
 }  // namespace
 
 struct StoreReader::Impl {
@@ -85,6 +112,19 @@ struct StoreReader::Impl {
     absl::StatusOr<const storage::StepRecord*> record = FindRecord(step);
     if (!record.ok()) return record.status();
     return OpenRecorded({files, layout, store, kReadOptions}, **record);
+  }
+
+  absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name,
+                                                   std::optional<Window> window) const {
+    absl::StatusOr<storage::Attempt> attempt = OpenStep(step);
+    if (!attempt.ok()) return attempt.status();
+    for (const auto& shard : attempt->shards) {
+      const std::vector<storage::ShardEntry>& entries = shard->index().entries;
+      const auto found = std::find_if(entries.begin(), entries.end(),
+                                      [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
+      if (found != entries.end()) return ReadFrom(*shard, static_cast<size_t>(found - entries.begin()), window);
+    }
+    return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, name));
   }
 
   storage::FileSystem& files = storage::PosixFileSystem();
@@ -177,26 +217,12 @@ absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {
 }
 
 absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std::string_view name) const {
-  absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step);
-  if (!attempt.ok()) return attempt.status();
-  for (const auto& shard : attempt->shards) {
-    const std::vector<storage::ShardEntry>& entries = shard->index().entries;
-    const auto found = std::find_if(entries.begin(), entries.end(),
-                                    [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
-    if (found == entries.end()) continue;
-    const auto entry = static_cast<size_t>(found - entries.begin());
-    std::vector<std::byte> bytes;
-    try {
-      bytes.resize(shard->RawBytes(entry));
-    } catch (const std::exception&) {  // out of memory, or more than a vector can be
-      return absl::ResourceExhaustedError(
-          fmt::format("no memory for the {} bytes of '{}'", shard->RawBytes(entry), name));
-    }
-    const storage::EntryRead read{.entry = entry, .destination = bytes};
-    if (absl::Status status = shard->Read({&read, 1}, kReadOptions); !status.ok()) return status;
-    return bytes;
-  }
-  return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, name));
+  return impl_->ReadEntry(step, name, std::nullopt);
+}
+
+absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std::string_view name, uint64_t offset,
+                                                              uint64_t bytes) const {
+  return impl_->ReadEntry(step, name, Window{offset, bytes});
 }
 
 absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,

@@ -130,6 +130,12 @@ class StoreReader {
   // The bytes of one entry, checked. kNotFound: no such entry. kDataLoss: damaged.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
 
+  // The bytes [offset, offset + bytes) of the entry, of which those chunks are read and checked in which a byte of them
+  // lies, and no others. Rows of a tensor follow each other: row r of one of shape [rows, ...], held as a whole, begins
+  // at r times the bytes of a row. kOutOfRange: they do not all lie in the entry. Else as above.
+  absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name, uint64_t offset,
+                                                   uint64_t bytes) const;
+
   // Reads every byte of the step's shards and holds it against its checksum: header, index, footer, padding, every
   // chunk as stored and as decoded. Damage is in the report; a Status that is not ok means that reading itself failed.
   // `progress` is called on this thread, at least once a second.

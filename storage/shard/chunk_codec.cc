@@ -149,7 +149,7 @@ struct ChunkDecoder::Impl {
         if (stored.size() != raw.size()) {
           return Wrong("raw chunk", fmt::format("{} bytes", raw.size()), fmt::format("{} bytes", stored.size()));
         }
-        std::copy(stored.begin(), stored.end(), raw.begin());
+        if (stored.data() != raw.data()) std::copy(stored.begin(), stored.end(), raw.begin());
         return absl::OkStatus();
       case Codec::kZstd:
         return Decompress(stored, raw);

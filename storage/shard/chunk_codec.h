@@ -55,7 +55,8 @@ class ChunkDecoder {
   // Decodes `stored` into `raw` (record.raw_bytes long) and holds it against the digest. Where that fails, kDataLoss
   // says what is wrong, with expected and found: the checksum of `stored` if it differs from the record's, else what
   // went wrong in decoding, else the digest. Stored bytes that decode to the right ones are right: their checksum is
-  // not looked at. Never writes past `raw`, whatever the frame claims. After a failure `raw` holds anything.
+  // not looked at. A raw chunk may be decoded where it lies: `stored` and `raw` are then the same bytes, else they
+  // share none. Never writes past `raw`, whatever the frame claims. After a failure `raw` holds anything.
   absl::Status Decode(const ChunkRecord& record, std::span<const std::byte> stored, std::span<std::byte> raw);
 
   // As Decode, but the checksum of `stored` must be right too: for those who look for damage, not for bytes.

@@ -13,21 +13,25 @@
 namespace tidemark::storage {
 namespace {
 
-// One chunk to be read to one place.
+// One chunk, or a part of it, to be read to one place.
 struct ChunkRead {
   uint64_t chunk = 0;
   size_t entry = 0;
   std::span<std::byte> destination;
+  uint32_t skip = 0;  // raw bytes of the chunk before those that are wanted
 };
 
 }  // namespace
 
 struct ShardReader::Impl {
+  absl::Status PlanRead(const EntryRead& read, std::vector<ChunkRead>* items) const;
   absl::StatusOr<std::vector<ChunkRead>> PlanReads(std::span<const EntryRead> reads) const;
   absl::StatusOr<std::vector<ByteRange>> PlanRanges(const std::vector<ChunkRead>& items) const;
   absl::StatusOr<File*> FileOf(const ChunkRead& item) const;
-  absl::Status Decode(const ChunkRead& item, const ByteRange& range, std::span<const std::byte> bytes,
-                      ChunkDecoder& decoder) const;
+  absl::Status DecodeRange(const std::vector<ChunkRead>& items, const ByteRange& range,
+                           std::span<const std::byte> bytes, FetchWorker& worker) const;
+  bool IsWhole(const ChunkRead& item) const { return item.destination.size() == index.chunks[item.chunk].raw_bytes; }
+  uint64_t RawBytes(size_t entry) const;
   std::string Describe(const ChunkRead& item) const;
 
   std::string path;
@@ -90,35 +94,46 @@ uint64_t ShardReader::ReusedBytes(size_t entry) const {
   return bytes;
 }
 
-uint64_t ShardReader::RawBytes(size_t entry) const {
-  const ShardEntry& record = impl_->index.entries[entry];
+uint64_t ShardReader::RawBytes(size_t entry) const { return impl_->RawBytes(entry); }
+
+uint64_t ShardReader::Impl::RawBytes(size_t entry) const {
+  const ShardEntry& record = index.entries[entry];
   if (record.chunk_count == 0) return 0;
-  return (record.chunk_count - 1) * impl_->header.chunk_bytes +
-         impl_->index.chunks[record.first_chunk + record.chunk_count - 1].raw_bytes;
+  return (record.chunk_count - 1) * header.chunk_bytes +
+         index.chunks[record.first_chunk + record.chunk_count - 1].raw_bytes;
+}
+
+absl::Status ShardReader::Impl::PlanRead(const EntryRead& read, std::vector<ChunkRead>* items) const {
+  if (read.entry >= index.entries.size()) {
+    return absl::InvalidArgumentError(
+        fmt::format("read {}: entry {} of {} does not exist", path, read.entry, index.entries.size()));
+  }
+  const ShardEntry& entry = index.entries[read.entry];
+  const uint64_t bytes = RawBytes(read.entry);
+  const uint64_t begin = read.begin.value_or(0);
+  if (!read.begin && read.destination.size() != bytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("read {}: entry '{}': expected a destination of {} bytes, found {} bytes", path, entry.spec.name,
+                    bytes, read.destination.size()));
+  }
+  if (begin > bytes || read.destination.size() > bytes - begin) {
+    return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
+                                             path, entry.spec.name, bytes, read.destination.size(), begin));
+  }
+  for (uint64_t done = 0; done < read.destination.size();) {
+    const uint64_t chunk = entry.first_chunk + (begin + done) / header.chunk_bytes;
+    const auto skip = static_cast<uint32_t>((begin + done) % header.chunk_bytes);
+    const uint64_t size = std::min<uint64_t>(index.chunks[chunk].raw_bytes - skip, read.destination.size() - done);
+    items->push_back({chunk, read.entry, read.destination.subspan(done, size), skip});
+    done += size;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<ChunkRead>> ShardReader::Impl::PlanReads(std::span<const EntryRead> reads) const {
   std::vector<ChunkRead> items;
   for (const EntryRead& read : reads) {
-    if (read.entry >= index.entries.size()) {
-      return absl::InvalidArgumentError(
-          fmt::format("read {}: entry {} of {} does not exist", path, read.entry, index.entries.size()));
-    }
-    const ShardEntry& entry = index.entries[read.entry];
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < entry.chunk_count; ++i) {
-      const uint64_t chunk = entry.first_chunk + i;
-      const uint32_t raw_bytes = index.chunks[chunk].raw_bytes;
-      if (bytes + raw_bytes <= read.destination.size()) {
-        items.push_back({chunk, read.entry, read.destination.subspan(bytes, raw_bytes)});
-      }
-      bytes += raw_bytes;
-    }
-    if (bytes != read.destination.size()) {
-      return absl::InvalidArgumentError(
-          fmt::format("read {}: entry '{}': expected a destination of {} bytes, found {} bytes", path, entry.spec.name,
-                      bytes, read.destination.size()));
-    }
+    if (absl::Status status = PlanRead(read, &items); !status.ok()) return status;
   }
   const auto place = [&](const ChunkRead& item) {
     const ChunkRecord& chunk = index.chunks[item.chunk];
@@ -134,7 +149,8 @@ absl::StatusOr<std::vector<ByteRange>> ShardReader::Impl::PlanRanges(const std::
     const ChunkRecord& chunk = index.chunks[items[i].chunk];
     auto from = FileOf(items[i]);
     if (!from.ok()) return from.status();
-    AddToRanges(*from, chunk.offset, chunk.offset + chunk.stored_bytes, i, &ranges);
+    std::byte* const place = chunk.codec == Codec::kRaw && IsWhole(items[i]) ? items[i].destination.data() : nullptr;
+    AddToRanges(*from, chunk.offset, chunk.offset + chunk.stored_bytes, i, &ranges, place);
   }
   return ranges;
 }
@@ -154,12 +170,29 @@ std::string ShardReader::Impl::Describe(const ChunkRead& item) const {
                      chunk.file == 0 ? "" : fmt::format(" of {}", referenced->path(chunk.file - 1)));
 }
 
-absl::Status ShardReader::Impl::Decode(const ChunkRead& item, const ByteRange& range, std::span<const std::byte> bytes,
-                                       ChunkDecoder& decoder) const {
-  const ChunkRecord& chunk = index.chunks[item.chunk];
-  auto status = decoder.Decode(chunk, bytes.subspan(chunk.offset - range.begin, chunk.stored_bytes), item.destination);
-  if (!status.ok()) return WithPrefix(status, Describe(item));
-  return status;
+// Decodes every chunk of the range once, to the first destination that takes all of it or to the worker's own memory,
+// and copies from there.
+absl::Status ShardReader::Impl::DecodeRange(const std::vector<ChunkRead>& items, const ByteRange& range,
+                                            std::span<const std::byte> bytes, FetchWorker& worker) const {
+  std::span<std::byte> raw;  // of the chunk that was decoded last
+  for (size_t i = range.first_item; i < range.last_item; ++i) {
+    const ChunkRead& item = items[i];
+    const ChunkRecord& chunk = index.chunks[item.chunk];
+    if (i == range.first_item || items[i - 1].chunk != item.chunk) {
+      raw = item.destination;
+      if (!IsWhole(item)) {
+        if (worker.scratch.size() < chunk.raw_bytes) worker.scratch.resize(chunk.raw_bytes);
+        raw = std::span(worker.scratch).first(chunk.raw_bytes);
+      }
+      const auto stored = bytes.subspan(chunk.offset - range.begin, chunk.stored_bytes);
+      if (auto status = worker.decoder.Decode(chunk, stored, raw); !status.ok()) {
+        return WithPrefix(status, Describe(item));
+      }
+    }
+    if (raw.data() == item.destination.data()) continue;
+    std::memcpy(item.destination.data(), raw.data() + item.skip, item.destination.size());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShardReader::Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const {
@@ -171,15 +204,7 @@ absl::Status ShardReader::Read(std::span<const EntryRead> reads, const ShardRead
                            FetchWorker& worker) {
     const ByteRange& range = (*ranges)[number];
     if (!read.ok()) return WithPrefix(read, impl_->Describe((*items)[range.first_item]));
-    for (size_t i = range.first_item; i < range.last_item; ++i) {
-      const ChunkRead& item = (*items)[i];
-      if (i > range.first_item && (*items)[i - 1].chunk == item.chunk) {  // tied, and decoded a moment ago
-        std::memcpy(item.destination.data(), (*items)[i - 1].destination.data(), item.destination.size());
-        continue;
-      }
-      if (auto status = impl_->Decode(item, range, bytes, worker.decoder); !status.ok()) return status;
-    }
-    return absl::OkStatus();
+    return impl_->DecodeRange(*items, range, bytes, worker);
   };
   return FetchRanges(*impl_->files, {options.codec_threads, options.io, options.io_depth}, *ranges, handler);
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -22,10 +23,12 @@ struct ShardReadOptions {
   size_t io_depth = 16;  // 1 to 256
 };
 
-// One entry to be read: all of its bytes, to `destination`, which is as long as they are.
+// One entry to be read: all of its bytes, to `destination`, which is as long as they are. With `begin`, a window of
+// them: [begin, begin + destination.size()).
 struct EntryRead {
   size_t entry = 0;  // index into index().entries
   std::span<std::byte> destination;
+  std::optional<uint64_t> begin = std::nullopt;
 };
 
 // Immutable after Open, and thread-safe: every call of Read brings its own queue and threads. See shard_verify.h for
@@ -50,9 +53,11 @@ class ShardReader {
   uint64_t RawBytes(size_t entry) const;     // the size of its destination
 
   // Reads with direct I/O at depth, in the order of the files, and decodes on `codec_threads` threads straight into the
-  // destinations, every chunk verified. Destinations may not overlap; an entry may be read to several. The first error
-  // is returned, with path, entry, chunk and offset; destinations then hold anything. kInvalidArgument: no such entry,
-  // or a destination of another size. kNotFound: a referenced shard is gone.
+  // destinations, every chunk verified; raw chunks whose destination begins at a multiple of kDirectAlignment are read
+  // to it and copied no more. Only chunks of which a byte is wanted are looked at, those as a whole. Destinations may
+  // not overlap; an entry may be read to several. The first error is returned, with path, entry, chunk and offset;
+  // destinations then hold anything. kInvalidArgument: no such entry, or a destination of another size. kOutOfRange: a
+  // window that does not lie in its entry. kNotFound: a referenced shard is gone.
   absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const;
 
  private:

@@ -84,6 +84,35 @@ TEST_F(StoreReaderTest, ReadsOneEntry) {
   EXPECT_THAT((*reader)->ReadEntry(9, "epoch"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 9")));
 }
 
+TEST_F(StoreReaderTest, ReadsAWindowOfAnEntry) {
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  auto whole = (*reader)->ReadEntry(1, "model.weight");
+  ASSERT_THAT(whole, IsOk());
+  const uint64_t size = whole->size();
+  for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{0, size}, {3, 70'000}, {size - 1, 1}, {size, 0}}) {
+    auto window = (*reader)->ReadEntry(1, "model.weight", offset, bytes);
+    ASSERT_THAT(window, IsOk());
+    ASSERT_EQ(window->size(), bytes);
+    EXPECT_TRUE(std::equal(window->begin(), window->end(), whole->begin() + static_cast<ptrdiff_t>(offset)));
+  }
+  for (const auto& [offset, bytes] :
+       {std::pair<uint64_t, uint64_t>{0, size + 1}, {size, 1}, {size + 1, 0}, {1, ~uint64_t{0}}}) {
+    EXPECT_THAT((*reader)->ReadEntry(1, "model.weight", offset, bytes),
+                StatusIs(absl::StatusCode::kOutOfRange, HasSubstr("'model.weight' has " + std::to_string(size))));
+  }
+  EXPECT_THAT((*reader)->ReadEntry(1, "model.weigh", 0, 1),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no entry 'model.weigh'")));
+}
+
+TEST_F(StoreReaderTest, ReadsAWindowBesideADamagedChunk) {
+  FlipBit(ShardPath(store_, 1), 100'000);  // in the first of two chunks of 1 MiB
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->ReadEntry(1, "model.weight"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("chunk 0")));
+  EXPECT_THAT((*reader)->ReadEntry(1, "model.weight", 1 << 20, 4096), IsOk());
+}
+
 TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgress) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());

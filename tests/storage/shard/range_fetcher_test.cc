@@ -35,6 +35,55 @@ TEST(AddToRanges, JoinsWhatIsCloseAndSmall) {
   EXPECT_EQ(ranges[3].file, b);
 }
 
+TEST(AddToRanges, GivesAPlaceWhereAlignmentAndSizeAllowIt) {
+  File* const file = reinterpret_cast<File*>(8);
+  std::byte* const place = reinterpret_cast<std::byte*>(uintptr_t{1} << 30);
+  const auto place_of = [&](uint64_t begin, uint64_t end, std::byte* wanted) {
+    std::vector<ByteRange> ranges;
+    AddToRanges(file, begin, end, 0, &ranges, wanted);
+    return ranges[0].place;
+  };
+  EXPECT_EQ(place_of(4096, 4096 + kPlacedBytesMin, place), place);
+  EXPECT_EQ(place_of(4096, 4097 + kPlacedBytesMin, place), place) << "the end need not be aligned";
+  EXPECT_EQ(place_of(4096, 4095 + kPlacedBytesMin, place), nullptr);
+  EXPECT_EQ(place_of(4097, 4097 + kPlacedBytesMin, place), nullptr);
+  EXPECT_EQ(place_of(4096, 4096 + kPlacedBytesMin, place + 64), nullptr);
+  EXPECT_EQ(place_of(4096, 4096 + kPlacedBytesMin, nullptr), nullptr);
+}
+
+TEST(AddToRanges, JoinsPlacesOnlyWhereBytesAndPlacesFollowEachOther) {
+  File* const file = reinterpret_cast<File*>(8);
+  std::byte* const place = reinterpret_cast<std::byte*>(uintptr_t{1} << 30);
+  constexpr uint64_t kSize = 128 << 10;
+  std::vector<ByteRange> ranges;
+  AddToRanges(file, 0, kSize, 0, &ranges, place);
+  AddToRanges(file, kSize, 2 * kSize, 1, &ranges, place + kSize);          // right behind it
+  AddToRanges(file, kSize, 2 * kSize, 2, &ranges, place + 8 * kSize);      // the same bytes again
+  AddToRanges(file, 2 * kSize, 3 * kSize, 3, &ranges, place + 3 * kSize);  // elsewhere
+  AddToRanges(file, 3 * kSize, 4 * kSize, 4, &ranges, nullptr);            // to a buffer
+  AddToRanges(file, 4 * kSize, 5 * kSize, 5, &ranges, place + 5 * kSize);  // not to a buffer
+  AddToRanges(file, 6 * kSize, 7 * kSize, 6, &ranges, place + 6 * kSize);  // with a gap
+  AddToRanges(file, 7 * kSize, 7 * kSize + 100, 7, &ranges, nullptr);      // too small for a place
+  AddToRanges(file, 8 * kSize, 8 * kSize + kRangeBytes, 8, &ranges, place + 8 * kSize);
+  AddToRanges(file, 8 * kSize + kRangeBytes, 9 * kSize + kRangeBytes, 9, &ranges, place + 8 * kSize + kRangeBytes);
+  const std::vector<std::vector<uint64_t>> expected = {
+      {0, 2 * kSize, 0, 3, 0},
+      {2 * kSize, 3 * kSize, 3, 4, 3 * kSize},
+      {3 * kSize, 4 * kSize, 4, 5, 1},
+      {4 * kSize, 5 * kSize, 5, 6, 5 * kSize},
+      {6 * kSize, 7 * kSize, 6, 7, 6 * kSize},
+      {7 * kSize, 7 * kSize + 100, 7, 8, 1},
+      {8 * kSize, 8 * kSize + kRangeBytes, 8, 9, 8 * kSize},
+      {8 * kSize + kRangeBytes, 9 * kSize + kRangeBytes, 9, 10, 8 * kSize + kRangeBytes}};
+  ASSERT_EQ(ranges.size(), expected.size());
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    SCOPED_TRACE(i);
+    const uint64_t at = ranges[i].place == nullptr ? 1 : static_cast<uint64_t>(ranges[i].place - place);
+    EXPECT_EQ((std::vector<uint64_t>{ranges[i].begin, ranges[i].end, ranges[i].first_item, ranges[i].last_item, at}),
+              expected[i]);
+  }
+}
+
 class FetchRangesTest : public ::testing::Test {
  protected:
   FetchRangesTest() {
@@ -101,6 +150,87 @@ TEST_F(FetchRangesTest, TellsTheHandlerOfAReadThatFailed) {
                           }),
               IsOk());
   EXPECT_EQ(failed, 1);
+}
+
+// Places for ranges that end in a block or with one, each followed by bytes that are nobody's.
+class PlacedRangesTest : public FetchRangesTest {
+ protected:
+  static constexpr std::byte kUntouched{0xa5};
+
+  PlacedRangesTest() {
+    memory_ = AlignedBuffer(2 << 20);
+    std::fill(memory_.span().begin(), memory_.span().end(), kUntouched);
+    ranges_.clear();
+    std::byte* place = memory_.data();
+    for (const uint64_t size : {65536, 65537, 69631, 4096, 131072, 100}) {
+      ranges_.push_back({.file = file_.get(), .begin = ranges_.size() * 131072, .place = place});
+      ranges_.back().end = ranges_.back().begin + size;
+      place += AlignUp(size) + kDirectAlignment;
+    }
+    ranges_.push_back({.file = file_.get(), .begin = 777, .end = 5000});  // without a place
+  }
+
+  std::span<const std::byte> Expected(size_t range) {
+    return std::span(bytes_).subspan(ranges_[range].begin, ranges_[range].end - ranges_[range].begin);
+  }
+
+  AlignedBuffer memory_;
+};
+
+TEST_F(PlacedRangesTest, AreReadToTheirPlaceAndNotBeyond) {
+  for (size_t depth : {1, 2, 16}) {
+    std::atomic<int> handled = 0;
+    EXPECT_THAT(
+        FetchRanges(files_, {.threads = 2, .io_depth = depth}, ranges_,
+                    [&](size_t range, const absl::Status& status, std::span<const std::byte> bytes, FetchWorker&) {
+                      EXPECT_THAT(status, IsOk());
+                      const std::byte* const place = ranges_[range].place;
+                      EXPECT_TRUE(place == nullptr || bytes.data() == place);
+                      EXPECT_TRUE(
+                          std::equal(bytes.begin(), bytes.end(), Expected(range).begin(), Expected(range).end()));
+                      ++handled;
+                      return absl::OkStatus();
+                    }),
+        IsOk());
+    EXPECT_EQ(handled, 7);
+    for (const ByteRange& range : ranges_) {
+      if (range.place == nullptr) continue;
+      const std::byte* const end = range.place + (range.end - range.begin);
+      EXPECT_TRUE(std::all_of(end, end + kDirectAlignment, [](std::byte byte) { return byte == kUntouched; }));
+    }
+  }
+}
+
+TEST_F(PlacedRangesTest, AreHandledOnceWhicheverOfTheirReadsFails) {
+  size_t reads = 0;
+  for (; reads < 100; ++reads) {
+    files_.FailOperation("QueueRead", absl::InternalError("injected"), reads);
+    std::atomic<int> handled = 0;
+    std::atomic<int> failed = 0;
+    EXPECT_THAT(FetchRanges(files_, {.threads = 2}, ranges_,
+                            [&](size_t, const absl::Status& read, std::span<const std::byte> bytes, FetchWorker&) {
+                              ++handled;
+                              failed += read.ok() ? 0 : 1;
+                              EXPECT_EQ(read.ok(), !bytes.empty());
+                              return absl::OkStatus();
+                            }),
+                IsOk());
+    EXPECT_EQ(handled, 7);
+    if (failed == 0) break;
+    EXPECT_EQ(failed, 1);
+  }
+  EXPECT_EQ(reads, 9u) << "two for the three that end in a block, and are longer than one";
+}
+
+TEST_F(PlacedRangesTest, AreNotReadAnyMoreAfterAnError) {
+  std::vector<ByteRange> many(200, ranges_[0]);
+  for (size_t i = 0; i < many.size(); ++i) many[i].place = memory_.data() + i % 16 * 65536;
+  EXPECT_THAT(FetchRanges(files_, {.threads = 1, .io_depth = 1}, many,
+                          [&](size_t, const absl::Status&, std::span<const std::byte>, FetchWorker&) {
+                            return absl::DataLossError("enough");
+                          }),
+              StatusIs(StatusCode::kDataLoss, "enough"));
+  EXPECT_LT(files_.calls().size(), many.size());
 }
 
 TEST_F(FetchRangesTest, DoesNothingForNoRanges) {

@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -89,6 +90,99 @@ TEST_F(ShardReaderTest, RefusesADestinationOfAnotherSize) {
                                                            "196628 bytes, found " +
                                                            std::to_string(size)))));
   }
+}
+
+TEST_F(ShardReaderTest, ReadsWindows) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  auto reader = Open();
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::vector<std::byte>> bytes;
+    std::vector<EntryRead> reads;
+    for (size_t i = 0; i < 40; ++i) {
+      const size_t entry = random() % reader->index().entries.size();
+      const uint64_t begin = random() % (reader->RawBytes(entry) + 1);
+      bytes.emplace_back(random() % (reader->RawBytes(entry) - begin + 1));
+      reads.push_back({.entry = entry, .begin = begin});
+    }
+    for (size_t i = 0; i < reads.size(); ++i) reads[i].destination = bytes[i];
+    ASSERT_THAT(reader->Read(reads, {.codec_threads = 2}), IsOk());
+    for (size_t i = 0; i < reads.size(); ++i) {
+      const auto expected = contents_.bytes(reads[i].entry).subspan(*reads[i].begin, bytes[i].size());
+      ASSERT_TRUE(std::equal(bytes[i].begin(), bytes[i].end(), expected.begin(), expected.end()))
+          << "entry " << reads[i].entry << ", " << bytes[i].size() << " bytes from " << *reads[i].begin;
+    }
+  }
+}
+
+TEST_F(ShardReaderTest, TouchesOnlyTheChunksOfAWindow) {
+  // Entry 0 has four chunks; all but the third are damaged.
+  std::string bytes = ReadWhole(path_);
+  const std::vector<ChunkRecord> chunks = Open()->index().chunks;
+  for (const size_t chunk : {0, 1, 3}) bytes[chunks[chunk].offset] ^= 1;
+  WriteWhole(path_, bytes);
+  FailingFileSystem files(PosixFileSystem());
+  auto reader = Open(files);
+  files.Reset();
+  std::vector<std::byte> window(65536);
+  const EntryRead whole_chunk{0, window, 2 * 65536};
+  EXPECT_THAT(reader->Read({&whole_chunk, 1}, {}), IsOk());
+  EXPECT_THAT(files.operations(), testing::ElementsAre("NewIoQueue", "QueueRead"));
+  const EntryRead inside{0, std::span(window).first(100), 2 * 65536 + 1000};
+  EXPECT_THAT(reader->Read({&inside, 1}, {}), IsOk());
+  EXPECT_TRUE(std::equal(window.begin(), window.begin() + 100, contents_.bytes(0).begin() + 2 * 65536 + 1000));
+  const EntryRead one_more{0, window, 2 * 65536 - 1};
+  EXPECT_THAT(reader->Read({&one_more, 1}, {}), StatusIs(StatusCode::kDataLoss, HasSubstr("chunk 1, ")));
+  const EntryRead nothing{0, {}, 0};
+  files.Reset();
+  EXPECT_THAT(reader->Read({&nothing, 1}, {}), IsOk());
+  EXPECT_TRUE(files.operations().empty());
+}
+
+TEST_F(ShardReaderTest, RefusesAWindowThatDoesNotLieInItsEntry) {
+  auto reader = Open();
+  std::vector<std::byte> bytes(10);
+  for (const uint64_t begin : {uint64_t{196628 - 9}, uint64_t{196629}, ~uint64_t{0}, ~uint64_t{0} - 9}) {
+    const EntryRead read{0, bytes, begin};
+    EXPECT_THAT(
+        reader->Read({&read, 1}, {}),
+        StatusIs(StatusCode::kOutOfRange,
+                 AllOf(HasSubstr(path_), HasSubstr("entry 'model.embed.weight' has 196628 bytes: 10 bytes from " +
+                                                   std::to_string(begin)))));
+  }
+  const EntryRead last{0, bytes, 196628 - 10};
+  EXPECT_THAT(reader->Read({&last, 1}, {}), IsOk());
+}
+
+TEST_F(ShardReaderTest, ReadsRawChunksToAlignedDestinationsAndTheirCopies) {
+  const std::string path = directory_ / "raw.tmk";
+  WriteShard(path, TestIdentity(), *contents_, {.policy = CodecPolicy::kNone, .chunk_bytes = 65536});
+  auto reader = ShardReader::Open(PosixFileSystem(), path, directory_.path());
+  ASSERT_THAT(reader, IsOk());
+  constexpr std::byte kUntouched{0xa5};
+  std::vector<AlignedBuffer> buffers;
+  std::vector<EntryRead> reads;
+  for (const size_t shift : {0, 64}) {
+    for (size_t i = 0; i < contents_->entries.size(); ++i) {
+      buffers.emplace_back((*reader)->RawBytes(i) + shift + 1);
+      std::fill(buffers.back().span().begin(), buffers.back().span().end(), kUntouched);
+      reads.push_back({i, buffers.back().span().subspan(shift, (*reader)->RawBytes(i))});
+    }
+  }
+  ASSERT_THAT((*reader)->Read(reads, {.codec_threads = 2}), IsOk());
+  for (const EntryRead& read : reads) {
+    const auto expected = contents_.bytes(read.entry);
+    EXPECT_TRUE(std::equal(read.destination.begin(), read.destination.end(), expected.begin(), expected.end()));
+    EXPECT_EQ(*(read.destination.data() + read.destination.size()), kUntouched);
+  }
+  // What was read to its place is checked there.
+  const ChunkRecord chunk = (*reader)->index().chunks[0];
+  std::string bytes = ReadWhole(path);
+  bytes[chunk.offset + chunk.stored_bytes - 1] ^= 1;
+  WriteWhole(path, bytes);
+  EXPECT_THAT((*reader)->Read({reads.data(), 1}, {}),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("chunk 0, 65536 bytes")));
 }
 
 TEST_F(ShardReaderTest, RefusesAnEntryThatIsNotThere) {
