@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/streaming_copy.h"
 
 namespace tidemark {
 namespace {
@@ -18,6 +19,16 @@ constexpr size_t kPlansMax = 4;
 // Two threads come near the memory's bandwidth on small machines and eight on large ones; more only wait for each
 // other.
 constexpr int kCopyThreadsMax = 8;
+
+// Snapshots from this size on are more than what a core's caches hold: nothing of them would be there when they are
+// written, and everything else would have gone.
+constexpr uint64_t kStreamingBytesMin = 32 << 20;
+// Shorter pieces would be mostly heads and tails of lines.
+constexpr uint64_t kStreamingPieceBytesMin = 4096;
+
+void CopyPortably(std::byte* destination, const std::byte* source, size_t bytes) {
+  std::memcpy(destination, source, bytes);
+}
 
 int CopyThreads() { return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, kCopyThreadsMax); }
 
@@ -114,6 +125,8 @@ absl::Status Stager::DrainImage(State::DeviceImage& image, StagedSnapshot& snaps
 absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapshot) {
   const StagingPlan& plan = snapshot.plan();
   const std::span<const State::Entry> entries = state.entries();
+  const auto copy_long =
+      plan.total_bytes() >= kStreamingBytesMin ? RunnableStreamingCopies().front().copy : CopyPortably;
   std::atomic<int64_t> without_memory{-1};
   pool_.Run(plan.runs().size(), [&](size_t i) {
     const StagingPlan::Run& run = plan.runs()[i];
@@ -125,7 +138,8 @@ absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapsho
         without_memory = static_cast<int64_t>(piece.entry);
         return;
       }
-      std::memcpy(snapshot.data(piece.entry) + piece.begin, source + piece.begin, piece.bytes);
+      (piece.bytes >= kStreamingPieceBytesMin ? copy_long : CopyPortably)(snapshot.data(piece.entry) + piece.begin,
+                                                                          source + piece.begin, piece.bytes);
     }
     snapshot.progress()->FinishRun(i);
   });
