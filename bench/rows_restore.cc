@@ -16,6 +16,8 @@
 namespace tidemark::bench {
 namespace {
 
+constexpr int kTimes = 2;  // as many pairs: the speed of disks and page caches varies more than anything else here
+
 // Seconds that a restore into the tensors themselves takes, which are in memory already, as a resuming trainer's are.
 absl::StatusOr<double> TimedColdRestore(BenchStore& store, TorchState& state) {
   if (absl::Status dropped = DropCaches(store.directory()); !dropped.ok()) return dropped;
@@ -29,7 +31,6 @@ absl::StatusOr<double> TimedColdRestore(BenchStore& store, TorchState& state) {
 }  // namespace
 
 absl::StatusOr<Measurement> RestoreVsFio(Context& context) {
-  constexpr int kTimes = 2;  // a disk's speed varies more than anything else here
   absl::StatusOr<TrainingState*> tensors = context.State(at::kFloat, context.Bytes(2));
   if (!tensors.ok()) return tensors.status();
   TorchState state;
@@ -81,7 +82,7 @@ absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context) {
         torch::load(loaded, path);
         return watch.seconds();
       },
-      [&]() { return TimedColdRestore(**store, state); });
+      [&]() { return TimedColdRestore(**store, state); }, kTimes);
   std::filesystem::remove_all(folder);
   return measured;
 }

@@ -21,10 +21,11 @@
 namespace tidemark::bench {
 namespace {
 
+constexpr int kTimes = 2;  // as many pairs: the speed of disks and page caches varies more than anything else here
+
 // A save of `tensors` from the call of Save to committed ÷ fio writing as many bytes; both in bytes per second, each to
 // a new file, the one before having been removed.
 absl::StatusOr<Measurement> CompareWithFio(Context& context, const TrainingState& tensors, Compression compression) {
-  constexpr int kTimes = 2;  // a disk's speed varies more than anything else here
   TorchState state;
   tensors.AddTo(state);
   const CheckpointerOptions options{
@@ -95,7 +96,7 @@ absl::StatusOr<const Pairs<SaveCost>*> TorchSavePairs(Context& context) {
   if (absl::Status prepared = (*store)->checkpointer().Prepare(state); !prepared.ok()) return prepared;
   if (auto warm_up = CostOfSave(**store, state); !warm_up.ok()) return warm_up.status();
   absl::StatusOr<Pairs<SaveCost>> pairs = context.MeasurePairs<SaveCost>(
-      [&] { return CostOfSave(**store, state); }, [&] { return CostOfTorchSave(context, **tensors); });
+      [&] { return CostOfSave(**store, state); }, [&] { return CostOfTorchSave(context, **tensors); }, kTimes);
   if (!pairs.ok()) return pairs.status();
   return &context.torch_save.emplace(*std::move(pairs));
 }
