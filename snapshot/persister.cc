@@ -121,6 +121,7 @@ void Persister::WarnOfFallbacks(const std::map<std::string, std::string>& proper
     warn_(fmt::format("writing goes through threads, for there is no io_uring: {}", why));
   }
   if (value("direct_io") == "false") warn_("writing goes through the page cache, for the file system has no O_DIRECT");
+  if (value("vectors") == "portable") warn_("compression is several times slower than it could be: no AVX2 here");
   if (value("allocate") == "false") warn_("files grow as they are written, for the file system has no fallocate");
   if (const std::string why = value("io_registered"); why != "true" && value("io") == "io_uring") {
     warn_(fmt::format("the kernel looks up memory and file anew at every write: {}", why));

@@ -11,6 +11,7 @@
 #include "storage/io/thread_priority.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/block_stream.h"
+#include "storage/shard/byte_planes.h"
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/chunk_reuse.h"
 #include "storage/shard/compression_governor.h"
@@ -195,6 +196,7 @@ std::map<std::string, std::string> ShardWriter::Impl::Properties(const Job& job)
   properties["io"] = queue->name();
   if (!queue->note().empty()) properties["io_reason"] = queue->note();
   properties["compression"] = CodecPolicyName(options.policy);
+  if (options.policy != CodecPolicy::kNone) properties["vectors"] = BytePlanesBackend();
   properties["direct_io"] = job.file->direct() ? "true" : "false";
   if (options.nice > 0) properties["nice"] = fmt::format("{}", options.nice);
   if (options.idle_io) properties["idle_io"] = "true";

@@ -65,9 +65,10 @@ struct ShardContents {
   std::map<std::string, double> metrics;
   std::string user_metadata = "{}";
   // The writer adds "library_version", "compression", "direct_io", "io" and "io_registered": "true" if the ring knew
-  // memory and file beforehand, or why not. Where it is so: "io_reason", why the kernel refused io_uring; "allocate":
-  // "false", the file system cannot; "nice", "idle_io" and "write_bytes_per_second_max" as in the options, and
-  // "priority", why the kernel refused one of them.
+  // memory and file beforehand, or why not. Unless nothing is compressed: "vectors": "avx512", "avx2" or "portable",
+  // which the codec uses. Where it is so: "io_reason", why the kernel refused io_uring; "allocate": "false", the file
+  // system cannot; "nice", "idle_io" and "write_bytes_per_second_max" as in the options, and "priority", why the kernel
+  // refused one of them.
   std::map<std::string, std::string> properties;
 };
 

@@ -24,6 +24,7 @@ endfunction()
 
 tidemark_torch_test(torch_dtypes_test.cc)
 tidemark_torch_test(torch_tensors_test.cc)
+tidemark_torch_test(torch_catalog_test.cc)
 tidemark_torch_test(torch_checkpointer_test.cc pretend_accelerator.cc)
 tidemark_torch_test(torch_copy_test.cc pretend_accelerator.cc)
 tidemark_torch_test(torch_device_image_test.cc pretend_accelerator.cc)
