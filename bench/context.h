@@ -68,9 +68,6 @@ class Context {
         pairs, [&](int pair) { progress_.Pair(pair, pairs); }, numerator, denominator);
   }
 
-  // Saves through the checkpointer against torch::save, once they have been measured.
-  std::optional<Pairs<SaveCost>> torch_save;
-
  private:
   const Settings settings_;
   const std::string folder_;

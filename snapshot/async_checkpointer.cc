@@ -124,14 +124,17 @@ struct AsyncCheckpointer::Impl {
   // A step that was found damaged or lost, and is asked for by name: perhaps it was a bad cable, or its disk is back.
   // Every byte must verify before the mark is taken back.
   absl::Status Reexamine(storage::StepRecord& record) {
-    const absl::Status verdict = absl::DataLossError(
-        fmt::format("step {} is {}: {}", record.info.step, StepStateName(record.info.state), record.info.reason));
     absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source(), record);
-    if (!attempt.ok()) return verdict;
-    const auto id = storage::FromHex(record.info.attempt);
-    if (!storage::VerifyAndSync(files, layout(), {record.info.step, storage::AttemptId{*id}}, *attempt, read_options)
-             .ok()) {
-      return verdict;
+    absl::Status sound = attempt.status();
+    if (sound.ok()) {
+      const auto id = storage::FromHex(record.info.attempt);
+      sound =
+          storage::VerifyAndSync(files, layout(), {record.info.step, storage::AttemptId{*id}}, *attempt, read_options);
+    }
+    if (!sound.ok()) {
+      persister->ForgetCommitted();
+      return absl::DataLossError(
+          fmt::format("step {} is {}: {}", record.info.step, StepStateName(record.info.state), record.info.reason));
     }
     options.on_warning(
         fmt::format("step {} is sound again; it was {}", record.info.step, StepStateName(record.info.state)));
@@ -178,7 +181,7 @@ struct AsyncCheckpointer::Impl {
       budget -= in_use;
     }
     auto image = state.CopyOnDevice(plan.device_tensors(), budget);
-    if (image.ok() && *image == nullptr) *why_not = "no room on the device";
+    if (image.ok() && *image == nullptr) *why_not = "no room on the device, or within device_staging_bytes_max";
     return image;
   }
 
@@ -197,7 +200,7 @@ struct AsyncCheckpointer::Impl {
 
   // Brings a device's copies to the host on the staging thread.
   void DrainBehind(std::unique_ptr<State::DeviceImage> image, std::shared_ptr<StagedSnapshot> snapshot) {
-    const uint64_t bytes = snapshot->plan().device_bytes();
+    const uint64_t bytes = image->bytes();
     device_bytes_in_use += bytes;
     std::shared_ptr<State::DeviceImage> shared = std::move(image);  // std::function copies what it holds
     staging_thread->Add([this, bytes, image = std::move(shared), snapshot = std::move(snapshot)]() mutable {
@@ -316,7 +319,6 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
       snapshot->set_staging("blocking: " + why_not);
     }
   }
-  impl_->last_save = impl_->options.now();
   impl_->last_plan = snapshot->shared_plan();
   impl_->last_progress = snapshot->progress();
   handle.committed_ = snapshot->committed()->future();
@@ -334,8 +336,12 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
     } else {
       Impl::EndStaging(std::move(snapshot), status);
     }
-    if (!status.ok()) return status;
+    if (!status.ok()) {
+      impl_->last_staged = ResolvedWith(status);
+      return status;
+    }
   }
+  impl_->last_save = impl_->options.now();
   impl_->last_staged = handle.staged_;
   impl_->open_saves.Add(step, handle.staged_, handle.committed_);
   return handle;

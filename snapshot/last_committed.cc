@@ -2,8 +2,9 @@
 
 #include <limits>
 #include <optional>
-#include <utility>
+#include <string>
 
+#include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
 
 namespace tidemark {
@@ -12,7 +13,37 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Get() {
   absl::MutexLock lock(&mutex_);
   if (!known_) shard_ = Read();
   known_ = true;
+  if (shard_ == nullptr) return nullptr;
+  // Somebody may have made room by hand, or found damage, since the last save.
+  if (absl::Status sound = CheckFiles(*shard_); !sound.ok()) {
+    warn_(fmt::format("the next step is written as a whole, for what it could build upon is not sound: {}",
+                      std::string(sound.message())));
+    shard_ = nullptr;
+  }
   return shard_;
+}
+
+absl::Status LastCommitted::CheckFiles(const storage::ReusableShard& shard) const {
+  const storage::ShardIdentity& own = shard.identity;
+  absl::Status status = CheckFile(own.step, own.attempt, own.rank, own.world_size);
+  for (size_t i = 0; status.ok() && i < shard.index.files.size(); ++i) {
+    const storage::FileReference& file = shard.index.files[i];
+    status = CheckFile(file.step, file.attempt, file.rank, file.world_size);
+  }
+  return status;
+}
+
+absl::Status LastCommitted::CheckFile(int64_t step, const storage::AttemptId& attempt, uint32_t rank,
+                                      uint32_t world_size) const {
+  const absl::StatusOr<storage::FileType> type = files_.TypeOf(store_.layout().shard(step, attempt, rank, world_size));
+  if (!type.ok()) return type.status();
+  const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.manifest().Find(step);
+  if (!record.ok()) return record.status();
+  // An attempt that was replaced has no record, and is as sound as it was.
+  if (!record->has_value() || (*record)->info.attempt != storage::ToHex(attempt.bytes)) return absl::OkStatus();
+  if ((*record)->info.state == StepState::kCommitted) return absl::OkStatus();
+  return absl::DataLossError(
+      fmt::format("step {} is {}: {}", step, StepStateName((*record)->info.state), (*record)->info.reason));
 }
 
 void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard) {

@@ -3,9 +3,14 @@
 #ifndef TIDEMARK_SNAPSHOT_LAST_COMMITTED_H_
 #define TIDEMARK_SNAPSHOT_LAST_COMMITTED_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
@@ -15,10 +20,12 @@ namespace tidemark {
 // Thread-safe.
 class LastCommitted {
  public:
-  // Neither is owned.
-  LastCommitted(storage::FileSystem& files, const storage::Store& store) : files_(files), store_(store) {}
+  // Neither is owned. `warn`: any thread.
+  LastCommitted(storage::FileSystem& files, const storage::Store& store, std::function<void(std::string_view)> warn)
+      : files_(files), store_(store), warn_(std::move(warn)) {}
 
-  // Null if there is none that can be built upon. The first call reads its index from the store.
+  // Null if there is none that can be built upon: nothing is committed; it, or a file that it refers to, is gone or is
+  // recorded as damaged. The first call reads its index from the store.
   std::shared_ptr<const storage::ReusableShard> Get();
 
   void Set(std::shared_ptr<const storage::ReusableShard> shard);
@@ -29,9 +36,12 @@ class LastCommitted {
 
  private:
   std::shared_ptr<const storage::ReusableShard> Read() const;
+  absl::Status CheckFiles(const storage::ReusableShard& shard) const;
+  absl::Status CheckFile(int64_t step, const storage::AttemptId& attempt, uint32_t rank, uint32_t world_size) const;
 
   storage::FileSystem& files_;
   const storage::Store& store_;
+  const std::function<void(std::string_view)> warn_;
 
   absl::Mutex mutex_;
   bool known_ ABSL_GUARDED_BY(mutex_) = false;

@@ -22,7 +22,10 @@ storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
         {.spec = plan.specs()[i], .bytes = snapshot.bytes(i), .alias_of = plan.placements()[i].alias_of});
   }
   contents.created_unix_ns = absl::ToUnixNanos(snapshot.created());
-  contents.blocked_ns = [&snapshot] { return static_cast<uint64_t>(absl::ToInt64Nanoseconds(snapshot.blocked())); };
+  contents.blocked_ns = [&snapshot] {
+    snapshot.progress()->WaitUntilEnded().IgnoreError();  // a state without bytes has nothing that was waited for
+    return static_cast<uint64_t>(absl::ToInt64Nanoseconds(snapshot.blocked()));
+  };
   contents.metrics = snapshot.metrics();
   contents.user_metadata = snapshot.user_metadata();
   return contents;
@@ -59,7 +62,7 @@ Persister::Persister(storage::FileSystem& files, storage::Store& store, const st
       options_(options),
       reuse_(reuse),
       warn_(std::move(warn)),
-      last_committed_(files, store) {}
+      last_committed_(files, store, warn_) {}
 
 void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   const std::shared_ptr<Promise> committed = snapshot->committed();
@@ -101,6 +104,11 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
   if (!shard.ok()) {
     store_.AbandonAttempt(*identity, snapshot.created(), shard.status());
     return shard.status();
+  }
+  // Of a state without bytes nothing had to be waited for.
+  if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) {
+    store_.AbandonAttempt(*identity, snapshot.created(), staged);
+    return staged;
   }
   // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open
   // finds out.

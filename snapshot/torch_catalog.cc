@@ -1,6 +1,7 @@
 #include "snapshot/torch_catalog.h"
 
 #include <algorithm>
+#include <utility>
 #include <cstring>
 #include <tuple>
 
@@ -28,7 +29,7 @@ void Prefetch(const T* object) {
 
 void TorchCatalog::BeginCapture() {
   publishing_ = false;
-  changed_ = false;
+  changed_ = std::exchange(cleared_, false);
   cursor_ = 0;
   trace_.Begin();
   failure_ = absl::OkStatus();
@@ -66,6 +67,7 @@ void TorchCatalog::Clear() {
   cursor_ = 0;
   publishing_ = false;
   changed_ = true;
+  cleared_ = true;
 }
 
 void TorchCatalog::FindDevices() {

@@ -150,6 +150,7 @@ class TorchCatalog {
   size_t cursor_ = 0;
   bool publishing_ = false;
   bool changed_ = false;
+  bool cleared_ = false;  // since the last walk: whatever that one finds is a change
   std::vector<c10::Device> devices_;
   absl::Status failure_;
 };

@@ -25,9 +25,7 @@ std::unique_ptr<TorchDeviceImage> TorchDeviceImage::Make(std::span<const Source>
   std::vector<Place> places;
   places.reserve(sources.size());
   for (const Source& source : sources) places.push_back(image->PlaceFor(source));
-  uint64_t bytes = 0;
-  for (const auto& part : image->parts_) bytes += part->bytes;
-  if (bytes_max > 0 && bytes > bytes_max) return nullptr;
+  if (bytes_max > 0 && image->bytes() > bytes_max) return nullptr;
   // Nothing is copied before there is room for all.
   if (!image->Allocate()) return nullptr;
   for (size_t i = 0; i < sources.size(); ++i) image->places_.emplace(sources[i].entry, places[i]);
@@ -38,6 +36,12 @@ std::unique_ptr<TorchDeviceImage> TorchDeviceImage::Make(std::span<const Source>
   }
   image->Join();
   return image;
+}
+
+uint64_t TorchDeviceImage::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& part : parts_) bytes += part->bytes;
+  return bytes;
 }
 
 TorchDeviceImage::Place TorchDeviceImage::PlaceFor(const Source& source) {

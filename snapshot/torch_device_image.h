@@ -40,6 +40,8 @@ class TorchDeviceImage final : public State::DeviceImage {
   // has; nothing is kept then. Throws what LibTorch throws where a copy cannot be enqueued.
   static std::unique_ptr<TorchDeviceImage> Make(std::span<const Source> sources, uint64_t bytes_max);
 
+  uint64_t bytes() const override;
+
   // The copies go to the host in the order of `requests`, neighbours in one; all have been done on return, also where
   // it fails. kInternal: a request for an entry that is not in the image, or a failure of the device.
   absl::Status CopyToHost(std::span<const State::CopyRequest> requests) override;

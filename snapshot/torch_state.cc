@@ -152,6 +152,8 @@ absl::Status TorchState::BeginStaging() {
 
 absl::StatusOr<std::unique_ptr<State::DeviceImage>> TorchState::CopyOnDevice(std::span<const size_t> entries,
                                                                              uint64_t bytes_max) {
+  // Only tensors that are out of order in host memory: a second copy of them there would gain nothing.
+  if (impl_->catalog.devices().empty()) return nullptr;
   std::vector<TorchDeviceImage::Source> sources;
   sources.reserve(entries.size());
   for (const size_t index : entries) {

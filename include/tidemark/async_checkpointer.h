@@ -89,7 +89,8 @@ struct CheckpointerOptions {
   double save_interval_seconds = 0;    // at the first step that is so long after the last save, or after Open; 0: off
 
   // Bytes of host memory that snapshots may hold. 0: twice the size of the first state saved, so that one step can be
-  // staged while the last is still being written. Memory is taken when it is first needed and kept.
+  // staged while the last is still being written. Memory is taken when it is first needed and kept. Where a device's
+  // driver locks it, that may take up to twice as much, for LibTorch's allocators round up to powers of two.
   uint64_t staging_bytes_max = 0;
   WhenFull when_full = WhenFull::kBlock;
   Staging staging = Staging::kBlocking;
@@ -215,12 +216,13 @@ class AsyncCheckpointer {
   // Saves `state` as `step` (>= 0). Blocks only as SaveOptions::staging says; the rest happens behind the training.
   // `state` must stay alive until it is staged.
   //
-  // Errors, with nothing saved and the store as it was: kAlreadyExists: the step is committed or being saved, and not
-  // `overwrite`. kInvalidArgument: the state (a name twice), the metadata (no JSON object), a metric's name or the
-  // step. kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory or no thread, or
-  // WhenFull::kFail applied. kFailedPrecondition: after Close. kUnimplemented: a sparse or quantised tensor. kDataLoss,
-  // kInternal: the manifest cannot be read. Also the failure of an earlier save, if nobody has looked at its future
-  // yet: it is then reported here, once, and the message says that this step was not saved.
+  // Errors, with nothing saved and, but for the last two, the store as it was: kAlreadyExists: the step is committed or
+  // being saved, and not `overwrite`. kInvalidArgument: the state (a name twice), the metadata (no JSON object), a
+  // metric's name or the step. kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory
+  // or no thread, or WhenFull::kFail applied. kFailedPrecondition: after Close. kUnimplemented: a sparse or quantised
+  // tensor. kDataLoss, kInternal: the manifest cannot be read. kInternal, kResourceExhausted: the state could not be
+  // copied; the step then has a record of the failure. Also the failure of an earlier save, if nobody has looked at its
+  // future yet: it is then reported here, once, and the message says that this step was not saved.
   absl::StatusOr<SaveHandle> Save(int64_t step, State& state, SaveOptions options = {});
 
   // Blocks until the last save is staged; its error if that failed.

@@ -80,6 +80,8 @@ class State {
   class DeviceImage {
    public:
     virtual ~DeviceImage() = default;
+    // Device memory that it holds.
+    virtual uint64_t bytes() const = 0;
     // Fills the destinations with the bytes of the copies, and returns when they are there.
     virtual absl::Status CopyToHost(std::span<const CopyRequest> requests) = 0;
   };

@@ -65,6 +65,7 @@ class DeviceState final : public State {
   class Image final : public DeviceImage {
    public:
     Image(std::vector<float> copy, std::shared_ptr<Drain> drain) : copy_(std::move(copy)), drain_(std::move(drain)) {}
+    uint64_t bytes() const override { return kBytes; }
     absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
       drain_->gate.WaitForNotification();
       std::memcpy(requests[0].destination, copy_.data(), kBytes);
@@ -142,7 +143,7 @@ TEST_F(OnDeviceStagingTest, BlocksAndSaysSoWhereTheDeviceIsFull) {
   EXPECT_EQ(save->staging(), Staging::kBlocking);
   EXPECT_EQ(state.blocking_copies, 1);
   ASSERT_THAT(save->committed().Wait(), IsOk());
-  EXPECT_EQ(StagingOf(1), "blocking: no room on the device");
+  EXPECT_EQ(StagingOf(1), "blocking: no room on the device, or within device_staging_bytes_max");
 }
 
 TEST_F(OnDeviceStagingTest, CountsImagesThatAreNotDrainedAgainstItsBudget) {

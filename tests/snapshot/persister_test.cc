@@ -20,6 +20,7 @@ namespace {
 using storage::IsOk;
 using storage::StatusIs;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kHostBytes = 8 << 20;
 
@@ -98,7 +99,7 @@ TEST_F(PersisterTest, LeavesNothingOfAStepWhoseStagingFailedHalfWay) {
   state.gate.Notify();
   EXPECT_THAT(checkpointer->WaitUntilStaged(), StatusIs(absl::StatusCode::kInternal, HasSubstr("fell off the bus")));
   EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kInternal, HasSubstr("fell off the bus")));
-  EXPECT_EQ(warnings_, "");  // above all: it is not written anew, as after an error of the disk
+  EXPECT_THAT(warnings_, Not(HasSubstr("written anew")));  // as it would be after an error of the disk
   EXPECT_TRUE(std::filesystem::is_empty(directory_ / "store/steps"));
   state.copy_status = absl::OkStatus();
   save = checkpointer->Save(1, state);
@@ -120,6 +121,17 @@ TEST_F(PersisterTest, RecordsHowLongTheTrainerWasHeldInTheShardToo) {
   EXPECT_GT(steps->back().blocked, absl::ZeroDuration());
 }
 
+TEST_F(PersisterTest, CommitsAStateWithoutBytesOnceItIsStaged) {
+  std::string empty;
+  State state;
+  state.AddValue("empty", &empty);
+  auto checkpointer = Open();
+  auto save = checkpointer->Save(1, state, {.staging = Staging::kBlocking});
+  ASSERT_THAT(save, IsOk());
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  EXPECT_GT(checkpointer->LatestStep()->blocked, absl::ZeroDuration());
+}
+
 TEST_F(PersisterTest, NamesWhatTheMachineLacksOnce) {
   HalfGatedState state;
   state.gate.Notify();
@@ -131,7 +143,10 @@ TEST_F(PersisterTest, NamesWhatTheMachineLacksOnce) {
     ASSERT_THAT(save->committed().Wait(), IsOk());
     files_.FailOperation("Allocate", absl::UnimplementedError("not here"));
   }
-  EXPECT_EQ(warnings_, "files grow as they are written, for the file system has no fallocate\n");
+  const std::string line = "files grow as they are written, for the file system has no fallocate\n";
+  const size_t first = warnings_.find(line);
+  ASSERT_NE(first, std::string::npos) << warnings_;
+  EXPECT_EQ(warnings_.find(line, first + 1), std::string::npos) << warnings_;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/status_matchers.h"
@@ -21,32 +20,31 @@ TEST(StagingProgress, HasWhatLiesBeforeTheFirstRunFromTheBeginning) {
 TEST(StagingProgress, HasARunOnceAllBeforeItAreThere) {
   StagingProgress progress({0, 100, 200}, 300);
   progress.FinishRun(1);
-  absl::Notification got;
-  std::thread waiter([&] {
-    EXPECT_THAT(progress.WaitFor(150), IsOk());
-    got.Notify();
-  });
-  EXPECT_FALSE(got.HasBeenNotified());
+  std::thread waiter([&] { EXPECT_THAT(progress.WaitFor(150), IsOk()); });
   progress.FinishRun(0);
-  got.WaitForNotification();
   waiter.join();
   EXPECT_THAT(progress.WaitFor(200), IsOk());
+  // What is not there shows as the failure that comes instead.
+  StagingProgress gap({0, 100, 200}, 300);
+  gap.FinishRun(1);
+  gap.End(absl::InternalError("no more"));
+  EXPECT_THAT(gap.WaitFor(150), StatusIs(absl::StatusCode::kInternal, testing::_));
 }
 
 TEST(StagingProgress, HoldsTheLastRunBackUntilStagingEnds) {
   StagingProgress progress({0, 100}, 200);
   progress.FinishRun(0);
   progress.FinishRun(1);
-  absl::Notification got;
-  std::thread waiter([&] {
-    EXPECT_THAT(progress.WaitFor(200), IsOk());
-    got.Notify();
-  });
-  EXPECT_FALSE(got.HasBeenNotified());
-  progress.End(absl::OkStatus());
+  progress.End(absl::InternalError("the last one was not told"));
+  EXPECT_THAT(progress.WaitFor(100), IsOk());
+  EXPECT_THAT(progress.WaitFor(200), StatusIs(absl::StatusCode::kInternal, testing::_));
+  StagingProgress whole({0, 100}, 200);
+  std::thread waiter([&] { EXPECT_THAT(whole.WaitFor(200), IsOk()); });
+  whole.FinishRun(0);
+  whole.FinishRun(1);
+  whole.End(absl::OkStatus());
   waiter.join();
-  EXPECT_TRUE(got.HasBeenNotified());
-  EXPECT_THAT(progress.WaitUntilEnded(), IsOk());
+  EXPECT_THAT(whole.WaitUntilEnded(), IsOk());
 }
 
 TEST(StagingProgress, GivesTheFailureToWhoeverWaitsForMoreThanIsThere) {
