@@ -98,6 +98,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
   storage::ShardContents contents = MakeContents(snapshot);
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
+  contents.recycle = store_.Recycle(*identity);
   absl::StatusOr<storage::WrittenShard> shard =
       writer_->Write(store_.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
                      *identity, contents);

@@ -1,9 +1,9 @@
 #include "snapshot/torch_catalog.h"
 
 #include <algorithm>
-#include <utility>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"

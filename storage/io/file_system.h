@@ -163,11 +163,15 @@ class FileSystem {
   virtual absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) = 0;
 
   // An existing regular file for reading; kFailedPrecondition if it is no regular file. `direct`: O_DIRECT if the file
-  // system has it.
+  // system has it. kNotFound also while it is open by OpenForRewrite: what it was is gone.
   virtual absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) = 0;
 
   // A new file, mode 0600, for reading and writing; kAlreadyExists if there is anything of that name.
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) = 0;
+
+  // An existing regular file for reading and writing, as it is. kUnavailable while anybody has it open by OpenForRead, in
+  // whatever process, who must not see it change, or where that cannot be found out.
+  virtual absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) = 0;
 
   // In one step; a file of the new name is replaced, a directory only if it is empty (else kAlreadyExists).
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;

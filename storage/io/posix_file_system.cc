@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -116,6 +117,19 @@ absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& pat
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRead(const std::string& path, bool direct) {
   UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
   if (!fd.valid()) return ErrnoStatus(errno, "open", path);
+  // Shared with other readers, and gone with the descriptor. A file system without locks has no rewriters either.
+  if (RetryOnEintr([&] { return flock(fd.get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+    return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is being written anew", path));
+  }
+  return PosixFile::Adopt(std::move(fd), path, direct);
+}
+
+absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::string& path, bool direct) {
+  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
+  if (!fd.valid()) return ErrnoStatus(errno, "open to write anew", path);
+  if (RetryOnEintr([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
+    return absl::UnavailableError(ErrnoStatus(errno, "lock to write anew", path).message());
+  }
   return PosixFile::Adopt(std::move(fd), path, direct);
 }
 

@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "storage/manifest/quarantine.h"
+#include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
 
 namespace tidemark::storage {
@@ -147,6 +148,7 @@ absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manif
     absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
     if (!referenced.ok()) return referenced.status();
     if (*referenced) continue;
+    RetireShard(files, layout, layout.attempt(deletion.step, deletion.attempt));
     absl::Status status = RemoveTree(files, layout.attempt(deletion.step, deletion.attempt));
     if (status.ok()) status = files.SyncDirectory(layout.steps());
     if (!status.ok()) {

@@ -8,6 +8,7 @@
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/rebuild.h"
 #include "storage/manifest/reconciliation.h"
+#include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
 
 namespace tidemark::storage {
@@ -48,7 +49,10 @@ std::string Text(const absl::Status& status) { return std::string(status.message
 Store::Store(FileSystem& files, StoreOptions options)
     : files_(files), options_(std::move(options)), layout_(options_.directory) {}
 
-Store::~Store() { RecordSettled(); }
+Store::~Store() {
+  if (lock_ != nullptr) DropRetiredShard(files_, layout_);
+  RecordSettled();
+}
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options) {
   if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
@@ -255,6 +259,11 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
     return status;
   open_attempts_.insert(identity.attempt);
   return identity;
+}
+
+bool Store::Recycle(const ShardIdentity& identity) {
+  return RecycleShard(files_, layout_,
+                      layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
 }
 
 absl::Status Store::CommitAttempt(const StepRecord& record) {

@@ -52,6 +52,10 @@ class Store {
   // Makes the folder of a new attempt at the step.
   absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
 
+  // Whether the attempt's shard is there already, as a file that was retired and can be written over; see
+  // retired_shard.h. Between BeginAttempt and writing the shard.
+  bool Recycle(const ShardIdentity& identity);
+
   // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
   // power loss. Afterwards the attempt that it replaces, if any, is removed, and any replaced before that only this one
   // referred to; failing at that is only a warning, for the next Open tries again.

@@ -24,6 +24,8 @@ class StoreLayout {
   std::string identity() const { return directory_ + "/store.json"; }
   std::string manifest() const { return directory_ + "/manifest"; }
   std::string steps() const { return directory_ + "/steps"; }
+  // The file of an attempt that was removed: its blocks are written over by the next one.
+  std::string retired() const { return directory_ + "/retired.tmk"; }
   // Attempts that a rebuild found broken: kept for a person to look at, never read again.
   std::string quarantine() const { return directory_ + "/quarantine"; }
   std::string attempt(int64_t step, const AttemptId& attempt) const {

@@ -91,6 +91,7 @@ struct ShardWriter::Impl {
 
   absl::Status Start();
   absl::Status StartThreads();
+  absl::StatusOr<std::unique_ptr<File>> OpenFile(const std::string& path, bool recycle);
   void LowerPriorityOnce();
   absl::Status RegisterWith(const Job& job);
   std::map<std::string, std::string> Properties(const Job& job) const;
@@ -160,7 +161,7 @@ void ShardWriter::Impl::LowerPriorityOnce() {
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
                                                 const ShardContents& contents, const std::function<bool()>& cancelled) {
   if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
-  auto file = impl_->files.Create(path, /*direct=*/true);
+  auto file = impl_->OpenFile(path, contents.recycle);
   if (!file.ok()) return file.status();
   impl_->LowerPriorityOnce();
 
@@ -180,6 +181,16 @@ absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const S
   job.written.reusable =
       std::make_shared<const ReusableShard>(ReusableShard{identity, chunk_bytes, std::move(job.plan.index)});
   return std::move(job.written);
+}
+
+absl::StatusOr<std::unique_ptr<File>> ShardWriter::Impl::OpenFile(const std::string& path, bool recycle) {
+  if (recycle) {
+    auto file = files.OpenForRewrite(path, /*direct=*/true);
+    if (file.ok()) return file;
+    // Somebody still reads what it was; with its last name gone, it is theirs alone.
+    if (auto status = files.RemoveFile(path); !status.ok()) return status;
+  }
+  return files.Create(path, /*direct=*/true);
 }
 
 // Until UnregisterFile, before the file is closed.
@@ -291,6 +302,11 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
   if (!status.ok()) return status;
   if (!landed.ok()) return landed;
 
+  // A recycled file has the chunks, the index and the footer of an earlier shard where ours did not get to the disk: a
+  // header of ours in front of those would make them our shard.
+  if (job->contents.recycle) {
+    if (status = file->SyncData(); !status.ok()) return status;
+  }
   // Last, so that a file with a header is a file that was written to the end.
   AlignedBuffer header(kShardBlockBytes);
   const std::string encoded = EncodeShardHeader({job->identity, options.chunk_bytes});

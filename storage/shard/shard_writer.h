@@ -56,6 +56,9 @@ struct ShardContents {
   // the memory is unmapped or any of its pages are given back to the system. Not used while that is empty.
   std::span<const std::byte> memory;
   std::weak_ptr<const void> memory_lifetime;
+  // There is a file of that name, an earlier shard that nobody needs: it is written over instead of a new one, if
+  // nobody has it open, and replaced if somebody has.
+  bool recycle = false;
   // Null: nothing is reused. A chunk with the same digest as the same chunk of the same entry there is referred to.
   // Nothing is reused from a shard of another chunk size.
   const ReusableShard* reuse = nullptr;
@@ -91,14 +94,15 @@ class ShardWriter {
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(FileSystem& files, const ShardWriterOptions& options);
   ~ShardWriter();
 
-  // Creates `path`, writes the shard, and syncs its data; the caller syncs the directory. The same identity and
-  // contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and for contents that are
-  // waited for, whose chunks lie in the order of their addresses. kInvalidArgument if `contents` breaks a rule of
-  // ValidateEntry or ValidateShardTexts, names an entry twice, or has the wrong number of bytes: then there is no file.
-  // After any other error there may be one, of unknown contents, which must be removed; the writer can be used again.
-  // The error is the first one of the file system's, with nothing in flight any more. kAlreadyExists: there is
-  // something of that name. kCancelled if `cancelled`, asked between chunks on this thread, returned true. An error of
-  // wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any more.
+  // Creates `path`, unless it is to be recycled, writes the shard, and syncs its data; the caller syncs the directory.
+  // The same identity and contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and
+  // for contents that are waited for, whose chunks lie in the order of their addresses. kInvalidArgument if `contents`
+  // breaks a rule of ValidateEntry or ValidateShardTexts, names an entry twice, or has the wrong number of bytes: then
+  // there is no file. After any other error there may be one, of unknown contents, which must be removed; the writer
+  // can be used again. The error is the first one of the file system's, with nothing in flight any more.
+  // kAlreadyExists: there is something of that name. kCancelled if `cancelled`, asked between chunks on this thread,
+  // returned true. An error of wait_until_ready is returned as it is; whatever the error, no thread is inside
+  // wait_until_ready any more.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

@@ -146,6 +146,47 @@ TEST_F(CheckpointerFailureTest, EveryCallOfASaveMayFailOnceAndNothingIsLost) {
   EXPECT_EQ(folders, static_cast<size_t>(last_good) + 1);
 }
 
+TEST_F(CheckpointerFailureTest, EveryCallOfASaveThatReplacesAndRecyclesMayFailOnceAndNothingIsLost) {
+  // The second of two saves that replace a step writes over the file that the first has left.
+  const CheckpointerOptions options{.compression = Compression::kNone, .reuse = false};
+  const auto replace = [&](AsyncCheckpointer& checkpointer, int64_t contents) {
+    trainer_.SetTo(contents);
+    auto save = checkpointer.Save(0, trainer_.state, {.overwrite = true});
+    return save.ok() ? save->committed().Wait() : save.status();
+  };
+  const auto prepare = [&](int64_t contents) {
+    auto checkpointer = Open(options);
+    EXPECT_THAT(replace(*checkpointer, contents), IsOk());
+    EXPECT_THAT(replace(*checkpointer, contents), IsOk());
+    files_.Reset();
+    return checkpointer;
+  };
+  size_t calls = 0;
+  {
+    auto checkpointer = prepare(1);
+    ASSERT_THAT(replace(*checkpointer, 2), IsOk());
+    calls = files_.calls().size();
+    EXPECT_THAT(files_.operations(), testing::Contains("OpenForRewrite"));
+  }
+  size_t failures = 0;
+  for (size_t n = 0; n < calls; ++n) {
+    SCOPED_TRACE(testing::Message() << "call " << n << " fails");
+    const int64_t before = static_cast<int64_t>(10 * n) + 10;
+    auto checkpointer = prepare(before);
+    files_.FailCall(n, absl::InternalError("EIO"));
+    const absl::Status status = replace(*checkpointer, before + 1);
+    files_.Reset();
+    failures += status.ok() ? 0 : 1;
+    const int64_t expected = status.ok() ? before + 1 : before;
+    ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+    ASSERT_TRUE(trainer_.IsAt(expected));
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+    ASSERT_THAT(Open()->RestoreLatest(trainer_.state), IsOk());
+    ASSERT_TRUE(trainer_.IsAt(expected));
+  }
+  EXPECT_LT(failures, calls);
+}
+
 TEST_F(CheckpointerFailureTest, EveryCallOfAnOpenMayFailAndTheNextOpenIsWhole) {
   size_t calls = 0;
   {

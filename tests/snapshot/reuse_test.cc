@@ -1,5 +1,7 @@
 // Saves that build upon earlier ones: what did not change is not written again, and nothing that a step needs goes.
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -7,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/file_system.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -179,6 +182,48 @@ TEST_F(ReuseTest, BuildsUponNothingThatIsGone) {
   ExpectRestores(*checkpointer, 3);
   ASSERT_THAT(checkpointer->Close(), IsOk());
   ExpectRestores(*Open(), 3);
+}
+
+ino_t InodeOf(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+TEST_F(ReuseTest, WritesOverTheFileOfAnAttemptThatWasReplaced) {
+  auto checkpointer = Open({.compression = Compression::kNone, .reuse = false});
+  Save(*checkpointer, 1);
+  const ino_t first = InodeOf(ShardPath(store_, 1));
+  Save(*checkpointer, 1, /*overwrite=*/true);
+  EXPECT_NE(InodeOf(ShardPath(store_, 1)), first);
+  EXPECT_TRUE(std::filesystem::exists(store_ + "/retired.tmk"));
+  Save(*checkpointer, 2);
+  EXPECT_EQ(InodeOf(ShardPath(store_, 2)), first);
+  EXPECT_FALSE(std::filesystem::exists(store_ + "/retired.tmk"));
+  ExpectRestores(*checkpointer, 1);
+  ExpectRestores(*checkpointer, 2);
+  Save(*checkpointer, 2, /*overwrite=*/true);
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(store_ + "/retired.tmk"));
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_TRUE((*reader)->Verify(1)->damage.empty());
+  EXPECT_TRUE((*reader)->Verify(2)->damage.empty());
+}
+
+TEST_F(ReuseTest, LeavesAFileThatSomebodyReadsToThem) {
+  auto checkpointer = Open({.compression = Compression::kNone, .reuse = false});
+  Save(*checkpointer, 1);
+  auto file = storage::PosixFileSystem().OpenForRead(ShardPath(store_, 1), /*direct=*/false);
+  ASSERT_THAT(file, IsOk());
+  std::vector<std::byte> before(*(*file)->Size());
+  ASSERT_THAT((*file)->ReadAt(0, before), IsOk());
+  Save(*checkpointer, 1, /*overwrite=*/true);
+  trainer_.frozen.assign(kFrozen, 5.0F);
+  Save(*checkpointer, 2);
+  std::vector<std::byte> after(before.size());
+  ASSERT_THAT((*file)->ReadAt(0, after), IsOk());
+  EXPECT_EQ(before, after);
+  EXPECT_EQ(checkpointer->LatestStep()->step, 2);
 }
 
 TEST_F(ReuseTest, SharesNothingBetweenEntriesOfOtherNames) {

@@ -202,6 +202,11 @@ absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::OpenForRead(const std::
   return Wrap(other_.OpenForRead(path, direct));
 }
 
+absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::OpenForRewrite(const std::string& path, bool direct) {
+  if (absl::Status status = Admit("OpenForRewrite", path); !status.ok()) return status;
+  return Wrap(other_.OpenForRewrite(path, direct));
+}
+
 absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::Create(const std::string& path, bool direct) {
   if (absl::Status status = Admit("Create", path); !status.ok()) return status;
   return Wrap(other_.Create(path, direct));

@@ -54,6 +54,27 @@ class PosixFileSystemTest : public testing::Test {
   const std::string none_ = directory_ / "none";
 };
 
+TEST_F(PosixFileSystemTest, NobodyReadsAFileThatIsWrittenAnewNorTheOtherWayRound) {
+  {
+    auto reader = files_.OpenForRead(file_, /*direct=*/false);
+    ASSERT_THAT(reader, IsOk());
+    ASSERT_THAT(files_.OpenForRead(file_, false), IsOk());
+    EXPECT_THAT(files_.OpenForRewrite(file_, false), StatusIs(StatusCode::kUnavailable, HasSubstr(file_)));
+  }
+  {
+    auto writer = files_.OpenForRewrite(file_, false);
+    ASSERT_THAT(writer, IsOk());
+    EXPECT_EQ(*(*writer)->Size(), 3u);
+    ASSERT_THAT((*writer)->WriteAt(0, std::as_bytes(std::span("new", 3))), IsOk());
+    EXPECT_THAT(files_.OpenForRead(file_, false), StatusIs(StatusCode::kNotFound, HasSubstr("being written anew")));
+    EXPECT_THAT(files_.OpenForRewrite(file_, false), StatusIs(StatusCode::kUnavailable, HasSubstr(file_)));
+  }
+  EXPECT_EQ(*ReadSmallFile(files_, file_, 10), "new");
+  EXPECT_THAT(files_.OpenForRewrite(none_, false), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+  EXPECT_THAT(files_.OpenForRewrite(fifo_, false), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("fifo")));
+  EXPECT_THAT(files_.OpenForRewrite(link_, false), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(link_)));
+}
+
 TEST_F(PosixFileSystemTest, CreateDirectoryMakesOneForItsOwnerAlone) {
   EXPECT_THAT(files_.CreateDirectory(none_), IsOk());
   EXPECT_EQ(ModeOf(none_), 0700u);

@@ -229,6 +229,37 @@ TEST_F(ShardWriterAlone, WritesTheHeaderLastAndSyncsBeforeItCloses) {
               ::testing::ElementsAre("WriteAt", "Truncate", "SyncData", "Close"));
 }
 
+TEST_F(ShardWriterAlone, WritesOverARetiredShardAndSyncsItBeforeTheHeader) {
+  std::mt19937_64 random(81);
+  TestContents larger = MixedContents(1 << 20, random);
+  ASSERT_THAT(Write(*larger), IsOk());
+  std::filesystem::copy_file(path_, directory_ / "larger");
+  TestContents contents = MixedContents(65536, random);
+  WriteShard(directory_ / "fresh", TestIdentity(), *contents, {.chunk_bytes = 65536});
+  files_.Reset();
+  contents->recycle = true;
+  ASSERT_THAT(Write(*contents), IsOk());
+  EXPECT_TRUE(ReadWhole(path_) == ReadWhole(directory_ / "fresh"));
+  const auto operations = files_.operations();
+  EXPECT_THAT(operations, ::testing::Contains("OpenForRewrite"));
+  EXPECT_THAT(std::vector(operations.end() - 5, operations.end()),
+              ::testing::ElementsAre("SyncData", "WriteAt", "Truncate", "SyncData", "Close"));
+}
+
+TEST_F(ShardWriterAlone, ReplacesARetiredShardThatSomebodyReads) {
+  std::mt19937_64 random(82);
+  TestContents contents = MixedContents(65536, random);
+  ASSERT_THAT(Write(*contents), IsOk());
+  auto reader = PosixFileSystem().OpenForRead(path_, /*direct=*/false);
+  ASSERT_THAT(reader, IsOk());
+  contents->recycle = true;
+  ASSERT_THAT(Write(*contents, TestIdentity(2)), IsOk());
+  EXPECT_THAT(files_.operations(), ::testing::Contains("RemoveFile"));
+  std::vector<std::byte> header(kShardBlockBytes);
+  ASSERT_THAT((*reader)->ReadAt(0, header), IsOk());
+  EXPECT_EQ(DecodeShardHeader(header)->identity, TestIdentity());
+}
+
 TEST_F(ShardWriterAlone, LeavesAFileWithoutAHeaderWhenAWriteFails) {
   std::mt19937_64 random(9);
   TestContents contents = MixedContents(1 << 20, random);
