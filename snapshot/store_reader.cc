@@ -206,6 +206,7 @@ absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {
         const auto [owner, is_first] = owner_of_chunk.emplace(entry.first_chunk, entry.spec.name);
         if (is_first) {
           stored.stored_bytes = shard->StoredBytes(i);
+          stored.reused_bytes = shard->ReusedBytes(i);
         } else {
           stored.tied_to = owner->second;
         }

@@ -64,6 +64,7 @@ struct StoredEntry {
   EntrySpec spec;
   uint64_t bytes = 0;         // of the held box
   uint64_t stored_bytes = 0;  // after compression; 0 for an entry tied to an earlier one
+  uint64_t reused_bytes = 0;  // the part of them that lies in earlier steps' files
   uint32_t rank = 0;          // whose shard holds it
   std::string tied_to;        // the earlier entry with the very same bytes, or empty
 };

@@ -92,6 +92,10 @@ TEST_F(ReuseTest, WritesOnlyWhatChanged) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_TRUE((*reader)->Verify(3)->damage.empty());
+  const auto contents = (*reader)->Contents(3);
+  ASSERT_THAT(contents, IsOk());
+  EXPECT_EQ(contents->entries[0].reused_bytes, contents->entries[0].stored_bytes);
+  EXPECT_EQ(contents->entries[1].reused_bytes, 0u);
 }
 
 TEST_F(ReuseTest, BuildsUponTheLastStepOfAnEarlierProcess) {

@@ -60,6 +60,7 @@ Json ToJson(const StoredEntry& entry) {
           {"box", std::move(box)},
           {"bytes", entry.bytes},
           {"stored_bytes", entry.stored_bytes},
+          {"reused_bytes", entry.reused_bytes},
           {"rank", entry.rank},
           {"tied_to", entry.tied_to.empty() ? Json(nullptr) : Json(entry.tied_to)}};
 }

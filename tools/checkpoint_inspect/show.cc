@@ -90,14 +90,15 @@ std::string FormatShards(const Console& console, const std::vector<ShardInfo>& s
 // The rank is told only where there is more than one.
 std::string FormatEntries(const Console& console, const std::vector<StoredEntry>& entries, bool with_rank) {
   using enum Table::Align;
-  std::vector<Table::Column> columns = {{"NAME"},          {"TYPE"},           {"SHAPE"},
-                                        {"BYTES", kRight}, {"STORED", kRight}, {"TIED TO"}};
+  std::vector<Table::Column> columns = {{"NAME"},           {"TYPE"},           {"SHAPE"},  {"BYTES", kRight},
+                                        {"STORED", kRight}, {"REUSED", kRight}, {"TIED TO"}};
   if (with_rank) columns.insert(columns.begin(), {"RANK", kRight});
   Table table(std::move(columns));
   for (const StoredEntry& entry : entries) {
     std::vector<Table::Cell> cells = {{Escape(entry.spec.name)},        {TypeText(entry.spec)},
                                       {ShapeText(entry.spec)},          {HumanBytes(entry.bytes)},
-                                      {HumanBytes(entry.stored_bytes)}, {Escape(entry.tied_to)}};
+                                      {HumanBytes(entry.stored_bytes)}, {HumanBytes(entry.reused_bytes)},
+                                      {Escape(entry.tied_to)}};
     if (with_rank) cells.insert(cells.begin(), {fmt::format("{}", entry.rank)});
     table.AddRow(std::move(cells));
   }

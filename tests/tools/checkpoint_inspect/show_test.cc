@@ -31,10 +31,10 @@ TEST(Show, PrintsRecordPropertiesShardsAndEntries) {
   EXPECT_THAT(show.out, HasSubstr("\nuser metadata\n  {\n    \"run\": \"a\"\n  }\n"));
   EXPECT_THAT(show.out, ContainsRegex("\nproperties\n(  [^\n]+\n)*  compression +space\n"));
   EXPECT_THAT(show.out, HasSubstr(store.ShardPath(5) + "\n"));
-  EXPECT_THAT(show.out, ContainsRegex("\n  NAME +TYPE +SHAPE +BYTES +STORED +TIED TO\n"));
-  EXPECT_THAT(show.out, ContainsRegex("\n  model.weight +float32 +\\[5000, 1\\] +19.5 KiB +[0-9.]+ KiB\n"));
-  EXPECT_THAT(show.out, ContainsRegex("\n  model.tied_too +float32 +\\[5000, 1\\] +19.5 KiB +0 B +model.tied\n"));
-  EXPECT_THAT(show.out, ContainsRegex("\n  text +string +\\[5\\] +5 B +5 B\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  NAME +TYPE +SHAPE +BYTES +STORED +REUSED +TIED TO\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  model.weight +float32 +\\[5000, 1\\] +19.5 KiB +[0-9.]+ KiB +0 B\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  model.tied_too +float32 +\\[5000, 1\\] +19.5 KiB +0 B +0 B +model.tied\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  text +string +\\[5\\] +5 B +5 B +0 B\n"));
 }
 
 TEST(Show, GivesEverythingAsJson) {
@@ -55,7 +55,7 @@ TEST(Show, GivesEverythingAsJson) {
   EXPECT_GT(weight["stored_bytes"], 0);
   weight.erase("stored_bytes");
   EXPECT_EQ(weight, json::parse(R"({"name": "model.weight", "kind": "tensor", "dtype": "float32", "shape": [5000, 1],
-                                    "box": null, "bytes": 20000, "rank": 0, "tied_to": null})"));
+                                    "box": null, "bytes": 20000, "reused_bytes": 0, "rank": 0, "tied_to": null})"));
   EXPECT_EQ(document["entries"][8]["name"], "model.tied_too");
   EXPECT_EQ(document["entries"][8]["tied_to"], "model.tied");
   EXPECT_EQ(document["entries"][8]["stored_bytes"], 0);
