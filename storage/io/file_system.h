@@ -124,6 +124,7 @@ struct DirectoryEntry {
 // What a directory looked like: which one it is, and when names in it were last made, renamed or removed.
 struct DirectoryStamp {
   uint64_t inode = 0;
+  uint64_t links = 0;  // grows with its subdirectories on most file systems; the others always say the same
   int64_t modified_unix_ns = 0;
   int64_t changed_unix_ns = 0;  // by the kernel's own account, which nobody can set
   friend bool operator==(const DirectoryStamp&, const DirectoryStamp&) = default;
@@ -158,8 +159,10 @@ class FileSystem {
 
   // Two equal stamps mean that between them no name in the directory was made, renamed or removed; what happens inside
   // its subdirectories does not count. File systems tell time in ticks, so where the last change is of the present one
-  // the call waits for the next, 10 ms at most as a rule; kUnavailable if that does not come, as where a file server's
-  // clock is ahead.
+  // the call waits for the next: 10 ms at most as a rule, a second where times are whole seconds. kUnavailable if that
+  // does not come, as where a file server's clock is ahead. What a stamp cannot tell is a change that leaves the number
+  // of subdirectories as it was and comes while the clock that stamps files stands where it stood at the last change:
+  // since it was set back, since it is a file server's and behind ours, or since its ticks are coarser than a second.
   virtual absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) = 0;
 
   // An existing regular file for reading; kFailedPrecondition if it is no regular file. `direct`: O_DIRECT if the file

@@ -45,8 +45,8 @@ absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
 PosixFiles::PosixFiles()
     : PosixFiles([](size_t depth) -> absl::StatusOr<std::unique_ptr<IoQueue>> { return UringQueue::Create(depth); }) {}
 
-PosixFiles::PosixFiles(UringFactory new_uring_queue, FileClock file_clock)
-    : new_uring_queue_(std::move(new_uring_queue)), file_clock_(std::move(file_clock)) {}
+PosixFiles::PosixFiles(UringFactory new_uring_queue, FileClock file_clock, StatCall stat)
+    : new_uring_queue_(std::move(new_uring_queue)), file_clock_(std::move(file_clock)), stat_(std::move(stat)) {}
 
 int64_t PosixFiles::KernelFileClock() {
   timespec now = {};
@@ -92,19 +92,25 @@ absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
 }
 
 absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& path) {
-  constexpr int kWaitsMax = 50;  // of a millisecond; a tick has 10 at most
+  constexpr int64_t kSecond = 1'000'000'000;
+  constexpr int kTickWaitsMax = 50;  // of a millisecond; a tick has 10 at most
+  constexpr int kSecondWaitsMax = 1000 + kTickWaitsMax;
   for (int waits = 0;; ++waits) {
     struct stat info;
-    if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+    if (stat_(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
     if (!S_ISDIR(info.st_mode)) {
       return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
     }
     const DirectoryStamp stamp{.inode = info.st_ino,
+                               .links = info.st_nlink,
                                .modified_unix_ns = Nanoseconds(info.st_mtim),
                                .changed_unix_ns = Nanoseconds(info.st_ctim)};
+    // A file system that keeps no fractions, or a change at the very beginning of a second: the wait is right for both.
+    const bool whole_seconds = info.st_ctim.tv_nsec == 0;
+    const int64_t tick_end = stamp.changed_unix_ns + (whole_seconds ? kSecond : 1);
     const int64_t now = file_clock_();
-    if (now > stamp.changed_unix_ns) return stamp;
-    if (waits == kWaitsMax) {
+    if (now >= tick_end) return stamp;
+    if (waits == (whole_seconds ? kSecondWaitsMax : kTickWaitsMax)) {
       return absl::UnavailableError(fmt::format("stamp directory {}: changed at {} ns, and the clock stands at {} ns",
                                                 path, stamp.changed_unix_ns, now));
     }

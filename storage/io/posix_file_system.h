@@ -3,6 +3,8 @@
 #ifndef TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
 #define TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,9 +27,13 @@ class PosixFiles final : public FileSystem {
   // The clock that files are stamped with, in nanoseconds since 1970.
   using FileClock = std::function<int64_t()>;
 
+  // lstat(2), for the stamps of directories.
+  using StatCall = std::function<int(const char* path, struct stat* info)>;
+
   PosixFiles();
-  // Tests give a factory that answers like a kernel without io_uring, and a clock that is behind the file system's.
-  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock);
+  // Tests give a factory that answers like a kernel without io_uring, a clock that is behind the file system's, and the
+  // times of a file system that keeps whole seconds.
+  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock, StatCall stat = lstat);
 
   static int64_t KernelFileClock();
 
@@ -48,6 +54,7 @@ class PosixFiles final : public FileSystem {
  private:
   const UringFactory new_uring_queue_;
   const FileClock file_clock_;
+  const StatCall stat_;
 };
 
 }  // namespace tidemark::storage

@@ -35,8 +35,9 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
 }
 
-// A reader must leave no trace in the store, and RocksDB writes its log beside the data unless it is given another
-// place.
+// RocksDB keeps a diary of its work beside the data unless it is given another place. A reader must leave no trace in
+// the store; and where the diary of a writer cannot be written, as on a full disk, Debian's build of RocksDB ends the
+// process.
 class NullLogger final : public rocksdb::Logger {
  public:
   using rocksdb::Logger::Logv;
@@ -49,9 +50,7 @@ rocksdb::Options MakeOptions() {
   options.write_buffer_size = kWriteBufferBytes;
   options.max_background_jobs = 1;
   options.compression = rocksdb::kNoCompression;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.info_log_level = rocksdb::WARN_LEVEL;
+  options.info_log = std::make_shared<NullLogger>();
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   // Opening would read each table's properties, to plan compactions that a database of this size does not need.
@@ -90,7 +89,6 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path) {
   rocksdb::Options options = MakeOptions();
-  options.info_log = std::make_shared<NullLogger>();
   // The writer may drop a file between our reading its list and our opening it; then the list has changed and is read
   // again.
   constexpr int kTries = 10;
@@ -104,6 +102,12 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::stri
 }
 
 absl::Status Database::Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
+  absl::Status status = UseOpen(use);
+  if (absl::IsDataLoss(status)) damage_found_ = true;
+  return status;
+}
+
+absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
   for (;;) {
     {
       absl::ReaderMutexLock lock(&mutex_);

@@ -42,11 +42,15 @@ class Database {
   // more than Use does: they go on with what was there before.
   absl::Status Write(rocksdb::WriteBatch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Whether Use or Write has ever answered kDataLoss, be it in the words of `use`.
+  bool damage_found() const { return damage_found_; }
+
   // `status` as ours, with operation and path.
   absl::Status Translate(const rocksdb::Status& status, std::string_view operation) const;
 
  private:
   Database(const std::string& path, rocksdb::DB* db, bool read_only);
+  absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
@@ -54,6 +58,8 @@ class Database {
 
   // A write failed, and the database has not been closed since.
   std::atomic<bool> broken_{false};
+
+  std::atomic<bool> damage_found_{false};
 
   absl::Mutex mutex_;                                        // shared by those who use the database
   std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);  // null: closed

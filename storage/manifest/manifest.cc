@@ -74,14 +74,21 @@ struct Manifest::Impl {
 
   const std::string& path() const { return database->path(); }
 
-  // The value of a key; nullopt if there is none.
-  absl::StatusOr<std::optional<std::string>> Get(std::string_view key) const {
-    std::optional<std::string> found;
-    absl::Status status = database->Use([&](rocksdb::DB& db) {
+  // The record of a key, which errors call `name`; nullopt if there is none. Decodes it inside Use, so that the
+  // database knows of damage that only shows there.
+  template <typename Record>
+  absl::StatusOr<std::optional<Record>> Get(std::string_view key, absl::StatusOr<Record> (*decode)(std::string_view),
+                                            std::string_view name) const {
+    std::optional<Record> found;
+    absl::Status status = database->Use([&](rocksdb::DB& db) -> absl::Status {
       std::string value;
       const rocksdb::Status got = db.Get({}, Slice(key), &value);
-      if (got.ok()) found = std::move(value);
-      return got.IsNotFound() ? absl::OkStatus() : database->Translate(got, "read");
+      if (got.IsNotFound()) return absl::OkStatus();
+      if (!got.ok()) return database->Translate(got, "read");
+      absl::StatusOr<Record> record = decode(value);
+      if (!record.ok()) return Located(record.status(), path(), name);
+      found = *std::move(record);
+      return absl::OkStatus();
     });
     if (!status.ok()) return status;
     return found;
@@ -103,17 +110,22 @@ struct Manifest::Impl {
 
   // Reads the store's record.
   absl::Status Load() {
-    absl::StatusOr<std::optional<std::string>> value = Get(kStoreKey);
-    if (!value.ok()) return value.status();
-    if (!value->has_value()) {
+    absl::StatusOr<std::optional<StoreRecord>> record = Get(kStoreKey, DecodeStoreRecord, kStoreKey);
+    if (!record.ok()) return record.status();
+    if (!record->has_value()) {
       return absl::DataLossError(fmt::format("manifest {}: it has no record of its store", path()));
     }
-    absl::StatusOr<StoreRecord> record = DecodeStoreRecord(**value);
-    if (!record.ok()) return Located(record.status(), path(), kStoreKey);
-    store = record->store_id;
-    last_sequence = record->sequence;
-    indexed = record->indexed;
+    store = (*record)->store_id;
+    last_sequence = (*record)->sequence;
+    indexed = (*record)->indexed;
     return absl::OkStatus();
+  }
+
+  // Before a question that the indices answer.
+  absl::Status CheckIndexed() const {
+    if (indexed) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        fmt::format("manifest {} has no indices yet; it gets them when it is opened for writing", path()));
   }
 
   // Writes the indices of a manifest that has none, all in one batch. Only while opening.
@@ -182,12 +194,7 @@ const StoreId& Manifest::store_id() const { return impl_->store; }
 uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
-  absl::StatusOr<std::optional<std::string>> value = impl_->Get(StepKey(step));
-  if (!value.ok()) return value.status();
-  if (!value->has_value()) return std::nullopt;
-  absl::StatusOr<StepRecord> record = DecodeStepRecord(**value);
-  if (!record.ok()) return Located(record.status(), impl_->path(), fmt::format("{}{}", kStepKeyPrefix, step));
-  return *std::move(record);
+  return impl_->Get(StepKey(step), DecodeStepRecord, fmt::format("{}{}", kStepKeyPrefix, step));
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) const {
@@ -213,10 +220,7 @@ absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit) con
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view metric, BestMode mode) const {
-  if (!impl_->indexed) {
-    return absl::FailedPreconditionError(fmt::format(
-        "manifest {} has no index of metrics yet; it gets one when it is opened for writing", impl_->path()));
-  }
+  if (absl::Status status = impl_->CheckIndexed(); !status.ok()) return status;
   std::optional<StepRecord> found;
   absl::Status status = impl_->database->Use([&](rocksdb::DB& db) -> absl::Status {
     // An iterator sees the database as it was when it was made: key and record belong together.
@@ -241,6 +245,7 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view me
 }
 
 absl::StatusOr<bool> Manifest::IsReferenced(const AttemptId& attempt) const {
+  if (absl::Status status = impl_->CheckIndexed(); !status.ok()) return status;
   bool referenced = false;
   absl::Status status = impl_->Scan(ReferencePrefix(attempt), [&](const rocksdb::Iterator&) {
     referenced = true;
@@ -249,6 +254,13 @@ absl::StatusOr<bool> Manifest::IsReferenced(const AttemptId& attempt) const {
   if (!status.ok()) return status;
   return referenced;
 }
+
+absl::Status Manifest::VerifyTables() const {
+  return impl_->database->Use(
+      [&](rocksdb::DB& db) { return impl_->database->Translate(db.VerifyChecksum(), "verify"); });
+}
+
+bool Manifest::damage_found() const { return impl_->database->damage_found(); }
 
 absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record) {
   absl::MutexLock lock(&impl_->write_mutex);
@@ -300,12 +312,7 @@ absl::Status Manifest::FinishDeletion(const AttemptId& attempt) {
 }
 
 absl::StatusOr<std::optional<DirectoryStamp>> Manifest::SettledMark() const {
-  absl::StatusOr<std::optional<std::string>> value = impl_->Get(kSettledKey);
-  if (!value.ok()) return value.status();
-  if (!value->has_value()) return std::nullopt;
-  absl::StatusOr<DirectoryStamp> stamp = DecodeDirectoryStamp(**value);
-  if (!stamp.ok()) return Located(stamp.status(), impl_->path(), kSettledKey);
-  return *stamp;
+  return impl_->Get(kSettledKey, DecodeDirectoryStamp, kSettledKey);
 }
 
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {

@@ -32,7 +32,8 @@ class Manifest {
   // kDataLoss if it cannot be used.
   static absl::StatusOr<std::unique_ptr<Manifest>> Open(const std::string& path);
 
-  // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer.
+  // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer. One of
+  // before there were indices stays without them: what asks these is kFailedPrecondition.
   static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(const std::string& path);
 
   ~Manifest();
@@ -52,11 +53,20 @@ class Manifest {
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
   // The record of the committed step whose metric of that name is the lowest or highest; of several such steps the last
-  // one's. Values that are not finite do not count. nullopt if no committed step has the metric.
+  // one's. Values that are not finite do not count. nullopt if no committed step has the metric. kFailedPrecondition:
+  // the manifest has no indices.
   absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
 
   // Whether any step has chunks in files of the attempt, its own apart. A step's state plays no part in it.
+  // kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
+
+  // Reads every block of every table; kDataLoss if one is damaged. Of the records it says nothing, nor of whether the
+  // indices agree with them.
+  absl::Status VerifyTables() const;
+
+  // Whether any call has found damage since the manifest was opened.
+  bool damage_found() const;
 
   // Makes `record` the record of its step and its sequence the last one, unless that is higher. If another attempt was
   // recorded for the step, the same batch marks that attempt for deletion; returned, so that its files can go now.

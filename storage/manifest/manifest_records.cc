@@ -108,6 +108,7 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
 std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
   return Dump({{"version", kManifestVersion},
                {"inode", stamp.inode},
+               {"links", stamp.links},
                {"modified_unix_ns", stamp.modified_unix_ns},
                {"changed_unix_ns", stamp.changed_unix_ns}});
 }
@@ -115,6 +116,7 @@ std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
 absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes) {
   return Decode<DirectoryStamp>(bytes, "settled", [](const Json& json) {
     return DirectoryStamp{.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
+                          .links = DecodeUnsigned<uint64_t>(json.at("links")),
                           .modified_unix_ns = json.at("modified_unix_ns").get<int64_t>(),
                           .changed_unix_ns = json.at("changed_unix_ns").get<int64_t>()};
   });

@@ -1,5 +1,7 @@
 #include "storage/manifest/store.h"
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -171,7 +173,14 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
 absl::Status Store::Reconcile() {
   absl::StatusOr<bool> settled = WasLeftSettled();
   if (!settled.ok()) return settled.status();
-  if (!*settled) {
+  if (*settled) {
+    // The record that is asked for first, for what it costs: one seek. (Opening the manifest has read the store's.)
+    // Damage in others is found when they are read, and the next Open sees to it.
+    constexpr int64_t kStepMax = std::numeric_limits<int64_t>::max();
+    if (auto newest = manifest_->FindAtOrBelow(kStepMax); !newest.ok()) return newest.status();
+  } else {
+    // Records are read by what follows; the indices are not.
+    if (absl::Status status = manifest_->VerifyTables(); !status.ok()) return status;
     Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
     next_sequence_ = manifest_->last_sequence() + 1;
@@ -223,6 +232,17 @@ absl::StatusOr<bool> Store::WasLeftSettled() {
   return false;
 }
 
+// Sees to it that the mark does not hold, even where RocksDB, which compacts as it likes and stops at what is damaged,
+// takes no more writes.
+absl::Status Store::VoidSettledMark() {
+  if (RemoveSettledMark().ok()) return absl::OkStatus();
+  // A name that comes and goes changes the stamp of steps/.
+  const std::string name = layout_.steps() + "/" + ToHex(RandomBytes16());
+  absl::Status status = files_.CreateDirectory(name);
+  if (status.ok()) status = files_.RemoveDirectory(name);
+  return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;
+}
+
 absl::Status Store::RemoveSettledMark() {
   if (!settled_mark_) return absl::OkStatus();
   absl::Status status = manifest_->RemoveSettledMark();
@@ -232,7 +252,14 @@ absl::Status Store::RemoveSettledMark() {
 
 void Store::RecordSettled() {
   absl::MutexLock lock(&records_mutex_);
-  if (manifest_ == nullptr || settled_mark_ || left_unsettled_ || !open_attempts_.empty()) return;
+  if (manifest_ == nullptr) return;
+  if (manifest_->damage_found()) {
+    if (absl::Status status = VoidSettledMark(); !status.ok()) {
+      options_.warn(fmt::format("the next start may not repair the manifest, which is damaged: {}", Text(status)));
+    }
+    return;
+  }
+  if (settled_mark_ || left_unsettled_ || !open_attempts_.empty()) return;
   // What was removed may otherwise be back after power loss, and the stamp with it.
   absl::Status status = files_.SyncDirectory(layout_.steps());
   if (status.ok()) {

@@ -41,8 +41,9 @@ class Store {
   // and shards. See AsyncCheckpointer::Open for the errors.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options);
 
-  // Records that the store was closed in good order, if it was: no attempt is open or left behind. Where that fails the
-  // next Open looks at everything, as after a crash. Then releases the lock.
+  // Records that the store was closed in good order, if it was: no attempt is open or left behind, and no damage was
+  // found in the manifest. Otherwise, and where that fails, the next Open looks at everything, as after a crash. Then
+  // releases the lock.
   ~Store();
 
   const StoreLayout& layout() const { return layout_; }
@@ -79,6 +80,7 @@ class Store {
   absl::Status Reconcile();
   absl::Status ResumeDeletions();
   absl::StatusOr<bool> WasLeftSettled();
+  absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   void RecordSettled();
 

@@ -184,6 +184,45 @@ TEST_F(PosixFileSystemTest, StampDirectoryGivesUpOnAClockThatIsBehindTheFiles) {
   EXPECT_THAT(files.StampDirectory(folder_), StatusIs(StatusCode::kUnavailable, HasSubstr("the clock stands at 1 ns")));
 }
 
+// A directory whose times have no fractions.
+int StatInWholeSeconds(const char* path, struct stat* info) {
+  const int result = lstat(path, info);
+  info->st_ctim = {.tv_sec = 100, .tv_nsec = 0};
+  return result;
+}
+
+TEST_F(PosixFileSystemTest, StampDirectoryWaitsForTheNextSecondWhereTimesAreWholeSeconds) {
+  const std::vector<int64_t> times = {100'000'000'000, 100'000'000'001, 100'999'999'999, 101'000'000'000};
+  size_t asked = 0;
+  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, [&] { return times.at(asked++); },
+                   StatInWholeSeconds);
+  const auto stamp = files.StampDirectory(folder_);
+  ASSERT_THAT(stamp, IsOk());
+  EXPECT_EQ(stamp->changed_unix_ns, 100'000'000'000);
+  EXPECT_EQ(asked, times.size());
+}
+
+TEST_F(PosixFileSystemTest, StampDirectoryGivesUpOnASecondThatDoesNotEnd) {
+  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, [] { return int64_t{100'999'999'999}; },
+                   StatInWholeSeconds);
+  EXPECT_THAT(files.StampDirectory(folder_), StatusIs(StatusCode::kUnavailable, HasSubstr("changed at 100000000000")));
+}
+
+TEST_F(PosixFileSystemTest, StampDirectoryTellsTheNumberOfLinks) {
+  uint64_t links = 2;
+  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, PosixFiles::KernelFileClock,
+                   [&](const char* path, struct stat* info) {
+                     const int result = lstat(path, info);
+                     info->st_nlink = links;
+                     return result;
+                   });
+  const auto before = files.StampDirectory(folder_);
+  ASSERT_THAT(before, IsOk());
+  EXPECT_EQ(before->links, 2u);
+  links = 3;
+  EXPECT_NE(*files.StampDirectory(folder_), *before);
+}
+
 TEST_F(PosixFileSystemTest, OpenForReadRefusesWhatIsNoRegularFile) {
   EXPECT_THAT(files_.OpenForRead(none_, false), StatusIs(StatusCode::kNotFound, HasSubstr("open " + none_)));
   EXPECT_THAT(files_.OpenForRead(folder_, false),

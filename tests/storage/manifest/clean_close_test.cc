@@ -1,13 +1,18 @@
 // What opening a store saves itself after the store was closed in good order, and what it never does.
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/index_keys.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -15,6 +20,7 @@
 namespace tidemark::storage {
 namespace {
 
+using testing::_;
 using testing::HasSubstr;
 
 namespace fs = std::filesystem;
@@ -225,6 +231,134 @@ TEST_F(CleanCloseTest, FinishesDeletionsAllTheSame) {
   EXPECT_FALSE(LooksAtEverything());
   EXPECT_FALSE(fs::exists(layout_.attempt(1, first_.attempt)));
   EXPECT_FALSE(LooksAtEverything());
+}
+
+// A store with steps 1 to 4, closed in good order. Each of its records, and each index key of metric `kLongName`, has a
+// block of a table to itself.
+class DamagedManifestTest : public CleanCloseTest {
+ protected:
+  void SetUp() override {
+    {
+      auto store = Open();
+      for (int64_t step : {1, 2, 3, 4}) {
+        const ShardIdentity identity = WriteAttempt(*store, step, 100 * step);
+        auto attempt = ReadAttempt(files_, layout_, store->id(), {step, identity.attempt});
+        ASSERT_THAT(attempt, IsOk());
+        attempt->record.info.user_metadata = Marker(step) + std::string(kBlockBytes, 'x');
+        attempt->record.info.metrics[kLongName] = static_cast<double>(step);
+        ASSERT_THAT(store->CommitAttempt(attempt->record), IsOk());
+      }
+    }
+    Open();  // makes a table of the log
+    ASSERT_TRUE(HasMark());
+  }
+
+  static std::string Marker(int64_t step) { return "the metadata of step " + std::to_string(step); }
+
+  // Flips one bit of `text`, wherever the manifest's tables have it.
+  void Damage(const std::string& text) {
+    size_t found = 0;
+    for (const auto& entry : fs::directory_iterator(layout_.manifest())) {
+      if (entry.path().extension() != ".sst") continue;
+      std::fstream table(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      const std::string bytes{std::istreambuf_iterator<char>(table), std::istreambuf_iterator<char>()};
+      const size_t at = bytes.find(text);
+      if (at == std::string::npos) continue;
+      table.seekp(static_cast<std::streamoff>(at));
+      table.put(static_cast<char>(text[0] ^ 1));
+      ASSERT_TRUE(table.good());
+      ++found;
+    }
+    ASSERT_GT(found, 0u);
+  }
+
+  // Opens the store twice, the manifest being rebuilt by the first.
+  void ExpectRebuilt() {
+    for (const bool first : {true, false}) {
+      std::unique_ptr<Store> store;
+      EXPECT_EQ(LooksAtEverything(&store), first);
+      EXPECT_EQ(warnings_.find("the manifest cannot be read and is rebuilt") != std::string::npos, first);
+      for (int64_t step : {1, 2, 3, 4}) EXPECT_EQ(ValueAt(*store, step), 100 * step) << step;
+      EXPECT_EQ((*store->manifest().FindBest("loss", BestMode::kHighest))->info.step, 4);
+    }
+  }
+
+  static constexpr size_t kBlockBytes = 8192;
+  const std::string kLongName = std::string(kBlockBytes, 'm');
+};
+
+TEST_F(DamagedManifestTest, IsRebuiltAtOnceWhereItIsTheNewestRecord) {
+  Damage(Marker(4));
+  ExpectRebuilt();
+}
+
+TEST_F(DamagedManifestTest, IsRebuiltByTheStartAfterTheOneThatFoundIt) {
+  Damage(Marker(2));
+  {
+    std::unique_ptr<Store> store;
+    EXPECT_FALSE(LooksAtEverything(&store));
+    EXPECT_FALSE(store->manifest().damage_found());
+    EXPECT_THAT(store->manifest().Find(2), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("manifest")));
+    EXPECT_TRUE(store->manifest().damage_found());
+    EXPECT_TRUE(HasMark());
+  }
+  EXPECT_FALSE(HasMark());
+  ExpectRebuilt();
+}
+
+TEST_F(DamagedManifestTest, IsRebuiltWhereASaveFoundIt) {
+  Damage(Marker(2));
+  {
+    auto store = Open();
+    const ShardIdentity identity = WriteAttempt(*store, 2, 200);
+    EXPECT_THAT(Commit(*store, identity), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("manifest")));
+    store->AbandonAttempt(identity, absl::Now(), absl::DataLossError("x"));
+  }
+  EXPECT_FALSE(HasMark());
+  ExpectRebuilt();
+}
+
+TEST_F(DamagedManifestTest, IsRebuiltWhereOnlyAnIndexIsDamaged) {
+  Damage(MetricKey(kLongName, 4, 4));
+  {
+    auto store = Open();
+    EXPECT_THAT(store->manifest().FindBest(kLongName, BestMode::kHighest), StatusIs(absl::StatusCode::kDataLoss, _));
+  }
+  ExpectRebuilt();
+}
+
+// While it lives, no file can be written to, as on a disk that failed; directories can be made.
+class UnwritableFiles {
+ public:
+  UnwritableFiles() : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit none = {.rlim_cur = 0, .rlim_max = limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~UnwritableFiles() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  const sighandler_t handler_;
+  rlimit limit_ = {};
+};
+
+TEST_F(DamagedManifestTest, IsRebuiltWhereTheDatabaseTakesNoMoreWrites) {
+  Damage(Marker(2));
+  for (const bool steps_too : {true, false}) {
+    auto store = Open();
+    EXPECT_FALSE(store->manifest().Find(2).ok());
+    if (steps_too) files_.FailOperation("CreateDirectory", absl::InternalError("EIO"));
+    {
+      UnwritableFiles unwritable;
+      store.reset();
+    }
+    EXPECT_TRUE(HasMark());
+    EXPECT_EQ(warnings_.find("the next start may not repair the manifest") != std::string::npos, steps_too);
+  }
+  ExpectRebuilt();
 }
 
 }  // namespace

@@ -225,8 +225,10 @@ TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
     auto reader = Manifest::OpenReadOnly(path_);
     ASSERT_THAT(reader, IsOk());
     EXPECT_TRUE((*reader)->Find(1)->has_value());
-    EXPECT_THAT((*reader)->FindBest("loss", BestMode::kLowest),
-                StatusIs(absl::StatusCode::kFailedPrecondition, AllOf(HasSubstr(path_), HasSubstr("no index"))));
+    const auto refused =
+        StatusIs(absl::StatusCode::kFailedPrecondition, AllOf(HasSubstr(path_), HasSubstr("no indices")));
+    EXPECT_THAT((*reader)->FindBest("loss", BestMode::kLowest), refused);
+    EXPECT_THAT((*reader)->IsReferenced(AttemptId{{1}}), refused);
   }
   for (int i = 0; i < 2; ++i) {
     auto opened = Manifest::Open(path_);

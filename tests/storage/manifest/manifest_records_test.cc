@@ -129,7 +129,7 @@ TEST(StoreRecord, OfVersionOneHasNoIndices) {
 
 TEST(DirectoryStamp, SurvivesEncoding) {
   const DirectoryStamp stamp{
-      .inode = ~uint64_t{0}, .modified_unix_ns = -1, .changed_unix_ns = 1'790'000'000'123'456'789};
+      .inode = ~uint64_t{0}, .links = 3, .modified_unix_ns = -1, .changed_unix_ns = 1'790'000'000'123'456'789};
   auto decoded = DecodeDirectoryStamp(EncodeDirectoryStamp(stamp));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(*decoded, stamp);
