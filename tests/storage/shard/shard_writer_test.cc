@@ -112,6 +112,22 @@ TEST_P(ShardWriterTest, IsUsedAgain) {
   }
 }
 
+// Whether the kernel let memory be locked is written down, and depends on what its user has locked elsewhere.
+void ExpectSameShard(const std::string& a, const std::string& b) {
+  auto reader_a = ShardReader::Open(PosixFileSystem(), a, "");
+  auto reader_b = ShardReader::Open(PosixFileSystem(), b, "");
+  ASSERT_THAT(reader_a, IsOk());
+  ASSERT_THAT(reader_b, IsOk());
+  const uint64_t index_offset = (*reader_a)->footer().index_offset;
+  EXPECT_EQ((*reader_b)->footer().index_offset, index_offset);
+  EXPECT_TRUE(ReadWhole(a).substr(0, index_offset) == ReadWhole(b).substr(0, index_offset)) << a;
+  ShardIndex index_a = (*reader_a)->index();
+  ShardIndex index_b = (*reader_b)->index();
+  index_a.properties.erase("io_registered");
+  index_b.properties.erase("io_registered");
+  EXPECT_TRUE(index_a == index_b) << a;
+}
+
 // Every call to the file system fails in turn: the error comes out, no thread stays behind, and the writer goes on.
 TEST_P(ShardWriterTest, ReturnsTheErrorOfEveryCall) {
   std::mt19937_64 random(4);
@@ -138,7 +154,7 @@ TEST_P(ShardWriterTest, ReturnsTheErrorOfEveryCall) {
       files.Reset();
       ASSERT_THAT((*writer)->Write(path + "-again", TestIdentity(), *contents), IsOk());
       if (GetParam().policy != CodecPolicy::kThroughput) {
-        EXPECT_EQ(ReadWhole(path + "-again"), ReadWhole(directory_ / "whole"));
+        ExpectSameShard(path + "-again", directory_ / "whole");
       }
       std::filesystem::remove(path);
       std::filesystem::remove(path + "-again");
