@@ -469,6 +469,23 @@ TEST_F(ShardWriterAlone, RefusesATieToAnEntryOfAnotherSize) {
 
 TEST_F(ShardWriterAlone, RefusesTextsBeyondTheirCaps) { ExpectInvalid({.metrics = {{"", 1.0}}}, "metric ''"); }
 
+// Its bytes are addresses only: nothing looks at them.
+TEST_F(ShardWriterAlone, RefusesMoreChunksThanAnIndexHasRoomFor) {
+  constexpr size_t kBytes = size_t{100} << 30;
+  void* const memory = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "no 100 GiB of addresses here";
+  ShardContents contents;
+  contents.entries.push_back({.spec = Tensor("w", Dtype::kUint8, {static_cast<int64_t>(kBytes)}),
+                              .bytes = {static_cast<const std::byte*>(memory), kBytes}});
+  auto writer = ShardWriter::Create(files_, {.chunk_bytes = kChunkBytesMin});
+  ASSERT_THAT(writer, IsOk());
+  EXPECT_THAT((*writer)->Write(path_, TestIdentity(), contents),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("shard index: expected at most 1073741824 bytes, found up to 12583")));
+  EXPECT_FALSE(std::filesystem::exists(path_)) << "a file was made";
+  munmap(memory, kBytes);
+}
+
 TEST_F(ShardWriterAlone, RefusesAnIdentityThatNoShardHas) {
   ShardIdentity identity = TestIdentity();
   identity.rank = 1;
@@ -483,11 +500,18 @@ TEST_F(ShardWriterAlone, RefusesOptionsOutOfRange) {
       create({.chunk_bytes = 5000}),
       StatusIs(StatusCode::kInvalidArgument, "chunk_bytes: expected a multiple of 4096 up to 67108864, found 5000"));
   EXPECT_THAT(create({.codec_threads = 0}),
-              StatusIs(StatusCode::kInvalidArgument, "codec_threads: expected 1 or more, found 0"));
+              StatusIs(StatusCode::kInvalidArgument, "codec_threads: expected 1 to 256, found 0"));
+  EXPECT_THAT(create({.codec_threads = 257}),
+              StatusIs(StatusCode::kInvalidArgument, "codec_threads: expected 1 to 256, found 257"));
   EXPECT_THAT(create({.nice = 20}), StatusIs(StatusCode::kInvalidArgument, "nice: expected 0 to 19, found 20"));
   EXPECT_THAT(create({.nice = -1}), StatusIs(StatusCode::kInvalidArgument, "nice: expected 0 to 19, found -1"));
-  EXPECT_EQ(create({.io_depth = 0}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(create({.io_depth = size_t{1} << 40}).code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(create({.io_depth = 0}), StatusIs(StatusCode::kInvalidArgument, "io_depth: expected 1 to 256, found 0"));
+  EXPECT_THAT(create({.io_depth = size_t{1} << 40}),
+              StatusIs(StatusCode::kInvalidArgument, "io_depth: expected 1 to 256, found 1099511627776"));
+  EXPECT_THAT(
+      create({.bytes_per_second_max = 1000}),
+      StatusIs(StatusCode::kInvalidArgument, "bytes_per_second_max: expected 0 or at least 1048576, found 1000"));
+  EXPECT_TRUE(files_.calls().empty());
 }
 
 TEST_F(ShardWriterAlone, NotesTheLibraryAndWhyThereIsNoUring) {
