@@ -6,15 +6,12 @@
 
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/io/thread_priority.h"
 
 namespace tidemark {
 namespace {
 
 constexpr size_t kUserMetadataBytesMax = 16 << 20;
-constexpr int kThreadsMax = 256;
-constexpr int kDepthMax = 256;
-constexpr uint64_t kWriteRateMin = 1 << 20;
-constexpr int kNiceMax = 19;
 
 absl::Status OutOfRange(std::string_view field, auto value, std::string_view range) {
   return absl::InvalidArgumentError(fmt::format("CheckpointerOptions::{} is {}; it must be {}", field, value, range));
@@ -59,19 +56,19 @@ absl::Status ValidateOptions(const CheckpointerOptions& options) {
   if (chunk < storage::kChunkBytesMin || chunk > storage::kChunkBytesMax || (chunk & (chunk - 1)) != 0) {
     return OutOfRange("chunk_bytes", chunk, "a power of two from 4096 to 67108864");
   }
-  if (options.codec_threads < 0 || options.codec_threads > kThreadsMax) {
+  if (options.codec_threads < 0 || options.codec_threads > storage::kCodecThreadsMax) {
     return OutOfRange("codec_threads", options.codec_threads,
-                      fmt::format("from 0 (one for each core) to {}", kThreadsMax));
+                      fmt::format("from 0 (one for each core) to {}", storage::kCodecThreadsMax));
   }
-  if (options.io_depth < 1 || options.io_depth > kDepthMax) {
-    return OutOfRange("io_depth", options.io_depth, fmt::format("from 1 to {}", kDepthMax));
+  if (options.io_depth < 1 || options.io_depth > static_cast<int>(storage::kIoDepthMax)) {
+    return OutOfRange("io_depth", options.io_depth, fmt::format("from 1 to {}", storage::kIoDepthMax));
   }
-  if (options.write_bytes_per_second_max != 0 && options.write_bytes_per_second_max < kWriteRateMin) {
+  if (options.write_bytes_per_second_max != 0 && options.write_bytes_per_second_max < storage::kWriteRateMin) {
     return OutOfRange("write_bytes_per_second_max", options.write_bytes_per_second_max,
-                      fmt::format("0 (no cap) or at least {}", kWriteRateMin));
+                      fmt::format("0 (no cap) or at least {}", storage::kWriteRateMin));
   }
-  if (options.background_nice < 0 || options.background_nice > kNiceMax) {
-    return OutOfRange("background_nice", options.background_nice, fmt::format("from 0 to {}", kNiceMax));
+  if (options.background_nice < 0 || options.background_nice > storage::kNiceMax) {
+    return OutOfRange("background_nice", options.background_nice, fmt::format("from 0 to {}", storage::kNiceMax));
   }
   return absl::OkStatus();
 }
@@ -99,7 +96,7 @@ absl::Status ValidateMetrics(const std::map<std::string, double>& metrics) {
 
 int CodecThreads(const CheckpointerOptions& options) {
   if (options.codec_threads > 0) return options.codec_threads;
-  return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, kThreadsMax);
+  return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, storage::kCodecThreadsMax);
 }
 
 storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options) {

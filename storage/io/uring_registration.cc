@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
@@ -21,32 +22,56 @@ bool IsSame(std::span<const std::byte> a, std::span<const std::byte> b) {
 }  // namespace
 
 absl::Status UringRegistration::AddMemory(std::span<const std::byte> memory) {
+  if (keeps_old_buffers_) {
+    return absl::FailedPreconditionError("register memory with io_uring: it could not forget what it had before");
+  }
   if (!has_buffer_table_) {
     const int result = io_uring_register_buffers_sparse(&ring_, kBuffersMax);
     if (result < 0) return ErrnoStatus(-result, "register memory with", "io_uring");
     has_buffer_table_ = true;
   }
+  const std::vector<std::span<const std::byte>> before = buffers_;
   for (const std::span<const std::byte> piece : PiecesOf(memory)) {
-    const auto is_piece = [&](std::span<const std::byte> buffer) { return IsSame(buffer, piece); };
-    if (std::any_of(buffers_.begin(), buffers_.end(), is_piece)) continue;
-    const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const auto& buffer) { return buffer.empty(); });
-    absl::Status status = absl::ResourceExhaustedError(
-        fmt::format("register memory with io_uring: {} pieces are registered already", kBuffersMax));
-    if (free != buffers_.end()) status = Update(static_cast<unsigned>(free - buffers_.begin()), piece);
-    if (!status.ok()) {
-      RemoveMemory(memory);
-      return status;
+    absl::Status status = AddPiece(piece);
+    if (status.ok()) continue;
+    for (unsigned i = 0; i < kBuffersMax; ++i) {
+      if (before[i].empty() && !buffers_[i].empty()) RemoveBuffer(i);
     }
+    return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status UringRegistration::AddPiece(std::span<const std::byte> piece) {
+  const auto is_piece = [&](std::span<const std::byte> buffer) { return IsSame(buffer, piece); };
+  if (std::any_of(buffers_.begin(), buffers_.end(), is_piece)) return absl::OkStatus();
+  const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const auto& buffer) { return buffer.empty(); });
+  if (free == buffers_.end()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("register memory with io_uring: {} pieces are registered already", kBuffersMax));
+  }
+  return Update(static_cast<unsigned>(free - buffers_.begin()), piece);
 }
 
 void UringRegistration::RemoveMemory(std::span<const std::byte> memory) {
   for (const std::span<const std::byte> piece : PiecesOf(memory)) {
     for (unsigned i = 0; i < kBuffersMax; ++i) {
-      if (IsSame(buffers_[i], piece)) Update(i, {}).IgnoreError();  // the kernel never refuses to forget
+      if (IsSame(buffers_[i], piece)) RemoveBuffer(i);
     }
   }
+}
+
+void UringRegistration::RemoveBuffer(unsigned buffer) {
+  if (!Update(buffer, {}).ok()) RemoveAllBuffers();
+}
+
+// Needs no memory of the kernel, unlike an update of the table.
+void UringRegistration::RemoveAllBuffers() {
+  std::fill(buffers_.begin(), buffers_.end(), std::span<const std::byte>());
+  int result = -EINTR;
+  while (result == -EINTR) result = io_uring_unregister_buffers(&ring_);
+  has_buffer_table_ = false;
+  keeps_old_buffers_ = result < 0;
 }
 
 std::optional<unsigned> UringRegistration::BufferOf(std::span<const std::byte> bytes) const {
@@ -77,6 +102,7 @@ absl::Status UringRegistration::Update(unsigned buffer, std::span<const std::byt
 }
 
 absl::Status UringRegistration::SetFile(const File* file, int fd) {
+  file_ = nullptr;
   int result = has_file_table_ ? 0 : io_uring_register_files_sparse(&ring_, 1);
   has_file_table_ = has_file_table_ || result == 0;
   if (result == 0) result = io_uring_register_files_update(&ring_, kFileIndex, &fd, 1);
@@ -87,9 +113,12 @@ absl::Status UringRegistration::SetFile(const File* file, int fd) {
 
 void UringRegistration::RemoveFile() {
   if (file_ == nullptr) return;
-  const int none = -1;
-  io_uring_register_files_update(&ring_, kFileIndex, &none, 1);
   file_ = nullptr;
+  const int none = -1;
+  if (io_uring_register_files_update(&ring_, kFileIndex, &none, 1) >= 0) return;
+  int result = -EINTR;
+  while (result == -EINTR) result = io_uring_unregister_files(&ring_);
+  has_file_table_ = result < 0;
 }
 
 }  // namespace tidemark::storage

@@ -1,6 +1,7 @@
 #include "storage/shard/chunk_reuse.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tidemark::storage {
 
@@ -12,11 +13,23 @@ ChunkReuse::ChunkReuse(const ReusableShard* source, const ShardIdentity& identit
   sources_.reserve(source->index.files.size() + 1);
   sources_.push_back({&source_file_});
   for (const FileReference& file : source->index.files) sources_.push_back({&file});
-  if (sources_.size() > kFileReferencesMax) sources_.resize(kFileReferencesMax);
   const FileReference here = {identity.step, identity.attempt, identity.rank, identity.world_size};
   for (Source& candidate : sources_) {
     if (*candidate.file == here) candidate.file = nullptr;
   }
+  DropSmallSources();
+}
+
+void ChunkReuse::DropSmallSources() {
+  if (sources_.size() <= kFileReferencesWrittenMax) return;
+  std::vector<uint64_t> bytes(sources_.size());
+  for (const ChunkRecord& chunk : source_->index.chunks) {
+    if (CanRefer(chunk)) bytes[chunk.file] += chunk.stored_bytes;
+  }
+  std::vector<size_t> by_bytes(sources_.size());
+  std::iota(by_bytes.begin(), by_bytes.end(), size_t{0});
+  std::stable_sort(by_bytes.begin(), by_bytes.end(), [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  for (const size_t dropped : std::span(by_bytes).subspan(kFileReferencesWrittenMax)) sources_[dropped].file = nullptr;
 }
 
 std::span<const ChunkRecord> ChunkReuse::ChunksOf(size_t number, std::string_view name) {

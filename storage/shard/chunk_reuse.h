@@ -31,11 +31,10 @@ class ChunkReuse {
   // where two saves have the same entries, the source's has the same.
   std::span<const ChunkRecord> ChunksOf(size_t number, std::string_view name);
 
-  // Whether one of them can be named in the new shard. Of sources with the most files that a shard can name, the last
-  // file's cannot.
-  bool CanRefer(const ChunkRecord& chunk) const {
-    return chunk.file < sources_.size() && sources_[chunk.file].file != nullptr;
-  }
+  // Whether one of them can be named in the new shard. If the source's chunks lie in more than
+  // kFileReferencesWrittenMax files, those in the files that hold the fewest bytes cannot: written again together, they
+  // are the cheapest way to fewer files.
+  bool CanRefer(const ChunkRecord& chunk) const { return sources_[chunk.file].file != nullptr; }
 
   // How the new shard's table names it. Precondition: CanRefer(chunk).
   ChunkRecord Refer(const ChunkRecord& chunk);
@@ -45,10 +44,12 @@ class ChunkReuse {
 
  private:
   struct Source {
-    const FileReference* file = nullptr;  // null: the new shard itself
+    const FileReference* file = nullptr;  // null: the new shard itself, or dropped
     uint16_t number = 0;                  // in the new shard; 0: not named yet
   };
   using FileKey = std::tuple<AttemptId, int64_t, uint32_t, uint32_t>;
+
+  void DropSmallSources();
 
   const ReusableShard* source_ = nullptr;
   FileReference source_file_;    // the source itself

@@ -22,12 +22,18 @@ class Preallocation {
   // `file` is not owned. It will not grow beyond `bytes_max` by much.
   Preallocation(File* file, uint64_t bytes_max) : file_(file), bytes_max_(bytes_max) {}
 
-  // To be called before [.., end) is written. kResourceExhausted: the disk is full. Ok where the file system cannot
-  // allocate.
+  // To be called before [.., end) is written. kResourceExhausted: the disk has no room for that much, be there room for
+  // a step or not. Ok where the file system cannot allocate.
   absl::Status Reserve(uint64_t end) {
     if (end <= reserved_ || !possible_) return absl::OkStatus();
-    const uint64_t bytes = std::max(end, std::min(end + kStepBytes, bytes_max_));
+    uint64_t bytes = std::max(end, std::min(end + step_bytes_, bytes_max_));
     absl::Status status = file_->Allocate(bytes);
+    if (absl::IsResourceExhausted(status) && bytes > end) {
+      // Nearly full. Asking for less ahead every time, this soon asks for nothing that is not needed.
+      step_bytes_ = (bytes - end) / 2;
+      bytes = end;
+      status = file_->Allocate(bytes);
+    }
     if (absl::IsUnimplemented(status)) {
       possible_ = false;
       return absl::OkStatus();
@@ -43,6 +49,7 @@ class Preallocation {
   File* const file_;
   const uint64_t bytes_max_;
   uint64_t reserved_ = 0;
+  uint64_t step_bytes_ = kStepBytes;
   bool possible_ = true;
 };
 

@@ -45,6 +45,10 @@ inline constexpr size_t kUserMetadataBytesMax = 16 << 20;
 inline constexpr size_t kPropertyBytesMax = 64 << 10;  // of one value
 inline constexpr size_t kFileReferencesMax = 65535;    // what ChunkRecord::file can name
 
+// What our writer names at most. A reader has all of a shard's references open at once, and a process may often have no
+// more than 256 or 1024 descriptors.
+inline constexpr size_t kFileReferencesWrittenMax = 128;
+
 // Who wrote what: repeated in every shard, so that a shard out of place is recognised.
 struct ShardIdentity {
   StoreId store;

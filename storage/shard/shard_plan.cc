@@ -6,12 +6,37 @@
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "storage/shard/aligned_buffer.h"
+#include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::storage {
 namespace {
 
 absl::Status InvalidEntry(const ShardContents::Entry& entry, std::string_view problem) {
   return absl::InvalidArgumentError(fmt::format("entry '{}': {}", entry.spec.name.substr(0, 200), problem));
+}
+
+// All of the index but the chunks' records, of which there will be `chunks`.
+void PlanIndex(const ShardContents& contents, uint32_t chunk_bytes, ShardPlan* plan, uint64_t* chunks) {
+  ShardIndex& index = plan->index;
+  index.created_unix_ns = contents.created_unix_ns;
+  index.metrics = contents.metrics;
+  index.user_metadata = contents.user_metadata;
+  index.properties = contents.properties;
+  index.entries.reserve(contents.entries.size());
+  for (const ShardContents::Entry& entry : contents.entries) {
+    ShardEntry& record = index.entries.emplace_back();
+    record.spec = entry.spec;
+    if (entry.alias_of >= 0) {
+      record.first_chunk = index.entries[entry.alias_of].first_chunk;
+      record.chunk_count = index.entries[entry.alias_of].chunk_count;
+      continue;
+    }
+    if (entry.bytes.empty()) continue;
+    record.first_chunk = *chunks;
+    record.chunk_count = (entry.bytes.size() - 1) / chunk_bytes + 1;
+    *chunks += record.chunk_count;
+    plan->logical_bytes += entry.bytes.size();
+  }
 }
 
 // Adds the chunks of an entry, which come next in the table.
@@ -58,30 +83,23 @@ absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents
   return ValidateShardTexts(contents.metrics, contents.user_metadata, contents.properties);
 }
 
-ShardPlan PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkReuse* reuse) {
+absl::StatusOr<ShardPlan> PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkReuse* reuse) {
   ShardPlan plan;
-  plan.index.created_unix_ns = contents.created_unix_ns;
-  plan.index.metrics = contents.metrics;
-  plan.index.user_metadata = contents.user_metadata;
-  plan.index.properties = contents.properties;
-  plan.index.entries.reserve(contents.entries.size());
-  for (size_t i = 0; i < contents.entries.size(); ++i) {
-    const ShardContents::Entry& entry = contents.entries[i];
-    ShardEntry& record = plan.index.entries.emplace_back();
-    record.spec = entry.spec;
-    if (entry.alias_of >= 0) {
-      record.first_chunk = plan.index.entries[entry.alias_of].first_chunk;
-      record.chunk_count = plan.index.entries[entry.alias_of].chunk_count;
-      continue;
-    }
-    if (entry.bytes.empty()) continue;
-    record.first_chunk = plan.tasks.size();
-    PlanChunks(contents, i, chunk_bytes, reuse, &plan);
-    record.chunk_count = plan.tasks.size() - record.first_chunk;
-    plan.logical_bytes += entry.bytes.size();
+  uint64_t chunks = 0;
+  PlanIndex(contents, chunk_bytes, &plan, &chunks);
+  // Before there is anything for each of so many chunks.
+  plan.index_bytes_max = EncodedShardIndexBytes(plan.index) + chunks * kChunkRecordBytes + kAddedIndexBytesMax;
+  if (plan.index_bytes_max > kIndexBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("shard index: expected at most {} bytes, found up to {}, for {} chunks", kIndexBytesMax,
+                    plan.index_bytes_max, chunks));
   }
-  plan.index.chunks.resize(plan.tasks.size());
-  for (size_t i = 0; i < plan.tasks.size(); ++i) plan.tasks[i].record = &plan.index.chunks[i];
+  plan.tasks.reserve(chunks);
+  for (size_t i = 0; i < contents.entries.size(); ++i) {
+    if (contents.entries[i].alias_of < 0) PlanChunks(contents, i, chunk_bytes, reuse, &plan);
+  }
+  plan.index.chunks.resize(chunks);
+  for (size_t i = 0; i < chunks; ++i) plan.tasks[i].record = &plan.index.chunks[i];
   if (contents.wait_until_ready != nullptr) {
     std::stable_sort(plan.tasks.begin(), plan.tasks.end(),
                      [](const EncodePipeline::Task& a, const EncodePipeline::Task& b) {

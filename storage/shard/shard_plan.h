@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "storage/shard/chunk_reuse.h"
 #include "storage/shard/encode_pipeline.h"
 #include "storage/shard/shard_format.h"
@@ -22,12 +23,17 @@ struct ShardPlan {
   ShardIndex index;                         // but for the chunks' records, `files` and the writer's own properties
   std::vector<EncodePipeline::Task> tasks;  // one for each of index.chunks, in the order in which they go to disk
   uint64_t logical_bytes = 0;
+  uint64_t index_bytes_max = 0;
   uint64_t data_bytes_max = 0;  // of the chunks and what lies between them, if all are stored here, and raw
 };
 
+// What the writer adds to the index of a plan: references and its own properties, the longest of which names a path.
+inline constexpr uint64_t kAddedIndexBytesMax = 64 << 10;
+
 // Chunks are in the order of the entries; where they have to be waited for, in that of their bytes in memory, which is
-// the one in which they come. Precondition: ValidateContents.
-ShardPlan PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkReuse* reuse);
+// the one in which they come. kInvalidArgument if the index could have more than kIndexBytesMax bytes. Precondition:
+// ValidateContents.
+absl::StatusOr<ShardPlan> PlanShard(const ShardContents& contents, uint32_t chunk_bytes, ChunkReuse* reuse);
 
 }  // namespace tidemark::storage
 

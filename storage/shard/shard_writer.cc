@@ -51,21 +51,22 @@ class WritePacer final : public WriteObserver {
   CompressionGovernor governor_;
 };
 
-absl::StatusOr<uint64_t> IndexBytes(const File& file, const ShardIndex& index) {
-  const uint64_t bytes = EncodedShardIndexBytes(index);
-  if (bytes <= kIndexBytesMax) return bytes;
-  return absl::InvalidArgumentError(
-      fmt::format("write {}: its index has {} bytes, more than {}", file.path(), bytes, kIndexBytesMax));
-}
-
 absl::Status ValidateOptions(const ShardWriterOptions& options) {
   if (!IsValidChunkBytes(options.chunk_bytes)) {
     return absl::InvalidArgumentError(fmt::format("chunk_bytes: expected a multiple of {} up to {}, found {}",
                                                   kChunkBytesMin, kChunkBytesMax, options.chunk_bytes));
   }
-  if (options.codec_threads < 1) {
+  if (options.codec_threads < 1 || options.codec_threads > kCodecThreadsMax) {
     return absl::InvalidArgumentError(
-        fmt::format("codec_threads: expected 1 or more, found {}", options.codec_threads));
+        fmt::format("codec_threads: expected 1 to {}, found {}", kCodecThreadsMax, options.codec_threads));
+  }
+  if (options.io_depth < 1 || options.io_depth > kIoDepthMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("io_depth: expected 1 to {}, found {}", kIoDepthMax, options.io_depth));
+  }
+  if (options.bytes_per_second_max != 0 && options.bytes_per_second_max < kWriteRateMin) {
+    return absl::InvalidArgumentError(fmt::format("bytes_per_second_max: expected 0 or at least {}, found {}",
+                                                  kWriteRateMin, options.bytes_per_second_max));
   }
   if (options.nice < 0 || options.nice > kNiceMax) {
     return absl::InvalidArgumentError(fmt::format("nice: expected 0 to {}, found {}", kNiceMax, options.nice));
@@ -82,7 +83,7 @@ struct ShardWriter::Impl {
     const ShardIdentity& identity;
     const ShardContents& contents;
     const std::function<bool()>& cancelled;
-    ChunkReuse reuse;
+    ChunkReuse& reuse;
     ShardPlan plan;
     WrittenShard written;
   };
@@ -161,19 +162,21 @@ void ShardWriter::Impl::LowerPriorityOnce() {
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
                                                 const ShardContents& contents, const std::function<bool()>& cancelled) {
   if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
+  const uint32_t chunk_bytes = impl_->options.chunk_bytes;
+  ChunkReuse reuse(contents.reuse, identity, chunk_bytes);
+  auto plan = PlanShard(contents, chunk_bytes, &reuse);
+  if (!plan.ok()) return plan.status();
   auto file = impl_->OpenFile(path, contents.recycle);
   if (!file.ok()) return file.status();
   impl_->LowerPriorityOnce();
 
-  const uint32_t chunk_bytes = impl_->options.chunk_bytes;
   Impl::Job job{.file = file->get(),
                 .identity = identity,
                 .contents = contents,
                 .cancelled = cancelled,
-                .reuse = ChunkReuse(contents.reuse, identity, chunk_bytes),
-                .plan = {},
+                .reuse = reuse,
+                .plan = *std::move(plan),
                 .written = {}};
-  job.plan = PlanShard(contents, chunk_bytes, &job.reuse);
   job.written.logical_bytes = job.plan.logical_bytes;
   job.written.entry_count = job.plan.index.entries.size();
   if (auto status = impl_->WriteAll(&job); !status.ok()) return status;
@@ -261,12 +264,10 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   index.files = job->reuse.files();
   if (job->contents.blocked_ns != nullptr) index.blocked_ns = job->contents.blocked_ns();
   if (!blocks->possible()) index.properties["allocate"] = "false";
-  const auto index_bytes = IndexBytes(*job->file, index);
-  if (!index_bytes.ok()) return index_bytes.status();
   if (auto status = stream->Align(); !status.ok()) return status;
   footer.index_offset = stream->offset();
-  footer.index_bytes = *index_bytes;
-  footer.file_bytes = footer.index_offset + AlignUp(*index_bytes) + kShardBlockBytes;
+  footer.index_bytes = EncodedShardIndexBytes(index);
+  footer.file_bytes = footer.index_offset + AlignUp(footer.index_bytes) + kShardBlockBytes;
   if (auto status = blocks->Reserve(footer.file_bytes); !status.ok()) return status;
   const std::string encoded = EncodeShardIndex(index);
   footer.index_digest = DigestOf(AsBytes(encoded));
@@ -284,10 +285,8 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
   auto properties = Properties(*job);
   properties.merge(index.properties);
   index.properties = std::move(properties);
-  // Known to be too large before anything is written, if it will be.
-  const auto index_bytes = IndexBytes(*file, index);
-  if (!index_bytes.ok()) return index_bytes.status();
-  Preallocation blocks(file, 2 * kShardBlockBytes + AlignUp(job->plan.data_bytes_max) + AlignUp(*index_bytes));
+  const uint64_t index_bytes_max = AlignUp(job->plan.index_bytes_max);
+  Preallocation blocks(file, 2 * kShardBlockBytes + AlignUp(job->plan.data_bytes_max) + index_bytes_max);
   if (auto status = blocks.Reserve(kShardBlockBytes); !status.ok()) return status;
 
   const absl::Status registered = RegisterWith(*job);

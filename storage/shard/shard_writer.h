@@ -21,13 +21,17 @@
 
 namespace tidemark::storage {
 
+inline constexpr int kCodecThreadsMax = 256;
+inline constexpr size_t kIoDepthMax = 256;
+inline constexpr uint64_t kWriteRateMin = 1 << 20;  // bytes per second; with less no save would end
+
 struct ShardWriterOptions {
   CodecPolicy policy = CodecPolicy::kSpace;
   uint32_t chunk_bytes = 1 << 20;  // see IsValidChunkBytes
-  int codec_threads = 1;           // 1 or more, beside the calling thread; fewer with large chunks
+  int codec_threads = 1;           // 1 to kCodecThreadsMax, beside the calling thread; fewer with large chunks
   IoQueueKind io = IoQueueKind::kAuto;
-  size_t io_depth = 16;               // writes in flight, 1 to 256; a block of 1 MiB is kept for each
-  uint64_t bytes_per_second_max = 0;  // of writes to the disk; 0: no cap
+  size_t io_depth = 16;               // writes in flight, 1 to kIoDepthMax; a block of 1 MiB is kept for each
+  uint64_t bytes_per_second_max = 0;  // of writes to the disk, at least kWriteRateMin; 0: no cap
   // Added to the niceness of the codec threads and of the thread that calls Write, 0 to 19.
   int nice = 0;
   bool idle_io = false;  // writes only when the disk has nothing else to do (the kernel's idle I/O class)
@@ -96,13 +100,13 @@ class ShardWriter {
 
   // Creates `path`, unless it is to be recycled, writes the shard, and syncs its data; the caller syncs the directory.
   // The same identity and contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and
-  // for contents that are waited for, whose chunks lie in the order of their addresses. kInvalidArgument if `contents`
-  // breaks a rule of ValidateEntry or ValidateShardTexts, names an entry twice, or has the wrong number of bytes: then
-  // there is no file. After any other error there may be one, of unknown contents, which must be removed; the writer
-  // can be used again. The error is the first one of the file system's, with nothing in flight any more.
-  // kAlreadyExists: there is something of that name. kCancelled if `cancelled`, asked between chunks on this thread,
-  // returned true. An error of wait_until_ready is returned as it is; whatever the error, no thread is inside
-  // wait_until_ready any more.
+  // for contents that are waited for, whose chunks lie in the order of their addresses, and for properties that say
+  // what the system refused. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts, names
+  // an entry twice, has the wrong number of bytes, or needs an index of more than kIndexBytesMax: then no file was made
+  // or written over. After any other error there may be one, of unknown contents, which must be removed; the writer can
+  // be used again. The error is the first one of the file system's, with nothing in flight any more. kAlreadyExists:
+  // there is something of that name. kCancelled if `cancelled`, asked between chunks on this thread, returned true. An
+  // error of wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any more.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

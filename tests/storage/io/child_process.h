@@ -17,6 +17,9 @@ std::string InChild(const std::function<std::string()>& body);
 // From here on the calling process gets `error` for these system calls (SYS_...). False where that is not allowed.
 bool DenySystemCalls(std::initializer_list<int> numbers, int error);
 
+// The same for these operations (IORING_REGISTER_..., IORING_UNREGISTER_...) of io_uring_register, and no others.
+bool DenyUringRegister(std::initializer_list<int> operations, int error);
+
 // Puts the calling process into a mount namespace of its own, as root of a user namespace of its own if it is not root
 // already. False where that is not allowed.
 bool EnterMountNamespace();

@@ -1,11 +1,15 @@
 #include "storage/io/uring_registration.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
@@ -89,6 +93,39 @@ TEST_F(UringRegistrationTest, KeepsNothingOfMemoryThatItCannotTakeWhole) {
   EXPECT_THAT(registration_.AddMemory(memory.span().first(4 * kPage)), IsOk());
 }
 
+TEST_F(UringRegistrationTest, KeepsWhatItHadOfMemoryThatItCannotTakeWhole) {
+  const Pages memory(8);
+  const auto first = memory.span().first(4 * kPage);
+  ASSERT_THAT(registration_.AddMemory(first), IsOk());
+  ASSERT_EQ(mprotect(memory.span().data() + 4 * kPage, 4 * kPage, PROT_READ), 0);
+  EXPECT_THAT(registration_.AddMemory(memory.span()), StatusIs(StatusCode::kInternal, HasSubstr("EFAULT")));
+  EXPECT_TRUE(registration_.BufferOf(first));
+}
+
+// A later mapping at the address would be written from the old one's pages.
+TEST_F(UringRegistrationTest, UsesNoMemoryAnyMoreThatTheKernelDoesNotForget) {
+  const Pages memory(8);
+  const auto first = memory.span().first(4 * kPage);
+  const auto second = memory.span().last(4 * kPage);
+  ASSERT_THAT(registration_.AddMemory(memory.span()), IsOk());
+  const auto remove_first = [&](std::initializer_list<int> denied) -> std::string {
+    if (!DenyUringRegister(denied, ENOMEM)) return "SKIP";
+    registration_.RemoveMemory(first);
+    const bool used = registration_.BufferOf(first) || registration_.BufferOf(second);
+    return fmt::format("{}; {}", used ? "used" : "not used", registration_.AddMemory(second).ToString());
+  };
+  const std::string whole_table = InChild([&] { return remove_first({IORING_REGISTER_BUFFERS_UPDATE}); });
+  if (whole_table == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";
+  // The new table is there, and filling it is what is denied here.
+  EXPECT_EQ(whole_table,
+            "not used; RESOURCE_EXHAUSTED: register 16384 bytes of memory with io_uring: Cannot allocate memory "
+            "(ENOMEM)");
+  EXPECT_EQ(InChild([&] {
+              return remove_first({IORING_REGISTER_BUFFERS_UPDATE, IORING_UNREGISTER_BUFFERS});
+            }),
+            "not used; FAILED_PRECONDITION: register memory with io_uring: it could not forget what it had before");
+}
+
 TEST_F(UringRegistrationTest, SaysWhyTheKernelTakesNoMemory) {
   const Pages memory(1);
   ASSERT_EQ(mprotect(memory.span().data(), kPage, PROT_READ), 0);
@@ -108,6 +145,33 @@ TEST_F(UringRegistrationTest, KnowsOneFile) {
   EXPECT_TRUE(registration_.IsFile(file->get()));
   registration_.RemoveFile();
   EXPECT_FALSE(registration_.IsFile(file->get()));
+}
+
+TEST_F(UringRegistrationTest, KnowsNoFileAfterItCouldNotTakeAnother) {
+  auto file = PosixFileSystem().Create(directory_ / "x", false);
+  ASSERT_THAT(file, IsOk());
+  ASSERT_THAT(registration_.SetFile(file->get(), 0), IsOk());
+  EXPECT_THAT(registration_.SetFile(file->get(), -5), StatusIs(StatusCode::kInternal, HasSubstr(directory_ / "x")));
+  EXPECT_FALSE(registration_.IsFile(file->get()));
+}
+
+// The file is one end of a pipe: the other end tells when nobody holds it any more.
+TEST_F(UringRegistrationTest, LetsGoOfAFileThatTheKernelDoesNotTakeOutOfTheTable) {
+  auto file = PosixFileSystem().Create(directory_ / "x", false);
+  ASSERT_THAT(file, IsOk());
+  const std::string answer = InChild([&]() -> std::string {
+    int pipe_ends[2];
+    if (pipe(pipe_ends) != 0) return "no pipe";
+    if (absl::Status status = registration_.SetFile(file->get(), pipe_ends[1]); !status.ok()) return status.ToString();
+    if (!DenyUringRegister({IORING_REGISTER_FILES_UPDATE}, ENOMEM)) return "SKIP";
+    registration_.RemoveFile();
+    close(pipe_ends[1]);
+    pollfd reader = {.fd = pipe_ends[0], .events = POLLIN, .revents = 0};
+    const bool released = poll(&reader, 1, 10'000) == 1 && (reader.revents & POLLHUP) != 0;
+    return fmt::format("{}, {}", registration_.IsFile(file->get()) ? "used" : "not used", released ? "let go" : "kept");
+  });
+  if (answer == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";
+  EXPECT_EQ(answer, "not used, let go");
 }
 
 // What a limit on locked memory does, for who may not lock more.

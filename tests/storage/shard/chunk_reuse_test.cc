@@ -80,24 +80,29 @@ TEST(ChunkReuse, NeverRefersToTheNewShardItself) {
   EXPECT_TRUE(reuse.CanRefer(source.index.chunks[2]));
 }
 
-TEST(ChunkReuse, NamesNoMoreFilesThanAShardCan) {
+TEST(ChunkReuse, NamesTheFilesThatHoldTheMostBytesOfMoreThanAreNamed) {
+  constexpr size_t kFiles = kFileReferencesWrittenMax + 3;  // and the source itself
   ReusableShard source = Source();
   source.index.chunks.clear();
   source.index.files.clear();
-  for (size_t i = 0; i < kFileReferencesMax; ++i) {
-    source.index.files.push_back({.step = static_cast<int64_t>(i), .attempt = {}, .rank = 0, .world_size = 1});
-  }
-  ChunkReuse reuse(&source, TestIdentity(20), kChunkBytes);
-  for (size_t file = 0; file < kFileReferencesMax; ++file) {
-    ChunkRecord chunk;
+  for (size_t file = 0; file <= kFiles; ++file) {
+    ChunkRecord& chunk = source.index.chunks.emplace_back();
     chunk.file = static_cast<uint16_t>(file);
-    ASSERT_TRUE(reuse.CanRefer(chunk));
-    ASSERT_EQ(reuse.Refer(chunk).file, file + 1);
+    chunk.stored_bytes = 1000;
+    if (file > 0) source.index.files.push_back(ReferenceTo(TestIdentity(100 + static_cast<int64_t>(file))));
   }
-  ChunkRecord chunk;
-  chunk.file = kFileReferencesMax;
-  EXPECT_FALSE(reuse.CanRefer(chunk));
-  EXPECT_EQ(reuse.files().size(), kFileReferencesMax);
+  for (const size_t small : {0, 7}) source.index.chunks[small].stored_bytes = 999;
+  ChunkReuse reuse(&source, TestIdentity(20), kChunkBytes);
+  std::vector<size_t> refused;
+  for (const ChunkRecord& chunk : source.index.chunks) {
+    if (reuse.CanRefer(chunk)) {
+      reuse.Refer(chunk);
+    } else {
+      refused.push_back(chunk.file);
+    }
+  }
+  EXPECT_THAT(refused, ElementsAre(0, 7, kFiles - 1, kFiles));
+  EXPECT_EQ(reuse.files().size(), kFileReferencesWrittenMax);
 }
 
 }  // namespace

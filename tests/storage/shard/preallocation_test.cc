@@ -1,5 +1,8 @@
 #include "storage/shard/preallocation.h"
 
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
@@ -11,6 +14,7 @@ namespace tidemark::storage {
 namespace {
 
 using absl::StatusCode;
+using ::testing::ElementsAre;
 
 constexpr uint64_t kStep = Preallocation::kStepBytes;
 
@@ -57,11 +61,47 @@ TEST_F(PreallocationTest, AsksOnceWhereTheFileSystemCannot) {
   EXPECT_EQ(*file_->Size(), 0u);
 }
 
-TEST_F(PreallocationTest, SaysThatTheDiskIsFullWhenItComesToThat) {
-  files_.FailOperation("Allocate", absl::ResourceExhaustedError("no space"), 1);
-  Preallocation blocks(file_.get(), 3 * kStep);
-  EXPECT_THAT(blocks.Reserve(1), IsOk());
-  EXPECT_THAT(blocks.Reserve(2 + kStep), StatusIs(StatusCode::kResourceExhausted, "no space"));
+// A file on a disk with room for `room` bytes of it.
+class FullDiskFile final : public File {
+ public:
+  explicit FullDiskFile(uint64_t room) : room_(room) {}
+  const std::string& path() const override { return path_; }
+  bool direct() const override { return false; }
+  absl::StatusOr<uint64_t> Size() override { return 0; }
+  absl::Status ReadAt(uint64_t, std::span<std::byte>) override { return absl::OkStatus(); }
+  absl::Status WriteAt(uint64_t, std::span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Status Allocate(uint64_t bytes) override {
+    asked.push_back(bytes);
+    return bytes <= room_ ? absl::OkStatus() : absl::ResourceExhaustedError("no space");
+  }
+  absl::Status Truncate(uint64_t) override { return absl::OkStatus(); }
+  absl::Status SyncData() override { return absl::OkStatus(); }
+  absl::Status Close() override { return absl::OkStatus(); }
+
+  std::vector<uint64_t> asked;
+
+ private:
+  const std::string path_ = "full";
+  const uint64_t room_;
+};
+
+TEST(Preallocation, IsContentWithWhatIsNeededOnADiskThatIsNearlyFull) {
+  FullDiskFile file(10'000);
+  Preallocation blocks(&file, 3 * kStep);
+  EXPECT_THAT(blocks.Reserve(4096), IsOk());
+  EXPECT_THAT(blocks.Reserve(10'000), IsOk());
+  EXPECT_THAT(file.asked, ElementsAre(4096 + kStep, 4096, 10'000 + kStep / 2, 10'000));
+  EXPECT_THAT(blocks.Reserve(10'001), StatusIs(StatusCode::kResourceExhausted, "no space"));
+}
+
+TEST(Preallocation, StopsToAskForMoreThanIsNeededOnAFullDisk) {
+  constexpr uint64_t kBlock = 1 << 20;
+  constexpr uint64_t kBlocks = 1000;
+  FullDiskFile file(kBlocks * kBlock);
+  Preallocation blocks(&file, 100'000 * kBlock);
+  for (uint64_t i = 1; i <= kBlocks; ++i) ASSERT_THAT(blocks.Reserve(i * kBlock), IsOk());
+  EXPECT_THAT(blocks.Reserve((kBlocks + 1) * kBlock), StatusIs(StatusCode::kResourceExhausted, "no space"));
+  EXPECT_LT(file.asked.size(), 200u);
 }
 
 }  // namespace

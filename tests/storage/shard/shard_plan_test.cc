@@ -24,7 +24,9 @@ class ShardPlanTest : public ::testing::Test {
   ShardPlan Plan(const ReusableShard* source = nullptr) {
     EXPECT_THAT(ValidateContents(TestIdentity(), contents_), IsOk());
     ChunkReuse reuse(source, TestIdentity(), 4096);
-    return PlanShard(contents_, 4096, &reuse);
+    auto plan = PlanShard(contents_, 4096, &reuse);
+    EXPECT_THAT(plan, IsOk());
+    return *std::move(plan);
   }
   static std::vector<size_t> EntriesOf(const ShardPlan& plan) {
     std::vector<size_t> entries;

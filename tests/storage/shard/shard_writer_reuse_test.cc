@@ -1,5 +1,7 @@
 // What ShardWriter refers to instead of writing it again.
 
+#include <sys/resource.h>
+
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -171,6 +173,43 @@ TEST_P(ShardWriterReuse, WritesAgainWhatGrewAndReusesTheRest) {
   grown.Add(Tensor("noise", Dtype::kUint8, {4095}), noise);
   const ShardIndex& index = first.reusable->index;
   EXPECT_EQ(SaveAfter(first, 2, grown).reused_bytes, StoredBytes(index) - index.chunks[10].stored_bytes);
+}
+
+// A chunk changes in every step, so that each of many steps is the place of some.
+TEST_P(ShardWriterReuse, StaysReadableWithFewDescriptorsHoweverManyStepsThereWere) {
+  constexpr size_t kSteps = kFileReferencesWrittenMax + 50;
+  constexpr uint32_t kSmallChunk = kChunkBytesMin;
+  auto weights = RandomBytes(kSteps * kSmallChunk, random_);
+  auto writer = ShardWriter::Create(PosixFileSystem(), {.policy = GetParam(), .chunk_bytes = kSmallChunk});
+  ASSERT_THAT(writer, IsOk());
+  std::shared_ptr<const ReusableShard> last;
+  std::string path;
+  TestContents contents;
+  for (size_t i = 0; i < kSteps; ++i) {
+    weights[i * kSmallChunk] ^= std::byte{1};
+    contents = TestContents();
+    contents.Add(Tensor("w", Dtype::kUint8, {kSteps * kSmallChunk}), weights);
+    contents->reuse = last.get();
+    const ShardIdentity identity = TestIdentity(static_cast<int64_t>(i));
+    const std::string folder = directory_ / StepFolderName(identity.step, identity.attempt);
+    std::filesystem::create_directories(folder);
+    path = folder + "/" + ShardFileName(0, 1);
+    auto written = (*writer)->Write(path, identity, *contents);
+    ASSERT_THAT(written, IsOk());
+    last = written->reusable;
+    EXPECT_LE(last->index.files.size(), kFileReferencesWrittenMax);
+    if (i > 0) {
+      EXPECT_GE(written->reused_bytes, (kSteps - 10) * kSmallChunk);
+    }
+  }
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {.rlim_cur = kFileReferencesWrittenMax + 40, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  auto reader = ShardReader::Open(PosixFileSystem(), path, directory_.path());
+  EXPECT_THAT(reader, IsOk());
+  if (reader.ok()) ExpectReadsBack(**reader, contents);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, ShardWriterReuse,
