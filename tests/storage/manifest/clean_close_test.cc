@@ -279,7 +279,9 @@ class DamagedManifestTest : public CleanCloseTest {
       EXPECT_EQ(LooksAtEverything(&store), first);
       EXPECT_EQ(warnings_.find("the manifest cannot be read and is rebuilt") != std::string::npos, first);
       for (int64_t step : {1, 2, 3, 4}) EXPECT_EQ(ValueAt(*store, step), 100 * step) << step;
-      EXPECT_EQ((*store->manifest().FindBest("loss", BestMode::kHighest))->info.step, 4);
+      auto best = store->manifest().FindBest("loss", BestMode::kHighest);
+      ASSERT_THAT(best, IsOk());
+      EXPECT_EQ((*best)->info.step, 4);
     }
   }
 

@@ -73,6 +73,16 @@ TEST_F(DatabaseTest, ReturnsWhatItsUserReturns) {
               StatusIs(absl::StatusCode::kCancelled, "enough"));
 }
 
+TEST_F(DatabaseTest, RemembersThatAUserFoundDamage) {
+  auto database = Database::Create(path_);
+  ASSERT_THAT(database, IsOk());
+  (*database)->Use([](rocksdb::DB&) { return absl::InternalError("EIO"); }).IgnoreError();
+  EXPECT_FALSE((*database)->damage_found());
+  (*database)->Use([](rocksdb::DB&) { return absl::DataLossError("a record"); }).IgnoreError();
+  EXPECT_THAT((*database)->Use([](rocksdb::DB&) { return absl::OkStatus(); }), IsOk());
+  EXPECT_TRUE((*database)->damage_found());
+}
+
 TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
   auto database = Database::Create(path_);
   ASSERT_THAT(database, IsOk());
