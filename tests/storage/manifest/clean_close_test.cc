@@ -224,7 +224,7 @@ TEST_F(CleanCloseTest, FinishesDeletionsAllTheSame) {
   MakeSteps();
   {
     auto store = Open();
-    files_.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    files_.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
     CommitStep(*store, 1, 101);
     EXPECT_TRUE(fs::exists(layout_.attempt(1, first_.attempt)));
   }

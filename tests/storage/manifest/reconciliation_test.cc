@@ -86,7 +86,7 @@ TEST_F(ReconciliationTest, RemovesOnTheNextOpenWhatItCouldNotRemoveAtOnce) {
     ASSERT_THAT(store, IsOk());
     base = CommitStep(**store, 1, 100);
     CommitReferringStep(**store, 1, base);
-    files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
     CommitStep(**store, 1, 101);
     EXPECT_THAT(warnings_, HasSubstr("old files are still there"));
   }

@@ -218,10 +218,10 @@ TEST_F(RecoveryTest, OpensWithFilesThatItCannotRemoveAndKeepsTheirMark) {
   {
     auto store = OpenStore(path_, &warnings_, files);
     ASSERT_THAT(store, IsOk());
-    files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
     CommitStep(**store, 1, 101);
   }
-  files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+  files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
   {
     auto store = OpenStore(path_, &warnings_, files);
     ASSERT_THAT(store, IsOk());

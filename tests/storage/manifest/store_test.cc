@@ -149,7 +149,7 @@ TEST_F(StoreTest, FinishesADeletionThatAKillCutShort) {
     auto store = OpenStore(path_, &warnings_, files);
     ASSERT_THAT(store, IsOk());
     old = CommitStep(**store, 5, 1);
-    files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
     CommitStep(**store, 5, 2);
     EXPECT_THAT(warnings_, HasSubstr("step 5 was replaced, but its old files are still there"));
     EXPECT_TRUE(fs::exists(Folder(old)));
