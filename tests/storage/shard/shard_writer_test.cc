@@ -282,7 +282,7 @@ TEST_F(ShardWriterAlone, WritesOverARetiredShardAndSyncsItBeforeTheHeader) {
   files_.Reset();
   contents->recycle = true;
   ASSERT_THAT(Write(*contents), IsOk());
-  EXPECT_TRUE(ReadWhole(path_) == ReadWhole(directory_ / "fresh"));
+  ExpectSameShard(path_, directory_ / "fresh");
   const auto operations = files_.operations();
   EXPECT_THAT(operations, ::testing::Contains("OpenForRewrite"));
   EXPECT_THAT(std::vector(operations.end() - 5, operations.end()),
