@@ -7,9 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "fmt/format.h"
+#include "snapshot/copy_pool.h"
 
 namespace tidemark::bench {
 namespace {
@@ -73,15 +75,8 @@ void Fill(const at::Tensor& source, uint64_t seed, const at::Tensor& target) {
 }
 
 // Calls work(i) for each i < count, on all cores.
-template <typename Work>
-void InParallel(size_t count, const Work& work) {
-  const size_t threads = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::jthread> workers;
-  for (size_t first = 0; first < threads; ++first) {
-    workers.emplace_back([=, &work] {
-      for (size_t i = first; i < count; i += threads) work(i);
-    });
-  }
+void InParallel(size_t count, const std::function<void(size_t)>& work) {
+  CopyPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))).Run(count, work);
 }
 
 double ExponentBits(const std::array<uint64_t, 256>& histogram, double count) {

@@ -3,12 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 
 #include "bench/measure.h"
+#include "snapshot/copy_pool.h"
 
 namespace tidemark::bench {
 namespace {
@@ -53,16 +53,9 @@ int CopyThreads() {
 
 double TimedCopy(const std::vector<std::span<const std::byte>>& sources, std::span<std::byte> destination) {
   const std::vector<Piece> pieces = Pieces(sources, destination.data());
-  std::atomic<size_t> next{0};
-  const auto copy = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++) std::memcpy(pieces[i].to, pieces[i].from, pieces[i].bytes);
-  };
+  CopyPool pool(CopyThreads());  // as the stager has one
   const Stopwatch watch;
-  {
-    std::vector<std::jthread> others;
-    for (int i = 1; i < CopyThreads(); ++i) others.emplace_back(copy);
-    copy();
-  }
+  pool.Run(pieces.size(), [&](size_t i) { std::memcpy(pieces[i].to, pieces[i].from, pieces[i].bytes); });
   return watch.seconds();
 }
 
