@@ -5,12 +5,17 @@
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "bench/bench_store.h"
 #include "bench/rows.h"
 #include "tests/snapshot/pretend_accelerator.h"
@@ -31,6 +36,28 @@ struct DeviceTensors {
   void Copy() const {
     for (size_t i = 0; i < device.size(); ++i) host[i].copy_(device[i], /*non_blocking=*/true);
   }
+};
+
+// What copies between a device and the host share: so many bytes per second, one copy behind the other. Thread-safe.
+class Bus {
+ public:
+  explicit Bus(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
+
+  // Returns when a copy of `bytes` that begins now has gone over it.
+  void Send(size_t bytes) {
+    absl::Time arrival;
+    {
+      const absl::MutexLock lock(&mutex_);
+      free_at_ = std::max(free_at_, absl::Now()) + absl::Seconds(static_cast<double>(bytes) / bytes_per_second_);
+      arrival = free_at_;
+    }
+    absl::SleepFor(arrival - absl::Now());
+  }
+
+ private:
+  const double bytes_per_second_;
+  absl::Mutex mutex_;
+  absl::Time free_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 constexpr size_t kPretendTensors = 32;
@@ -103,7 +130,8 @@ absl::StatusOr<Measurement> StageOverlapped(Context& context) {
   if (!store.ok()) return store.status();
   const double copy_seconds = static_cast<double>(bytes * kPretendTensors) / kBytesPerSecond;
 
-  accelerator.SetCopyRate(kBytesPerSecond);
+  Bus bus(kBytesPerSecond);
+  accelerator.SetTransfer([&bus](size_t sent) { bus.Send(sent); });
   int64_t step = 1;  // behind the one that warmed the store up
   absl::StatusOr<Measurement> measured = context.Compare(
       Unit::kSeconds, [&]() { return OverlappedSave(**store, step++, state, kComputePerCopy * copy_seconds); },
@@ -113,7 +141,7 @@ absl::StatusOr<Measurement> StageOverlapped(Context& context) {
         accelerator.Synchronize(accelerator.CurrentStream(PretendAccelerator::Device()));
         return watch.seconds();
       });
-  accelerator.SetCopyRate(0);
+  accelerator.SetTransfer(nullptr);
   return measured;
 }
 

@@ -59,6 +59,14 @@ class PersisterTest : public testing::Test {
     return *std::move(checkpointer);
   }
 
+  // From now on the first block that goes to the disk opens `written`.
+  void NotifyOfTheFirstWrite(absl::Notification& written) {
+    files_.SetRule([&written](const storage::FailingFileSystem::Call& call) {
+      if (call.operation == "QueueWrite" && !written.HasBeenNotified()) written.Notify();
+      return absl::OkStatus();
+    });
+  }
+
   storage::TestDirectory directory_;
   storage::FailingFileSystem files_{storage::PosixFileSystem()};
   std::string warnings_;
@@ -68,16 +76,15 @@ TEST_F(PersisterTest, WritesWhatIsThereWhileTheRestIsStaged) {
   HalfGatedState state;
   auto checkpointer = Open({.compression = Compression::kNone});
   absl::Notification written;
-  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
-    if (call.operation == "QueueWrite" && !written.HasBeenNotified()) written.Notify();
-    return absl::OkStatus();
-  });
+  NotifyOfTheFirstWrite(written);
   auto save = checkpointer->Save(1, state);
   ASSERT_THAT(save, IsOk());
   written.WaitForNotification();
   EXPECT_FALSE(save->staged().ready());
   EXPECT_FALSE(save->committed().ready());
+  EXPECT_THAT(checkpointer->WaitUntilStaged("early"), IsOk());  // while "late" is still to come
   state.gate.Notify();
+  EXPECT_THAT(checkpointer->WaitUntilStaged("late"), IsOk());
   ASSERT_THAT(save->committed().Wait(), IsOk());
   state.late = 0;
   ASSERT_THAT(checkpointer->RestoreLatest(state), IsOk());
@@ -89,10 +96,7 @@ TEST_F(PersisterTest, LeavesNothingOfAStepWhoseStagingFailedHalfWay) {
   state.copy_status = absl::InternalError("the device fell off the bus");
   auto checkpointer = Open({.compression = Compression::kNone});
   absl::Notification written;
-  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
-    if (call.operation == "QueueWrite" && !written.HasBeenNotified()) written.Notify();
-    return absl::OkStatus();
-  });
+  NotifyOfTheFirstWrite(written);
   auto save = checkpointer->Save(1, state);
   ASSERT_THAT(save, IsOk());
   written.WaitForNotification();

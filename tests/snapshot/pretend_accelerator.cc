@@ -11,7 +11,6 @@
 #include "ATen/ATen.h"
 #include "ATen/EmptyTensor.h"
 #include "ATen/ops/as_strided_native.h"
-#include "absl/time/clock.h"
 #include "c10/core/Allocator.h"
 #include "c10/core/DeviceType.h"
 #include "c10/core/GeneratorImpl.h"
@@ -161,7 +160,7 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& target, bool non_b
   accelerator.EnqueueCopy(stream, [&accelerator, self, target] {
     const c10::InferenceMode no_autograd;
     OnHost(target).copy_(OnHost(self));
-    accelerator.AwaitBus(self.nbytes());
+    accelerator.Transfer(self.nbytes());
   });
   if (!non_blocking) accelerator.Synchronize(stream);
   return target;
@@ -339,21 +338,18 @@ std::set<c10::StreamId> PretendAccelerator::UsesOf(const at::Tensor& tensor) {
   return uses_[tensor.storage().data_ptr().get()];
 }
 
-void PretendAccelerator::SetCopyRate(double bytes_per_second) {
+void PretendAccelerator::SetTransfer(std::function<void(size_t)> transfer) {
   const absl::MutexLock lock(&mutex_);
-  bus_bytes_per_second_ = bytes_per_second;
+  transfer_ = std::move(transfer);
 }
 
-void PretendAccelerator::AwaitBus(size_t bytes) {
-  absl::Time arrival;
+void PretendAccelerator::Transfer(size_t bytes) {
+  std::function<void(size_t)> transfer;
   {
     const absl::MutexLock lock(&mutex_);
-    if (bus_bytes_per_second_ == 0) return;
-    bus_free_at_ =
-        std::max(bus_free_at_, absl::Now()) + absl::Seconds(static_cast<double>(bytes) / bus_bytes_per_second_);
-    arrival = bus_free_at_;
+    transfer = transfer_;
   }
-  absl::SleepFor(arrival - absl::Now());
+  if (transfer) transfer(bytes);
 }
 
 void PretendAccelerator::EnqueueCopy(c10::Stream stream, std::function<void()> copy) {

@@ -23,7 +23,6 @@
 #include "ATen/core/Tensor.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "c10/core/Device.h"
 #include "c10/core/Stream.h"
 #include "torch/version.h"
@@ -70,8 +69,8 @@ class PretendAccelerator {
   // Of the copies that are enqueued from now on, the one after `good` more throws.
   void FailCopyAfter(int good);
 
-  // From now on copies share a bus of that many bytes per second, for measurements; 0: they take no time of their own.
-  void SetCopyRate(double bytes_per_second);
+  // From now on every copy calls this with its bytes, on its stream's thread, before it counts as done; null: nothing.
+  void SetTransfer(std::function<void(size_t bytes)> transfer);
 
   // The next synchronisation of a stream throws, after the stream has got there.
   void FailNextSynchronize();
@@ -103,8 +102,7 @@ class PretendAccelerator {
   void Record(void** event, c10::Stream stream);
   void Block(void* event, c10::Stream stream);
   bool Recorded(void* event);
-  // Blocks until a copy that begins now, of `bytes`, has gone over the bus.
-  void AwaitBus(size_t bytes);
+  void Transfer(size_t bytes);
   // Throws if the copy is to fail.
   void EnqueueCopy(c10::Stream stream, std::function<void()> copy);
   // Throws if the device is full.
@@ -138,8 +136,7 @@ class PretendAccelerator {
   int64_t copies_enqueued_ ABSL_GUARDED_BY(mutex_) = 0;
   int good_copies_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: all of them
   bool fail_synchronize_ ABSL_GUARDED_BY(mutex_) = false;
-  double bus_bytes_per_second_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time bus_free_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::function<void(size_t)> transfer_ ABSL_GUARDED_BY(mutex_);
 
   struct Memory {
     int64_t limit = -1;

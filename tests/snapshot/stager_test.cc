@@ -140,6 +140,20 @@ TEST(Stager, SaysWhenThereIsNoRoomUnderAPolicyThatDoesNotWait) {
   EXPECT_EQ(*third, nullptr);
 }
 
+TEST(Stager, HasTheMemoryOfASaveThatWasPrepared) {
+  std::vector<float> weight(1'000'000);
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {1'000'000}, weight.data());
+  Stager stager({});
+  ASSERT_THAT(stager.Prepare(state), IsOk());
+  EXPECT_GE(stager.arena().bytes_mapped(), weight.size() * sizeof(float));
+  EXPECT_EQ(stager.arena().bytes_in_use(), 0u);
+  const uint64_t mapped = stager.arena().bytes_mapped();
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(stager.arena().bytes_mapped(), mapped);
+}
+
 TEST(Stager, ReusesThePlanAndTheMemory) {
   float weight = 1;
   State state;

@@ -22,12 +22,7 @@ namespace fs = std::filesystem;
 
 class ReconciliationTest : public testing::Test {
  protected:
-  std::unique_ptr<Store> Open() {
-    warnings_.clear();
-    auto store = OpenStore(path_, &warnings_);
-    EXPECT_THAT(store, IsOk());
-    return store.ok() ? *std::move(store) : nullptr;
-  }
+  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
 
   std::string Folder(const ShardIdentity& identity) { return layout_.attempt(identity.step, identity.attempt); }
   std::string Name(const ShardIdentity& identity) { return StepFolderName(identity.step, identity.attempt); }

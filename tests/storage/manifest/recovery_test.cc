@@ -26,12 +26,7 @@ namespace fs = std::filesystem;
 
 class RecoveryTest : public testing::Test {
  protected:
-  std::unique_ptr<Store> Open() {
-    warnings_.clear();
-    auto store = OpenStore(path_, &warnings_);
-    EXPECT_THAT(store, IsOk());
-    return store.ok() ? *std::move(store) : nullptr;
-  }
+  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
 
   absl::Status OpenStatus(FileSystem& files = PosixFileSystem()) {
     warnings_.clear();

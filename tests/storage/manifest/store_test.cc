@@ -25,12 +25,7 @@ namespace fs = std::filesystem;
 
 class StoreTest : public testing::Test {
  protected:
-  std::unique_ptr<Store> Open() {
-    warnings_.clear();
-    auto store = OpenStore(path_, &warnings_);
-    EXPECT_THAT(store, IsOk());
-    return store.ok() ? *std::move(store) : nullptr;
-  }
+  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
 
   size_t Folders() {
     size_t count = 0;

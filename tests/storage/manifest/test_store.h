@@ -24,6 +24,15 @@ inline absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& direc
                              .read = {.io = IoQueueKind::kThreads}});
 }
 
+// The same for a test that counts on it: null, and the test has failed, if it cannot be opened. Forgets earlier
+// warnings.
+inline std::unique_ptr<Store> OpenSoundStore(const std::string& directory, std::string* warnings) {
+  warnings->clear();
+  auto store = OpenStore(directory, warnings);
+  EXPECT_THAT(store, IsOk());
+  return store.ok() ? *std::move(store) : nullptr;
+}
+
 // One int64 entry, "value".
 inline absl::Status WriteShard(const StoreLayout& layout, const ShardIdentity& identity, int64_t value) {
   auto writer = ShardWriter::Create(PosixFileSystem(), {.io = IoQueueKind::kThreads});
