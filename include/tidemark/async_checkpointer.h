@@ -33,9 +33,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "tidemark/companion.h"
+#include "tidemark/evaluator.h"
 #include "tidemark/future.h"
+#include "tidemark/retention.h"
 #include "tidemark/state.h"
-#include "tidemark/store_reader.h"
+#include "tidemark/statistics.h"
+#include "tidemark/step_info.h"
 
 namespace tidemark {
 
@@ -117,6 +121,29 @@ struct CheckpointerOptions {
   // Saves write only when nobody else uses the disk: the kernel's idle I/O class, where its scheduler has one.
   bool background_io_idle = false;
 
+  // Which steps stay. The others are deleted behind the training.
+  RetentionOptions retention;
+  // How often reports are looked for that worker processes have left.
+  absl::Duration inbox_poll_interval = absl::Seconds(1);
+
+  // How long Close() and the destructor wait for saves and evaluators. More than 0.
+  absl::Duration close_timeout = absl::Minutes(30);
+
+  // Called on background threads, with no lock held; they must be quick, and call nothing of the checkpointer but its
+  // thread-safe functions. Null: nobody is told.
+  std::function<void(const StepInfo&)> on_committed;
+  std::function<void(int64_t step, const absl::Status&)> on_failed;
+  std::function<void(int64_t step, std::string_view reason)> on_deleted;
+  std::function<void(int64_t step, const Evaluation&)> on_evaluated;
+
+  // Receives one line for every save when its fate is known: step, how long the trainer was held, how long the rest
+  // took, sizes, and what was skipped and why. Any thread. Null: no lines.
+  std::function<void(std::string_view)> on_save_line;
+
+  // A file that has the statistics in the text format of Prometheus, for its node exporter's text file collector:
+  // replaced as a whole after each save, and every few seconds while something changes. Empty: none.
+  std::string metrics_file;
+
   // Receives one line for everything that a person should know and no Status carries: a damaged step that was passed
   // over, a record without files. Any thread. Null: lines go to standard error.
   std::function<void(std::string_view)> on_warning;
@@ -127,13 +154,16 @@ struct CheckpointerOptions {
 
 struct SaveOptions {
   // Recorded with the step. NaN and infinities are kept, and are never best.
-  std::map<std::string, double> metrics;
+  Metrics metrics;
   // A JSON object, kept with the step and shown by checkpoint-inspect. At most 16 MiB.
   std::string user_metadata = "{}";
   // Replace the step if it exists. The old attempt stays until the new one is committed.
   bool overwrite = false;
   // Instead of CheckpointerOptions::staging.
   std::optional<Staging> staging;
+  // False: the snapshot goes to the evaluators only, and is forgotten then; `committed` resolves when they have let go
+  // of it. What they say is kept as history of a step that is `unsaved`.
+  bool persist = true;
 };
 
 // What became of one Save. Cheap to copy; thread-safe; dropping it cancels nothing.
@@ -164,6 +194,9 @@ class SaveHandle {
 };
 
 struct RestoreOptions {
+  // Not from steps that an evaluator has called unhealthy. RestoreLatest first waits for evaluations in flight.
+  bool healthy_only = false;
+
   // Restore only from steps that this returns true for. Null: any committed step.
   std::function<bool(const StepInfo&)> accept;
 
@@ -206,7 +239,8 @@ class AsyncCheckpointer {
   // cannot be written.
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(CheckpointerOptions options);
 
-  // Like Close, and what Close would return goes to on_warning.
+  // Like Close, and what Close would return goes to on_warning. What is still running after close_timeout is left to
+  // itself, with the memory that it uses; functions of evaluators must therefore own what they touch, or return.
   ~AsyncCheckpointer();
 
   // Whether the options ask for a save at this step. False if the step is committed or being saved; that is looked up
@@ -267,12 +301,48 @@ class AsyncCheckpointer {
   // committed step has the metric.
   absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
 
-  // All steps that the manifest knows, ascending by step.
+  // All steps that the manifest knows, ascending by step; those that were deleted or only evaluated included.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
-  // Waits for the saves in flight, then releases the store. Returns the first failure that nobody has looked at; more
-  // of them go to on_warning. Idempotent. After it, calls are kFailedPrecondition and ShouldSave is false.
+  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say.
+  // kInvalidArgument: an option out of its range. kAlreadyExists: the name is taken. kResourceExhausted: no thread.
+  absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function);
+
+  // Has the companion take in every snapshot from the next save on; its entries are saved with it. Before the restore
+  // that is to bring it back. kAlreadyExists: the prefix is taken.
+  absl::Status AddCompanion(std::shared_ptr<Companion> companion);
+
+  // Records metrics of a step that was saved, at any time: as those of `evaluator`, they are known as
+  // "evaluator/name" and replace what that evaluator said of the step before. Never blocks; resolves when they survive
+  // power loss, which is after the step does. kNotFound: there is no such step, or its save failed. kInvalidArgument:
+  // a name. Thread-safe.
+  Future ReportMetrics(int64_t step, std::string evaluator, Metrics metrics);
+
+  // A pinned step is never deleted by retention. kNotFound: it is not committed. Thread-safe.
+  absl::Status Pin(int64_t step, std::string note = "");
+  absl::Status Unpin(int64_t step);
+
+  // Blocks until the evaluators have come to the end of what they were given, and what they said is recorded.
+  absl::Status WaitUntilEvaluated();
+
+  // Takes in reports of workers and applies retention now, instead of behind the training, and blocks until that is
+  // done. Thread-safe.
+  absl::Status Tidy();
+
+  // What retention would keep and delete now, and why: every committed step, ascending. Changes nothing. Thread-safe.
+  absl::StatusOr<std::vector<RetentionDecision>> RetentionPlan() const;
+
+  // Thread-safe.
+  CheckpointerStatistics statistics() const;
+
+  // Waits for the saves in flight and for the evaluators, then releases the store. Returns the first failure that
+  // nobody has looked at; more of them go to on_warning. Idempotent. After it, calls are kFailedPrecondition and
+  // ShouldSave is false. Without a deadline it waits for CheckpointerOptions::close_timeout.
+  //
+  // kDeadlineExceeded names the saves and evaluators that were still running. Nothing has been dropped: they go on in
+  // the background, the store stays locked, and Close may be called again.
   absl::Status Close();
+  absl::Status Close(absl::Time deadline);
 
  private:
   friend class CheckpointerOnFileSystem;  // for tests: the same on a file system that fails or forgets

@@ -17,40 +17,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tidemark/entry.h"
+#include "tidemark/step_info.h"
 
 namespace tidemark {
-
-enum class StepState {
-  kCommitted,  // survives power loss, and restore finds it
-  kDamaged,    // was committed; a read found wrong bytes
-  kLost,       // was committed; its files are gone
-  kFailed,     // a save that did not commit; nothing of it is kept but the reason
-};
-
-// "committed", "damaged", "lost", "failed"
-std::string_view StepStateName(StepState state);
-
-// Which value of a metric is the best.
-enum class BestMode { kLowest, kHighest };
-
-// What is known of one step without reading any tensor.
-struct StepInfo {
-  int64_t step = 0;
-  StepState state = StepState::kCommitted;
-  std::string attempt;  // 32 hexadecimal digits; names the step's folder
-  // Grows with every attempt in a store: orders two attempts at the same step. Clocks play no part in it.
-  uint64_t sequence = 0;
-  absl::Time created;  // wall clock when Save was called
-  uint32_t world_size = 1;
-  std::map<std::string, double> metrics;
-  std::string user_metadata = "{}";  // a JSON object
-  uint64_t entry_count = 0;
-  uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
-  uint64_t stored_bytes = 0;   // of the step's shard files
-  uint64_t reused_bytes = 0;   // stored bytes that this step shares with an earlier one
-  absl::Duration blocked;      // how long Save held the trainer
-  std::string reason;          // why the state is not kCommitted
-};
 
 // One shard: the file that one rank wrote.
 struct ShardInfo {
@@ -114,7 +83,8 @@ class StoreReader {
   // Ok, or why the steps below come from the shards and not from the manifest.
   const absl::Status& manifest_problem() const;
 
-  // As of Open or the last Refresh; ascending by step.
+  // As of Open or the last Refresh, with reports that workers have left and no trainer has taken in yet; ascending by
+  // step.
   const std::vector<StepInfo>& steps() const;
 
   // Reads the manifest again.
@@ -122,6 +92,9 @@ class StoreReader {
 
   // The highest committed step; kNotFound if there is none.
   absl::StatusOr<StepInfo> Latest() const;
+
+  // As AsyncCheckpointer::BestStep.
+  absl::StatusOr<StepInfo> Best(std::string_view metric, BestMode mode) const;
 
   // kNotFound if there is no record of the step.
   absl::StatusOr<StepInfo> Find(int64_t step) const;

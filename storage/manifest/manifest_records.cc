@@ -213,6 +213,10 @@ std::string_view StepStateName(StepState state) {
       return "lost";
     case StepState::kFailed:
       return "failed";
+    case StepState::kDeleted:
+      return "deleted";
+    case StepState::kUnsaved:
+      return "unsaved";
   }
   return "";
 }

@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/shard/shard_format.h"
-#include "tidemark/store_reader.h"
+#include "tidemark/step_info.h"
 
 namespace tidemark::storage {
 

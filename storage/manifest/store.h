@@ -15,8 +15,10 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -65,6 +67,27 @@ class Store {
   // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
   // a disk that is full or gone leaves the folder to the next Open.
   void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
+
+  // Changes the record of a step under the lock that keeps others from it: `change` returns whether there is anything
+  // to write. kNotFound if its record is not of that attempt any more.
+  absl::Status UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change);
+
+  // Records a step that was only evaluated, unless it has a record already.
+  absl::Status RecordUnsaved(const StepInfo& info);
+
+  // Marks steps as deleted with these reasons and replaces what is noted on others, all in one batch; a record that is
+  // not of the given attempt any more is left as it is. The files are for RemoveDeleted.
+  struct StepNote {
+    int64_t step = 0;
+    std::string attempt;
+    bool deleted = false;
+    std::string reason;  // why it is deleted, or kept
+  };
+  absl::Status NoteSteps(const std::vector<StepNote>& notes);
+
+  // Removes the files of attempts that are marked for deletion, but for those that a step refers to or that are in
+  // `in_use`; see reconciliation.h.
+  absl::Status RemoveDeleted(const std::set<AttemptId>& in_use);
 
   // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more.
   absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);

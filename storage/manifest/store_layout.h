@@ -24,6 +24,10 @@ class StoreLayout {
   std::string identity() const { return directory_ + "/store.json"; }
   std::string manifest() const { return directory_ + "/manifest"; }
   std::string steps() const { return directory_ + "/steps"; }
+  // Reports that workers have left and that are not recorded yet.
+  std::string inbox() const { return directory_ + "/inbox"; }
+  // Live readers' claims.
+  std::string leases() const { return directory_ + "/leases"; }
   // The file of an attempt that was removed: its blocks are written over by the next one.
   std::string retired() const { return directory_ + "/retired.tmk"; }
   // Attempts that a rebuild found broken: kept for a person to look at, never read again.

@@ -14,6 +14,7 @@
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/store_reader.h"
 
 namespace tidemark {
 namespace {

@@ -77,6 +77,9 @@ Colour StateColour(StepState state) {
     case StepState::kDamaged:
     case StepState::kLost:
       return Colour::kBad;
+    case StepState::kDeleted:
+    case StepState::kUnsaved:
+      return Colour::kNone;
   }
   return Colour::kNone;
 }

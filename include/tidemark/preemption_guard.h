@@ -1,0 +1,70 @@
+// PreemptionGuard: turns SIGTERM, or the end of an allotted time, into one last save.
+//
+//   auto guard = tidemark::PreemptionGuard::Install({.grace = absl::Seconds(25)});
+//   for (...) {
+//     ...one step...
+//     if ((*guard)->preempted()) {
+//       tidemark::PreemptionReport last = (*guard)->SaveAndClose(*checkpointer, step, state, {});
+//       return last.committed() ? 0 : 1;
+//     }
+//   }
+
+#ifndef TIDEMARK_PREEMPTION_GUARD_H_
+#define TIDEMARK_PREEMPTION_GUARD_H_
+
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+
+struct PreemptionOptions {
+  std::vector<int> signals = {SIGTERM};
+  // From the signal to the moment by which the process must be gone.
+  absl::Duration grace = absl::Seconds(30);
+  // The end of the allotted time, where that is known beforehand: preempted() is true from `grace` before it on.
+  absl::Time end = absl::InfiniteFuture();
+};
+
+struct PreemptionReport {
+  int64_t step = 0;
+  absl::Status save;   // ok: the step is committed
+  absl::Status close;  // ok: nothing was still running at the deadline, and no earlier save had failed
+  bool committed() const { return save.ok(); }
+  // One line for a log: what was saved, and what was not.
+  std::string Describe() const;
+};
+
+// Installed once in a process at a time. The handler only notes the signal; a second one of the same kind has the
+// effect that it had before the guard was installed. Destruction restores the old handlers. Thread-safe.
+class PreemptionGuard {
+ public:
+  // kFailedPrecondition: there is one already. kInvalidArgument: no such signal, or a negative grace.
+  static absl::StatusOr<std::unique_ptr<PreemptionGuard>> Install(PreemptionOptions options);
+  ~PreemptionGuard();
+
+  // Cheap enough for every step: reads one variable and, with `end`, the clock.
+  bool preempted() const;
+
+  // When the process must be gone; infinite as long as it is not preempted.
+  absl::Time deadline() const;
+
+  // Saves the state as `step`, unless it is committed or being saved, waits until it is committed, and closes the
+  // checkpointer, all by the deadline. Evaluators get what is left of the time.
+  PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);
+
+ private:
+  explicit PreemptionGuard(PreemptionOptions options);
+  const PreemptionOptions options_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_PREEMPTION_GUARD_H_

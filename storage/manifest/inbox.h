@@ -1,0 +1,50 @@
+// The inbox: where workers leave reports, and how they get into the manifest. Record first, then the file moves from
+// inbox/ into the step's folder: a crash in between has the report taken in once more, which changes nothing.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_INBOX_H_
+#define TIDEMARK_STORAGE_MANIFEST_INBOX_H_
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store.h"
+#include "storage/manifest/store_layout.h"
+
+namespace tidemark::storage {
+
+// For workers: when this returns ok the report survives power loss.
+absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const MetricReport& report);
+
+// Whether the evaluator's report on the attempt is on disk, wherever. Looks into the inbox first, so that one that is
+// just being moved is not missed.
+absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,
+                               std::string_view evaluator);
+
+// The reports that can be read, for readers; no order. Those that cannot are left out.
+absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const StoreLayout& layout, const StoreId& store);
+
+struct InboxResult {
+  std::vector<MetricReport> recorded;
+  int64_t rejected = 0;
+};
+
+// For the one who has the store open: records every report and moves it into its step's folder. What cannot be read, is
+// another store's, or is of a step or attempt that there is none of is moved to quarantine/ (a report on a deleted step
+// or a replaced attempt is removed), with a warning. A newer version's is left alone, with a warning. An error is the
+// disk's or the manifest's, and the rest is for the next time.
+absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
+                                         const std::function<void(std::string_view)>& warn);
+
+// Writes the report into the step's folder and records it: what the trainer itself has to say. kNotFound: the step's
+// record is not of that attempt, or it is not committed.
+absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_INBOX_H_

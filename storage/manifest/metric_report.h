@@ -1,0 +1,54 @@
+// Metric reports: what an evaluator said of a step, as a file. One file for each evaluator and attempt, named by both,
+// so that a report that is delivered twice is there once. A worker leaves it in inbox/; when it has been recorded in
+// the manifest it goes into the step's folder, from where a rebuild takes it.
+//
+// Pure functions between structs and bytes; no I/O. A report is a JSON object with a version and a check, like the
+// records of the manifest.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
+#define TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/shard/ids.h"
+#include "tidemark/step_info.h"
+
+namespace tidemark::storage {
+
+inline constexpr int kMetricReportVersion = 1;
+inline constexpr size_t kMetricReportBytesMax = 1 << 20;
+
+struct MetricReport {
+  StoreId store;
+  int64_t step = 0;
+  AttemptId attempt;
+  Evaluation evaluation;
+};
+
+// kInvalidArgument: the evaluator's name is empty, longer than 256 bytes, not UTF-8 or has a '/' or a control
+// character; a metric's name is not 1 to EntrySpec::kNameBytesMax bytes of UTF-8.
+absl::Status ValidateEvaluation(const Evaluation& evaluation);
+
+// kInvalidArgument also where it would be longer than kMetricReportBytesMax.
+absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report);
+
+// kDataLoss: not such a report; the message says what is wrong. kUnimplemented: written by a newer version.
+absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes);
+
+// "metrics-<32 hexadecimal digits of the evaluator's name's XXH3-128>.json": the report's name in a step's folder.
+std::string MetricFileName(std::string_view evaluator);
+
+// "<step>-<attempt>-<the same digits>.json": its name in inbox/.
+std::string InboxFileName(int64_t step, const AttemptId& attempt, std::string_view evaluator);
+
+// Puts the evaluation among the step's, in the place of what that evaluator said before, and brings info.metrics along.
+void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_

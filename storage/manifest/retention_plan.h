@@ -1,0 +1,27 @@
+// What retention's rules say of a list of steps. A pure function: no clock, no I/O; the same list gives the same plan,
+// and deleting what it lets go changes nothing of what it says about the rest.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_RETENTION_PLAN_H_
+#define TIDEMARK_STORAGE_MANIFEST_RETENTION_PLAN_H_
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tidemark/retention.h"
+#include "tidemark/step_info.h"
+
+namespace tidemark::storage {
+
+// Readers' claims: step, and who holds it in words ("leased by ...", "evaluator x has yet to read it").
+using Claims = std::multimap<int64_t, std::string>;
+
+// One decision for each committed step, ascending. `steps`: all that the manifest knows, ascending.
+std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, std::span<const StepInfo> steps,
+                                             const Claims& claims);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_RETENTION_PLAN_H_
