@@ -28,11 +28,12 @@ uint64_t OrderedBits(double value) {
 std::set<std::string> IndexKeys(const StepRecord& record) {
   const StepInfo& info = record.info;
   std::set<std::string> keys;
-  if (info.state == StepState::kCommitted) {
+  if (info.state == StepState::kCommitted && info.unhealthy().empty()) {
     for (const auto& [name, value] : info.metrics) {
       if (std::isfinite(value)) keys.insert(MetricKey(name, value, info.step));
     }
   }
+  if (info.state == StepState::kDeleted) return keys;
   for (const FileReference& file : record.references) {
     std::string key = ReferencePrefix(file.attempt);
     AppendBigEndian(key, static_cast<uint64_t>(info.step));

@@ -1,8 +1,9 @@
 // The keys by which the manifest finds steps other than by their number. Pure functions; the values of these keys are
 // empty, for everything is in the step's record.
 //
-//   "metric/" be32(bytes of the name) name be64(value) be64(step)   a metric of a committed step; not NaN, not infinite
-//   "reference/" attempt in hexadecimal "/" be64(step)              the step's chunks lie in a file of that attempt
+//   "metric/" be32(bytes of the name) name be64(value) be64(step)   a metric of a committed, healthy step; not NaN or
+//   infinite "reference/" attempt in hexadecimal "/" be64(step)              the step's chunks lie in a file of that
+//   attempt
 //
 // A name's length stands before it, so that no name is the beginning of another one's keys, whatever bytes it has.
 
@@ -18,8 +19,8 @@
 
 namespace tidemark::storage {
 
-// All index keys that go with the record. A step that is not committed is no candidate for the best, but its references
-// count: it may be taken back.
+// All index keys that go with the record. A step that is not committed, or that an evaluation calls unhealthy, is no
+// candidate for the best, but its references count: it may be taken back. Those of a deleted step do not.
 std::set<std::string> IndexKeys(const StepRecord& record);
 
 // What the keys of all steps with this metric begin with. They sort by value, then by step.

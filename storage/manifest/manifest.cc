@@ -117,38 +117,43 @@ struct Manifest::Impl {
     }
     store = (*record)->store_id;
     last_sequence = (*record)->sequence;
-    indexed = (*record)->indexed;
+    version = (*record)->version;
     return absl::OkStatus();
   }
 
+  bool indexed() const { return StoreRecord{.version = version}.indexed(); }
+
   // Before a question that the indices answer.
   absl::Status CheckIndexed() const {
-    if (indexed) return absl::OkStatus();
+    if (indexed()) return absl::OkStatus();
     return absl::FailedPreconditionError(
         fmt::format("manifest {} has no indices yet; it gets them when it is opened for writing", path()));
   }
 
-  // Writes the indices of a manifest that has none, all in one batch. Only while opening.
-  absl::Status BuildIndices() {
+  // Makes an older manifest one of this version, all in one batch: one without indices gets them. Only while opening.
+  absl::Status Upgrade() {
     rocksdb::WriteBatch batch;
-    absl::Status status = Scan(kStepKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
+    absl::Status status = indexed() ? absl::OkStatus() : AddIndices(batch);
+    if (!status.ok()) return status;
+    batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = last_sequence}));
+    if (status = database->Write(batch); status.ok()) version = kStoreRecordVersion;
+    return status;
+  }
+
+  absl::Status AddIndices(rocksdb::WriteBatch& batch) const {
+    return Scan(kStepKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
       absl::StatusOr<StepRecord> record = RecordAt(it, path());
       if (!record.ok()) return record.status();
       for (const std::string& key : IndexKeys(*record)) batch.Put(key, "");
       return true;
     });
-    if (!status.ok()) return status;
-    batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = last_sequence}));
-    status = database->Write(batch);
-    indexed = status.ok();
-    return status;
   }
 
   const std::unique_ptr<Database> database;
 
   // Constant once opened.
   StoreId store;
-  bool indexed = true;  // false only where an old manifest was opened to read
+  int version = kStoreRecordVersion;  // lower only where an old manifest was opened to read
 
   std::atomic<uint64_t> last_sequence{0};
 
@@ -176,7 +181,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path
   if (!database.ok()) return database.status();
   auto impl = std::make_unique<Impl>(*std::move(database));
   absl::Status status = impl->Load();
-  if (status.ok() && !impl->indexed) status = impl->BuildIndices();
+  if (status.ok() && impl->version < kStoreRecordVersion) status = impl->Upgrade();
   if (!status.ok()) return status;
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
@@ -273,23 +278,27 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = impl_->store, .sequence = sequence}));
   std::optional<DeletionRecord> replaced;
   if (old->has_value() && (*old)->info.attempt != record.info.attempt) {
-    // A failed save has a record without an attempt; nothing of it is on disk.
-    if (const auto attempt = FromHex((*old)->info.attempt)) {
-      replaced = DeletionRecord{.step = record.info.step, .attempt = AttemptId{*attempt}};
-      batch.Put(DeletionKey(replaced->attempt), EncodeDeletionRecord(*replaced));
-    }
+    replaced = DeletionOf(**old);
+    if (replaced) batch.Put(DeletionKey(replaced->attempt), EncodeDeletionRecord(*replaced));
   }
   if (absl::Status status = impl_->database->Write(batch); !status.ok()) return status;
   impl_->last_sequence = sequence;
   return replaced;
 }
 
-absl::Status Manifest::Update(const StepRecord& record) {
+absl::Status Manifest::Update(const StepRecord& record) { return Update({&record, 1}, {}); }
+
+absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions) {
   absl::MutexLock lock(&impl_->write_mutex);
-  absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
-  if (!old.ok()) return old.status();
   rocksdb::WriteBatch batch;
-  PutStep(batch, *old, record);
+  for (const StepRecord& record : records) {
+    absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
+    if (!old.ok()) return old.status();
+    PutStep(batch, *old, record);
+  }
+  for (const DeletionRecord& deletion : deletions) {
+    batch.Put(DeletionKey(deletion.attempt), EncodeDeletionRecord(deletion));
+  }
   return impl_->database->Write(batch);
 }
 
@@ -305,9 +314,9 @@ absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
   return deletions;
 }
 
-absl::Status Manifest::FinishDeletion(const AttemptId& attempt) {
+absl::Status Manifest::FinishDeletions(std::span<const AttemptId> attempts) {
   rocksdb::WriteBatch batch;
-  batch.Delete(DeletionKey(attempt));
+  for (const AttemptId& attempt : attempts) batch.Delete(DeletionKey(attempt));
   return impl_->database->Write(batch);
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,13 +53,13 @@ class Manifest {
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
-  // The record of the committed step whose metric of that name is the lowest or highest; of several such steps the last
-  // one's. Values that are not finite do not count. nullopt if no committed step has the metric. kFailedPrecondition:
-  // the manifest has no indices.
+  // The record of the committed, healthy step whose metric of that name is the lowest or highest; of several such steps
+  // the last one's. Values that are not finite do not count. nullopt if no such step has the metric.
+  // kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
 
-  // Whether any step has chunks in files of the attempt, its own apart. A step's state plays no part in it.
-  // kFailedPrecondition: the manifest has no indices.
+  // Whether any step that is not deleted has chunks in files of the attempt, its own apart. kFailedPrecondition: the
+  // manifest has no indices.
   absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
 
   // Reads every block of every table; kDataLoss if one is damaged. Of the records it says nothing, nor of whether the
@@ -69,18 +70,23 @@ class Manifest {
   bool damage_found() const;
 
   // Makes `record` the record of its step and its sequence the last one, unless that is higher. If another attempt was
-  // recorded for the step, the same batch marks that attempt for deletion; returned, so that its files can go now.
+  // recorded for the step, the same batch marks that attempt for deletion; returned, so that its files can go now. One
+  // that was deleted has been marked before.
   absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
 
   // Replaces the record of a step whose state changed. Precondition: same attempt as before, or no files belong to
   // `record`.
   absl::Status Update(const StepRecord& record);
 
+  // Replaces several records and marks attempts for deletion, all in one batch. Preconditions: as of Update; no two are
+  // of the same step.
+  absl::Status Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions);
+
   // Attempts whose files must go.
   absl::StatusOr<std::vector<DeletionRecord>> Deletions() const;
 
-  // The files of the attempt are gone, and that has been synced.
-  absl::Status FinishDeletion(const AttemptId& attempt);
+  // The files of these attempts are gone, and that has been synced. One batch.
+  absl::Status FinishDeletions(std::span<const AttemptId> attempts);
 
   // The mark of a store that was closed in good order: what steps/ looked like when all records agreed with it. nullopt
   // if there is none.

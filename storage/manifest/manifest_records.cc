@@ -51,11 +51,67 @@ int64_t DecodeStep(const Json& json) {
 }
 
 StepState DecodeState(std::string_view name) {
-  for (StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost, StepState::kFailed}) {
+  for (StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost, StepState::kFailed,
+                          StepState::kDeleted, StepState::kUnsaved}) {
     if (name == StepStateName(state)) return state;
   }
   throw std::invalid_argument(fmt::format("state '{}' is unknown", name));
 }
+
+Evaluation::Outcome DecodeOutcome(std::string_view name) {
+  for (const auto outcome : {Evaluation::Outcome::kDone, Evaluation::Outcome::kSkipped, Evaluation::Outcome::kFailed}) {
+    if (name == OutcomeName(outcome)) return outcome;
+  }
+  throw std::invalid_argument(fmt::format("outcome '{}' is unknown", name));
+}
+
+Json EncodeMetrics(const Metrics& metrics) {
+  Json json = Json::object();
+  for (const auto& [name, value] : metrics) json[name] = EncodeNumber(value);
+  return json;
+}
+
+Metrics DecodeMetrics(const Json& json) {
+  if (!json.is_object()) throw std::invalid_argument("metrics are no object");
+  Metrics metrics;
+  for (const auto& [name, value] : json.items()) metrics[name] = DecodeNumber(value);
+  return metrics;
+}
+
+Json EncodeEvaluation(const Evaluation& evaluation) {
+  return {{"evaluator", evaluation.evaluator},
+          {"worker", evaluation.worker},
+          {"outcome", OutcomeName(evaluation.outcome)},
+          {"reason", evaluation.reason},
+          {"metrics", EncodeMetrics(evaluation.metrics)},
+          {"unhealthy", evaluation.unhealthy},
+          {"reported_unix_ns", absl::ToUnixNanos(evaluation.reported)},
+          {"took_ns", absl::ToInt64Nanoseconds(evaluation.took)}};
+}
+
+Evaluation DecodeEvaluation(const Json& json) {
+  Evaluation evaluation;
+  evaluation.evaluator = json.at("evaluator").get<std::string>();
+  evaluation.worker = json.at("worker").get<std::string>();
+  evaluation.outcome = DecodeOutcome(json.at("outcome").get<std::string>());
+  evaluation.reason = json.at("reason").get<std::string>();
+  evaluation.metrics = DecodeMetrics(json.at("metrics"));
+  evaluation.unhealthy = json.at("unhealthy").get<std::string>();
+  evaluation.reported = absl::FromUnixNanos(json.at("reported_unix_ns").get<int64_t>());
+  evaluation.took = absl::Nanoseconds(json.at("took_ns").get<int64_t>());
+  return evaluation;
+}
+
+// What a step record has from version 2 on.
+void DecodeOpinions(const Json& json, StepInfo& info) {
+  if (!json.at("evaluations").is_array()) throw std::invalid_argument("evaluations are no array");
+  for (const Json& row : json.at("evaluations")) info.evaluations.push_back(DecodeEvaluation(row));
+  info.pinned = json.at("pinned").get<bool>();
+  info.pin_note = json.at("pin_note").get<std::string>();
+  info.kept = json.at("kept").get<std::string>();
+}
+
+bool MayLackAttempt(StepState state) { return state == StepState::kFailed || state == StepState::kUnsaved; }
 
 // Text that is not UTF-8 (a path in a reason) is written with replacement characters rather than refused.
 std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -80,29 +136,44 @@ absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
 
 }  // namespace
 
+std::optional<DeletionRecord> DeletionOf(const StepRecord& record) {
+  const auto attempt = FromHex(record.info.attempt);
+  if (!attempt || record.info.state == StepState::kDeleted) return std::nullopt;
+  DeletionRecord deletion{.step = record.info.step, .attempt = AttemptId{*attempt}};
+  for (const FileReference& file : record.references) deletion.references.push_back(file.attempt);
+  return deletion;
+}
+
 std::string EncodeStoreRecord(const StoreRecord& record) {
-  return Dump({{"version", record.indexed ? kStoreRecordVersion : 1},
-               {"store_id", ToHex(record.store_id.bytes)},
-               {"sequence", record.sequence}});
+  return Dump({{"version", record.version}, {"store_id", ToHex(record.store_id.bytes)}, {"sequence", record.sequence}});
 }
 
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
   const auto decode = [](const Json& json) {
     return StoreRecord{.store_id = DecodeId<StoreId>(json.at("store_id")),
                        .sequence = DecodeUnsigned<uint64_t>(json.at("sequence")),
-                       .indexed = json.at("version").get<int64_t>() >= kStoreRecordVersion};
+                       .version = json.at("version").get<int>()};
   };
   return Decode<StoreRecord>(bytes, "store", decode, kStoreRecordVersion);
 }
 
 std::string EncodeDeletionRecord(const DeletionRecord& record) {
-  return Dump({{"version", kManifestVersion}, {"step", record.step}, {"attempt", ToHex(record.attempt.bytes)}});
+  Json references = Json::array();
+  for (const AttemptId& attempt : record.references) references.push_back(ToHex(attempt.bytes));
+  return Dump({{"version", kDeletionRecordVersion},
+               {"step", record.step},
+               {"attempt", ToHex(record.attempt.bytes)},
+               {"references", std::move(references)}});
 }
 
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
-  return Decode<DeletionRecord>(bytes, "deletion", [](const Json& json) {
-    return DeletionRecord{.step = DecodeStep(json.at("step")), .attempt = DecodeId<AttemptId>(json.at("attempt"))};
-  });
+  const auto decode = [](const Json& json) {
+    DeletionRecord record{.step = DecodeStep(json.at("step")), .attempt = DecodeId<AttemptId>(json.at("attempt"))};
+    if (json.at("version").get<int64_t>() < 2) return record;
+    for (const Json& attempt : json.at("references")) record.references.push_back(DecodeId<AttemptId>(attempt));
+    return record;
+  };
+  return Decode<DeletionRecord>(bytes, "deletion", decode, kDeletionRecordVersion);
 }
 
 std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
@@ -124,8 +195,8 @@ absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes) {
 
 std::string EncodeStepRecord(const StepRecord& record) {
   const StepInfo& info = record.info;
-  Json metrics = Json::object();
-  for (const auto& [name, value] : info.metrics) metrics[name] = EncodeNumber(value);
+  Json evaluations = Json::array();
+  for (const Evaluation& evaluation : info.evaluations) evaluations.push_back(EncodeEvaluation(evaluation));
   Json shards = Json::array();
   for (const RecordedShard& shard : record.shards) {
     shards.push_back(
@@ -138,7 +209,7 @@ std::string EncodeStepRecord(const StepRecord& record) {
                           {"rank", file.rank},
                           {"world_size", file.world_size}});
   }
-  return Dump({{"version", kManifestVersion},
+  return Dump({{"version", kStepRecordVersion},
                {"step", info.step},
                {"state", StepStateName(info.state)},
                {"attempt", info.attempt},
@@ -152,19 +223,23 @@ std::string EncodeStepRecord(const StepRecord& record) {
                {"reused_bytes", info.reused_bytes},
                {"reason", info.reason},
                {"user_metadata", info.user_metadata},
-               {"metrics", std::move(metrics)},
+               {"metrics", EncodeMetrics(info.metrics)},
+               {"evaluations", std::move(evaluations)},
+               {"pinned", info.pinned},
+               {"pin_note", info.pin_note},
+               {"kept", info.kept},
                {"shards", std::move(shards)},
                {"references", std::move(references)}});
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
-  return Decode<StepRecord>(bytes, "step", [](const Json& json) {
+  const auto decode = [](const Json& json) {
     StepRecord record;
     StepInfo& info = record.info;
     info.step = DecodeStep(json.at("step"));
     info.state = DecodeState(json.at("state").get<std::string>());
     info.attempt = json.at("attempt").get<std::string>();
-    if (!(info.state == StepState::kFailed && info.attempt.empty())) DecodeId<AttemptId>(json.at("attempt"));
+    if (!(MayLackAttempt(info.state) && info.attempt.empty())) DecodeId<AttemptId>(json.at("attempt"));
     info.sequence = DecodeUnsigned<uint64_t>(json.at("sequence"));
     info.created = absl::FromUnixNanos(json.at("created_unix_ns").get<int64_t>());
     info.blocked = absl::Nanoseconds(json.at("blocked_ns").get<int64_t>());
@@ -175,7 +250,8 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
     info.reused_bytes = DecodeUnsigned<uint64_t>(json.at("reused_bytes"));
     info.reason = json.at("reason").get<std::string>();
     info.user_metadata = json.at("user_metadata").get<std::string>();
-    for (const auto& [name, value] : json.at("metrics").items()) info.metrics[name] = DecodeNumber(value);
+    info.metrics = DecodeMetrics(json.at("metrics"));
+    if (json.at("version").get<int64_t>() >= 2) DecodeOpinions(json, info);
     for (const Json& shard : json.at("shards")) {
       record.shards.push_back({.rank = DecodeUnsigned<uint32_t>(shard.at("rank")),
                                .file_bytes = DecodeUnsigned<uint64_t>(shard.at("file_bytes")),
@@ -188,7 +264,8 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
                                    .world_size = DecodeUnsigned<uint32_t>(file.at("world_size"))});
     }
     return record;
-  });
+  };
+  return Decode<StepRecord>(bytes, "step", decode, kStepRecordVersion);
 }
 
 std::string StepKey(int64_t step) {
@@ -200,25 +277,3 @@ std::string StepKey(int64_t step) {
 std::string DeletionKey(const AttemptId& attempt) { return std::string(kDeletionKeyPrefix) + ToHex(attempt.bytes); }
 
 }  // namespace tidemark::storage
-
-namespace tidemark {
-
-std::string_view StepStateName(StepState state) {
-  switch (state) {
-    case StepState::kCommitted:
-      return "committed";
-    case StepState::kDamaged:
-      return "damaged";
-    case StepState::kLost:
-      return "lost";
-    case StepState::kFailed:
-      return "failed";
-    case StepState::kDeleted:
-      return "deleted";
-    case StepState::kUnsaved:
-      return "unsaved";
-  }
-  return "";
-}
-
-}  // namespace tidemark

@@ -14,6 +14,7 @@
 #define TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,13 +28,23 @@ namespace tidemark::storage {
 
 inline constexpr int kManifestVersion = 1;
 
-// The store's own record is of version 1 in a manifest without indices.
-inline constexpr int kStoreRecordVersion = 2;
+// The store's own record says what may be in the manifest, so that an older library refuses it before it reads or
+// changes anything else. 1: no indices. 2: indices. 3: step and deletion records of version 2.
+inline constexpr int kStoreRecordVersion = 3;
+
+// 2: evaluations, pins, why a step was kept, and the states kDeleted and kUnsaved.
+inline constexpr int kStepRecordVersion = 2;
+
+// 2: what the attempt refers to.
+inline constexpr int kDeletionRecordVersion = 2;
 
 struct StoreRecord {
   StoreId store_id;
   uint64_t sequence = 0;  // of the last committed attempt
-  bool indexed = true;    // every record has its index keys, and whoever changes one changes them too
+  int version = kStoreRecordVersion;
+
+  // Whether every record has its index keys, and whoever changes one changes them too.
+  bool indexed() const { return version >= 2; }
 };
 
 // A shard as it was when its step was committed.
@@ -45,15 +56,23 @@ struct RecordedShard {
 };
 
 struct StepRecord {
-  StepInfo info;  // `attempt` is a valid id, except where the state is kFailed and it may be empty
+  // `attempt` is a valid id; where the state is kFailed or kUnsaved it may be empty. A deleted step keeps its attempt,
+  // but has no shards, references or user metadata.
+  StepInfo info;
   std::vector<RecordedShard> shards;
   std::vector<FileReference> references;  // files of other attempts in which chunks of this step lie
 };
 
+// What is left of a record when its files are to go.
 struct DeletionRecord {
   int64_t step = 0;
   AttemptId attempt;
+  // Whose files hold chunks of it: they stay as long as somebody still reads this one. Unknown in version 1.
+  std::vector<AttemptId> references;
 };
+
+// The mark for what a record's attempt has on disk. nullopt: nothing, or it was marked when it was deleted.
+std::optional<DeletionRecord> DeletionOf(const StepRecord& record);
 
 std::string EncodeStoreRecord(const StoreRecord& record);
 std::string EncodeStepRecord(const StepRecord& record);

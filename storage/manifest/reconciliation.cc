@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "storage/manifest/leased_attempts.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
@@ -11,6 +12,12 @@ namespace tidemark::storage {
 namespace {
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// Whether the attempt was let go with its step, as opposed to replaced by another one. For the words of a warning.
+bool IsOfDeletedStep(const Manifest& manifest, const DeletionRecord& deletion) {
+  const absl::StatusOr<std::optional<StepRecord>> record = manifest.Find(deletion.step);
+  return record.ok() && record->has_value() && (*record)->info.attempt == ToHex(deletion.attempt.bytes);
+}
 
 }  // namespace
 
@@ -141,23 +148,47 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
 }
 
 absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
-                             const Reconciliation::Warn& warn) {
+                             const std::set<AttemptId>& in_use, const Reconciliation::Warn& warn) {
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest.Deletions();
   if (!deletions.ok()) return deletions.status();
+  if (deletions->empty()) return absl::OkStatus();
+  absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
+  if (!read.ok()) {
+    warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
+                     Text(read.status())));
+    return absl::OkStatus();
+  }
+  read->insert(in_use.begin(), in_use.end());
+  std::set<AttemptId> kept = *read;
   for (const DeletionRecord& deletion : *deletions) {
+    if (read->contains(deletion.attempt)) kept.insert(deletion.references.begin(), deletion.references.end());
+  }
+  const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
+    warn(fmt::format("step {} was {} files are still there: {}", deletion.step,
+                     IsOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old", Text(why)));
+  };
+  std::vector<DeletionRecord> removed;
+  for (const DeletionRecord& deletion : *deletions) {
+    if (kept.contains(deletion.attempt)) continue;
     absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
     if (!referenced.ok()) return referenced.status();
     if (*referenced) continue;
-    RetireShard(files, layout, layout.attempt(deletion.step, deletion.attempt));
-    absl::Status status = RemoveTree(files, layout.attempt(deletion.step, deletion.attempt));
-    if (status.ok()) status = files.SyncDirectory(layout.steps());
-    if (!status.ok()) {
-      warn(fmt::format("step {} was replaced, but its old files are still there: {}", deletion.step, Text(status)));
-      continue;
+    const std::string folder = layout.attempt(deletion.step, deletion.attempt);
+    RetireShard(files, layout, folder);
+    if (absl::Status status = RemoveTree(files, folder); status.ok()) {
+      removed.push_back(deletion);
+    } else {
+      warn_of(deletion, status);
     }
-    if (status = manifest.FinishDeletion(deletion.attempt); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  if (removed.empty()) return absl::OkStatus();
+  if (absl::Status status = files.SyncDirectory(layout.steps()); !status.ok()) {
+    for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
+    return absl::OkStatus();
+  }
+  std::vector<AttemptId> attempts;
+  for (const DeletionRecord& deletion : removed) attempts.push_back(deletion.attempt);
+  return manifest.FinishDeletions(attempts);
 }
 
 }  // namespace tidemark::storage

@@ -73,11 +73,14 @@ class Reconciliation {
   bool settled_ = true;
 };
 
-// Removes the files of attempts that are marked for deletion and that no step refers to (any more). Files that cannot
-// be removed stand in nobody's way: they keep their mark, with a warning, and the next call tries again. Returns only
-// what the manifest itself fails with.
+// Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are in `in_use`
+// or that anybody has a lease on, and what these refer to. It looks at the leases when it knows what is marked, so that
+// no reader is overlooked who took a lease and then found the step committed. One sync and one write for all of them.
+//
+// Files that cannot be removed stand in nobody's way: they keep their mark, with a warning, and the next call tries
+// again. Returns only what the manifest itself fails with. One call at a time.
 absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
-                             const Reconciliation::Warn& warn);
+                             const std::set<AttemptId>& in_use, const Reconciliation::Warn& warn);
 
 }  // namespace tidemark::storage
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/check.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/rebuild.h"
@@ -45,6 +46,16 @@ absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files,
 }
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// What is known of the step stays; what only its files made true does not.
+void MakeDeleted(StepRecord& record, const std::string& reason) {
+  record.info.state = StepState::kDeleted;
+  record.info.reason = reason;
+  record.info.user_metadata = "{}";
+  record.info.kept.clear();
+  record.shards.clear();
+  record.references.clear();
+}
 
 }  // namespace
 
@@ -186,7 +197,7 @@ absl::Status Store::Reconcile() {
     next_sequence_ = manifest_->last_sequence() + 1;
     settled = reconciliation.settled();
   }
-  if (absl::Status status = ResumeDeletions(); !status.ok()) return status;
+  if (absl::Status status = RemoveDeleted(/*in_use=*/{}); !status.ok()) return status;
   // Rebuilds that a crash cut short.
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
@@ -201,7 +212,8 @@ absl::Status Store::Reconcile() {
   return absl::OkStatus();
 }
 
-absl::Status Store::ResumeDeletions() {
+absl::Status Store::RemoveDeleted(const std::set<AttemptId>& in_use) {
+  absl::MutexLock deleting(&deletions_mutex_);
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
   if (!deletions.ok()) return deletions.status();
   if (deletions->empty()) return absl::OkStatus();
@@ -209,7 +221,7 @@ absl::Status Store::ResumeDeletions() {
     absl::MutexLock lock(&records_mutex_);
     if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   }
-  return FinishDeletions(files_, layout_, *manifest_, options_.warn);
+  return FinishDeletions(files_, layout_, *manifest_, in_use, options_.warn);
 }
 
 // Whether the store was closed in good order and nobody has been at steps/ since. A mark that does not hold is removed.
@@ -309,7 +321,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   }
   if (!replaced.ok()) return replaced.status();
   if (!replaced->has_value()) return absl::OkStatus();
-  if (status = FinishDeletions(files_, layout_, *manifest_, options_.warn); !status.ok()) {
+  if (status = RemoveDeleted(/*in_use=*/{}); !status.ok()) {
     options_.warn(
         fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step, Text(status)));
   }
@@ -325,6 +337,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   absl::MutexLock lock(&records_mutex_);
   if (removed.ok()) open_attempts_.erase(identity.attempt);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(identity.step);
+  // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
   if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
   StepRecord failed;
   failed.info.step = identity.step;
@@ -337,19 +350,66 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   }
 }
 
-absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
+absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.attempt != attempt) {
     return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));
   }
+  if (!change(**record)) return absl::OkStatus();
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   // Files may come back inside a folder, which does not show on steps/.
-  left_unsettled_ = left_unsettled_ || state == StepState::kLost;
-  (*record)->info.state = state;
-  (*record)->info.reason = reason;
+  left_unsettled_ = left_unsettled_ || (*record)->info.state == StepState::kLost;
   return manifest_->Update(**record);
+}
+
+absl::Status Store::RecordUnsaved(const StepInfo& info) {
+  Check(info.state == StepState::kUnsaved, "RecordUnsaved of a step that is not unsaved");
+  absl::MutexLock lock(&records_mutex_);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(info.step);
+  if (!record.ok()) return record.status();
+  if (record->has_value()) return absl::OkStatus();
+  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+  return manifest_->Update({.info = info});
+}
+
+absl::Status Store::NoteSteps(const std::vector<StepNote>& notes) {
+  absl::MutexLock lock(&records_mutex_);
+  std::vector<StepRecord> changed;
+  std::vector<DeletionRecord> deletions;
+  for (const StepNote& note : notes) {
+    absl::StatusOr<std::optional<StepRecord>> found = manifest_->Find(note.step);
+    if (!found.ok()) return found.status();
+    if (!found->has_value()) continue;
+    StepRecord& record = **found;
+    StepInfo& info = record.info;
+    if (info.attempt != note.attempt || info.state != StepState::kCommitted) continue;
+    if (note.deleted) {
+      if (info.pinned) continue;
+      if (auto deletion = DeletionOf(record)) deletions.push_back(*std::move(deletion));
+      MakeDeleted(record, note.reason);
+    } else {
+      if (info.kept == note.reason) continue;
+      info.kept = note.reason;
+    }
+    changed.push_back(std::move(record));
+  }
+  if (changed.empty()) return absl::OkStatus();
+  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+  return manifest_->Update(changed, deletions);
+}
+
+absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
+  bool deleted = false;
+  absl::Status status = UpdateStep(step, attempt, [&](StepRecord& record) {
+    deleted = record.info.state == StepState::kDeleted;
+    record.info.state = state;
+    record.info.reason = reason;
+    return !deleted;
+  });
+  if (!deleted) return status;
+  return absl::NotFoundError(fmt::format("step {}, attempt {}, has been deleted", step, attempt));
 }
 
 }  // namespace tidemark::storage

@@ -69,14 +69,16 @@ class Store {
   void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
 
   // Changes the record of a step under the lock that keeps others from it: `change` returns whether there is anything
-  // to write. kNotFound if its record is not of that attempt any more.
+  // to write, leaves step and attempt as they are, and calls nothing of the store. kNotFound if its record is not of
+  // that attempt any more.
   absl::Status UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change);
 
-  // Records a step that was only evaluated, unless it has a record already.
+  // Records a step that was only evaluated, unless it has a record already. Precondition: its state is kUnsaved.
   absl::Status RecordUnsaved(const StepInfo& info);
 
-  // Marks steps as deleted with these reasons and replaces what is noted on others, all in one batch; a record that is
-  // not of the given attempt any more is left as it is. The files are for RemoveDeleted.
+  // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch. A
+  // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
+  // and has been pinned. The files are for RemoveDeleted.
   struct StepNote {
     int64_t step = 0;
     std::string attempt;
@@ -85,11 +87,12 @@ class Store {
   };
   absl::Status NoteSteps(const std::vector<StepNote>& notes);
 
-  // Removes the files of attempts that are marked for deletion, but for those that a step refers to or that are in
-  // `in_use`; see reconciliation.h.
+  // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are leased or
+  // that are in `in_use`; see FinishDeletions in reconciliation.h.
   absl::Status RemoveDeleted(const std::set<AttemptId>& in_use);
 
-  // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more.
+  // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more, or if
+  // the step has been deleted since.
   absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);
 
  private:
@@ -101,7 +104,6 @@ class Store {
   absl::Status StartEmptyManifest(const absl::Status& why);
   absl::Status WriteIdentity();
   absl::Status Reconcile();
-  absl::Status ResumeDeletions();
   absl::StatusOr<bool> WasLeftSettled();
   absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
@@ -117,6 +119,10 @@ class Store {
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Manifest> manifest_;
   std::atomic<uint64_t> next_sequence_{1};
+
+  // Held by the one thread that removes the files of attempts. Before records_mutex_. That a save takes the retired
+  // file meanwhile does no harm: it goes from one name to another in one step.
+  absl::Mutex deletions_mutex_ ABSL_ACQUIRED_BEFORE(records_mutex_);
 
   // Held from reading a step's record to writing it back, so that no mark is put on an attempt that was just replaced.
   absl::Mutex records_mutex_;

@@ -69,9 +69,25 @@ StepRecord Record(StepState state) {
 
 TEST(IndexKeys, HoldTheFiniteMetricsOfACommittedStepAlone) {
   EXPECT_THAT(IndexKeys(Record(StepState::kCommitted)), ElementsAre(MetricKey("a", 1, 5)));
-  for (const StepState state : {StepState::kDamaged, StepState::kLost, StepState::kFailed}) {
+  for (const StepState state :
+       {StepState::kDamaged, StepState::kLost, StepState::kFailed, StepState::kDeleted, StepState::kUnsaved}) {
     EXPECT_THAT(IndexKeys(Record(state)), IsEmpty());
   }
+}
+
+TEST(IndexKeys, HoldNoMetricOfAStepThatAnyEvaluationCallsUnhealthy) {
+  StepRecord record = Record(StepState::kCommitted);
+  record.info.evaluations = {{.evaluator = "validation"}, {.evaluator = "watch", .unhealthy = "loss spike"}};
+  record.references = {{.step = 1, .attempt = AttemptId{{1}}}};
+  EXPECT_THAT(IndexKeys(record), ElementsAre(StartsWith(ReferencePrefix(AttemptId{{1}}))));
+  record.info.evaluations[1].unhealthy.clear();
+  EXPECT_THAT(IndexKeys(record), testing::Contains(MetricKey("a", 1, 5)));
+}
+
+TEST(IndexKeys, HoldNothingThatADeletedStepRefersTo) {
+  StepRecord record = Record(StepState::kDeleted);
+  record.references = {{.step = 1, .attempt = AttemptId{{1}}}};
+  EXPECT_THAT(IndexKeys(record), IsEmpty());
 }
 
 TEST(IndexKeys, HoldEachAttemptThatAStepOfAnyStateRefersToOnce) {

@@ -70,7 +70,7 @@ class ManifestIndexTest : public testing::Test {
     rocksdb::WriteBatch batch;
     batch.DeleteRange("metric/", "metric0");
     batch.DeleteRange("reference/", "reference0");
-    batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .indexed = false}));
+    batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 1}));
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
 

@@ -13,7 +13,10 @@
 namespace tidemark::storage {
 namespace {
 
+using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 StepRecord MakeRecord() {
   StepRecord record;
@@ -34,6 +37,18 @@ StepRecord MakeRecord() {
   record.info.stored_bytes = 77;
   record.info.reused_bytes = 5;
   record.info.reason = "bit rot";
+  record.info.pinned = true;
+  record.info.pin_note = "the paper's";
+  record.info.kept = "among the latest 3";
+  record.info.evaluations = {{.evaluator = "validation",
+                              .worker = "trainer",
+                              .outcome = Evaluation::Outcome::kFailed,
+                              .reason = "it threw",
+                              .metrics = {{"loss", std::numeric_limits<double>::infinity()}},
+                              .unhealthy = "loss is not finite",
+                              .reported = absl::FromUnixNanos(1'700'000'001'123'456'789),
+                              .took = absl::Nanoseconds(123)},
+                             {.evaluator = "z"}};
   record.shards = {{.rank = 0, .file_bytes = 4096, .index_digest = Digest128{{1, 2, 3}}},
                    {.rank = 1, .file_bytes = 8192}};
   record.references = {{.step = 900, .attempt = AttemptId{{9}}, .rank = 1, .world_size = 2}};
@@ -62,6 +77,20 @@ TEST(StepRecord, SurvivesEncodingExactly) {
   EXPECT_EQ(info.stored_bytes, record.info.stored_bytes);
   EXPECT_EQ(info.reused_bytes, record.info.reused_bytes);
   EXPECT_EQ(info.reason, record.info.reason);
+  EXPECT_TRUE(info.pinned);
+  EXPECT_EQ(info.pin_note, record.info.pin_note);
+  EXPECT_EQ(info.kept, record.info.kept);
+  ASSERT_EQ(info.evaluations.size(), 2u);
+  const Evaluation& row = info.evaluations[0];
+  const Evaluation& expected = record.info.evaluations[0];
+  EXPECT_EQ(row.evaluator, expected.evaluator);
+  EXPECT_EQ(row.worker, expected.worker);
+  EXPECT_EQ(row.outcome, expected.outcome);
+  EXPECT_EQ(row.reason, expected.reason);
+  EXPECT_EQ(row.metrics, expected.metrics);
+  EXPECT_EQ(row.unhealthy, expected.unhealthy);
+  EXPECT_EQ(row.reported, expected.reported);
+  EXPECT_EQ(row.took, expected.took);
   EXPECT_EQ(decoded->shards, record.shards);
   EXPECT_EQ(decoded->references, record.references);
 }
@@ -93,6 +122,52 @@ TEST(StepRecord, RefusesNumbersOutOfRangeAndUnknownStates) {
   expect_refused("state", "excellent", "state 'excellent' is unknown");
   expect_refused("attempt", "123", "32 hexadecimal digits");
   expect_refused("metrics", nlohmann::json{{"loss", "big"}}, "'big' is no number");
+  expect_refused("metrics", nullptr, "metrics are no object");
+  expect_refused("evaluations", nullptr, "evaluations are no array");
+  expect_refused("pinned", 1, "type must be boolean");
+}
+
+TEST(StepRecord, RefusesAnEvaluationThatLacksAFieldOrHasAWrongOne) {
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  for (const auto& [key, value] : good["evaluations"][0].items()) {
+    SCOPED_TRACE(key);
+    nlohmann::json missing = good;
+    missing["evaluations"][0].erase(key);
+    EXPECT_THAT(DecodeStepRecord(missing.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)));
+    nlohmann::json wrong = good;
+    wrong["evaluations"][0][key] = nlohmann::json::array({nullptr});
+    EXPECT_THAT(DecodeStepRecord(wrong.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
+  }
+  nlohmann::json bad = good;
+  bad["evaluations"][0]["outcome"] = "maybe";
+  EXPECT_THAT(DecodeStepRecord(bad.dump()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("outcome 'maybe' is unknown")));
+}
+
+TEST(StepRecord, OfVersionOneHasNoEvaluationsAndNoPin) {
+  nlohmann::json old = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  old["version"] = 1;
+  for (const char* key : {"evaluations", "pinned", "pin_note", "kept"}) old.erase(key);
+  auto decoded = DecodeStepRecord(old.dump());
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_THAT(decoded->info.evaluations, IsEmpty());
+  EXPECT_FALSE(decoded->info.pinned);
+  EXPECT_EQ(decoded->info.reason, "bit rot");
+}
+
+TEST(StepRecord, NeedsNoAttemptWhereTheStepFailedOrWasOnlyEvaluated) {
+  StepRecord record;
+  for (const StepState state : {StepState::kFailed, StepState::kUnsaved}) {
+    record.info.state = state;
+    auto decoded = DecodeStepRecord(EncodeStepRecord(record));
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_EQ(decoded->info.state, state);
+  }
+  for (const StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost, StepState::kDeleted}) {
+    record.info.state = state;
+    EXPECT_THAT(DecodeStepRecord(EncodeStepRecord(record)),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("32 hexadecimal digits")));
+  }
 }
 
 TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
@@ -103,12 +178,11 @@ TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
     EXPECT_THAT(DecodeDirectoryStamp(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
   }
   for (const absl::Status& status :
-       {DecodeStepRecord("{\"version\": 2}").status(), DecodeDeletionRecord("{\"version\": 2}").status(),
-        DecodeDirectoryStamp("{\"version\": 2}").status()}) {
-    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("version 2")));
+       {DecodeStoreRecord("{\"version\": 4}").status(), DecodeStepRecord("{\"version\": 3}").status(),
+        DecodeDeletionRecord("{\"version\": 3}").status(), DecodeDirectoryStamp("{\"version\": 2}").status()}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented,
+                                 AllOf(HasSubstr("record has version "), HasSubstr("this library reads up to"))));
   }
-  EXPECT_THAT(DecodeStoreRecord("{\"version\": 3}"),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("store record has version 3")));
 }
 
 TEST(StoreRecord, SurvivesEncoding) {
@@ -116,15 +190,16 @@ TEST(StoreRecord, SurvivesEncoding) {
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->store_id, (StoreId{{1, 2}}));
   EXPECT_EQ(decoded->sequence, 42u);
-  EXPECT_TRUE(decoded->indexed);
+  EXPECT_EQ(decoded->version, kStoreRecordVersion);
+  EXPECT_TRUE(decoded->indexed());
 }
 
 TEST(StoreRecord, OfVersionOneHasNoIndices) {
-  const std::string encoded = EncodeStoreRecord({.sequence = 7, .indexed = false});
+  const std::string encoded = EncodeStoreRecord({.sequence = 7, .version = 1});
   EXPECT_THAT(encoded, HasSubstr("\"version\":1"));
   auto decoded = DecodeStoreRecord(encoded);
   ASSERT_THAT(decoded, IsOk());
-  EXPECT_FALSE(decoded->indexed);
+  EXPECT_FALSE(decoded->indexed());
 }
 
 TEST(DirectoryStamp, SurvivesEncoding) {
@@ -138,10 +213,36 @@ TEST(DirectoryStamp, SurvivesEncoding) {
 }
 
 TEST(DeletionRecord, SurvivesEncoding) {
-  auto decoded = DecodeDeletionRecord(EncodeDeletionRecord({.step = 7, .attempt = AttemptId{{3}}}));
+  auto decoded = DecodeDeletionRecord(
+      EncodeDeletionRecord({.step = 7, .attempt = AttemptId{{3}}, .references = {AttemptId{{1}}, AttemptId{{2}}}}));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->step, 7);
   EXPECT_EQ(decoded->attempt, (AttemptId{{3}}));
+  EXPECT_THAT(decoded->references, ElementsAre(AttemptId{{1}}, AttemptId{{2}}));
+}
+
+TEST(DeletionRecord, OfVersionOneHasNoReferences) {
+  auto decoded = DecodeDeletionRecord(R"({"version": 1, "step": 7, "attempt": "03000000000000000000000000000000"})");
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->attempt, (AttemptId{{3}}));
+  EXPECT_THAT(decoded->references, IsEmpty());
+}
+
+TEST(DeletionOf, NamesTheAttemptAndWhatItRefersTo) {
+  const auto deletion = DeletionOf(MakeRecord());
+  ASSERT_TRUE(deletion.has_value());
+  EXPECT_EQ(deletion->step, 1000);
+  EXPECT_EQ(ToHex(deletion->attempt.bytes), MakeRecord().info.attempt);
+  EXPECT_THAT(deletion->references, ElementsAre(AttemptId{{9}}));
+}
+
+TEST(DeletionOf, IsNothingForAStepWithoutFilesOrOneThatIsMarked) {
+  StepRecord record = MakeRecord();
+  record.info.state = StepState::kDeleted;
+  EXPECT_FALSE(DeletionOf(record).has_value());
+  record.info.state = StepState::kFailed;
+  record.info.attempt.clear();
+  EXPECT_FALSE(DeletionOf(record).has_value());
 }
 
 TEST(StepKey, SortsLikeTheStep) {

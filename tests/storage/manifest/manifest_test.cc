@@ -85,7 +85,7 @@ TEST_F(ManifestTest, MarksAReplacedAttemptForDeletionInTheSameBatch) {
   EXPECT_EQ((*replaced)->attempt, (AttemptId{{1}}));
   EXPECT_EQ((*(*manifest)->Find(10))->info.sequence, 2u);
   EXPECT_EQ((*manifest)->Deletions()->size(), 1u);
-  ASSERT_THAT((*manifest)->FinishDeletion(AttemptId{{1}}), IsOk());
+  ASSERT_THAT((*manifest)->FinishDeletions(std::vector{AttemptId{{1}}}), IsOk());
   EXPECT_TRUE((*manifest)->Deletions()->empty());
 }
 

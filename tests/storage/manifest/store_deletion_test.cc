@@ -1,0 +1,315 @@
+// Steps that are let go, updated and noted: what stays of them, and what a crash or a reader in between does to it.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/store.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+namespace fs = std::filesystem;
+
+class StoreDeletionTest : public testing::Test {
+ protected:
+  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
+
+  std::string Folder(const ShardIdentity& identity) { return layout_.attempt(identity.step, identity.attempt); }
+  bool IsThere(const ShardIdentity& identity) { return fs::exists(Folder(identity)); }
+
+  static Store::StepNote Deletion(const ShardIdentity& identity) {
+    return {.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"};
+  }
+
+  static StepRecord RecordOf(const Store& store, int64_t step) {
+    auto record = store.manifest().Find(step);
+    EXPECT_THAT(record, IsOk());
+    if (!record.ok() || !record->has_value()) return {};
+    return **record;
+  }
+
+  // A lease file of that name, held or not.
+  std::string Lease(const ShardIdentity& identity) {
+    fs::create_directories(layout_.leases());
+    const std::string path =
+        layout_.leases() + "/" + ToHex(identity.attempt.bytes) + "-" + std::string(32, '0') + ".lease";
+    std::ofstream(path) << "{}";
+    return path;
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+};
+
+TEST_F(StoreDeletionTest, KeepsWhatIsKnownOfADeletedStep) {
+  auto store = Open();
+  const ShardIdentity base = CommitStep(*store, 1, 100);
+  const ShardIdentity gone = CommitReferringStep(*store, 2, base);
+  CommitStep(*store, 3, 300);
+  ASSERT_THAT(store->UpdateStep(2, ToHex(gone.attempt.bytes),
+                                [](StepRecord& record) {
+                                  record.info.evaluations = {{.evaluator = "validation", .metrics = {{"loss", 7}}}};
+                                  record.info.user_metadata = R"({"a": 1})";
+                                  return true;
+                                }),
+              IsOk());
+  ASSERT_THAT(store->NoteSteps({Deletion(gone)}), IsOk());
+  EXPECT_TRUE(IsThere(gone)) << "the record goes first";
+  EXPECT_EQ(store->manifest().Deletions()->size(), 1u);
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(gone));
+  EXPECT_THAT(*store->manifest().Deletions(), IsEmpty());
+  store.reset();
+  store = Open();
+  EXPECT_EQ(warnings_, "");
+  const StepRecord record = RecordOf(*store, 2);
+  EXPECT_EQ(record.info.state, StepState::kDeleted);
+  EXPECT_EQ(record.info.reason, "too old");
+  EXPECT_EQ(record.info.attempt, ToHex(gone.attempt.bytes));
+  EXPECT_EQ(record.info.metrics.at("loss"), 100);
+  ASSERT_EQ(record.info.evaluations.size(), 1u);
+  EXPECT_EQ(record.info.evaluations[0].metrics.at("loss"), 7);
+  EXPECT_EQ(record.info.user_metadata, "{}");
+  EXPECT_THAT(record.shards, IsEmpty());
+  EXPECT_THAT(record.references, IsEmpty());
+  EXPECT_FALSE(*store->manifest().IsReferenced(base.attempt));
+  EXPECT_EQ((*store->manifest().FindBest("loss", BestMode::kLowest))->info.step, 1);
+}
+
+TEST_F(StoreDeletionTest, KeepsTheFilesThatACommittedStepRefersToUntilThatGoes) {
+  auto store = Open();
+  const ShardIdentity base = CommitStep(*store, 1, 100);
+  const ShardIdentity user = CommitReferringStep(*store, 2, base);
+  CommitStep(*store, 3, 300);
+  ASSERT_THAT(store->NoteSteps({Deletion(base)}), IsOk());
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_TRUE(IsThere(base));
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  store.reset();
+  store = Open();
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  EXPECT_EQ(RecordOf(*store, 1).info.state, StepState::kDeleted);
+  EXPECT_EQ(warnings_, "");
+  ASSERT_THAT(store->NoteSteps({Deletion(user)}), IsOk());
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(base));
+  EXPECT_FALSE(IsThere(user));
+}
+
+TEST_F(StoreDeletionTest, KeepsWhatIsInUseAndWhatThatRefersTo) {
+  auto store = Open();
+  const ShardIdentity base = CommitStep(*store, 1, 100);
+  const ShardIdentity user = CommitReferringStep(*store, 2, base);
+  const ShardIdentity third = CommitStep(*store, 3, 300);
+  CommitStep(*store, 4, 400);
+  ASSERT_THAT(store->NoteSteps({Deletion(base), Deletion(user), Deletion(third)}), IsOk());
+  ASSERT_THAT(store->RemoveDeleted({user.attempt}), IsOk());
+  EXPECT_TRUE(IsThere(base));
+  EXPECT_TRUE(IsThere(user));
+  EXPECT_FALSE(IsThere(third));
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(base));
+  EXPECT_FALSE(IsThere(user));
+}
+
+TEST_F(StoreDeletionTest, HonoursALeaseWhenDeletingWhenOpeningAndWhenReplacing) {
+  auto store = Open();
+  const ShardIdentity base = CommitStep(*store, 1, 100);
+  const ShardIdentity user = CommitReferringStep(*store, 2, base);
+  const ShardIdentity replaced = CommitStep(*store, 3, 300);
+  const std::string leases[] = {Lease(user), Lease(replaced)};
+  ASSERT_THAT(store->NoteSteps({Deletion(base), Deletion(user)}), IsOk());
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  CommitStep(*store, 3, 301);
+  for (const ShardIdentity& identity : {base, user, replaced}) EXPECT_TRUE(IsThere(identity)) << identity.step;
+  store.reset();
+  store = Open();
+  for (const ShardIdentity& identity : {base, user, replaced}) EXPECT_TRUE(IsThere(identity)) << identity.step;
+  for (const std::string& lease : leases) fs::remove(lease);
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  for (const ShardIdentity& identity : {base, user, replaced}) EXPECT_FALSE(IsThere(identity)) << identity.step;
+  EXPECT_EQ(ValueAt(*store, 3), 301);
+}
+
+TEST_F(StoreDeletionTest, RemovesNothingWhereItCannotLookForLeases) {
+  auto store = Open();
+  const ShardIdentity first = CommitStep(*store, 1, 100);
+  CommitStep(*store, 2, 200);
+  ASSERT_THAT(store->NoteSteps({Deletion(first)}), IsOk());
+  store.reset();
+  FailingFileSystem files(PosixFileSystem());
+  files.SetRule([this](const FailingFileSystem::Call& call) {
+    return call.path == layout_.leases() ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  ASSERT_THAT(OpenStore(path_, &warnings_, files), IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("nobody can say which are being read: "));
+  EXPECT_TRUE(IsThere(first));
+  Open();
+  EXPECT_FALSE(IsThere(first));
+}
+
+TEST_F(StoreDeletionTest, SyncsAndWritesOnceForManySteps) {
+  FailingFileSystem files(PosixFileSystem());
+  auto opened = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(opened, IsOk());
+  std::vector<Store::StepNote> notes;
+  for (int64_t step = 0; step < 10; ++step) notes.push_back(Deletion(CommitStep(**opened, step, step)));
+  CommitStep(**opened, 10, 10);
+  ASSERT_THAT((*opened)->NoteSteps(notes), IsOk());
+  files.Reset();
+  ASSERT_THAT((*opened)->RemoveDeleted({}), IsOk());
+  const auto operations = files.operations();
+  EXPECT_EQ(std::count(operations.begin(), operations.end(), "RemoveDirectory"), 10);
+  EXPECT_EQ(std::count(operations.begin(), operations.end(), "SyncDirectory"), 1);
+  EXPECT_THAT(*(*opened)->manifest().Deletions(), IsEmpty());
+}
+
+TEST_F(StoreDeletionTest, SaysWhichDeletedStepItCouldNotRemoveAndGoesOnWithTheOthers) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity first = CommitStep(**store, 1, 100);
+  const ShardIdentity second = CommitStep(**store, 2, 200);
+  CommitStep(**store, 3, 300);
+  ASSERT_THAT((*store)->NoteSteps({Deletion(first), Deletion(second)}), IsOk());
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    return call.path == Folder(first) ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("step 1 was deleted, but its files are still there: EIO"));
+  EXPECT_FALSE(IsThere(second));
+  EXPECT_EQ((*store)->manifest().Deletions()->size(), 1u);
+  files.Reset();
+  ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(first));
+}
+
+TEST_F(StoreDeletionTest, NotesOnlyTheAttemptThatWasMeantAndIsCommitted) {
+  auto store = Open();
+  const ShardIdentity replaced = CommitStep(*store, 1, 100);
+  CommitStep(*store, 1, 101);
+  const ShardIdentity damaged = CommitStep(*store, 2, 200);
+  ASSERT_THAT(store->MarkStep(2, ToHex(damaged.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  const ShardIdentity kept = CommitStep(*store, 3, 300);
+  Store::StepNote keep = Deletion(kept);
+  keep.deleted = false;
+  keep.reason = "the latest";
+  ASSERT_THAT(store->NoteSteps({Deletion(replaced), Deletion(damaged), keep, {.step = 77}}), IsOk());
+  EXPECT_EQ(ValueAt(*store, 1), 101);
+  EXPECT_EQ(RecordOf(*store, 2).info.reason, "bit rot");
+  EXPECT_EQ(RecordOf(*store, 3).info.kept, "the latest");
+  EXPECT_THAT(*store->manifest().Deletions(), IsEmpty());
+}
+
+TEST_F(StoreDeletionTest, DeletesNoStepThatWasPinnedMeanwhile) {
+  auto store = Open();
+  const ShardIdentity pinned = CommitStep(*store, 1, 100);
+  ASSERT_THAT(store->UpdateStep(1, ToHex(pinned.attempt.bytes),
+                                [](StepRecord& record) {
+                                  record.info.pinned = true;
+                                  return true;
+                                }),
+              IsOk());
+  ASSERT_THAT(store->NoteSteps({Deletion(pinned)}), IsOk());
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+}
+
+TEST_F(StoreDeletionTest, UpdatesOnlyTheAttemptThatWasMeant) {
+  auto store = Open();
+  CommitStep(*store, 1, 100);
+  EXPECT_THAT(store->UpdateStep(1, "another", [](StepRecord&) { return true; }),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 1 has no record of attempt another")));
+  EXPECT_THAT(store->UpdateStep(2, "", [](StepRecord&) { return true; }),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 2")));
+}
+
+TEST_F(StoreDeletionTest, WritesNothingThatDidNotChange) {
+  ShardIdentity identity;
+  { identity = CommitStep(*Open(), 1, 100); }
+  auto store = Open();
+  ASSERT_THAT(store->UpdateStep(1, ToHex(identity.attempt.bytes),
+                                [](StepRecord& record) {
+                                  record.info.kept = "never written";
+                                  return false;
+                                }),
+              IsOk());
+  EXPECT_EQ(RecordOf(*store, 1).info.kept, "");
+  ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = ToHex(identity.attempt.bytes)}}), IsOk());
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_TRUE(store->manifest().SettledMark()->has_value()) << "which the first write takes back";
+}
+
+TEST_F(StoreDeletionTest, MarksNothingOnAStepThatWasDeletedMeanwhile) {
+  auto store = Open();
+  const ShardIdentity gone = CommitStep(*store, 1, 100);
+  ASSERT_THAT(store->NoteSteps({Deletion(gone)}), IsOk());
+  EXPECT_THAT(store->MarkStep(1, ToHex(gone.attempt.bytes), StepState::kLost, "its folder is gone"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("has been deleted")));
+  EXPECT_EQ(RecordOf(*store, 1).info.state, StepState::kDeleted);
+}
+
+TEST_F(StoreDeletionTest, RecordsAStepThatWasOnlyEvaluatedOnce) {
+  auto store = Open();
+  StepInfo info{.step = 5, .state = StepState::kUnsaved, .metrics = {{"validation/loss", 2}}};
+  info.evaluations = {{.evaluator = "validation", .metrics = {{"loss", 2}}}};
+  ASSERT_THAT(store->RecordUnsaved(info), IsOk());
+  info.metrics.clear();
+  ASSERT_THAT(store->RecordUnsaved(info), IsOk());
+  CommitStep(*store, 6, 600);
+  ASSERT_THAT(store->RecordUnsaved({.step = 6, .state = StepState::kUnsaved}), IsOk());
+  EXPECT_EQ(ValueAt(*store, 6), 600);
+  store.reset();
+  store = Open();
+  EXPECT_EQ(warnings_, "");
+  EXPECT_EQ(RecordOf(*store, 5).info.state, StepState::kUnsaved);
+  EXPECT_EQ(RecordOf(*store, 5).info.metrics.at("validation/loss"), 2);
+  EXPECT_FALSE(store->manifest().FindBest("validation/loss", BestMode::kLowest)->has_value());
+}
+
+TEST_F(StoreDeletionTest, KeepsWhatIsKnownOfAStepThroughASaveThatFails) {
+  auto store = Open();
+  ASSERT_THAT(store->RecordUnsaved({.step = 5, .state = StepState::kUnsaved, .metrics = {{"loss", 2}}}), IsOk());
+  ASSERT_THAT(store->NoteSteps({Deletion(CommitStep(*store, 6, 600))}), IsOk());
+  for (const int64_t step : {5, 6}) {
+    auto identity = store->BeginAttempt(step);
+    ASSERT_THAT(identity, IsOk());
+    store->AbandonAttempt(*identity, absl::UnixEpoch(), absl::ResourceExhaustedError("disk full"));
+  }
+  EXPECT_EQ(RecordOf(*store, 5).info.state, StepState::kUnsaved);
+  EXPECT_EQ(RecordOf(*store, 5).info.metrics.at("loss"), 2);
+  EXPECT_EQ(RecordOf(*store, 6).info.state, StepState::kDeleted);
+}
+
+TEST_F(StoreDeletionTest, TakesACommittedAttemptInThePlaceOfADeletedOrUnsavedOne) {
+  auto store = Open();
+  StepInfo unsaved{.step = 5, .state = StepState::kUnsaved, .metrics = {{"validation/loss", 2}}};
+  unsaved.evaluations = {{.evaluator = "validation", .metrics = {{"loss", 2}}}};
+  ASSERT_THAT(store->RecordUnsaved(unsaved), IsOk());
+  ASSERT_THAT(store->NoteSteps({Deletion(CommitStep(*store, 6, 600))}), IsOk());
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  CommitStep(*store, 5, 500);
+  CommitStep(*store, 6, 601);
+  EXPECT_THAT(*store->manifest().Deletions(), IsEmpty());
+  EXPECT_EQ(ValueAt(*store, 5), 500);
+  EXPECT_EQ(ValueAt(*store, 6), 601);
+  EXPECT_THAT(RecordOf(*store, 5).info.evaluations, IsEmpty()) << "they were of another attempt";
+  store.reset();
+  EXPECT_EQ(ValueAt(*Open(), 6), 601);
+  EXPECT_EQ(warnings_, "");
+}
+
+}  // namespace
+}  // namespace tidemark::storage
