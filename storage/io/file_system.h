@@ -136,6 +136,7 @@ class FileLock {
  public:
   virtual ~FileLock() = default;
   // Replaces the contents of the lock file: a note on who holds it, one printable line, for whoever finds it locked.
+  // Synced, so that who shares the file system from another machine sees it too.
   virtual absl::Status WriteNote(std::string_view note) = 0;
 };
 
@@ -192,6 +193,11 @@ class FileSystem {
   // holder. kUnavailable, with the holder's note, if it is held, be it by this very process. Only its holder may remove
   // the file.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) = 0;
+
+  // What FileLock::WriteNote left in the file, whoever holds the lock: OpenForRead would find the file locked, and keep
+  // others from locking it. Of a note that is just being replaced it may be a part. kResourceExhausted if it is longer
+  // than `bytes_max`.
+  virtual absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) = 0;
 
   // kAuto: io_uring if the kernel lets us, else threads, and the queue's note() says why. kUring: kUnavailable, with
   // the kernel's reason, if it does not. kInvalidArgument unless `depth` is 1 to 256.

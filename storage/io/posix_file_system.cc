@@ -172,6 +172,10 @@ absl::StatusOr<std::unique_ptr<FileLock>> PosixFiles::TryLock(const std::string&
   return PosixLock::TryLock(path);
 }
 
+absl::StatusOr<std::string> PosixFiles::ReadNote(const std::string& path, size_t bytes_max) {
+  return PosixLock::ReadNote(path, bytes_max);
+}
+
 absl::StatusOr<std::unique_ptr<IoQueue>> PosixFiles::NewIoQueue(IoQueueKind kind, size_t depth) {
   if (depth < 1 || depth > kDepthMax) {
     return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: 1 to {} are possible", depth, kDepthMax));

@@ -49,6 +49,7 @@ class PosixFiles final : public FileSystem {
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
+  absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
 
  private:

@@ -18,9 +18,8 @@ namespace {
 // More than a host name, a process id and a time need; the rest of a longer note is not shown.
 constexpr size_t kNoteShownMax = 256;
 
-absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path) {
-  UniqueFd fd(
-      RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600); }));
+absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
+  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600); }));
   if (!fd.valid()) return ErrnoStatus(errno, "open lock file", path);
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat lock file", path);
@@ -63,7 +62,7 @@ absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
 absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& path) {
   // Between open and flock another holder may have removed the file; a lock on what has no name keeps nobody out.
   for (;;) {
-    absl::StatusOr<UniqueFd> fd = OpenLockFile(path);
+    absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDWR | O_CREAT);
     if (!fd.ok()) return fd.status();
     if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
       if (errno == EWOULDBLOCK) return HeldByAnother(fd->get(), path);
@@ -75,6 +74,26 @@ absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& 
     if (RetryOnEintr([&] { return ftruncate(fd->get(), 0); }) != 0) return ErrnoStatus(errno, "erase note in", path);
     return std::unique_ptr<FileLock>(new PosixLock(*std::move(fd), path));
   }
+}
+
+absl::StatusOr<std::string> PosixLock::ReadNote(const std::string& path, size_t bytes_max) {
+  absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDONLY);
+  if (!fd.ok()) return fd.status();
+  std::string note(bytes_max + 1, '\0');
+  size_t size = 0;
+  while (size < note.size()) {
+    const ssize_t result = RetryOnEintr(
+        [&] { return pread(fd->get(), note.data() + size, note.size() - size, static_cast<off_t>(size)); });
+    if (result < 0) return ErrnoStatus(errno, "read note in", path);
+    if (result == 0) break;
+    size += static_cast<size_t>(result);
+  }
+  if (size > bytes_max) {
+    return absl::ResourceExhaustedError(
+        fmt::format("read note in {}: more than {} bytes, where fewer are expected", path, bytes_max));
+  }
+  note.resize(size);
+  return note;
 }
 
 PosixLock::PosixLock(UniqueFd fd, std::string path) : path_(std::move(path)), fd_(std::move(fd)), holder_(getpid()) {}
@@ -96,6 +115,7 @@ absl::Status PosixLock::WriteNote(std::string_view note) {
   if (RetryOnEintr([&] { return ftruncate(fd_.get(), static_cast<off_t>(note.size())); }) != 0) {
     return ErrnoStatus(errno, "cut note in", path_);
   }
+  if (RetryOnEintr([&] { return fdatasync(fd_.get()); }) != 0) return ErrnoStatus(errno, "sync note in", path_);
   return absl::OkStatus();
 }
 

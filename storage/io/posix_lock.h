@@ -5,9 +5,10 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
@@ -22,6 +23,9 @@ class PosixLock final : public FileLock {
   // As FileSystem::TryLock. A note from before is erased. The lock is on the file that `path` names on return, as long
   // as nobody removes or renames it without holding the lock.
   static absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path);
+
+  // As FileSystem::ReadNote.
+  static absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max);
 
   ~PosixLock() override;
   absl::Status WriteNote(std::string_view note) override;

@@ -239,6 +239,11 @@ absl::StatusOr<std::unique_ptr<FileLock>> FailingFileSystem::TryLock(const std::
   return std::make_unique<FailingLock>(*this, path, *std::move(lock));
 }
 
+absl::StatusOr<std::string> FailingFileSystem::ReadNote(const std::string& path, size_t bytes_max) {
+  if (absl::Status status = Admit("ReadNote", path); !status.ok()) return status;
+  return other_.ReadNote(path, bytes_max);
+}
+
 absl::StatusOr<std::unique_ptr<IoQueue>> FailingFileSystem::NewIoQueue(IoQueueKind kind, size_t depth) {
   if (absl::Status status = Admit("NewIoQueue", ""); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<IoQueue>> queue = other_.NewIoQueue(kind, depth);

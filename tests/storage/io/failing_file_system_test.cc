@@ -50,6 +50,7 @@ absl::Status UseEverything(FileSystem& files, const std::string& directory) {
              auto lock = files.TryLock(directory + ".lock");
              return lock.ok() ? (*lock)->WriteNote("me") : lock.status();
            },
+           [&] { return files.ReadNote(directory + ".lock", 10).status(); },
        }) {
     if (status = call(); !status.ok()) return status;
   }
@@ -63,7 +64,8 @@ TEST(FailingFileSystem, ForwardsAndCountsEverything) {
   EXPECT_THAT(files.operations(),
               ElementsAre("CreateDirectory", "Create", "Allocate", "Truncate", "WriteAt", "ReadAt", "Size", "SyncData",
                           "NewIoQueue", "QueueWrite", "QueueRead", "Close", "OpenForRead", "TypeOf", "ListDirectory",
-                          "StampDirectory", "Rename", "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "RemoveDirectory"));
+                          "StampDirectory", "Rename", "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "ReadNote",
+                          "RemoveDirectory"));
   EXPECT_EQ(files.calls()[1].path, directory / "d/x");
   EXPECT_EQ(files.calls()[1].index, 1u);
 }

@@ -115,6 +115,29 @@ TEST_F(PosixLockTest, NoteReplacesALongerOneAndIsErasedByTheNextHolder) {
   EXPECT_EQ(Contents(path_), "");
 }
 
+TEST_F(PosixLockTest, NoteIsReadWhetherOrNotTheLockIsHeld) {
+  EXPECT_THAT(PosixLock::ReadNote(path_, 10), StatusIs(StatusCode::kNotFound, HasSubstr(path_)));
+  {
+    auto lock = PosixLock::TryLock(path_);
+    ASSERT_THAT(lock, IsOk());
+    EXPECT_EQ(PosixLock::ReadNote(path_, 10).value(), "");
+    ASSERT_THAT((*lock)->WriteNote("0123456789"), IsOk());
+    EXPECT_EQ(PosixLock::ReadNote(path_, 10).value(), "0123456789");
+  }
+  EXPECT_EQ(PosixLock::ReadNote(path_, 10).value(), "0123456789");
+  EXPECT_THAT(PosixLock::ReadNote(path_, 9),
+              StatusIs(StatusCode::kResourceExhausted,
+                       "read note in " + path_ + ": more than 9 bytes, where fewer are expected"));
+}
+
+TEST_F(PosixLockTest, NoteIsOfARegularFileOnly) {
+  EXPECT_THAT(PosixLock::ReadNote(directory_.path(), 10),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not a regular file")));
+  std::filesystem::create_symlink(path_, directory_ / "link");
+  EXPECT_THAT(PosixLock::ReadNote(directory_ / "link", 10),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ELOOP")));
+}
+
 TEST_F(PosixLockTest, ShowsABoundedPrintableNote) {
   auto lock = PosixLock::TryLock(path_);
   ASSERT_THAT(lock, IsOk());
@@ -141,7 +164,8 @@ TEST_F(PosixLockTest, ReportsWhatTheSystemSays) {
     return InChild([&]() -> std::string {
       auto held = PosixLock::TryLock(directory_ / "held");
       if (!DenySystemCalls({call}, error)) return "SKIP";
-      if (call == SYS_pwrite64) return (*held)->WriteNote("x").ToString();
+      if (call == SYS_pwrite64 || call == SYS_fdatasync) return (*held)->WriteNote("x").ToString();
+      if (call == SYS_pread64) return PosixLock::ReadNote(directory_ / "held", 10).status().ToString();
       return PosixLock::TryLock(path_).status().ToString();
     });
   };
@@ -149,6 +173,8 @@ TEST_F(PosixLockTest, ReportsWhatTheSystemSays) {
   if (lock == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";
   EXPECT_THAT(lock, HasSubstr("INTERNAL: lock " + path_));
   EXPECT_THAT(with_denied(SYS_ftruncate, EIO), HasSubstr("INTERNAL: erase note in " + path_));
+  EXPECT_THAT(with_denied(SYS_fdatasync, EIO), HasSubstr("INTERNAL: sync note in"));
+  EXPECT_THAT(with_denied(SYS_pread64, EIO), HasSubstr("INTERNAL: read note in"));
   EXPECT_THAT(with_denied(SYS_pwrite64, ENOSPC), HasSubstr("RESOURCE_EXHAUSTED: write note to"));
 }
 

@@ -1,0 +1,270 @@
+#include "storage/manifest/lease.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
+namespace tidemark::storage {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kSuffix = ".lease";
+constexpr size_t kIdDigits = 32;
+
+// Names of holder and evaluator, many times over.
+constexpr size_t kNoteBytesMax = 16 * 1024;
+
+// A lease is empty from its making until its note is written, two system calls later, and from being locked by who
+// found it dead until it is removed. Much longer than that, and short enough for the workers that wait for it.
+constexpr absl::Duration kEmptyNoteExpiry = absl::Seconds(10);
+// Whoever holds it would have renewed it, and thereby written the note anew.
+constexpr absl::Duration kUnreadableNoteExpiry = absl::Hours(1);
+
+// While others take the lock for the moment that it takes them to remove what is dead.
+constexpr int kAcquireTriesMax = 100;
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+template <typename Id>
+Id DecodeId(const Json& json) {
+  const auto bytes = FromHex(json.get_ref<const std::string&>());
+  if (!bytes) throw std::invalid_argument("an id is not 32 hexadecimal digits");
+  return Id{*bytes};
+}
+
+absl::Duration DecodeExpiry(const Json& json) {
+  const absl::Duration expiry = absl::Nanoseconds(json.get<int64_t>());
+  if (expiry <= absl::ZeroDuration() || expiry > kLeaseExpiryMax) {
+    throw std::invalid_argument(fmt::format("an expiry of {}", absl::FormatDuration(expiry)));
+  }
+  return expiry;
+}
+
+std::string Describe(const LeaseNote& note) {
+  return fmt::format("step {} is leased by {} (evaluator {})", note.step, note.holder, note.evaluator);
+}
+
+}  // namespace
+
+std::string EncodeLeaseNote(const LeaseNote& note) {
+  return Json({{"version", kLeaseNoteVersion},
+               {"step", note.step},
+               {"attempt", ToHex(note.attempt.bytes)},
+               {"evaluator", note.evaluator},
+               {"holder", note.holder},
+               {"machine", note.machine},
+               {"expiry_ns", absl::ToInt64Nanoseconds(note.expiry)},
+               {"renewals", note.renewals},
+               {"lease", ToHex(note.lease)}})
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+absl::StatusOr<LeaseNote> DecodeLeaseNote(std::string_view bytes) {
+  try {
+    const Json json = Json::parse(bytes);
+    const int64_t version = json.at("version").get<int64_t>();
+    if (version > kLeaseNoteVersion) {
+      return absl::UnimplementedError(
+          fmt::format("lease note has version {}; this library reads up to {}", version, kLeaseNoteVersion));
+    }
+    if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
+    LeaseNote note;
+    note.step = json.at("step").get<int64_t>();
+    if (note.step < 0) throw std::invalid_argument("a step is not a number >= 0");
+    note.attempt = DecodeId<AttemptId>(json.at("attempt"));
+    note.evaluator = json.at("evaluator").get<std::string>();
+    note.holder = json.at("holder").get<std::string>();
+    note.machine = json.at("machine").get<std::string>();
+    note.expiry = DecodeExpiry(json.at("expiry_ns"));
+    note.renewals = json.at("renewals").get<uint64_t>();
+    note.lease = DecodeId<AttemptId>(json.at("lease")).bytes;
+    return note;
+  } catch (const std::exception& error) {
+    return absl::DataLossError(fmt::format("lease note of {} bytes: {}", bytes.size(), error.what()));
+  }
+}
+
+std::string LeaseFileName(const AttemptId& attempt, std::string_view evaluator) {
+  return fmt::format("{}-{}{}", ToHex(attempt.bytes), ToHex(DigestOf(std::as_bytes(std::span(evaluator))).bytes),
+                     kSuffix);
+}
+
+std::optional<AttemptId> AttemptOfLeaseFile(std::string_view name) {
+  if (name.size() != 2 * kIdDigits + 1 + kSuffix.size() || name[kIdDigits] != '-' || !name.ends_with(kSuffix)) {
+    return std::nullopt;
+  }
+  const auto attempt = FromHex(name.substr(0, kIdDigits));
+  if (!attempt || !FromHex(name.substr(kIdDigits + 1, kIdDigits))) return std::nullopt;
+  return AttemptId{*attempt};
+}
+
+std::string ThisMachine() {
+  std::ifstream boot_id("/proc/sys/kernel/random/boot_id");
+  std::string machine;
+  if (std::getline(boot_id, machine) && !machine.empty()) return machine;
+  char host[256] = "unknown";
+  gethostname(host, sizeof(host) - 1);
+  return host;
+}
+
+Lease::Lease(FileSystem& files, std::string path, LeaseNote note, std::unique_ptr<FileLock> lock)
+    : files_(files), path_(std::move(path)), process_(getpid()), note_(std::move(note)), lock_(std::move(lock)) {}
+
+// A lease that was taken for dead is not there, empty, or another's. What a failed write of our own left is ours.
+absl::StatusOr<bool> Lease::IsStillHeld() const {
+  absl::StatusOr<std::string> bytes = files_.ReadNote(path_, kNoteBytesMax);
+  if (absl::IsNotFound(bytes.status())) return false;
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<LeaseNote> there = DecodeLeaseNote(*bytes);
+  return there.ok() ? there->lease == note_.lease : !written_ && !bytes->empty();
+}
+
+absl::Status Lease::Renew() {
+  absl::StatusOr<bool> held = IsStillHeld();
+  if (!held.ok()) return held.status();
+  if (!*held) {
+    return absl::AbortedError(fmt::format("renew lease {}: it was not renewed for its expiry of {}, and was taken away",
+                                          path_, absl::FormatDuration(note_.expiry)));
+  }
+  ++note_.renewals;
+  absl::Status status = lock_->WriteNote(EncodeLeaseNote(note_));
+  written_ = status.ok();
+  return status;
+}
+
+Lease::~Lease() {
+  if (getpid() != process_) return;
+  // A file that cannot be removed is a dead lease, since it is not locked.
+  if (absl::StatusOr<bool> held = IsStillHeld(); held.ok() && *held) files_.RemoveFile(path_).IgnoreError();
+}
+
+LeaseObserver::LeaseObserver(FileSystem& files, const StoreLayout& layout, std::string machine,
+                             std::function<absl::Time()> now)
+    : files_(files), layout_(layout), machine_(std::move(machine)), now_(std::move(now)) {}
+
+bool LeaseObserver::StoodStill(const std::string& name, const std::string& bytes, absl::Duration expiry) {
+  const absl::Time now = now_();
+  const auto [sighting, first] = sightings_.try_emplace(name, Sighting{bytes, now});
+  if (!first && sighting->second.note != bytes) sighting->second = {bytes, now};
+  return now - sighting->second.since >= expiry;
+}
+
+// What a lease's file says of it without its lock.
+LeaseObserver::Look LeaseObserver::LookAt(const std::string& name, const AttemptId& attempt) {
+  Look look;
+  look.held.note.attempt = attempt;
+  absl::StatusOr<std::string> bytes = files_.ReadNote(layout_.leases() + "/" + name, kNoteBytesMax);
+  if (absl::IsNotFound(bytes.status())) return look;
+  look.life = Life::kLive;
+  look.bytes = bytes.value_or("");
+  absl::StatusOr<LeaseNote> note = bytes.ok() ? DecodeLeaseNote(*bytes) : bytes.status();
+  if (note.ok() && LeaseFileName(note->attempt, note->evaluator) != name) {
+    note = absl::DataLossError("its note is another lease's");
+  }
+  if (note.ok()) {
+    look.held.note = *std::move(note);
+    const bool local = look.held.note.machine == machine_;
+    if (local || StoodStill(name, *bytes, look.held.note.expiry)) look.life = Life::kByLock;
+    return look;
+  }
+  look.held.readable = false;
+  look.held.problem = fmt::format("{}/{}: {}", layout_.leases(), name, Text(note.status()));
+  if (!bytes.ok() || absl::IsUnimplemented(note.status())) return look;
+  if (StoodStill(name, *bytes, bytes->empty() ? kEmptyNoteExpiry : kUnreadableNoteExpiry)) look.life = Life::kByLock;
+  return look;
+}
+
+absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
+  note.machine = machine_;
+  note.renewals = 0;
+  note.lease = RandomBytes16();
+  const std::string name = LeaseFileName(note.attempt, note.evaluator);
+  const std::string path = layout_.leases() + "/" + name;
+  if (note.expiry <= absl::ZeroDuration() || note.expiry > kLeaseExpiryMax) {
+    return absl::InvalidArgumentError(fmt::format("lease {}: an expiry of {}; it must be more than 0, and at most {}",
+                                                  path, absl::FormatDuration(note.expiry),
+                                                  absl::FormatDuration(kLeaseExpiryMax)));
+  }
+  if (const size_t size = EncodeLeaseNote(note).size(); size > kNoteBytesMax / 2) {  // room for the renewals to grow
+    return absl::InvalidArgumentError(
+        fmt::format("lease {}: a note of {} bytes; at most {} are possible", path, size, kNoteBytesMax / 2));
+  }
+  absl::Status made = files_.CreateDirectory(layout_.leases());
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  for (int tries = 0; tries < kAcquireTriesMax; ++tries) {
+    if (tries > 0) std::this_thread::yield();
+    Look look = LookAt(name, note.attempt);
+    if (look.life == Life::kLive) {
+      if (look.held.readable) return absl::UnavailableError(Describe(look.held.note));
+      if (look.bytes.empty()) continue;  // just being taken, or removed
+      return absl::UnavailableError(fmt::format("it may be leased: {}", look.held.problem));
+    }
+    absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(path);
+    if (lock.ok()) return Take(path, note, *std::move(lock));
+    if (!absl::IsUnavailable(lock.status())) return lock.status();
+    look = LookAt(name, note.attempt);
+    if (look.life != Life::kNone && look.held.readable) return absl::UnavailableError(Describe(look.held.note));
+  }
+  return absl::UnavailableError(fmt::format("lease {} is being taken by a process that has left no note yet", path));
+}
+
+absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Take(const std::string& path, const LeaseNote& note,
+                                                           std::unique_ptr<FileLock> lock) {
+  const std::string bytes = EncodeLeaseNote(note);
+  if (absl::Status status = lock->WriteNote(bytes); !status.ok()) {
+    files_.RemoveFile(path).IgnoreError();
+    return status;
+  }
+  // Where locks do not reach, another machine may have taken it at the same time.
+  absl::StatusOr<std::string> there = files_.ReadNote(path, kNoteBytesMax);
+  if (!there.ok() && !absl::IsNotFound(there.status())) {
+    files_.RemoveFile(path).IgnoreError();
+    return there.status();
+  }
+  if (!there.ok() || *there != bytes) {
+    return absl::UnavailableError(fmt::format("lease {} was taken by another machine at the same time", path));
+  }
+  return std::unique_ptr<Lease>(new Lease(files_, path, note, std::move(lock)));
+}
+
+absl::StatusOr<std::vector<LeaseObserver::Held>> LeaseObserver::Live() {
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.leases());
+  if (absl::IsNotFound(entries.status())) entries = std::vector<DirectoryEntry>();
+  if (!entries.ok()) return entries.status();
+  std::vector<Held> live;
+  std::set<std::string> names;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::optional<AttemptId> attempt = AttemptOfLeaseFile(entry.name);
+    if (!attempt || entry.type != FileType::kRegular) continue;
+    names.insert(entry.name);
+    Look look = LookAt(entry.name, *attempt);
+    if (look.life == Life::kByLock) {
+      const std::string path = layout_.leases() + "/" + entry.name;
+      absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(path);
+      if (lock.ok()) {
+        // A file that cannot be removed gets its note back, so that the next look finds it dead, too.
+        if (!files_.RemoveFile(path).ok()) (*lock)->WriteNote(look.bytes).IgnoreError();
+        continue;
+      }
+      look.life = Life::kLive;  // also where the lock cannot be asked
+    }
+    if (look.life == Life::kLive) live.push_back(std::move(look.held));
+  }
+  std::erase_if(sightings_, [&](const auto& sighting) { return !names.contains(sighting.first); });
+  return live;
+}
+
+}  // namespace tidemark::storage
