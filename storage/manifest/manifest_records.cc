@@ -1,54 +1,14 @@
 #include "storage/manifest/manifest_records.h"
 
-#include <cmath>
 #include <functional>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
 namespace {
-
-using Json = nlohmann::json;
-
-Json EncodeNumber(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
-double DecodeNumber(const Json& json) {
-  if (json.is_number()) return json.get<double>();
-  const std::string& text = json.get_ref<const std::string&>();
-  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (text == "Infinity") return std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  throw std::invalid_argument(fmt::format("'{}' is no number", text));
-}
-
-template <typename Id>
-Id DecodeId(const Json& json) {
-  const auto bytes = FromHex(json.get_ref<const std::string&>());
-  if (!bytes) throw std::invalid_argument("an id is not 32 hexadecimal digits");
-  return Id{*bytes};
-}
-
-// An unsigned number in its own range; the library would let a negative one wrap around.
-template <typename T>
-T DecodeUnsigned(const Json& json) {
-  if (!json.is_number_unsigned()) throw std::invalid_argument("a count is not an unsigned number");
-  const uint64_t value = json.get<uint64_t>();
-  if (value > std::numeric_limits<T>::max()) throw std::invalid_argument(fmt::format("{} is too large", value));
-  return static_cast<T>(value);
-}
-
-int64_t DecodeStep(const Json& json) {
-  if (!json.is_number_integer() || json.get<int64_t>() < 0) throw std::invalid_argument("a step is not a number >= 0");
-  return json.get<int64_t>();
-}
 
 StepState DecodeState(std::string_view name) {
   for (StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost, StepState::kFailed,
@@ -56,50 +16,6 @@ StepState DecodeState(std::string_view name) {
     if (name == StepStateName(state)) return state;
   }
   throw std::invalid_argument(fmt::format("state '{}' is unknown", name));
-}
-
-Evaluation::Outcome DecodeOutcome(std::string_view name) {
-  for (const auto outcome : {Evaluation::Outcome::kDone, Evaluation::Outcome::kSkipped, Evaluation::Outcome::kFailed}) {
-    if (name == OutcomeName(outcome)) return outcome;
-  }
-  throw std::invalid_argument(fmt::format("outcome '{}' is unknown", name));
-}
-
-Json EncodeMetrics(const Metrics& metrics) {
-  Json json = Json::object();
-  for (const auto& [name, value] : metrics) json[name] = EncodeNumber(value);
-  return json;
-}
-
-Metrics DecodeMetrics(const Json& json) {
-  if (!json.is_object()) throw std::invalid_argument("metrics are no object");
-  Metrics metrics;
-  for (const auto& [name, value] : json.items()) metrics[name] = DecodeNumber(value);
-  return metrics;
-}
-
-Json EncodeEvaluation(const Evaluation& evaluation) {
-  return {{"evaluator", evaluation.evaluator},
-          {"worker", evaluation.worker},
-          {"outcome", OutcomeName(evaluation.outcome)},
-          {"reason", evaluation.reason},
-          {"metrics", EncodeMetrics(evaluation.metrics)},
-          {"unhealthy", evaluation.unhealthy},
-          {"reported_unix_ns", absl::ToUnixNanos(evaluation.reported)},
-          {"took_ns", absl::ToInt64Nanoseconds(evaluation.took)}};
-}
-
-Evaluation DecodeEvaluation(const Json& json) {
-  Evaluation evaluation;
-  evaluation.evaluator = json.at("evaluator").get<std::string>();
-  evaluation.worker = json.at("worker").get<std::string>();
-  evaluation.outcome = DecodeOutcome(json.at("outcome").get<std::string>());
-  evaluation.reason = json.at("reason").get<std::string>();
-  evaluation.metrics = DecodeMetrics(json.at("metrics"));
-  evaluation.unhealthy = json.at("unhealthy").get<std::string>();
-  evaluation.reported = absl::FromUnixNanos(json.at("reported_unix_ns").get<int64_t>());
-  evaluation.took = absl::Nanoseconds(json.at("took_ns").get<int64_t>());
-  return evaluation;
 }
 
 // What a step record has from version 2 on.
@@ -113,25 +29,11 @@ void DecodeOpinions(const Json& json, StepInfo& info) {
 
 bool MayLackAttempt(StepState state) { return state == StepState::kFailed || state == StepState::kUnsaved; }
 
-// Text that is not UTF-8 (a path in a reason) is written with replacement characters rather than refused.
-std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-// Parses `bytes` and hands the object to `decode`, whose exceptions (ours and the library's) become kDataLoss.
 template <typename Record>
 absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
                               const std::function<Record(const Json&)>& decode, int version_max = kManifestVersion) {
-  try {
-    const Json json = Json::parse(bytes);
-    const int64_t version = json.at("version").get<int64_t>();
-    if (version > version_max) {
-      return absl::UnimplementedError(
-          fmt::format("{} record has version {}; this library reads up to {}", what, version, version_max));
-    }
-    if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
-    return decode(json);
-  } catch (const std::exception& error) {
-    return absl::DataLossError(fmt::format("{} record of {} bytes: {}", what, bytes.size(), error.what()));
-  }
+  const auto parse = [](std::string_view text) { return Json::parse(text); };
+  return DecodeJson<Record>(fmt::format("{} record", what), bytes, version_max, parse, decode);
 }
 
 }  // namespace
@@ -145,7 +47,8 @@ std::optional<DeletionRecord> DeletionOf(const StepRecord& record) {
 }
 
 std::string EncodeStoreRecord(const StoreRecord& record) {
-  return Dump({{"version", record.version}, {"store_id", ToHex(record.store_id.bytes)}, {"sequence", record.sequence}});
+  return DumpJson(
+      {{"version", record.version}, {"store_id", ToHex(record.store_id.bytes)}, {"sequence", record.sequence}});
 }
 
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
@@ -160,10 +63,10 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
 std::string EncodeDeletionRecord(const DeletionRecord& record) {
   Json references = Json::array();
   for (const AttemptId& attempt : record.references) references.push_back(ToHex(attempt.bytes));
-  return Dump({{"version", kDeletionRecordVersion},
-               {"step", record.step},
-               {"attempt", ToHex(record.attempt.bytes)},
-               {"references", std::move(references)}});
+  return DumpJson({{"version", kDeletionRecordVersion},
+                   {"step", record.step},
+                   {"attempt", ToHex(record.attempt.bytes)},
+                   {"references", std::move(references)}});
 }
 
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
@@ -177,11 +80,11 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
 }
 
 std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
-  return Dump({{"version", kManifestVersion},
-               {"inode", stamp.inode},
-               {"links", stamp.links},
-               {"modified_unix_ns", stamp.modified_unix_ns},
-               {"changed_unix_ns", stamp.changed_unix_ns}});
+  return DumpJson({{"version", kManifestVersion},
+                   {"inode", stamp.inode},
+                   {"links", stamp.links},
+                   {"modified_unix_ns", stamp.modified_unix_ns},
+                   {"changed_unix_ns", stamp.changed_unix_ns}});
 }
 
 absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes) {
@@ -209,27 +112,27 @@ std::string EncodeStepRecord(const StepRecord& record) {
                           {"rank", file.rank},
                           {"world_size", file.world_size}});
   }
-  return Dump({{"version", kStepRecordVersion},
-               {"step", info.step},
-               {"state", StepStateName(info.state)},
-               {"attempt", info.attempt},
-               {"sequence", info.sequence},
-               {"created_unix_ns", absl::ToUnixNanos(info.created)},
-               {"blocked_ns", absl::ToInt64Nanoseconds(info.blocked)},
-               {"world_size", info.world_size},
-               {"entry_count", info.entry_count},
-               {"logical_bytes", info.logical_bytes},
-               {"stored_bytes", info.stored_bytes},
-               {"reused_bytes", info.reused_bytes},
-               {"reason", info.reason},
-               {"user_metadata", info.user_metadata},
-               {"metrics", EncodeMetrics(info.metrics)},
-               {"evaluations", std::move(evaluations)},
-               {"pinned", info.pinned},
-               {"pin_note", info.pin_note},
-               {"kept", info.kept},
-               {"shards", std::move(shards)},
-               {"references", std::move(references)}});
+  return DumpJson({{"version", kStepRecordVersion},
+                   {"step", info.step},
+                   {"state", StepStateName(info.state)},
+                   {"attempt", info.attempt},
+                   {"sequence", info.sequence},
+                   {"created_unix_ns", absl::ToUnixNanos(info.created)},
+                   {"blocked_ns", absl::ToInt64Nanoseconds(info.blocked)},
+                   {"world_size", info.world_size},
+                   {"entry_count", info.entry_count},
+                   {"logical_bytes", info.logical_bytes},
+                   {"stored_bytes", info.stored_bytes},
+                   {"reused_bytes", info.reused_bytes},
+                   {"reason", info.reason},
+                   {"user_metadata", info.user_metadata},
+                   {"metrics", EncodeMetrics(info.metrics)},
+                   {"evaluations", std::move(evaluations)},
+                   {"pinned", info.pinned},
+                   {"pin_note", info.pin_note},
+                   {"kept", info.kept},
+                   {"shards", std::move(shards)},
+                   {"references", std::move(references)}});
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
