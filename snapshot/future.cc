@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -14,6 +15,7 @@ struct Future::Shared {
   absl::Mutex mutex;
   std::optional<absl::Status> result ABSL_GUARDED_BY(mutex);
   std::function<void(const absl::Status&)> callback ABSL_GUARDED_BY(mutex);
+  std::vector<std::function<void(const absl::Status&)>> watchers ABSL_GUARDED_BY(mutex);
   bool has_callback ABSL_GUARDED_BY(mutex) = false;
   bool observed ABSL_GUARDED_BY(mutex) = false;
 };
@@ -93,16 +95,32 @@ Promise& Promise::operator=(Promise&& other) noexcept {
 
 Future Promise::future() const { return Future(shared_); }
 
+void Promise::Watch(std::function<void(const absl::Status&)> watcher) const {
+  std::optional<absl::Status> result;
+  {
+    absl::MutexLock lock(&shared_->mutex);
+    if (!shared_->result.has_value()) {
+      shared_->watchers.push_back(std::move(watcher));
+      return;
+    }
+    result = shared_->result;
+  }
+  watcher(*result);
+}
+
 void Promise::Set(absl::Status status) {
   std::function<void(const absl::Status&)> callback;
+  std::vector<std::function<void(const absl::Status&)>> watchers;
   {
     absl::MutexLock lock(&shared_->mutex);
     if (shared_->result.has_value()) Misused("Promise::Set was called twice");
     shared_->result = status;
+    watchers.swap(shared_->watchers);
     callback = std::move(shared_->callback);
     shared_->callback = nullptr;
     if (callback) shared_->observed = true;
   }
+  for (const auto& watcher : watchers) watcher(status);
   if (callback) callback(status);
 }
 

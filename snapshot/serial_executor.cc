@@ -30,10 +30,12 @@ void SerialExecutor::Add(std::function<void()> task) {
   tasks_.push_back(std::move(task));
 }
 
-void SerialExecutor::Drain() {
+void SerialExecutor::Drain() { DrainUntil(absl::InfiniteFuture()); }
+
+bool SerialExecutor::DrainUntil(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return tasks_.empty() && !busy_; };
-  mutex_.Await(absl::Condition(&idle));
+  return mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline);
 }
 
 void SerialExecutor::Loop() {

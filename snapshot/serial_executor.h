@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace tidemark {
 
@@ -27,6 +28,9 @@ class SerialExecutor {
 
   // Blocks until nothing is waiting or running.
   void Drain();
+
+  // The same, but gives up at `deadline`: false.
+  bool DrainUntil(absl::Time deadline);
 
  private:
   SerialExecutor() = default;

@@ -1,25 +1,88 @@
 #include "snapshot/snapshot_stream.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+
 namespace tidemark {
+
+SnapshotStream::~SnapshotStream() {
+  // First, for what waits to be read from the shelf would wait for consumers.
+  StopEvaluators();
+}
 
 absl::Status SnapshotStream::AddConsumer(SnapshotConsumer* consumer) {
   auto executor = SerialExecutor::Create();
   if (!executor.ok()) return executor.status();
-  subscriptions_.push_back({consumer, *std::move(executor)});
+  auto subscription = std::make_unique<Subscription>();
+  subscription->consumer = consumer;
+  subscription->executor = *std::move(executor);
+  subscriptions_.push_back(std::move(subscription));
   return absl::OkStatus();
 }
 
-void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
-  for (const Subscription& subscription : subscriptions_) {
-    subscription.executor->Add(
-        [consumer = subscription.consumer, snapshot]() mutable { consumer->Consume(std::move(snapshot)); });
+absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host) {
+  if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
+  if (function == nullptr) {
+    return absl::InvalidArgumentError(fmt::format("evaluator '{}' has no function", options.name));
   }
+  if (std::any_of(evaluators_.begin(), evaluators_.end(),
+                  [&](const auto& evaluator) { return evaluator->name() == options.name; })) {
+    return absl::AlreadyExistsError(fmt::format("there is an evaluator '{}' already", options.name));
+  }
+  auto evaluator = EvaluatorQueue::Start(std::move(options), std::move(function), std::move(host));
+  if (!evaluator.ok()) return evaluator.status();
+  evaluators_.push_back(*std::move(evaluator));
+  return absl::OkStatus();
+}
+
+absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist) {
+  if (evaluators_.empty()) return absl::ZeroDuration();
+  const absl::Time start = absl::Now();
+  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist);
+  return absl::Now() - start;
+}
+
+void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
+  for (const auto& subscription : subscriptions_) {
+    {
+      absl::MutexLock lock(&subscription->mutex);
+      subscription->steps.push_back(snapshot->step());
+    }
+    subscription->executor->Add([subscription = subscription.get(), snapshot]() mutable {
+      subscription->consumer->Consume(std::move(snapshot));
+      absl::MutexLock lock(&subscription->mutex);
+      subscription->steps.pop_front();
+    });
+  }
+  for (const auto& evaluator : evaluators_) evaluator->Add(snapshot);
 }
 
 void SnapshotStream::Drain() {
-  for (const Subscription& subscription : subscriptions_) subscription.executor->Drain();
+  for (const auto& subscription : subscriptions_) subscription->executor->Drain();
+}
+
+void SnapshotStream::DrainEvaluators() {
+  for (const auto& evaluator : evaluators_) evaluator->DrainUntil(absl::InfiniteFuture(), nullptr);
+}
+
+bool SnapshotStream::DrainUntil(absl::Time deadline, std::vector<std::string>* still_running) {
+  bool drained = true;
+  for (const auto& subscription : subscriptions_) {
+    if (subscription->executor->DrainUntil(deadline)) continue;
+    drained = false;
+    absl::MutexLock lock(&subscription->mutex);
+    for (int64_t step : subscription->steps) still_running->push_back(fmt::format("the save of step {}", step));
+  }
+  for (const auto& evaluator : evaluators_) drained = evaluator->DrainUntil(deadline, still_running) && drained;
+  return drained;
+}
+
+void SnapshotStream::StopEvaluators() {
+  for (const auto& evaluator : evaluators_) evaluator->Stop();
+  evaluators_.clear();
 }
 
 }  // namespace tidemark

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,14 +23,23 @@ namespace tidemark {
 class StagedSnapshot final : public Snapshot {
  public:
   StagedSnapshot(int64_t step, std::shared_ptr<const StagingPlan> plan, std::unique_ptr<StagingArena::Block> block,
-                 std::map<std::string, double> metrics, std::string user_metadata, absl::Time created)
+                 std::map<std::string, double> metrics, std::string user_metadata, absl::Time created,
+                 bool persist = true)
       : step_(step),
         plan_(std::move(plan)),
         block_(std::move(block)),
         metrics_(std::move(metrics)),
         user_metadata_(std::move(user_metadata)),
         created_(created),
+        persist_(persist),
         progress_(std::make_shared<StagingProgress>(plan_->RunBegins(), plan_->total_bytes())) {}
+
+  // Of one that is not to be saved the last holder's letting go is the end: by then its memory is free.
+  ~StagedSnapshot() override {
+    if (persist_) return;
+    block_.reset();
+    if (const std::optional<absl::Status> staged = progress_->outcome()) committed_->Set(*staged);
+  }
 
   int64_t step() const override { return step_; }
   std::span<const EntrySpec> entries() const override { return plan_->specs(); }
@@ -49,6 +59,9 @@ class StagedSnapshot final : public Snapshot {
   const std::shared_ptr<StagingProgress>& progress() const { return progress_; }
   const StagingArena::Block& block() const { return *block_; }
 
+  // See SaveOptions::persist.
+  bool persist() const { return persist_; }
+
   // How it is staged: "blocking", "overlapped", "on_device", or "blocking: " and why it is not on the device.
   const std::string& staging() const { return staging_; }
 
@@ -61,7 +74,8 @@ class StagedSnapshot final : public Snapshot {
   }
 
   // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Outlives the snapshot, so
-  // that its memory can go back before the trainer hears of it.
+  // that its memory can go back before the trainer hears of it. Without persist() the snapshot sets it itself, when it
+  // is destroyed; if it was published, somebody must hold it until progress() has ended.
   const std::shared_ptr<Promise>& committed() const { return committed_; }
 
   // For whoever stages. Before it is published.
@@ -74,10 +88,11 @@ class StagedSnapshot final : public Snapshot {
  private:
   const int64_t step_;
   const std::shared_ptr<const StagingPlan> plan_;
-  const std::unique_ptr<StagingArena::Block> block_;
+  std::unique_ptr<StagingArena::Block> block_;
   const std::map<std::string, double> metrics_;
   const std::string user_metadata_;
   const absl::Time created_;
+  const bool persist_;
   const std::shared_ptr<StagingProgress> progress_;
   const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
   absl::Duration blocked_;

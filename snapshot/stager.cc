@@ -97,7 +97,8 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   if (*block == nullptr) return nullptr;
   if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
   auto snapshot =
-      std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics, options.user_metadata, created);
+      std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics, options.user_metadata, created,
+                                       options.persist);
   std::vector<size_t> unreachable;
   for (size_t entry : plan->early_entries()) {
     const State::Entry& value = state.entries()[entry];

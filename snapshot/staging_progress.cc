@@ -32,4 +32,9 @@ absl::Status StagingProgress::WaitFor(uint64_t end) const {
   return filled_ >= end ? absl::OkStatus() : status_;
 }
 
+std::optional<absl::Status> StagingProgress::outcome() const {
+  absl::MutexLock lock(&mutex_);
+  return ended_ ? std::optional<absl::Status>(status_) : std::nullopt;
+}
+
 }  // namespace tidemark

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +31,9 @@ class StagingProgress {
   // Blocks until the bytes [0, end) are there, or staging has failed, and returns that failure. Those of the last run
   // count as there when staging has ended, so that whoever has seen all bytes knows that nothing else will change.
   absl::Status WaitFor(uint64_t end) const;
+
+  // How staging ended; not there: it has not.
+  std::optional<absl::Status> outcome() const;
 
   // Blocks until staging has ended.
   absl::Status WaitUntilEnded() const { return WaitFor(total_bytes_ + 1); }

@@ -55,6 +55,10 @@ class Promise {
 
   Future future() const;
 
+  // Calls `watcher` once with the result, as OnReady would, but before whoever waits for a future's callback, and
+  // without counting as having looked at it. Any number of them. Thread-safe, also beside Set.
+  void Watch(std::function<void(const absl::Status&)> watcher) const;
+
   // Precondition: not set before.
   void Set(absl::Status status);
 

@@ -1,0 +1,305 @@
+#include "snapshot/evaluator_queue.h"
+
+#include <chrono>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include "fmt/format.h"
+#include "snapshot/checkpointer_options.h"
+#include "snapshot/filtered_snapshot.h"
+#include "storage/io/check.h"
+
+namespace tidemark {
+namespace {
+
+constexpr size_t kEvaluatorNameBytesMax = 256;
+constexpr int kEvaluatorThreadsMax = 64;
+
+Evaluation Row(Evaluation::Outcome outcome, std::string_view reason) {
+  Evaluation row;
+  row.outcome = outcome;
+  row.reason = std::string(reason);
+  return row;
+}
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+absl::Status ValidateEvaluatorOptions(const EvaluatorOptions& options) {
+  if (options.name.empty() || options.name.size() > kEvaluatorNameBytesMax ||
+      options.name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("EvaluatorOptions::name is '{}'; it must have 1 to {} bytes of UTF-8, and no '/'", options.name,
+                    kEvaluatorNameBytesMax));
+  }
+  // An entry's name has the same alphabet.
+  uint64_t ignored;
+  if (!ValidateEntry({.name = options.name}, &ignored).ok()) {
+    return absl::InvalidArgumentError("EvaluatorOptions::name is not UTF-8");
+  }
+  if (options.max_pending < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("EvaluatorOptions::max_pending is {}; it must be at least 1", options.max_pending));
+  }
+  if (options.every_steps < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("EvaluatorOptions::every_steps is {}; it must be at least 1", options.every_steps));
+  }
+  if (options.threads < 1 || options.threads > kEvaluatorThreadsMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("EvaluatorOptions::threads is {}; it must be 1 to {}", options.threads, kEvaluatorThreadsMax));
+  }
+  return absl::OkStatus();
+}
+
+EvaluatorQueue::EvaluatorQueue(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host)
+    : options_(std::move(options)),
+      function_(std::move(function)),
+      who_(fmt::format("evaluator '{}'", options_.name)),
+      host_(std::move(host)) {}
+
+EvaluatorQueue::~EvaluatorQueue() {
+  absl::MutexLock lock(&mutex_);
+  TIDEMARK_CHECK(threads_.empty());
+}
+
+absl::StatusOr<std::shared_ptr<EvaluatorQueue>> EvaluatorQueue::Start(EvaluatorOptions options,
+                                                                      EvaluatorFunction function, EvaluatorHost host) {
+  std::shared_ptr<EvaluatorQueue> queue(new EvaluatorQueue(std::move(options), std::move(function), std::move(host)));
+  try {
+    for (int i = 0; i < queue->options_.threads; ++i) {
+      absl::MutexLock lock(&queue->mutex_);
+      queue->busy_.push_back(false);
+      queue->threads_.emplace_back([queue, i] { queue->Loop(static_cast<size_t>(i)); });
+    }
+  } catch (const std::system_error& error) {
+    queue->Stop();
+    return absl::ResourceExhaustedError(
+        fmt::format("start {} threads for evaluator '{}': {}", queue->options_.threads, queue->name(), error.what()));
+  }
+  return queue;
+}
+
+bool EvaluatorQueue::IsFull() const {
+  return waiting_.size() + running_.size() >= static_cast<uint64_t>(options_.max_pending);
+}
+
+bool EvaluatorQueue::HasWork() const {
+  if (waiting_.empty()) return false;
+  // One waits beside the most that are evaluated, and must not become one of them.
+  if (options_.when_lagging == WhenLagging::kLatest && running_.size() >= static_cast<uint64_t>(options_.max_pending)) {
+    return false;
+  }
+  return waiting_.front()->snapshot != nullptr || waiting_.front()->saved.has_value();
+}
+
+void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
+  if (!IsDue(step)) return;
+  std::deque<std::shared_ptr<Pending>> replaced;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
+    switch (options_.when_lagging) {
+      case WhenLagging::kBlock:
+        mutex_.Await(absl::Condition(&has_room));
+        break;
+      case WhenLagging::kQueue:
+        if (!persist) mutex_.Await(absl::Condition(&has_room));
+        break;
+      case WhenLagging::kLatest:
+        // Not only when the new one is published: the save may need the memory to get there.
+        if (IsFull()) replaced.swap(waiting_);
+        break;
+      case WhenLagging::kSkip:
+        break;
+    }
+  }
+  LeaveOut(std::move(replaced), "a newer snapshot took its place");
+}
+
+void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
+  if (!IsDue(snapshot->step())) return;
+  auto pending = std::make_shared<Pending>();
+  pending->step = snapshot->step();
+  std::deque<std::shared_ptr<Pending>> replaced;
+  std::string lagging;
+  bool on_shelf = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (IsFull()) {
+      if (options_.when_lagging == WhenLagging::kSkip) {
+        lagging = fmt::format("lagging: step {} was still being evaluated",
+                              running_.empty() ? waiting_.front()->step : *running_.begin());
+      } else if (options_.when_lagging == WhenLagging::kLatest) {
+        replaced.swap(waiting_);
+      } else if (options_.when_lagging == WhenLagging::kQueue) {
+        on_shelf = snapshot->persist();
+      }
+    }
+  }
+  LeaveOut(std::move(replaced), "a newer snapshot took its place");
+  if (!lagging.empty()) return Report(pending->step, Row(Evaluation::Outcome::kSkipped, lagging));
+  if (on_shelf) return Queue(*snapshot, std::move(pending));
+  pending->snapshot = std::move(snapshot);
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back(std::move(pending));
+}
+
+void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending) {
+  {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) host_->shelf->Claim(pending->step, who_);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    waiting_.push_back(pending);
+  }
+  snapshot.committed()->Watch([weak = weak_from_this(), pending = std::move(pending)](const absl::Status& saved) {
+    const std::shared_ptr<EvaluatorQueue> queue = weak.lock();
+    if (queue == nullptr) return;
+    absl::MutexLock lock(&queue->mutex_);
+    pending->saved = saved;
+  });
+}
+
+bool EvaluatorQueue::DrainUntil(absl::Time deadline, std::vector<std::string>* still_running) const {
+  absl::MutexLock lock(&mutex_);
+  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return waiting_.empty() && running_.empty(); };
+  if (mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline)) return true;
+  for (int64_t step : running_) still_running->push_back(fmt::format("{} at step {}", who_, step));
+  if (!waiting_.empty()) {
+    still_running->push_back(
+        fmt::format("{}, which has yet to come to {} steps from {} on", who_, waiting_.size(), waiting_.front()->step));
+  }
+  return false;
+}
+
+void EvaluatorQueue::Stop() {
+  std::deque<std::shared_ptr<Pending>> left;
+  std::vector<std::thread> ending;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    left.swap(waiting_);
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      if (busy_[i]) {
+        threads_[i].detach();
+      } else {
+        ending.push_back(std::move(threads_[i]));
+      }
+    }
+    threads_.clear();
+  }
+  LeaveOut(std::move(left), "the checkpointer was closed");
+  for (std::thread& thread : ending) thread.join();
+  absl::MutexLock lock(&host_mutex_);
+  host_.reset();
+}
+
+void EvaluatorQueue::Loop(size_t thread) {
+  for (;;) {
+    std::shared_ptr<Pending> pending;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || HasWork(); };
+      mutex_.Await(absl::Condition(&ready));
+      if (stopping_) return;
+      pending = std::move(waiting_.front());
+      waiting_.pop_front();
+      running_.insert(pending->step);
+      busy_[thread] = true;
+    }
+    const int64_t step = pending->step;
+    Evaluate(std::move(pending));
+    absl::MutexLock lock(&mutex_);
+    running_.erase(running_.find(step));
+    busy_[thread] = false;
+  }
+}
+
+// The row comes first and the memory goes back then, so that whoever learns that the snapshot is gone finds the row.
+void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
+  const int64_t step = pending->step;
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;
+  if (pending->snapshot == nullptr) {
+    snapshot = ReadFromShelf(*pending);
+    ReleaseClaim(step);
+  } else {
+    std::shared_ptr<const StagedSnapshot> staged = std::move(pending->snapshot);
+    if (absl::Status status = staged->progress()->WaitUntilEnded(); !status.ok()) {
+      return Report(step, Row(Evaluation::Outcome::kSkipped, fmt::format("it was not staged: {}", Text(status))));
+    }
+    snapshot = Prepare(std::move(staged));
+  }
+  if (!snapshot.ok()) return Report(step, Row(Evaluation::Outcome::kFailed, Text(snapshot.status())));
+  Report(step, Ask(**snapshot));
+}
+
+// What is asked for of a snapshot; in memory of its own where that is converted, and then nobody here holds the
+// snapshot any more.
+absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::Prepare(
+    std::shared_ptr<const StagedSnapshot> staged) const {
+  auto wanted = FilterSnapshot(std::move(staged), options_.entries);
+  if (!wanted.ok() || options_.half_precision == HalfPrecision::kNone) return wanted;
+  return ToHalfPrecision(**wanted, options_.half_precision);
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::ReadFromShelf(const Pending& pending) {
+  if (!pending.saved->ok()) {
+    return absl::Status(pending.saved->code(), fmt::format("there is nothing to evaluate: {}", Text(*pending.saved)));
+  }
+  absl::StatusOr<SnapshotShelf::Reading> reading = absl::CancelledError("the checkpointer was closed");
+  {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) reading = host_->shelf->Find(pending.step, options_.entries, options_.half_precision);
+  }
+  if (!reading.ok()) return reading.status();
+  return (*reading)();
+}
+
+Evaluation EvaluatorQueue::Ask(const Snapshot& snapshot) const {
+  Evaluation row;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    absl::StatusOr<Verdict> verdict = function_(snapshot);
+    absl::Status status = verdict.status();
+    if (status.ok()) status = ValidateMetrics(verdict->metrics);
+    if (status.ok()) {
+      row.metrics = std::move(verdict->metrics);
+      row.unhealthy = std::move(verdict->unhealthy);
+    } else {
+      row = Row(Evaluation::Outcome::kFailed, status.ToString());
+    }
+  } catch (const std::exception& error) {
+    row = Row(Evaluation::Outcome::kFailed, fmt::format("it threw: {}", error.what()));
+  } catch (...) {
+    row = Row(Evaluation::Outcome::kFailed, "it threw something that is no std::exception");
+  }
+  row.took = absl::FromChrono(std::chrono::steady_clock::now() - start);
+  return row;
+}
+
+void EvaluatorQueue::LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason) {
+  for (const std::shared_ptr<Pending>& pending : left) {
+    Report(pending->step, Row(Evaluation::Outcome::kSkipped, reason));
+    if (pending->snapshot == nullptr) ReleaseClaim(pending->step);
+  }
+}
+
+void EvaluatorQueue::Report(int64_t step, Evaluation row) {
+  row.evaluator = options_.name;
+  row.worker = "trainer";
+  absl::ReaderMutexLock lock(&host_mutex_);
+  if (!host_) return;
+  row.reported = host_->now();
+  host_->sink->Evaluated(step, std::move(row));
+}
+
+void EvaluatorQueue::ReleaseClaim(int64_t step) {
+  absl::ReaderMutexLock lock(&host_mutex_);
+  if (host_) host_->shelf->Release(step, who_);
+}
+
+}  // namespace tidemark
