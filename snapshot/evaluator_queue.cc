@@ -62,7 +62,7 @@ EvaluatorQueue::EvaluatorQueue(EvaluatorOptions options, EvaluatorFunction funct
 
 EvaluatorQueue::~EvaluatorQueue() {
   absl::MutexLock lock(&mutex_);
-  TIDEMARK_CHECK(threads_.empty());
+  storage::Check(threads_.empty(), "an evaluator goes without having been stopped");
 }
 
 absl::StatusOr<std::shared_ptr<EvaluatorQueue>> EvaluatorQueue::Start(EvaluatorOptions options,
