@@ -9,6 +9,7 @@
 #include "rocksdb/env.h"
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
+#include "storage/io/check.h"
 
 namespace tidemark::storage {
 namespace {
@@ -58,10 +59,57 @@ rocksdb::Options MakeOptions() {
   return options;
 }
 
+// What a database's list of its files, its MANIFEST, looks like: the id that RocksDB gave the database when it was
+// made, the list's name and its size. It grows before a log that it makes superfluous is removed; so while the stamp
+// stays as it is, every log that counts is there. What cannot be read is left out: who opens the database is told why.
+std::string StampList(const std::string& path) {
+  rocksdb::Env& env = *rocksdb::Env::Default();
+  std::string database;
+  std::string name;
+  uint64_t bytes = 0;
+  rocksdb::ReadFileToString(&env, path + "/IDENTITY", &database).PermitUncheckedError();
+  rocksdb::ReadFileToString(&env, path + "/CURRENT", &name).PermitUncheckedError();
+  if (name.ends_with('\n')) name.pop_back();
+  env.GetFileSize(path + "/" + name, &bytes).PermitUncheckedError();
+  return fmt::format("{} {} {}", database, name, bytes);
+}
+
+struct Opened {
+  std::unique_ptr<rocksdb::DB> db;
+  std::string stamp;
+};
+
+// Opens a database to read that may have a live writer. RocksDB reads the list of files first and then whatever logs it
+// finds: a table that is written in between takes a log along, of which nobody says that it is missing. So a database
+// counts as read if its list was the same before and after.
+absl::StatusOr<Opened> OpenBesideWriter(const std::string& path, std::string_view operation,
+                                        absl::FunctionRef<rocksdb::Status(rocksdb::DB**)> open) {
+  constexpr int kTries = 20;
+  absl::Status status;
+  for (int i = 0; i < kTries; ++i) {
+    std::string stamp = StampList(path);
+    rocksdb::DB* opened = nullptr;
+    status = FromRocks(open(&opened), operation, path);
+    std::unique_ptr<rocksdb::DB> db(opened);
+    if (!status.ok()) continue;
+    if (StampList(path) == stamp) return Opened{.db = std::move(db), .stamp = std::move(stamp)};
+    status = absl::UnavailableError(fmt::format("{} manifest {}: it changed all the time", operation, path));
+  }
+  return status;
+}
+
+absl::StatusOr<Opened> OpenSecondary(const std::string& path) {
+  rocksdb::Options options = MakeOptions();
+  options.max_open_files = -1;
+  return OpenBesideWriter(path, "follow", [&](rocksdb::DB** db) {
+    // The second path is a folder for the diary; since that goes elsewhere, it is never made.
+    return rocksdb::DB::OpenAsSecondary(options, path, path + "/diary", db);
+  });
+}
+
 }  // namespace
 
-Database::Database(const std::string& path, rocksdb::DB* db, bool read_only)
-    : path_(path), read_only_(read_only), db_(db) {}
+Database::Database(const std::string& path, rocksdb::DB* db, Mode mode) : path_(path), mode_(mode), db_(db) {}
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Create(const std::string& path) {
   rocksdb::Options options = MakeOptions();
@@ -74,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(const std::string& pa
     return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
-  return std::unique_ptr<Database>(new Database(path, db, /*read_only=*/false));
+  return std::unique_ptr<Database>(new Database(path, db, Mode::kWrite));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
@@ -84,21 +132,41 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
-  return std::unique_ptr<Database>(new Database(path, db, /*read_only=*/false));
+  return std::unique_ptr<Database>(new Database(path, db, Mode::kWrite));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path) {
-  rocksdb::Options options = MakeOptions();
-  // The writer may drop a file between our reading its list and our opening it; then the list has changed and is read
-  // again.
-  constexpr int kTries = 10;
-  rocksdb::Status opened;
-  for (int i = 0; i < kTries; ++i) {
-    rocksdb::DB* db = nullptr;
-    opened = rocksdb::DB::OpenForReadOnly(options, path, &db);
-    if (opened.ok()) return std::unique_ptr<Database>(new Database(path, db, /*read_only=*/true));
+  const rocksdb::Options options = MakeOptions();
+  absl::StatusOr<Opened> opened =
+      OpenBesideWriter(path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
+  if (!opened.ok()) return opened.status();
+  return std::unique_ptr<Database>(new Database(path, opened->db.release(), Mode::kRead));
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(const std::string& path) {
+  absl::StatusOr<Opened> opened = OpenSecondary(path);
+  if (!opened.ok()) return opened.status();
+  std::unique_ptr<Database> database(new Database(path, opened->db.release(), Mode::kFollow));
+  absl::MutexLock lock(&database->mutex_);
+  database->list_stamp_ = std::move(opened->stamp);
+  return database;
+}
+
+absl::StatusOr<bool> Database::CatchUp() {
+  Check(mode_ == Mode::kFollow, "a database that is not followed was told to catch up");
+  absl::MutexLock lock(&mutex_);
+  // RocksDB reads on by itself, but where a table was written meanwhile it may miss the end of a log, or prefer an old
+  // value to the table's. So it is left to read on in logs only.
+  if (StampList(path_) == list_stamp_) {
+    const rocksdb::SequenceNumber before = db_->GetLatestSequenceNumber();
+    const rocksdb::Status status = db_->TryCatchUpWithPrimary();
+    if (status.ok() && StampList(path_) == list_stamp_) return db_->GetLatestSequenceNumber() != before;
   }
-  return FromRocks(opened, "open", path);
+  absl::StatusOr<Opened> opened = OpenSecondary(path_);
+  if (!opened.ok()) return opened.status();
+  db_ = std::move(opened->db);
+  list_stamp_ = std::move(opened->stamp);
+  return true;
 }
 
 absl::Status Database::Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
@@ -127,7 +195,7 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
   synced.sync = true;
   return Use([&](rocksdb::DB& db) {
     const rocksdb::Status status = db.Write(synced, &batch);
-    if (!status.ok() && !read_only_) broken_ = true;
+    if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
   });
 }

@@ -1,5 +1,5 @@
-// Database: RocksDB as the manifest uses it: with what options it is opened, how it is written, what its errors mean,
-// and how it is opened anew after a write that failed.
+// Database: RocksDB as the manifest uses it: with what options it is opened, how it is written or followed, what its
+// errors mean, and how it is opened anew after a write that failed or when another database has taken its place.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_DATABASE_H_
 #define TIDEMARK_STORAGE_MANIFEST_DATABASE_H_
@@ -31,8 +31,11 @@ class Database {
   // As it is now, beside a live writer or not; writes nothing, not even a log.
   static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::string& path);
 
+  // The same, to be brought up to date by CatchUp. Holds every table open, so that what its writer deletes stays
+  // readable. kNotFound if there is none.
+  static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(const std::string& path);
+
   const std::string& path() const { return path_; }
-  bool read_only() const { return read_only_; }
 
   // Calls `use` and returns its answer. Where the database is closed, since opening it anew has failed, that is tried
   // again first, and its error returned. `use` must not call Use or Write, nor keep anything of the database.
@@ -42,6 +45,12 @@ class Database {
   // more than Use does: they go on with what was there before.
   absl::Status Write(rocksdb::WriteBatch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Takes in what has been written since; returns whether that may be anything. All of it up to some moment that is not
+  // before the call. Another database in the place of the one that was opened is taken for it. After an error
+  // everything is as before: kNotFound, kUnavailable while it is being replaced or changes all the time. Precondition:
+  // made by OpenFollowing.
+  absl::StatusOr<bool> CatchUp() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Whether Use or Write has ever answered kDataLoss, be it in the words of `use`.
   bool damage_found() const { return damage_found_; }
 
@@ -49,12 +58,14 @@ class Database {
   absl::Status Translate(const rocksdb::Status& status, std::string_view operation) const;
 
  private:
-  Database(const std::string& path, rocksdb::DB* db, bool read_only);
+  enum class Mode { kWrite, kRead, kFollow };
+
+  Database(const std::string& path, rocksdb::DB* db, Mode mode);
   absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
-  const bool read_only_;  // never opened anew, and never null
+  const Mode mode_;
 
   // A write failed, and the database has not been closed since.
   std::atomic<bool> broken_{false};
@@ -62,7 +73,8 @@ class Database {
   std::atomic<bool> damage_found_{false};
 
   absl::Mutex mutex_;                                        // shared by those who use the database
-  std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);  // null: closed
+  std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);  // null: closed; never where nothing is written
+  std::string list_stamp_ ABSL_GUARDED_BY(mutex_);           // kFollow: of the list of files that db_ was opened with
 };
 
 }  // namespace tidemark::storage

@@ -97,9 +97,15 @@ struct Manifest::Impl {
   // Calls `visit` for every key that begins with `prefix`, in order, until it returns false or fails.
   absl::Status Scan(std::string_view prefix,
                     absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit) const {
+    return ScanFrom(prefix, prefix, visit);
+  }
+
+  // The same from the key `first` on.
+  absl::Status ScanFrom(std::string_view first, std::string_view prefix,
+                        absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit) const {
     return database->Use([&](rocksdb::DB& db) -> absl::Status {
       const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
-      for (it->Seek(Slice(prefix)); IsOn(*it, prefix); it->Next()) {
+      for (it->Seek(Slice(first)); IsOn(*it, prefix); it->Next()) {
         absl::StatusOr<bool> more = visit(*it);
         if (!more.ok()) return more.status();
         if (!*more) break;
@@ -194,6 +200,26 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(const std::stri
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
 
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenFollowing(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenFollowing(path);
+  if (!database.ok()) return database.status();
+  auto impl = std::make_unique<Impl>(*std::move(database));
+  if (absl::Status status = impl->Load(); !status.ok()) return status;
+  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+}
+
+absl::StatusOr<bool> Manifest::CatchUp() {
+  absl::StatusOr<bool> changed = impl_->database->CatchUp();
+  if (!changed.ok()) return changed.status();
+  absl::StatusOr<std::optional<StoreRecord>> record = impl_->Get(kStoreKey, DecodeStoreRecord, kStoreKey);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->store_id != impl_->store) {
+    return absl::DataLossError(fmt::format("manifest {}: another store's has taken its place", impl_->path()));
+  }
+  impl_->last_sequence = (*record)->sequence;
+  return *changed;
+}
+
 const StoreId& Manifest::store_id() const { return impl_->store; }
 
 uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
@@ -216,8 +242,8 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) 
   return found;
 }
 
-absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit) const {
-  return impl_->Scan(kStepKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
+absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step) const {
+  return impl_->ScanFrom(StepKey(first_step), kStepKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
     absl::StatusOr<StepRecord> record = RecordAt(it, impl_->path());
     if (!record.ok()) return record.status();
     return visit(*std::move(record));

@@ -37,7 +37,16 @@ class Manifest {
   // before there were indices stays without them: what asks these is kFailedPrecondition.
   static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(const std::string& path);
 
+  // The same, to be brought up to date by CatchUp. kNotFound if there is none.
+  static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(const std::string& path);
+
   ~Manifest();
+
+  // Takes in what a live writer has written since, in this process or another one; returns whether that may be
+  // anything. What was committed before the call is there afterwards. A manifest that a rebuild has put in the old
+  // one's place is taken for it: kNotFound while there is none, kDataLoss if it is another store's. After an error the
+  // manifest is as it was or newer, and the next call tries again. Precondition: made by OpenFollowing.
+  absl::StatusOr<bool> CatchUp();
 
   const StoreId& store_id() const;
 
@@ -47,8 +56,9 @@ class Manifest {
   // nullopt if there is no record of the step.
   absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const;
 
-  // All records, ascending by step, until `visit` returns false. `visit` must not use the manifest.
-  absl::Status ForEach(const std::function<bool(StepRecord)>& visit) const;
+  // All records from `first_step` on, ascending by step, until `visit` returns false. `visit` must not use the
+  // manifest.
+  absl::Status ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step = 0) const;
 
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
