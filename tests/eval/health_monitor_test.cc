@@ -1,0 +1,1 @@
+#include "tidemark/health_monitor.h"
