@@ -2,7 +2,7 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 bench clang clang-torch asan install-test clean
+.PHONY: help demo test test-torch2 bench clang clang-torch asan tsan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly"
@@ -12,6 +12,7 @@ help:
 	@echo "make clang         the core with clang and its thread-safety analysis, and its tests"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core's tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
@@ -48,6 +49,14 @@ clang asan:
 clang-torch:
 	@tools/setup clang
 	JOBS=$(JOBS) tools/clang_torch
+
+# ThreadSanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off,
+# where it is allowed.
+tsan:
+	@tools/setup test
+	cmake --preset tsan
+	cmake --build --preset tsan -j $(JOBS)
+	$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan -j $(JOBS)
 
 install-test:
 	@tools/setup test
