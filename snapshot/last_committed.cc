@@ -39,11 +39,12 @@ absl::Status LastCommitted::CheckFile(int64_t step, const storage::AttemptId& at
   if (!type.ok()) return type.status();
   const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.manifest().Find(step);
   if (!record.ok()) return record.status();
-  // An attempt that was replaced has no record, and is as sound as it was.
+  // An attempt that was replaced has no record, and is as sound as it was. So is one whose step was deleted: its files
+  // stay as long as a step refers to them, and only committed steps are deleted.
   if (!record->has_value() || (*record)->info.attempt != storage::ToHex(attempt.bytes)) return absl::OkStatus();
-  if ((*record)->info.state == StepState::kCommitted) return absl::OkStatus();
-  return absl::DataLossError(
-      fmt::format("step {} is {}: {}", step, StepStateName((*record)->info.state), (*record)->info.reason));
+  const StepInfo& info = (*record)->info;
+  if (info.state == StepState::kCommitted || info.state == StepState::kDeleted) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("step {} is {}: {}", step, StepStateName(info.state), info.reason));
 }
 
 void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard) {
@@ -56,10 +57,7 @@ void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard) {
 // it.
 std::shared_ptr<const storage::ReusableShard> LastCommitted::Read() const {
   absl::StatusOr<std::optional<storage::StepRecord>> record =
-      store_.manifest().FindAtOrBelow(std::numeric_limits<int64_t>::max());
-  while (record.ok() && record->has_value() && (*record)->info.state != StepState::kCommitted) {
-    record = (*record)->info.step == 0 ? std::nullopt : store_.manifest().FindAtOrBelow((*record)->info.step - 1);
-  }
+      store_.manifest().FindCommittedAtOrBelow(std::numeric_limits<int64_t>::max());
   if (!record.ok() || !record->has_value()) return nullptr;
   const auto id = storage::FromHex((*record)->info.attempt);
   if (!id) return nullptr;

@@ -114,6 +114,26 @@ struct Manifest::Impl {
     });
   }
 
+  // The record of the highest step that is <= `step` and that `wanted` wants.
+  absl::StatusOr<std::optional<StepRecord>> FindBackward(int64_t step,
+                                                         absl::FunctionRef<bool(const StepRecord&)> wanted) const {
+    std::optional<StepRecord> found;
+    absl::Status status = database->Use([&](rocksdb::DB& db) -> absl::Status {
+      const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
+      // No further than it must: what is below may be damaged, and is none of the question's.
+      for (it->SeekForPrev(StepKey(step)); IsOn(*it, kStepKeyPrefix); it->Prev()) {
+        absl::StatusOr<StepRecord> record = RecordAt(*it, path());
+        if (!record.ok()) return record.status();
+        if (!wanted(*record)) continue;
+        found = *std::move(record);
+        return absl::OkStatus();
+      }
+      return database->Translate(it->status(), "scan");
+    });
+    if (!status.ok()) return status;
+    return found;
+  }
+
   // Reads the store's record.
   absl::Status Load() {
     absl::StatusOr<std::optional<StoreRecord>> record = Get(kStoreKey, DecodeStoreRecord, kStoreKey);
@@ -229,17 +249,11 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) const {
-  std::optional<StepRecord> found;
-  absl::Status status = impl_->database->Use([&](rocksdb::DB& db) -> absl::Status {
-    const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
-    it->SeekForPrev(StepKey(step));
-    if (!IsOn(*it, kStepKeyPrefix)) return impl_->database->Translate(it->status(), "scan");
-    absl::StatusOr<StepRecord> record = RecordAt(*it, impl_->path());
-    if (record.ok()) found = *std::move(record);
-    return record.status();
-  });
-  if (!status.ok()) return status;
-  return found;
+  return impl_->FindBackward(step, [](const StepRecord&) { return true; });
+}
+
+absl::StatusOr<std::optional<StepRecord>> Manifest::FindCommittedAtOrBelow(int64_t step) const {
+  return impl_->FindBackward(step, [](const StepRecord& record) { return record.info.state == StepState::kCommitted; });
 }
 
 absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step) const {

@@ -63,6 +63,10 @@ class Manifest {
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
+  // The record of the highest committed step that is <= `step`; nullopt if there is none. In one pass over what is
+  // between them.
+  absl::StatusOr<std::optional<StepRecord>> FindCommittedAtOrBelow(int64_t step) const;
+
   // The record of the committed, healthy step whose metric of that name is the lowest or highest; of several such steps
   // the last one's. Values that are not finite do not count. nullopt if no such step has the metric.
   // kFailedPrecondition: the manifest has no indices.

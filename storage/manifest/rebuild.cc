@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/store_identity.h"
 
@@ -45,6 +46,10 @@ absl::StatusOr<Findings> ReadAll(FileSystem& files, const StoreLayout& layout, c
     absl::StatusOr<Attempt> attempt = ReadAttempt(files, layout, store, folder);
     const std::string why(attempt.status().message());
     if (attempt.ok()) {
+      absl::StatusOr<std::optional<std::string>> note = ReadPin(files, layout, folder);
+      if (!note.ok()) return note.status();
+      attempt->record.info.pinned = note->has_value();
+      attempt->record.info.pin_note = note->value_or("");
       findings.candidates.push_back({folder, std::move(attempt->record)});
     } else if (IsMissingOrDamaged(attempt.status())) {
       findings.broken.push_back({folder, why});

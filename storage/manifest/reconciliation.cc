@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "storage/manifest/leased_attempts.h"
+#include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
@@ -47,27 +48,49 @@ absl::Status Reconciliation::Run() {
 
 absl::Status Reconciliation::ReconcileRecords() {
   std::vector<StepRecord> changed;
+  absl::Status pins;
   absl::Status status = manifest_.ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
-    if (!id) return true;  // a failed save
+    if (!id) return true;                                       // a save that failed, or a step never saved
+    if (record.info.state == StepState::kDeleted) return true;  // what there is of it has a mark, or is news
     recorded_.emplace(record.info.step, AttemptId{*id});
+    absl::StatusOr<bool> change = TakePin(record);
+    if (!change.ok()) {
+      pins = change.status();
+      return false;
+    }
     const std::optional<StepFolder> missing = MissingFolder(record);
     if (record.info.state == StepState::kCommitted && missing) {
       MarkLost(record, *missing);
-      changed.push_back(std::move(record));
+      *change = true;
     } else if (record.info.state == StepState::kLost && !missing) {
       if (IsBack(record)) {
         record.info.state = StepState::kCommitted;
         record.info.reason.clear();
-        changed.push_back(std::move(record));
+        *change = true;
       } else {
         settled_ = false;  // a file may come back inside its folder
       }
     }
+    if (*change) changed.push_back(std::move(record));
     return true;
   });
+  if (status.ok()) status = pins;
   for (size_t i = 0; status.ok() && i < changed.size(); ++i) status = manifest_.Update(changed[i]);
   return status;
+}
+
+// Pins the record where its folder says so: it is the folder that a crash leaves ahead when a step is pinned, and
+// behind when it is let go. Whether anything changed.
+absl::StatusOr<bool> Reconciliation::TakePin(StepRecord& record) {
+  const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
+  if (record.info.pinned || !present_.contains({own.step, own.attempt})) return false;
+  absl::StatusOr<std::optional<std::string>> note = ReadPin(files_, layout_, own);
+  if (!note.ok()) return note.status();
+  if (!note->has_value()) return false;
+  record.info.pinned = true;
+  record.info.pin_note = **note;
+  return true;
 }
 
 // The first of the folders in which the record's chunks lie that is not there. Precondition: it has an attempt.
@@ -116,17 +139,39 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   if (!record.ok()) return record.status();
   // Of two attempts at a step the later one wins, here as in a rebuild. It was never acknowledged, so either would do;
   // but should the record of a later one have rotted away, taking the earlier one would undo an acknowledged save.
-  if (record->has_value() && (*record)->info.state == StepState::kCommitted &&
-      (*record)->info.sequence > attempt->record.info.sequence) {
-    discards_.push_back({folder, absl::AlreadyExistsError("a later attempt at the step is committed"), false});
-    return absl::OkStatus();
+  if (record->has_value() && (*record)->info.sequence > attempt->record.info.sequence) {
+    const StepState state = (*record)->info.state;
+    if (state == StepState::kCommitted || state == StepState::kDeleted) {
+      const absl::Status why = absl::AlreadyExistsError(fmt::format(
+          "a later attempt at the step {} {}", state == StepState::kDeleted ? "was" : "is", StepStateName(state)));
+      discards_.push_back({folder, why, /*to_quarantine=*/false});
+      return absl::OkStatus();
+    }
   }
   if (absl::Status sound = VerifyAndSync(files_, layout_, folder, *attempt, read_); !sound.ok()) {
     if (!IsMissingOrDamaged(sound)) return sound;
     discards_.push_back({folder, sound, /*to_quarantine=*/true});
     return absl::OkStatus();
   }
-  return manifest_.Commit(attempt->record).status();
+  return Adopt(*record, attempt->record);
+}
+
+// Commits what was found, with what is known of it from elsewhere.
+absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRecord record) {
+  StepInfo& info = record.info;
+  const StepFolder own{info.step, AttemptId{*FromHex(info.attempt)}};
+  absl::StatusOr<std::optional<std::string>> note = ReadPin(files_, layout_, own);
+  if (!note.ok()) return note.status();
+  info.pinned = note->has_value();
+  info.pin_note = note->value_or("");
+  if (old && old->info.attempt == info.attempt) {
+    // A deleted step that is back.
+    info.metrics = old->info.metrics;
+    info.evaluations = old->info.evaluations;
+  } else if (old && !info.pinned) {
+    if (absl::Status status = InheritPin(files_, layout_, old->info, info); !status.ok()) return status;
+  }
+  return manifest_.Commit(record).status();
 }
 
 // Takes a folder that has no record out of steps/.
@@ -140,8 +185,11 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
     settled_ = false;  // it goes when the step goes
     return absl::OkStatus();
   }
-  warn_(fmt::format("{} was never committed and is {}: {}", name, to_quarantine ? "moved to quarantine" : "removed",
-                    Text(why)));
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
+  if (!record.ok()) return record.status();
+  const bool deleted = record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes);
+  warn_(fmt::format("{} was {} and is {}: {}", name, deleted ? "deleted" : "never committed",
+                    to_quarantine ? "moved to quarantine" : "removed", Text(why)));
   if (to_quarantine) return MoveToQuarantine(files_, layout_, folder);
   absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
   return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;

@@ -33,9 +33,10 @@ class Reconciliation {
       : files_(files), layout_(layout), store_(store), manifest_(manifest), read_(read), warn_(warn) {}
 
   // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
-  // again once all of it is back. Attempts without a record are adopted where every byte of them verifies, else removed
-  // or moved to quarantine; those of other stores and newer versions are left alone. Removes nothing that a step refers
-  // to, and nothing that is marked for deletion.
+  // again once all of it is back. Steps whose folder has a pin are pinned. Attempts without a record, and those of
+  // deleted steps that somebody has put back, are adopted where every byte of them verifies, else removed or moved to
+  // quarantine; those of other stores and newer versions are left alone. Removes nothing that a step refers to, and
+  // nothing that is marked for deletion.
   //
   // kDataLoss: the manifest has to be rebuilt. Any other error says nothing about what is on disk, and nothing was
   // changed because of it.
@@ -56,7 +57,9 @@ class Reconciliation {
   std::optional<StepFolder> MissingFolder(const StepRecord& record) const;
   void MarkLost(StepRecord& record, const StepFolder& missing);
   bool IsBack(const StepRecord& record);
+  absl::StatusOr<bool> TakePin(StepRecord& record);
   absl::Status ReconcileFolder(const StepFolder& folder);
+  absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
 
   FileSystem& files_;

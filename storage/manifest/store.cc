@@ -9,6 +9,7 @@
 #include "storage/io/check.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
+#include "storage/manifest/pin.h"
 #include "storage/manifest/rebuild.h"
 #include "storage/manifest/reconciliation.h"
 #include "storage/manifest/retired_shard.h"
@@ -316,7 +317,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
   {
     absl::MutexLock lock(&records_mutex_);
-    replaced = manifest_->Commit(record);
+    replaced = CommitLocked(record);
     if (replaced.ok()) open_attempts_.erase(AttemptId{*id});
   }
   if (!replaced.ok()) return replaced.status();
@@ -326,6 +327,18 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
         fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step, Text(status)));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record) {
+  absl::StatusOr<std::optional<StepRecord>> old = manifest_->Find(record.info.step);
+  if (!old.ok()) return old.status();
+  if (old->has_value()) {
+    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, record.info); !pinned.ok()) {
+      options_.warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}",
+                                record.info.step, Text(pinned)));
+    }
+  }
+  return manifest_->Commit(record);
 }
 
 void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
@@ -398,6 +411,46 @@ absl::Status Store::NoteSteps(const std::vector<StepNote>& notes) {
   if (changed.empty()) return absl::OkStatus();
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   return manifest_->Update(changed, deletions);
+}
+
+absl::Status Store::Pin(int64_t step, std::string_view note) {
+  if (note.size() > kPinNoteBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("pin of step {}: the note has {} bytes; at most {}", step, note.size(), kPinNoteBytesMax));
+  }
+  absl::MutexLock lock(&records_mutex_);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
+    return absl::NotFoundError(fmt::format("pin of step {}: it is not committed", step));
+  }
+  StepInfo& info = (*record)->info;
+  info.pinned = true;
+  info.pin_note = note;
+  absl::Status status = RemoveSettledMark();
+  if (!status.ok()) return status;
+  status = WritePin(files_, layout_, {step, AttemptId{*FromHex(info.attempt)}}, note);
+  if (status.ok()) status = manifest_->Update(**record);
+  left_unsettled_ = left_unsettled_ || !status.ok();
+  return status;
+}
+
+absl::Status Store::Unpin(int64_t step) {
+  absl::MutexLock lock(&records_mutex_);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
+  if (!record.ok()) return record.status();
+  const auto attempt = record->has_value() ? FromHex((*record)->info.attempt) : std::nullopt;
+  if (!attempt) return absl::NotFoundError(fmt::format("unpin of step {}: it is not committed", step));
+  StepInfo& info = (*record)->info;
+  const bool was_pinned = info.pinned;
+  info.pinned = false;
+  info.pin_note.clear();
+  absl::Status status = RemoveSettledMark();
+  if (!status.ok()) return status;
+  if (was_pinned) status = manifest_->Update(**record);
+  if (status.ok()) status = RemovePin(files_, layout_, {step, AttemptId{*attempt}});
+  left_unsettled_ = left_unsettled_ || !status.ok();
+  return status;
 }
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {

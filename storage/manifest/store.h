@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -91,6 +92,13 @@ class Store {
   // that are in `in_use`; see FinishDeletions in reconciliation.h.
   absl::Status RemoveDeleted(const std::set<AttemptId>& in_use);
 
+  // Keeps retention from deleting a committed step, and lets go of it; both survive power loss when they return ok, and
+  // a rebuild of the manifest. A step stays pinned when another attempt takes its place. After an error the step is
+  // pinned or not, and the next Open settles which. kNotFound: the step is not committed; to Unpin, it has no attempt.
+  // kInvalidArgument: the note is longer than kPinNoteBytesMax.
+  absl::Status Pin(int64_t step, std::string_view note);
+  absl::Status Unpin(int64_t step);
+
   // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more, or if
   // the step has been deleted since.
   absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);
@@ -108,6 +116,8 @@ class Store {
   absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   void RecordSettled();
+  absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
   // Constant after Open.
   FileSystem& files_;

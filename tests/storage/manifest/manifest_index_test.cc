@@ -241,6 +241,40 @@ TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
   }
 }
 
+TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
+  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  manifest_.reset();
+  const auto version = [&] {
+    std::string text;
+    auto database = Database::OpenReadOnly(path_);
+    EXPECT_THAT(database, IsOk());
+    EXPECT_THAT((*database)->Use([&](rocksdb::DB& db) {
+      EXPECT_TRUE(db.Get({}, "store", &text).ok());
+      return absl::OkStatus();
+    }),
+                IsOk());
+    return DecodeStoreRecord(text)->version;
+  };
+  {
+    auto database = Database::Open(path_);
+    rocksdb::WriteBatch batch;
+    batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 2}));
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  {
+    auto reader = Manifest::OpenReadOnly(path_);
+    ASSERT_THAT(reader, IsOk());
+    EXPECT_EQ((*(*reader)->FindBest("loss", BestMode::kLowest))->info.step, 1);
+  }
+  EXPECT_EQ(version(), 2) << "a reader writes nothing";
+  {
+    auto opened = Manifest::Open(path_);
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_EQ((*opened)->last_sequence(), 9u);
+  }
+  EXPECT_EQ(version(), 3);
+}
+
 TEST_F(ManifestIndexTest, SaysThatARecordCannotBeIndexed) {
   MakeOld();
   {

@@ -62,6 +62,53 @@ TEST_F(ManifestTest, FindsTheHighestStepAtOrBelow) {
   EXPECT_FALSE((*manifest)->FindAtOrBelow(4)->has_value());
 }
 
+TEST_F(ManifestTest, FindsTheHighestCommittedStepBelowOthers) {
+  auto manifest = Manifest::Create(path_, store_);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_FALSE((*manifest)->FindCommittedAtOrBelow(INT64_MAX)->has_value());
+  for (int64_t step : {2, 4}) ASSERT_THAT((*manifest)->Commit(MakeRecord(step, 1, 1)), IsOk());
+  int64_t step = 5;
+  for (const StepState state : {StepState::kDamaged, StepState::kLost, StepState::kDeleted}) {
+    StepRecord record = MakeRecord(step++, 1, 1);
+    record.info.state = state;
+    ASSERT_THAT((*manifest)->Update(record), IsOk());
+  }
+  for (const StepState state : {StepState::kFailed, StepState::kUnsaved}) {
+    ASSERT_THAT((*manifest)->Update({.info = {.step = step++, .state = state}}), IsOk());
+  }
+  EXPECT_EQ((*(*manifest)->FindCommittedAtOrBelow(INT64_MAX))->info.step, 4);
+  EXPECT_EQ((*(*manifest)->FindCommittedAtOrBelow(3))->info.step, 2);
+  EXPECT_FALSE((*manifest)->FindCommittedAtOrBelow(1)->has_value());
+}
+
+TEST_F(ManifestTest, UpdatesSeveralRecordsAndMarksAttemptsInOneBatch) {
+  auto manifest = Manifest::Create(path_, store_);
+  ASSERT_THAT(manifest, IsOk());
+  std::vector<StepRecord> records = {MakeRecord(1, 1, 1), MakeRecord(2, 2, 2)};
+  for (const StepRecord& record : records) ASSERT_THAT((*manifest)->Commit(record), IsOk());
+  std::vector<DeletionRecord> deletions;
+  for (StepRecord& record : records) {
+    deletions.push_back(*DeletionOf(record));
+    record.info.state = StepState::kDeleted;
+  }
+  ASSERT_THAT((*manifest)->Update(records, deletions), IsOk());
+  EXPECT_EQ((*(*manifest)->Find(1))->info.state, StepState::kDeleted);
+  EXPECT_EQ((*(*manifest)->Find(2))->info.state, StepState::kDeleted);
+  EXPECT_EQ((*manifest)->Deletions()->size(), 2u);
+  ASSERT_THAT((*manifest)->FinishDeletions(std::vector{AttemptId{{1}}, AttemptId{{2}}}), IsOk());
+  EXPECT_TRUE((*manifest)->Deletions()->empty());
+}
+
+TEST_F(ManifestTest, MarksADeletedAttemptNotOnceMoreWhenItIsReplaced) {
+  auto manifest = Manifest::Create(path_, store_);
+  ASSERT_THAT(manifest, IsOk());
+  StepRecord deleted = MakeRecord(1, 1, 1);
+  deleted.info.state = StepState::kDeleted;
+  ASSERT_THAT((*manifest)->Update(deleted), IsOk());
+  EXPECT_FALSE((*manifest)->Commit(MakeRecord(1, 2, 2))->has_value());
+  EXPECT_TRUE((*manifest)->Deletions()->empty());
+}
+
 TEST_F(ManifestTest, VisitsStepsInOrderUntilToldToStop) {
   auto manifest = Manifest::Create(path_, store_);
   ASSERT_THAT(manifest, IsOk());

@@ -1,0 +1,43 @@
+// Pins: steps that retention never deletes. The manifest's record says so; pin.json in the step's folder says it too,
+// so that a manifest that is rebuilt from the folders knows it.
+//
+// That the file is there is the pin. What it says is for people, {"version": 1, "note": ".."}, and a file that cannot
+// be understood pins as well: of the two mistakes that is the one which can be taken back.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_PIN_H_
+#define TIDEMARK_STORAGE_MANIFEST_PIN_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/shard/ids.h"
+#include "tidemark/step_info.h"
+
+namespace tidemark::storage {
+
+inline constexpr size_t kPinNoteBytesMax = 64 << 10;
+
+// When this returns ok the pin survives power loss. After an error it is there or not.
+absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note);
+
+// The same for its removal. No pin, or no folder, is ok.
+absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
+
+// The pin's note, empty where it cannot be understood; nullopt: there is no pin.
+absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
+                                                   const StepFolder& folder);
+
+// Pins `info`, which takes the place of `replaced` at its step, if that was pinned: it is the step that somebody wants
+// to keep. Where it is another attempt, its folder must be there, and gets the pin; `info` is pinned even if that
+// fails.
+absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced, StepInfo& info);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_PIN_H_

@@ -1,0 +1,119 @@
+#include "storage/manifest/pin.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+using testing::Optional;
+
+namespace fs = std::filesystem;
+
+class PinTest : public testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(layout_.attempt(folder_.step, folder_.attempt)); }
+
+  std::string Path() { return layout_.attempt(folder_.step, folder_.attempt) + "/pin.json"; }
+  absl::StatusOr<std::optional<std::string>> Read(FileSystem& files = PosixFileSystem()) {
+    return ReadPin(files, layout_, folder_);
+  }
+
+  TestDirectory directory_;
+  const StoreLayout layout_{directory_.path()};
+  const StepFolder folder_{1000, AttemptId{{7}}};
+};
+
+TEST_F(PinTest, IsThereFromWritingToRemoving) {
+  EXPECT_EQ(*Read(), std::nullopt);
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "the paper's \"best\""), IsOk());
+  EXPECT_THAT(*Read(), Optional(std::string("the paper's \"best\"")));
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, ""), IsOk());
+  EXPECT_THAT(*Read(), Optional(std::string()));
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(RemovePin(PosixFileSystem(), layout_, folder_), IsOk());
+  EXPECT_EQ(*Read(), std::nullopt);
+}
+
+TEST_F(PinTest, IsOneLineOfJson) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a"), IsOk());
+  std::stringstream text;
+  text << std::ifstream(Path()).rdbuf();
+  EXPECT_EQ(text.str(), "{\"note\":\"a\",\"version\":1}\n");
+}
+
+TEST_F(PinTest, KeepsTheLongestNoteWhateverItsBytes) {
+  const std::string note(kPinNoteBytesMax, '\x01');  // the ones that JSON makes the most of
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, note), IsOk());
+  EXPECT_THAT(*Read(), Optional(note));
+}
+
+TEST_F(PinTest, IsThereEvenWhereItCannotBeUnderstood) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("{\"note\": 1}"),
+                                  std::string("{\"version\": 2}"), std::string(10 * kPinNoteBytesMax, ' ')}) {
+    std::ofstream(Path()) << text;
+    EXPECT_THAT(*Read(), Optional(std::string())) << text;
+  }
+  fs::remove(Path());
+  fs::create_directory(Path());
+  EXPECT_THAT(*Read(), Optional(std::string()));
+}
+
+TEST_F(PinTest, IsNotKnownWhereItCannotBeRead) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a"), IsOk());
+  for (const char* operation : {"TypeOf", "OpenForRead", "ReadAt"}) {
+    FailingFileSystem files(PosixFileSystem());
+    files.FailOperation(operation, absl::InternalError("EIO"));
+    EXPECT_THAT(Read(files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO"))) << operation;
+  }
+}
+
+TEST_F(PinTest, HasGoneWithItsFolder) {
+  fs::remove_all(layout_.steps());
+  EXPECT_EQ(*Read(), std::nullopt);
+  EXPECT_THAT(RemovePin(PosixFileSystem(), layout_, folder_), IsOk());
+}
+
+TEST_F(PinTest, IsNotGoneBeforeThatIsSynced) {
+  FailingFileSystem files(PosixFileSystem());
+  for (const char* operation : {"RemoveFile", "SyncDirectory"}) {
+    ASSERT_THAT(WritePin(files, layout_, folder_, "a"), IsOk());
+    files.FailOperation(operation, absl::InternalError("EIO"));
+    EXPECT_THAT(RemovePin(files, layout_, folder_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  }
+}
+
+TEST_F(PinTest, IsInheritedByWhatTakesTheStepsPlace) {
+  const StepInfo plain{.step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes)};
+  StepInfo pinned = plain;
+  pinned.pinned = true;
+  pinned.pin_note = "a";
+  StepInfo info{.step = 1000, .attempt = ToHex(folder_.attempt.bytes)};
+  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, plain, info), IsOk());
+  EXPECT_FALSE(info.pinned);
+  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, pinned, info), IsOk());
+  EXPECT_TRUE(info.pinned);
+  EXPECT_EQ(info.pin_note, "a");
+  EXPECT_THAT(*Read(), Optional(std::string("a")));
+}
+
+TEST_F(PinTest, IsInheritedByTheRecordEvenWhereTheFolderRefusesIt) {
+  const StepInfo pinned{.step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true};
+  StepInfo info{.step = 1000, .attempt = ToHex(folder_.attempt.bytes)};
+  FailingFileSystem files(PosixFileSystem());
+  files.FailCall(0, absl::ResourceExhaustedError("disk full"));
+  EXPECT_THAT(InheritPin(files, layout_, pinned, info),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
+  EXPECT_TRUE(info.pinned);
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,164 @@
+// Pins of a store: what keeps them, and what a failure or a crash in between makes of them.
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/pin.h"
+#include "storage/manifest/store.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+class StorePinTest : public testing::Test {
+ protected:
+  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
+
+  std::string PinOf(const ShardIdentity& identity) {
+    return layout_.attempt(identity.step, identity.attempt) + "/pin.json";
+  }
+
+  static StepInfo InfoOf(const Store& store, int64_t step) {
+    auto record = store.manifest().Find(step);
+    EXPECT_THAT(record, IsOk());
+    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+};
+
+TEST_F(StorePinTest, LastsUntilTheStepIsLetGo) {
+  ShardIdentity identity;
+  {
+    auto store = Open();
+    identity = CommitStep(*store, 1, 100);
+    ASSERT_THAT(store->Pin(1, "the paper's"), IsOk());
+    ASSERT_THAT(store->Pin(1, "the paper's best"), IsOk());
+  }
+  {
+    auto store = Open();
+    EXPECT_TRUE(InfoOf(*store, 1).pinned);
+    EXPECT_EQ(InfoOf(*store, 1).pin_note, "the paper's best");
+    ASSERT_THAT(store->Unpin(1), IsOk());
+    ASSERT_THAT(store->Unpin(1), IsOk());
+  }
+  EXPECT_FALSE(InfoOf(*Open(), 1).pinned);
+  EXPECT_FALSE(fs::exists(PinOf(identity)));
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(StorePinTest, IsForCommittedSteps) {
+  auto store = Open();
+  ASSERT_THAT(store->RecordUnsaved({.step = 1, .state = StepState::kUnsaved}), IsOk());
+  const ShardIdentity damaged = CommitStep(*store, 2, 200);
+  ASSERT_THAT(store->Pin(2, ""), IsOk());
+  ASSERT_THAT(store->MarkStep(2, ToHex(damaged.attempt.bytes), StepState::kDamaged, "x"), IsOk());
+  for (const int64_t step : {1, 2, 3}) {
+    EXPECT_THAT(store->Pin(step, ""), StatusIs(absl::StatusCode::kNotFound, HasSubstr("is not committed"))) << step;
+  }
+  for (const int64_t step : {1, 3}) {
+    EXPECT_THAT(store->Unpin(step), StatusIs(absl::StatusCode::kNotFound, HasSubstr("is not committed"))) << step;
+  }
+  ASSERT_THAT(store->Unpin(2), IsOk());
+  EXPECT_FALSE(InfoOf(*store, 2).pinned);
+}
+
+TEST_F(StorePinTest, RefusesANoteThatIsTooLong) {
+  auto store = Open();
+  CommitStep(*store, 1, 100);
+  EXPECT_THAT(store->Pin(1, std::string(kPinNoteBytesMax + 1, 'x')),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("65537 bytes; at most 65536")));
+  EXPECT_FALSE(InfoOf(*store, 1).pinned);
+}
+
+TEST_F(StorePinTest, OutlivesTheManifest) {
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+    ASSERT_THAT(store->Pin(1, "keep"), IsOk());
+  }
+  fs::remove_all(layout_.manifest());
+  auto store = Open();
+  EXPECT_THAT(warnings_, HasSubstr("rebuilt"));
+  EXPECT_TRUE(InfoOf(*store, 1).pinned);
+  EXPECT_EQ(InfoOf(*store, 1).pin_note, "keep");
+  EXPECT_FALSE(InfoOf(*store, 2).pinned);
+}
+
+TEST_F(StorePinTest, StaysWithAStepThatIsSavedAnew) {
+  ShardIdentity adopted;
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100);
+    ASSERT_THAT(store->Pin(1, "keep"), IsOk());
+    const ShardIdentity second = CommitStep(*store, 1, 101);
+    EXPECT_TRUE(InfoOf(*store, 1).pinned);
+    EXPECT_TRUE(fs::exists(PinOf(second)));
+    ASSERT_THAT(Commit(*store, second), IsOk());
+    EXPECT_TRUE(InfoOf(*store, 1).pinned) << "the same attempt once more";
+    adopted = WriteAttempt(*store, 1, 102);
+  }
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 1), 102);
+  EXPECT_EQ(InfoOf(*store, 1).pin_note, "keep");
+  EXPECT_TRUE(InfoOf(*store, 1).pinned);
+  EXPECT_TRUE(fs::exists(PinOf(adopted)));
+}
+
+TEST_F(StorePinTest, StaysInTheRecordWhereTheNewFolderRefusesIt) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  CommitStep(**store, 1, 100);
+  ASSERT_THAT((*store)->Pin(1, "keep"), IsOk());
+  files.FailOperation("Create", absl::ResourceExhaustedError("disk full"));
+  CommitStep(**store, 1, 101);
+  EXPECT_THAT(warnings_, HasSubstr("step 1 stays pinned, but a rebuild of the manifest would not know: disk full"));
+  EXPECT_TRUE(InfoOf(**store, 1).pinned);
+}
+
+// Whichever call fails, the step is pinned or not, record and folder agree after the next Open, and what was said to
+// have worked has.
+TEST_F(StorePinTest, IsSettledByTheNextOpenWhicheverCallFails) {
+  ShardIdentity identity;
+  { identity = CommitStep(*Open(), 1, 100); }
+  for (const bool pin : {true, false}) {
+    size_t worked = 0;
+    for (size_t call = 0; worked < 2; ++call) {
+      SCOPED_TRACE(testing::Message() << (pin ? "pin" : "unpin") << ", call " << call);
+      ASSERT_LT(call, 100u);
+      {
+        auto store = Open();
+        ASSERT_THAT(pin ? store->Unpin(1) : store->Pin(1, "keep"), IsOk());
+      }
+      absl::Status status;
+      {
+        FailingFileSystem files(PosixFileSystem());
+        auto store = OpenStore(path_, &warnings_, files);
+        ASSERT_THAT(store, IsOk());
+        files.FailCall(files.calls().size() + call, absl::InternalError("EIO"));
+        status = pin ? (*store)->Pin(1, "keep") : (*store)->Unpin(1);
+        worked += status.ok() ? 1 : 0;
+      }
+      auto store = Open();
+      EXPECT_EQ(warnings_, "");
+      EXPECT_EQ(InfoOf(*store, 1).pinned, fs::exists(PinOf(identity)));
+      EXPECT_TRUE(!status.ok() || InfoOf(*store, 1).pinned == pin);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
