@@ -57,7 +57,11 @@ absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& 
 }
 
 absl::Status WriteFileDurably(FileSystem& files, const std::string& path, std::string_view contents) {
-  const std::string temporary = path + ".tmp";
+  return WriteFileDurably(files, path, path + ".tmp", contents);
+}
+
+absl::Status WriteFileDurably(FileSystem& files, const std::string& path, const std::string& temporary,
+                              std::string_view contents) {
   if (absl::Status status = OkIfGone(files.RemoveFile(temporary)); !status.ok()) return status;
   absl::Status status = WriteNewFile(files, temporary, contents);
   if (status.ok()) status = files.Rename(temporary, path);

@@ -213,9 +213,13 @@ absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& 
 // Creates or replaces `path` so that after power loss it has the old contents or the new: temporary file beside it,
 // fdatasync, rename, directory sync. Ok means: survives power loss. After an error the old contents are in place; only
 // if it was the directory's sync that failed, the new ones are, and power loss decides. The temporary file is `path`
-// with
-// ".tmp" behind it; one that a crash left is replaced, so a path has one writer at a time.
+// with ".tmp" behind it; one that a crash left is replaced, so a path has one writer at a time.
 absl::Status WriteFileDurably(FileSystem& files, const std::string& path, std::string_view contents);
+
+// The same for a path that may have several writers, each of which has a temporary file of its own in the same
+// directory.
+absl::Status WriteFileDurably(FileSystem& files, const std::string& path, const std::string& temporary,
+                              std::string_view contents);
 
 // Removes the directory, or whatever has that name, and everything below it; nothing there is ok. Links are removed,
 // never followed. Stops at the first error. Does not sync the parent.

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +20,8 @@
 
 namespace tidemark::storage {
 
-// For workers: when this returns ok the report survives power loss.
+// For workers: when this returns ok the report survives power loss. Makes inbox/ if need be. A report that is delivered
+// again, be it by another process at the same time, takes the place of the one before.
 absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const MetricReport& report);
 
 // Whether the evaluator's report on the attempt is on disk, wherever. Looks into the inbox first, so that one that is
@@ -30,19 +33,25 @@ absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int
 absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const StoreLayout& layout, const StoreId& store);
 
 struct InboxResult {
-  std::vector<MetricReport> recorded;
-  int64_t rejected = 0;
+  std::vector<MetricReport> recorded;  // those that said something new, each in one call's result only
+  int64_t rejected = 0;                // files that went to quarantine/
 };
 
-// For the one who has the store open: records every report and moves it into its step's folder. What cannot be read, is
-// another store's, or is of a step or attempt that there is none of is moved to quarantine/ (a report on a deleted step
-// or a replaced attempt is removed), with a warning. A newer version's is left alone, with a warning. An error is the
-// disk's or the manifest's, and the rest is for the next time.
+// For the one who has the store open: records every report and moves it into its step's folder. A step that was deleted
+// meanwhile gets its row too. Whatever cannot be read, is no report, is another store's, or is about a step that there
+// is none of is moved to quarantine/; a report on an attempt that was replaced is removed; each with a warning. A newer
+// version's is left alone, with a warning, unless its name is in `*warned`, where it is then put (null: always). What
+// writers leave that die while they write is removed once nobody can need it.
+//
+// An error is the disk's or the manifest's, the first one met; what it kept from being done is for the next call. Where
+// reports were recorded all the same, those are returned, and the next call meets the error.
 absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
-                                         const std::function<void(std::string_view)>& warn);
+                                         const std::function<void(std::string_view)>& warn,
+                                         std::set<std::string>* warned = nullptr);
 
-// Writes the report into the step's folder and records it: what the trainer itself has to say. kNotFound: the step's
-// record is not of that attempt, or it is not committed.
+// Writes the report into the step's folder and records it: what the trainer itself has to say. Ok: both survive power
+// loss. kNotFound: the step's record is not of that attempt, or it is not committed. kInvalidArgument: as of
+// EncodeMetricReport. After any other error the report may be there or not, and may be given again.
 absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
 
 }  // namespace tidemark::storage

@@ -23,6 +23,7 @@ Json EncodeNumber(double value) {
 
 double DecodeNumber(const Json& json) {
   if (json.is_number()) return json.get<double>();
+  if (!json.is_string()) throw std::invalid_argument(fmt::format("{} is no number", json.type_name()));
   const std::string& text = json.get_ref<const std::string&>();
   if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (text == "Infinity") return std::numeric_limits<double>::infinity();

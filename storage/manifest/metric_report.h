@@ -2,14 +2,15 @@
 // so that a report that is delivered twice is there once. A worker leaves it in inbox/; when it has been recorded in
 // the manifest it goes into the step's folder, from where a rebuild takes it.
 //
-// Pure functions between structs and bytes; no I/O. A report is a JSON object with a version and a check, like the
-// records of the manifest.
+// Pure functions between structs and bytes; no I/O. A report is a JSON object with a version, like the records of the
+// manifest, and a check of all its bytes: it is written in one process and believed in another one.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
 #define TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,20 +35,34 @@ struct MetricReport {
 // character; a metric's name is not 1 to EntrySpec::kNameBytesMax bytes of UTF-8.
 absl::Status ValidateEvaluation(const Evaluation& evaluation);
 
-// kInvalidArgument also where it would be longer than kMetricReportBytesMax.
+// kInvalidArgument also where the step or the time taken is negative, and where the report would be longer than
+// kMetricReportBytesMax. Other text than names may be any: what is not UTF-8 in it is replaced.
 absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report);
 
-// kDataLoss: not such a report; the message says what is wrong. kUnimplemented: written by a newer version.
+// kDataLoss: not such a report, or not as it was written; the message says what is wrong. kUnimplemented: written by a
+// newer version. Takes no more memory than a small multiple of `bytes`, whatever they are.
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes);
 
 // "metrics-<32 hexadecimal digits of the evaluator's name's XXH3-128>.json": the report's name in a step's folder.
 std::string MetricFileName(std::string_view evaluator);
+bool IsMetricFileName(std::string_view name);
 
-// "<step>-<attempt>-<the same digits>.json": its name in inbox/.
+// "<name of the step's folder>-<the same digits>.json": its name in inbox/.
 std::string InboxFileName(int64_t step, const AttemptId& attempt, std::string_view evaluator);
+
+// What such a name says.
+struct InboxName {
+  StepFolder folder;
+  std::string metric_file;  // MetricFileName of the evaluator
+};
+// Nothing for a name that InboxFileName would not give.
+std::optional<InboxName> ParseInboxFileName(std::string_view name);
 
 // Puts the evaluation among the step's, in the place of what that evaluator said before, and brings info.metrics along.
 void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation);
+
+// Whether that would change nothing.
+bool HasEvaluation(const StepInfo& info, const Evaluation& evaluation);
 
 }  // namespace tidemark::storage
 

@@ -9,6 +9,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/shard/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -60,25 +61,6 @@ constexpr DtypeInfo kDtypes[] = {
 
 absl::Status Broken(const EntrySpec& spec, std::string_view rule) {
   return absl::InvalidArgumentError(fmt::format("entry '{}': {}", spec.name.substr(0, 200), rule));
-}
-
-// Whether `text` is UTF-8 as Unicode defines it: shortest forms, no surrogates, nothing past U+10FFFF.
-bool IsUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i++]);
-    if (lead < 0x80) continue;
-    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-    if (lead < 0xc2 || lead > 0xf4 || text.size() - i < static_cast<size_t>(more)) return false;
-    uint32_t code = lead & (0x3f >> more);
-    for (int k = 0; k < more; ++k) {
-      const auto next = static_cast<unsigned char>(text[i++]);
-      if ((next & 0xc0) != 0x80) return false;
-      code = code << 6 | (next & 0x3f);
-    }
-    if (more == 2 && (code < 0x800 || (code >= 0xd800 && code <= 0xdfff))) return false;
-    if (more == 3 && (code < 0x10000 || code > 0x10ffff)) return false;
-  }
-  return true;
 }
 
 // Number of elements of `extents`; false if it does not fit in 63 bits, counted without the zeros so that no later
@@ -163,7 +145,7 @@ absl::Status ValidateEntry(const EntrySpec& spec, uint64_t* bytes) {
   if (spec.name.size() > EntrySpec::kNameBytesMax) {
     return Broken(spec, fmt::format("its name has {} bytes, more than {}", spec.name.size(), EntrySpec::kNameBytesMax));
   }
-  if (!IsUtf8(spec.name)) return absl::InvalidArgumentError("an entry has a name that is not UTF-8");
+  if (!storage::IsUtf8(spec.name)) return absl::InvalidArgumentError("an entry has a name that is not UTF-8");
   const DtypeInfo* info = FindDtype(static_cast<uint16_t>(spec.dtype));
   if (info == nullptr) return Broken(spec, fmt::format("dtype {} is unknown", static_cast<uint16_t>(spec.dtype)));
   if (EntryKindName(spec.kind).empty())

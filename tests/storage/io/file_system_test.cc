@@ -64,6 +64,13 @@ TEST_F(FileSystemTest, WriteFileDurablyCreatesAndReplaces) {
   EXPECT_THAT(Names(), ElementsAre("x"));
 }
 
+TEST_F(FileSystemTest, WriteFileDurablyLeavesOtherWritersTemporaryFilesAlone) {
+  std::ofstream(path_ + ".tmp") << "another's";
+  EXPECT_THAT(WriteFileDurably(files_, path_, path_ + ".mine", "new"), IsOk());
+  EXPECT_EQ(Contents(), "new");
+  EXPECT_THAT(Names(), ElementsAre("x", "x.tmp"));
+}
+
 // What makes it durable is the order, which no look at the files afterwards can see.
 TEST_F(FileSystemTest, WriteFileDurablySyncsTheFileBeforeAndTheDirectoryAfterTheRename) {
   ASSERT_THAT(WriteFileDurably(files_, path_, "new"), IsOk());

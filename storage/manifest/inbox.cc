@@ -1,0 +1,251 @@
+#include "storage/manifest/inbox.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/quarantine.h"
+#include "storage/manifest/report_files.h"
+
+namespace tidemark::storage {
+namespace {
+
+// "<name of the report>.<32 hexadecimal digits>.tmp": a report while it is written, by a writer of its own.
+constexpr std::string_view kDraftEnd = ".tmp";
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+std::string MetricPath(const StoreLayout& layout, const StepFolder& folder, std::string_view file) {
+  return fmt::format("{}/{}", layout.attempt(folder.step, folder.attempt), file);
+}
+
+std::string InboxPath(const StoreLayout& layout, std::string_view name) {
+  return fmt::format("{}/{}", layout.inbox(), name);
+}
+
+// The report that a draft was to become; nothing for a name that DeliverReport would not give.
+std::optional<InboxName> ParseDraftName(std::string_view name) {
+  if (!name.ends_with(kDraftEnd)) return std::nullopt;
+  name.remove_suffix(kDraftEnd.size());
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || !FromHex(name.substr(dot + 1))) return std::nullopt;
+  return ParseInboxFileName(name.substr(0, dot));
+}
+
+absl::StatusOr<std::vector<DirectoryEntry>> ListInbox(FileSystem& files, const StoreLayout& layout) {
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.inbox());
+  if (absl::IsNotFound(entries.status())) return std::vector<DirectoryEntry>();  // nobody has reported yet
+  return entries;
+}
+
+bool IsOf(const StepRecord& record, const AttemptId& attempt) { return record.info.attempt == ToHex(attempt.bytes); }
+
+// One look at the inbox.
+class Collection {
+ public:
+  Collection(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
+             std::set<std::string>* warned)
+      : files_(files), store_(store), layout_(store.layout()), warn_(warn), warned_(warned) {}
+
+  // Goes on where something fails, for another report may lie on a sound part of the disk.
+  absl::StatusOr<InboxResult> Run() {
+    absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files_, layout_);
+    if (!entries.ok()) return entries.status();
+    absl::Status first_error;
+    for (const DirectoryEntry& entry : *entries) first_error.Update(Consider(entry));
+    if (inbox_changed_) first_error.Update(files_.SyncDirectory(layout_.inbox()));
+    if (!first_error.ok() && result_.recorded.empty()) return first_error;
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status Consider(const DirectoryEntry& entry) {
+    // What a file server or an editor hides is nobody's report.
+    if (entry.name.starts_with(".")) return absl::OkStatus();
+    if (entry.type != FileType::kRegular) return Reject(entry.name, "it is no regular file");
+    if (const auto draft = ParseDraftName(entry.name)) return ConsiderDraft(entry.name, *draft);
+    const auto name = ParseInboxFileName(entry.name);
+    if (!name) return Reject(entry.name, "its name is no report's");
+    absl::StatusOr<MetricReport> report = ReadReport(files_, InboxPath(layout_, entry.name));
+    if (absl::IsNotFound(report.status())) return absl::OkStatus();
+    if (absl::IsDataLoss(report.status())) return Reject(entry.name, Text(report.status()));
+    if (absl::IsUnimplemented(report.status())) {
+      if (warned_ == nullptr || warned_->insert(entry.name).second) {
+        warn_(fmt::format("left for a newer version: {}", Text(report.status())));
+      }
+      return absl::OkStatus();
+    }
+    if (!report.ok()) return report.status();
+    if (report->store != store_.id()) {
+      return Reject(entry.name, fmt::format("it is about store {}", ToHex(report->store.bytes)));
+    }
+    if (InboxFileName(report->step, report->attempt, report->evaluation.evaluator) != entry.name) {
+      return Reject(entry.name, fmt::format("it is what evaluator '{}' says of step {}, attempt {}",
+                                            report->evaluation.evaluator, report->step, ToHex(report->attempt.bytes)));
+    }
+    return Record(entry.name, *name, *report);
+  }
+
+  absl::Status Record(const std::string& file, const InboxName& name, const MetricReport& report) {
+    absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value()) return Reject(file, fmt::format("there is no step {}", report.step));
+    if (!IsOf(**record, report.attempt)) {
+      warn_(
+          fmt::format("what evaluator '{}' says of step {} is dropped: it is about attempt {}, which is not the "
+                      "step's any more",
+                      report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
+      return Remove(file);
+    }
+    bool changed = false;
+    bool deleted = false;
+    absl::Status status = store_.UpdateStep(report.step, ToHex(report.attempt.bytes), [&](StepRecord& current) {
+      deleted = current.info.state == StepState::kDeleted;
+      changed = !HasEvaluation(current.info, report.evaluation);
+      if (changed) ApplyEvaluation(current.info, report.evaluation);
+      return changed;
+    });
+    if (!status.ok()) return status;
+    if (changed) result_.recorded.push_back(report);
+    return deleted ? Remove(file) : Keep(file, name);
+  }
+
+  // Puts a report that is recorded into its step's folder.
+  absl::Status Keep(const std::string& file, const InboxName& name) {
+    const std::string folder = layout_.attempt(name.folder.step, name.folder.attempt);
+    absl::Status status = files_.Rename(InboxPath(layout_, file), MetricPath(layout_, name.folder, name.metric_file));
+    if (absl::IsNotFound(status)) {
+      // A step whose folder is lost has no place for it; else it is the report that somebody took.
+      absl::StatusOr<FileType> type = files_.TypeOf(folder);
+      if (absl::IsNotFound(type.status())) return Remove(file);
+      return type.ok() ? absl::OkStatus() : type.status();
+    }
+    if (!status.ok()) return status;
+    inbox_changed_ = true;
+    return files_.SyncDirectory(folder);
+  }
+
+  // A writer that is dead or late leaves what nobody needs once its step is gone or has that evaluator's row.
+  absl::Status ConsiderDraft(const std::string& file, const InboxName& name) {
+    absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(name.folder.step);
+    if (!record.ok()) return record.status();
+    if (record->has_value() && IsOf(**record, name.folder.attempt) && (*record)->info.state != StepState::kDeleted) {
+      const std::vector<Evaluation>& rows = (*record)->info.evaluations;
+      const bool recorded = std::any_of(rows.begin(), rows.end(), [&](const Evaluation& row) {
+        return MetricFileName(row.evaluator) == name.metric_file;
+      });
+      if (!recorded) return absl::OkStatus();
+    }
+    return Remove(file);
+  }
+
+  absl::Status Remove(const std::string& file) {
+    absl::Status status = files_.RemoveFile(InboxPath(layout_, file));
+    if (absl::IsNotFound(status)) return absl::OkStatus();
+    inbox_changed_ = inbox_changed_ || status.ok();
+    return status;
+  }
+
+  absl::Status Reject(const std::string& file, std::string_view why) {
+    absl::StatusOr<std::string> moved = MoveFileToQuarantine(files_, layout_, InboxPath(layout_, file));
+    if (absl::IsNotFound(moved.status())) return absl::OkStatus();
+    if (!moved.ok()) return moved.status();
+    inbox_changed_ = true;
+    ++result_.rejected;
+    warn_(fmt::format("{} was moved to {}: {}", InboxPath(layout_, file), *moved, why));
+    return absl::OkStatus();
+  }
+
+  FileSystem& files_;
+  Store& store_;
+  const StoreLayout& layout_;
+  const std::function<void(std::string_view)>& warn_;
+  std::set<std::string>* const warned_;
+  InboxResult result_;
+  bool inbox_changed_ = false;
+};
+
+}  // namespace
+
+absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const MetricReport& report) {
+  absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
+  if (!bytes.ok()) return bytes.status();
+  absl::Status status = files.CreateDirectory(layout.inbox());
+  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
+  // Also where it was there: a crash may have come between its making and this.
+  if (status = files.SyncDirectory(layout.directory()); !status.ok()) return status;
+  const std::string path = InboxPath(layout, InboxFileName(report.step, report.attempt, report.evaluation.evaluator));
+  // Two workers may deliver the same report at once, each from a draft of its own.
+  const auto deliver = [&] {
+    return WriteFileDurably(files, path, fmt::format("{}.{}{}", path, ToHex(RandomBytes16()), kDraftEnd), *bytes);
+  };
+  status = deliver();
+  // The draft of the later of the two may have been taken for what a dead writer left.
+  return absl::IsNotFound(status) ? deliver() : status;
+}
+
+absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,
+                               std::string_view evaluator) {
+  for (const std::string& path : {InboxPath(layout, InboxFileName(step, attempt, evaluator)),
+                                  MetricPath(layout, {step, attempt}, MetricFileName(evaluator))}) {
+    absl::StatusOr<FileType> type = files.TypeOf(path);
+    if (type.ok()) return true;
+    if (!absl::IsNotFound(type.status())) return type.status();
+  }
+  return false;
+}
+
+absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const StoreLayout& layout,
+                                                    const StoreId& store) {
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files, layout);
+  if (!entries.ok()) return entries.status();
+  std::vector<MetricReport> reports;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.type != FileType::kRegular || !ParseInboxFileName(entry.name)) continue;
+    absl::StatusOr<MetricReport> report = ReadReport(files, InboxPath(layout, entry.name));
+    if (!report.ok() || report->store != store) continue;
+    if (InboxFileName(report->step, report->attempt, report->evaluation.evaluator) != entry.name) continue;
+    reports.push_back(*std::move(report));
+  }
+  return reports;
+}
+
+absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
+                                         const std::function<void(std::string_view)>& warn,
+                                         std::set<std::string>* warned) {
+  return Collection(files, store, warn, warned).Run();
+}
+
+absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report) {
+  const std::string attempt = ToHex(report.attempt.bytes);
+  const auto missing = [&] {
+    return absl::NotFoundError(fmt::format("evaluator '{}' reports on step {}, attempt {}, which is not committed",
+                                           report.evaluation.evaluator, report.step, attempt));
+  };
+  absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
+  if (!bytes.ok()) return bytes.status();
+  // As it will be read: text that is not UTF-8 has been replaced by then.
+  absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
+  if (!as_read.ok()) return as_read.status();
+  absl::StatusOr<std::optional<StepRecord>> record = store.manifest().Find(report.step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || !IsOf(**record, report.attempt) || (*record)->info.state != StepState::kCommitted) {
+    return missing();
+  }
+  const std::string path =
+      MetricPath(store.layout(), {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
+  if (absl::Status status = WriteFileDurably(files, path, *bytes); !status.ok()) return status;
+  bool committed = false;
+  absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
+    committed = current.info.state == StepState::kCommitted;
+    if (!committed || HasEvaluation(current.info, as_read->evaluation)) return false;
+    ApplyEvaluation(current.info, as_read->evaluation);
+    return true;
+  });
+  return status.ok() && !committed ? missing() : status;
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,201 @@
+#include "storage/manifest/metric_report.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "storage/manifest/json_fields.h"
+#include "storage/shard/utf8.h"
+#include "tidemark/entry.h"
+
+namespace tidemark::storage {
+namespace {
+
+constexpr size_t kEvaluatorBytesMax = 256;
+
+// The object itself, its metrics, and room for what later versions may add.
+constexpr size_t kDepthMax = 4;
+
+// The last bytes of a report are the check of all before them: these, 16 hexadecimal digits between them.
+constexpr std::string_view kCheckBegin = ",\"check\":\"";
+constexpr std::string_view kCheckEnd = "\"}\n";
+constexpr size_t kCheckDigits = 16;
+constexpr size_t kTailBytes = kCheckBegin.size() + kCheckDigits + kCheckEnd.size();
+
+constexpr std::string_view kMetricFileBegin = "metrics-";
+constexpr std::string_view kReportFileEnd = ".json";
+
+std::string CheckOf(std::string_view bytes) {
+  return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(bytes))));
+}
+
+std::string DigitsOf(std::string_view evaluator) { return ToHex(DigestOf(std::as_bytes(std::span(evaluator))).bytes); }
+
+// C0, DEL and C1, the last of two bytes.
+bool HasControlCharacter(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) return true;
+    if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0) return true;
+  }
+  return false;
+}
+
+absl::Status CheckTail(std::string_view bytes) {
+  if (bytes.size() > kMetricReportBytesMax) {
+    return absl::DataLossError(
+        fmt::format("metric report of {} bytes, where at most {} are expected", bytes.size(), kMetricReportBytesMax));
+  }
+  const auto refuse = [&](std::string_view why) {
+    return absl::DataLossError(fmt::format("metric report of {} bytes: {}", bytes.size(), why));
+  };
+  if (bytes.size() < kTailBytes) return refuse("it does not end in a check");
+  const std::string_view body = bytes.substr(0, bytes.size() - kTailBytes);
+  const std::string_view tail = bytes.substr(body.size());
+  if (!tail.starts_with(kCheckBegin) || !tail.ends_with(kCheckEnd)) return refuse("it does not end in a check");
+  const std::string_view check = tail.substr(kCheckBegin.size(), kCheckDigits);
+  if (check != CheckOf(body)) return refuse(fmt::format("its check is not that of its bytes, {}", CheckOf(body)));
+  return absl::OkStatus();
+}
+
+// Parses what anybody may have written: nothing is named twice, and nothing nests without end.
+Json ParseStrictly(std::string_view bytes) {
+  std::vector<std::set<std::string>> keys;  // of each object that is open
+  const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    using enum Json::parse_event_t;
+    if ((event == object_start || event == array_start) && static_cast<size_t>(depth) >= kDepthMax) {
+      throw std::invalid_argument(fmt::format("it nests deeper than {}", kDepthMax));
+    }
+    if (event == object_start) keys.emplace_back();
+    if (event == object_end) keys.pop_back();
+    if (event == key && !keys.back().insert(parsed.get<std::string>()).second) {
+      throw std::invalid_argument(fmt::format("'{}' is in it twice", parsed.get<std::string>()));
+    }
+    return true;
+  };
+  return Json::parse(bytes, look);
+}
+
+MetricReport DecodeFields(const Json& json) {
+  MetricReport report;
+  report.store = DecodeId<StoreId>(json.at("store"));
+  report.step = DecodeStep(json.at("step"));
+  report.attempt = DecodeId<AttemptId>(json.at("attempt"));
+  report.evaluation = DecodeEvaluation(json);
+  if (const absl::Status status = ValidateEvaluation(report.evaluation); !status.ok()) {
+    throw std::invalid_argument(std::string(status.message()));
+  }
+  return report;
+}
+
+std::string MergedName(const Evaluation& evaluation, const std::string& metric) {
+  return evaluation.evaluator + "/" + metric;
+}
+
+}  // namespace
+
+absl::Status ValidateEvaluation(const Evaluation& evaluation) {
+  const std::string& name = evaluation.evaluator;
+  if (name.empty() || name.size() > kEvaluatorBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("an evaluator's name has {} bytes; it must have 1 to {}", name.size(), kEvaluatorBytesMax));
+  }
+  if (!IsUtf8(name)) return absl::InvalidArgumentError("an evaluator's name is not UTF-8");
+  if (HasControlCharacter(name)) return absl::InvalidArgumentError("an evaluator's name has a control character");
+  if (name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name '{}' has a '/'", name));
+  }
+  for (const auto& [metric, value] : evaluation.metrics) {
+    if (metric.empty() || metric.size() > EntrySpec::kNameBytesMax) {
+      return absl::InvalidArgumentError(
+          fmt::format("evaluator '{}': a metric's name has {} bytes; it must have 1 to {}", name, metric.size(),
+                      EntrySpec::kNameBytesMax));
+    }
+    if (!IsUtf8(metric)) {
+      return absl::InvalidArgumentError(fmt::format("evaluator '{}': a metric's name is not UTF-8", name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
+  if (absl::Status status = ValidateEvaluation(report.evaluation); !status.ok()) return status;
+  if (report.step < 0) {
+    return absl::InvalidArgumentError(fmt::format("a metric report on step {}, which is negative", report.step));
+  }
+  if (report.evaluation.took < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(fmt::format("evaluator '{}' took less than no time: {}",
+                                                  report.evaluation.evaluator,
+                                                  absl::FormatDuration(report.evaluation.took)));
+  }
+  Json json = EncodeEvaluation(report.evaluation);
+  json["version"] = kMetricReportVersion;
+  json["store"] = ToHex(report.store.bytes);
+  json["step"] = report.step;
+  json["attempt"] = ToHex(report.attempt.bytes);
+  std::string bytes = DumpJson(json);
+  bytes.pop_back();  // the brace that closes it
+  bytes += fmt::format("{}{}{}", kCheckBegin, CheckOf(bytes), kCheckEnd);
+  if (bytes.size() > kMetricReportBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("evaluator '{}': its report has {} bytes; it must have at most {}",
+                                                  report.evaluation.evaluator, bytes.size(), kMetricReportBytesMax));
+  }
+  return bytes;
+}
+
+absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {
+  // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
+  if (absl::Status status = CheckTail(bytes); !status.ok()) return status;
+  return DecodeJson<MetricReport>("metric report", bytes, kMetricReportVersion, ParseStrictly, DecodeFields);
+}
+
+std::string MetricFileName(std::string_view evaluator) {
+  return fmt::format("{}{}{}", kMetricFileBegin, DigitsOf(evaluator), kReportFileEnd);
+}
+
+bool IsMetricFileName(std::string_view name) {
+  if (!name.starts_with(kMetricFileBegin) || !name.ends_with(kReportFileEnd)) return false;
+  name.remove_prefix(kMetricFileBegin.size());
+  name.remove_suffix(std::min(name.size(), kReportFileEnd.size()));
+  return FromHex(name).has_value();
+}
+
+std::string InboxFileName(int64_t step, const AttemptId& attempt, std::string_view evaluator) {
+  return fmt::format("{}-{}{}", StepFolderName(step, attempt), DigitsOf(evaluator), kReportFileEnd);
+}
+
+std::optional<InboxName> ParseInboxFileName(std::string_view name) {
+  const size_t dash = name.rfind('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto folder = ParseStepFolderName(name.substr(0, dash));
+  std::string metric_file = fmt::format("{}{}", kMetricFileBegin, name.substr(dash + 1));
+  if (!folder || !IsMetricFileName(metric_file)) return std::nullopt;
+  return InboxName{.folder = *folder, .metric_file = std::move(metric_file)};
+}
+
+void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation) {
+  std::vector<Evaluation>& rows = info.evaluations;
+  const auto row = std::lower_bound(
+      rows.begin(), rows.end(), evaluation.evaluator,
+      [](const Evaluation& candidate, const std::string& evaluator) { return candidate.evaluator < evaluator; });
+  if (row != rows.end() && row->evaluator == evaluation.evaluator) {
+    for (const auto& [name, value] : row->metrics) info.metrics.erase(MergedName(*row, name));
+    *row = evaluation;
+  } else {
+    rows.insert(row, evaluation);
+  }
+  for (const auto& [name, value] : evaluation.metrics) info.metrics[MergedName(evaluation, name)] = value;
+}
+
+bool HasEvaluation(const StepInfo& info, const Evaluation& evaluation) {
+  // As they are written, since one NaN does not equal another.
+  const std::string written = DumpJson(EncodeEvaluation(evaluation));
+  return std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
+    return row.evaluator == evaluation.evaluator && DumpJson(EncodeEvaluation(row)) == written;
+  });
+}
+
+}  // namespace tidemark::storage

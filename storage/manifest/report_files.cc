@@ -1,0 +1,72 @@
+#include "storage/manifest/report_files.h"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fmt/format.h"
+
+namespace tidemark::storage {
+namespace {
+
+absl::Status WithPath(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), fmt::format("{}: {}", path, std::string(status.message())));
+}
+
+// Whether this is the report that the folder and the name promise.
+absl::Status CheckPlace(const MetricReport& report, const StoreId& store, const StepFolder& folder,
+                        const std::string& path, const std::string& name) {
+  if (report.store != store) {
+    return absl::DataLossError(fmt::format("{}: it is about store {}", path, ToHex(report.store.bytes)));
+  }
+  if (report.step != folder.step || report.attempt != folder.attempt ||
+      MetricFileName(report.evaluation.evaluator) != name) {
+    return absl::DataLossError(fmt::format("{}: it is what evaluator '{}' says of step {}, attempt {}", path,
+                                           report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<MetricReport> ReadReport(FileSystem& files, const std::string& path) {
+  absl::StatusOr<std::unique_ptr<File>> file = files.OpenForRead(path, /*direct=*/false);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<uint64_t> size = (*file)->Size();
+  if (!size.ok()) return size.status();
+  if (*size > kMetricReportBytesMax) {
+    return absl::DataLossError(
+        fmt::format("{}: {} bytes, where at most {} are expected", path, *size, kMetricReportBytesMax));
+  }
+  std::string bytes(*size, '\0');
+  if (absl::Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(bytes))); !status.ok()) return status;
+  absl::StatusOr<MetricReport> report = DecodeMetricReport(bytes);
+  if (!report.ok()) return WithPath(path, report.status());
+  return report;
+}
+
+absl::Status ApplyStoredReports(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                const StepFolder& folder, const std::function<void(std::string_view)>& warn,
+                                StepInfo& info) {
+  const std::string directory = layout.attempt(folder.step, folder.attempt);
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(directory);
+  if (!entries.ok()) return entries.status();
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.type != FileType::kRegular || !IsMetricFileName(entry.name)) continue;
+    const std::string path = fmt::format("{}/{}", directory, entry.name);
+    absl::StatusOr<MetricReport> report = ReadReport(files, path);
+    const absl::Status status =
+        report.ok() ? CheckPlace(*report, store, folder, path, entry.name) : absl::Status(report.status());
+    if (status.ok()) {
+      ApplyEvaluation(info, report->evaluation);
+    } else if (absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsNotFound(status)) {
+      warn(fmt::format("step {} is without an evaluation whose report cannot be used: {}", folder.step,
+                       std::string(status.message())));
+    } else {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,420 @@
+#include "storage/manifest/inbox.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> NamesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  if (!fs::exists(directory)) return names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// While it lives no file of this process grows, as if the disk were full.
+class FullDisk {
+ public:
+  FullDisk() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit limit_;
+  void (*const handler_)(int);
+};
+
+class InboxTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    store_ = OpenSoundStore(path_, &warnings_);
+    ASSERT_NE(store_, nullptr);
+    step_ = CommitStep(*store_, 10, 42);
+  }
+
+  MetricReport ReportOn(const ShardIdentity& identity, double loss, const std::string& evaluator = "validation") const {
+    return {.store = identity.store,
+            .step = identity.step,
+            .attempt = identity.attempt,
+            .evaluation = {.evaluator = evaluator,
+                           .worker = "worker",
+                           .metrics = {{"loss", loss}},
+                           .reported = absl::FromUnixSeconds(1'700'000'000),
+                           .took = absl::Seconds(2)}};
+  }
+
+  std::string InboxPathOf(const MetricReport& report) const {
+    return layout_.inbox() + "/" + InboxFileName(report.step, report.attempt, report.evaluation.evaluator);
+  }
+  std::string FolderPathOf(const MetricReport& report) const {
+    return layout_.attempt(report.step, report.attempt) + "/" + MetricFileName(report.evaluation.evaluator);
+  }
+
+  absl::Status Deliver(const MetricReport& report) { return DeliverReport(files_, layout_, report); }
+  absl::StatusOr<InboxResult> Collect(std::set<std::string>* warned = nullptr) {
+    return CollectInbox(
+        failing_, *store_, [this](std::string_view line) { warnings_ += std::string(line) + "\n"; }, warned);
+  }
+
+  StepInfo Info(int64_t step) const {
+    auto record = store_->manifest().Find(step);
+    EXPECT_THAT(record, IsOk());
+    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
+  }
+
+  void Place(const std::string& name, std::string_view contents) {
+    fs::create_directory(layout_.inbox());
+    std::ofstream(layout_.inbox() + "/" + name, std::ios::binary) << contents;
+  }
+
+  FileSystem& files_ = PosixFileSystem();
+  FailingFileSystem failing_{files_};
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+  std::unique_ptr<Store> store_;
+  ShardIdentity step_;
+};
+
+TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
+  const MetricReport report = ReportOn(step_, 0.5);
+  EXPECT_FALSE(*HasReport(files_, layout_, 10, step_.attempt, "validation"));
+  ASSERT_THAT(Deliver(report), IsOk());
+  EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "validation"));
+  EXPECT_FALSE(*HasReport(files_, layout_, 10, step_.attempt, "test"));
+  EXPECT_THAT(Info(10).evaluations, IsEmpty());
+
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  ASSERT_THAT(collected->recorded, SizeIs(1));
+  EXPECT_EQ(collected->recorded[0].evaluation.evaluator, "validation");
+  EXPECT_EQ(collected->rejected, 0);
+  EXPECT_EQ(warnings_, "");
+  const StepInfo info = Info(10);
+  ASSERT_THAT(info.evaluations, SizeIs(1));
+  EXPECT_EQ(info.evaluations[0].worker, "worker");
+  EXPECT_EQ(info.metrics, (Metrics{{"loss", 42}, {"validation/loss", 0.5}}));
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_TRUE(fs::exists(FolderPathOf(report)));
+  EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "validation"));
+  EXPECT_EQ((*store_->manifest().FindBest("validation/loss", BestMode::kLowest))->info.step, 10);
+}
+
+TEST_F(InboxTest, IsEmptyWhereNobodyHasReported) {
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, IsEmpty());
+  EXPECT_THAT(*PeekInbox(files_, layout_, store_->id()), IsEmpty());
+}
+
+TEST_F(InboxTest, CountsAReportOnceThatIsDeliveredTwice) {
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.25)), IsOk());
+  EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
+  EXPECT_THAT(Collect()->recorded, SizeIs(1));
+  EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.25);
+
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.25)), IsOk());
+  auto again = Collect();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_THAT(again->recorded, IsEmpty()) << "it says nothing new";
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Info(10).evaluations, SizeIs(1));
+}
+
+TEST_F(InboxTest, PeeksWithoutTouchingAnything) {
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.75, "test")), IsOk());
+  MetricReport foreign = ReportOn(step_, 1, "foreign");
+  foreign.store.bytes[0] ^= 1;
+  ASSERT_THAT(Deliver(foreign), IsOk());
+  Place("0000000010-torn.json", "{");
+  Place(InboxFileName(10, step_.attempt, "torn"), "{");
+  fs::create_symlink(InboxPathOf(ReportOn(step_, 0.5)), layout_.inbox() + "/" + InboxFileName(10, step_.attempt, "x"));
+  const std::vector<std::string> before = NamesIn(layout_.inbox());
+  auto reports = PeekInbox(files_, layout_, store_->id());
+  ASSERT_THAT(reports, IsOk());
+  EXPECT_THAT(*reports, SizeIs(2));
+  EXPECT_EQ(NamesIn(layout_.inbox()), before);
+}
+
+// What a name promises is what must be in it; anything else is out of the way after one warning.
+TEST_F(InboxTest, MovesWhatIsNoReportToQuarantineWithOneWarningEach) {
+  const std::string bytes = *EncodeMetricReport(ReportOn(step_, 0.5));
+  MetricReport foreign = ReportOn(step_, 1, "foreign");
+  foreign.store.bytes[0] ^= 1;
+  Place(InboxFileName(10, step_.attempt, "foreign"), *EncodeMetricReport(foreign));
+  Place(InboxFileName(10, step_.attempt, "somebody else"), bytes);
+  Place(InboxFileName(10, step_.attempt, "torn"), bytes.substr(0, 20));
+  Place(InboxFileName(10, step_.attempt, "large"), std::string(kMetricReportBytesMax + 1, ' '));
+  Place(InboxFileName(11, step_.attempt, "validation"), *EncodeMetricReport([&] {
+          MetricReport report = ReportOn(step_, 0.5);
+          report.step = 11;
+          return report;
+        }()));
+  Place("notes.txt", "hello");
+  fs::create_directory(layout_.inbox() + "/folder");
+  fs::create_symlink("/etc/passwd", layout_.inbox() + "/" + InboxFileName(10, step_.attempt, "link"));
+  Place(".nfs0001", "");
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_EQ(collected->rejected, 8);
+  EXPECT_THAT(collected->recorded, IsEmpty());
+  EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(".nfs0001"));
+  EXPECT_THAT(NamesIn(layout_.quarantine()), SizeIs(8));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("it is about store"), HasSubstr("it is what evaluator 'validation' says"),
+                               HasSubstr("it does not end in a check"), HasSubstr("where at most 1048576 are expected"),
+                               HasSubstr("there is no step 11"), HasSubstr("notes.txt was moved to "),
+                               HasSubstr("it is no regular file"), HasSubstr("its name is no report's")));
+  warnings_.clear();
+  EXPECT_EQ(Collect()->rejected, 0);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(InboxTest, DropsAReportOnAnAttemptThatWasReplaced) {
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  CommitStep(*store_, 10, 43);
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, IsEmpty());
+  EXPECT_THAT(warnings_, HasSubstr("evaluator 'validation' says of step 10 is dropped"));
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Info(10).evaluations, IsEmpty());
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
+}
+
+TEST_F(InboxTest, RecordsAReportOnAStepThatWasDeletedMeanwhile) {
+  CommitStep(*store_, 11, 43);
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  ASSERT_THAT(
+      store_->NoteSteps(
+          {{.step = 10, .attempt = ToHex(step_.attempt.bytes), .deleted = true, .reason = "not among the latest 1"}}),
+      IsOk());
+  ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(1));
+  const StepInfo info = Info(10);
+  EXPECT_EQ(info.state, StepState::kDeleted);
+  EXPECT_EQ(info.metrics.at("validation/loss"), 0.5);
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_FALSE(fs::exists(layout_.attempt(10, step_.attempt)));
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(InboxTest, RecordsAReportOnAStepWhoseFolderIsLost) {
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  fs::remove_all(layout_.attempt(10, step_.attempt));
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(1));
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+}
+
+TEST_F(InboxTest, LeavesANewerVersionsReportAndWarnsOnce) {
+  std::string newer = R"({"version":2)";
+  newer += fmt::format(",\"check\":\"{:016x}\"}}\n", ChecksumOf(std::as_bytes(std::span(newer))));
+  const std::string name = InboxFileName(10, step_.attempt, "validation");
+  Place(name, newer);
+  std::set<std::string> warned;
+  for (int i = 0; i < 3; ++i) {
+    auto collected = Collect(&warned);
+    ASSERT_THAT(collected, IsOk());
+    EXPECT_EQ(collected->rejected, 0);
+  }
+  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("left for a newer version"), HasSubstr(name), HasSubstr("version 2")));
+  EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(name));
+}
+
+TEST_F(InboxTest, RemovesDraftsOnlyWhereNobodyCanNeedThem) {
+  const std::string end = "." + std::string(32, 'a') + ".tmp";
+  const std::string open = InboxFileName(10, step_.attempt, "validation") + end;
+  const std::string no_step = InboxFileName(11, step_.attempt, "validation") + end;
+  const std::string replaced = InboxFileName(10, AttemptId{{9}}, "validation") + end;
+  for (const std::string& name : {open, no_step, replaced}) Place(name, "{");
+  ASSERT_THAT(Collect(), IsOk());
+  EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(open));
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  ASSERT_THAT(Collect(), IsOk());
+  ASSERT_THAT(Collect(), IsOk()) << "the draft may be looked at before the report";
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(InboxTest, DeliversOnceMoreWhereItsDraftWasTakenForADeadWritersOwn) {
+  failing_.FailOperation("Rename", absl::NotFoundError("gone"));
+  const MetricReport report = ReportOn(step_, 0.5);
+  EXPECT_THAT(DeliverReport(failing_, layout_, report), IsOk());
+  EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
+}
+
+TEST_F(InboxTest, DoesNotMakeAStoreToDeliverInto) {
+  EXPECT_THAT(DeliverReport(files_, StoreLayout(directory_ / "nowhere"), ReportOn(step_, 0.5)),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere/inbox")));
+  MetricReport bad = ReportOn(step_, 0.5);
+  bad.evaluation.evaluator = "a/b";
+  EXPECT_THAT(Deliver(bad), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'/'")));
+}
+
+TEST_F(InboxTest, DeliversAtTheSecondTryWhicheverCallFails) {
+  const MetricReport report = ReportOn(step_, 0.5);
+  ASSERT_THAT(DeliverReport(failing_, layout_, report), IsOk());
+  const size_t calls = failing_.calls().size();
+  ASSERT_GE(calls, 8u);
+  for (size_t i = 0; i < calls; ++i) {
+    SCOPED_TRACE(i);
+    fs::remove_all(layout_.inbox());
+    failing_.Reset();
+    failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
+    EXPECT_THAT(DeliverReport(failing_, layout_, report), StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    EXPECT_THAT(DeliverReport(failing_, layout_, report), IsOk());
+    EXPECT_THAT(*PeekInbox(files_, layout_, store_->id()), SizeIs(1));
+  }
+}
+
+TEST_F(InboxTest, TakesInEveryReportAtTheSecondTryWhicheverCallFails) {
+  const MetricReport first = ReportOn(step_, 0.5);
+  const MetricReport second = ReportOn(step_, 0.75, "test");
+  // A run without failures says how many calls there are.
+  std::optional<size_t> calls;
+  for (size_t i = 0; !calls || i < *calls; ++i) {
+    SCOPED_TRACE(i);
+    const int64_t step = 100 + static_cast<int64_t>(i);
+    const ShardIdentity identity = CommitStep(*store_, step, 1);
+    ASSERT_THAT(Deliver(ReportOn(identity, 0.5)), IsOk());
+    ASSERT_THAT(Deliver(ReportOn(identity, 0.75, "test")), IsOk());
+    Place("stranger", "x");
+    failing_.Reset();
+    if (calls) failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
+    auto collected = Collect();
+    if (!calls) {
+      ASSERT_THAT(collected, IsOk());
+      calls = failing_.calls().size();
+      ASSERT_GE(*calls, 10u);
+      i = static_cast<size_t>(-1);
+      continue;
+    }
+    size_t recorded = 0;
+    if (collected.ok()) {
+      recorded = collected->recorded.size();
+    } else {
+      EXPECT_THAT(collected, StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    }
+    collected = Collect();
+    ASSERT_THAT(collected, IsOk());
+    EXPECT_EQ(recorded + collected->recorded.size(), 2u) << "each is told once";
+    EXPECT_THAT(Info(step).evaluations, SizeIs(2));
+    EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+    EXPECT_TRUE(fs::exists(FolderPathOf(ReportOn(identity, 0.5))));
+    EXPECT_TRUE(fs::exists(FolderPathOf(ReportOn(identity, 0.75, "test"))));
+  }
+}
+
+TEST_F(InboxTest, KeepsTheReportWhereTheManifestCannotBeWritten) {
+  const MetricReport report = ReportOn(step_, 0.5);
+  ASSERT_THAT(Deliver(report), IsOk());
+  {
+    const FullDisk full;
+    EXPECT_FALSE(Collect().ok());
+  }
+  EXPECT_TRUE(fs::exists(InboxPathOf(report)));
+  EXPECT_FALSE(fs::exists(FolderPathOf(report)));
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(1));
+  EXPECT_THAT(Info(10).evaluations, SizeIs(1));
+}
+
+TEST_F(InboxTest, TakesInTheOtherReportsWhereOneCannotBeMoved) {
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.75, "test")), IsOk());
+  failing_.FailOperation("Rename", absl::InternalError("EIO"));
+  auto collected = Collect();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(2));
+  EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
+  failing_.SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "Rename" ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(Collect(), StatusIs(absl::StatusCode::kInternal, "EIO")) << "nothing new was recorded";
+}
+
+TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
+  const MetricReport report = ReportOn(step_, 0.5, "trainer");
+  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
+  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
+  EXPECT_THAT(Info(10).evaluations, SizeIs(1));
+  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
+  EXPECT_TRUE(fs::exists(FolderPathOf(report)));
+  EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "trainer"));
+}
+
+TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
+  const auto expect_missing = [&](const MetricReport& report) {
+    EXPECT_THAT(RecordReport(files_, *store_, report),
+                StatusIs(absl::StatusCode::kNotFound, HasSubstr("which is not committed")));
+  };
+  MetricReport other = ReportOn(step_, 0.5);
+  other.step = 11;
+  expect_missing(other);
+  other = ReportOn(step_, 0.5);
+  other.attempt.bytes[0] ^= 1;
+  expect_missing(other);
+  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  expect_missing(ReportOn(step_, 0.5));
+  other = ReportOn(step_, 0.5, "");
+  EXPECT_THAT(RecordReport(files_, *store_, other), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 bytes")));
+}
+
+TEST_F(InboxTest, RecordsAtTheSecondTryWhicheverCallFails) {
+  const MetricReport report = ReportOn(step_, 0.5, "trainer");
+  ASSERT_THAT(RecordReport(failing_, *store_, report), IsOk());
+  const size_t calls = failing_.calls().size();
+  ASSERT_GE(calls, 6u);
+  for (size_t i = 0; i < calls; ++i) {
+    SCOPED_TRACE(i);
+    const ShardIdentity identity = CommitStep(*store_, 100 + static_cast<int64_t>(i), 1);
+    failing_.Reset();
+    failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
+    EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)),
+                StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)), IsOk());
+    EXPECT_THAT(Info(identity.step).evaluations, SizeIs(1));
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
