@@ -15,6 +15,12 @@ void AppendBigEndian(std::string& key, uint64_t number, size_t bytes = kNumberBy
   for (size_t i = bytes; i-- > 0;) key.push_back(static_cast<char>(number >> (8 * i)));
 }
 
+int64_t LastNumber(std::string_view key) {
+  uint64_t number = 0;
+  for (const char byte : key.substr(key.size() - kNumberBytes)) number = number << 8 | static_cast<unsigned char>(byte);
+  return static_cast<int64_t>(number);
+}
+
 // Unsigned numbers that sort like the finite doubles they are made of: positive ones behind negative ones, and of those
 // the larger magnitude first.
 uint64_t OrderedBits(double value) {
@@ -33,6 +39,7 @@ std::set<std::string> IndexKeys(const StepRecord& record) {
       if (std::isfinite(value)) keys.insert(MetricKey(name, value, info.step));
     }
   }
+  if (info.state == StepState::kCommitted) keys.insert(CommittedKey(info.step));
   if (info.state == StepState::kDeleted) return keys;
   for (const FileReference& file : record.references) {
     std::string key = ReferencePrefix(file.attempt);
@@ -62,11 +69,15 @@ std::string LastKeyOfValue(std::string_view key) {
 
 std::string LastKeyOfMetric(std::string_view name) { return MetricPrefix(name).append(2 * kNumberBytes, kLastByte); }
 
-int64_t StepOfMetricKey(std::string_view key) {
-  uint64_t step = 0;
-  for (const char byte : key.substr(key.size() - kNumberBytes)) step = step << 8 | static_cast<unsigned char>(byte);
-  return static_cast<int64_t>(step);
+int64_t StepOfMetricKey(std::string_view key) { return LastNumber(key); }
+
+std::string CommittedKey(int64_t step) {
+  std::string key(kCommittedKeyPrefix);
+  AppendBigEndian(key, static_cast<uint64_t>(step));
+  return key;
 }
+
+int64_t StepOfCommittedKey(std::string_view key) { return LastNumber(key); }
 
 std::string ReferencePrefix(const AttemptId& attempt) {
   return std::string(kReferenceKeyPrefix) + ToHex(attempt.bytes) + "/";

@@ -1,9 +1,10 @@
 // The keys by which the manifest finds steps other than by their number. Pure functions; the values of these keys are
 // empty, for everything is in the step's record.
 //
-//   "metric/" be32(bytes of the name) name be64(value) be64(step)   a metric of a committed, healthy step; not NaN or
-//   infinite "reference/" attempt in hexadecimal "/" be64(step)              the step's chunks lie in a file of that
-//   attempt
+//   "metric/" be32(bytes of the name) name be64(value) be64(step)   a metric of a committed, healthy step; finite
+//   "reference/" attempt in hexadecimal "/" be64(step)              the step's chunks lie in a file of that attempt
+//   "committed/" be64(step)                                         a committed step, of which there may be few among
+//                                                                   many deleted ones
 //
 // A name's length stands before it, so that no name is the beginning of another one's keys, whatever bytes it has.
 
@@ -37,6 +38,14 @@ std::string LastKeyOfMetric(std::string_view name);
 
 // Of a MetricKey.
 int64_t StepOfMetricKey(std::string_view key);
+
+// What the keys of all committed steps begin with. They sort by step.
+inline constexpr std::string_view kCommittedKeyPrefix = "committed/";
+
+std::string CommittedKey(int64_t step);
+
+// Of a CommittedKey.
+int64_t StepOfCommittedKey(std::string_view key);
 
 // What the keys of all steps that refer to the attempt begin with.
 std::string ReferencePrefix(const AttemptId& attempt);

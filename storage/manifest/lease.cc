@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <fstream>
 #include <limits>
@@ -118,6 +118,10 @@ std::string ThisMachine() {
   char host[256] = "unknown";
   gethostname(host, sizeof(host) - 1);
   return host;
+}
+
+absl::Time MonotonicNow() {
+  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
 Lease::Lease(FileSystem& files, std::string path, LeaseNote note, std::unique_ptr<FileLock> lock)

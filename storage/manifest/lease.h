@@ -65,6 +65,9 @@ std::optional<AttemptId> AttemptOfLeaseFile(std::string_view name);
 // This kernel's boot id; where the system has none, the host's name.
 std::string ThisMachine();
 
+// The clock for everybody but tests: goes on whatever is done to the time of day.
+absl::Time MonotonicNow();
+
 // Thread-compatible. Destruction releases the lease: removes the file, then unlocks it. A forked child's copy releases
 // nothing.
 class Lease {

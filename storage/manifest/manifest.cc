@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -156,10 +157,18 @@ struct Manifest::Impl {
         fmt::format("manifest {} has no indices yet; it gets them when it is opened for writing", path()));
   }
 
-  // Makes an older manifest one of this version, all in one batch: one without indices gets them. Only while opening.
+  // Before a question that the index of committed steps answers.
+  absl::Status CheckCommittedIndexed() const {
+    if (StoreRecord{.version = version}.committed_indexed()) return absl::OkStatus();
+    return absl::FailedPreconditionError(fmt::format(
+        "manifest {} has no index of committed steps yet; it gets one when it is opened for writing", path()));
+  }
+
+  // Makes an older manifest one of this version, all in one batch: it gets the indices that it lacks. Only while
+  // opening.
   absl::Status Upgrade() {
     rocksdb::WriteBatch batch;
-    absl::Status status = indexed() ? absl::OkStatus() : AddIndices(batch);
+    absl::Status status = AddIndices(batch);
     if (!status.ok()) return status;
     batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = last_sequence}));
     if (status = database->Write(batch); status.ok()) version = kStoreRecordVersion;
@@ -262,6 +271,47 @@ absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit, int
     if (!record.ok()) return record.status();
     return visit(*std::move(record));
   });
+}
+
+absl::StatusOr<std::vector<StepRecord>> Manifest::Committed() const {
+  if (absl::Status status = impl_->CheckCommittedIndexed(); !status.ok()) return status;
+  std::vector<StepRecord> records;
+  absl::Status status = impl_->database->Use([&](rocksdb::DB& db) -> absl::Status {
+    // An iterator sees the database as it was when it was made: keys and records belong together.
+    const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
+    std::vector<int64_t> steps;
+    for (it->Seek(Slice(kCommittedKeyPrefix)); IsOn(*it, kCommittedKeyPrefix); it->Next()) {
+      steps.push_back(StepOfCommittedKey(View(it->key())));
+    }
+    for (const int64_t step : steps) {
+      it->Seek(StepKey(step));
+      if (!IsOn(*it, StepKey(step))) break;
+      absl::StatusOr<StepRecord> record = RecordAt(*it, impl_->path());
+      if (!record.ok()) return record.status();
+      if (record->info.state != StepState::kCommitted) break;
+      records.push_back(*std::move(record));
+    }
+    if (!it->status().ok()) return impl_->database->Translate(it->status(), "scan");
+    if (records.size() == steps.size()) return absl::OkStatus();
+    return absl::DataLossError(
+        fmt::format("manifest {}: the index of committed steps does not agree with step {}'s record", impl_->path(),
+                    steps[records.size()]));
+  });
+  if (!status.ok()) return status;
+  return records;
+}
+
+absl::StatusOr<std::optional<int64_t>> Manifest::LatestCommitted() const {
+  if (absl::Status status = impl_->CheckCommittedIndexed(); !status.ok()) return status;
+  std::optional<int64_t> latest;
+  absl::Status status = impl_->database->Use([&](rocksdb::DB& db) -> absl::Status {
+    const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
+    it->SeekForPrev(CommittedKey(std::numeric_limits<int64_t>::max()));
+    if (IsOn(*it, kCommittedKeyPrefix)) latest = StepOfCommittedKey(View(it->key()));
+    return impl_->database->Translate(it->status(), "scan");
+  });
+  if (!status.ok()) return status;
+  return latest;
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view metric, BestMode mode) const {

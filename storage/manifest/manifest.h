@@ -60,6 +60,13 @@ class Manifest {
   // manifest.
   absl::Status ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step = 0) const;
 
+  // The records of all committed steps, ascending, all as of one moment; costs nothing for others. kFailedPrecondition:
+  // the manifest has no such index.
+  absl::StatusOr<std::vector<StepRecord>> Committed() const;
+
+  // The highest committed step; nullopt if there is none. kFailedPrecondition: the manifest has no such index.
+  absl::StatusOr<std::optional<int64_t>> LatestCommitted() const;
+
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 

@@ -29,7 +29,8 @@ namespace tidemark::storage {
 inline constexpr int kManifestVersion = 1;
 
 // The store's own record says what may be in the manifest, so that an older library refuses it before it reads or
-// changes anything else. 1: no indices. 2: indices. 3: step and deletion records of version 2.
+// changes anything else. 1: no indices. 2: indices. 3: step and deletion records of version 2, and the index of
+// committed steps.
 inline constexpr int kStoreRecordVersion = 3;
 
 // 2: evaluations, pins, why a step was kept, and the states kDeleted and kUnsaved.
@@ -45,6 +46,7 @@ struct StoreRecord {
 
   // Whether every record has its index keys, and whoever changes one changes them too.
   bool indexed() const { return version >= 2; }
+  bool committed_indexed() const { return version >= 3; }  // the same of the index of committed steps
 };
 
 // A shard as it was when its step was committed.

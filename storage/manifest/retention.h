@@ -4,15 +4,15 @@
 #ifndef TIDEMARK_STORAGE_MANIFEST_RETENTION_H_
 #define TIDEMARK_STORAGE_MANIFEST_RETENTION_H_
 
-#include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/retention_plan.h"
 #include "storage/manifest/store.h"
@@ -22,22 +22,39 @@ namespace tidemark::storage {
 // Thread-compatible: owned by the thread that keeps house. Refers to what it is made with.
 class Retention {
  public:
-  Retention(FileSystem& files, Store& store, RetentionOptions options, std::function<void(std::string_view)> warn);
+  using Warn = std::function<void(std::string_view)>;
 
-  // What Apply would do, with `claims` of this process beside the leases of others.
+  // Precondition: ValidateRetention(options).
+  Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
+  // For tests: with an observer of leases that has a machine and a clock of their choice.
+  Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases);
+
+  // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
+  // that nobody knows what is leased.
   absl::StatusOr<std::vector<RetentionDecision>> Plan(const Claims& claims);
 
   // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, all in one synced
   // batch, and removes the files that nobody refers to or reads. Returns what was marked. Files that cannot be removed
-  // keep their mark, with a warning, and the next call tries again.
+  // keep their mark, with a warning, and the next call tries again; so do those that somebody still reads, without one.
+  // Without a rule it only removes what others have marked. After an error nothing was marked or removed, unless it was
+  // the marks' own writing that failed.
   absl::StatusOr<std::vector<RetentionDecision>> Apply(const Claims& claims);
 
  private:
-  FileSystem& files_;
+  // A committed step as it was read, and what is to become of it.
+  struct Planned {
+    std::vector<StepInfo> steps;
+    std::vector<RetentionDecision> decisions;  // one for each
+  };
+  absl::StatusOr<Planned> PlanCommitted(const Claims& claims);
+  absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
+  void RemoveFiles();
+
   Store& store_;
   const RetentionOptions options_;
-  const std::function<void(std::string_view)> warn_;
+  const Warn warn_;
   LeaseObserver leases_;
+  std::set<std::string> warned_;  // of leases that cannot be read; once each
 };
 
 }  // namespace tidemark::storage

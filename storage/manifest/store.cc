@@ -387,10 +387,14 @@ absl::Status Store::RecordUnsaved(const StepInfo& info) {
   return manifest_->Update({.info = info});
 }
 
-absl::Status Store::NoteSteps(const std::vector<StepNote>& notes) {
+absl::StatusOr<std::set<int64_t>> Store::NoteSteps(const std::vector<StepNote>& notes) {
   absl::MutexLock lock(&records_mutex_);
+  // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
+  absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();
+  if (!latest.ok()) return latest.status();
   std::vector<StepRecord> changed;
   std::vector<DeletionRecord> deletions;
+  std::set<int64_t> deleted;
   for (const StepNote& note : notes) {
     absl::StatusOr<std::optional<StepRecord>> found = manifest_->Find(note.step);
     if (!found.ok()) return found.status();
@@ -399,18 +403,20 @@ absl::Status Store::NoteSteps(const std::vector<StepNote>& notes) {
     StepInfo& info = record.info;
     if (info.attempt != note.attempt || info.state != StepState::kCommitted) continue;
     if (note.deleted) {
-      if (info.pinned) continue;
+      if (info.pinned || note.step == *latest) continue;
       if (auto deletion = DeletionOf(record)) deletions.push_back(*std::move(deletion));
       MakeDeleted(record, note.reason);
+      deleted.insert(note.step);
     } else {
       if (info.kept == note.reason) continue;
       info.kept = note.reason;
     }
     changed.push_back(std::move(record));
   }
-  if (changed.empty()) return absl::OkStatus();
+  if (changed.empty()) return deleted;
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  return manifest_->Update(changed, deletions);
+  if (absl::Status status = manifest_->Update(changed, deletions); !status.ok()) return status;
+  return deleted;
 }
 
 absl::Status Store::Pin(int64_t step, std::string_view note) {

@@ -79,14 +79,15 @@ class Store {
 
   // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch. A
   // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
-  // and has been pinned. The files are for RemoveDeleted.
+  // and has been pinned, or is the latest committed one. Returns the steps that were
+  // marked; their files are for RemoveDeleted.
   struct StepNote {
     int64_t step = 0;
     std::string attempt;
     bool deleted = false;
     std::string reason;  // why it is deleted, or kept
   };
-  absl::Status NoteSteps(const std::vector<StepNote>& notes);
+  absl::StatusOr<std::set<int64_t>> NoteSteps(const std::vector<StepNote>& notes);
 
   // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are leased or
   // that are in `in_use`; see FinishDeletions in reconciliation.h.

@@ -136,6 +136,11 @@ TEST_F(LeaseTest, ThisMachineIsTheSameEveryTime) {
   EXPECT_EQ(ThisMachine().find('\n'), std::string::npos);
 }
 
+TEST_F(LeaseTest, ClockNeverGoesBack) {
+  const absl::Time before = MonotonicNow();
+  EXPECT_LE(before, MonotonicNow());
+}
+
 TEST_F(LeaseTest, IsHeldUntilItIsDestroyed) {
   LeaseObserver mine = Observer();
   LeaseObserver other = Observer();

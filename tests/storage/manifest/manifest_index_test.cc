@@ -70,6 +70,7 @@ class ManifestIndexTest : public testing::Test {
     rocksdb::WriteBatch batch;
     batch.DeleteRange("metric/", "metric0");
     batch.DeleteRange("reference/", "reference0");
+    batch.DeleteRange("committed/", "committed0");
     batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 1}));
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
@@ -92,6 +93,55 @@ TEST_F(ManifestIndexTest, FindsTheBestOfEachMetric) {
   EXPECT_EQ(Lowest("los"), -1);
   EXPECT_EQ(Highest("loss2"), -1);
   EXPECT_EQ((*manifest_->FindBest("loss", BestMode::kLowest))->info.metrics.at("loss"), -1);
+}
+
+TEST_F(ManifestIndexTest, ListsTheCommittedStepsAlone) {
+  const auto committed = [&] {
+    auto records = manifest_->Committed();
+    EXPECT_THAT(records, IsOk());
+    std::vector<int64_t> steps;
+    for (const StepRecord& record : *records) steps.push_back(record.info.step);
+    return steps;
+  };
+  EXPECT_THAT(committed(), testing::IsEmpty());
+  EXPECT_EQ(manifest_->LatestCommitted().value(), std::nullopt);
+  for (const int64_t step : {300, 2, 10}) Commit(MakeRecord(step, static_cast<uint8_t>(step), {}));
+  EXPECT_THAT(committed(), testing::ElementsAre(2, 10, 300));
+  EXPECT_EQ(manifest_->LatestCommitted().value(), 300);
+  SetState(300, StepState::kDeleted);
+  SetState(2, StepState::kDamaged);
+  EXPECT_THAT(committed(), testing::ElementsAre(10));
+  EXPECT_EQ(manifest_->LatestCommitted().value(), 10);
+  SetState(2, StepState::kCommitted);
+  EXPECT_THAT(committed(), testing::ElementsAre(2, 10));
+  MakeOld();
+  auto old = Manifest::OpenReadOnly(path_);
+  ASSERT_THAT(old, IsOk());
+  EXPECT_THAT((*old)->Committed(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no index of committed steps")));
+  EXPECT_THAT((*old)->LatestCommitted(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("gets one when")));
+  old->reset();
+  auto again = Manifest::Open(path_);
+  ASSERT_THAT(again, IsOk());
+  manifest_ = *std::move(again);
+  EXPECT_THAT(committed(), testing::ElementsAre(2, 10));
+}
+
+TEST_F(ManifestIndexTest, ReportsAnIndexOfCommittedStepsThatDoesNotAgree) {
+  Commit(MakeRecord(1, 1, {}));
+  manifest_.reset();
+  {
+    auto database = Database::Open(path_);
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch;
+    batch.Put(CommittedKey(7), "");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  auto opened = Manifest::Open(path_);
+  ASSERT_THAT(opened, IsOk());
+  manifest_ = *std::move(opened);
+  EXPECT_THAT(manifest_->Committed(), StatusIs(absl::StatusCode::kDataLoss,
+                                               HasSubstr("index of committed steps does not agree with step 7's")));
 }
 
 TEST_F(ManifestIndexTest, PrefersTheLaterOfEquals) {

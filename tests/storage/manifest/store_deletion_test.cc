@@ -255,6 +255,7 @@ TEST_F(StoreDeletionTest, WritesNothingThatDidNotChange) {
 TEST_F(StoreDeletionTest, MarksNothingOnAStepThatWasDeletedMeanwhile) {
   auto store = Open();
   const ShardIdentity gone = CommitStep(*store, 1, 100);
+  CommitStep(*store, 2, 200);
   ASSERT_THAT(store->NoteSteps({Deletion(gone)}), IsOk());
   EXPECT_THAT(store->MarkStep(1, ToHex(gone.attempt.bytes), StepState::kLost, "its folder is gone"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("has been deleted")));
@@ -282,6 +283,7 @@ TEST_F(StoreDeletionTest, RecordsAStepThatWasOnlyEvaluatedOnce) {
 TEST_F(StoreDeletionTest, KeepsWhatIsKnownOfAStepThroughASaveThatFails) {
   auto store = Open();
   ASSERT_THAT(store->RecordUnsaved({.step = 5, .state = StepState::kUnsaved, .metrics = {{"loss", 2}}}), IsOk());
+  CommitStep(*store, 7, 700);
   ASSERT_THAT(store->NoteSteps({Deletion(CommitStep(*store, 6, 600))}), IsOk());
   for (const int64_t step : {5, 6}) {
     auto identity = store->BeginAttempt(step);
@@ -298,6 +300,7 @@ TEST_F(StoreDeletionTest, TakesACommittedAttemptInThePlaceOfADeletedOrUnsavedOne
   StepInfo unsaved{.step = 5, .state = StepState::kUnsaved, .metrics = {{"validation/loss", 2}}};
   unsaved.evaluations = {{.evaluator = "validation", .metrics = {{"loss", 2}}}};
   ASSERT_THAT(store->RecordUnsaved(unsaved), IsOk());
+  CommitStep(*store, 7, 700);
   ASSERT_THAT(store->NoteSteps({Deletion(CommitStep(*store, 6, 600))}), IsOk());
   ASSERT_THAT(store->RemoveDeleted({}), IsOk());
   CommitStep(*store, 5, 500);

@@ -1,0 +1,296 @@
+#include "storage/manifest/retention.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class RetentionTest : public testing::Test {
+ protected:
+  RetentionTest() { Reopen(); }
+
+  void Reopen() {
+    store_.reset();
+    auto store = OpenStore(directory_.path(), &warnings_, files_);
+    ASSERT_THAT(store, IsOk());
+    store_ = *std::move(store);
+  }
+
+  LeaseObserver Observer(std::string machine = "here") {
+    return LeaseObserver(files_, store_->layout(), std::move(machine), [this] { return now_; });
+  }
+  Retention Make(RetentionOptions options) {
+    return Retention(
+        *store_, std::move(options), [this](std::string_view line) { warnings_ += std::string(line) + "\n"; },
+        Observer());
+  }
+  // "step: reason" of what was let go.
+  std::vector<std::string> Apply(Retention& retention, const Claims& claims = {}) {
+    auto marked = retention.Apply(claims);
+    EXPECT_THAT(marked, IsOk());
+    std::vector<std::string> lines;
+    if (!marked.ok()) return lines;
+    for (const RetentionDecision& decision : *marked) {
+      EXPECT_FALSE(decision.keep);
+      lines.push_back(absl::StrCat(decision.step, ": ", decision.reason));
+    }
+    return lines;
+  }
+  std::unique_ptr<Lease> Take(const ShardIdentity& identity, std::string machine = "here") {
+    LeaseNote note;
+    note.step = identity.step;
+    note.attempt = identity.attempt;
+    note.evaluator = "validation";
+    note.holder = "worker 1";
+    note.expiry = absl::Seconds(60);
+    auto lease = Observer(std::move(machine)).Acquire(note);
+    EXPECT_THAT(lease, IsOk());
+    return lease.ok() ? *std::move(lease) : nullptr;
+  }
+  // Of one whose holder was killed, or is on a machine whose locks do not reach here.
+  void LeaveLease(const ShardIdentity& identity, std::string machine) {
+    std::unique_ptr<Lease> lease = Take(identity, std::move(machine));
+    const std::string path = LeasePath(identity);
+    std::filesystem::copy_file(path, path + ".copy");
+    lease.reset();
+    std::filesystem::rename(path + ".copy", path);
+  }
+  std::string LeasePath(const ShardIdentity& identity) const {
+    return store_->layout().leases() + "/" + LeaseFileName(identity.attempt, "validation");
+  }
+  bool HasFiles(const ShardIdentity& identity) const {
+    return std::filesystem::exists(store_->layout().shard(identity.step, identity.attempt, 0, 1));
+  }
+  StepInfo InfoOf(int64_t step) const { return (*store_->manifest().Find(step))->info; }
+
+  const TestDirectory directory_;
+  FailingFileSystem files_{PosixFileSystem()};
+  std::string warnings_;
+  absl::Time now_ = absl::UnixEpoch();
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(RetentionTest, DeletesWithAReasonAndNotesWhyTheOthersStay) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  const ShardIdentity second = CommitStep(*store_, 2, 5);
+  const ShardIdentity third = CommitStep(*store_, 3, 20);
+  const ShardIdentity fourth = CommitStep(*store_, 4, 30);
+  Retention retention = Make({.max_to_keep = 2, .keep_best = {{.metric = "loss"}}});
+  auto plan = retention.Plan({});
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_EQ(plan->size(), 4u);
+  EXPECT_FALSE((*plan)[0].keep);
+  EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
+
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 2 or the best of loss"));
+  EXPECT_EQ(InfoOf(1).state, StepState::kDeleted);
+  EXPECT_EQ(InfoOf(1).reason, "not among the latest 2 or the best of loss");
+  EXPECT_EQ(InfoOf(1).metrics.at("loss"), 10);
+  EXPECT_EQ(InfoOf(2).kept, "best loss (5)");
+  EXPECT_EQ(InfoOf(3).kept, "among the latest 2");
+  EXPECT_EQ(InfoOf(4).kept, "latest");
+  EXPECT_FALSE(HasFiles(first));
+  EXPECT_FALSE(std::filesystem::exists(store_->layout().attempt(1, first.attempt)));
+  for (const ShardIdentity& kept : {second, third, fourth}) EXPECT_TRUE(HasFiles(kept));
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(warnings_, "");
+  Reopen();
+  EXPECT_EQ(InfoOf(1).state, StepState::kDeleted);
+  EXPECT_EQ(ValueAt(*store_, 2), 5);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(RetentionTest, WithoutARuleOnlyRemovesWhatOthersHaveMarked) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  Retention retention = Make({.keep_unevaluated_until = {{.evaluator = "validation"}}});
+  files_.Reset();
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_THAT(files_.calls(), IsEmpty());
+  EXPECT_EQ(InfoOf(1).kept, "");
+  std::unique_ptr<Lease> lease = Take(first);
+  ASSERT_THAT(
+      store_->NoteSteps({{.step = 1, .attempt = ToHex(first.attempt.bytes), .deleted = true, .reason = "mine"}}),
+      IsOk());
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_TRUE(HasFiles(first));
+  lease.reset();
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_FALSE(HasFiles(first));
+}
+
+TEST_F(RetentionTest, KeepsWhatIsLeasedOrClaimed) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  const ShardIdentity second = CommitStep(*store_, 2, 20);
+  CommitStep(*store_, 3, 30);
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  std::unique_ptr<Lease> lease = Take(first);
+  EXPECT_THAT(Apply(retention, {{2, "evaluator x reads it"}}), IsEmpty());
+  EXPECT_EQ(InfoOf(1).kept, "leased by worker 1 (evaluator validation)");
+  EXPECT_EQ(InfoOf(2).kept, "evaluator x reads it");
+  EXPECT_THAT(Apply(retention), ElementsAre("2: not among the latest 1"));
+  lease.reset();
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 1"));
+  EXPECT_FALSE(HasFiles(first));
+  EXPECT_FALSE(HasFiles(second));
+}
+
+TEST_F(RetentionTest, KeepsTheFilesForALeaseThatCameAfterThePlan) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  std::unique_ptr<Lease> lease;
+  const auto meanwhile = [&](const StepInfo&) {
+    if (lease == nullptr) lease = Take(first);
+    return false;
+  };
+  Retention retention = Make({.keep = meanwhile});
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not asked for by the predicate"));
+  EXPECT_EQ(InfoOf(1).state, StepState::kDeleted);
+  EXPECT_TRUE(HasFiles(first));
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_TRUE(HasFiles(first));
+  Reopen();
+  EXPECT_TRUE(HasFiles(first));
+  lease.reset();
+  Retention after = Make(RetentionOptions::MaxToKeep(1));
+  EXPECT_THAT(Apply(after), IsEmpty());
+  EXPECT_FALSE(HasFiles(first));
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(RetentionTest, LeavesAStepAloneThatWasPinnedAfterThePlan) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  const auto meanwhile = [&](const StepInfo& info) {
+    EXPECT_THAT(
+        store_->UpdateStep(1, ToHex(first.attempt.bytes), [](StepRecord& record) { return record.info.pinned = true; }),
+        IsOk());
+    return info.step > 2;
+  };
+  Retention retention = Make({.keep = meanwhile});
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
+  EXPECT_TRUE(HasFiles(first));
+}
+
+TEST_F(RetentionTest, NeverLetsTheLatestGoThoughALaterOneTurnsOutDamagedAfterThePlan) {
+  CommitStep(*store_, 1, 10);
+  const ShardIdentity second = CommitStep(*store_, 2, 20);
+  const ShardIdentity third = CommitStep(*store_, 3, 30);
+  const auto meanwhile = [&](const StepInfo&) {
+    EXPECT_THAT(store_->MarkStep(3, ToHex(third.attempt.bytes), StepState::kDamaged, "test"), IsOk());
+    return false;
+  };
+  Retention retention = Make({.keep = meanwhile});
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not asked for by the predicate"));
+  EXPECT_EQ(InfoOf(2).state, StepState::kCommitted);
+  EXPECT_TRUE(HasFiles(second));
+}
+
+TEST_F(RetentionTest, IsNotHeldUpByTheDead) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  const ShardIdentity second = CommitStep(*store_, 2, 20);
+  CommitStep(*store_, 3, 30);
+  LeaveLease(first, "here");
+  LeaveLease(second, "elsewhere");
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 1"));
+  EXPECT_FALSE(HasFiles(first));
+  now_ += absl::Seconds(59);
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(Apply(retention), ElementsAre("2: not among the latest 1"));
+  EXPECT_FALSE(HasFiles(second));
+  EXPECT_FALSE(std::filesystem::exists(LeasePath(second)));
+}
+
+TEST_F(RetentionTest, WarnsOnceOfALeaseThatItCannotRead) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  std::filesystem::create_directories(store_->layout().leases());
+  std::ofstream(LeasePath(first)) << "{\"version\":2}";
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(InfoOf(1).kept, "leased by somebody whose note cannot be read");
+  EXPECT_EQ(warnings_, "a lease that cannot be read keeps its attempt's files: " + LeasePath(first) +
+                           ": lease note has version 2; this library reads up to 1\n");
+}
+
+TEST_F(RetentionTest, KeepsFilesThatStepsWhichStayReferTo) {
+  const ShardIdentity base = CommitStep(*store_, 1, 10);
+  CommitReferringStep(*store_, 2, base);
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 1"));
+  EXPECT_TRUE(HasFiles(base));
+  EXPECT_EQ(ValueAt(*store_, 2), 10);
+  CommitStep(*store_, 3, 30);
+  EXPECT_THAT(Apply(retention), ElementsAre("2: not among the latest 1"));
+  EXPECT_FALSE(HasFiles(base));
+}
+
+TEST_F(RetentionTest, DeletesNothingWhileNobodyKnowsWhatIsLeased) {
+  CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  files_.FailOperation("ListDirectory", absl::InternalError("injected"));
+  EXPECT_THAT(retention.Apply({}), StatusIs(StatusCode::kInternal, "injected"));
+  EXPECT_THAT(retention.Plan({}), IsOk());  // the failure was once
+  files_.Reset();
+  EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
+}
+
+// Whatever call fails: the next pass finishes what this one left.
+TEST_F(RetentionTest, FinishesAfterAnyFailureInTheNextPass) {
+  for (size_t call = 0;; ++call) {
+    SCOPED_TRACE(absl::StrCat("call ", call));
+    const int64_t base = static_cast<int64_t>(call) * 10 + 1;
+    const ShardIdentity first = CommitStep(*store_, base, 10);
+    const ShardIdentity second = CommitStep(*store_, base + 1, 20);
+    const ShardIdentity third = CommitReferringStep(*store_, base + 2, first);
+    const ShardIdentity latest = CommitStep(*store_, base + 3, 30);
+    LeaveLease(second, "here");
+    Retention retention = Make(RetentionOptions::MaxToKeep(1));
+    warnings_.clear();
+    files_.Reset();
+    files_.FailCall(call, absl::InternalError("injected"));
+    const absl::Status status = retention.Apply({}).status();
+    const bool failed = call < files_.calls().size();
+    files_.Reset();
+    EXPECT_THAT(status, AnyOf(IsOk(), StatusIs(StatusCode::kInternal, "injected")));
+    EXPECT_EQ(ValueAt(*store_, base + 3), 30);
+    if (call % 2 == 0) Reopen();  // a new process takes it up as well
+    Retention next = Make(RetentionOptions::MaxToKeep(1));
+    EXPECT_THAT(next.Apply({}), IsOk());
+    for (const ShardIdentity& gone : {first, second, third}) {
+      EXPECT_FALSE(std::filesystem::exists(store_->layout().attempt(gone.step, gone.attempt))) << gone.step;
+      EXPECT_EQ(InfoOf(gone.step).state, StepState::kDeleted);
+    }
+    EXPECT_TRUE(HasFiles(latest));
+    EXPECT_FALSE(std::filesystem::exists(LeasePath(second)));
+    EXPECT_THAT(store_->manifest().Deletions().value(), IsEmpty());
+    if (!failed) break;
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
