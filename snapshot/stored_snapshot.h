@@ -16,7 +16,7 @@
 namespace tidemark {
 
 // Reads the entries whose names match a pattern, or all if there is none, from the attempt that `record` names, each
-// chunk verified, into memory of their own; no chunk of another entry is read. Nothing of the source is used
+// chunk verified, into memory of their own; no chunk of another entry is looked at. Nothing of the source is used
 // afterwards. The entries are in the order in which they were saved; metrics and metadata are what was given with the
 // save. With `half`, memory for a batch of the entries as they were is taken beside what the result needs.
 //

@@ -76,7 +76,7 @@ class FailingFileSystem::FailingQueue final : public IoQueue {
 
   void Submit(const IoRequest& request) override {
     const bool read = request.kind == IoRequest::Kind::kRead;
-    absl::Status status = files_.Admit(read ? "QueueRead" : "QueueWrite", request.file->path());
+    absl::Status status = files_.Admit(read ? "QueueRead" : "QueueWrite", request.file->path(), request.size);
     if (!status.ok()) {
       failed_.push_back({.tag = request.tag, .status = std::move(status)});
       return;
@@ -166,9 +166,9 @@ std::vector<std::string> FailingFileSystem::operations() const {
   return operations;
 }
 
-absl::Status FailingFileSystem::Admit(std::string operation, const std::string& path) {
+absl::Status FailingFileSystem::Admit(std::string operation, const std::string& path, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  calls_.push_back({.index = calls_.size(), .operation = std::move(operation), .path = path});
+  calls_.push_back({.index = calls_.size(), .operation = std::move(operation), .path = path, .bytes = bytes});
   return rule_ ? rule_(calls_.back()) : absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #define TIDEMARK_TESTS_STORAGE_IO_FAILING_FILE_SYSTEM_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,6 +30,7 @@ class FailingFileSystem final : public FileSystem {
     size_t index = 0;       // 0 for the first call
     std::string operation;  // the method's name, or QueueRead, QueueWrite
     std::string path;       // the new one for Rename, empty for NewIoQueue
+    uint64_t bytes = 0;     // of QueueRead and QueueWrite
   };
   // What the call is to answer; ok: what the other file system answers. Called with a lock held.
   using Rule = std::function<absl::Status(const Call&)>;
@@ -74,7 +76,7 @@ class FailingFileSystem final : public FileSystem {
   class FailingLock;
   class FailingQueue;
 
-  absl::Status Admit(std::string operation, const std::string& path);
+  absl::Status Admit(std::string operation, const std::string& path, uint64_t bytes = 0);
   absl::Status registration_refusal() const;
   absl::StatusOr<std::unique_ptr<File>> Wrap(absl::StatusOr<std::unique_ptr<File>> file);
 
