@@ -240,7 +240,7 @@ TEST_F(PlacedRangesTest, AreNotReadAnyMoreAfterAnError) {
                   },
                   [&](size_t) { ended.WaitForNotification(); }),
               StatusIs(StatusCode::kDataLoss, "enough"));
-  EXPECT_THAT(files_.operations(), testing::ElementsAre("NewIoQueue", "QueueRead"));
+  EXPECT_THAT(files_.operations(), testing::ElementsAre("OpenForRead", "NewIoQueue", "QueueRead"));
 }
 
 TEST_F(FetchRangesTest, DoesNothingForNoRanges) {
