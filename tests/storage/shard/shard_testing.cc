@@ -14,7 +14,10 @@
 namespace tidemark::storage {
 
 std::string ReadWhole(const std::string& path) {
-  std::string bytes(std::filesystem::file_size(path), '\0');
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  EXPECT_FALSE(error) << path;
+  std::string bytes(error ? 0 : size, '\0');
   std::ifstream(path, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   return bytes;
 }
