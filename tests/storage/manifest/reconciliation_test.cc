@@ -216,5 +216,106 @@ TEST_F(ReconciliationTest, DiscardsAnAttemptWhoseReferencedFileIsMissing) {
   EXPECT_EQ(StateOf(*store, 1), StepState::kLost);
 }
 
+Store::StepNote Deletion(const ShardIdentity& identity) {
+  return {.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"};
+}
+
+// A store whose step 1 is deleted, but a copy of whose folder is at `aside`.
+class DeletedStepTest : public ReconciliationTest {
+ protected:
+  void SetUp() override {
+    auto store = Open();
+    older_ = WriteAttempt(*store, 1, 99);
+    deleted_ = CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+    fs::rename(Folder(older_), aside_ + ".older");
+    ASSERT_THAT(store->UpdateStep(1, ToHex(deleted_.attempt.bytes),
+                                  [](StepRecord& record) {
+                                    record.info.evaluations = {{.evaluator = "validation", .metrics = {{"loss", 7}}}};
+                                    record.info.metrics["validation/loss"] = 7;
+                                    return true;
+                                  }),
+                IsOk());
+    fs::copy(Folder(deleted_), aside_, fs::copy_options::recursive);
+    ASSERT_THAT(store->NoteSteps({Deletion(deleted_)}), IsOk());
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+    ASSERT_FALSE(IsThere(deleted_));
+  }
+
+  ShardIdentity older_, deleted_;
+};
+
+TEST_F(DeletedStepTest, IsNotLost) {
+  auto store = Open();
+  EXPECT_EQ(StateOf(*store, 1), StepState::kDeleted);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(DeletedStepTest, IsTakenInAnewWithItsHistoryWhereItIsPutBack) {
+  fs::rename(aside_, Folder(deleted_));
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+  const StepInfo info = (*store->manifest().Find(1))->info;
+  EXPECT_EQ(info.reason, "");
+  EXPECT_EQ(info.metrics.at("validation/loss"), 7);
+  EXPECT_EQ(info.evaluations.size(), 1u);
+  EXPECT_EQ((*store->manifest().FindBest("validation/loss", BestMode::kLowest))->info.step, 1);
+}
+
+TEST_F(DeletedStepTest, IsTakenOutAgainWhereWhatIsPutBackIsNotWhole) {
+  fs::create_directory(Folder(deleted_));
+  EXPECT_EQ(StateOf(*Open(), 1), StepState::kDeleted);
+  EXPECT_THAT(warnings_, HasSubstr(Name(deleted_) + " was deleted and is removed: "));
+  EXPECT_FALSE(IsThere(deleted_));
+  fs::rename(aside_, Folder(deleted_));
+  std::fstream shard(Shard(deleted_), std::ios::in | std::ios::out | std::ios::binary);
+  shard.seekp(4096);
+  shard.put('\xff');
+  shard.close();
+  EXPECT_EQ(StateOf(*Open(), 1), StepState::kDeleted);
+  EXPECT_THAT(warnings_, HasSubstr(Name(deleted_) + " was deleted and is moved to quarantine: "));
+  EXPECT_FALSE(IsThere(deleted_));
+}
+
+TEST_F(DeletedStepTest, GivesWayToNoEarlierAttempt) {
+  fs::rename(aside_ + ".older", Folder(older_));
+  EXPECT_EQ(StateOf(*Open(), 1), StepState::kDeleted);
+  EXPECT_THAT(warnings_, HasSubstr("a later attempt at the step was deleted"));
+  EXPECT_FALSE(IsThere(older_));
+}
+
+TEST_F(DeletedStepTest, GivesWayToALaterAttempt) {
+  { WriteAttempt(*Open(), 1, 101); }
+  EXPECT_EQ(ValueAt(*Open(), 1), 101);
+}
+
+TEST_F(ReconciliationTest, LeavesAloneWhatIsLeftOfADeletedStepThatOthersReferTo) {
+  {
+    auto store = Open();
+    const ShardIdentity base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, base);
+    ASSERT_THAT(store->NoteSteps({Deletion(base)}), IsOk());
+    ASSERT_THAT(store->BeginAttempt(3), IsOk());  // left open, so that the next Open looks at everything
+  }
+  auto store = Open();
+  EXPECT_EQ(StateOf(*store, 1), StepState::kDeleted);
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+}
+
+TEST_F(ReconciliationTest, HasNothingToSayOfStepsThatWereNeverSaved) {
+  {
+    auto store = Open();
+    ASSERT_THAT(store->RecordUnsaved({.step = 5, .state = StepState::kUnsaved}), IsOk());
+    auto identity = store->BeginAttempt(6);
+    ASSERT_THAT(identity, IsOk());
+    store->AbandonAttempt(*identity, absl::UnixEpoch(), absl::InternalError("EIO"));
+    WriteAttempt(*store, 5, 500);  // left open
+  }
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 5), 500);
+  EXPECT_EQ(StateOf(*store, 6), StepState::kFailed);
+  EXPECT_EQ(warnings_, "");
+}
+
 }  // namespace
 }  // namespace tidemark::storage

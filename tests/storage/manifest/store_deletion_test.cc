@@ -1,9 +1,11 @@
 // Steps that are let go, updated and noted: what stays of them, and what a crash or a reader in between does to it.
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -312,6 +314,90 @@ TEST_F(StoreDeletionTest, TakesACommittedAttemptInThePlaceOfADeletedOrUnsavedOne
   store.reset();
   EXPECT_EQ(ValueAt(*Open(), 6), 601);
   EXPECT_EQ(warnings_, "");
+}
+
+// Whichever call fails, be it of a deletion or of opening the store after it, the steps stay deleted, the others stay,
+// and the next Open finishes what was begun.
+TEST_F(StoreDeletionTest, IsFinishedByTheNextOpenWhicheverCallFails) {
+  for (const bool while_opening : {false, true}) {
+    size_t untouched = 0;
+    for (size_t call = 0; untouched < 2; ++call) {
+      SCOPED_TRACE(testing::Message() << (while_opening ? "opening" : "deleting") << ", call " << call);
+      ASSERT_LT(call, 200u);
+      std::vector<ShardIdentity> gone;
+      {
+        FailingFileSystem files(PosixFileSystem());
+        auto store = OpenStore(path_, &warnings_, files);
+        ASSERT_THAT(store, IsOk());
+        gone = {CommitStep(**store, 1, 100), CommitStep(**store, 2, 200)};
+        gone.push_back(CommitReferringStep(**store, 3, gone[0]));
+        CommitReferringStep(**store, 4, gone[1]);
+        ASSERT_THAT((*store)->NoteSteps({Deletion(gone[0]), Deletion(gone[1]), Deletion(gone[2])}), IsOk());
+        if (!while_opening) {
+          const size_t before = files.calls().size();
+          files.FailCall(before + call, absl::InternalError("EIO"));
+          EXPECT_THAT((*store)->RemoveDeleted({}), IsOk());
+          untouched += files.calls().size() <= before + call ? 1 : 0;
+        }
+      }
+      if (while_opening) {
+        FailingFileSystem files(PosixFileSystem());
+        files.FailCall(call, absl::InternalError("EIO"));
+        OpenStore(path_, &warnings_, files).IgnoreError();
+        untouched += files.calls().size() <= call ? 1 : 0;
+      }
+      auto store = Open();
+      for (const int64_t step : {1, 2, 3}) EXPECT_EQ(RecordOf(*store, step).info.state, StepState::kDeleted) << step;
+      EXPECT_EQ(ValueAt(*store, 4), 200);
+      EXPECT_FALSE(IsThere(gone[0]));
+      EXPECT_TRUE(IsThere(gone[1])) << "step 4 refers to it";
+      EXPECT_FALSE(IsThere(gone[2]));
+      EXPECT_EQ(store->manifest().Deletions()->size(), 1u);
+      ASSERT_FALSE(fs::exists(layout_.quarantine()));
+    }
+  }
+}
+
+// As in a training: one thread commits, replacing what is there, while another deletes.
+TEST_F(StoreDeletionTest, IsSafeBesideCommits) {
+  auto store = Open();
+  constexpr int64_t kSteps = 30;
+  std::vector<StepRecord> records;
+  for (int64_t i = 0; i < 2 * kSteps; ++i) {
+    const ShardIdentity identity = WriteAttempt(*store, i % kSteps, i);
+    auto attempt = ReadAttempt(PosixFileSystem(), layout_, store->id(), {identity.step, identity.attempt});
+    ASSERT_THAT(attempt, IsOk());
+    records.push_back(attempt->record);
+  }
+  std::atomic<bool> done = false;
+  std::thread deleter([&] {
+    while (!done) {
+      std::vector<Store::StepNote> notes;
+      const auto scanned = store->manifest().ForEach([&](const StepRecord& record) {
+        if (record.info.state != StepState::kCommitted || record.info.step % 2 == 0) return true;
+        notes.push_back({.step = record.info.step, .attempt = record.info.attempt, .deleted = true, .reason = "odd"});
+        return true;
+      });
+      EXPECT_THAT(scanned, IsOk());
+      EXPECT_THAT(store->NoteSteps(notes), IsOk());
+      EXPECT_THAT(store->RemoveDeleted({}), IsOk());
+    }
+  });
+  for (const StepRecord& record : records) EXPECT_THAT(store->CommitAttempt(record), IsOk());
+  done = true;
+  deleter.join();
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_EQ(warnings_, "");
+  EXPECT_THAT(*store->manifest().Deletions(), IsEmpty());
+  size_t folders = 0;
+  for ([[maybe_unused]] const auto& folder : fs::directory_iterator(layout_.steps())) ++folders;
+  size_t committed = 0;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const int64_t value = ValueAt(*store, step);
+    EXPECT_TRUE(value == kSteps + step || (step % 2 == 1 && value == -1)) << step << ": " << value;
+    committed += value >= 0 ? 1 : 0;
+  }
+  EXPECT_EQ(folders, committed);
 }
 
 }  // namespace

@@ -1,0 +1,84 @@
+#include "snapshot/last_committed.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::ShardIdentity;
+using storage::Store;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class LastCommittedTest : public testing::Test {
+ protected:
+  void SetUp() override { store_ = storage::OpenSoundStore(directory_ / "store", &warnings_); }
+
+  // What the next save of a process that has just started builds upon; -1: nothing.
+  int64_t Step() {
+    LastCommitted last(storage::PosixFileSystem(), *store_,
+                       [this](std::string_view line) { warnings_ += std::string(line) + "\n"; });
+    const auto shard = last.Get();
+    return shard == nullptr ? -1 : shard->identity.step;
+  }
+
+  void Delete(const ShardIdentity& identity) {
+    ASSERT_THAT(store_->NoteSteps({{.step = identity.step,
+                                    .attempt = storage::ToHex(identity.attempt.bytes),
+                                    .deleted = true,
+                                    .reason = "too old"}}),
+                IsOk());
+    ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  }
+
+  storage::TestDirectory directory_;
+  std::string warnings_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(LastCommittedTest, IsTheHighestCommittedStepBelowOthers) {
+  EXPECT_EQ(Step(), -1);
+  CommitStep(*store_, 1, 100);
+  CommitStep(*store_, 2, 200);
+  Delete(CommitStep(*store_, 3, 300));
+  ASSERT_THAT(store_->RecordUnsaved({.step = 4, .state = StepState::kUnsaved}), IsOk());
+  EXPECT_EQ(Step(), 2);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(LastCommittedTest, MayReferToFilesOfADeletedStep) {
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  CommitReferringStep(*store_, 2, base);
+  Delete(base);
+  EXPECT_EQ(Step(), 2);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(LastCommittedTest, IsNotBuiltUponWhereAFileOfADeletedStepIsGone) {
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  CommitReferringStep(*store_, 2, base);
+  Delete(base);
+  std::filesystem::remove_all(store_->layout().attempt(1, base.attempt));
+  EXPECT_EQ(Step(), -1);
+  EXPECT_THAT(warnings_, HasSubstr("the next step is written as a whole"));
+}
+
+TEST_F(LastCommittedTest, IsNotBuiltUponWhereItRefersToADamagedStep) {
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  CommitReferringStep(*store_, 2, base);
+  ASSERT_THAT(store_->MarkStep(1, storage::ToHex(base.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  Delete(base);  // which does nothing to a damaged one
+  EXPECT_EQ(Step(), -1);
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 is damaged"), HasSubstr("bit rot")));
+}
+
+}  // namespace
+}  // namespace tidemark
