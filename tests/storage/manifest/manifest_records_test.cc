@@ -250,5 +250,50 @@ TEST(StepKey, SortsLikeTheStep) {
   for (size_t i = 1; i < std::size(steps); ++i) EXPECT_LT(StepKey(steps[i - 1]), StepKey(steps[i]));
 }
 
+// What libraries have written, byte for byte: it must be read for ever, and this one must write the last of each.
+constexpr std::string_view kStoreOfVersion2 =
+    R"({"sequence":42,"store_id":"01000000000000000000000000000000","version":2})";
+constexpr std::string_view kStoreOfVersion3 =
+    R"({"sequence":42,"store_id":"01000000000000000000000000000000","version":3})";
+constexpr std::string_view kStepOfVersion1 =
+    R"({"attempt":"02000000000000000000000000000000","blocked_ns":5,"created_unix_ns":6,"entry_count":7,)"
+    R"("logical_bytes":8,"metrics":{"loss":0.5},"reason":"r","references":[{"attempt":)"
+    R"("03000000000000000000000000000000","rank":0,"step":9,"world_size":1}],"reused_bytes":10,"sequence":11,)"
+    R"("shards":[{"file_bytes":12,"index_digest":"04000000000000000000000000000000","rank":0}],"state":"lost",)"
+    R"("step":13,"stored_bytes":14,"user_metadata":"{}","version":1,"world_size":1})";
+constexpr std::string_view kStepOfVersion2 =
+    R"({"attempt":"02000000000000000000000000000000","blocked_ns":5,"created_unix_ns":6,"entry_count":7,)"
+    R"("evaluations":[{"evaluator":"e","metrics":{"loss":"NaN"},"outcome":"skipped","reason":"s",)"
+    R"("reported_unix_ns":15,"took_ns":16,"unhealthy":"u","worker":"w"}],"kept":"k","logical_bytes":8,)"
+    R"("metrics":{"e/loss":"NaN","loss":0.5},"pin_note":"n","pinned":true,"reason":"r","references":[{"attempt":)"
+    R"("03000000000000000000000000000000","rank":0,"step":9,"world_size":1}],"reused_bytes":10,"sequence":11,)"
+    R"("shards":[{"file_bytes":12,"index_digest":"04000000000000000000000000000000","rank":0}],"state":"lost",)"
+    R"("step":13,"stored_bytes":14,"user_metadata":"{}","version":2,"world_size":1})";
+constexpr std::string_view kDeletionOfVersion2 =
+    R"({"attempt":"02000000000000000000000000000000","references":["03000000000000000000000000000000"],"step":13,)"
+    R"("version":2})";
+
+TEST(Records, AreReadAndWrittenAsEachVersionHasThem) {
+  auto store = DecodeStoreRecord(kStoreOfVersion2);
+  ASSERT_THAT(store, IsOk());
+  EXPECT_EQ(store->version, 2);
+  EXPECT_TRUE(store->indexed());
+  EXPECT_EQ(EncodeStoreRecord({.store_id = store->store_id, .sequence = store->sequence}), kStoreOfVersion3);
+  auto old = DecodeStepRecord(kStepOfVersion1);
+  ASSERT_THAT(old, IsOk());
+  auto step = DecodeStepRecord(kStepOfVersion2);
+  ASSERT_THAT(step, IsOk());
+  EXPECT_EQ(EncodeStepRecord(*step), kStepOfVersion2);
+  old->info.metrics["e/loss"] = std::nan("");
+  old->info.evaluations = step->info.evaluations;
+  old->info.pinned = true;
+  old->info.pin_note = "n";
+  old->info.kept = "k";
+  EXPECT_EQ(EncodeStepRecord(*old), kStepOfVersion2);
+  auto deletion = DecodeDeletionRecord(kDeletionOfVersion2);
+  ASSERT_THAT(deletion, IsOk());
+  EXPECT_EQ(EncodeDeletionRecord(*deletion), kDeletionOfVersion2);
+}
+
 }  // namespace
 }  // namespace tidemark::storage
