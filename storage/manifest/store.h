@@ -79,8 +79,8 @@ class Store {
 
   // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch. A
   // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
-  // and has been pinned, or is the latest committed one. Returns the steps that were
-  // marked; their files are for RemoveDeleted.
+  // and has been pinned, or is the latest committed one. Returns the steps that were marked; their files are for
+  // RemoveDeleted.
   struct StepNote {
     int64_t step = 0;
     std::string attempt;

@@ -48,7 +48,8 @@ TEST_F(LastCommittedTest, IsTheHighestCommittedStepBelowOthers) {
   EXPECT_EQ(Step(), -1);
   CommitStep(*store_, 1, 100);
   CommitStep(*store_, 2, 200);
-  Delete(CommitStep(*store_, 3, 300));
+  const ShardIdentity damaged = CommitStep(*store_, 3, 300);
+  ASSERT_THAT(store_->MarkStep(3, storage::ToHex(damaged.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
   ASSERT_THAT(store_->RecordUnsaved({.step = 4, .state = StepState::kUnsaved}), IsOk());
   EXPECT_EQ(Step(), 2);
   EXPECT_EQ(warnings_, "");
