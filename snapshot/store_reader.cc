@@ -1,6 +1,7 @@
 #include "tidemark/store_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <optional>
@@ -12,7 +13,9 @@
 #include "snapshot/restore.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/inbox.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/report_files.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/shard/shard_verify.h"
 
@@ -81,7 +84,12 @@ struct StoreReader::Impl {
       absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(files, layout, store, folder);
       if (!attempt.ok()) continue;
       storage::StepRecord& record = newest[folder.step];
-      if (attempt->record.info.sequence >= record.info.sequence) record = std::move(attempt->record);
+      if (attempt->record.info.sequence < record.info.sequence) continue;
+      record = std::move(attempt->record);
+      // A report that cannot be read hides no step.
+      ApplyStoredReports(
+          files, layout, store, folder, [](std::string_view) {}, record.info)
+          .IgnoreError();
     }
     records.clear();
     for (auto& [step, record] : newest) records.push_back(std::move(record));
@@ -89,14 +97,28 @@ struct StoreReader::Impl {
   }
 
   absl::Status Load() {
+    // Looked at first: a report that is recorded meanwhile is then in both, and not in neither. An inbox that cannot be
+    // read hides no step.
+    const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
     manifest_problem = LoadManifest();
     if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
     if (!manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
+    if (reports.ok()) Overlay(*reports);
     steps.clear();
     for (const storage::StepRecord& record : records) steps.push_back(record.info);
     return absl::OkStatus();
+  }
+
+  // What workers have left in the inbox, as if it had been taken in.
+  void Overlay(const std::vector<storage::MetricReport>& reports) {
+    for (const storage::MetricReport& report : reports) {
+      const auto record = std::find_if(records.begin(), records.end(), [&](const storage::StepRecord& candidate) {
+        return candidate.info.step == report.step && candidate.info.attempt == storage::ToHex(report.attempt.bytes);
+      });
+      if (record != records.end()) storage::ApplyEvaluation(record->info, report.evaluation);
+    }
   }
 
   absl::StatusOr<const storage::StepRecord*> FindRecord(int64_t step) const {
@@ -108,8 +130,22 @@ struct StoreReader::Impl {
     return &*found;
   }
 
-  absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
+  // The record of a step that has, or had, files.
+  absl::StatusOr<const storage::StepRecord*> FindSaved(int64_t step) const {
     absl::StatusOr<const storage::StepRecord*> record = FindRecord(step);
+    if (!record.ok()) return record.status();
+    const StepInfo& info = (*record)->info;
+    if (info.state == StepState::kDeleted) {
+      return absl::NotFoundError(fmt::format("step {} was deleted: {}", step, info.reason));
+    }
+    if (info.state == StepState::kUnsaved) {
+      return absl::NotFoundError(fmt::format("step {} was evaluated and never saved", step));
+    }
+    return record;
+  }
+
+  absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
+    absl::StatusOr<const storage::StepRecord*> record = FindSaved(step);
     if (!record.ok()) return record.status();
     return OpenRecorded({files, layout, store, kReadOptions}, **record);
   }
@@ -179,6 +215,26 @@ absl::StatusOr<StepInfo> StoreReader::Latest() const {
   return *found;
 }
 
+absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric, BestMode mode) const {
+  const StepInfo* best = nullptr;
+  double best_value = 0;
+  for (const StepInfo& info : impl_->steps) {
+    const auto found = info.metrics.find(std::string(metric));
+    if (info.state != StepState::kCommitted || found == info.metrics.end() || !std::isfinite(found->second)) continue;
+    if (!info.unhealthy().empty()) continue;
+    const double value = found->second;
+    if (best == nullptr || (mode == BestMode::kLowest ? value <= best_value : value >= best_value)) {
+      best = &info;
+      best_value = value;
+    }
+  }
+  if (best == nullptr) {
+    return absl::NotFoundError(fmt::format("no committed step in {} that is healthy has a finite metric '{}'",
+                                           impl_->layout.directory(), metric));
+  }
+  return *best;
+}
+
 absl::StatusOr<StepInfo> StoreReader::Find(int64_t step) const {
   absl::StatusOr<const storage::StepRecord*> record = impl_->FindRecord(step);
   if (!record.ok()) return record.status();
@@ -228,7 +284,7 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std:
 
 absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
                                                  const std::function<void(const VerifyProgress&)>& progress) const {
-  absl::StatusOr<const storage::StepRecord*> found = impl_->FindRecord(step);
+  absl::StatusOr<const storage::StepRecord*> found = impl_->FindSaved(step);
   if (!found.ok()) return found.status();
   const storage::StepRecord& record = **found;
   const auto id = storage::FromHex(record.info.attempt);

@@ -83,8 +83,8 @@ class StoreReader {
   // Ok, or why the steps below come from the shards and not from the manifest.
   const absl::Status& manifest_problem() const;
 
-  // As of Open or the last Refresh, with reports that workers have left and no trainer has taken in yet; ascending by
-  // step.
+  // As of Open or the last Refresh, ascending by step; those that were deleted or only evaluated included. With reports
+  // that workers have left and no trainer has taken in yet, as far as these can be read.
   const std::vector<StepInfo>& steps() const;
 
   // Reads the manifest again.
@@ -100,7 +100,7 @@ class StoreReader {
   absl::StatusOr<StepInfo> Find(int64_t step) const;
 
   // Reads the index of each of the step's shards, and no tensor. kDataLoss where one is damaged, kNotFound where one is
-  // gone.
+  // gone, or the step was deleted or never saved.
   absl::StatusOr<StepContents> Contents(int64_t step) const;
 
   // The bytes of one entry, checked. kNotFound: no such entry. kDataLoss: damaged.

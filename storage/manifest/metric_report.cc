@@ -65,13 +65,14 @@ absl::Status CheckTail(std::string_view bytes) {
 Json ParseStrictly(std::string_view bytes) {
   std::vector<std::set<std::string>> keys;  // of each object that is open
   const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using enum Json::parse_event_t;
-    if ((event == object_start || event == array_start) && static_cast<size_t>(depth) >= kDepthMax) {
+    using Event = Json::parse_event_t;
+    const bool opens = event == Event::object_start || event == Event::array_start;
+    if (opens && static_cast<size_t>(depth) >= kDepthMax) {
       throw std::invalid_argument(fmt::format("it nests deeper than {}", kDepthMax));
     }
-    if (event == object_start) keys.emplace_back();
-    if (event == object_end) keys.pop_back();
-    if (event == key && !keys.back().insert(parsed.get<std::string>()).second) {
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
       throw std::invalid_argument(fmt::format("'{}' is in it twice", parsed.get<std::string>()));
     }
     return true;

@@ -14,6 +14,7 @@
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
+#include "storage/manifest/report_files.h"
 #include "storage/manifest/store_identity.h"
 
 namespace tidemark::storage {
@@ -50,6 +51,8 @@ absl::StatusOr<Findings> ReadAll(FileSystem& files, const StoreLayout& layout, c
       if (!note.ok()) return note.status();
       attempt->record.info.pinned = note->has_value();
       attempt->record.info.pin_note = note->value_or("");
+      absl::Status status = ApplyStoredReports(files, layout, store, folder, warn, attempt->record.info);
+      if (!status.ok()) return status;
       findings.candidates.push_back({folder, std::move(attempt->record)});
     } else if (IsMissingOrDamaged(attempt.status())) {
       findings.broken.push_back({folder, why});

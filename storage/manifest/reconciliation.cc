@@ -6,6 +6,7 @@
 #include "storage/manifest/leased_attempts.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
+#include "storage/manifest/report_files.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
 
@@ -168,9 +169,11 @@ absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRec
     // A deleted step that is back.
     info.metrics = old->info.metrics;
     info.evaluations = old->info.evaluations;
-  } else if (old && !info.pinned) {
-    if (absl::Status status = InheritPin(files_, layout_, old->info, info); !status.ok()) return status;
+    return manifest_.Commit(record).status();
   }
+  absl::Status status = ApplyStoredReports(files_, layout_, store_, own, warn_, info);
+  if (status.ok() && old && !info.pinned) status = InheritPin(files_, layout_, old->info, info);
+  if (!status.ok()) return status;
   return manifest_.Commit(record).status();
 }
 

@@ -3,9 +3,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -188,6 +191,99 @@ TEST_F(StoreReaderTest, ChangesNothing) {
   ASSERT_THAT((*reader)->Verify(2), IsOk());
   reader->reset();
   EXPECT_EQ(listing(), before);
+}
+
+// Reports and deletions are made by what storage/ has for them.
+class EvaluatedStoreTest : public StoreReaderTest {
+ protected:
+  void SetUp() override {
+    StoreReaderTest::SetUp();
+    Save(3);
+    ASSERT_THAT(checkpointer_->Close(), IsOk());
+    reader_ = *StoreReader::Open(store_);
+  }
+
+  std::string InboxPath(int64_t step, std::string_view evaluator) const {
+    const auto attempt = storage::FromHex(reader_->Find(step)->attempt);
+    return store_ + "/inbox/" + storage::InboxFileName(step, storage::AttemptId{*attempt}, evaluator);
+  }
+
+  void Deliver(int64_t step, Evaluation evaluation) {
+    const auto store = storage::FromHex(reader_->store_id());
+    const auto attempt = storage::FromHex(reader_->Find(step)->attempt);
+    ASSERT_THAT(storage::DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(store_),
+                                       {.store = storage::StoreId{*store},
+                                        .step = step,
+                                        .attempt = storage::AttemptId{*attempt},
+                                        .evaluation = std::move(evaluation)}),
+                IsOk());
+  }
+
+  void Delete(int64_t step) {
+    auto store = storage::Store::Open(storage::PosixFileSystem(),
+                                      {.directory = store_, .warn = [](std::string_view) {}, .read = {}});
+    ASSERT_THAT(store, IsOk());
+    ASSERT_THAT((*store)->NoteSteps(
+                    {{.step = step, .attempt = reader_->Find(step)->attempt, .deleted = true, .reason = "too old"}}),
+                IsOk());
+    ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
+  }
+
+  std::unique_ptr<StoreReader> reader_;
+};
+
+TEST_F(EvaluatedStoreTest, HasWhatWorkersLeftInTheInboxAndLeavesItThere) {
+  Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
+  EXPECT_THAT(reader_->Find(1)->evaluations, IsEmpty());
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Find(1)->metrics, (Metrics{{"loss", 1}, {"validation/loss", 0.5}}));
+  EXPECT_EQ(reader_->steps()[0].evaluations.size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(InboxPath(1, "validation")));
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->steps()[0].evaluations.size(), 1u);
+}
+
+TEST_F(EvaluatedStoreTest, ListsItsStepsWhateverIsInTheInbox) {
+  std::filesystem::create_directory(store_ + "/inbox");
+  std::ofstream(InboxPath(1, "validation")) << "{";
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->steps().size(), 3u);
+  std::filesystem::remove_all(store_ + "/inbox");
+  std::ofstream(store_ + "/inbox") << "no directory";
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->steps().size(), 3u);
+}
+
+TEST_F(EvaluatedStoreTest, FindsTheBestOfTheCommittedHealthySteps) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(reader_->Best("loss", BestMode::kHighest)->step, 1);
+  EXPECT_EQ(reader_->Best("loss", BestMode::kLowest)->step, 3);
+  EXPECT_THAT(reader_->Best("v/loss", BestMode::kLowest),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("finite metric 'v/loss'")));
+  Deliver(1, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
+  Deliver(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
+  Deliver(3, {.evaluator = "v", .metrics = {{"loss", nan}}});
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Best("v/loss", BestMode::kLowest)->step, 2) << "of equal ones the later";
+  EXPECT_EQ(reader_->Best("v/loss", BestMode::kHighest)->step, 2);
+  Deliver(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}, .unhealthy = "spike"});
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Best("v/loss", BestMode::kLowest)->step, 1);
+  Delete(1);
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_THAT(reader_->Best("v/loss", BestMode::kLowest), StatusIs(absl::StatusCode::kNotFound, HasSubstr("v/loss")));
+}
+
+TEST_F(EvaluatedStoreTest, PassesOverDeletedStepsAndSaysSo) {
+  Delete(3);
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->steps().size(), 3u);
+  EXPECT_EQ(reader_->Find(3)->state, StepState::kDeleted);
+  EXPECT_EQ(reader_->Latest()->step, 2);
+  const auto deleted = StatusIs(absl::StatusCode::kNotFound, "step 3 was deleted: too old");
+  EXPECT_THAT(reader_->Contents(3), deleted);
+  EXPECT_THAT(reader_->ReadEntry(3, "epoch"), deleted);
+  EXPECT_THAT(reader_->Verify(3), deleted);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "tidemark/store_reader.h"
@@ -24,11 +25,14 @@ struct Invocation {
   absl::Time now;  // ages count from here
 };
 
-// The steps that the store has a record of.
-ExitCode ListSteps(const Invocation& invocation);
+// The steps that the store has a record of; deleted and unsaved ones only if `all`.
+ExitCode ListSteps(const Invocation& invocation, bool all);
 
 // One step, from its record and the index of its shards; nullopt: the latest committed one.
 ExitCode ShowStep(const Invocation& invocation, std::optional<int64_t> step);
+
+// What evaluators said, a row for each step and evaluator; or, of the steps that have any of them, these metrics.
+ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics);
 
 // Every byte of one step, or of all that were committed.
 ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step);

@@ -9,12 +9,18 @@
 namespace tidemark::inspect {
 namespace {
 
+Json MetricsToJson(const Metrics& metrics) {
+  Json json = Json::object();
+  for (const auto& [name, value] : metrics) json[name] = NumberToJson(value);
+  return json;
+}
+
+}  // namespace
+
 Json NumberToJson(double value) {
   if (std::isfinite(value)) return value;
   return MetricText(value);
 }
-
-}  // namespace
 
 Json NewDocument(const StoreReader& reader, const std::string& directory) {
   const absl::Status& problem = reader.manifest_problem();
@@ -27,14 +33,16 @@ Json NewDocument(const StoreReader& reader, const std::string& directory) {
 }
 
 Json ToJson(const StepInfo& info) {
-  Json metrics = Json::object();
-  for (const auto& [name, value] : info.metrics) metrics[name] = NumberToJson(value);
+  Json evaluations = Json::array();
+  for (const Evaluation& evaluation : info.evaluations) evaluations.push_back(ToJson(evaluation));
   return {{"step", info.step},
           {"state", StepStateName(info.state)},
           {"attempt", info.attempt},
           {"sequence", info.sequence},
           {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)},
-          {"metrics", std::move(metrics)},
+          {"metrics", MetricsToJson(info.metrics)},
+          {"evaluations", std::move(evaluations)},
+          {"unhealthy", info.unhealthy()},
           {"user_metadata", MetadataToJson(info.user_metadata)},
           {"logical_bytes", info.logical_bytes},
           {"stored_bytes", info.stored_bytes},
@@ -42,7 +50,21 @@ Json ToJson(const StepInfo& info) {
           {"entries", info.entry_count},
           {"blocked_seconds", absl::ToDoubleSeconds(info.blocked)},
           {"world_size", info.world_size},
-          {"reason", info.reason}};
+          {"reason", info.reason},
+          {"pinned", info.pinned},
+          {"pin_note", info.pin_note},
+          {"kept", info.kept}};
+}
+
+Json ToJson(const Evaluation& evaluation) {
+  return {{"evaluator", evaluation.evaluator},
+          {"outcome", OutcomeName(evaluation.outcome)},
+          {"reason", evaluation.reason},
+          {"metrics", MetricsToJson(evaluation.metrics)},
+          {"unhealthy", evaluation.unhealthy},
+          {"worker", evaluation.worker},
+          {"reported", Rfc3339(evaluation.reported)},
+          {"seconds", absl::ToDoubleSeconds(evaluation.took)}};
 }
 
 Json ToJson(const ShardInfo& shard) {

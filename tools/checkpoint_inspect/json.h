@@ -20,15 +20,19 @@ inline constexpr int kSchemaVersion = 1;
 Json NewDocument(const StoreReader& reader, const std::string& directory);
 
 Json ToJson(const StepInfo& info);
+Json ToJson(const Evaluation& evaluation);
 Json ToJson(const ShardInfo& shard);
 Json ToJson(const StoredEntry& entry);
+
+// A metric's value: a number, or "NaN", "Infinity", "-Infinity".
+Json NumberToJson(double value);
 
 // The user metadata as an object; null where the text is none, or nests deeper than kMetadataDepthMax.
 inline constexpr int kMetadataDepthMax = 256;
 Json MetadataToJson(const std::string& text);
 
-// Indented, with a newline at the end, and in ASCII: what could harm a terminal is \u and four digits, as is every other
-// character beyond. Bytes that are not UTF-8 become U+FFFD.
+// Indented, with a newline at the end, and in ASCII: what could harm a terminal is \u and four digits, as is every
+// other character beyond. Bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const Json& document);
 
 }  // namespace tidemark::inspect

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -11,14 +13,26 @@ namespace {
 // Of a row of ls; show and JSON have all metrics.
 constexpr size_t kMetricsColumnsMax = 48;
 
-std::string ListAsJson(const Invocation& invocation) {
+// Of retention's and evaluators' doing; there may be many more of them than of the others.
+bool IsBygone(const StepInfo& info) { return info.state == StepState::kDeleted || info.state == StepState::kUnsaved; }
+
+size_t Count(const StoreReader& reader, StepState state) {
+  return static_cast<size_t>(std::count_if(reader.steps().begin(), reader.steps().end(),
+                                           [state](const StepInfo& info) { return info.state == state; }));
+}
+
+std::string ListAsJson(const Invocation& invocation, bool all) {
   Json document = NewDocument(invocation.reader, invocation.directory);
   Json& steps = document["steps"] = Json::array();
-  for (const StepInfo& info : invocation.reader.steps()) steps.push_back(ToJson(info));
+  for (const StepInfo& info : invocation.reader.steps()) {
+    if (all || !IsBygone(info)) steps.push_back(ToJson(info));
+  }
+  document["left_out"] = {{"deleted", all ? 0 : Count(invocation.reader, StepState::kDeleted)},
+                          {"unsaved", all ? 0 : Count(invocation.reader, StepState::kUnsaved)}};
   return Dump(document);
 }
 
-std::string ListAsTable(const Invocation& invocation) {
+std::string ListAsTable(const Invocation& invocation, bool all) {
   using enum Table::Align;
   Table table({{"STEP", kRight},
                {"AGE", kRight},
@@ -29,6 +43,7 @@ std::string ListAsTable(const Invocation& invocation) {
                {"RATIO", kRight},
                {"REUSED", kRight}});
   for (const StepInfo& info : invocation.reader.steps()) {
+    if (!all && IsBygone(info)) continue;
     table.AddRow({{fmt::format("{}", info.step)},
                   {AgeOf(info, invocation.now)},
                   {std::string(StepStateName(info.state)), StateColour(info.state)},
@@ -38,16 +53,27 @@ std::string ListAsTable(const Invocation& invocation) {
                   {Ratio(info.logical_bytes, info.stored_bytes)},
                   {ReusedShare(info.reused_bytes, info.stored_bytes)}});
     if (!info.reason.empty()) table.AddNote(Escape(info.reason));
+    if (const std::string unhealthy = info.unhealthy(); !unhealthy.empty()) {
+      table.AddNote("unhealthy: " + Escape(unhealthy));
+    }
+    if (info.pinned) table.AddNote(info.pin_note.empty() ? "pinned" : "pinned: " + Escape(info.pin_note));
+    if (!info.kept.empty()) table.AddNote("kept: " + Escape(info.kept));
   }
   return table.Format(invocation.console);
 }
 
 }  // namespace
 
-ExitCode ListSteps(const Invocation& invocation) {
-  invocation.console.PrintData(invocation.json ? ListAsJson(invocation) : ListAsTable(invocation));
+ExitCode ListSteps(const Invocation& invocation, bool all) {
+  invocation.console.PrintData(invocation.json ? ListAsJson(invocation, all) : ListAsTable(invocation, all));
   if (invocation.reader.steps().empty()) {
     invocation.console.Note(fmt::format("there are no steps in {}", invocation.directory));
+  }
+  const size_t deleted = all ? 0 : Count(invocation.reader, StepState::kDeleted);
+  const size_t unsaved = all ? 0 : Count(invocation.reader, StepState::kUnsaved);
+  if (deleted + unsaved > 0 && !invocation.json) {
+    invocation.console.Note(
+        fmt::format("left out: {} deleted, {} evaluated and never saved; --all lists them", deleted, unsaved));
   }
   return StoreExitCode(invocation.reader);
 }

@@ -5,6 +5,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/time/clock.h"
@@ -20,6 +21,7 @@ constexpr const char* kFooter = R"(
 Examples:
   checkpoint-inspect --store run/ckpt ls
   checkpoint-inspect --store run/ckpt show latest
+  checkpoint-inspect --store run/ckpt history validation/loss
   checkpoint-inspect --store run/ckpt verify 1000
   TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
 
@@ -30,7 +32,9 @@ Exit status:
 struct Arguments {
   std::string store;
   bool json = false;
+  bool all = false;
   std::string step;
+  std::vector<std::string> metrics;
 };
 
 // Runs the command that was chosen; its usage has been checked.
@@ -47,7 +51,8 @@ ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& argu
   const Invocation invocation{console, **reader, arguments.store, arguments.json, absl::Now()};
   if (app.got_subcommand("show")) return ShowStep(invocation, step);
   if (app.got_subcommand("verify")) return VerifySteps(invocation, step);
-  return ListSteps(invocation);
+  if (app.got_subcommand("history")) return ShowHistory(invocation, arguments.metrics);
+  return ListSteps(invocation, arguments.all);
 }
 
 // CLI11 throws where the command line is wrong, and for --help and --version.
@@ -64,9 +69,12 @@ ExitCode Run(Console& console, int argc, char** argv) {
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_subcommand("ls", "List the steps: age, state, metrics and sizes");
+  CLI::App* ls = app.add_subcommand("ls", "List the steps: age, state, metrics and sizes");
+  ls->add_flag("--all", arguments.all, "Also those that were deleted, or evaluated and never saved");
   CLI::App* show = app.add_subcommand("show", "Show one step: its record, shards and entries");
   show->add_option("STEP", arguments.step, "A step, or 'latest'")->required();
+  CLI::App* history = app.add_subcommand("history", "List what evaluators said of each step, deleted ones included");
+  history->add_option("METRIC", arguments.metrics, "Show these metrics instead, step by step");
   CLI::App* verify = app.add_subcommand("verify", "Read every byte and hold it against its checksum");
   verify->add_option("STEP", arguments.step, "A step; by default every committed one");
   try {

@@ -35,12 +35,30 @@ std::string BothBytes(uint64_t bytes) {
   return bytes < 1024 ? HumanBytes(bytes) : fmt::format("{} ({} bytes)", HumanBytes(bytes), bytes);
 }
 
+std::string FormatEvaluations(const Console& console, const std::vector<Evaluation>& evaluations) {
+  using enum Table::Align;
+  Table table({{"EVALUATOR"}, {"OUTCOME"}, {"SECONDS", kRight}, {"REPORTED"}, {"WORKER"}});
+  for (const Evaluation& evaluation : evaluations) {
+    table.AddRow({{Escape(evaluation.evaluator)},
+                  {std::string(OutcomeName(evaluation.outcome)), OutcomeColour(evaluation.outcome)},
+                  {fmt::format("{:.2f}", absl::ToDoubleSeconds(evaluation.took))},
+                  {Rfc3339(evaluation.reported)},
+                  {Escape(evaluation.worker)}});
+    if (!evaluation.reason.empty()) table.AddNote(Escape(evaluation.reason));
+    if (!evaluation.unhealthy.empty()) table.AddNote("unhealthy: " + Escape(evaluation.unhealthy));
+  }
+  return table.Format(console, "  ");
+}
+
 std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
   const Console& console = invocation.console;
   std::string text = fmt::format("{} {}\n", console.Paint(fmt::format("step {}", info.step), Colour::kHeading),
                                  console.Paint(StepStateName(info.state), StateColour(info.state)));
   Fields fields;
   if (!info.reason.empty()) fields.emplace_back("reason", info.reason);
+  if (const std::string unhealthy = info.unhealthy(); !unhealthy.empty()) fields.emplace_back("unhealthy", unhealthy);
+  if (info.pinned) fields.emplace_back("pinned", info.pin_note.empty() ? "yes" : info.pin_note);
+  if (!info.kept.empty()) fields.emplace_back("kept", info.kept);
   fields.emplace_back("attempt", info.attempt.empty() ? "-" : info.attempt);
   fields.emplace_back("sequence", fmt::format("{}", info.sequence));
   if (KnowsCreated(info)) {
@@ -60,6 +78,7 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
     for (const auto& [name, value] : info.metrics) metrics.emplace_back(name, MetricText(value));
     text += Heading(console, "metrics") + FormatFields(metrics);
   }
+  if (!info.evaluations.empty()) text += Heading(console, "evaluations") + FormatEvaluations(console, info.evaluations);
   if (const Json metadata = MetadataToJson(info.user_metadata); metadata.is_null()) {
     text += Heading(console, "user metadata") + "  " + Escape(info.user_metadata) + "\n";
   } else if (!metadata.empty()) {
@@ -127,9 +146,6 @@ std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const
   for (const StoredEntry& entry : contents->entries) entries.push_back(ToJson(entry));
   return Dump(document);
 }
-
-// A failed save left none.
-bool HasFiles(const StepInfo& info) { return info.state != StepState::kFailed; }
 
 absl::StatusOr<StepInfo> Find(const Invocation& invocation, std::optional<int64_t> step) {
   return step ? FindStep(invocation.reader, invocation.directory, *step) : invocation.reader.Latest();

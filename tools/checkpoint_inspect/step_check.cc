@@ -15,6 +15,10 @@ StepCheck CheckAttempt(const StoreReader& reader, const StepInfo& info,
     check.result = CheckResult::kLost;
     return check;
   }
+  if (info.state == StepState::kDeleted) {
+    check.result = CheckResult::kRemoved;
+    return check;
+  }
   absl::StatusOr<VerifyReport> report = reader.Verify(info.step, progress);
   if (report.ok()) {
     check.report = *std::move(report);
@@ -63,7 +67,8 @@ StepCheck CheckStep(StoreReader& reader, const StepInfo& info,
     // Where the store cannot be read any more, the damage stands.
     if (!reader.Refresh().ok()) return check;
     now = reader.Find(info.step);
-    if (now.ok() && now->attempt == check.info.attempt) return check;
+    const bool deleted = now.ok() && now->state == StepState::kDeleted;
+    if (now.ok() && now->attempt == check.info.attempt && !deleted) return check;
   }
   // Without a manifest, a step that cannot be found is one whose index is damaged.
   if (!now.ok() && reader.manifest_problem().ok()) return {.info = check.info, .result = CheckResult::kRemoved};

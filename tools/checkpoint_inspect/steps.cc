@@ -84,6 +84,22 @@ Colour StateColour(StepState state) {
   return Colour::kNone;
 }
 
+Colour OutcomeColour(Evaluation::Outcome outcome) {
+  switch (outcome) {
+    case Evaluation::Outcome::kDone:
+      return Colour::kGood;
+    case Evaluation::Outcome::kSkipped:
+      return Colour::kWarning;
+    case Evaluation::Outcome::kFailed:
+      return Colour::kBad;
+  }
+  return Colour::kNone;
+}
+
+bool HasFiles(const StepInfo& info) {
+  return info.state != StepState::kFailed && info.state != StepState::kDeleted && info.state != StepState::kUnsaved;
+}
+
 std::optional<int64_t> ParseStep(std::string_view text) {
   int64_t step = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);

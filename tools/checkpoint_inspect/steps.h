@@ -42,6 +42,11 @@ bool KnowsCreated(const StepInfo& info);
 std::string AgeOf(const StepInfo& info, absl::Time now);
 
 Colour StateColour(StepState state);
+Colour OutcomeColour(Evaluation::Outcome outcome);
+
+// Whether there are, or should be, files to read: a failed save left none, retention let a deleted step's go, and an
+// unsaved step never had any.
+bool HasFiles(const StepInfo& info);
 
 // A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
 std::optional<int64_t> ParseStep(std::string_view text);

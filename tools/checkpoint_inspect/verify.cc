@@ -115,15 +115,18 @@ ExitCode ChooseSteps(const Invocation& invocation, std::optional<int64_t> step, 
       invocation.console.Fail(info.status());
       return ExitCode::kFailure;
     }
-    if (info->state == StepState::kFailed) {
+    if (info->state == StepState::kDeleted) {
+      invocation.console.Fail(fmt::format("step {} was deleted: {}", *step, info->reason));
+      return ExitCode::kFailure;
+    }
+    if (!HasFiles(*info)) {
       invocation.console.Fail(fmt::format("step {} was never committed: {}", *step, info->reason));
       return ExitCode::kFailure;
     }
     chosen->push_back(*info);
     return ExitCode::kOk;
   }
-  std::copy_if(reader.steps().begin(), reader.steps().end(), std::back_inserter(*chosen),
-               [](const StepInfo& info) { return info.state != StepState::kFailed; });
+  std::copy_if(reader.steps().begin(), reader.steps().end(), std::back_inserter(*chosen), HasFiles);
   if (!chosen->empty()) return ExitCode::kOk;
   invocation.console.Fail(fmt::format("no step is committed in {}", invocation.directory));
   return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;

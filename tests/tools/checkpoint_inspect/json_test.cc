@@ -35,6 +35,27 @@ TEST(StepToJson, HasNoTimeWhereItIsNotKnown) {
   EXPECT_EQ(ToJson(StepInfo{.created = absl::FromUnixSeconds(1)})["created"], "1970-01-01T00:00:01Z");
 }
 
+TEST(StepToJson, TellsWhatEvaluatorsSaidAndWhyItStays) {
+  const Json json = ToJson(StepInfo{.evaluations = {{.evaluator = "validation",
+                                                     .worker = "w",
+                                                     .outcome = Evaluation::Outcome::kFailed,
+                                                     .reason = "no data",
+                                                     .metrics = {{"loss", std::numeric_limits<double>::infinity()}},
+                                                     .unhealthy = "diverged",
+                                                     .reported = absl::FromUnixSeconds(1),
+                                                     .took = absl::Milliseconds(1500)}},
+                                    .pinned = true,
+                                    .pin_note = "paper",
+                                    .kept = "pinned"});
+  EXPECT_EQ(json["evaluations"], Json::parse(R"([{"evaluator": "validation", "outcome": "failed", "reason": "no data",
+                                                  "metrics": {"loss": "Infinity"}, "unhealthy": "diverged",
+                                                  "worker": "w", "reported": "1970-01-01T00:00:01Z", "seconds": 1.5}])"));
+  EXPECT_EQ(json["unhealthy"], "validation: diverged");
+  EXPECT_EQ(json["pinned"], true);
+  EXPECT_EQ(json["pin_note"], "paper");
+  EXPECT_EQ(json["kept"], "pinned");
+}
+
 TEST(EntryToJson, TellsTheHeldBox) {
   StoredEntry entry;
   entry.spec = {.name = "w", .dtype = Dtype::kFloat32, .shape = {4, 2}, .box_offset = {2, 0}, .box_extent = {2, 2}};

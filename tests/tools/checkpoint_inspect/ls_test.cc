@@ -36,10 +36,11 @@ TEST(Ls, ListsTheNewestStepLast) {
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 0);
   EXPECT_EQ(ls.err, "");
-  EXPECT_THAT(Lines(ls.out),
-              ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO +REUSED"),
-                          MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +0 %"),
-                          MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +[0-9]+ %")));
+  EXPECT_THAT(
+      Lines(ls.out),
+      ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO +REUSED"),
+                  MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +0 %"),
+                  MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +[0-9]+ %")));
 }
 
 TEST(Ls, GivesEveryFieldAsJson) {
@@ -64,7 +65,46 @@ TEST(Ls, GivesEveryFieldAsJson) {
   EXPECT_EQ(step, json::parse(R"({"step": 7, "state": "committed", "sequence": 1, "created": "2023-11-14T22:13:20.5Z",
                                   "metrics": {"loss": 0.5, "bad": "NaN"}, "user_metadata": {"run": "a"},
                                   "logical_bytes": 40036, "reused_bytes": 0, "entries": 9, "world_size": 1,
-                                  "reason": ""})"));
+                                  "reason": "", "evaluations": [], "unhealthy": "", "pinned": false, "pin_note": "",
+                                  "kept": ""})"));
+}
+
+TEST(Ls, LeavesOutWhatWasDeletedOrNeverSavedUnlessAsked) {
+  TestStore store;
+  store.Save({1, 2, 3}, {.metrics = {{"loss", 0.5}}});
+  store.Delete(1, "not among the latest 2");
+  store.Delete(2, "not among the latest 1");
+  store.RecordUnsaved(4, {.evaluator = "validation", .metrics = {{"loss", 0.25}}});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), MatchesRegex(" +3 .*committed .*")));
+  EXPECT_EQ(ls.err, "checkpoint-inspect: left out: 2 deleted, 1 evaluated and never saved; --all lists them\n");
+  const Finished all = RunInspect({"--store", store.directory(), "ls", "--all"});
+  EXPECT_EQ(all.err, "");
+  EXPECT_THAT(Lines(all.out),
+              ElementsAre(StartsWith("STEP"), MatchesRegex(" +1 .* deleted +loss=0.5 .*"), "  not among the latest 2",
+                          HasSubstr(" deleted "), "  not among the latest 1", HasSubstr(" committed "),
+                          MatchesRegex(" +4 .* unsaved +validation/loss=0.25 .*")));
+  const json document = RunInspectJson({"--store", store.directory(), "ls"});
+  EXPECT_THAT(document["steps"], SizeIs(1));
+  EXPECT_EQ(document["left_out"], json::parse(R"({"deleted": 2, "unsaved": 1})"));
+  EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls", "--all"})["steps"], SizeIs(4));
+}
+
+TEST(Ls, ShowsReportsInTheInboxAndWhyAStepStays) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) {
+    info.pinned = true;
+    info.pin_note = "for the paper";
+    info.kept = "pinned";
+  });
+  store.Deliver(2, {.evaluator = "validation", .metrics = {{"loss", 0.25}}, .unhealthy = "loss\nspike"});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 0) << ls.err;
+  EXPECT_THAT(Lines(ls.out),
+              ElementsAre(StartsWith("STEP"), HasSubstr("committed"), "  pinned: for the paper", "  kept: pinned",
+                          HasSubstr(" validation/loss=0.25 "), "  unhealthy: validation: loss\\nspike"));
 }
 
 TEST(Ls, ListsAnEmptyStoreWithANoteBeside) {

@@ -49,7 +49,7 @@ TEST(CheckpointInspect, ExplainsItself) {
   EXPECT_EQ(help.exit_code, 0);
   EXPECT_EQ(help.err, "");
   EXPECT_THAT(help.out, AllOf(HasSubstr("--store"), HasSubstr("TIDEMARK_STORE"), HasSubstr("verify"),
-                              HasSubstr("Examples:"), HasSubstr("13 integrity failure")));
+                              HasSubstr("history"), HasSubstr("Examples:"), HasSubstr("13 integrity failure")));
   const Finished show_help = RunInspect({"show", "--help"});
   EXPECT_EQ(show_help.exit_code, 0);
   EXPECT_THAT(show_help.out, HasSubstr("'latest'"));
@@ -64,7 +64,8 @@ TEST(CheckpointInspect, SaysThatThereIsNoStore) {
   WriteWhole(file, "text");
   for (const std::string& directory : {empty.directory(), empty.directory() + "/absent", file}) {
     SCOPED_TRACE(directory);
-    for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}, {"history"}}) {
       std::vector<std::string> arguments = {"--store", directory};
       arguments.insert(arguments.end(), command.begin(), command.end());
       const Finished run = RunInspect(arguments);

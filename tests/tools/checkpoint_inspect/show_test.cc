@@ -126,6 +126,49 @@ TEST(Show, PrintsTheRecordAndFailsWhereTheIndexIsDamaged) {
   EXPECT_THAT(show.err, AllOf(StartsWith("checkpoint-inspect: error: "), HasSubstr(store.ShardPath(2))));
 }
 
+TEST(Show, PrintsWhatEvaluatorsSaidAndWhyTheStepStays) {
+  TestStore store;
+  store.Save({5}, {.metrics = {{"loss", 0.5}}});
+  store.Update(5, [](StepInfo& info) {
+    info.pinned = true;
+    info.pin_note = "for the paper";
+    info.kept = "pinned, among the latest 3";
+  });
+  store.Deliver(5, {.evaluator = "validation",
+                    .worker = "pid 7 on node-3",
+                    .metrics = {{"loss", 0.25}},
+                    .unhealthy = "diverged",
+                    .reported = absl::FromUnixSeconds(1'700'000'000),
+                    .took = absl::Milliseconds(1500)});
+  store.Deliver(5, {.evaluator = "test", .outcome = Evaluation::Outcome::kFailed, .reason = "no data"});
+  const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out, ContainsRegex("\n  unhealthy +validation: diverged\n  pinned +for the paper\n"
+                                      "  kept +pinned, among the latest 3\n"));
+  EXPECT_THAT(show.out, HasSubstr("\nmetrics\n  loss             0.5\n  validation/loss  0.25\n"));
+  EXPECT_THAT(
+      show.out,
+      ContainsRegex("\nevaluations\n  EVALUATOR +OUTCOME +SECONDS +REPORTED +WORKER\n  test +failed +0.00 [^\n]+\n"
+                    "    no data\n  validation +done +1.50 +2023-11-14T22:13:20Z +pid 7 on node-3\n"
+                    "    unhealthy: diverged\n"));
+}
+
+TEST(Show, PrintsTheRecordOfStepsWithoutFiles) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Delete(1, "not among the latest 1");
+  store.RecordUnsaved(3, {.evaluator = "validation", .metrics = {{"loss", 0.25}}});
+  const Finished deleted = RunInspect({"--store", store.directory(), "show", "1"});
+  EXPECT_EQ(deleted.exit_code, 0) << deleted.err;
+  EXPECT_THAT(deleted.out,
+              AllOf(StartsWith("step 1 deleted\n"), HasSubstr("not among the latest 1"), Not(HasSubstr("\nshards\n"))));
+  const Finished unsaved = RunInspect({"--store", store.directory(), "show", "3"});
+  EXPECT_EQ(unsaved.exit_code, 0) << unsaved.err;
+  EXPECT_THAT(unsaved.out, AllOf(StartsWith("step 3 unsaved\n"), HasSubstr("validation/loss  0.25")));
+  const Finished latest = RunInspect({"--store", store.directory(), "show", "latest"});
+  EXPECT_THAT(latest.out, StartsWith("step 2 committed\n"));
+}
+
 TEST(Show, ReadsNoTensor) {
   TestStore store;
   store.Save({1});

@@ -46,6 +46,17 @@ TEST(CheckStep, FindsDamageOfTheAttemptThatTookThePlace) {
   EXPECT_EQ(CheckStep(*reader, before, nullptr).result, CheckResult::kDamaged);
 }
 
+TEST(CheckStep, SaysThatAStepIsRemovedWhichRetentionDeletedMeanwhile) {
+  TestStore store;
+  store.Save({1, 2});
+  const auto reader = Open(store);
+  const StepInfo before = *reader->Find(1);
+  store.Delete(1, "not among the latest 1");
+  const StepCheck check = CheckStep(*reader, before, nullptr);
+  EXPECT_EQ(check.result, CheckResult::kRemoved);
+  EXPECT_EQ(CheckStep(*reader, before, nullptr).result, CheckResult::kRemoved);
+}
+
 // A reader of two steps, the second of which a trainer has removed since it was opened.
 std::unique_ptr<StoreReader> OpenAndRemoveTheSecondStep(const TestStore& store) {
   TestStore copy;

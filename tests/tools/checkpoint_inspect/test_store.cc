@@ -12,6 +12,9 @@
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store.h"
+#include "tidemark/store_reader.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -115,6 +118,63 @@ void TestStore::SaveInVain(int64_t step) const {
   EXPECT_FALSE(checkpointer->WaitUntilCommitted().ok());
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
+}
+
+std::unique_ptr<storage::Store> TestStore::OpenStore() const {
+  auto store = storage::Store::Open(storage::PosixFileSystem(),
+                                    {.directory = directory_, .warn = [](std::string_view) {}, .read = {}});
+  EXPECT_TRUE(store.ok()) << store.status();
+  return *std::move(store);
+}
+
+void TestStore::Deliver(int64_t step, const Evaluation& evaluation) const {
+  const auto reader = StoreReader::Open(directory_);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto info = (*reader)->Find(step);
+  ASSERT_TRUE(info.ok()) << info.status();
+  const absl::Status delivered =
+      storage::DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(directory_),
+                             {.store = storage::StoreId{*storage::FromHex((*reader)->store_id())},
+                              .step = step,
+                              .attempt = storage::AttemptId{*storage::FromHex(info->attempt)},
+                              .evaluation = evaluation});
+  ASSERT_TRUE(delivered.ok()) << delivered;
+}
+
+void TestStore::TakeInReports() const {
+  const auto store = OpenStore();
+  const auto collected = storage::CollectInbox(storage::PosixFileSystem(), *store, [](std::string_view) {});
+  ASSERT_TRUE(collected.ok()) << collected.status();
+  EXPECT_FALSE(collected->recorded.empty());
+}
+
+void TestStore::Update(int64_t step, const std::function<void(StepInfo&)>& change) const {
+  const auto store = OpenStore();
+  const auto record = store->manifest().Find(step);
+  ASSERT_TRUE(record.ok() && record->has_value());
+  const absl::Status updated = store->UpdateStep(step, (*record)->info.attempt, [&](storage::StepRecord& current) {
+    change(current.info);
+    return true;
+  });
+  ASSERT_TRUE(updated.ok()) << updated;
+}
+
+void TestStore::Delete(int64_t step, const std::string& reason) const {
+  const auto store = OpenStore();
+  const auto record = store->manifest().Find(step);
+  ASSERT_TRUE(record.ok() && record->has_value());
+  const auto noted =
+      store->NoteSteps({{.step = step, .attempt = (*record)->info.attempt, .deleted = true, .reason = reason}});
+  ASSERT_TRUE(noted.ok()) << noted.status();
+  const absl::Status status = store->RemoveDeleted({});
+  ASSERT_TRUE(status.ok()) << status;
+}
+
+void TestStore::RecordUnsaved(int64_t step, const Evaluation& evaluation) const {
+  StepInfo info{.step = step, .state = StepState::kUnsaved, .created = absl::Now()};
+  storage::ApplyEvaluation(info, evaluation);
+  const absl::Status recorded = OpenStore()->RecordUnsaved(info);
+  ASSERT_TRUE(recorded.ok()) << recorded;
 }
 
 std::string TestStore::ShardPath(int64_t step) const {

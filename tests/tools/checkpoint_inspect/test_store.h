@@ -4,6 +4,7 @@
 #define TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_TEST_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +12,10 @@
 #include <vector>
 
 #include "tidemark/async_checkpointer.h"
+
+namespace tidemark::storage {
+class Store;
+}  // namespace tidemark::storage
 
 namespace tidemark::inspect {
 
@@ -50,6 +55,17 @@ class TestStore {
   // The step gets the record of a save that failed, because its file could not grow. The store has a step before.
   void SaveInVain(int64_t step) const;
 
+  // A worker leaves this report on the step, which nobody has taken in yet.
+  void Deliver(int64_t step, const Evaluation& evaluation) const;
+  // A trainer takes in what workers have left.
+  void TakeInReports() const;
+  // The step's files go and its record stays, as retention does it.
+  void Delete(int64_t step, const std::string& reason) const;
+  // The record of a step that was only evaluated.
+  void RecordUnsaved(int64_t step, const Evaluation& evaluation) const;
+  // Changes what the manifest says of a step.
+  void Update(int64_t step, const std::function<void(StepInfo&)>& change) const;
+
   // A byte in the middle of the chunks of the step's shard is changed: those of 'model.weight'.
   void DamageChunk(int64_t step) const;
   // A byte of the index.
@@ -70,6 +86,9 @@ class TestStore {
   std::map<std::string, std::string> Listing() const;
 
  private:
+  // Opens it the way a checkpointer does.
+  std::unique_ptr<storage::Store> OpenStore() const;
+
   std::string directory_;
 };
 

@@ -179,5 +179,28 @@ TEST(Verify, NamesTheFirstEntriesOfManyThatAreAffected) {
   EXPECT_THAT(verify.out, HasSubstr("entries affected: value.0\n"));
 }
 
+TEST(Verify, PassesOverStepsWithoutFiles) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Delete(1, "not among the latest 1");
+  store.RecordUnsaved(3, {.evaluator = "validation"});
+  EXPECT_THAT(RunInspectJson({"--store", store.directory(), "verify"})["steps"], SizeIs(1));
+  const Finished deleted = RunInspect({"--store", store.directory(), "verify", "1"});
+  EXPECT_EQ(deleted.exit_code, 1);
+  EXPECT_EQ(deleted.err, "checkpoint-inspect: error: step 1 was deleted: not among the latest 1\n");
+  const Finished unsaved = RunInspect({"--store", store.directory(), "verify", "3"});
+  EXPECT_EQ(unsaved.exit_code, 1);
+  EXPECT_THAT(unsaved.err, HasSubstr("step 3 was never committed"));
+}
+
+// Files of reports lie beside the shards.
+TEST(Verify, FindsNothingWrongWithReportsInAStepsFolder) {
+  TestStore store;
+  store.Save({1});
+  store.Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.25}}});
+  store.TakeInReports();
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+}
+
 }  // namespace
 }  // namespace tidemark::inspect

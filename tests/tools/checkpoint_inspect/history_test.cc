@@ -1,0 +1,145 @@
+#include <limits>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+using testing::SizeIs;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Evaluation Loss(const std::string& evaluator, double loss) {
+  return {.evaluator = evaluator,
+          .worker = "pid 7 on node-3",
+          .metrics = {{"loss", loss}},
+          .reported = absl::FromUnixSeconds(1'700'000'000),
+          .took = absl::Milliseconds(1500)};
+}
+
+// Step 1 was deleted, step 2 is committed, step 3 was never saved.
+class HistoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    store_.Save({1, 2}, {.metrics = {{"loss", 3}}}, 5000, absl::Now() - absl::Hours(3));
+    store_.Deliver(1, Loss("validation", 0.5));
+    store_.TakeInReports();
+    store_.Delete(1, "not among the latest 1");
+    Evaluation bad = Loss("validation", kNan);
+    bad.unhealthy = "NaN";
+    store_.Deliver(2, bad);
+    store_.Deliver(2, {.evaluator = "test", .outcome = Evaluation::Outcome::kFailed, .reason = "no\nfile"});
+    store_.RecordUnsaved(3, Loss("validation", 0.25));
+  }
+
+  Finished Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--store", store_.directory(), "history"});
+    return RunInspect(arguments);
+  }
+
+  TestStore store_;
+};
+
+TEST_F(HistoryTest, HasARowForEachStepAndEvaluator) {
+  const Finished history = Run({});
+  EXPECT_EQ(history.exit_code, 0);
+  EXPECT_EQ(history.err, "");
+  EXPECT_THAT(history.out,
+              MatchesRegex("STEP +AGE +STATE +EVALUATOR +METRICS +OUTCOME +SECONDS +WORKER\n"
+                           " +1 +3 h +deleted +validation +loss=0.5 +done +1.50 +pid 7 on node-3\n"
+                           " +2 +3 h +committed +test +- +failed +0.00\n"
+                           "  no.nfile\n"
+                           " +2 +3 h +committed +validation +loss=NaN +done +1.50 +pid 7 on node-3\n"
+                           "  unhealthy: NaN\n"
+                           " +3 +[0-9]+ s +unsaved +validation +loss=0.25 +done +1.50 +pid 7 on node-3\n"));
+}
+
+TEST_F(HistoryTest, GivesEveryRowAsJson) {
+  const json document = RunInspectJson({"--store", store_.directory(), "history"});
+  EXPECT_EQ(document["schema_version"], 1);
+  ASSERT_THAT(document["history"], SizeIs(4));
+  json row = document["history"][0];
+  EXPECT_THAT(row["attempt"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_THAT(row["created"].get<std::string>(), HasSubstr("Z"));
+  row.erase("attempt");
+  row.erase("created");
+  EXPECT_EQ(row, json::parse(R"({"step": 1, "state": "deleted", "evaluator": "validation", "outcome": "done",
+                                 "reason": "", "metrics": {"loss": 0.5}, "unhealthy": "", "worker": "pid 7 on node-3",
+                                 "reported": "2023-11-14T22:13:20Z", "seconds": 1.5})"));
+  EXPECT_EQ(document["history"][1]["reason"], "no\nfile");
+  EXPECT_EQ(document["history"][2]["metrics"]["loss"], "NaN");
+  EXPECT_EQ(document["history"][3]["state"], "unsaved");
+}
+
+TEST_F(HistoryTest, SetsNamedMetricsAgainstTheSteps) {
+  const Finished history = Run({"validation/loss", "loss"});
+  EXPECT_EQ(history.exit_code, 0);
+  EXPECT_THAT(history.out, MatchesRegex("STEP +AGE +STATE +validation/loss +loss\n"
+                                        " +1 +3 h +deleted +0.5 +3\n"
+                                        " +2 +3 h +committed +NaN +3\n"
+                                        " +3 +[0-9]+ s +unsaved +0.25 +-\n"));
+  const json document = RunInspectJson({"--store", store_.directory(), "history", "loss", "validation/loss"});
+  EXPECT_EQ(document["metrics"], json::parse(R"(["loss", "validation/loss"])"));
+  ASSERT_THAT(document["steps"], SizeIs(3));
+  EXPECT_EQ(document["steps"][1]["values"], json::parse(R"({"loss": 3.0, "validation/loss": "NaN"})"));
+  EXPECT_EQ(document["steps"][2]["values"], json::parse(R"({"loss": null, "validation/loss": 0.25})"));
+}
+
+TEST_F(HistoryTest, LeavesOutStepsWithoutTheMetric) {
+  EXPECT_THAT(Run({"loss"}).out, AllOf(HasSubstr(" committed "), Not(HasSubstr("unsaved"))));
+}
+
+TEST_F(HistoryTest, NamesTheMetricsThatThereAreForOneThatThereIsNot) {
+  const Finished history = Run({"loss", "accuracy\x1b"});
+  EXPECT_EQ(history.exit_code, 1);
+  EXPECT_EQ(history.out, "");
+  EXPECT_EQ(history.err,
+            "checkpoint-inspect: error: no step has a metric 'accuracy\\x1b'; there are: loss, validation/loss\n");
+}
+
+TEST(History, NamesAFewWhereThereAreManyMetricsAndNoneWhereThereAreNone) {
+  TestStore store;
+  store.Save({1});
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "history", "loss"}).err,
+            "checkpoint-inspect: error: no step has a metric 'loss'; there are no metrics\n");
+  SaveOptions options;
+  for (int i = 0; i < 60; ++i) options.metrics["metric_" + std::to_string(i)] = i;
+  store.Save({2}, options);
+  const Finished history = RunInspect({"--store", store.directory(), "history", "loss"});
+  EXPECT_EQ(history.exit_code, 1);
+  EXPECT_THAT(history.err, AllOf(HasSubstr("there are: metric_0, metric_1, "), HasSubstr(" and 10 more\n")));
+}
+
+TEST(History, IsEmptyWithANoteWhereNothingWasEvaluated) {
+  TestStore store;
+  store.Save({1});
+  const Finished history = RunInspect({"--store", store.directory(), "history"});
+  EXPECT_EQ(history.exit_code, 0);
+  EXPECT_THAT(history.out, MatchesRegex("STEP [^\n]*WORKER\n"));
+  EXPECT_EQ(history.err, "checkpoint-inspect: no step was evaluated in " + store.directory() + "\n");
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "history"})["history"], json::array());
+}
+
+TEST(History, ComesFromTheReportsBesideTheShardsWhereTheManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Deliver(1, Loss("validation", 0.5));
+  store.TakeInReports();
+  store.Deliver(2, Loss("validation", 0.25));
+  store.DamageManifest();
+  const json document = RunInspectJson({"--store", store.directory(), "history"}, 3);
+  ASSERT_THAT(document["history"], SizeIs(2));
+  EXPECT_EQ(document["history"][0]["metrics"]["loss"], 0.5);
+  EXPECT_EQ(document["history"][1]["metrics"]["loss"], 0.25);
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

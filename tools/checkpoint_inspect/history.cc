@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/table.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+// Of a row; JSON has all metrics, and a metric that is named has a column.
+constexpr size_t kMetricsColumnsMax = 48;
+
+// Of the metrics that there are, where one is asked for that there is not.
+constexpr size_t kNamesMax = 50;
+
+Json StepToJson(const StepInfo& info) {
+  return {{"step", info.step},
+          {"state", StepStateName(info.state)},
+          {"attempt", info.attempt},
+          {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)}};
+}
+
+std::string RowsAsJson(const Invocation& invocation) {
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  Json& rows = document["history"] = Json::array();
+  for (const StepInfo& info : invocation.reader.steps()) {
+    for (const Evaluation& evaluation : info.evaluations) {
+      Json row = StepToJson(info);
+      row.update(ToJson(evaluation));
+      rows.push_back(std::move(row));
+    }
+  }
+  return Dump(document);
+}
+
+std::string RowsAsTable(const Invocation& invocation) {
+  using enum Table::Align;
+  Table table({{"STEP", kRight},
+               {"AGE", kRight},
+               {"STATE"},
+               {"EVALUATOR"},
+               {"METRICS"},
+               {"OUTCOME"},
+               {"SECONDS", kRight},
+               {"WORKER"}});
+  for (const StepInfo& info : invocation.reader.steps()) {
+    for (const Evaluation& evaluation : info.evaluations) {
+      table.AddRow({{fmt::format("{}", info.step)},
+                    {AgeOf(info, invocation.now)},
+                    {std::string(StepStateName(info.state)), StateColour(info.state)},
+                    {Escape(evaluation.evaluator)},
+                    {Shorten(MetricsText(evaluation.metrics), kMetricsColumnsMax)},
+                    {std::string(OutcomeName(evaluation.outcome)), OutcomeColour(evaluation.outcome)},
+                    {fmt::format("{:.2f}", absl::ToDoubleSeconds(evaluation.took))},
+                    {Escape(evaluation.worker)}});
+      if (!evaluation.reason.empty()) table.AddNote(Escape(evaluation.reason));
+      if (!evaluation.unhealthy.empty()) table.AddNote("unhealthy: " + Escape(evaluation.unhealthy));
+    }
+  }
+  return table.Format(invocation.console);
+}
+
+bool HasAny(const StepInfo& info, const std::vector<std::string>& metrics) {
+  return std::any_of(metrics.begin(), metrics.end(),
+                     [&](const std::string& metric) { return info.metrics.contains(metric); });
+}
+
+std::string MetricsAsJson(const Invocation& invocation, const std::vector<std::string>& metrics) {
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  document["metrics"] = metrics;
+  Json& steps = document["steps"] = Json::array();
+  for (const StepInfo& info : invocation.reader.steps()) {
+    if (!HasAny(info, metrics)) continue;
+    Json step = StepToJson(info);
+    Json& values = step["values"] = Json::object();
+    for (const std::string& metric : metrics) {
+      const auto found = info.metrics.find(metric);
+      values[metric] = found == info.metrics.end() ? Json(nullptr) : NumberToJson(found->second);
+    }
+    steps.push_back(std::move(step));
+  }
+  return Dump(document);
+}
+
+std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::string>& metrics) {
+  using enum Table::Align;
+  std::vector<Table::Column> columns = {{"STEP", kRight}, {"AGE", kRight}, {"STATE"}};
+  for (const std::string& metric : metrics) columns.push_back({Escape(metric), kRight});
+  Table table(std::move(columns));
+  for (const StepInfo& info : invocation.reader.steps()) {
+    if (!HasAny(info, metrics)) continue;
+    std::vector<Table::Cell> cells = {{fmt::format("{}", info.step)},
+                                      {AgeOf(info, invocation.now)},
+                                      {std::string(StepStateName(info.state)), StateColour(info.state)}};
+    for (const std::string& metric : metrics) {
+      const auto found = info.metrics.find(metric);
+      cells.push_back({found == info.metrics.end() ? "-" : MetricText(found->second)});
+    }
+    table.AddRow(std::move(cells));
+  }
+  return table.Format(invocation.console);
+}
+
+// Ok, or which of the metrics no step has, and those that there are.
+absl::Status CheckMetrics(const StoreReader& reader, const std::vector<std::string>& metrics) {
+  std::set<std::string> known;
+  for (const StepInfo& info : reader.steps()) {
+    for (const auto& [name, value] : info.metrics) known.insert(name);
+  }
+  for (const std::string& metric : metrics) {
+    if (known.contains(metric)) continue;
+    if (known.empty()) {
+      return absl::NotFoundError(fmt::format("no step has a metric '{}'; there are no metrics", metric));
+    }
+    std::vector<std::string> named(known.begin(), known.end());
+    std::string more;
+    if (named.size() > kNamesMax) {
+      more = fmt::format(" and {} more", named.size() - kNamesMax);
+      named.resize(kNamesMax);
+    }
+    return absl::NotFoundError(
+        fmt::format("no step has a metric '{}'; there are: {}{}", metric, fmt::join(named, ", "), more));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics) {
+  Console& console = invocation.console;
+  const StoreReader& reader = invocation.reader;
+  if (!metrics.empty()) {
+    if (const absl::Status known = CheckMetrics(reader, metrics); !known.ok()) {
+      console.Fail(known);
+      return ExitCode::kFailure;
+    }
+    console.PrintData(invocation.json ? MetricsAsJson(invocation, metrics) : MetricsAsTable(invocation, metrics));
+    return StoreExitCode(reader);
+  }
+  console.PrintData(invocation.json ? RowsAsJson(invocation) : RowsAsTable(invocation));
+  const bool evaluated = std::any_of(reader.steps().begin(), reader.steps().end(),
+                                     [](const StepInfo& info) { return !info.evaluations.empty(); });
+  if (!evaluated) console.Note(fmt::format("no step was evaluated in {}", invocation.directory));
+  return StoreExitCode(reader);
+}
+
+}  // namespace tidemark::inspect
