@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
 #include "storage/manifest/retention.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -28,7 +30,11 @@
 namespace tidemark::storage {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSequences = 30;
+#else
 constexpr int kSequences = 200;
+#endif
 constexpr int kOperations = 30;
 constexpr int64_t kStepMax = 30;
 constexpr absl::Duration kExpiry = absl::Seconds(60);
@@ -162,17 +168,13 @@ class RandomRun {
   int64_t Draw(int64_t from, int64_t to) { return std::uniform_int_distribution<int64_t>(from, to)(random_); }
 
   void Open() {
-    store_ = OpenSound();
+    auto store = OpenStore(directory_, &warnings_, files_);
+    EXPECT_THAT(store, IsOk());
+    store_ = store.ok() ? *std::move(store) : nullptr;
     options_ = DrawRules();
     retention_ = std::make_unique<Retention>(
         *store_, options_, [](std::string_view line) { ADD_FAILURE() << line; }, Observer());
     for (auto& [name, lease] : leases_) lease.seen.reset();  // the new observer has seen none
-  }
-
-  std::unique_ptr<Store> OpenSound() {
-    auto store = OpenStore(directory_, &warnings_, files_);
-    EXPECT_THAT(store, IsOk());
-    return store.ok() ? *std::move(store) : nullptr;
   }
 
   LeaseObserver Observer() {
@@ -212,7 +214,8 @@ class RandomRun {
   void Save() {
     ModelStep step;
     const int64_t number = Draw(0, kStepMax);
-    if (const auto there = model_.find(number); there != model_.end() && there->second.pinned) return;
+    // A pin is the step's, and not the attempt's.
+    if (const auto there = model_.find(number); there != model_.end()) step.pinned = there->second.pinned;
     const ModelStep* base = Draw(0, 2) == 0 ? DrawStep() : nullptr;
     if (base != nullptr && !base->base && base->identity.step != number) {
       step.base = base->identity;
@@ -234,7 +237,7 @@ class RandomRun {
     CheckFiles(/*exactly=*/false);
   }
 
-  // Late: the step may be long gone, and its record is still told.
+  // Late: the step may be gone by then.
   void Evaluate() {
     if (model_.empty()) return;
     auto place = model_.begin();
@@ -243,19 +246,14 @@ class RandomRun {
     Evaluation evaluation{.evaluator = Draw(0, 1) == 0 ? "validation" : "health"};
     if (evaluation.evaluator == "validation") evaluation.metrics["accuracy"] = DrawValue();
     if (evaluation.evaluator == "health" && Draw(0, 1) == 0) evaluation.unhealthy = "diverged";
-    ASSERT_THAT(store_->UpdateStep(place->first, ToHex(step.identity.attempt.bytes),
-                                   [&](StepRecord& record) {
-                                     auto& rows = record.info.evaluations;
-                                     std::erase_if(rows, [&](const Evaluation& row) {
-                                       return row.evaluator == evaluation.evaluator;
-                                     });
-                                     rows.push_back(evaluation);
-                                     for (const auto& [name, value] : evaluation.metrics) {
-                                       record.info.metrics[evaluation.evaluator + "/" + name] = value;
-                                     }
-                                     return true;
-                                   }),
-                IsOk());
+    const absl::Status status = RecordReport(
+        PosixFileSystem(), *store_,
+        {.store = store_->id(), .step = place->first, .attempt = step.identity.attempt, .evaluation = evaluation});
+    if (step.deleted) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, testing::_));
+      return;
+    }
+    ASSERT_THAT(status, IsOk());
     step.evaluators.insert(evaluation.evaluator);
     if (evaluation.evaluator == "health") step.unhealthy = !evaluation.unhealthy.empty();
     for (const auto& [name, value] : evaluation.metrics) step.metrics["validation/" + name] = value;
@@ -265,12 +263,8 @@ class RandomRun {
     ModelStep* step = DrawStep();
     if (step == nullptr) return;
     step->pinned = !step->pinned;
-    ASSERT_THAT(store_->UpdateStep(step->identity.step, ToHex(step->identity.attempt.bytes),
-                                   [&](StepRecord& record) {
-                                     record.info.pinned = step->pinned;
-                                     return true;
-                                   }),
-                IsOk());
+    const int64_t number = step->identity.step;
+    ASSERT_THAT(step->pinned ? store_->Pin(number, "a good one") : store_->Unpin(number), IsOk());
   }
 
   void TakeLease() {
@@ -367,7 +361,6 @@ class RandomRun {
 
   void Reopen() {
     retention_.reset();
-    // Its holders are other processes; the store's own has only them to look at.
     store_.reset();
     Open();
     CheckRecords(/*after_pass=*/false);
