@@ -1,0 +1,496 @@
+// Retention against a model: random sequences of what a run does to a store, held after every pass against a plain list
+// of steps that is kept beside it. The model is written to be obviously right, and shares no code with PlanRetention.
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/retention.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSequences = 30;
+#else
+constexpr int kSequences = 200;
+#endif
+constexpr int kOperations = 30;
+constexpr int64_t kStepMax = 30;
+constexpr absl::Duration kExpiry = absl::Seconds(60);
+const char* const kMetrics[] = {"loss", "validation/accuracy"};
+
+struct ModelStep {
+  ShardIdentity identity;
+  std::optional<ShardIdentity> base;  // in whose file its chunk lies
+  int64_t value = 0;
+  absl::Time created;
+  Metrics metrics;
+  std::set<std::string> evaluators;
+  bool unhealthy = false;
+  bool pinned = false;
+  bool deleted = false;
+};
+
+struct ModelLease {
+  ModelStep step;                  // as it was when the lease was taken
+  std::unique_ptr<Lease> held;     // null: of another machine, or of a process that was killed
+  LeaseNote note;                  // of another machine
+  std::optional<absl::Time> seen;  // when the observer saw this note first
+};
+
+using Model = std::map<int64_t, ModelStep>;
+
+bool CanBeBest(const ModelStep& step, const std::string& metric) {
+  const auto value = step.metrics.find(metric);
+  return !step.deleted && !step.unhealthy && value != step.metrics.end() && std::isfinite(value->second);
+}
+
+// How many of the steps are better than this one, of those that can be best.
+int64_t BetterThan(const Model& model, const ModelStep& step, const std::string& metric, BestMode mode) {
+  const double mine = step.metrics.at(metric);
+  int64_t better = 0;
+  for (const auto& [number, other] : model) {
+    if (!CanBeBest(other, metric)) continue;
+    const double theirs = other.metrics.at(metric);
+    if (mode == BestMode::kLowest ? theirs < mine : theirs > mine) ++better;
+    if (theirs == mine && number > step.identity.step) ++better;
+  }
+  return better;
+}
+
+bool IsFirstOfAnInterval(const Model& model, const ModelStep& step, absl::Duration interval) {
+  const ModelStep* last = nullptr;
+  for (const auto& [number, other] : model) {
+    if (other.deleted) continue;
+    const bool stays = last == nullptr || other.created < last->created || other.created >= last->created + interval;
+    if (&other == &step) return stays;
+    if (stays) last = &other;
+  }
+  return false;
+}
+
+bool IsWanted(const Model& model, const ModelStep& step, const RetentionOptions& options) {
+  int64_t higher = 0;
+  int64_t later = 0;
+  for (const auto& [number, other] : model) {
+    if (other.deleted) continue;
+    if (number > step.identity.step) ++higher;
+    if (other.identity.sequence > step.identity.sequence) ++later;
+  }
+  if (higher == 0 || later == 0 || step.pinned || higher < options.max_to_keep) return true;
+  for (const KeepBest& rule : options.keep_best) {
+    if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) return true;
+  }
+  if (options.keep_every_steps > 0 && step.identity.step % options.keep_every_steps == 0) return true;
+  if (options.keep_interval > absl::ZeroDuration() && IsFirstOfAnInterval(model, step, options.keep_interval)) {
+    return true;
+  }
+  if (options.keep && step.identity.step % 7 == 3) return true;
+  for (const AwaitEvaluation& rule : options.keep_unevaluated_until) {
+    if (step.identity.step % rule.every_steps == 0 && !step.evaluators.contains(rule.evaluator)) return true;
+  }
+  return false;
+}
+
+// In memory where the system has such a place: what takes time is syncs, and they are not what is tested here.
+std::string ParentOfStores() { return access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir(); }
+
+class RandomRun {
+ public:
+  explicit RandomRun(uint32_t seed) : random_(seed) {
+    directory_ = ParentOfStores() + "tidemark-retention-XXXXXX";
+    if (mkdtemp(directory_.data()) == nullptr) std::abort();
+    Open();
+  }
+  ~RandomRun() {
+    leases_.clear();
+    retention_.reset();
+    store_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  void Step() {
+    switch (Draw(0, 11)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return Save();
+      case 4:
+        return Evaluate();
+      case 5:
+        return Pin();
+      case 6:
+        return TakeLease();
+      case 7:
+        return EndOrRenewLease();
+      case 8:
+        now_ += absl::Seconds(Draw(0, 40));
+        return;
+      case 9:
+        return Draw(0, 2) == 0 ? Crash() : Reopen();
+      default:
+        return Apply();
+    }
+  }
+
+  // With nothing left that protects what is not wanted, only the wanted is left.
+  void Finish() {
+    std::erase_if(leases_, [](const auto& lease) { return lease.second.held != nullptr; });
+    Apply();
+    now_ += kExpiry;
+    Apply();
+    CheckFiles(/*exactly=*/true);
+  }
+
+ private:
+  int64_t Draw(int64_t from, int64_t to) { return std::uniform_int_distribution<int64_t>(from, to)(random_); }
+
+  void Open() {
+    auto store = OpenStore(directory_, &warnings_, files_);
+    EXPECT_THAT(store, IsOk());
+    store_ = store.ok() ? *std::move(store) : nullptr;
+    options_ = DrawRules();
+    retention_ = std::make_unique<Retention>(
+        *store_, options_, [](std::string_view line) { ADD_FAILURE() << line; }, Observer());
+    for (auto& [name, lease] : leases_) lease.seen.reset();  // the new observer has seen none
+  }
+
+  LeaseObserver Observer() {
+    return LeaseObserver(files_, store_->layout(), "here", [this] { return now_; });
+  }
+
+  RetentionOptions DrawRules() {
+    RetentionOptions options;
+    options.max_to_keep = Draw(0, 3);
+    for (const char* metric : kMetrics) {
+      const BestMode mode = Draw(0, 1) == 0 ? BestMode::kLowest : BestMode::kHighest;
+      if (Draw(0, 2) == 0) options.keep_best.push_back({.metric = metric, .mode = mode, .count = Draw(1, 2)});
+    }
+    if (Draw(0, 3) == 0) options.keep_every_steps = Draw(2, 9);
+    if (Draw(0, 3) == 0) options.keep_interval = absl::Minutes(Draw(1, 9));
+    if (Draw(0, 3) == 0) options.keep = [](const StepInfo& info) { return info.step % 7 == 3; };
+    if (Draw(0, 3) == 0) options.keep_unevaluated_until = {{.evaluator = "validation", .every_steps = Draw(1, 5)}};
+    return options;
+  }
+
+  double DrawValue() {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const double odd[] = {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity};
+    return Draw(0, 4) == 0 ? odd[Draw(0, 2)] : static_cast<double>(Draw(-3, 3));
+  }
+
+  // A committed step; null if there is none.
+  ModelStep* DrawStep() {
+    std::vector<ModelStep*> live;
+    for (auto& [number, step] : model_) {
+      if (!step.deleted) live.push_back(&step);
+    }
+    return live.empty() ? nullptr : live[static_cast<size_t>(Draw(0, static_cast<int64_t>(live.size()) - 1))];
+  }
+
+  // At any step, be it that training went back, or that there is one already, deleted or not.
+  void Save() {
+    ModelStep step;
+    const int64_t number = Draw(0, kStepMax);
+    // A pin is the step's, and not the attempt's.
+    if (const auto there = model_.find(number); there != model_.end()) step.pinned = there->second.pinned;
+    const ModelStep* base = Draw(0, 2) == 0 ? DrawStep() : nullptr;
+    if (base != nullptr && !base->base && base->identity.step != number) {
+      step.base = base->identity;
+      step.value = base->value;
+      step.identity = WriteReferringAttempt(*store_, number, base->identity);
+    } else {
+      step.value = Draw(0, 1'000'000);
+      step.identity = WriteAttempt(*store_, number, step.value);
+    }
+    // A clock that jumps as it likes.
+    step.created = absl::UnixEpoch() + absl::Minutes(number) + absl::Seconds(Draw(0, 9) == 0 ? Draw(-9999, 9999) : 0);
+    if (Draw(0, 3) > 0) step.metrics["loss"] = DrawValue();
+    auto attempt = ReadAttempt(PosixFileSystem(), store_->layout(), store_->id(), {number, step.identity.attempt});
+    ASSERT_THAT(attempt, IsOk());
+    attempt->record.info.created = step.created;
+    attempt->record.info.metrics = step.metrics;
+    ASSERT_THAT(store_->CommitAttempt(attempt->record), IsOk());
+    model_[number] = step;
+    CheckFiles(/*exactly=*/false);
+  }
+
+  // Late: the step may be gone by then.
+  void Evaluate() {
+    if (model_.empty()) return;
+    auto place = model_.begin();
+    std::advance(place, Draw(0, static_cast<int64_t>(model_.size()) - 1));
+    ModelStep& step = place->second;
+    Evaluation evaluation{.evaluator = Draw(0, 1) == 0 ? "validation" : "health"};
+    if (evaluation.evaluator == "validation") evaluation.metrics["accuracy"] = DrawValue();
+    if (evaluation.evaluator == "health" && Draw(0, 1) == 0) evaluation.unhealthy = "diverged";
+    const absl::Status status = RecordReport(
+        PosixFileSystem(), *store_,
+        {.store = store_->id(), .step = place->first, .attempt = step.identity.attempt, .evaluation = evaluation});
+    if (step.deleted) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, testing::_));
+      return;
+    }
+    ASSERT_THAT(status, IsOk());
+    step.evaluators.insert(evaluation.evaluator);
+    if (evaluation.evaluator == "health") step.unhealthy = !evaluation.unhealthy.empty();
+    for (const auto& [name, value] : evaluation.metrics) step.metrics["validation/" + name] = value;
+  }
+
+  void Pin() {
+    ModelStep* step = DrawStep();
+    if (step == nullptr) return;
+    step->pinned = !step->pinned;
+    const int64_t number = step->identity.step;
+    ASSERT_THAT(step->pinned ? store_->Pin(number, "a good one") : store_->Unpin(number), IsOk());
+  }
+
+  void TakeLease() {
+    const ModelStep* step = DrawStep();
+    if (step == nullptr) return;
+    ModelLease lease;
+    lease.step = *step;
+    lease.note.step = step->identity.step;
+    lease.note.attempt = step->identity.attempt;
+    lease.note.evaluator = absl::StrCat("e", Draw(0, 2));
+    lease.note.holder = "worker";
+    lease.note.expiry = kExpiry;
+    const std::string name = LeaseFileName(lease.note.attempt, lease.note.evaluator);
+    if (leases_.contains(name)) return;
+    if (Draw(0, 1) == 0) {
+      auto held = Observer().Acquire(lease.note);
+      ASSERT_THAT(held, IsOk());
+      lease.held = *std::move(held);
+    } else {
+      lease.note.machine = Draw(0, 2) == 0 ? "here" : "elsewhere";  // of one that was killed, or of another machine
+      WriteNote(name, lease.note);
+    }
+    leases_[name] = std::move(lease);
+  }
+
+  void WriteNote(const std::string& name, LeaseNote& note) {
+    note.lease = RandomBytes16();
+    std::filesystem::create_directories(store_->layout().leases());
+    std::ofstream(store_->layout().leases() + "/" + name) << EncodeLeaseNote(note);
+  }
+
+  void EndOrRenewLease() {
+    if (leases_.empty()) return;
+    auto place = leases_.begin();
+    std::advance(place, Draw(0, static_cast<int64_t>(leases_.size()) - 1));
+    auto& [name, lease] = *place;
+    const bool renew = Draw(0, 1) == 0;
+    if (lease.held != nullptr && renew) {
+      EXPECT_THAT(lease.held->Renew(), IsOk());
+    } else if (lease.held != nullptr) {
+      leases_.erase(place);
+    } else if (lease.note.machine == "elsewhere") {
+      if (renew) {
+        ++lease.note.renewals;
+        WriteNote(name, lease.note);
+        lease.seen.reset();
+      } else {
+        std::filesystem::remove(store_->layout().leases() + "/" + name);
+        leases_.erase(place);
+      }
+    }
+  }
+
+  // What the observer sees of leases, and which it takes for dead.
+  void LookAtLeases() {
+    for (auto place = leases_.begin(); place != leases_.end();) {
+      ModelLease& lease = place->second;
+      if (lease.held == nullptr && lease.note.machine == "elsewhere" && !lease.seen) lease.seen = now_;
+      const bool alive = lease.held != nullptr || (lease.seen && now_ - *lease.seen < kExpiry);
+      place = alive ? std::next(place) : leases_.erase(place);
+    }
+  }
+
+  // What the rules and leases let go. As of before any of it goes.
+  std::set<int64_t> Unwanted() const {
+    std::set<int64_t> unwanted;
+    if (!options_.any()) return unwanted;
+    for (const auto& [number, step] : model_) {
+      if (step.deleted || IsWanted(model_, step, options_)) continue;
+      bool leased = false;
+      for (const auto& [name, lease] : leases_) leased |= lease.step.identity.attempt == step.identity.attempt;
+      if (!leased) unwanted.insert(number);
+    }
+    return unwanted;
+  }
+
+  void Apply() {
+    auto pending = store_->manifest().Deletions();
+    ASSERT_THAT(pending, IsOk());
+    if (options_.any() || !pending->empty()) LookAtLeases();
+    const std::set<int64_t> unwanted = Unwanted();
+    auto marked = retention_->Apply({});
+    ASSERT_THAT(marked, IsOk());
+    std::set<int64_t> gone;
+    for (const RetentionDecision& decision : *marked) {
+      gone.insert(decision.step);
+      EXPECT_NE(decision.reason, "");
+    }
+    EXPECT_EQ(gone, unwanted);
+    for (const int64_t number : unwanted) model_[number].deleted = true;
+    CheckRecords(/*after_pass=*/options_.any());
+    CheckFiles(/*exactly=*/true);
+  }
+
+  void Reopen() {
+    retention_.reset();
+    store_.reset();
+    Open();
+    CheckRecords(/*after_pass=*/false);
+    CheckFiles(/*exactly=*/false);
+  }
+
+  // In the middle of a pass, at any of its calls, with a save under way: everything on disk stays as it is from there.
+  void Crash() {
+    // Processes on this machine die with it.
+    std::erase_if(leases_, [](const auto& lease) { return lease.second.held != nullptr; });
+    if (options_.any()) LookAtLeases();
+    const std::set<int64_t> unwanted = Unwanted();
+    files_.FailFrom(static_cast<size_t>(Draw(0, 12)), absl::InternalError("crashed"));
+    retention_ = std::make_unique<Retention>(
+        *store_, options_, [](std::string_view) {}, Observer());
+    retention_->Apply({}).status().IgnoreError();
+    files_.Reset();
+    for (auto& [name, lease] : leases_) lease.seen.reset();
+    EXPECT_THAT(store_->BeginAttempt(Draw(0, kStepMax)), IsOk());
+    const std::string image = directory_ + "-image";
+    std::filesystem::copy(directory_, image, std::filesystem::copy_options::recursive);
+    retention_.reset();
+    store_.reset();
+    std::filesystem::remove_all(directory_);
+    std::filesystem::rename(image, directory_);
+    Open();
+    // All marks, or none.
+    std::set<int64_t> gone;
+    for (auto& [number, step] : model_) {
+      if (step.deleted) continue;
+      step.deleted = StateOf(number) == StepState::kDeleted;
+      if (step.deleted) gone.insert(number);
+    }
+    EXPECT_TRUE(gone.empty() || gone == unwanted) << gone.size() << " of " << unwanted.size();
+    CheckRecords(/*after_pass=*/false);
+    CheckFiles(/*exactly=*/false);
+  }
+
+  StepState StateOf(int64_t number) const {
+    auto record = store_->manifest().Find(number);
+    EXPECT_THAT(record, IsOk());
+    return (*record)->info.state;
+  }
+
+  void CheckRecords(bool after_pass) const {
+    for (const auto& [number, step] : model_) {
+      auto record = store_->manifest().Find(number);
+      ASSERT_THAT(record, IsOk());
+      ASSERT_TRUE(record->has_value()) << number;
+      const StepInfo& info = (*record)->info;
+      EXPECT_EQ(info.state, step.deleted ? StepState::kDeleted : StepState::kCommitted) << number;
+      EXPECT_EQ(info.metrics.size(), step.metrics.size()) << number;
+      if (step.deleted) {
+        EXPECT_NE(info.reason, "") << number;
+      } else {
+        EXPECT_FALSE(after_pass && info.kept.empty()) << number;
+        EXPECT_EQ(ValueAt(*store_, number), step.value) << number;
+      }
+    }
+    for (const char* metric : kMetrics) {
+      for (const BestMode mode : {BestMode::kLowest, BestMode::kHighest}) CheckBest(metric, mode);
+    }
+  }
+
+  void CheckBest(const char* metric, BestMode mode) const {
+    std::optional<int64_t> best;
+    for (const auto& [number, step] : model_) {
+      if (CanBeBest(step, metric) && BetterThan(model_, step, metric, mode) == 0) best = number;
+    }
+    auto found = store_->manifest().FindBest(metric, mode);
+    ASSERT_THAT(found, IsOk());
+    ASSERT_EQ(found->has_value(), best.has_value()) << metric;
+    if (best) {
+      EXPECT_EQ((*found)->info.step, *best) << metric;
+    }
+  }
+
+  // No folder is missing that a step, another step's chunks or a reader needs; after a pass, none is there beside them.
+  void CheckFiles(bool exactly) const {
+    std::set<std::string> needed;
+    const auto need = [&](const ModelStep& step) {
+      needed.insert(StepFolderName(step.identity.step, step.identity.attempt));
+      if (step.base) needed.insert(StepFolderName(step.base->step, step.base->attempt));
+    };
+    for (const auto& [number, step] : model_) {
+      if (!step.deleted) need(step);
+    }
+    for (const auto& [name, lease] : leases_) {
+      const bool dead = lease.held == nullptr && lease.note.machine == "here";
+      if (!dead) need(lease.step);
+    }
+    std::set<std::string> there;
+    for (const auto& entry : std::filesystem::directory_iterator(store_->layout().steps())) {
+      if (std::filesystem::exists(entry.path() / ShardFileName(0, 1))) there.insert(entry.path().filename());
+      EXPECT_FALSE(exactly && std::filesystem::is_empty(entry.path())) << entry.path();
+    }
+    for (const std::string& name : needed) EXPECT_TRUE(there.contains(name)) << name << " is missing";
+    if (!exactly) return;
+    for (const std::string& name : there) EXPECT_TRUE(needed.contains(name)) << name << " is left behind";
+  }
+
+  std::mt19937 random_;
+  std::string directory_;
+  std::string warnings_;
+  FailingFileSystem files_{PosixFileSystem()};
+  absl::Time now_ = absl::UnixEpoch();
+  Model model_;
+  std::map<std::string, ModelLease> leases_;  // by file name
+  RetentionOptions options_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Retention> retention_;
+};
+
+TEST(RetentionProperty, DoesWhatTheModelDoes) {
+  const char* given = std::getenv("TIDEMARK_SEED");
+  const uint32_t first =
+      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+  std::cout << "seed " << first << "\n";
+  for (int i = 0; i < kSequences; ++i) {
+    const uint32_t seed = first + static_cast<uint32_t>(i);
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    RandomRun run(seed);
+    for (int step = 0; step < kOperations && !testing::Test::HasFailure(); ++step) {
+      SCOPED_TRACE(absl::StrCat("operation ", step));
+      run.Step();
+    }
+    if (!testing::Test::HasFailure()) run.Finish();
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
