@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "snapshot/checkpointer_options.h"
 #include "snapshot/filtered_snapshot.h"
 #include "storage/io/check.h"
+#include "storage/manifest/metric_report.h"
 
 namespace tidemark {
 namespace {
 
-constexpr size_t kEvaluatorNameBytesMax = 256;
 constexpr int kEvaluatorThreadsMax = 64;
 
 Evaluation Row(Evaluation::Outcome outcome, std::string_view reason) {
@@ -28,16 +27,10 @@ std::string Text(const absl::Status& status) { return std::string(status.message
 }  // namespace
 
 absl::Status ValidateEvaluatorOptions(const EvaluatorOptions& options) {
-  if (options.name.empty() || options.name.size() > kEvaluatorNameBytesMax ||
-      options.name.find('/') != std::string::npos) {
-    return absl::InvalidArgumentError(
-        fmt::format("EvaluatorOptions::name is '{}'; it must have 1 to {} bytes of UTF-8, and no '/'", options.name,
-                    kEvaluatorNameBytesMax));
-  }
-  // An entry's name has the same alphabet.
-  uint64_t ignored;
-  if (!ValidateEntry({.name = options.name}, &ignored).ok()) {
-    return absl::InvalidArgumentError("EvaluatorOptions::name is not UTF-8");
+  Evaluation named;
+  named.evaluator = options.name;
+  if (absl::Status status = storage::ValidateEvaluation(named); !status.ok()) {
+    return absl::InvalidArgumentError(fmt::format("EvaluatorOptions::name: {}", Text(status)));
   }
   if (options.max_pending < 1) {
     return absl::InvalidArgumentError(
@@ -265,11 +258,13 @@ Evaluation EvaluatorQueue::Ask(const Snapshot& snapshot) const {
   try {
     absl::StatusOr<Verdict> verdict = function_(snapshot);
     absl::Status status = verdict.status();
-    if (status.ok()) status = ValidateMetrics(verdict->metrics);
     if (status.ok()) {
+      row.evaluator = options_.name;
       row.metrics = std::move(verdict->metrics);
       row.unhealthy = std::move(verdict->unhealthy);
-    } else {
+      status = storage::ValidateEvaluation(row);
+    }
+    if (!status.ok()) {
       row = Row(Evaluation::Outcome::kFailed, status.ToString());
     }
   } catch (const std::exception& error) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -47,6 +48,15 @@ void ToFloat16Portable(uint16_t* destination, const float* source, size_t count)
 
 #if defined(__x86_64__)
 
+// Clang 14 does not know it by name.
+bool HasF16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 // Eight numbers, each in the lower half of its lane.
 __attribute__((target("avx2"))) inline __m256i Bfloat16Lanes(const float* source) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
@@ -84,7 +94,7 @@ __attribute__((target("avx2,f16c"))) void ToFloat16Avx2(uint16_t* destination, c
 std::vector<HalfConversion> Runnable() {
   std::vector<HalfConversion> conversions;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+  if (__builtin_cpu_supports("avx2") && HasF16c()) {
     conversions.push_back({"avx2", ToBfloat16Avx2, ToFloat16Avx2});
   }
 #endif

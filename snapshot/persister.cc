@@ -65,6 +65,11 @@ Persister::Persister(storage::FileSystem& files, storage::Store& store, const st
       last_committed_(files, store, warn_) {}
 
 void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
+  if (!snapshot->persist()) {
+    // It resolves when nobody holds it any more, with how its staging ended.
+    snapshot->progress()->WaitUntilEnded().IgnoreError();
+    return;
+  }
   const std::shared_ptr<Promise> committed = snapshot->committed();
   const absl::Status status = Persist(*snapshot);
   // Whoever waits for the commit may count on the memory.

@@ -38,18 +38,20 @@ struct Verdict {
   std::string unhealthy;
 };
 
-// Called with whole snapshots only. An error, or an exception derived from std::exception, becomes a row of the
-// history; the training goes on. The snapshot's memory is the staging arena's: it goes back when the function returns.
+// Called with whole snapshots only. An error, or whatever it throws, becomes a row of the history; the training goes
+// on. The snapshot's memory is the staging arena's: it goes back when the function returns.
 using EvaluatorFunction = std::function<absl::StatusOr<Verdict>(const Snapshot&)>;
 
 // What happens to a new snapshot while max_pending of them are waiting or being evaluated. Whatever is left out gets a
 // row in the history that says so.
 enum class WhenLagging {
-  kBlock,   // Save waits, before it copies anything
-  kSkip,    // the new one is left out
-  kLatest,  // it takes the place of those that wait
-  kQueue,   // it waits without holding memory, and is read from the committed checkpoint when its turn comes; retention
-            // keeps the step until then. One that is not to be saved (SaveOptions::persist) waits as with kBlock
+  kBlock,  // Save waits, before it copies anything
+  kSkip,   // the new one is left out
+  // It takes the place of those that wait, whose memory goes back when the new save begins. One waits even where
+  // max_pending are being evaluated.
+  kLatest,
+  kQueue,  // it waits without holding memory, and is read from the committed checkpoint when its turn comes; retention
+           // keeps the step until then. One that is not to be saved (SaveOptions::persist) waits as with kBlock
 };
 
 // Handed over in half the bytes: float32 and float64 tensors are converted, rounded to nearest even.

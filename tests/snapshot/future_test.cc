@@ -97,6 +97,42 @@ TEST(Promise, ThatIsDroppedCancelsItsFutures) {
   EXPECT_TRUE(absl::IsCancelled(future.Wait()));
 }
 
+TEST(Promise, TellsEveryWatcherOnceWithoutCountingAsLookedAt) {
+  Promise promise;
+  const Future future = promise.future();
+  int told = 0;
+  const auto watcher = [&](const absl::Status& status) {
+    EXPECT_EQ(status.message(), "the disk is full");
+    ++told;
+  };
+  promise.Watch(watcher);
+  promise.Watch(watcher);
+  EXPECT_EQ(told, 0);
+  promise.Set(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(told, 2);
+  promise.Watch(watcher);  // the result is there
+  EXPECT_EQ(told, 3);
+  EXPECT_FALSE(future.observed());
+}
+
+TEST(Promise, TellsWatchersBeforeTheCallback) {
+  Promise promise;
+  bool told = false;
+  promise.future().OnReady([&](const absl::Status&) { EXPECT_TRUE(told); });
+  promise.Watch([&](const absl::Status&) { told = true; });
+  promise.Set(absl::OkStatus());
+  EXPECT_TRUE(told);
+}
+
+TEST(Promise, TellsWatchersThatItWasDropped) {
+  absl::Status result;
+  {
+    Promise promise;
+    promise.Watch([&](const absl::Status& status) { result = status; });
+  }
+  EXPECT_EQ(result.code(), absl::StatusCode::kCancelled);
+}
+
 TEST(Promise, KeepsItsResultWhenItMoves) {
   Promise promise;
   Future future = promise.future();

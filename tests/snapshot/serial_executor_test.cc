@@ -47,5 +47,16 @@ TEST(SerialExecutor, LetsGoOfWhatATaskHeldBeforeDrainReturns) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+TEST(SerialExecutor, GivesUpDrainingAtTheDeadline) {
+  absl::Notification go;
+  auto created = SerialExecutor::Create();
+  ASSERT_TRUE(created.ok());
+  SerialExecutor& executor = **created;
+  executor.Add([&] { go.WaitForNotification(); });
+  EXPECT_FALSE(executor.DrainUntil(absl::InfinitePast()));
+  go.Notify();
+  EXPECT_TRUE(executor.DrainUntil(absl::InfiniteFuture()));
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -67,5 +67,17 @@ TEST(StagingProgress, OfNothingWaitsForTheEnd) {
   EXPECT_THAT(progress.WaitUntilEnded(), IsOk());
 }
 
+TEST(StagingProgress, KnowsHowStagingEndedOnceItHas) {
+  StagingProgress well({0}, 10);
+  EXPECT_EQ(well.outcome(), std::nullopt);
+  well.FinishRun(0);
+  EXPECT_EQ(well.outcome(), std::nullopt);
+  well.End(absl::OkStatus());
+  EXPECT_EQ(well.outcome(), absl::OkStatus());
+  StagingProgress badly({0}, 10);
+  badly.End(absl::InternalError("the device fell off"));
+  EXPECT_EQ(badly.outcome(), absl::InternalError("the device fell off"));
+}
+
 }  // namespace
 }  // namespace tidemark
