@@ -274,16 +274,23 @@ TEST_F(EvaluatedStoreTest, FindsTheBestOfTheCommittedHealthySteps) {
   EXPECT_THAT(reader_->Best("v/loss", BestMode::kLowest), StatusIs(absl::StatusCode::kNotFound, HasSubstr("v/loss")));
 }
 
-TEST_F(EvaluatedStoreTest, PassesOverDeletedStepsAndSaysSo) {
-  Delete(3);
+TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {
+  Delete(2);
+  {
+    auto store = storage::Store::Open(storage::PosixFileSystem(),
+                                      {.directory = store_, .warn = [](std::string_view) {}, .read = {}});
+    ASSERT_THAT(store, IsOk());
+    ASSERT_THAT((*store)->RecordUnsaved({.step = 4, .state = StepState::kUnsaved}), IsOk());
+  }
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->steps().size(), 3u);
-  EXPECT_EQ(reader_->Find(3)->state, StepState::kDeleted);
-  EXPECT_EQ(reader_->Latest()->step, 2);
-  const auto deleted = StatusIs(absl::StatusCode::kNotFound, "step 3 was deleted: too old");
-  EXPECT_THAT(reader_->Contents(3), deleted);
-  EXPECT_THAT(reader_->ReadEntry(3, "epoch"), deleted);
-  EXPECT_THAT(reader_->Verify(3), deleted);
+  EXPECT_EQ(reader_->steps().size(), 4u);
+  EXPECT_EQ(reader_->Find(2)->state, StepState::kDeleted);
+  EXPECT_EQ(reader_->Latest()->step, 3);
+  const auto deleted = StatusIs(absl::StatusCode::kNotFound, "step 2 was deleted: too old");
+  EXPECT_THAT(reader_->Contents(2), deleted);
+  EXPECT_THAT(reader_->ReadEntry(2, "epoch"), deleted);
+  EXPECT_THAT(reader_->Verify(2), deleted);
+  EXPECT_THAT(reader_->Contents(4), StatusIs(absl::StatusCode::kNotFound, "step 4 was evaluated and never saved"));
 }
 
 }  // namespace
