@@ -70,7 +70,13 @@ absl::Status ValidateOptions(const CheckpointerOptions& options) {
   if (options.background_nice < 0 || options.background_nice > storage::kNiceMax) {
     return OutOfRange("background_nice", options.background_nice, fmt::format("from 0 to {}", storage::kNiceMax));
   }
-  return absl::OkStatus();
+  if (options.inbox_poll_interval <= absl::ZeroDuration()) {
+    return OutOfRange("inbox_poll_interval", absl::FormatDuration(options.inbox_poll_interval), "more than 0");
+  }
+  if (options.close_timeout <= absl::ZeroDuration()) {
+    return OutOfRange("close_timeout", absl::FormatDuration(options.close_timeout), "more than 0");
+  }
+  return ValidateRetention(options.retention);
 }
 
 absl::Status ValidateUserMetadata(const std::string& text) {

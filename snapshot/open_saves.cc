@@ -16,15 +16,16 @@ absl::Status UnseenFailure(const Future& staged, const Future& committed) {
 
 }  // namespace
 
-void OpenSaves::Add(int64_t step, Future staged, Future committed) {
+void OpenSaves::Add(int64_t step, Future staged, Future committed, bool persist) {
   absl::MutexLock lock(&mutex_);
-  saves_.push_back({step, std::move(staged), std::move(committed)});
+  saves_.push_back({step, std::move(staged), std::move(committed), persist});
 }
 
 bool OpenSaves::IsInFlight(int64_t step) const {
   absl::MutexLock lock(&mutex_);
-  return std::any_of(saves_.begin(), saves_.end(),
-                     [&](const OpenSave& save) { return save.step == step && !save.committed.ready(); });
+  return std::any_of(saves_.begin(), saves_.end(), [&](const OpenSave& save) {
+    return save.persist && save.step == step && !save.committed.ready();
+  });
 }
 
 absl::Status OpenSaves::TakeFailure() {

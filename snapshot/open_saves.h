@@ -16,7 +16,9 @@ namespace tidemark {
 // Thread-safe.
 class OpenSaves {
  public:
-  void Add(int64_t step, Future staged, Future committed);
+  // `persist`: see SaveOptions. One that is not to be saved is never in flight, however long it is being evaluated; but
+  // if it could not be staged, somebody must hear of it.
+  void Add(int64_t step, Future staged, Future committed, bool persist = true);
 
   bool IsInFlight(int64_t step) const;
 
@@ -29,6 +31,7 @@ class OpenSaves {
     int64_t step;
     Future staged;
     Future committed;
+    bool persist;
   };
   mutable absl::Mutex mutex_;
   std::vector<OpenSave> saves_ ABSL_GUARDED_BY(mutex_);  // in order

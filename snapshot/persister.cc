@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/stopwatch.h"
 
 namespace tidemark {
 namespace {
@@ -56,43 +57,50 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
 }  // namespace
 
 Persister::Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options,
-                     bool reuse, std::function<void(std::string_view)> warn)
+                     bool reuse, std::function<void(std::string_view)> warn, OnSettled on_settled)
     : files_(files),
       store_(store),
       options_(options),
       reuse_(reuse),
       warn_(std::move(warn)),
+      on_settled_(std::move(on_settled)),
       last_committed_(files, store, warn_) {}
 
 void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!snapshot->persist()) {
-    // It resolves when nobody holds it any more, with how its staging ended.
+    // Holds it until its staging has ended, so that whoever lets go of it last finds that it has.
     snapshot->progress()->WaitUntilEnded().IgnoreError();
     return;
   }
   const std::shared_ptr<Promise> committed = snapshot->committed();
-  const absl::Status status = Persist(*snapshot);
+  SaveOutcome outcome;
+  outcome.step = outcome.info.step = snapshot->step();
+  outcome.status = Persist(*snapshot, outcome);
+  outcome.held = snapshot->held();
+  outcome.behind = snapshot->behind();
   // Whoever waits for the commit may count on the memory.
   snapshot.reset();
+  const absl::Status status = outcome.status;
+  on_settled_(std::move(outcome));
   committed->Set(status);
 }
 
-absl::Status Persister::Persist(const StagedSnapshot& snapshot) {
-  absl::Status status = PersistOnce(snapshot);
+absl::Status Persister::Persist(const StagedSnapshot& snapshot, SaveOutcome& outcome) {
+  absl::Status status = PersistOnce(snapshot, outcome);
   // What the trainer heard of is not the disk's fault.
   if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;
   // A device error can be one bad block. After it nothing is tried again on the same file; a whole new attempt may fare
   // better. A full disk, a missing permission or a broken store would not.
   if (absl::IsInternal(status)) {
     warn_(fmt::format("step {} is written anew after: {}", snapshot.step(), std::string(status.message())));
-    status = PersistOnce(snapshot);
+    status = PersistOnce(snapshot, outcome);
   }
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
 }
 
-absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
+absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SaveOutcome& outcome) {
   if (writer_ == nullptr) {
     auto writer = storage::ShardWriter::Create(files_, options_);
     if (!writer.ok()) return writer.status();
@@ -104,9 +112,11 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
   contents.recycle = store_.Recycle(*identity);
+  const Stopwatch writing;
   absl::StatusOr<storage::WrittenShard> shard =
       writer_->Write(store_.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
                      *identity, contents);
+  outcome.write = writing.elapsed();
   if (!shard.ok()) {
     store_.AbandonAttempt(*identity, snapshot.created(), shard.status());
     return shard.status();
@@ -118,7 +128,12 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot) {
   }
   // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open
   // finds out.
-  if (absl::Status status = store_.CommitAttempt(MakeRecord(snapshot, *identity, *shard)); !status.ok()) return status;
+  const storage::StepRecord record = MakeRecord(snapshot, *identity, *shard);
+  const Stopwatch committing;
+  const absl::Status committed = store_.CommitAttempt(record);
+  outcome.commit = committing.elapsed();
+  if (!committed.ok()) return committed;
+  outcome.info = record.info;
   if (reuse_) last_committed_.Set(shard->reusable);
   WarnOfFallbacks(shard->properties);
   return absl::OkStatus();

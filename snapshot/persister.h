@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "snapshot/last_committed.h"
+#include "snapshot/save_outcome.h"
 #include "snapshot/snapshot_stream.h"
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
@@ -21,9 +22,14 @@ namespace tidemark {
 // snapshot while it is being staged.
 class Persister final : public SnapshotConsumer {
  public:
-  // `files` and `store` are not owned and outlive the persister. `reuse`: see CheckpointerOptions.
+  // Told of each save, on the persister's thread: when its memory is free, before `committed` resolves. Of a snapshot
+  // that was not to be saved it is not told; its fate is that of its evaluators.
+  using OnSettled = std::function<void(SaveOutcome)>;
+
+  // `files` and `store` are not owned and outlive the persister. `reuse`: see CheckpointerOptions. Neither function is
+  // null.
   Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options, bool reuse,
-            std::function<void(std::string_view)> warn);
+            std::function<void(std::string_view)> warn, OnSettled on_settled);
 
   void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override;
 
@@ -31,8 +37,8 @@ class Persister final : public SnapshotConsumer {
   void ForgetCommitted() { last_committed_.Forget(); }
 
  private:
-  absl::Status Persist(const StagedSnapshot& snapshot);
-  absl::Status PersistOnce(const StagedSnapshot& snapshot);
+  absl::Status Persist(const StagedSnapshot& snapshot, SaveOutcome& outcome);
+  absl::Status PersistOnce(const StagedSnapshot& snapshot, SaveOutcome& outcome);
   void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
 
   storage::FileSystem& files_;
@@ -40,6 +46,7 @@ class Persister final : public SnapshotConsumer {
   const storage::ShardWriterOptions options_;
   const bool reuse_;
   const std::function<void(std::string_view)> warn_;
+  const OnSettled on_settled_;
   std::unique_ptr<storage::ShardWriter> writer_;  // made on the persister's thread
   bool warned_of_fallbacks_ = false;
   LastCommitted last_committed_;

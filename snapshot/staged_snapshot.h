@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_SNAPSHOT_STAGED_SNAPSHOT_H_
 #define TIDEMARK_SNAPSHOT_STAGED_SNAPSHOT_H_
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,9 +11,11 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "snapshot/save_outcome.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
 #include "snapshot/staging_progress.h"
+#include "snapshot/stopwatch.h"
 #include "tidemark/future.h"
 #include "tidemark/snapshot.h"
 
@@ -66,7 +69,10 @@ class StagedSnapshot final : public Snapshot {
   const std::string& staging() const { return staging_; }
 
   // How long Save held the trainer. Known when staging has ended.
-  absl::Duration blocked() const { return blocked_; }
+  absl::Duration blocked() const { return held_.total; }
+  const HeldTimes& held() const { return held_; }
+  // How long ago the trainer went on.
+  absl::Duration behind() const { return std::max(absl::ZeroDuration(), since_created_.elapsed() - held_.copy); }
 
   // Blocks until the first `end` bytes of an entry are there; the failure of staging, if that comes instead.
   absl::Status WaitFor(size_t index, uint64_t end) const {
@@ -83,7 +89,7 @@ class StagedSnapshot final : public Snapshot {
   // Where the bytes of an entry go.
   std::byte* data(size_t index) const { return block_->data() + plan_->placements()[index].offset; }
   // Before progress() ends.
-  void set_blocked(absl::Duration blocked) { blocked_ = blocked; }
+  void set_held(const HeldTimes& held) { held_ = held; }
 
  private:
   const int64_t step_;
@@ -95,7 +101,8 @@ class StagedSnapshot final : public Snapshot {
   const bool persist_;
   const std::shared_ptr<StagingProgress> progress_;
   const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
-  absl::Duration blocked_;
+  const Stopwatch since_created_;
+  HeldTimes held_;
   std::string staging_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/stopwatch.h"
 #include "snapshot/streaming_copy.h"
 
 namespace tidemark {
@@ -89,16 +90,17 @@ absl::Status Stager::Prepare(State& state) {
 }
 
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
-                                                              absl::Time created) {
+                                                              absl::Time created, absl::Duration* room) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
+  const Stopwatch getting_room;
   auto block = RoomFor(state, *plan, when_full_);
+  if (room != nullptr) *room = getting_room.elapsed();
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;
   if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
-  auto snapshot =
-      std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics, options.user_metadata, created,
-                                       options.persist);
+  auto snapshot = std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics,
+                                                   options.user_metadata, created, options.persist);
   std::vector<size_t> unreachable;
   for (size_t entry : plan->early_entries()) {
     const State::Entry& value = state.entries()[entry];

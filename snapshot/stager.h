@@ -25,10 +25,10 @@ class Stager {
   explicit Stager(const CheckpointerOptions& options);
 
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
-  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. Errors: those of
-  // StagingArena::Acquire, and the state's own.
+  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. `*room`: how long
+  // getting the memory took. Errors: those of StagingArena::Acquire, and the state's own.
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
-                                                        absl::Time created);
+                                                        absl::Time created, absl::Duration* room = nullptr);
 
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is
   // there. Not that staging has ended.

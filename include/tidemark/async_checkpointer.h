@@ -51,7 +51,8 @@ class FileSystem;
 enum class Staging {
   // When the state is staged.
   kBlocking,
-  // At once. The State and its tensors must stay alive until WaitUntilStaged or Close has returned, and parameters and
+  // At once. The State and its tensors must stay alive until WaitUntilStaged has returned, or Close with anything but
+  // kDeadlineExceeded, and parameters and
   // optimizer state must not change before: call WaitUntilStaged before optimizer.step(). What changes earlier (values,
   // generators, buffers of modules) has been copied when Save returns.
   kOverlapped,
@@ -240,7 +241,8 @@ class AsyncCheckpointer {
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(CheckpointerOptions options);
 
   // Like Close, and what Close would return goes to on_warning. What is still running after close_timeout is left to
-  // itself, with the memory that it uses; functions of evaluators must therefore own what they touch, or return.
+  // itself, with the memory that it uses; functions of evaluators, callbacks and a State that is being copied must
+  // therefore own what they touch, or return.
   ~AsyncCheckpointer();
 
   // Whether the options ask for a save at this step. False if the step is committed or being saved; that is looked up
@@ -350,7 +352,7 @@ class AsyncCheckpointer {
                                                                    CheckpointerOptions options);
   AsyncCheckpointer();
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // shared with what goes on behind a Close that ran out of time
 };
 
 }  // namespace tidemark

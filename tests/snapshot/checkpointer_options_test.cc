@@ -53,6 +53,14 @@ TEST(CheckpointerOptions, NameTheFieldAndTheLegalRange) {
     (options = Valid()).background_nice = nice;
     ExpectRefused(options, "background_nice", "from 0 to 19");
   }
+  for (absl::Duration wait : {absl::ZeroDuration(), -absl::Seconds(1)}) {
+    (options = Valid()).inbox_poll_interval = wait;
+    ExpectRefused(options, "inbox_poll_interval is " + absl::FormatDuration(wait), "more than 0");
+    (options = Valid()).close_timeout = wait;
+    ExpectRefused(options, "close_timeout is " + absl::FormatDuration(wait), "more than 0");
+  }
+  (options = Valid()).retention.max_to_keep = -1;
+  ExpectRefused(options, "max_to_keep", "-1");
 }
 
 TEST(UserMetadata, MustBeAJsonObjectOfBoundedSize) {

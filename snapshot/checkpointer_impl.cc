@@ -1,0 +1,272 @@
+#include "snapshot/checkpointer_impl.h"
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "snapshot/checkpointer_options.h"
+#include "snapshot/resolved_future.h"
+
+namespace tidemark {
+namespace {
+
+// How long the destructor waits for the store's release once nothing is left to wait for: syncs of the manifest.
+constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
+
+CheckpointerOptions WithDefaults(CheckpointerOptions options) {
+  if (!options.now) options.now = absl::Now;
+  return options;
+}
+
+}  // namespace
+
+AsyncCheckpointer::Impl::Impl(storage::FileSystem& file_system, CheckpointerOptions given)
+    : options(WithDefaults(std::move(given))),
+      read_options(ReadOptions(options)),
+      files(file_system),
+      listeners(options),
+      stager(options) {}
+
+absl::Status AsyncCheckpointer::Impl::OpenStore() {
+  const auto warn = [this](std::string_view line) { listeners.Warn(line); };
+  auto opened = storage::Store::Open(files, {.directory = options.directory, .warn = warn, .read = read_options});
+  if (!opened.ok()) return opened.status();
+  store = *std::move(opened);
+  // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
+  auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
+  if (!queue.ok()) return queue.status();
+  claims = std::make_unique<EvaluationClaims>(files, *store, read_options);
+  auto started = Housekeeper::Start({.files = files,
+                                     .store = *store,
+                                     .listeners = listeners,
+                                     .statistics = statistics,
+                                     .read_statistics = [this] { return Statistics(); },
+                                     .claims = [this] { return claims->Get(); }},
+                                    {.retention = options.retention,
+                                     .inbox_poll_interval = options.inbox_poll_interval,
+                                     .metrics_file = options.metrics_file});
+  if (!started.ok()) return started.status();
+  housekeeper = *std::move(started);
+  persister = std::make_unique<Persister>(files, *store, WriterOptions(options), options.reuse, warn,
+                                          [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
+  stream = std::make_unique<SnapshotStream>();
+  if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
+  last_save = options.now();
+  return absl::OkStatus();
+}
+
+absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions& save) const {
+  if (step < 0) return absl::InvalidArgumentError(fmt::format("step {} is negative", step));
+  if (absl::Status status = ValidateUserMetadata(save.user_metadata); !status.ok()) return status;
+  if (absl::Status status = ValidateMetrics(save.metrics); !status.ok()) return status;
+  if (save.overwrite && !save.persist) {
+    return absl::InvalidArgumentError("SaveOptions::overwrite replaces a step, and without persist there is none");
+  }
+  if (save.overwrite) return absl::OkStatus();
+  if (open_saves.IsInFlight(step)) return absl::AlreadyExistsError(fmt::format("step {} is being saved", step));
+  absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);
+  if (!record.ok()) return record.status();
+  if (record->has_value() && (*record)->info.state == StepState::kCommitted) {
+    return absl::AlreadyExistsError(fmt::format("step {} is committed; SaveOptions::overwrite would replace it", step));
+  }
+  return absl::OkStatus();
+}
+
+void AsyncCheckpointer::Impl::Settle() {
+  if (staging_thread != nullptr) staging_thread->Drain();
+  stream->Drain();
+}
+
+void AsyncCheckpointer::Impl::WaitUntilTensorsAreRead() {
+  if (last_overlapped != nullptr) last_overlapped->WaitUntilEnded().IgnoreError();  // its future has the error
+}
+
+absl::Status AsyncCheckpointer::Impl::StartStagingThread() {
+  if (staging_thread != nullptr) return absl::OkStatus();
+  auto thread = SerialExecutor::Create();
+  if (!thread.ok()) return thread.status();
+  staging_thread = *std::move(thread);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SkipSave(int64_t step, absl::Duration blocked) {
+  const absl::Status no_room = absl::ResourceExhaustedError(
+      fmt::format("step {} was not saved: earlier snapshots hold {} of {} bytes of staging memory, and leave no room",
+                  step, stager.arena().bytes_in_use(), stager.arena().bytes_max()));
+  statistics.AddSkipped("no room");
+  listeners.SaveLine(SkippedSaveLine(step, blocked, std::string(no_room.message())));
+  if (options.when_full == WhenFull::kFail) return no_room;
+  SaveHandle handle;
+  handle.step_ = step;
+  handle.skipped_ = true;
+  handle.staged_ = handle.committed_ = ResolvedFuture(no_room);
+  return handle;
+}
+
+RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk() {
+  return RestoreWalk(
+      files, *store, read_options, [this](std::string_view line) { listeners.Warn(line); },
+      [this] { persister->ForgetCommitted(); });
+}
+
+absl::StatusOr<std::unique_ptr<State::DeviceImage>> AsyncCheckpointer::Impl::TakeImage(State& state,
+                                                                                       const StagingPlan& plan,
+                                                                                       std::string* why_not) {
+  if (plan.device_tensors().empty()) {
+    *why_not = "no tensor is on a device";
+    return nullptr;
+  }
+  uint64_t budget = options.device_staging_bytes_max;
+  if (budget != 0) {
+    const uint64_t in_use = device_bytes_in_use;
+    if (plan.device_bytes() + in_use > budget) {
+      *why_not = fmt::format("{} bytes are on devices, device_staging_bytes_max is {}, and {} of them are in use",
+                             plan.device_bytes(), budget, in_use);
+      return nullptr;
+    }
+    budget -= in_use;
+  }
+  auto image = state.CopyOnDevice(plan.device_tensors(), budget);
+  if (image.ok() && *image == nullptr) *why_not = "no room on the device, or within device_staging_bytes_max";
+  return image;
+}
+
+Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<StagedSnapshot> snapshot) {
+  auto staged = std::make_shared<Promise>();
+  Future future = staged->future();
+  last_overlapped = snapshot->progress();
+  staging_thread->Add([this, &state, staged, snapshot = std::move(snapshot)]() mutable {
+    const absl::Status status = stager.CopyTensors(state, *snapshot);
+    staged->Set(status);
+    EndStaging(std::move(snapshot), status);
+  });
+  return future;
+}
+
+void AsyncCheckpointer::Impl::DrainBehind(std::unique_ptr<State::DeviceImage> image,
+                                          std::shared_ptr<StagedSnapshot> snapshot) {
+  const uint64_t bytes = image->bytes();
+  device_bytes_in_use += bytes;
+  std::shared_ptr<State::DeviceImage> shared = std::move(image);  // std::function copies what it holds
+  staging_thread->Add([this, bytes, image = std::move(shared), snapshot = std::move(snapshot)]() mutable {
+    const absl::Status status = Stager::DrainImage(*image, *snapshot);
+    image.reset();
+    device_bytes_in_use -= bytes;
+    EndStaging(std::move(snapshot), status);
+  });
+}
+
+void AsyncCheckpointer::Impl::EndStaging(std::shared_ptr<StagedSnapshot> snapshot, const absl::Status& status) {
+  const std::shared_ptr<StagingProgress> progress = snapshot->progress();
+  snapshot.reset();
+  progress->End(status);
+}
+
+void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const std::shared_ptr<HeldTimes>& held) {
+  statistics.Begin();
+  if (snapshot.persist()) return housekeeper->BeginSave(snapshot.step(), nullptr);
+  auto unsaved = std::make_shared<StepInfo>();
+  unsaved->step = snapshot.step();
+  unsaved->state = StepState::kUnsaved;
+  unsaved->created = snapshot.created();
+  unsaved->metrics = snapshot.metrics();
+  unsaved->user_metadata = snapshot.user_metadata();
+  unsaved->reason = "it was only evaluated";
+  housekeeper->BeginSave(snapshot.step(), std::move(unsaved));
+  // An evaluator that never returns may let go of it when the checkpointer is gone.
+  snapshot.committed()->Watch(
+      [weak = weak_from_this(), step = snapshot.step(), held, behind = Stopwatch()](const absl::Status& status) {
+        const std::shared_ptr<Impl> self = weak.lock();
+        if (self == nullptr) return;
+        SaveOutcome outcome;
+        outcome.step = outcome.info.step = step;
+        outcome.persist = false;
+        outcome.status = status;
+        outcome.held = *held;
+        outcome.behind = std::max(absl::ZeroDuration(), behind.elapsed() - held->copy);
+        self->EndSave(std::move(outcome));
+      });
+}
+
+void AsyncCheckpointer::Impl::EndSave(SaveOutcome outcome) {
+  statistics.Settle(outcome, options.now());
+  housekeeper->EndSave(outcome);
+  listeners.SaveLine(SaveLine(outcome));
+  if (!outcome.status.ok()) {
+    listeners.Failed(outcome.step, outcome.status);
+  } else if (outcome.persist) {
+    listeners.Committed(outcome.info);
+  }
+}
+
+CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
+  CheckpointerStatistics all = statistics.Get();
+  all.staging_bytes_in_use = stager.arena().bytes_in_use();
+  all.staging_bytes_max = stager.arena().bytes_max();
+  return all;
+}
+
+absl::Status AsyncCheckpointer::Impl::Close(absl::Time deadline) {
+  closed = true;
+  if (closed_down == nullptr) {
+    housekeeper->RefuseReports();
+    std::vector<std::string> running;
+    if (!stream->DrainUntil(deadline, &running)) {
+      return absl::DeadlineExceededError(
+          fmt::format("close {}: still running: {}", options.directory, fmt::join(running, ", ")));
+    }
+    if (absl::Status status = StartClosing(); !status.ok()) return status;
+  }
+  if (!closed_down->WaitForNotificationWithTimeout(std::max(absl::ZeroDuration(), deadline - absl::Now()))) {
+    return absl::DeadlineExceededError(fmt::format(
+        "close {}: still running: the record of what was evaluated, and the release of the store", options.directory));
+  }
+  const absl::Status first = open_saves.TakeFailure();
+  for (absl::Status more = open_saves.TakeFailure(); !more.ok(); more = open_saves.TakeFailure()) {
+    listeners.Warn(std::string(more.message()));
+  }
+  return first;
+}
+
+absl::Status AsyncCheckpointer::Impl::StartClosing() {
+  auto done = std::make_shared<absl::Notification>();
+  try {
+    std::thread([self = shared_from_this(), done]() mutable {
+      self->CloseDown();
+      self.reset();
+      done->Notify();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(fmt::format("close {}: start a thread: {}", options.directory, error.what()));
+  }
+  closed_down = std::move(done);
+  return absl::OkStatus();
+}
+
+void AsyncCheckpointer::Impl::CloseDown() {
+  Settle();
+  staging_thread.reset();
+  stream.reset();
+  persister.reset();
+  housekeeper->Stop();
+  store.reset();
+}
+
+void AsyncCheckpointer::Impl::Abandon() {
+  bool saves_are_settled = false;
+  if (closed_down == nullptr) {
+    stream->StopEvaluators();
+    std::vector<std::string> running;
+    saves_are_settled = stream->DrainUntil(absl::InfinitePast(), &running);
+    // Without a thread to leave it to, it is done here, however long it takes: nothing that was saved is dropped.
+    if (!StartClosing().ok()) return CloseDown();
+  }
+  // Where only evaluators were in the way, the store is free when the checkpointer is gone.
+  if (saves_are_settled) closed_down->WaitForNotificationWithTimeout(kReleaseTimeout);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,119 @@
+// What an AsyncCheckpointer is made of.
+
+#ifndef TIDEMARK_SNAPSHOT_CHECKPOINTER_IMPL_H_
+#define TIDEMARK_SNAPSHOT_CHECKPOINTER_IMPL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "snapshot/evaluation_claims.h"
+#include "snapshot/housekeeper.h"
+#include "snapshot/listeners.h"
+#include "snapshot/open_saves.h"
+#include "snapshot/persister.h"
+#include "snapshot/restore_walk.h"
+#include "snapshot/save_outcome.h"
+#include "snapshot/serial_executor.h"
+#include "snapshot/snapshot_stream.h"
+#include "snapshot/stager.h"
+#include "snapshot/statistics_collector.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+
+// Owned by the checkpointer, and from the start of closing on by the thread that closes it too: whichever comes to its
+// end last destroys it.
+struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer::Impl> {
+  Impl(storage::FileSystem& file_system, CheckpointerOptions given);
+
+  // Once, before anything else.
+  absl::Status OpenStore();
+
+  absl::Status CheckSave(int64_t step, const SaveOptions& save) const;
+
+  // Blocks until every save is settled.
+  void Settle();
+
+  // The trainer may not have waited for an overlapped save: then its tensors, and its State, are still being read.
+  void WaitUntilTensorsAreRead();
+
+  absl::Status StartStagingThread();
+
+  // What Save returns where WhenFull keeps it from waiting for room.
+  absl::StatusOr<SaveHandle> SkipSave(int64_t step, absl::Duration blocked);
+
+  RestoreWalk NewRestoreWalk();
+
+  // Copies on the devices what is there; null, and `*why_not` set, where the save must go on as a blocking one.
+  absl::StatusOr<std::unique_ptr<State::DeviceImage>> TakeImage(State& state, const StagingPlan& plan,
+                                                                std::string* why_not);
+
+  // Copies the tensors on the staging thread; resolves when that is done.
+  Future StageBehind(State& state, std::shared_ptr<StagedSnapshot> snapshot);
+
+  // Brings a device's copies to the host on the staging thread.
+  void DrainBehind(std::unique_ptr<State::DeviceImage> image, std::shared_ptr<StagedSnapshot> snapshot);
+
+  // Lets go of the snapshot first: consumers may count on its memory once they are done with it.
+  static void EndStaging(std::shared_ptr<StagedSnapshot> snapshot, const absl::Status& status);
+
+  // Tells the housekeeper and the statistics that the save is about to be published. Of one that is not to be saved its
+  // end is told when the last evaluator has let go of it; `held` is for that, and is to be filled by then.
+  void BeginSave(const StagedSnapshot& snapshot, const std::shared_ptr<HeldTimes>& held);
+  // On whatever thread found out.
+  void EndSave(SaveOutcome outcome);
+
+  CheckpointerStatistics Statistics() const;
+
+  // See AsyncCheckpointer::Close.
+  absl::Status Close(absl::Time deadline);
+  // Leaves what still runs to itself.
+  void Abandon();
+  absl::Status StartClosing();
+  // On a thread of its own: waits for what is left, records what is left, and releases the store.
+  void CloseDown();
+
+  // Constant after Open.
+  const CheckpointerOptions options;
+  const storage::ShardReadOptions read_options;
+  storage::FileSystem& files;
+  const Listeners listeners;
+
+  // Owned by the trainer's thread.
+  bool closed = false;  // Close has been called
+  absl::Time last_save;
+  Future last_staged;
+  std::shared_ptr<StagingProgress> last_progress;    // of the last save
+  std::shared_ptr<const StagingPlan> last_plan;      // and where its entries are
+  std::shared_ptr<StagingProgress> last_overlapped;  // of the last save that read the State after Save returned
+  Stager stager;
+  // Made when everything that was given has been done; says when the store is released.
+  std::shared_ptr<absl::Notification> closed_down;
+
+  // Thread-safe. Destroyed from the bottom up: whoever stages stops before the stream, the stream before its consumer,
+  // that before the housekeeper, that before the store. The housekeeper stays until the end, but it is stopped before
+  // the store goes.
+  OpenSaves open_saves;
+  StatisticsCollector statistics;
+  std::atomic<uint64_t> device_bytes_in_use = 0;  // of images that are not drained
+  std::unique_ptr<storage::Store> store;
+  std::unique_ptr<EvaluationClaims> claims;
+  std::unique_ptr<Housekeeper> housekeeper;
+  std::unique_ptr<Persister> persister;
+  std::unique_ptr<SnapshotStream> stream;
+  std::unique_ptr<SerialExecutor> staging_thread;  // made by the first save that is not a blocking one
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_CHECKPOINTER_IMPL_H_

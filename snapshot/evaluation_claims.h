@@ -1,0 +1,48 @@
+// EvaluationClaims: the shelf from which evaluators in this process read steps that are in memory no more, and what
+// keeps those steps until then.
+
+#ifndef TIDEMARK_SNAPSHOT_EVALUATION_CLAIMS_H_
+#define TIDEMARK_SNAPSHOT_EVALUATION_CLAIMS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "snapshot/snapshot_shelf.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/retention_plan.h"
+#include "storage/manifest/store.h"
+#include "storage/shard/shard_reader.h"
+
+namespace tidemark {
+
+// Thread-safe. A step is claimed before it is committed, so retention, which asks for the claims whenever it plans,
+// never lets one go in between.
+class EvaluationClaims final : public SnapshotShelf {
+ public:
+  // Not owned; only `files` is used by what Find returns.
+  EvaluationClaims(storage::FileSystem& files, const storage::Store& store, const storage::ShardReadOptions& read)
+      : files_(files), store_(store), read_(read) {}
+
+  void Claim(int64_t step, std::string_view who) override;
+  void Release(int64_t step, std::string_view who) override;
+  absl::StatusOr<Reading> Find(int64_t step, std::vector<std::string> patterns, HalfPrecision half) override;
+
+  // For retention: "evaluator 'x' has yet to read it".
+  storage::Claims Get() const;
+
+ private:
+  storage::FileSystem& files_;
+  const storage::Store& store_;
+  const storage::ShardReadOptions read_;
+  mutable absl::Mutex mutex_;
+  storage::Claims claims_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_EVALUATION_CLAIMS_H_

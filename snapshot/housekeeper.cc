@@ -1,0 +1,393 @@
+#include "snapshot/housekeeper.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "fmt/format.h"
+#include "snapshot/metrics_file.h"
+#include "snapshot/resolved_future.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/metric_report.h"
+
+namespace tidemark {
+namespace {
+
+// A statistics file that is scraped every 15 seconds need not be newer than this.
+constexpr absl::Duration kMetricsFileInterval = absl::Seconds(5);
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
+
+// Errors that another try cannot mend.
+bool IsFinal(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+
+}  // namespace
+
+void Housekeeper::Complaints::Begin() {
+  before_ = std::move(now_);
+  now_.clear();
+}
+
+bool Housekeeper::Complaints::IsNew(std::string_view line) {
+  const bool first = now_.insert(std::string(line)).second;
+  return first && !before_.contains(line);
+}
+
+Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
+    : host_(std::move(host)),
+      options_(std::move(options)),
+      retention_(host_.files, host_.store, options_.retention, [this](std::string_view line) {
+        if (retention_complaints_.IsNew(line)) host_.listeners.Warn(line);
+      }) {}
+
+absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost host, HousekeeperOptions options) {
+  if (options.retention.keep) {
+    options.retention.keep = [&listeners = host.listeners, keep = options.retention.keep](const StepInfo& info) {
+      return listeners.Keep(keep, info);
+    };
+  }
+  std::unique_ptr<Housekeeper> keeper(new Housekeeper(std::move(host), std::move(options)));
+  try {
+    // The thread looks at its id, and must not before it is there.
+    absl::MutexLock lock(&keeper->mutex_);
+    keeper->thread_ = std::thread([raw = keeper.get()] { raw->Loop(); });
+    keeper->thread_id_ = keeper->thread_.get_id();
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(fmt::format("start a thread: {}", error.what()));
+  }
+  return keeper;
+}
+
+Housekeeper::~Housekeeper() { Stop(); }
+
+void Housekeeper::BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved) {
+  absl::MutexLock lock(&mutex_);
+  book_.BeginSave(step, std::move(unsaved));
+}
+
+void Housekeeper::EndSave(SaveOutcome& outcome) {
+  std::vector<Report> in_vain;
+  {
+    absl::MutexLock lock(&mutex_);
+    in_vain = book_.EndSave(outcome.step, outcome.persist, outcome.status, outcome.info.attempt, &outcome.notes);
+    save_ended_ = true;
+    retention_due_ = retention_due_ || (outcome.persist && outcome.status.ok());
+  }
+  for (const Report& report : in_vain) {
+    GiveUp(report, absl::NotFoundError(
+                       fmt::format("there is no step {}, for its save failed: {}", report.step, Text(outcome.status))));
+  }
+}
+
+Future Housekeeper::ReportMetrics(int64_t step, Evaluation evaluation) {
+  if (absl::Status status = storage::ValidateEvaluation(evaluation); !status.ok()) return ResolvedFuture(status);
+  auto recorded = std::make_shared<Promise>();
+  const Future future = recorded->future();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!refuse_reports_ && !stopping_) {
+      book_.Add({.step = step,
+                 .evaluation = std::move(evaluation),
+                 .attempt = {},
+                 .unsaved = nullptr,
+                 .recorded = std::move(recorded)});
+      return future;
+    }
+  }
+  recorded->Set(Closed());
+  return future;
+}
+
+void Housekeeper::RefuseReports() {
+  absl::MutexLock lock(&mutex_);
+  refuse_reports_ = true;
+}
+
+void Housekeeper::Evaluated(int64_t step, Evaluation evaluation) {
+  if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
+    host_.statistics.AddSkipped(fmt::format("evaluator {}: {}", evaluation.evaluator, evaluation.reason));
+  } else {
+    host_.statistics.AddBackground("evaluate", evaluation.took);
+  }
+  absl::MutexLock lock(&mutex_);
+  if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
+    book_.NoteOnSave(step, fmt::format("{} skipped: {}", evaluation.evaluator, evaluation.reason));
+  }
+  if (stopping_) return;
+  book_.Add(
+      {.step = step, .evaluation = std::move(evaluation), .attempt = {}, .unsaved = nullptr, .recorded = nullptr});
+}
+
+absl::Status Housekeeper::Ask(bool everything) {
+  if (OnOwnThread()) {
+    return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for what that does next");
+  }
+  auto done = std::make_shared<Promise>();
+  const Future future = done->future();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return Closed();
+    requests_.push_back({.everything = everything, .done = std::move(done)});
+  }
+  return future.Wait();
+}
+
+absl::Status Housekeeper::Flush() { return Ask(/*everything=*/false); }
+
+absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
+
+absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
+  absl::StatusOr<std::vector<RetentionDecision>> plan;
+  const absl::Status status = Run([&](storage::Store&) {
+    plan = retention_.Plan(host_.claims());
+    return plan.status();
+  });
+  if (!status.ok()) return status;
+  return plan;
+}
+
+absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task) {
+  if (OnOwnThread()) return task(host_.store);  // a callback: the thread is between two pieces of work
+  auto done = std::make_shared<Promise>();
+  const Future future = done->future();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return Closed();
+    tasks_.push_back({.run = std::move(task), .done = std::move(done)});
+  }
+  return future.Wait();
+}
+
+Housekeeper::RetentionPause::RetentionPause(Housekeeper& keeper) : keeper_(keeper) {
+  absl::MutexLock lock(&keeper_.mutex_);
+  ++keeper_.pauses_;
+  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(keeper_.mutex_) { return !keeper_.deleting_; };
+  keeper_.mutex_.Await(absl::Condition(&idle));
+}
+
+Housekeeper::RetentionPause::~RetentionPause() {
+  absl::MutexLock lock(&keeper_.mutex_);
+  --keeper_.pauses_;
+  keeper_.resumed_ = true;
+}
+
+void Housekeeper::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Housekeeper::HasWork() const {
+  if (stopping_ || save_ended_ || resumed_ || book_.has_ready() || !tasks_.empty()) return true;
+  if (pauses_ > 0) {
+    // Who asks for everything waits until deletion may go on.
+    return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) { return !request.everything; });
+  }
+  return !requests_.empty();
+}
+
+Housekeeper::Round Housekeeper::NextRound() {
+  absl::MutexLock lock(&mutex_);
+  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return HasWork(); };
+  const absl::Duration until_poll = options_.inbox_poll_interval - since_poll_.elapsed();
+  mutex_.AwaitWithTimeout(absl::Condition(&has_work), std::max(absl::ZeroDuration(), until_poll));
+  Round round;
+  round.tasks = std::exchange(tasks_, {});
+  round.reports = book_.TakeReady();
+  round.last = stopping_;
+  std::vector<Request> later;
+  for (Request& request : requests_) {
+    const bool wait = request.everything && pauses_ > 0 && !round.last;
+    (wait ? later : round.requests).push_back(std::move(request));
+  }
+  requests_ = std::move(later);
+  round.everything = std::any_of(round.requests.begin(), round.requests.end(),
+                                 [](const Request& request) { return request.everything; });
+  round.save_ended = std::exchange(save_ended_, false);
+  resumed_ = false;
+  return round;
+}
+
+void Housekeeper::Loop() {
+  for (;;) {
+    Round round = NextRound();
+    const bool last = round.last;
+    Do(std::move(round));
+    if (last) return;
+  }
+}
+
+void Housekeeper::Do(Round round) {
+  for (const Task& task : round.tasks) task.done->Set(task.run(host_.store));
+  absl::Status status = RecordReports(std::move(round.reports));
+  if (round.everything || round.last || since_poll_.elapsed() >= options_.inbox_poll_interval) {
+    since_poll_ = Stopwatch();
+    status.Update(CollectFromInbox());
+  }
+  bool retention = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    retention = (round.everything || retention_due_) && pauses_ == 0;
+    deleting_ = retention;
+    if (pauses_ == 0) retention_due_ = false;
+  }
+  if (retention) status.Update(ApplyRetention());
+  WriteMetricsFile(round.everything || round.save_ended || round.last);
+  for (const Request& request : round.requests) request.done->Set(status);
+  if (!round.last) return;
+  // What could not be recorded by now never will.
+  if (!unrecorded_.empty()) {
+    host_.listeners.Warn(fmt::format("{} evaluations are lost, for they could not be recorded: {}", unrecorded_.size(),
+                                     Text(unrecorded_why_)));
+  }
+  for (const Report& report : std::exchange(unrecorded_, {})) GiveUp(report, unrecorded_why_);
+  std::vector<Report> held;
+  {
+    absl::MutexLock lock(&mutex_);
+    held = book_.TakeHeld();
+  }
+  for (const Report& report : held) GiveUp(report, Closed());
+}
+
+absl::Status Housekeeper::RecordReports(std::deque<Report> fresh) {
+  for (const Report& report : fresh) {
+    const Evaluation& evaluation = report.evaluation;
+    if (evaluation.outcome == Evaluation::Outcome::kFailed) {
+      host_.listeners.Warn(
+          fmt::format("evaluator '{}' failed at step {}: {}", evaluation.evaluator, report.step, evaluation.reason));
+    }
+  }
+  std::deque<Report> reports = std::exchange(unrecorded_, {});
+  reports.insert(reports.end(), std::make_move_iterator(fresh.begin()), std::make_move_iterator(fresh.end()));
+  absl::Status first;
+  for (Report& report : reports) {
+    // Once the disk refuses, the rest would hear the same from it.
+    absl::Status status = first.ok() ? Record(report) : first;
+    if (status.ok()) {
+      host_.statistics.AddRecorded(1);
+      Recorded(report.step, report.evaluation);
+      if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
+    } else if (IsFinal(status)) {
+      GiveUp(report, std::move(status));
+    } else {
+      first = std::move(status);
+      unrecorded_.push_back(std::move(report));
+    }
+  }
+  unrecorded_why_ = first;
+  Note("evaluations cannot be recorded", first);
+  return first;
+}
+
+absl::Status Housekeeper::Record(const Report& report) {
+  absl::StatusOr<std::optional<storage::StepRecord>> record = host_.store.manifest().Find(report.step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() && report.unsaved != nullptr) {
+    if (absl::Status status = host_.store.RecordUnsaved(*report.unsaved); !status.ok()) return status;
+    record = host_.store.manifest().Find(report.step);
+    if (!record.ok()) return record.status();
+  }
+  if (!record->has_value()) return absl::NotFoundError(fmt::format("there is no step {}", report.step));
+  const StepInfo& info = (*record)->info;
+  if (info.state == StepState::kFailed && report.unsaved == nullptr) {
+    return absl::NotFoundError(fmt::format("there is no step {}, for its save failed: {}", report.step, info.reason));
+  }
+  if (!report.attempt.empty() && report.attempt != info.attempt) {
+    return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
+  }
+  if (info.state == StepState::kCommitted) {
+    const auto attempt = storage::FromHex(info.attempt);
+    if (!attempt) return absl::DataLossError(fmt::format("the record of step {} names no attempt", report.step));
+    return storage::RecordReport(host_.files, host_.store,
+                                 {.store = host_.store.id(),
+                                  .step = report.step,
+                                  .attempt = storage::AttemptId{*attempt},
+                                  .evaluation = report.evaluation});
+  }
+  return host_.store.UpdateStep(report.step, info.attempt, [&](storage::StepRecord& changed) {
+    storage::ApplyEvaluation(changed.info, report.evaluation);
+    return true;
+  });
+}
+
+void Housekeeper::Recorded(int64_t step, const Evaluation& evaluation) {
+  {
+    absl::MutexLock lock(&mutex_);
+    retention_due_ = true;
+  }
+  host_.listeners.Evaluated(step, evaluation);
+}
+
+void Housekeeper::GiveUp(const Report& report, absl::Status why) {
+  host_.statistics.AddRejected(1);
+  if (report.recorded != nullptr) report.recorded->Set(std::move(why));
+}
+
+absl::Status Housekeeper::CollectFromInbox() {
+  inbox_complaints_.Begin();
+  absl::StatusOr<storage::InboxResult> result =
+      storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
+        if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
+      });
+  Note("workers' reports cannot be taken in", result.status());
+  if (!result.ok()) return result.status();
+  if (result->rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result->rejected));
+  if (!result->recorded.empty()) host_.statistics.AddRecorded(result->recorded.size());
+  for (const storage::MetricReport& report : result->recorded) {
+    if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {
+      host_.listeners.Warn(fmt::format("evaluator '{}' of {} failed at step {}: {}", report.evaluation.evaluator,
+                                       report.evaluation.worker, report.step, report.evaluation.reason));
+    }
+    Recorded(report.step, report.evaluation);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Housekeeper::ApplyRetention() {
+  retention_complaints_.Begin();
+  const Stopwatch watch;
+  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims());
+  {
+    absl::MutexLock lock(&mutex_);
+    deleting_ = false;
+  }
+  Note("old steps cannot be deleted", deleted.status());
+  if (!deleted.ok()) {
+    absl::MutexLock lock(&mutex_);
+    retention_due_ = true;
+    return deleted.status();
+  }
+  if (deleted->empty()) return absl::OkStatus();
+  host_.statistics.AddBackground("delete", watch.elapsed());
+  host_.statistics.AddDeleted(deleted->size());
+  for (const RetentionDecision& decision : *deleted) host_.listeners.Deleted(decision.step, decision.reason);
+  return absl::OkStatus();
+}
+
+void Housekeeper::WriteMetricsFile(bool at_once) {
+  if (options_.metrics_file.empty()) return;
+  const uint64_t changes = host_.statistics.changes();
+  if (changes == written_changes_) return;
+  if (!at_once && since_metrics_file_.elapsed() < kMetricsFileInterval) return;
+  since_metrics_file_ = Stopwatch();
+  const absl::Status status =
+      ReplaceMetricsFile(host_.files, options_.metrics_file, PrometheusText(host_.read_statistics()));
+  if (status.ok()) written_changes_ = changes;
+  Note("the statistics' file cannot be written", status);
+}
+
+void Housekeeper::Note(std::string_view kind, const absl::Status& status) {
+  if (status.ok()) {
+    if (const auto found = troubles_.find(kind); found != troubles_.end()) troubles_.erase(found);
+    return;
+  }
+  if (troubles_.insert(std::string(kind)).second) {
+    host_.listeners.Warn(fmt::format("{}, which is tried again until it works: {}", kind, Text(status)));
+  }
+}
+
+}  // namespace tidemark

@@ -1,0 +1,192 @@
+// Housekeeper: the one thread that does what comes after the saves: records evaluations, takes in what workers have
+// reported, lets steps go, and writes the statistics' file. The trainer never waits for it, unless it asks to.
+
+#ifndef TIDEMARK_SNAPSHOT_HOUSEKEEPER_H_
+#define TIDEMARK_SNAPSHOT_HOUSEKEEPER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "snapshot/evaluation_sink.h"
+#include "snapshot/listeners.h"
+#include "snapshot/report_book.h"
+#include "snapshot/save_outcome.h"
+#include "snapshot/statistics_collector.h"
+#include "snapshot/stopwatch.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/retention.h"
+#include "storage/manifest/store.h"
+#include "tidemark/future.h"
+#include "tidemark/retention.h"
+#include "tidemark/statistics.h"
+
+namespace tidemark {
+
+struct HousekeeperOptions {
+  RetentionOptions retention;
+  absl::Duration inbox_poll_interval = absl::Seconds(1);
+  std::string metrics_file;  // empty: none
+};
+
+// What a housekeeper works with and for. Not owned, and used until Stop has returned; `store` is touched by the
+// housekeeping thread alone.
+struct HousekeeperHost {
+  storage::FileSystem& files;
+  storage::Store& store;
+  const Listeners& listeners;
+  StatisticsCollector& statistics;
+  std::function<CheckpointerStatistics()> read_statistics;  // all of them
+  std::function<storage::Claims()> claims;                  // this process's own, on steps that it has yet to read
+};
+
+// Thread-safe. It works in rounds: one when something has come, and one in every poll interval. What fails in a round
+// for want of room or for a disk's error is tried again in the next, and a person is told once until it works again.
+// Callbacks run on its thread with no lock held.
+class Housekeeper final : public EvaluationSink {
+ public:
+  // kResourceExhausted: the system gives no thread.
+  static absl::StatusOr<std::unique_ptr<Housekeeper>> Start(HousekeeperHost host, HousekeeperOptions options);
+
+  // Stops.
+  ~Housekeeper() override;
+
+  // A save of the step begins: what is reported of the step waits for its end. `unsaved`: what to keep of a step that
+  // is only evaluated, whose rows need not wait; else null.
+  void BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved);
+
+  // It has ended, by now for whoever asks. Adds what was noted on it meanwhile to `outcome.notes`.
+  void EndSave(SaveOutcome& outcome);
+
+  // Takes a report on a step and returns at once. Resolves when it survives power loss. kNotFound: there is no such
+  // step, or its save failed, or the save that it was of has been replaced. kInvalidArgument: see ValidateEvaluation.
+  // kFailedPrecondition: after RefuseReports. The error of its last try if it could not be recorded until Stop.
+  Future ReportMetrics(int64_t step, Evaluation evaluation);
+  void RefuseReports();
+
+  // The same for evaluators in this process, of whom nobody waits for an answer.
+  void Evaluated(int64_t step, Evaluation evaluation) override;
+
+  // Blocks until there was a round for everything that had been given; the first error of recording it. What is
+  // reported of saves in flight is not waited for. kFailedPrecondition: on the housekeeping thread, or after Stop.
+  absl::Status Flush();
+
+  // The same, with the inbox and retention.
+  absl::Status Tidy();
+
+  // What retention would do now.
+  absl::StatusOr<std::vector<RetentionDecision>> Plan();
+
+  // Runs `task` on the housekeeping thread and returns what it returns. kFailedPrecondition: after Stop.
+  absl::Status Run(std::function<absl::Status(storage::Store&)> task);
+
+  // While there is one, nothing is deleted. Its construction waits for a deletion that is going on.
+  class RetentionPause {
+   public:
+    explicit RetentionPause(Housekeeper& keeper);
+    ~RetentionPause();
+    RetentionPause(const RetentionPause&) = delete;
+    RetentionPause& operator=(const RetentionPause&) = delete;
+
+   private:
+    Housekeeper& keeper_;
+  };
+
+  // Does a last round and ends the thread. Reports that could not be recorded resolve with the reason; a warning has
+  // how many they were. To be called by one thread, when no save is in flight and no evaluator runs. Idempotent.
+  void Stop();
+
+ private:
+  // Somebody waits for a round.
+  struct Request {
+    bool everything = false;  // with inbox and retention
+    std::shared_ptr<Promise> done;
+  };
+  struct Task {
+    std::function<absl::Status(storage::Store&)> run;
+    std::shared_ptr<Promise> done;
+  };
+  struct Round {
+    std::vector<Task> tasks;
+    std::deque<Report> reports;
+    std::vector<Request> requests;
+    bool everything = false;
+    bool save_ended = false;
+    bool last = false;
+  };
+  // What a part of the round complained about when it last ran, so that it is not said again and again.
+  class Complaints {
+   public:
+    void Begin();
+    bool IsNew(std::string_view line);
+
+   private:
+    std::set<std::string, std::less<>> before_;
+    std::set<std::string, std::less<>> now_;
+  };
+
+  Housekeeper(HousekeeperHost host, HousekeeperOptions options);
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status Ask(bool everything);
+  bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }
+
+  // On the housekeeping thread.
+  void Loop();
+  Round NextRound();
+  void Do(Round round);
+  absl::Status RecordReports(std::deque<Report> fresh);
+  absl::Status Record(const Report& report);
+  absl::Status CollectFromInbox();
+  absl::Status ApplyRetention();
+  void WriteMetricsFile(bool at_once);
+  void Recorded(int64_t step, const Evaluation& evaluation);
+  void GiveUp(const Report& report, absl::Status why);
+  // Warns of trouble of this kind unless it has, and it has not gone since.
+  void Note(std::string_view kind, const absl::Status& status);
+
+  // Constant after Start.
+  const HousekeeperHost host_;
+  const HousekeeperOptions options_;
+  std::thread::id thread_id_;
+
+  // Owned by the housekeeping thread.
+  Complaints retention_complaints_;
+  Complaints inbox_complaints_;
+  storage::Retention retention_;
+  std::deque<Report> unrecorded_;  // tried, and to be tried again
+  absl::Status unrecorded_why_;
+  std::set<std::string, std::less<>> troubles_;
+  Stopwatch since_poll_;
+  Stopwatch since_metrics_file_;
+  uint64_t written_changes_ = 0;  // what of the statistics is in the file
+
+  mutable absl::Mutex mutex_;
+  ReportBook book_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
+  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;     // since the last round
+  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;        // the last pause has ended since then
+  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;  // something changed that it depends on
+  int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // joined by the first Stop
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_HOUSEKEEPER_H_

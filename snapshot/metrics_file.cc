@@ -1,0 +1,31 @@
+#include "snapshot/metrics_file.h"
+
+#include <cstddef>
+#include <span>
+
+namespace tidemark {
+namespace {
+
+absl::Status WriteNew(storage::FileSystem& files, const std::string& path, std::string_view text) {
+  auto file = files.Create(path, /*direct=*/false);
+  if (!file.ok()) return file.status();
+  const absl::Status status = (*file)->WriteAt(0, std::as_bytes(std::span(text.data(), text.size())));
+  const absl::Status closed = (*file)->Close();
+  return status.ok() ? closed : status;
+}
+
+}  // namespace
+
+absl::Status ReplaceMetricsFile(storage::FileSystem& files, const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  absl::Status status = WriteNew(files, temporary, text);
+  if (absl::IsAlreadyExists(status)) {
+    if (absl::Status removed = files.RemoveFile(temporary); !removed.ok()) return removed;
+    status = WriteNew(files, temporary, text);
+  }
+  if (status.ok()) status = files.Rename(temporary, path);
+  if (!status.ok() && !absl::IsAlreadyExists(status)) files.RemoveFile(temporary).IgnoreError();
+  return status;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,59 @@
+// RestoreWalk: which attempt a restore takes, and what becomes of those that turn out not to be what they should.
+
+#ifndef TIDEMARK_SNAPSHOT_RESTORE_WALK_H_
+#define TIDEMARK_SNAPSHOT_RESTORE_WALK_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "snapshot/restore.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store.h"
+#include "storage/shard/shard_reader.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+
+// Used for one restore, on the trainer's thread, while no save is in flight and nothing is being deleted. Refers to
+// what it is made with.
+class RestoreWalk {
+ public:
+  // `damage_seen`: called when something that was committed is not what it should be.
+  RestoreWalk(storage::FileSystem& files, storage::Store& store, const storage::ShardReadOptions& read,
+              std::function<void(std::string_view)> warn, std::function<void()> damage_seen)
+      : files_(files), store_(store), read_(read), warn_(std::move(warn)), damage_seen_(std::move(damage_seen)) {}
+
+  // See AsyncCheckpointer.
+  absl::StatusOr<RestoreReport> Latest(State& state, const RestoreOptions& options);
+  absl::StatusOr<RestoreReport> At(int64_t step, State& state, const RestoreOptions& options);
+
+ private:
+  RestoreSource source() const { return {files_, store_.layout(), store_.id(), read_}; }
+  bool PassesOver(const StepInfo& info, const RestoreOptions& options);
+  RestoreResult Try(const storage::StepRecord& record, State& state, const RestoreOptions& options);
+  absl::Status Reexamine(storage::StepRecord& record);
+  void Mark(const storage::StepRecord& record, StepState state, std::string_view reason);
+  absl::Status NothingToRestore() const;
+
+  storage::FileSystem& files_;
+  storage::Store& store_;
+  const storage::ShardReadOptions& read_;
+  const std::function<void(std::string_view)> warn_;
+  const std::function<void()> damage_seen_;
+
+  std::vector<std::pair<int64_t, std::string>> passed_over_;
+  bool found_damage_ = false;           // some step is not to be had that was committed once
+  std::set<std::string> half_written_;  // tensors that an attempt which turned out damaged may have changed
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_RESTORE_WALK_H_

@@ -1,0 +1,243 @@
+// AsyncCheckpointer::Close with a deadline, and destruction, while something never comes to an end by itself.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::FailingFileSystem;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// One tensor, which arrives when the test lets it.
+class GatedState final : public State {
+ public:
+  GatedState() { SetDerivedEntries({Entry{.spec = {.name = "late", .dtype = Dtype::kInt32}, .bytes = 4}}); }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    gate.WaitForNotification();
+    std::memcpy(requests[0].destination, &late, 4);
+    return absl::OkStatus();
+  }
+  absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
+    std::memcpy(&late, bytes.data(), 4);
+    return absl::OkStatus();
+  }
+  absl::Notification gate;
+  int32_t late = 7;
+};
+
+class CheckpointerClosingTest : public testing::Test {
+ protected:
+  // Outlives what is left to itself.
+  struct World {
+    storage::TestDirectory directory;
+    FailingFileSystem files{storage::PosixFileSystem()};
+    absl::Notification gate;     // for the disk, once it is held
+    absl::Notification at_gate;  // somebody has come to it
+    TestTrainer trainer;
+    GatedState gated_state;
+  };
+
+  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> TryOpen(CheckpointerOptions options = {}) {
+    options.directory = world_.directory / "store";
+    if (!options.on_warning) options.on_warning = [](std::string_view) {};
+    options.codec_threads = 1;
+    options.io = IoBackend::kThreads;
+    return CheckpointerOnFileSystem::Open(world_.files, std::move(options));
+  }
+
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    auto checkpointer = TryOpen(std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
+  }
+
+  // As another process would, on a file system that is not held.
+  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> TryOpenBeside() {
+    return AsyncCheckpointer::Open(
+        {.directory = world_.directory / "store", .io = IoBackend::kThreads, .on_warning = [](std::string_view) {}});
+  }
+
+  // Once whoever was left to itself has released the store.
+  std::unique_ptr<AsyncCheckpointer> OpenWhenReleased() {
+    for (;;) {
+      auto checkpointer = TryOpenBeside();
+      if (checkpointer.ok()) return *std::move(checkpointer);
+      if (!absl::IsUnavailable(checkpointer.status())) {
+        ADD_FAILURE() << checkpointer.status();
+        return nullptr;
+      }
+    }
+  }
+
+  // Every shard waits for the gate, and with it every other call.
+  void HoldShards() {
+    world_.files.SetRule([this](const FailingFileSystem::Call& call) {
+      if (call.operation == "Create" && call.path.ends_with(".tmk")) {
+        if (!world_.at_gate.HasBeenNotified()) world_.at_gate.Notify();
+        world_.gate.WaitForNotification();
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  World world_;
+};
+
+TEST_F(CheckpointerClosingTest, NamesTheSavesThatWereStillRunningAndMayBeCalledAgain) {
+  auto checkpointer = Open();
+  HoldShards();
+  auto first = checkpointer->Save(12, world_.trainer.state);
+  ASSERT_THAT(first, IsOk());
+  world_.at_gate.WaitForNotification();
+  EXPECT_THAT(checkpointer->Close(absl::InfinitePast()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr(world_.directory / "store"), HasSubstr("the save of step 12"))));
+  EXPECT_THAT(checkpointer->Save(13, world_.trainer.state),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+  EXPECT_FALSE(checkpointer->ShouldSave(13));
+  EXPECT_THAT(TryOpenBeside(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("store")));
+  EXPECT_FALSE(first->committed().ready());
+  world_.gate.Notify();
+  EXPECT_THAT(checkpointer->Close(absl::InfiniteFuture()), IsOk());
+  EXPECT_THAT(first->committed().Wait(), IsOk());
+  EXPECT_EQ(Open()->LatestStep()->step, 12);
+}
+
+TEST_F(CheckpointerClosingTest, NeedsNoTimeWhereNothingRuns) {
+  auto checkpointer = Open();
+  auto save = checkpointer->Save(1, world_.trainer.state);
+  ASSERT_THAT(save, IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  EXPECT_THAT(checkpointer->Close(absl::InfiniteFuture()), IsOk());
+  EXPECT_THAT(checkpointer->Close(absl::InfinitePast()), IsOk()) << "closed it is";
+}
+
+TEST_F(CheckpointerClosingTest, UsesCloseTimeoutWithoutADeadline) {
+  auto checkpointer = Open({.close_timeout = absl::Nanoseconds(1)});
+  HoldShards();
+  ASSERT_THAT(checkpointer->Save(3, world_.trainer.state), IsOk());
+  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("the save of step 3")));
+  world_.gate.Notify();
+  EXPECT_THAT(checkpointer->Close(absl::InfiniteFuture()), IsOk());
+}
+
+TEST_F(CheckpointerClosingTest, DestructionLeavesASaveToItselfAndItCommitsYet) {
+  std::string warning;
+  auto checkpointer = Open({.close_timeout = absl::Nanoseconds(1),
+                            .on_warning = [&](std::string_view line) { warning += std::string(line); }});
+  HoldShards();
+  auto save = checkpointer->Save(5, world_.trainer.state);
+  ASSERT_THAT(save, IsOk());
+  checkpointer.reset();
+  EXPECT_THAT(warning, HasSubstr("the save of step 5"));
+  EXPECT_THAT(TryOpenBeside(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("store")));
+  world_.gate.Notify();
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+  EXPECT_EQ(OpenWhenReleased()->LatestStep()->step, 5);
+}
+
+TEST_F(CheckpointerClosingTest, DestructionLeavesAStateThatIsBeingCopiedToItself) {
+  auto checkpointer = Open({.staging = Staging::kOverlapped, .close_timeout = absl::Nanoseconds(1)});
+  auto save = checkpointer->Save(5, world_.gated_state);
+  ASSERT_THAT(save, IsOk());
+  checkpointer.reset();
+  EXPECT_FALSE(save->staged().ready());
+  world_.gated_state.gate.Notify();
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+  EXPECT_EQ(OpenWhenReleased()->LatestStep()->step, 5);
+}
+
+TEST_F(CheckpointerClosingTest, NamesAnEvaluatorThatDoesNotReturn) {
+  auto gate = std::make_shared<absl::Notification>();
+  auto entered = std::make_shared<absl::Notification>();
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "slow"},
+                                         [gate, entered](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           entered->Notify();
+                                           gate->WaitForNotification();
+                                           return Verdict(Metrics{{"loss", 0.5}});
+                                         }),
+              IsOk());
+  ASSERT_THAT(checkpointer->Save(10, world_.trainer.state), IsOk());
+  entered->WaitForNotification();
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  EXPECT_THAT(checkpointer->Close(absl::InfinitePast()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("evaluator 'slow' at step 10"), Not(HasSubstr("the save of")))));
+  gate->Notify();
+  EXPECT_THAT(checkpointer->Close(absl::InfiniteFuture()), IsOk());
+  auto steps = Open()->Steps();
+  ASSERT_THAT(steps, IsOk());
+  EXPECT_EQ(steps->back().metrics.at("slow/loss"), 0.5);
+}
+
+TEST_F(CheckpointerClosingTest, DestructionReleasesTheStoreFromUnderAnEvaluatorThatDoesNotReturn) {
+  auto gate = std::make_shared<absl::Notification>();
+  auto entered = std::make_shared<absl::Notification>();
+  auto gone = std::make_shared<absl::Notification>();
+  {
+    // Notified when the function, and so the thread, has let go of everything.
+    std::shared_ptr<void> last(nullptr, [gone](void*) { gone->Notify(); });
+    auto checkpointer = Open({.close_timeout = absl::Nanoseconds(1)});
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "slow"},
+                                           [gate, entered, last](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+                                             entered->Notify();
+                                             gate->WaitForNotification();
+                                             // The snapshot is still there.
+                                             const double first = static_cast<double>(snapshot.bytes(0)[0]);
+                                             return Verdict(Metrics{{"first", first}});
+                                           }),
+                IsOk());
+    ASSERT_THAT(checkpointer->Save(10, world_.trainer.state), IsOk());
+    entered->WaitForNotification();
+    ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+    last.reset();
+    checkpointer.reset();
+  }
+  {
+    auto checkpointer = Open();
+    EXPECT_EQ(checkpointer->LatestStep()->step, 10);
+    EXPECT_THAT(checkpointer->LatestStep()->metrics, testing::IsEmpty());
+  }
+  gate->Notify();
+  gone->WaitForNotification();
+}
+
+TEST_F(CheckpointerClosingTest, ASnapshotThatIsNotSavedMayOutliveTheCheckpointerInAnEvaluator) {
+  auto gate = std::make_shared<absl::Notification>();
+  auto entered = std::make_shared<absl::Notification>();
+  auto checkpointer = Open({.close_timeout = absl::Nanoseconds(1)});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "slow"},
+                                         [gate, entered](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           entered->Notify();
+                                           gate->WaitForNotification();
+                                           return Verdict(Metrics{{"loss", 1.0}});
+                                         }),
+              IsOk());
+  auto save = checkpointer->Save(10, world_.trainer.state, {.persist = false});
+  ASSERT_THAT(save, IsOk());
+  entered->WaitForNotification();
+  checkpointer.reset();
+  EXPECT_FALSE(save->committed().ready());
+  gate->Notify();
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,529 @@
+// Longer than 500 lines because each test needs the one fixture that decides when a round happens, and what the disk
+// says.
+
+#include "snapshot/housekeeper.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::FailingFileSystem;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Key;
+using testing::Not;
+using testing::Pair;
+using testing::SizeIs;
+using testing::UnorderedElementsAre;
+
+// Lines that come from any thread.
+class Lines {
+ public:
+  void Add(std::string line) {
+    absl::MutexLock lock(&mutex_);
+    lines_.push_back(std::move(line));
+  }
+  std::vector<std::string> Get() const {
+    absl::MutexLock lock(&mutex_);
+    return lines_;
+  }
+  int64_t Count(std::string_view part) const {
+    int64_t count = 0;
+    for (const std::string& line : Get()) count += line.find(part) == std::string::npos ? 0 : 1;
+    return count;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One tensor, which arrives when the test lets it: until then its save is in flight.
+class LateState final : public State {
+ public:
+  LateState() { SetDerivedEntries({Entry{.spec = {.name = "late", .dtype = Dtype::kInt32}, .bytes = 4}}); }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    gate.WaitForNotification();
+    std::memset(requests[0].destination, 7, 4);
+    return absl::OkStatus();
+  }
+  absl::Status Receive(size_t, std::span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Notification gate;
+};
+
+class HousekeeperTest : public testing::Test {
+ protected:
+  // Rounds come from what is done, or from Tidy: never from the time that has passed.
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = store_;
+    options.on_warning = [this](std::string_view line) { warnings_.Add(std::string(line)); };
+    if (!options.on_save_line) options.on_save_line = [this](std::string_view l) { save_lines_.Add(std::string(l)); };
+    options.codec_threads = 1;
+    options.io = IoBackend::kThreads;
+    options.reuse = false;
+    if (options.inbox_poll_interval == absl::Seconds(1)) options.inbox_poll_interval = absl::InfiniteDuration();
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
+  }
+
+  absl::Status SaveStep(AsyncCheckpointer& checkpointer, int64_t step, Metrics metrics = {}) {
+    trainer_.SetTo(step);
+    auto save = checkpointer.Save(step, trainer_.state, {.metrics = std::move(metrics)});
+    return save.ok() ? save->committed().Wait() : save.status();
+  }
+
+  // What is written of evaluations finds no room.
+  void FillDisk() {
+    files_.SetRule([](const FailingFileSystem::Call& call) {
+      const bool report = call.operation == "Create" && call.path.find("/metrics-") != std::string::npos;
+      return report ? absl::ResourceExhaustedError("create " + call.path + ": No space left on device (ENOSPC)")
+                    : absl::OkStatus();
+    });
+  }
+
+  std::vector<int64_t> CommittedSteps(const AsyncCheckpointer& checkpointer) {
+    std::vector<int64_t> committed;
+    auto steps = checkpointer.Steps();
+    EXPECT_THAT(steps, IsOk());
+    for (const StepInfo& info : *steps) {
+      if (info.state == StepState::kCommitted) committed.push_back(info.step);
+    }
+    return committed;
+  }
+
+  StepInfo Info(const AsyncCheckpointer& checkpointer, int64_t step) {
+    auto steps = checkpointer.Steps();
+    EXPECT_THAT(steps, IsOk());
+    for (const StepInfo& info : *steps) {
+      if (info.step == step) return info;
+    }
+    ADD_FAILURE() << "no step " << step;
+    return {};
+  }
+
+  storage::TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
+  FailingFileSystem files_{storage::PosixFileSystem()};
+  TestTrainer trainer_{1000};
+  Lines warnings_;
+  Lines save_lines_;
+  absl::Notification release_;
+};
+
+TEST_F(HousekeeperTest, RecordsAReportSoThatItSurvives) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1, {{"loss", 2.0}}), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}, {"odd", std::nan("")}}).Wait(), IsOk());
+  const StepInfo info = Info(*checkpointer, 1);
+  ASSERT_THAT(info.evaluations, SizeIs(1));
+  EXPECT_EQ(info.evaluations[0].evaluator, "validation");
+  EXPECT_EQ(info.evaluations[0].worker, "trainer");
+  EXPECT_EQ(info.metrics.at("loss"), 2.0);
+  EXPECT_EQ(info.metrics.at("validation/loss"), 0.5);
+  EXPECT_TRUE(std::isnan(info.metrics.at("validation/odd")));
+  EXPECT_EQ(checkpointer->BestStep("validation/loss", BestMode::kLowest)->step, 1);
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_EQ(Info(*Open(), 1).metrics.at("validation/loss"), 0.5);
+}
+
+TEST_F(HousekeeperTest, ALaterReportTakesThePlaceOfAnEarlierOne) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.25}}).Wait(), IsOk());
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, SizeIs(1));
+  EXPECT_EQ(Info(*checkpointer, 1).metrics.at("validation/loss"), 0.25);
+}
+
+TEST_F(HousekeeperTest, RefusesAReportOnAStepThatThereIsNoneOf) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  EXPECT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}}).Wait(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no step 2")));
+  EXPECT_THAT(*checkpointer->Steps(), SizeIs(1));
+  EXPECT_EQ(checkpointer->statistics().reports_rejected, 1u);
+}
+
+TEST_F(HousekeeperTest, RefusesNamesThatAreNone) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  for (const char* name : {"", "a/b"}) {
+    EXPECT_THAT(checkpointer->ReportMetrics(1, name, {{"loss", 0.5}}).Wait(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("evaluator")));
+  }
+  EXPECT_THAT(checkpointer->ReportMetrics(1, "a", {{"", 0.5}}).Wait(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("metric")));
+}
+
+TEST_F(HousekeeperTest, HoldsAReportUntilTheStepIsCommitted) {
+  LateState state;
+  auto checkpointer = Open({.staging = Staging::kOverlapped});
+  auto save = checkpointer->Save(1, state);
+  ASSERT_THAT(save, IsOk());
+  const Future recorded = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
+  EXPECT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_FALSE(recorded.ready());
+  state.gate.Notify();
+  EXPECT_THAT(recorded.Wait(), IsOk());
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 1).metrics.at("validation/loss"), 0.5);
+}
+
+TEST_F(HousekeeperTest, RefusesAHeldReportIfTheSaveFails) {
+  auto checkpointer = Open();
+  files_.SetRule([this](const FailingFileSystem::Call& call) {
+    if (call.operation != "Create" || !call.path.ends_with(".tmk")) return absl::OkStatus();
+    release_.WaitForNotification();
+    return absl::ResourceExhaustedError("ENOSPC");
+  });
+  auto save = checkpointer->Save(1, trainer_.state);
+  ASSERT_THAT(save, IsOk());
+  const Future recorded = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
+  release_.Notify();
+  EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_THAT(recorded.Wait(),
+              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("its save failed"), HasSubstr("ENOSPC"))));
+  EXPECT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("its save failed")));
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty());
+}
+
+TEST_F(HousekeeperTest, KeepsReportsWhileTheDiskIsFullAndSaysSoOnce) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  FillDisk();
+  std::vector<Future> recorded;
+  for (int i = 0; i < 5; ++i) {
+    recorded.push_back(checkpointer->ReportMetrics(1, "e" + std::to_string(i), {{"loss", i}}));
+    EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  }
+  EXPECT_THAT(SaveStep(*checkpointer, 2), IsOk()) << "the training goes on";
+  for (const Future& future : recorded) EXPECT_FALSE(future.ready());
+  EXPECT_EQ(warnings_.Count("ENOSPC"), 1) << testing::PrintToString(warnings_.Get());
+  files_.Reset();
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  for (const Future& future : recorded) EXPECT_THAT(future.Wait(), IsOk());
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, SizeIs(5));
+  FillDisk();
+  const Future again = checkpointer->ReportMetrics(2, "e", {{"loss", 1}});
+  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_EQ(warnings_.Count("ENOSPC"), 2) << "it had worked again in between";
+  files_.Reset();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(again.Wait(), IsOk());
+}
+
+TEST_F(HousekeeperTest, ResolvesWhatCannotBeRecordedWithTheReasonWhenItCloses) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  FillDisk();
+  const Future recorded = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(recorded.Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_EQ(warnings_.Count("1 evaluations are lost"), 1);
+  EXPECT_THAT(checkpointer->ReportMetrics(1, "validation", {}).Wait(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+  EXPECT_THAT(checkpointer->RetentionPlan(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
+TEST_F(HousekeeperTest, RecordsAnEvaluationOfASnapshotThatIsNotSaved) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation"},
+                                         [](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           return Verdict(Metrics{{"loss", 0.5}});
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  trainer_.SetTo(2);
+  auto save = checkpointer->Save(2, trainer_.state, {.metrics = {{"loss", 3}}, .persist = false});
+  ASSERT_THAT(save, IsOk());
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const StepInfo info = Info(*checkpointer, 2);
+  EXPECT_EQ(info.state, StepState::kUnsaved);
+  EXPECT_THAT(info.metrics, UnorderedElementsAre(Pair("loss", 3), Pair("validation/loss", 0.5)));
+  EXPECT_EQ(checkpointer->LatestStep()->step, 1);
+  auto report = checkpointer->RestoreLatest(trainer_.state);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 1);
+  EXPECT_THAT(report->passed_over, IsEmpty());
+  EXPECT_THAT(checkpointer->Restore(2, trainer_.state),
+              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("not committed"), HasSubstr("unsaved"))));
+  EXPECT_EQ(checkpointer->statistics().saves_committed, 1u);
+  EXPECT_EQ(checkpointer->statistics().in_flight, 0);
+  EXPECT_EQ(save_lines_.Count("step 2 not saved, only evaluated"), 1);
+}
+
+TEST_F(HousekeeperTest, RefusesToReplaceAStepWithASnapshotThatIsNotSaved) {
+  auto checkpointer = Open();
+  EXPECT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true, .persist = false}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("SaveOptions::overwrite")));
+}
+
+TEST_F(HousekeeperTest, MakesARowAndAWarningOfAnEvaluatorThatFailsOrThrows) {
+  Lines evaluated;
+  auto checkpointer = Open({.on_evaluated = [&](int64_t step, const Evaluation& row) {
+    evaluated.Add(std::to_string(step) + " " + row.evaluator + " " + std::string(OutcomeName(row.outcome)));
+  }});
+  ASSERT_THAT(
+      checkpointer->AddEvaluator(
+          {.name = "fails"}, [](const Snapshot&) -> absl::StatusOr<Verdict> { return absl::InternalError("no data"); }),
+      IsOk());
+  ASSERT_THAT(checkpointer->AddEvaluator(
+                  {.name = "throws"},
+                  [](const Snapshot&) -> absl::StatusOr<Verdict> { throw std::runtime_error("out of range"); }),
+              IsOk());
+  EXPECT_THAT(checkpointer->AddEvaluator({.name = "fails"}, [](const Snapshot&) { return Verdict(); }),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("fails")));
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(evaluated.Get(), UnorderedElementsAre("1 fails failed", "1 throws failed"));
+  EXPECT_EQ(warnings_.Count("evaluator 'fails' failed at step 1: "), 1);
+  EXPECT_EQ(warnings_.Count("no data"), 1);
+  EXPECT_EQ(warnings_.Count("out of range"), 1);
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, SizeIs(2));
+  EXPECT_EQ(checkpointer->statistics().background.at("evaluate").count, 2u);
+}
+
+TEST_F(HousekeeperTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
+  absl::Notification deleted;
+  Lines lines;
+  auto checkpointer = Open({.retention = {.max_to_keep = 2}, .on_deleted = [&](int64_t step, std::string_view why) {
+                              lines.Add(std::to_string(step) + ": " + std::string(why));
+                              if (!deleted.HasBeenNotified()) deleted.Notify();
+                            }});
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  deleted.WaitForNotification();
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2, 3));
+  ASSERT_THAT(lines.Get(), SizeIs(1));
+  EXPECT_THAT(lines.Get()[0], HasSubstr("1: "));
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, 1u);
+  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 1u);
+  auto report = checkpointer->RestoreLatest(trainer_.state);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(report->passed_over, IsEmpty());
+  EXPECT_THAT(checkpointer->Restore(1, trainer_.state), StatusIs(absl::StatusCode::kNotFound, HasSubstr("deleted")));
+  EXPECT_EQ(ShardPath(store_, 1), "");
+}
+
+TEST_F(HousekeeperTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1,
+                                          .keep_best = {{.metric = "validation/loss"}},
+                                          .keep_unevaluated_until = {{.evaluator = "validation"}}}});
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2, 3));
+  ASSERT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.7}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2, 3));
+  auto plan = checkpointer->RetentionPlan();
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(*plan, SizeIs(2));
+  EXPECT_TRUE((*plan)[0].keep);
+  EXPECT_THAT((*plan)[0].reason, HasSubstr("validation/loss"));
+}
+
+TEST_F(HousekeeperTest, ReportsOnADeletedStepStayKnown) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  EXPECT_EQ(Info(*checkpointer, 1).metrics.at("validation/loss"), 0.5);
+}
+
+TEST_F(HousekeeperTest, PinsKeepStepsFromRetention) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->Pin(1, "the paper's"), IsOk());
+  EXPECT_THAT(checkpointer->Pin(9), StatusIs(absl::StatusCode::kNotFound, HasSubstr("9")));
+  for (int64_t step : {2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 3));
+  EXPECT_EQ(Info(*checkpointer, 1).pin_note, "the paper's");
+  ASSERT_THAT(checkpointer->Unpin(1), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(3));
+}
+
+TEST_F(HousekeeperTest, KeepsNothingOfLessAndLosesNothingWhenTheClockIsSetBack) {
+  std::atomic<int64_t> seconds = 1'000'000;
+  auto checkpointer = Open({.save_interval_seconds = 60,
+                            .retention = {.max_to_keep = 1, .keep_interval = absl::Seconds(100)},
+                            .now = [&] { return absl::FromUnixSeconds(seconds); }});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  EXPECT_FALSE(checkpointer->ShouldSave(2));
+  seconds = 10;  // by most of two weeks
+  EXPECT_TRUE(checkpointer->ShouldSave(2)) << "or it would wait for the clock to come back";
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  EXPECT_FALSE(checkpointer->ShouldSave(3));
+  ASSERT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 1}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(checkpointer->LatestStep()->step, 2);
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(2));
+}
+
+TEST_F(HousekeeperTest, TellsOfCommitsAndFailures) {
+  Lines calls;
+  auto checkpointer =
+      Open({.on_committed =
+                [&](const StepInfo& info) {
+                  calls.Add("committed " + std::to_string(info.step) + " " + std::to_string(info.attempt.size()));
+                },
+            .on_failed =
+                [&](int64_t step, const absl::Status& status) {
+                  calls.Add("failed " + std::to_string(step) + " " + std::string(status.message()));
+                }});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  files_.FailOperation("Create", absl::ResourceExhaustedError("ENOSPC"));
+  EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  files_.Reset();
+  EXPECT_THAT(calls.Get(), ElementsAre("committed 1 32", AllOf(HasSubstr("failed 2"), HasSubstr("ENOSPC"))));
+  EXPECT_THAT(save_lines_.Get(), ElementsAre(HasSubstr("step 1 committed: blocked"), HasSubstr("step 2 failed: ")));
+  const CheckpointerStatistics statistics = checkpointer->statistics();
+  EXPECT_EQ(statistics.saves_committed, 1u);
+  EXPECT_EQ(statistics.saves_failed, 1u);
+  EXPECT_EQ(statistics.last_committed_step, 1);
+  EXPECT_EQ(statistics.blocked.at("copy").count, 2u);
+  EXPECT_EQ(statistics.background.at("commit").count, 1u);
+  EXPECT_GT(statistics.staging_bytes_max, 0u);
+}
+
+TEST_F(HousekeeperTest, WarnsOfCallbacksThatThrowAndGoesOn) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep = [](const StepInfo&) -> bool { throw 3; }},
+                            .on_committed = [](const StepInfo&) { throw std::runtime_error("first"); },
+                            .on_evaluated = [](int64_t, const Evaluation&) { throw std::runtime_error("second"); },
+                            .on_save_line = [](std::string_view) { throw std::runtime_error("third"); }});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 1}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(warnings_.Count("on_committed threw: first"), 2);
+  EXPECT_EQ(warnings_.Count("on_evaluated threw: second"), 1);
+  EXPECT_EQ(warnings_.Count("on_save_line threw: third"), 2);
+  EXPECT_GE(warnings_.Count("retention.keep threw something"), 1);
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2)) << "what is asked and does not answer stays";
+}
+
+TEST_F(HousekeeperTest, ACallbackOnItsThreadMayPinAndIsRefusedToWaitForItself) {
+  absl::Status pinned = absl::UnknownError("not called");
+  absl::Status tidied;
+  AsyncCheckpointer* raw = nullptr;
+  auto checkpointer = Open({.on_evaluated = [&](int64_t step, const Evaluation&) {
+    pinned = raw->Pin(step);
+    tidied = raw->Tidy();
+  }});
+  raw = checkpointer.get();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 1}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(pinned, IsOk());
+  EXPECT_THAT(tidied, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("housekeeping thread")));
+}
+
+TEST_F(HousekeeperTest, ReplacesTheStatisticsFileAfterASaveAndWarnsOnceIfItCannot) {
+  const std::string path = directory_ / "tidemark.prom";
+  auto checkpointer = Open({.metrics_file = path});
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    return call.path.starts_with(path) ? absl::ResourceExhaustedError("no room for statistics") : absl::OkStatus();
+  });
+  for (int64_t step : {1, 2}) {
+    ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  }
+  EXPECT_EQ(warnings_.Count("no room for statistics"), 1);
+  files_.Reset();
+  ASSERT_THAT(SaveStep(*checkpointer, 3), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  auto text = storage::ReadSmallFile(storage::PosixFileSystem(), path, 1 << 20);
+  ASSERT_THAT(text, IsOk());
+  EXPECT_THAT(*text,
+              AllOf(HasSubstr("tidemark_saves_committed_total 3\n"), HasSubstr("tidemark_last_committed_step 3\n")));
+}
+
+TEST_F(HousekeeperTest, PassesOverUnhealthySteps) {
+  auto checkpointer = Open();
+  absl::Notification go_on;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .when_lagging = WhenLagging::kBlock},
+                                         [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+                                           if (snapshot.step() < 2) return Verdict();
+                                           go_on.WaitForNotification();
+                                           return Verdict(Metrics{}, "3 NaN in model.weight");
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  go_on.Notify();  // the restore has to wait for what comes of it
+  auto report = checkpointer->RestoreLatest(trainer_.state, {.healthy_only = true});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 1);
+  EXPECT_TRUE(trainer_.IsAt(1));
+  EXPECT_THAT(report->passed_over, ElementsAre(Pair(2, "unhealthy: health: 3 NaN in model.weight")));
+  EXPECT_THAT(checkpointer->Restore(2, trainer_.state, {.healthy_only = true}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("unhealthy")));
+  EXPECT_EQ(checkpointer->RestoreLatest(trainer_.state)->step, 2);
+}
+
+TEST_F(HousekeeperTest, LooksIntoTheInboxInEveryInterval) {
+  absl::Notification looked;
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.path.ends_with("/inbox") && !looked.HasBeenNotified()) looked.Notify();
+    return absl::OkStatus();
+  });
+  auto checkpointer = Open({.inbox_poll_interval = absl::Milliseconds(1)});
+  looked.WaitForNotification();
+}
+
+TEST_F(HousekeeperTest, SaysInTheSavesLineWhichEvaluatorWasLeftOut) {
+  auto checkpointer = Open();
+  absl::Notification gate;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kSkip},
+                                         [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           gate.WaitForNotification();
+                                           return Verdict();
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  gate.Notify();
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_EQ(save_lines_.Count("step 2 committed"), 1);
+  EXPECT_EQ(save_lines_.Count("; validation skipped: "), 1) << testing::PrintToString(save_lines_.Get());
+  EXPECT_THAT(checkpointer->statistics().skipped, Contains(Key(HasSubstr("evaluator validation: "))));
+  EXPECT_EQ(Info(*checkpointer, 2).evaluations.at(0).outcome, Evaluation::Outcome::kSkipped);
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,104 @@
+#include "snapshot/report_book.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tidemark {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+Report ReportBy(int64_t step, std::string evaluator) {
+  Report report;
+  report.step = step;
+  report.evaluation.evaluator = std::move(evaluator);
+  return report;
+}
+
+class ReportBookTest : public testing::Test {
+ protected:
+  // "step evaluator attempt" of what can be recorded.
+  std::vector<std::string> Ready() {
+    std::vector<std::string> lines;
+    for (const Report& report : book_.TakeReady()) {
+      lines.push_back(std::to_string(report.step) + " " + report.evaluation.evaluator + " " + report.attempt);
+    }
+    return lines;
+  }
+
+  ReportBook book_;
+  std::vector<std::string> notes_;
+};
+
+TEST_F(ReportBookTest, LetsReportsOfStepsThatAreNotInFlightThrough) {
+  book_.BeginSave(1, nullptr);
+  book_.Add(ReportBy(2, "a"));
+  EXPECT_TRUE(book_.has_ready());
+  EXPECT_THAT(Ready(), ElementsAre("2 a "));
+  EXPECT_FALSE(book_.has_ready());
+}
+
+TEST_F(ReportBookTest, HoldsReportsUntilTheSaveIsCommitted) {
+  book_.BeginSave(1, nullptr);
+  book_.Add(ReportBy(1, "a"));
+  book_.Add(ReportBy(1, "b"));
+  EXPECT_THAT(Ready(), IsEmpty());
+  EXPECT_THAT(book_.EndSave(1, true, absl::OkStatus(), "abc", &notes_), IsEmpty());
+  EXPECT_THAT(Ready(), ElementsAre("1 a abc", "1 b abc"));
+}
+
+TEST_F(ReportBookTest, GivesBackTheReportsOfASaveThatFailed) {
+  book_.BeginSave(1, nullptr);
+  book_.Add(ReportBy(1, "a"));
+  EXPECT_THAT(book_.EndSave(1, true, absl::InternalError("EIO"), "", &notes_), SizeIs(1));
+  EXPECT_THAT(Ready(), IsEmpty());
+}
+
+TEST_F(ReportBookTest, HoldsAReportForTheNewestOfSeveralSavesOfTheStep) {
+  book_.BeginSave(1, nullptr);
+  book_.Add(ReportBy(1, "of the first"));
+  book_.BeginSave(1, nullptr);
+  book_.Add(ReportBy(1, "of the second"));
+  EXPECT_THAT(book_.EndSave(1, true, absl::OkStatus(), "abc", &notes_), IsEmpty());
+  EXPECT_THAT(Ready(), ElementsAre("1 of the first abc"));
+  EXPECT_THAT(book_.EndSave(1, true, absl::OkStatus(), "def", &notes_), IsEmpty());
+  EXPECT_THAT(Ready(), ElementsAre("1 of the second def"));
+}
+
+TEST_F(ReportBookTest, LetsReportsOfASnapshotThatIsNotToBeSavedThroughWithWhatIsKnownOfIt) {
+  auto unsaved = std::make_shared<StepInfo>();
+  unsaved->step = 1;
+  book_.BeginSave(1, unsaved);
+  book_.Add(ReportBy(1, "a"));
+  const auto ready = book_.TakeReady();
+  ASSERT_THAT(ready, SizeIs(1));
+  EXPECT_EQ(ready.front().unsaved, unsaved);
+  EXPECT_THAT(book_.EndSave(1, false, absl::OkStatus(), "", &notes_), IsEmpty());
+}
+
+TEST_F(ReportBookTest, HandsOverTheNotesOnASave) {
+  book_.BeginSave(1, nullptr);
+  book_.BeginSave(2, nullptr);
+  book_.NoteOnSave(1, "a skipped");
+  book_.NoteOnSave(7, "of none");
+  book_.EndSave(2, true, absl::OkStatus(), "x", &notes_);
+  EXPECT_THAT(notes_, IsEmpty());
+  book_.EndSave(1, true, absl::OkStatus(), "y", &notes_);
+  EXPECT_THAT(notes_, ElementsAre("a skipped"));
+}
+
+TEST_F(ReportBookTest, GivesUpWhatIsHeldWhenAsked) {
+  book_.BeginSave(1, nullptr);
+  book_.Add(ReportBy(1, "a"));
+  EXPECT_THAT(book_.TakeHeld(), SizeIs(1));
+  EXPECT_THAT(book_.TakeHeld(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tidemark
