@@ -5,9 +5,10 @@
 //       .retention = {.max_to_keep = 3, .keep_best = {{"validation/loss"}}, .keep_every_steps = 10'000},
 //   });
 //
-// A step stays if any rule wants it. Whatever the rules say, these stay: the latest committed step, the one that was
-// committed last (another one after a rollback), pinned ones, and those that a live reader holds a lease on. Without a
-// rule all stay. Steps that are not committed (damaged, lost) are neither counted nor deleted.
+// A step stays if any rule wants it. Whatever the rules say, these stay: the latest committed step; the one that was
+// committed last (another one after a rollback); the latest healthy one, of which no awaited evaluator (below) has yet
+// to report; pinned ones; and those that a live reader holds a lease on. Without a rule all stay. Steps that are not
+// committed (damaged, lost) are neither counted nor deleted.
 //
 // A step that is let go keeps its record: metrics, history, and why it went. Its file goes when no other step refers to
 // chunks in it.
@@ -44,7 +45,7 @@ struct AwaitEvaluation {
 
 struct RetentionOptions {
   // The rules. 0 or empty: no such rule.
-  int64_t max_to_keep = 0;                              // the latest so many
+  int64_t max_to_keep = 0;                              // so many, those that were committed last
   std::vector<KeepBest> keep_best;                      // the best so many of each of these
   int64_t keep_every_steps = 0;                         // steps divisible by it
   absl::Duration keep_interval = absl::ZeroDuration();  // the first step in every such span of wall-clock time

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -31,17 +32,23 @@ std::optional<double> ValueOf(const StepInfo& info, const std::string& metric) {
   return found->second;
 }
 
+// The latest by step, whatever the rules; and so many by the order in which they were committed, since a run that was
+// rolled back saves lower steps than the ones it has given up.
 void AddLatest(std::vector<Candidate>& steps, int64_t max_to_keep) {
   if (steps.empty()) return;
   steps.back().reasons.push_back("latest");
-  size_t left = static_cast<size_t>(std::max<int64_t>(max_to_keep, 0));
-  for (size_t i = steps.size(); i-- > 0 && left > 0; --left) {
-    if (i + 1 < steps.size()) steps[i].reasons.push_back(fmt::format("among the latest {}", max_to_keep));
-  }
-  const auto last = std::max_element(steps.begin(), steps.end(), [](const Candidate& a, const Candidate& b) {
-    return a.info->sequence < b.info->sequence;
+  std::vector<size_t> by_commit(steps.size());
+  std::iota(by_commit.begin(), by_commit.end(), size_t{0});
+  std::sort(by_commit.begin(), by_commit.end(), [&](size_t a, size_t b) {
+    return std::pair(steps[a].info->sequence, a) > std::pair(steps[b].info->sequence, b);
   });
-  if (last + 1 != steps.end()) last->reasons.push_back("committed last");
+  const size_t count = std::min(steps.size(), static_cast<size_t>(std::max<int64_t>(max_to_keep, 0)));
+  for (size_t i = 0; i < count; ++i) {
+    if (by_commit[i] + 1 < steps.size()) {
+      steps[by_commit[i]].reasons.push_back(fmt::format("among the latest {}", max_to_keep));
+    }
+  }
+  if (count == 0 && by_commit[0] + 1 != steps.size()) steps[by_commit[0]].reasons.push_back("committed last");
 }
 
 void AddBest(std::vector<Candidate>& steps, const KeepBest& rule) {
@@ -78,14 +85,18 @@ void AddIntervals(std::vector<Candidate>& steps, absl::Duration interval) {
   }
 }
 
-void AddWhatIsAwaited(Candidate& step, const std::vector<AwaitEvaluation>& rules) {
+// Returns whether anything is.
+bool AddWhatIsAwaited(Candidate& step, const std::vector<AwaitEvaluation>& rules) {
+  bool awaited = false;
   for (const AwaitEvaluation& rule : rules) {
     if (step.info->step % rule.every_steps != 0) continue;
     const auto& rows = step.info->evaluations;
     const bool known = std::any_of(
         rows.begin(), rows.end(), [&](const Evaluation& evaluation) { return evaluation.evaluator == rule.evaluator; });
     if (!known) step.reasons.push_back(fmt::format("evaluator {} has yet to report", rule.evaluator));
+    awaited = awaited || !known;
   }
+  return awaited;
 }
 
 // "not among the latest 3, the best 2 of loss, or divisible by 1000"
@@ -126,10 +137,14 @@ void AddRules(const RetentionOptions& options, std::vector<Candidate>& steps) {
     }
   }
   if (options.keep_interval > absl::ZeroDuration()) AddIntervals(steps, options.keep_interval);
+  Candidate* healthy = nullptr;
   for (Candidate& step : steps) {
     if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
-    AddWhatIsAwaited(step, options.keep_unevaluated_until);
+    const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
+    if (!awaited && FirstVerdict(*step.info).empty()) healthy = &step;
   }
+  // What a run that diverges is rolled back to. Where all is well it is the latest.
+  if (healthy != nullptr && healthy != &steps.back()) healthy->reasons.push_back("the latest healthy one");
 }
 
 }  // namespace

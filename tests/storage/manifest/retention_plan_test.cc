@@ -74,7 +74,33 @@ TEST(RetentionPlan, KeepsTheOneThatWasCommittedLastAfterARollback) {
   std::vector<StepInfo> steps = Steps({1, 2, 3});
   steps[0].sequence = 9;
   EXPECT_THAT(Plan({.max_to_keep = 1}, steps),
-              ElementsAre("1: committed last", "-2: not among the latest 1", "3: latest"));
+              ElementsAre("1: among the latest 1", "-2: not among the latest 1", "3: latest"));
+  EXPECT_THAT(Plan({.keep_every_steps = 2}, steps), ElementsAre("1: committed last", "2: divisible by 2", "3: latest"));
+}
+
+TEST(RetentionPlan, CountsTheLatestByTheOrderOfTheirCommits) {
+  // Rolled back from 50 to 20, and on from there.
+  std::vector<StepInfo> steps = Steps({20, 30, 40, 50});
+  steps[1].sequence = 60;
+  EXPECT_THAT(Plan({.max_to_keep = 2}, steps), ElementsAre("-20: not among the latest 2", "30: among the latest 2",
+                                                           "-40: not among the latest 2", "50: latest"));
+}
+
+TEST(RetentionPlan, KeepsTheLatestHealthyStep) {
+  std::vector<StepInfo> steps = Steps({1, 2, 3, 4});
+  steps[2].evaluations = {{.evaluator = "health", .unhealthy = "1 NaN"}};
+  steps[3].evaluations = {{.evaluator = "health", .unhealthy = "7 NaN"}};
+  EXPECT_THAT(Plan({.max_to_keep = 1}, steps),
+              ElementsAre("-1: not among the latest 1", "2: the latest healthy one",
+                          "-3: not among the latest 1; unhealthy: 1 NaN", "4: latest"));
+}
+
+TEST(RetentionPlan, KeepsWhatIsKnownToBeHealthyUntilTheNextIs) {
+  const RetentionOptions options{.max_to_keep = 1, .keep_unevaluated_until = {{.evaluator = "health"}}};
+  std::vector<StepInfo> steps = Steps({1, 2, 3});
+  for (size_t i = 0; i < 2; ++i) steps[i].evaluations = {{.evaluator = "health"}};
+  EXPECT_THAT(Plan(options, steps), ElementsAre("-1: not among the latest 1", "2: the latest healthy one",
+                                                "3: latest; evaluator health has yet to report"));
 }
 
 TEST(RetentionPlan, NeitherCountsNorDecidesAboutStepsThatAreNotCommitted) {
@@ -195,12 +221,13 @@ TEST(RetentionPlan, NamesAllThatSpeaksForAStepAndAllThatDoesNot) {
                                     .keep_interval = absl::Hours(24),
                                     .keep = [](const StepInfo& info) { return info.step == 1000; },
                                     .keep_unevaluated_until = {{.evaluator = "x", .every_steps = 1000}}};
-  steps.insert(steps.begin(), Step(998));
+  steps.insert(steps.begin(), {Step(997), Step(998)});
   EXPECT_THAT(
       Plan(options, steps),
-      ElementsAre("998: first in 24h",
-                  "-999: not among the latest 1, the best of loss, divisible by 1000, the first in 24h, or asked "
+      ElementsAre("997: first in 24h",
+                  "-998: not among the latest 1, the best of loss, divisible by 1000, the first in 24h, or asked "
                   "for by the predicate",
+                  "999: the latest healthy one",
                   "1000: latest; best loss (1); divisible by 1000; asked for by the predicate; evaluator x has "
                   "yet to report; pinned"));
 }

@@ -90,15 +90,27 @@ bool IsFirstOfAnInterval(const Model& model, const ModelStep& step, absl::Durati
   return false;
 }
 
+bool IsAwaited(const ModelStep& step, const RetentionOptions& options) {
+  for (const AwaitEvaluation& rule : options.keep_unevaluated_until) {
+    if (step.identity.step % rule.every_steps == 0 && !step.evaluators.contains(rule.evaluator)) return true;
+  }
+  return false;
+}
+
 bool IsWanted(const Model& model, const ModelStep& step, const RetentionOptions& options) {
   int64_t higher = 0;
+  int64_t higher_healthy = 0;
   int64_t later = 0;
   for (const auto& [number, other] : model) {
     if (other.deleted) continue;
-    if (number > step.identity.step) ++higher;
+    if (number > step.identity.step) {
+      ++higher;
+      if (!other.unhealthy && !IsAwaited(other, options)) ++higher_healthy;
+    }
     if (other.identity.sequence > step.identity.sequence) ++later;
   }
-  if (higher == 0 || later == 0 || step.pinned || higher < options.max_to_keep) return true;
+  if (higher == 0 || later == 0 || step.pinned || later < options.max_to_keep) return true;
+  if (higher_healthy == 0 && !step.unhealthy) return true;
   for (const KeepBest& rule : options.keep_best) {
     if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) return true;
   }
@@ -107,10 +119,7 @@ bool IsWanted(const Model& model, const ModelStep& step, const RetentionOptions&
     return true;
   }
   if (options.keep && step.identity.step % 7 == 3) return true;
-  for (const AwaitEvaluation& rule : options.keep_unevaluated_until) {
-    if (step.identity.step % rule.every_steps == 0 && !step.evaluators.contains(rule.evaluator)) return true;
-  }
-  return false;
+  return IsAwaited(step, options);
 }
 
 // In memory where the system has such a place: what takes time is syncs, and they are not what is tested here.
