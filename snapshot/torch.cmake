@@ -11,6 +11,7 @@ tidemark_library(tidemark_torch
   torch_device_image.cc
   torch_dtypes.cc
   torch_errors.cc
+  torch_load.cc
   torch_name_trace.cc
   torch_optimizer_fields.cc
   torch_optimizer_source.cc

@@ -62,11 +62,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ATen/core/Generator.h"
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tidemark/snapshot.h"
 #include "tidemark/state.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
@@ -114,6 +116,24 @@ class TorchState : public State {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Fills every parameter and buffer of `module` from the entries of `snapshot` that TorchState::AddModule gives its
+// names to when it adds a module as `prefix`; "ema.model" for an average. For evaluators, which keep one module and
+// load each snapshot into it.
+//
+// The module's tensors stay what and where they are: values are converted to their dtypes (between floating-point
+// types, and from integers to those) and copied to their devices, with no trace for autograd. Tied tensors are written
+// once.
+//
+// Strict. kInvalidArgument: one message that lists every tensor of the module which the snapshot lacks or has in
+// another shape or in a dtype that does not convert (floating point to integer, complex to real), and every tensor of
+// the snapshot under the prefix that the module lacks; nothing has been touched. What the module does not have is an
+// error because it is most often another model; of a part of the model give the part's prefix. Values under the prefix
+// are left out, for no module has any. kInternal, kResourceExhausted: LibTorch failed half-way; the message names the
+// entry, and some tensors have been written.
+//
+// Thread-safe for different modules.
+absl::Status LoadModule(const Snapshot& snapshot, std::string_view prefix, torch::nn::Module& module);
 
 }  // namespace tidemark
 
