@@ -1,9 +1,254 @@
 #include "tidemark/average.h"
 
-namespace tidemark {
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
 
-absl::StatusOr<std::shared_ptr<Companion>> MakeAverage(AverageOptions) {
-  return absl::UnimplementedError("averages");
+#include "absl/container/flat_hash_map.h"
+#include "eval/average_state.h"
+#include "eval/float_arrays.h"
+#include "fmt/format.h"
+#include "snapshot/copy_pool.h"
+#include "snapshot/glob.h"
+
+namespace tidemark {
+namespace {
+
+constexpr size_t kNameBytesMax = 256;
+// Memory's bandwidth, not the arithmetic, is what there is to share.
+constexpr unsigned kThreadsMax = 4;
+// Bytes of a snapshot that one thread takes in at a time.
+constexpr size_t kPieceBytes = 1 << 20;
+// Numbers that are decoded before they are taken in: their decoded form stays in the first cache.
+constexpr size_t kDecodedBlock = 2048;
+
+absl::Status Validate(const AverageOptions& options) {
+  if (options.name.empty() || options.name.size() > kNameBytesMax ||
+      options.name.find_first_of(".*?\n") != std::string::npos) {
+    return absl::InvalidArgumentError(fmt::format(
+        "name: expected 1 to {} bytes without '.', '*', '?' and line ends, found '{}'", kNameBytesMax, options.name));
+  }
+  if (options.entries.empty()) return absl::InvalidArgumentError("entries: expected one pattern or more");
+  if (!(options.decay >= 0 && options.decay < 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("decay: expected 0 or more and less than 1, found {}", options.decay));
+  }
+  if (options.begin_step < 0) {
+    return absl::InvalidArgumentError(fmt::format("begin_step: expected 0 or more, found {}", options.begin_step));
+  }
+  if (options.every_steps < 1) {
+    return absl::InvalidArgumentError(fmt::format("every_steps: expected 1 or more, found {}", options.every_steps));
+  }
+  return absl::OkStatus();
+}
+
+// The dtype of the average of tensors of a dtype.
+Dtype AverageDtype(Dtype dtype) {
+  const FloatLayout layout = FloatLayoutOf(dtype);
+  if (layout.width != FloatLayout::Width::kNarrow) return dtype;
+  return layout.numbers == 2 ? Dtype::kComplex64 : Dtype::kFloat32;
+}
+
+// A tensor of a snapshot that has an average.
+struct Source {
+  size_t entry;           // in the snapshot
+  EntrySpec spec;         // of the average
+  int64_t alias_of = -1;  // index of an earlier source with the same bytes
+};
+
+// What one thread takes in at a time.
+struct Piece {
+  Dtype number;  // of the values
+  const std::byte* values;
+  std::byte* average;
+  size_t count;
+};
+
+void TakeInPiece(const Piece& piece, double weight, bool is_first) {
+  const FloatLayout::Width width = FloatLayoutOf(piece.number).width;
+  auto* average = reinterpret_cast<float*>(piece.average);
+  if (width == FloatLayout::Width::kNarrow) {
+    const size_t number_bytes = GetDtypeInfo(piece.number).element_bytes;
+    float decoded[kDecodedBlock];
+    for (size_t begin = 0; begin < piece.count; begin += kDecodedBlock) {
+      const size_t count = std::min(kDecodedBlock, piece.count - begin);
+      const std::byte* values = piece.values + begin * number_bytes;
+      if (is_first) {
+        DecodeFloats(piece.number, values, count, average + begin);
+      } else {
+        DecodeFloats(piece.number, values, count, decoded);
+        MoveTowards(average + begin, decoded, count, static_cast<float>(weight));
+      }
+    }
+  } else if (is_first || width == FloatLayout::Width::kNone) {
+    std::memcpy(piece.average, piece.values, piece.count * GetDtypeInfo(piece.number).element_bytes);
+  } else if (width == FloatLayout::Width::kDouble) {
+    MoveTowards(reinterpret_cast<double*>(piece.average), reinterpret_cast<const double*>(piece.values), piece.count,
+                weight);
+  } else {
+    MoveTowards(average, reinterpret_cast<const float*>(piece.values), piece.count, static_cast<float>(weight));
+  }
+}
+
+class Average final : public Companion {
+ public:
+  explicit Average(AverageOptions options) : options_(std::move(options)), state_(options_.name) {}
+
+  const std::string& prefix() const override { return options_.name; }
+  absl::Status Update(const Snapshot& snapshot) override;
+  State& state() override { return state_; }
+  void Reset() override {
+    state_.set_snapshots(0);
+    state_.SetTensors({});
+  }
+
+ private:
+  absl::StatusOr<std::vector<Source>> FindSources(const Snapshot& snapshot) const;
+  absl::Status MakeTensors(const std::vector<Source>& sources);
+  // The index of each source's tensor in the state; an error if these sources are not the ones averaged so far.
+  absl::StatusOr<std::vector<size_t>> Bind(const std::vector<Source>& sources);
+  void TakeIn(const Snapshot& snapshot, const std::vector<Source>& sources, const std::vector<size_t>& tensors);
+
+  const AverageOptions options_;
+  AverageState state_;
+  std::optional<CopyPool> pool_;  // made by the first Update, so that its threads have that thread's niceness
+};
+
+absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapshot) const {
+  std::vector<Source> sources;
+  std::vector<bool> fits(options_.entries.size(), false);
+  absl::flat_hash_map<const std::byte*, size_t> by_bytes;
+  for (size_t i = 0; i < snapshot.entries().size(); ++i) {
+    EntrySpec spec = snapshot.entries()[i];
+    bool wanted = false;
+    for (size_t pattern = 0; pattern < fits.size(); ++pattern) {
+      if (!GlobMatches(options_.entries[pattern], spec.name)) continue;
+      wanted = fits[pattern] = true;
+    }
+    if (!wanted || spec.kind != EntryKind::kTensor) continue;
+    const std::span<const std::byte> bytes = snapshot.bytes(i);
+    spec.name = options_.name + "." + spec.name;
+    spec.dtype = AverageDtype(spec.dtype);
+    if (spec.name == state_.snapshots_name()) {
+      return absl::InvalidArgumentError(
+          fmt::format("the name of the entry '{}' is taken by the count of snapshots", snapshot.entries()[i].name));
+    }
+    Source source{.entry = i, .spec = std::move(spec)};
+    if (!bytes.empty()) {
+      const auto [first, is_first] = by_bytes.emplace(bytes.data(), sources.size());
+      // Bytes that are shared under another dtype or shape get an average of their own.
+      if (!is_first && sources[first->second].spec.dtype == source.spec.dtype &&
+          sources[first->second].spec.shape == source.spec.shape) {
+        source.alias_of = static_cast<int64_t>(first->second);
+      }
+    }
+    sources.push_back(std::move(source));
+  }
+  for (size_t pattern = 0; pattern < fits.size(); ++pattern) {
+    if (fits[pattern]) continue;
+    return absl::InvalidArgumentError(fmt::format("the pattern '{}' matches no entry", options_.entries[pattern]));
+  }
+  if (sources.empty()) return absl::InvalidArgumentError("the patterns match no tensor");
+  return sources;
+}
+
+absl::Status ChangedError(std::string_view what) {
+  return absl::FailedPreconditionError(fmt::format(
+      "{}, so the snapshots taken in so far do not go with this one; Companion::Reset begins the average anew", what));
+}
+
+absl::Status Average::MakeTensors(const std::vector<Source>& sources) {
+  std::vector<AverageState::Tensor> tensors;
+  tensors.reserve(sources.size());
+  for (const Source& source : sources) {
+    absl::StatusOr<AverageState::Tensor> tensor = AverageState::MakeTensor(source.spec, source.alias_of);
+    if (!tensor.ok()) return tensor.status();
+    tensors.push_back(*std::move(tensor));
+  }
+  state_.SetTensors(std::move(tensors));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<size_t>> Average::Bind(const std::vector<Source>& sources) {
+  absl::flat_hash_map<std::string_view, size_t> by_name;
+  for (size_t i = 0; i < state_.tensors().size(); ++i) by_name.emplace(state_.tensors()[i].spec.name, i);
+  std::vector<size_t> tensors;
+  tensors.reserve(sources.size());
+  absl::flat_hash_map<size_t, std::string_view> taken;  // owners of memory, and whose average it is
+  for (const Source& source : sources) {
+    const auto found = by_name.find(source.spec.name);
+    if (found == by_name.end()) return ChangedError(fmt::format("'{}' has come", source.spec.name));
+    const size_t tensor = found->second;
+    by_name.erase(found);
+    tensors.push_back(tensor);
+    if (const EntrySpec& spec = state_.tensors()[tensor].spec; spec != source.spec) {
+      return ChangedError(
+          fmt::format("'{}' was {} and would be {}", spec.name, DescribeEntry(spec), DescribeEntry(source.spec)));
+    }
+    if (source.alias_of < 0) {
+      const auto [other, is_first] = taken.emplace(state_.owner(tensor), source.spec.name);
+      if (is_first) continue;
+      return ChangedError(fmt::format("'{}' is not tied to '{}' any more", source.spec.name, other->second));
+    }
+    // What was restored knows no ties.
+    const auto first = static_cast<size_t>(source.alias_of);
+    if (!state_.Tie(tensor, tensors[first])) {
+      return ChangedError(fmt::format("'{}' has been tied to '{}'", source.spec.name, sources[first].spec.name));
+    }
+  }
+  if (!by_name.empty()) return ChangedError(fmt::format("'{}' has gone", by_name.begin()->first));
+  return tensors;
+}
+
+absl::Status Average::Update(const Snapshot& snapshot) {
+  if (snapshot.step() < options_.begin_step || snapshot.step() % options_.every_steps != 0) return absl::OkStatus();
+  absl::StatusOr<std::vector<Source>> sources = FindSources(snapshot);
+  if (!sources.ok()) return sources.status();
+  if (state_.snapshots() == 0) {
+    if (absl::Status status = MakeTensors(*sources); !status.ok()) return status;
+  }
+  absl::StatusOr<std::vector<size_t>> tensors = Bind(*sources);
+  if (!tensors.ok()) return tensors.status();
+  TakeIn(snapshot, *sources, *tensors);
+  state_.set_snapshots(state_.snapshots() + 1);
+  return absl::OkStatus();
+}
+
+void Average::TakeIn(const Snapshot& snapshot, const std::vector<Source>& sources, const std::vector<size_t>& tensors) {
+  if (!pool_) pool_.emplace(static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax)));
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].alias_of >= 0) continue;
+    const Dtype dtype = snapshot.entries()[sources[i].entry].dtype;
+    const FloatLayout layout = FloatLayoutOf(dtype);
+    const std::span<const std::byte> bytes = snapshot.bytes(sources[i].entry);
+    const Dtype number = layout.width == FloatLayout::Width::kNone ? dtype : layout.number;
+    const size_t number_bytes = GetDtypeInfo(number).element_bytes;
+    const size_t average_bytes = GetDtypeInfo(AverageDtype(number)).element_bytes;
+    const size_t numbers = bytes.size() / number_bytes;
+    const size_t numbers_max = kPieceBytes / number_bytes;
+    for (size_t begin = 0; begin < numbers; begin += numbers_max) {
+      pieces.push_back({.number = number,
+                        .values = bytes.data() + begin * number_bytes,
+                        .average = state_.data(tensors[i]) + begin * average_bytes,
+                        .count = std::min(numbers_max, numbers - begin)});
+    }
+  }
+  const double weight = options_.kind == AverageOptions::Kind::kExponential
+                            ? 1 - options_.decay
+                            : 1 / static_cast<double>(state_.snapshots() + 1);
+  const bool is_first = state_.snapshots() == 0;
+  pool_->Run(pieces.size(), [&](size_t i) { TakeInPiece(pieces[i], weight, is_first); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Companion>> MakeAverage(AverageOptions options) {
+  if (absl::Status status = Validate(options); !status.ok()) return status;
+  return std::make_shared<Average>(std::move(options));
 }
 
 }  // namespace tidemark

@@ -1,1 +1,287 @@
 #include "tidemark/health_monitor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "eval/float_arrays.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "snapshot/glob.h"
+
+namespace tidemark {
+namespace {
+
+// Entries that a reason names.
+constexpr size_t kNamedMax = 5;
+constexpr int64_t kWindowMin = 8;
+// A metric that hardly moves, such as the norm of clipped gradients, is held against this part of its mean where its
+// standard deviation is less.
+constexpr double kSpreadMin = 0.01;
+
+struct EntryHealth {
+  std::string name;
+  uint64_t nan = 0;
+  uint64_t inf = 0;
+  double norm = 0;  // of what is finite
+};
+
+// What one snapshot looks like by itself.
+struct SnapshotHealth {
+  std::vector<EntryHealth> entries;
+  uint64_t nan = 0;
+  uint64_t inf = 0;
+  double norm = 0;
+};
+
+SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>& patterns) {
+  SnapshotHealth health;
+  absl::flat_hash_set<const std::byte*> seen;  // tied entries count once
+  double squares = 0;
+  for (size_t i = 0; i < snapshot.entries().size(); ++i) {
+    const EntrySpec& spec = snapshot.entries()[i];
+    const FloatLayout layout = FloatLayoutOf(spec.dtype);
+    if (spec.kind != EntryKind::kTensor || layout.width == FloatLayout::Width::kNone) continue;
+    const bool wanted =
+        patterns.empty() || std::any_of(patterns.begin(), patterns.end(),
+                                        [&](const std::string& pattern) { return GlobMatches(pattern, spec.name); });
+    const std::span<const std::byte> bytes = snapshot.bytes(i);
+    if (!wanted || bytes.empty() || !seen.insert(bytes.data()).second) continue;
+    const FloatSummary summary =
+        Summarize(layout.number, bytes.data(), bytes.size() / GetDtypeInfo(layout.number).element_bytes);
+    health.entries.push_back(
+        {.name = spec.name, .nan = summary.nan, .inf = summary.inf, .norm = std::sqrt(summary.squares)});
+    health.nan += summary.nan;
+    health.inf += summary.inf;
+    squares += summary.squares;
+  }
+  health.norm = std::sqrt(squares);
+  return health;
+}
+
+// "'a' (3 NaN), 'b' (1 Inf) and 7 more"
+std::string NameSome(const std::vector<std::string>& items) {
+  const size_t named = std::min(items.size(), kNamedMax);
+  std::string text = fmt::format("{}", fmt::join(items.begin(), items.begin() + static_cast<ptrdiff_t>(named), ", "));
+  if (named < items.size()) text += fmt::format(" and {} more", items.size() - named);
+  return text;
+}
+
+// Empty if there are none. The entries with the most come first.
+std::string DescribeNotFinite(const SnapshotHealth& health) {
+  if (health.nan + health.inf == 0) return "";
+  std::vector<const EntryHealth*> worst;
+  for (const EntryHealth& entry : health.entries) {
+    if (entry.nan + entry.inf > 0) worst.push_back(&entry);
+  }
+  std::stable_sort(worst.begin(), worst.end(),
+                   [](const EntryHealth* a, const EntryHealth* b) { return a->nan + a->inf > b->nan + b->inf; });
+  std::vector<std::string> items;
+  for (const EntryHealth* entry : worst) {
+    items.push_back(fmt::format("'{}' ({} NaN, {} infinite)", entry->name, entry->nan, entry->inf));
+  }
+  return fmt::format("{} NaN and {} infinite: {}", health.nan, health.inf, NameSome(items));
+}
+
+// How one metric stands to what it was.
+class MetricHistory {
+ public:
+  MetricHistory(std::string name, double deviations_max, int64_t window)
+      : name_(std::move(name)), deviations_max_(deviations_max), window_(static_cast<size_t>(window)) {}
+
+  bool watched() const { return !name_.empty(); }
+  void Clear() { values_.clear(); }
+
+  // Distance from the mean in standard deviations; nothing where the snapshot does not have the metric, or too little
+  // is known. `*problem` is set where that is too far.
+  std::optional<double> Judge(const Metrics& metrics, std::string* problem) const {
+    const auto found = metrics.find(name_);
+    if (!watched() || found == metrics.end()) return std::nullopt;
+    const double value = found->second;
+    if (!std::isfinite(value)) {
+      *problem = fmt::format("{} is {}", name_, value);
+      return std::numeric_limits<double>::infinity();
+    }
+    if (values_.size() * 2 < window_) return std::nullopt;
+    double sum = 0;
+    for (const double known : values_) sum += known;
+    const double mean = sum / static_cast<double>(values_.size());
+    double squares = 0;
+    for (const double known : values_) squares += (known - mean) * (known - mean);
+    const double spread =
+        std::max(std::sqrt(squares / static_cast<double>(values_.size())), kSpreadMin * std::abs(mean));
+    if (!(spread > 0)) return std::nullopt;
+    const double deviation = std::abs(value - mean) / spread;
+    if (deviation > deviations_max_) {
+      *problem = fmt::format("{} is {}, {:.1f} standard deviations from {:.6g}, the mean of the last {} healthy ones",
+                             name_, value, deviation, mean, values_.size());
+    }
+    return deviation;
+  }
+
+  void Add(const Metrics& metrics) {
+    const auto found = metrics.find(name_);
+    if (!watched() || found == metrics.end()) return;
+    values_.push_back(found->second);
+    if (values_.size() > window_) values_.pop_front();
+  }
+
+ private:
+  const std::string name_;
+  const double deviations_max_;
+  const size_t window_;
+  std::deque<double> values_;
+};
+
+absl::Status Validate(const HealthOptions& options) {
+  if (options.name.empty() || options.name.size() > 256 || options.name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("name: expected 1 to 256 bytes without '/', found '{}'", options.name));
+  }
+  if (!(options.norm_jump_max > 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("norm_jump_max: expected more than 1, found {}", options.norm_jump_max));
+  }
+  if (!(options.loss_deviations_max > 0)) {
+    return absl::InvalidArgumentError(
+        fmt::format("loss_deviations_max: expected more than 0, found {}", options.loss_deviations_max));
+  }
+  if (options.loss_window < kWindowMin) {
+    return absl::InvalidArgumentError(
+        fmt::format("loss_window: expected {} or more, found {}", kWindowMin, options.loss_window));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct HealthMonitor::Impl {
+  explicit Impl(HealthOptions given)
+      : options(std::move(given)),
+        loss(options.loss_metric, options.loss_deviations_max, options.loss_window),
+        gradient_norm(options.gradient_norm_metric, options.loss_deviations_max, options.loss_window) {}
+
+  Verdict Evaluate(const Snapshot& snapshot) {
+    SnapshotHealth health = Examine(snapshot, options.entries);
+    Verdict verdict;
+    {
+      absl::MutexLock lock(&mutex);
+      // The trainer went back: what it left behind there says nothing of what it does now.
+      if (last_step && snapshot.step() <= *last_step) Forget();
+      last_step = snapshot.step();
+      verdict = Judge(snapshot, health);
+      if (verdict.unhealthy.empty()) {
+        norms.clear();
+        for (EntryHealth& entry : health.entries) norms.emplace(std::move(entry.name), entry.norm);
+        loss.Add(snapshot.metrics());
+        gradient_norm.Add(snapshot.metrics());
+      } else if (!divergence) {
+        divergence = Divergence{snapshot.step(), verdict.unhealthy};
+      }
+    }
+    if (!verdict.unhealthy.empty() && options.on_divergence) {
+      options.on_divergence({snapshot.step(), verdict.unhealthy});
+    }
+    return verdict;
+  }
+
+  Verdict Judge(const Snapshot& snapshot, const SnapshotHealth& health) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    Verdict verdict;
+    verdict.metrics = {
+        {"nan", static_cast<double>(health.nan)}, {"inf", static_cast<double>(health.inf)}, {"norm", health.norm}};
+    std::vector<std::string> problems;
+    if (std::string problem = DescribeNotFinite(health); !problem.empty()) problems.push_back(std::move(problem));
+    JudgeJumps(health, verdict, problems);
+    std::string problem;
+    if (const auto deviation = loss.Judge(snapshot.metrics(), &problem)) {
+      verdict.metrics["loss_deviation"] = *deviation;
+    }
+    if (!problem.empty()) problems.push_back(std::exchange(problem, {}));
+    if (const auto deviation = gradient_norm.Judge(snapshot.metrics(), &problem)) {
+      verdict.metrics["gradient_norm_deviation"] = *deviation;
+    }
+    if (!problem.empty()) problems.push_back(std::move(problem));
+    verdict.unhealthy = fmt::format("{}", fmt::join(problems, "; "));
+    return verdict;
+  }
+
+  void JudgeJumps(const SnapshotHealth& health, Verdict& verdict, std::vector<std::string>& problems) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    struct Jump {
+      double ratio;
+      const EntryHealth* entry;
+      double before;
+    };
+    std::vector<Jump> jumps;
+    for (const EntryHealth& entry : health.entries) {
+      const auto before = norms.find(entry.name);
+      if (before == norms.end() || before->second == 0) continue;
+      jumps.push_back({std::max(entry.norm / before->second, before->second / entry.norm), &entry, before->second});
+    }
+    if (jumps.empty()) return;
+    std::stable_sort(jumps.begin(), jumps.end(), [](const Jump& a, const Jump& b) { return a.ratio > b.ratio; });
+    verdict.metrics["norm_jump"] = jumps.front().ratio;
+    std::vector<std::string> items;
+    for (const Jump& jump : jumps) {
+      if (jump.ratio <= options.norm_jump_max) break;
+      items.push_back(fmt::format("'{}' from {:.6g} to {:.6g}", jump.entry->name, jump.before, jump.entry->norm));
+    }
+    if (!items.empty()) problems.push_back("norms jumped: " + NameSome(items));
+  }
+
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    norms.clear();
+    loss.Clear();
+    gradient_norm.Clear();
+    last_step.reset();
+    divergence.reset();
+  }
+
+  const HealthOptions options;
+
+  absl::Mutex mutex;
+  absl::flat_hash_map<std::string, double> norms ABSL_GUARDED_BY(mutex);  // of the last healthy snapshot
+  MetricHistory loss ABSL_GUARDED_BY(mutex);
+  MetricHistory gradient_norm ABSL_GUARDED_BY(mutex);
+  std::optional<int64_t> last_step ABSL_GUARDED_BY(mutex);
+  std::optional<Divergence> divergence ABSL_GUARDED_BY(mutex);  // the first that nobody has taken
+};
+
+HealthMonitor::HealthMonitor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HealthMonitor::~HealthMonitor() = default;
+
+absl::StatusOr<std::unique_ptr<HealthMonitor>> HealthMonitor::Create(HealthOptions options) {
+  if (absl::Status status = Validate(options); !status.ok()) return status;
+  return std::unique_ptr<HealthMonitor>(new HealthMonitor(std::make_shared<Impl>(std::move(options))));
+}
+
+EvaluatorOptions HealthMonitor::evaluator_options() const {
+  EvaluatorOptions options;
+  options.name = impl_->options.name;
+  options.when_lagging = WhenLagging::kQueue;
+  options.entries = impl_->options.entries;
+  return options;
+}
+
+EvaluatorFunction HealthMonitor::function() {
+  return [impl = impl_](const Snapshot& snapshot) -> absl::StatusOr<Verdict> { return impl->Evaluate(snapshot); };
+}
+
+std::optional<Divergence> HealthMonitor::TakeDivergence() {
+  absl::MutexLock lock(&impl_->mutex);
+  return std::exchange(impl_->divergence, std::nullopt);
+}
+
+void HealthMonitor::Reset() {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->Forget();
+}
+
+}  // namespace tidemark

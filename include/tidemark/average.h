@@ -3,8 +3,19 @@
 //   checkpointer->AddCompanion(tidemark::MakeAverage({.name = "ema", .entries = {"model.*"}, .decay = 0.999}));
 //
 // The entry model.layers.0.weight has the average ema.model.layers.0.weight in every step from then on. A restore
-// brings the average back with the state. To evaluate it, ask for the entries "ema.model.*"; to load it into a model,
-// restore with {.only = {"model.*"}, .renames = {{"ema.model", "model"}}}.
+// brings the average back with the state, and it goes on as if nothing had happened. To evaluate it, have a worker
+// (tidemark/worker.h) or a StoreReader read the entries "ema.model.*", and load them with the prefix "ema.model"
+// (tidemark/torch.h); in-process evaluators are given the snapshot without averages. To load it into a model, restore
+// with {.only = {"model.*"}, .renames = {{"ema.model", "model"}}}, which converts nothing, and so fits models of
+// float32 and float64.
+//
+// The value ema.snapshots is how many snapshots have been taken in. Memory: that of the averaged tensors, and twice
+// that while a restore runs; tied tensors once.
+//
+// An average is one of the same tensors all along: a save whose snapshot has others under the patterns, or has them in
+// another shape or dtype or tied otherwise, fails with kFailedPrecondition, which names the first. To go on with the
+// new tensors, call Companion::Reset after WaitUntilCommitted. NaN and infinities are taken in like other numbers; a
+// rollback brings the average of the restored step back.
 
 #ifndef TIDEMARK_AVERAGE_H_
 #define TIDEMARK_AVERAGE_H_
@@ -20,10 +31,12 @@
 namespace tidemark {
 
 struct AverageOptions {
-  // The prefix of the entries. 1 to 256 bytes without '.'.
+  // The prefix of the entries. 1 to 256 bytes without '.', '*', '?' and line ends.
   std::string name = "ema";
-  // Entries whose names match one of these patterns. Floating-point tensors are averaged in their own dtype (16-bit
-  // ones and smaller in float32); other tensors are taken as they are in the newest snapshot; values are left out.
+  // Entries whose names match one of these patterns ('*' any run of characters, '?' one), each of which must match
+  // something. Floating-point and complex tensors are averaged in their own dtype, those of 16 bits and fewer in
+  // float32 (complex64); other tensors, float8_e8m0fnu and float4_e2m1fn_x2 among them, are taken as they are in the
+  // newest snapshot; values are left out.
   std::vector<std::string> entries = {"model.*"};
   enum class Kind {
     kExponential,  // average += (1 - decay) * (new - average); the first snapshot is the first average

@@ -8,9 +8,15 @@
 //     auto restored = checkpointer->RestoreLatest(state, {.healthy_only = true});
 //   }
 //
-// Reports, as metrics of the step: health/nan, health/inf (how many), health/norm (of all entries together),
-// health/norm_jump (the largest ratio of an entry's norm to its norm one snapshot before, or the other way round), and,
-// with loss_metric, health/loss_deviation.
+// Reports, as metrics of the step: health/nan, health/inf (how many), health/norm (of what is finite in all entries
+// together), health/norm_jump (the largest ratio of an entry's norm to its norm in the last healthy snapshot, or the
+// other way round), and, with loss_metric and gradient_norm_metric, health/loss_deviation and
+// health/gradient_norm_deviation.
+//
+// A step is held against the last healthy ones, so a change that is meant (a larger learning rate, reset weights) goes
+// on being reported until Reset. Tensors of float16, bfloat16, float8, float32, float64 and complex numbers of these
+// are looked at; those of exponents alone (float8_e8m0fnu) and packed ones (float4_e2m1fn_x2) are not. Tied tensors
+// count once.
 
 #ifndef TIDEMARK_HEALTH_MONITOR_H_
 #define TIDEMARK_HEALTH_MONITOR_H_
@@ -38,7 +44,8 @@ struct HealthOptions {
   std::vector<std::string> entries;  // patterns; empty: all. Only floating-point tensors are looked at
   double norm_jump_max = 10;         // ratio; > 1. An entry whose norm was 0 has no jump
   // A metric given with the save. Unhealthy: NaN, infinite, or further from the mean of the last `loss_window` healthy
-  // ones than so many of their standard deviations. Empty: not looked at.
+  // ones than so many of their standard deviations, of which each is at least 1 % of that mean. Empty, or not given
+  // with a save: not looked at.
   std::string loss_metric;
   double loss_deviations_max = 6;    // > 0
   int64_t loss_window = 50;          // 8 or more; before half of it is there only NaN and infinity count
@@ -47,27 +54,29 @@ struct HealthOptions {
   std::function<void(const Divergence&)> on_divergence;
 };
 
-// Thread-safe. Must outlive the checkpointer that calls function().
+// Thread-safe.
 class HealthMonitor {
  public:
   // kInvalidArgument: an option out of its range.
   static absl::StatusOr<std::unique_ptr<HealthMonitor>> Create(HealthOptions options);
   ~HealthMonitor();
 
-  // Sees every snapshot, in order: kQueue, one thread.
+  // Sees every snapshot, in order: kQueue, one thread. The function may outlive the monitor; what on_divergence uses
+  // must live as long as the checkpointer that calls it.
   EvaluatorOptions evaluator_options() const;
   EvaluatorFunction function();
 
   // The first divergence that nobody has taken yet, which has been now. For trainers that look once in each step.
   std::optional<Divergence> TakeDivergence();
 
-  // After a rollback: what comes next is not held against what went before.
+  // After a rollback: what comes next is not held against what went before, and a divergence that nobody has taken is
+  // forgotten. Happens by itself when a snapshot's step is not higher than the last one's.
   void Reset();
 
  private:
   struct Impl;
-  explicit HealthMonitor(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit HealthMonitor(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // shared with the functions
 };
 
 }  // namespace tidemark

@@ -1,1 +1,205 @@
 #include "tidemark/health_monitor.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/test_snapshot.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::DoubleEq;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::unique_ptr<HealthMonitor> Make(HealthOptions options = {}) {
+  auto monitor = HealthMonitor::Create(std::move(options));
+  EXPECT_THAT(monitor, IsOk());
+  return *std::move(monitor);
+}
+
+Verdict Evaluate(HealthMonitor& monitor, const Snapshot& snapshot) {
+  auto verdict = monitor.function()(snapshot);
+  EXPECT_THAT(verdict, IsOk());
+  return *std::move(verdict);
+}
+
+TestSnapshot Weights(int64_t step, std::vector<float> values, Metrics metrics = {}) {
+  TestSnapshot snapshot(step, std::move(metrics));
+  snapshot.Add("model.weight", values);
+  return snapshot;
+}
+
+TEST(HealthMonitor, RefusesOptionsOutOfTheirRange) {
+  EXPECT_THAT(HealthMonitor::Create({.name = "a/b"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name: expected 1 to 256 bytes without '/'")));
+  EXPECT_THAT(HealthMonitor::Create({.norm_jump_max = 1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("norm_jump_max: expected more than 1, found 1")));
+  EXPECT_THAT(HealthMonitor::Create({.loss_deviations_max = std::nan("")}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loss_deviations_max: expected more than 0")));
+  EXPECT_THAT(HealthMonitor::Create({.loss_window = 7}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loss_window: expected 8 or more, found 7")));
+}
+
+TEST(HealthMonitor, ReportsNormsOfHealthyWeights) {
+  auto monitor = Make();
+  TestSnapshot snapshot(1);
+  snapshot.Add("a", std::vector<float>{3, 0});
+  snapshot.Add("b", std::vector<double>{4});
+  snapshot.AddTied("tied", "a");
+  snapshot.Add({.name = "ids", .dtype = Dtype::kInt32, .shape = {1}}, std::vector<int32_t>{100});
+  const Verdict verdict = Evaluate(*monitor, snapshot);
+  EXPECT_THAT(verdict.unhealthy, IsEmpty());
+  EXPECT_THAT(verdict.metrics.at("norm"), DoubleEq(5));
+  EXPECT_EQ(verdict.metrics.at("nan"), 0);
+  EXPECT_EQ(verdict.metrics.at("inf"), 0);
+  EXPECT_FALSE(verdict.metrics.contains("norm_jump"));  // there is nothing to hold it against
+  EXPECT_FALSE(monitor->TakeDivergence().has_value());
+}
+
+TEST(HealthMonitor, NamesTheEntriesWithMostThatIsNotFinite) {
+  auto monitor = Make();
+  TestSnapshot snapshot(4);
+  snapshot.Add("one", std::vector<float>{std::nanf(""), 1});
+  snapshot.Add("fine", std::vector<float>{1});
+  snapshot.Add({.name = "three", .dtype = Dtype::kBfloat16, .shape = {4}},
+               std::vector<uint16_t>{0x7fc0, 0xff80, 0x7f80, 0x3f80});
+  for (int i = 0; i < 5; ++i) snapshot.Add("more" + std::to_string(i), std::vector<double>{std::nan("")});
+  const Verdict verdict = Evaluate(*monitor, snapshot);
+  EXPECT_EQ(verdict.metrics.at("nan"), 7);
+  EXPECT_EQ(verdict.metrics.at("inf"), 2);
+  EXPECT_THAT(verdict.unhealthy,
+              AllOf(HasSubstr("7 NaN and 2 infinite: 'three' (1 NaN, 2 infinite), 'one' (1 NaN, 0 infinite)"),
+                    HasSubstr("and 2 more"), Not(HasSubstr("fine"))));
+}
+
+TEST(HealthMonitor, LooksOnlyAtEntriesThatThePatternsName) {
+  auto monitor = Make({.entries = {"model.*"}});
+  TestSnapshot snapshot(1);
+  snapshot.Add("model.weight", std::vector<float>{1});
+  snapshot.Add("optimizer.weight", std::vector<float>{kInf});
+  EXPECT_THAT(Evaluate(*monitor, snapshot).unhealthy, IsEmpty());
+  EXPECT_THAT(monitor->evaluator_options().entries, testing::ElementsAre("model.*"));
+  EXPECT_EQ(monitor->evaluator_options().when_lagging, WhenLagging::kQueue);
+  EXPECT_EQ(monitor->evaluator_options().threads, 1);
+}
+
+TEST(HealthMonitor, ReportsJumpsUpAndDownAgainstTheLastHealthySnapshot) {
+  auto monitor = Make({.norm_jump_max = 4});
+  EXPECT_THAT(Evaluate(*monitor, Weights(1, {1})).unhealthy, IsEmpty());
+  Verdict verdict = Evaluate(*monitor, Weights(2, {4}));
+  EXPECT_THAT(verdict.unhealthy, IsEmpty());  // 4 is not more than 4
+  EXPECT_EQ(verdict.metrics.at("norm_jump"), 4);
+  verdict = Evaluate(*monitor, Weights(3, {20}));
+  EXPECT_EQ(verdict.metrics.at("norm_jump"), 5);
+  EXPECT_EQ(verdict.unhealthy, "norms jumped: 'model.weight' from 4 to 20");
+  // Still against 4, and not against what was called unhealthy.
+  verdict = Evaluate(*monitor, Weights(4, {0.5}));
+  EXPECT_EQ(verdict.metrics.at("norm_jump"), 8);
+  EXPECT_THAT(verdict.unhealthy, Not(IsEmpty()));
+  EXPECT_THAT(Evaluate(*monitor, Weights(5, {5})).unhealthy, IsEmpty());
+}
+
+TEST(HealthMonitor, FindsNoJumpFromZeroButOneToZero) {
+  auto monitor = Make();
+  EXPECT_THAT(Evaluate(*monitor, Weights(1, {0})).unhealthy, IsEmpty());
+  EXPECT_THAT(Evaluate(*monitor, Weights(2, {100})).unhealthy, IsEmpty());
+  EXPECT_THAT(Evaluate(*monitor, Weights(3, {0})).unhealthy, HasSubstr("from 100 to 0"));
+}
+
+TEST(HealthMonitor, HoldsTheLossAgainstItsWindow) {
+  auto monitor = Make({.loss_metric = "loss", .loss_deviations_max = 3, .loss_window = 8});
+  int64_t step = 0;
+  for (const double loss : {1.0, 1.2, 0.8}) {
+    const Verdict verdict = Evaluate(*monitor, Weights(step++, {1}, {{"loss", loss}}));
+    EXPECT_THAT(verdict.unhealthy, IsEmpty());
+    EXPECT_FALSE(verdict.metrics.contains("loss_deviation"));
+  }
+  // Half of the window is not there yet: only what is no number counts.
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"loss", std::nan("")}})).unhealthy, HasSubstr("loss is nan"));
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"loss", 1.0}})).unhealthy, IsEmpty());
+  const Verdict far = Evaluate(*monitor, Weights(step++, {1}, {{"loss", 9.0}}));
+  EXPECT_THAT(far.unhealthy,
+              AllOf(HasSubstr("loss is 9, 56.6 standard deviations from 1"), HasSubstr("last 4 healthy")));
+  EXPECT_NEAR(far.metrics.at("loss_deviation"), 8 / std::sqrt(0.02), 1e-9);
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"loss", 1.3}})).unhealthy, IsEmpty());  // 9 left no trace
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1})).unhealthy, IsEmpty());                   // a save without a loss
+}
+
+TEST(HealthMonitor, ForgetsWhatLeftTheWindow) {
+  auto monitor = Make({.loss_metric = "loss", .loss_deviations_max = 3, .loss_window = 8});
+  int64_t step = 0;
+  for (int i = 0; i < 3; ++i) Evaluate(*monitor, Weights(step++, {1}, {{"loss", 100.0 + i}}));
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"loss", 2.0}})).unhealthy, IsEmpty());  // too little is known
+  for (int i = 0; i < 8; ++i) Evaluate(*monitor, Weights(step++, {1}, {{"loss", 2.0 + 0.1 * i}}));
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"loss", 100.0}})).unhealthy, HasSubstr("loss is 100"));
+}
+
+TEST(HealthMonitor, LetsAMetricThatNeverMovedMoveALittle) {
+  auto monitor = Make({.gradient_norm_metric = "grad"});
+  int64_t step = 0;
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"grad", 1.0}})).unhealthy, IsEmpty());
+  }
+  EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"grad", 0.95}})).unhealthy, IsEmpty());
+  const Verdict verdict = Evaluate(*monitor, Weights(step++, {1}, {{"grad", 0.5}}));
+  EXPECT_THAT(verdict.unhealthy, HasSubstr("grad is 0.5"));
+  EXPECT_TRUE(verdict.metrics.contains("gradient_norm_deviation"));
+}
+
+TEST(HealthMonitor, TellsOfEveryDivergenceAndKeepsTheFirst) {
+  std::vector<Divergence> told;
+  auto monitor = Make({.on_divergence = [&](const Divergence& divergence) { told.push_back(divergence); }});
+  Evaluate(*monitor, Weights(1, {1}));
+  Evaluate(*monitor, Weights(2, {kInf}));
+  Evaluate(*monitor, Weights(3, {kInf}));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].step, 3);
+  const auto taken = monitor->TakeDivergence();
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->step, 2);
+  EXPECT_THAT(taken->reason, HasSubstr("'model.weight' (0 NaN, 1 infinite)"));
+  EXPECT_FALSE(monitor->TakeDivergence().has_value());
+  Evaluate(*monitor, Weights(4, {kInf}));
+  EXPECT_EQ(monitor->TakeDivergence()->step, 4);
+}
+
+TEST(HealthMonitor, ForgetsWhatWentBeforeOnResetAndWhereStepsGoBack) {
+  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  const auto train = [&](int64_t begin, float weight, double loss) {
+    for (int64_t step = begin; step < begin + 5; ++step) {
+      EXPECT_THAT(Evaluate(*monitor, Weights(step, {weight}, {{"loss", loss}})).unhealthy, IsEmpty());
+    }
+  };
+  train(10, 1, 1);
+  Evaluate(*monitor, Weights(15, {1000}));
+  monitor->Reset();
+  EXPECT_FALSE(monitor->TakeDivergence().has_value());
+  train(16, 1000, 50);
+  Evaluate(*monitor, Weights(21, {kInf}));
+  train(12, 1, 1);  // back behind step 16, as after a restore
+  EXPECT_FALSE(monitor->TakeDivergence().has_value());
+}
+
+TEST(HealthMonitor, LeavesItsFunctionUsableWhenItGoes) {
+  auto monitor = Make();
+  const EvaluatorFunction function = monitor->function();
+  monitor.reset();
+  EXPECT_THAT(function(Weights(1, {1})), IsOk());
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,4 +1,4 @@
-// Saves plain memory, opens the store again and restores it.
+// Saves plain memory and its average, opens the store again and restores it.
 
 #include <cstdio>
 #include <numeric>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/average.h"
 
 namespace {
 
@@ -28,6 +29,9 @@ int main(int, char** argv) {
   {
     auto checkpointer = tidemark::AsyncCheckpointer::Open({.directory = argv[1]});
     if (!checkpointer.ok()) return Fail("open", checkpointer.status());
+    auto average = tidemark::MakeAverage({.entries = {"weights"}});
+    if (!average.ok()) return Fail("average", average.status());
+    if (absl::Status added = (*checkpointer)->AddCompanion(*average); !added.ok()) return Fail("companion", added);
     auto save = (*checkpointer)->Save(7, state, {.metrics = {{"loss", 0.25}}});
     if (!save.ok()) return Fail("save", save.status());
     if (absl::Status committed = save->committed().Wait(); !committed.ok()) return Fail("commit", committed);
