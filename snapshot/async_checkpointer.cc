@@ -236,6 +236,12 @@ absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, Evaluator
       {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now});
 }
 
+absl::Status AsyncCheckpointer::AddCompanion(std::shared_ptr<Companion> companion) {
+  if (impl_->closed) return Closed();
+  impl_->Settle();
+  return impl_->companions.Add(std::move(companion));
+}
+
 Future AsyncCheckpointer::ReportMetrics(int64_t step, std::string evaluator, Metrics metrics) {
   Evaluation evaluation;
   evaluation.evaluator = std::move(evaluator);

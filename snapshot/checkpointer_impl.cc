@@ -51,7 +51,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
                                      .metrics_file = options.metrics_file});
   if (!started.ok()) return started.status();
   housekeeper = *std::move(started);
-  persister = std::make_unique<Persister>(files, *store, WriterOptions(options), options.reuse, warn,
+  persister = std::make_unique<Persister>(files, *store, companions, WriterOptions(options), options.reuse, warn,
                                           [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
   stream = std::make_unique<SnapshotStream>();
   if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
@@ -109,7 +109,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SkipSave(int64_t step, absl:
 
 RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk() {
   return RestoreWalk(
-      files, *store, read_options, [this](std::string_view line) { listeners.Warn(line); },
+      files, *store, read_options, companions.all(), [this](std::string_view line) { listeners.Warn(line); },
       [this] { persister->ForgetCommitted(); });
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "snapshot/companions.h"
 #include "snapshot/evaluation_claims.h"
 #include "snapshot/housekeeper.h"
 #include "snapshot/listeners.h"
@@ -109,6 +110,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   std::unique_ptr<storage::Store> store;
   std::unique_ptr<EvaluationClaims> claims;
   std::unique_ptr<Housekeeper> housekeeper;
+  Companions companions;  // the persister's while it has something to do
   std::unique_ptr<Persister> persister;
   std::unique_ptr<SnapshotStream> stream;
   std::unique_ptr<SerialExecutor> staging_thread;  // made by the first save that is not a blocking one

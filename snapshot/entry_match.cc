@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "snapshot/glob.h"
@@ -42,6 +43,25 @@ bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b) {
   return true;
 }
 
+// A pattern or rename with a slip in it must not pass for a restore of nothing.
+void FindSlips(const storage::ShardIndex& index, const State& state, const RestoreOptions& options,
+               const OtherEntries& others, std::vector<std::string>& differences) {
+  for (const std::string& pattern : options.only) {
+    if (std::none_of(state.entries().begin(), state.entries().end(),
+                     [&](const State::Entry& entry) { return GlobMatches(pattern, entry.spec.name); }) &&
+        std::none_of(others.restored.begin(), others.restored.end(),
+                     [&](const std::string& name) { return GlobMatches(pattern, name); })) {
+      differences.push_back(fmt::format("pattern '{}' matches no entry of the state", pattern));
+    }
+  }
+  for (const auto& rename : options.renames) {
+    if (std::none_of(index.entries.begin(), index.entries.end(),
+                     [&](const storage::ShardEntry& entry) { return IsRenamedBy(entry.spec.name, rename); })) {
+      differences.push_back(fmt::format("rename of '{}' fits no entry of the checkpoint", rename.first));
+    }
+  }
+}
+
 absl::Status DifferencesError(const std::vector<std::string>& differences) {
   std::string message = fmt::format("the checkpoint does not fit the state, {} differences:", differences.size());
   for (const std::string& difference : differences) message += "\n  " + difference;
@@ -65,30 +85,30 @@ std::vector<EntrySpec> RenamedSpecs(const storage::ShardIndex& index, const Rest
   return specs;
 }
 
+std::vector<bool> FindReplaced(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved) {
+  absl::flat_hash_set<std::string_view> renamed;
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (saved[i].name != index.entries[i].spec.name) renamed.insert(saved[i].name);
+  }
+  std::vector<bool> replaced(saved.size(), false);
+  for (size_t i = 0; i < saved.size(); ++i) {
+    replaced[i] = saved[i].name == index.entries[i].spec.name && renamed.contains(saved[i].name);
+  }
+  return replaced;
+}
+
 absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved,
-                                        const State& state, const RestoreOptions& options) {
+                                        const State& state, const RestoreOptions& options, const OtherEntries& others) {
   EntryMatch match;
   std::vector<std::string> differences;
+  const std::vector<bool> replaced = FindReplaced(index, saved);
   absl::flat_hash_map<std::string_view, size_t> by_name;
   for (size_t i = 0; i < saved.size(); ++i) {
-    if (!by_name.emplace(saved[i].name, i).second) {
-      differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
-                                        index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
-    }
+    if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
+    differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
+                                      index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
   }
-  // A pattern or rename with a slip in it must not pass for a restore of nothing.
-  for (const std::string& pattern : options.only) {
-    if (std::none_of(state.entries().begin(), state.entries().end(),
-                     [&](const State::Entry& entry) { return GlobMatches(pattern, entry.spec.name); })) {
-      differences.push_back(fmt::format("pattern '{}' matches no entry of the state", pattern));
-    }
-  }
-  for (const auto& rename : options.renames) {
-    if (std::none_of(index.entries.begin(), index.entries.end(),
-                     [&](const storage::ShardEntry& entry) { return IsRenamedBy(entry.spec.name, rename); })) {
-      differences.push_back(fmt::format("rename of '{}' fits no entry of the checkpoint", rename.first));
-    }
-  }
+  FindSlips(index, state, options, others, differences);
   std::vector<bool> used(saved.size(), false);
   absl::flat_hash_map<size_t, size_t> source_of;  // by the first of a group of tied entries of the state
   const std::span<const State::Entry> entries = state.entries();
@@ -122,10 +142,12 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   for (size_t i = 0; i < saved.size(); ++i) {
     if (used[i]) continue;
     match.unexpected.push_back(saved[i].name);
-    if (options.only.empty() && !options.allow_unexpected) {
-      differences.push_back(
-          fmt::format("unexpected in the checkpoint: '{}' {}", saved[i].name, DescribeEntry(saved[i])));
-    }
+    const bool is_companions = !others.is_companions.empty() && others.is_companions[i];
+    if (!options.only.empty() || options.allow_unexpected || is_companions) continue;
+    differences.push_back(
+        replaced[i] ? fmt::format("replaced by a rename, and not to go elsewhere: '{}' {}", saved[i].name,
+                                  DescribeEntry(saved[i]))
+                    : fmt::format("unexpected in the checkpoint: '{}' {}", saved[i].name, DescribeEntry(saved[i])));
   }
   if (!differences.empty()) return DifferencesError(differences);
   return match;

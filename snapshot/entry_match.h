@@ -26,8 +26,20 @@ struct EntryMatch {
   std::vector<std::string> unexpected;
 };
 
-// The specs of the checkpoint's entries under the names that the state knows them by.
+// What else there is to restore into than the one state.
+struct OtherEntries {
+  // By index into the checkpoint's entries: it is a companion's, and nobody need want it. Empty: none is.
+  std::vector<bool> is_companions;
+  // The names of those that go into a companion now; a pattern may name one of them.
+  std::vector<std::string> restored;
+};
+
+// The specs of the checkpoint's entries under the names that the state knows them by. An entry that is renamed takes
+// the place of one that has its new name already.
 std::vector<EntrySpec> RenamedSpecs(const storage::ShardIndex& index, const RestoreOptions& options);
+
+// By index: whether a renamed entry has taken its place. `saved` is what RenamedSpecs gave.
+std::vector<bool> FindReplaced(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved);
 
 // Whether RestoreOptions::only asks for the entry that the state knows by this name.
 bool IsWanted(std::string_view name, const RestoreOptions& options);
@@ -35,7 +47,8 @@ bool IsWanted(std::string_view name, const RestoreOptions& options);
 // kInvalidArgument: one message that lists every difference which `options` does not allow. `saved` is what
 // RenamedSpecs gave. Pure.
 absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved,
-                                        const State& state, const RestoreOptions& options);
+                                        const State& state, const RestoreOptions& options,
+                                        const OtherEntries& others = {});
 
 }  // namespace tidemark
 

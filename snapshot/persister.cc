@@ -56,10 +56,12 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
 
 }  // namespace
 
-Persister::Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options,
-                     bool reuse, std::function<void(std::string_view)> warn, OnSettled on_settled)
+Persister::Persister(storage::FileSystem& files, storage::Store& store, Companions& companions,
+                     const storage::ShardWriterOptions& options, bool reuse, std::function<void(std::string_view)> warn,
+                     OnSettled on_settled)
     : files_(files),
       store_(store),
+      companions_(companions),
       options_(options),
       reuse_(reuse),
       warn_(std::move(warn)),
@@ -69,7 +71,11 @@ Persister::Persister(storage::FileSystem& files, storage::Store& store, const st
 void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!snapshot->persist()) {
     // Holds it until its staging has ended, so that whoever lets go of it last finds that it has.
-    snapshot->progress()->WaitUntilEnded().IgnoreError();
+    const absl::Status staged = snapshot->progress()->WaitUntilEnded();
+    if (!staged.ok() || companions_.empty()) return;
+    if (absl::Status status = companions_.Update(*snapshot); !status.ok()) {
+      warn_(fmt::format("step {} was not taken in: {}", snapshot->step(), std::string(status.message())));
+    }
     return;
   }
   const std::shared_ptr<Promise> committed = snapshot->committed();
@@ -85,7 +91,19 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   committed->Set(status);
 }
 
+// Of a failure there is to be a record, as of every other one.
+absl::Status Persister::UpdateCompanions(const StagedSnapshot& snapshot) {
+  if (companions_.empty() || !snapshot.progress()->WaitUntilEnded().ok()) return absl::OkStatus();
+  const absl::Status status = companions_.Update(snapshot);
+  if (status.ok()) return status;
+  absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
+  if (identity.ok()) store_.AbandonAttempt(*identity, snapshot.created(), status);
+  return absl::Status(status.code(),
+                      fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
+}
+
 absl::Status Persister::Persist(const StagedSnapshot& snapshot, SaveOutcome& outcome) {
+  if (absl::Status status = UpdateCompanions(snapshot); !status.ok()) return status;
   absl::Status status = PersistOnce(snapshot, outcome);
   // What the trainer heard of is not the disk's fault.
   if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;
@@ -109,6 +127,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SaveOutcome&
   absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
   if (!identity.ok()) return identity.status();
   storage::ShardContents contents = MakeContents(snapshot);
+  if (!companions_.empty() && snapshot.progress()->WaitUntilEnded().ok()) companions_.AppendTo(contents);
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
   contents.recycle = store_.Recycle(*identity);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "snapshot/companions.h"
 #include "snapshot/last_committed.h"
 #include "snapshot/save_outcome.h"
 #include "snapshot/snapshot_stream.h"
@@ -19,17 +20,18 @@
 namespace tidemark {
 
 // Owned by the thread that calls Consume, and with it the writer and its ring; ForgetCommitted is thread-safe. Writes a
-// snapshot while it is being staged.
+// snapshot while it is being staged; where there are companions, when it is staged and they have taken it in.
 class Persister final : public SnapshotConsumer {
  public:
   // Told of each save, on the persister's thread: when its memory is free, before `committed` resolves. Of a snapshot
   // that was not to be saved it is not told; its fate is that of its evaluators.
   using OnSettled = std::function<void(SaveOutcome)>;
 
-  // `files` and `store` are not owned and outlive the persister. `reuse`: see CheckpointerOptions. Neither function is
-  // null.
-  Persister(storage::FileSystem& files, storage::Store& store, const storage::ShardWriterOptions& options, bool reuse,
-            std::function<void(std::string_view)> warn, OnSettled on_settled);
+  // `files`, `store` and `companions` are not owned and outlive the persister. `reuse`: see CheckpointerOptions.
+  // Neither function is null.
+  Persister(storage::FileSystem& files, storage::Store& store, Companions& companions,
+            const storage::ShardWriterOptions& options, bool reuse, std::function<void(std::string_view)> warn,
+            OnSettled on_settled);
 
   void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override;
 
@@ -38,11 +40,13 @@ class Persister final : public SnapshotConsumer {
 
  private:
   absl::Status Persist(const StagedSnapshot& snapshot, SaveOutcome& outcome);
+  absl::Status UpdateCompanions(const StagedSnapshot& snapshot);
   absl::Status PersistOnce(const StagedSnapshot& snapshot, SaveOutcome& outcome);
   void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
 
   storage::FileSystem& files_;
   storage::Store& store_;
+  Companions& companions_;
   const storage::ShardWriterOptions options_;
   const bool reuse_;
   const std::function<void(std::string_view)> warn_;

@@ -1,13 +1,14 @@
 #include "snapshot/restore.h"
 
 #include <algorithm>
-#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "snapshot/companions.h"
 #include "snapshot/entry_match.h"
 
 namespace tidemark {
@@ -106,30 +107,146 @@ RestoreResult ReadPairs(const storage::ShardReader& shard, const std::vector<Ent
   return result;
 }
 
-// The part of a restore that only looks.
-absl::StatusOr<EntryMatch> Prepare(const storage::ShardReader& shard, State& state, const RestoreOptions& options) {
-  const std::vector<EntrySpec> saved = RenamedSpecs(shard.index(), options);
-  // What nobody wants must not make the state prepare for it.
-  std::vector<EntrySpec> wanted;
-  std::copy_if(saved.begin(), saved.end(), std::back_inserter(wanted),
-               [&](const EntrySpec& spec) { return IsWanted(spec.name, options); });
-  if (absl::Status status = state.PrepareRestore(wanted); !status.ok()) return status;
-  return MatchEntries(shard.index(), saved, state, options);
+// A companion that is restored with the state, as if it were the only thing to restore.
+struct CompanionRestore {
+  Companion* companion;
+  EntryMatch match;
+};
+
+// What one restore does.
+struct Plan {
+  EntryMatch match;
+  std::vector<CompanionRestore> companions;
+  std::vector<Companion*> reset;
+};
+
+// The checkpoint's entries under the names that the companion knows them by. A rename that leads out of its prefix
+// gives the state a copy, and takes nothing from the companion.
+std::vector<EntrySpec> SpecsOfCompanion(const storage::ShardIndex& index, std::string_view prefix,
+                                        const RestoreOptions& options) {
+  std::vector<EntrySpec> specs = RenamedSpecs(index, options);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!IsUnderPrefix(specs[i].name, prefix)) specs[i].name = index.entries[i].spec.name;
+  }
+  return specs;
 }
 
-RestoreResult RestoreShard(const storage::ShardReader& shard, const storage::ShardReadOptions& read, State& state,
+// The part of a companion's restore that only looks. `others` learns of what goes into it.
+absl::Status PrepareCompanion(const storage::ShardIndex& index, Companion& companion, const RestoreOptions& options,
+                              Plan& plan, OtherEntries& others) {
+  const std::vector<EntrySpec> saved = SpecsOfCompanion(index, companion.prefix(), options);
+  const std::vector<bool> replaced = FindReplaced(index, saved);
+  std::vector<EntrySpec> own;
+  std::vector<std::string> names;
+  bool all_wanted = true;
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (replaced[i] || !IsUnderPrefix(saved[i].name, companion.prefix())) continue;
+    own.push_back(saved[i]);
+    names.push_back(saved[i].name);
+    all_wanted = all_wanted && IsWanted(saved[i].name, options);
+  }
+  if (own.empty()) {
+    if (options.only.empty()) plan.reset.push_back(&companion);
+    return absl::OkStatus();
+  }
+  if (!all_wanted) return absl::OkStatus();
+  plan.companions.push_back({.companion = &companion});
+  if (absl::Status status = companion.state().PrepareRestore(own); !status.ok()) return status;
+  const RestoreOptions everything{.only = {companion.prefix() + ".*"}, .allow_missing = options.allow_missing};
+  absl::StatusOr<EntryMatch> match = MatchEntries(index, saved, companion.state(), everything);
+  if (!match.ok()) return match.status();
+  for (const std::string& name : match->unexpected) {
+    if (!IsUnderPrefix(name, companion.prefix()) || options.allow_unexpected) continue;
+    return absl::InvalidArgumentError(fmt::format("unexpected in the checkpoint: '{}'", name));
+  }
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (IsUnderPrefix(saved[i].name, companion.prefix())) others.is_companions[i] = true;
+  }
+  others.restored.insert(others.restored.end(), names.begin(), names.end());
+  plan.companions.back().match = *std::move(match);
+  return absl::OkStatus();
+}
+
+// The part of a restore that only looks.
+absl::Status Prepare(const storage::ShardReader& shard, std::span<const std::shared_ptr<Companion>> companions,
+                     State& state, const RestoreOptions& options, Plan& plan) {
+  const storage::ShardIndex& index = shard.index();
+  OtherEntries others{.is_companions = std::vector<bool>(index.entries.size(), false)};
+  const std::vector<std::string> prefixes = CompanionPrefixes(index.properties);
+  for (size_t i = 0; i < index.entries.size(); ++i) {
+    others.is_companions[i] = std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& prefix) {
+      return IsUnderPrefix(index.entries[i].spec.name, prefix);
+    });
+  }
+  for (const auto& companion : companions) {
+    const absl::Status status = PrepareCompanion(index, *companion, options, plan, others);
+    if (!status.ok()) return OfCompanion(status, *companion);
+  }
+  const std::vector<EntrySpec> saved = RenamedSpecs(index, options);
+  const std::vector<bool> replaced = FindReplaced(index, saved);
+  // What nobody wants must not make the state prepare for it.
+  std::vector<EntrySpec> wanted;
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (!replaced[i] && IsWanted(saved[i].name, options)) wanted.push_back(saved[i]);
+  }
+  if (absl::Status status = state.PrepareRestore(wanted); !status.ok()) return status;
+  absl::StatusOr<EntryMatch> match = MatchEntries(index, saved, state, options, others);
+  if (!match.ok()) return match.status();
+  plan.match = *std::move(match);
+  const absl::flat_hash_set<std::string_view> restored(others.restored.begin(), others.restored.end());
+  std::erase_if(plan.match.unexpected, [&](const std::string& name) { return restored.contains(name); });
+  return absl::OkStatus();
+}
+
+// The state first; its values and the companions' become visible when everything has been read.
+RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& read, State& state,
+                       const Plan& plan) {
+  RestoreResult result = ReadPairs(shard, plan.match.pairs, read, state);
+  for (const CompanionRestore& restore : plan.companions) {
+    if (!result.status.ok()) return result;
+    RestoreResult of_companion = ReadPairs(shard, restore.match.pairs, read, restore.companion->state());
+    result.status = OfCompanion(of_companion.status, *restore.companion);
+    result.cause = of_companion.cause;
+    result.report.bytes += of_companion.report.bytes;
+  }
+  return result;
+}
+
+absl::Status Finish(State& state, const Plan& plan) {
+  if (absl::Status status = state.FinishRestore(); !status.ok()) return status;
+  for (const CompanionRestore& restore : plan.companions) {
+    const absl::Status status = restore.companion->state().FinishRestore();
+    if (!status.ok()) return OfCompanion(status, *restore.companion);
+  }
+  for (Companion* companion : plan.reset) companion->Reset();
+  return absl::OkStatus();
+}
+
+void Abandon(State& state, const Plan& plan) {
+  state.AbandonRestore();
+  for (const CompanionRestore& restore : plan.companions) restore.companion->state().AbandonRestore();
+}
+
+RestoreResult RestoreShard(const storage::ShardReader& shard, const RestoreSource& source, State& state,
                            const RestoreOptions& options) {
-  absl::StatusOr<EntryMatch> match = Prepare(shard, state, options);
-  if (!match.ok()) return {.status = match.status(), .cause = RestoreResult::Cause::kState};
-  RestoreResult result = ReadPairs(shard, match->pairs, read, state);
-  if (!result.status.ok()) return result;
-  if (absl::Status status = state.FinishRestore(); !status.ok()) {
-    result.status = status;
-    result.cause = RestoreResult::Cause::kState;
+  Plan plan;
+  RestoreResult result;
+  if (absl::Status status = Prepare(shard, source.companions, state, options, plan); !status.ok()) {
+    Abandon(state, plan);
+    return {.status = status, .cause = RestoreResult::Cause::kState};
+  }
+  result = ReadPlan(shard, source.read, state, plan);
+  if (result.status.ok()) {
+    result.status = Finish(state, plan);
+    if (!result.status.ok()) result.cause = RestoreResult::Cause::kState;
+  }
+  if (!result.status.ok()) {
+    Abandon(state, plan);
     return result;
   }
-  result.report.missing = std::move(match->missing);
-  result.report.unexpected = std::move(match->unexpected);
+  result.report.missing = std::move(plan.match.missing);
+  result.report.unexpected = std::move(plan.match.unexpected);
+  for (const Companion* companion : plan.reset) result.reset.push_back(companion->prefix());
   return result;
 }
 
@@ -158,9 +275,8 @@ RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRec
                             record.info.step, attempt->shards.size())),
             .cause = RestoreResult::Cause::kState};
   }
-  RestoreResult result = RestoreShard(*attempt->shards.front(), source.read, state, options);
+  RestoreResult result = RestoreShard(*attempt->shards.front(), source, state, options);
   if (!result.status.ok()) {
-    state.AbandonRestore();
     result.status = absl::Status(result.status.code(), fmt::format("restore of step {}: {}", record.info.step,
                                                                    std::string(result.status.message())));
     return result;

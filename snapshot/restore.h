@@ -3,6 +3,8 @@
 #ifndef TIDEMARK_SNAPSHOT_RESTORE_H_
 #define TIDEMARK_SNAPSHOT_RESTORE_H_
 
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/companion.h"
 
 namespace tidemark {
 
@@ -23,6 +26,7 @@ struct RestoreSource {
   const storage::StoreLayout& layout;
   const storage::StoreId& store;
   const storage::ShardReadOptions& read;
+  std::span<const std::shared_ptr<Companion>> companions;  // restored with the state
 };
 
 // What came of trying one attempt.
@@ -36,11 +40,14 @@ struct RestoreResult {
   absl::Status status;
   Cause cause = Cause::kNone;
   RestoreReport report;  // if ok
-  // Tensors of the state that were written, or may have been where it failed. Values change only when it is ok.
+  // Tensors of the state that were written, or may have been where it failed. Values change only when it is ok. Without
+  // those of companions, whose present entries do not outlive a restore in any case.
   std::vector<std::string> written;
+  std::vector<std::string> reset;  // prefixes of companions of which the attempt has nothing
 };
 
-// Fills `state` from the attempt that `record` names. Whatever does not fit is found before anything is written.
+// Fills `state`, and the companions, from the attempt that `record` names. Whatever does not fit is found before
+// anything is written.
 RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record, State& state,
                              const RestoreOptions& options);
 

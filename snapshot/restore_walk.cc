@@ -22,6 +22,12 @@ void RestoreWalk::Mark(const storage::StepRecord& record, StepState state, std::
   if (!marked.ok()) warn_(fmt::format("that could not be recorded: {}", Text(marked)));
 }
 
+void RestoreWalk::WarnOfResets(const RestoreResult& result) {
+  for (const std::string& prefix : result.reset) {
+    warn_(fmt::format("companion '{}' begins anew: step {} has no entries of it", prefix, result.report.step));
+  }
+}
+
 // Restores from `record`; a device error is given a second chance, and damage is recorded.
 RestoreResult RestoreWalk::Try(const storage::StepRecord& record, State& state, const RestoreOptions& options) {
   RestoreResult result = RestoreAttempt(source(), record, state, options);
@@ -119,6 +125,7 @@ absl::StatusOr<RestoreReport> RestoreWalk::Latest(State& state, const RestoreOpt
                       fmt::join(half_written_, ", ")));
     }
     if (!result.status.ok()) return result.status;
+    WarnOfResets(result);
     result.report.passed_over = std::move(passed_over_);
     return std::move(result.report);
   }
@@ -148,6 +155,7 @@ absl::StatusOr<RestoreReport> RestoreWalk::At(int64_t step, State& state, const 
   }
   RestoreResult result = Try(**record, state, options);
   if (!result.status.ok()) return result.status;
+  WarnOfResets(result);
   return std::move(result.report);
 }
 

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,26 +28,35 @@ namespace tidemark {
 // what it is made with.
 class RestoreWalk {
  public:
-  // `damage_seen`: called when something that was committed is not what it should be.
+  // `companions`: restored with the state. `damage_seen`: called when something that was committed is not what it
+  // should be.
   RestoreWalk(storage::FileSystem& files, storage::Store& store, const storage::ShardReadOptions& read,
-              std::function<void(std::string_view)> warn, std::function<void()> damage_seen)
-      : files_(files), store_(store), read_(read), warn_(std::move(warn)), damage_seen_(std::move(damage_seen)) {}
+              std::span<const std::shared_ptr<Companion>> companions, std::function<void(std::string_view)> warn,
+              std::function<void()> damage_seen)
+      : files_(files),
+        store_(store),
+        read_(read),
+        companions_(companions),
+        warn_(std::move(warn)),
+        damage_seen_(std::move(damage_seen)) {}
 
   // See AsyncCheckpointer.
   absl::StatusOr<RestoreReport> Latest(State& state, const RestoreOptions& options);
   absl::StatusOr<RestoreReport> At(int64_t step, State& state, const RestoreOptions& options);
 
  private:
-  RestoreSource source() const { return {files_, store_.layout(), store_.id(), read_}; }
+  RestoreSource source() const { return {files_, store_.layout(), store_.id(), read_, companions_}; }
   bool PassesOver(const StepInfo& info, const RestoreOptions& options);
   RestoreResult Try(const storage::StepRecord& record, State& state, const RestoreOptions& options);
   absl::Status Reexamine(storage::StepRecord& record);
   void Mark(const storage::StepRecord& record, StepState state, std::string_view reason);
+  void WarnOfResets(const RestoreResult& result);
   absl::Status NothingToRestore() const;
 
   storage::FileSystem& files_;
   storage::Store& store_;
   const storage::ShardReadOptions& read_;
+  const std::span<const std::shared_ptr<Companion>> companions_;
   const std::function<void(std::string_view)> warn_;
   const std::function<void()> damage_seen_;
 

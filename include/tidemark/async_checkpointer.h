@@ -203,12 +203,16 @@ struct RestoreOptions {
 
   // Partial restore: only entries of the state whose names match one of these patterns, where '*' stands for any run of
   // characters and '?' for one; the others keep their values. Empty: all entries, and everything in the checkpoint must
-  // be wanted. A pattern that matches no entry of the state is kInvalidArgument.
+  // be wanted, but for entries of companions. A pattern that matches nothing that is restored is kInvalidArgument. A
+  // companion is restored if every one of its entries matches, else it keeps what it has.
   std::vector<std::string> only;
 
   // {name in the checkpoint, name in the state}, applied to names that are equal to the first or go on with a dot:
   // {"model.encoder", "model.backbone"} maps model.encoder.weight to model.backbone.weight. The first rule that fits
-  // counts. One that fits no entry of the checkpoint is kInvalidArgument.
+  // counts. One that fits no entry of the checkpoint is kInvalidArgument. An entry that is renamed takes the place of
+  // one that had the name already, which is then unexpected: to load an average into the model,
+  // {.only = {"model.*"}, .renames = {{"ema.model", "model"}}}. A companion keeps its entries under their own names
+  // unless the new ones are under its prefix too.
   std::vector<std::pair<std::string, std::string>> renames;
 
   bool allow_missing = false;     // entries of the state that the checkpoint lacks keep their values
@@ -220,7 +224,8 @@ struct RestoreReport {
   StepInfo info;
   // Newer steps that were not taken, newest first, and why.
   std::vector<std::pair<int64_t, std::string>> passed_over;
-  // Entries of the state that kept their values, and of the checkpoint that nobody wanted.
+  // Entries of the state that kept their values, and of the checkpoint that nobody wanted, those of companions that
+  // were not restored included.
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   uint64_t bytes = 0;
@@ -310,8 +315,11 @@ class AsyncCheckpointer {
   // kInvalidArgument: an option out of its range. kAlreadyExists: the name is taken. kResourceExhausted: no thread.
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function);
 
-  // Has the companion take in every snapshot from the next save on; its entries are saved with it. Before the restore
-  // that is to bring it back. kAlreadyExists: the prefix is taken.
+  // Has the companion take in every snapshot from the next save on; its entries are saved with it. A save is then not
+  // written before it is staged as a whole. Waits for saves in flight. Restores fill the companion from the same step
+  // as the state, or, with a warning, have it begin anew where that step has nothing of it; so add it before. What does
+  // not fit it is kInvalidArgument, with nothing touched, and damage in its entries is damage of the step.
+  // kInvalidArgument: a prefix with one of ".*?", a line end, or none. kAlreadyExists: the prefix is taken.
   absl::Status AddCompanion(std::shared_ptr<Companion> companion);
 
   // Records metrics of a step that was saved, at any time: as those of `evaluator`, they are known as

@@ -14,20 +14,22 @@
 namespace tidemark {
 
 // Its functions are called by one thread at a time: Update on the persister's thread, state() there and during a
-// restore on the trainer's.
+// restore on the trainer's. The trainer may call them itself while no save is in flight (WaitUntilCommitted), and after
+// Close.
 class Companion {
  public:
   virtual ~Companion() = default;
 
-  // "ema": every entry of state() is named "ema." and more. Constant; unique in a checkpointer.
+  // "ema": every entry of state() is named "ema." and more. Constant; unique in a checkpointer; 1 to 256 bytes without
+  // '.', '*', '?' and line ends.
   virtual const std::string& prefix() const = 0;
 
   // Takes in a snapshot: each one, in order, also those that are not to be saved. Afterwards state() belongs to the
-  // snapshot's step. An error fails that save.
+  // snapshot's step. An error fails that save, and goes to on_warning if there was nothing to save.
   virtual absl::Status Update(const Snapshot& snapshot) = 0;
 
-  // Its entries, all of them in host memory. A restore calls PrepareRestore with what the checkpoint holds under the
-  // prefix, and where that is nothing, Reset.
+  // Its entries, all of them in host memory, where they stay as they are until the next Update. A restore calls
+  // PrepareRestore with what the checkpoint holds under the prefix, and where that is nothing, Reset.
   virtual State& state() = 0;
 
   // Forgets every snapshot: a step without entries of this companion was restored.

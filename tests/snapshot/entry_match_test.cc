@@ -131,8 +131,26 @@ TEST(EntryMatch, AppliesRenames) {
 TEST(EntryMatch, RefusesRenamesThatCollide) {
   TensorState state;
   state.Add("a", {1});
-  EXPECT_THAT(Checkpoint().Add("a", {1}, 1).Add("b", {1}, 2).Match(state, {.renames = {{"b", "a"}}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'a' stands for 'a' and 'b'")));
+  EXPECT_THAT(Checkpoint().Add("b", {1}, 1).Add("c", {1}, 2).Match(state, {.renames = {{"b", "a"}, {"c", "a"}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'a' stands for 'b' and 'c'")));
+}
+
+TEST(EntryMatch, LetsARenamedEntryTakeThePlaceOfAnother) {
+  TensorState state;
+  state.Add("a", {1});
+  Checkpoint checkpoint;
+  checkpoint.Add("a", {1}, 1).Add("b", {1}, 2);
+  EXPECT_THAT(checkpoint.Match(state, {.renames = {{"b", "a"}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("replaced by a rename, and not to go elsewhere: 'a' float32 [1]")));
+  for (const RestoreOptions& options : {RestoreOptions{.only = {"a"}, .renames = {{"b", "a"}}},
+                                        RestoreOptions{.renames = {{"b", "a"}}, .allow_unexpected = true}}) {
+    auto match = checkpoint.Match(state, options);
+    ASSERT_THAT(match, IsOk());
+    ASSERT_EQ(match->pairs.size(), 1u);
+    EXPECT_EQ(match->pairs[0].saved, 1u);
+    EXPECT_THAT(match->unexpected, ElementsAre("a"));
+  }
 }
 
 TEST(EntryMatch, RefusesAnEntryOfWhichOnlyAPartIsThere) {
