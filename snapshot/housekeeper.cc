@@ -224,7 +224,7 @@ void Housekeeper::Loop() {
 void Housekeeper::Do(Round round) {
   for (const Task& task : round.tasks) task.done->Set(task.run(host_.store));
   absl::Status status = RecordReports(std::move(round.reports));
-  if (round.everything || round.last || since_poll_.elapsed() >= options_.inbox_poll_interval) {
+  if (!round.requests.empty() || round.last || since_poll_.elapsed() >= options_.inbox_poll_interval) {
     since_poll_ = Stopwatch();
     status.Update(CollectFromInbox());
   }

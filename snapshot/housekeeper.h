@@ -79,11 +79,12 @@ class Housekeeper final : public EvaluationSink {
   // The same for evaluators in this process, of whom nobody waits for an answer.
   void Evaluated(int64_t step, Evaluation evaluation) override;
 
-  // Blocks until there was a round for everything that had been given; the first error of recording it. What is
-  // reported of saves in flight is not waited for. kFailedPrecondition: on the housekeeping thread, or after Stop.
+  // Blocks until there was a round for everything that had been given and for what workers have left; the first error
+  // of recording it. What is reported of saves in flight is not waited for. kFailedPrecondition: on the housekeeping
+  // thread, or after Stop.
   absl::Status Flush();
 
-  // The same, with the inbox and retention.
+  // The same, with retention.
   absl::Status Tidy();
 
   // What retention would do now.
@@ -111,7 +112,7 @@ class Housekeeper final : public EvaluationSink {
  private:
   // Somebody waits for a round.
   struct Request {
-    bool everything = false;  // with inbox and retention
+    bool everything = false;  // with retention
     std::shared_ptr<Promise> done;
   };
   struct Task {

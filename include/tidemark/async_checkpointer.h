@@ -52,9 +52,8 @@ enum class Staging {
   // When the state is staged.
   kBlocking,
   // At once. The State and its tensors must stay alive until WaitUntilStaged has returned, or Close with anything but
-  // kDeadlineExceeded, and parameters and
-  // optimizer state must not change before: call WaitUntilStaged before optimizer.step(). What changes earlier (values,
-  // generators, buffers of modules) has been copied when Save returns.
+  // kDeadlineExceeded, and parameters and optimizer state must not change before: call WaitUntilStaged before
+  // optimizer.step(). What changes earlier (values, generators, buffers of modules) has been copied when Save returns.
   kOverlapped,
   // When tensors on devices have been copied to memory of their own there, at the speed of that memory, and everything
   // else is staged: the trainer may change its tensors, and the copies go to the host behind the next steps. Where a
@@ -142,7 +141,8 @@ struct CheckpointerOptions {
   std::function<void(std::string_view)> on_save_line;
 
   // A file that has the statistics in the text format of Prometheus, for its node exporter's text file collector:
-  // replaced as a whole after each save, and every few seconds while something changes. Empty: none.
+  // replaced as a whole after each save, and every few seconds while something changes. Only its owner can read it
+  // (mode 0600). Empty: none.
   std::string metrics_file;
 
   // Receives one line for everything that a person should know and no Status carries: a damaged step that was passed
