@@ -39,7 +39,7 @@ TrainedModel::~TrainedModel() = default;
 
 absl::StatusOr<std::unique_ptr<TrainedModel>> TrainedModel::Train(int64_t steps, uint64_t seed) {
   char_lm::ModelConfig config;
-  absl::StatusOr<char_lm::Text> text = char_lm::Text::Read(kTextPath, config.context + 1);
+  absl::StatusOr<char_lm::Text> text = char_lm::Text::Read(kTextPath, char_lm::TextPart::kTraining, config.context + 1);
   if (!text.ok()) return text.status();
   config.vocabulary = static_cast<int64_t>(text->vocabulary().size());
   at::set_num_threads(1);

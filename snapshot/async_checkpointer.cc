@@ -177,6 +177,15 @@ absl::Status AsyncCheckpointer::WaitUntilCommitted() {
   return impl_->open_saves.TakeFailure();
 }
 
+Future AsyncCheckpointer::Committed(int64_t step) const {
+  if (impl_->closed) return ResolvedFuture(Closed());
+  if (std::optional<Future> in_flight = impl_->open_saves.CommittedOf(step)) return *std::move(in_flight);
+  absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().Find(step);
+  if (!record.ok()) return ResolvedFuture(record.status());
+  if (record->has_value() && (*record)->info.state == StepState::kCommitted) return ResolvedFuture(absl::OkStatus());
+  return ResolvedFuture(absl::NotFoundError(fmt::format("step {} is neither committed nor being saved", step)));
+}
+
 absl::Status AsyncCheckpointer::CheckForErrors() { return impl_->open_saves.TakeFailure(); }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, const RestoreOptions& options) {

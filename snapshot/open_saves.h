@@ -4,6 +4,7 @@
 #define TIDEMARK_SNAPSHOT_OPEN_SAVES_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +22,9 @@ class OpenSaves {
   void Add(int64_t step, Future staged, Future committed, bool persist = true);
 
   bool IsInFlight(int64_t step) const;
+
+  // The `committed` of the step's last save; nothing if that is settled.
+  std::optional<Future> CommittedOf(int64_t step) const;
 
   // The first failure that nobody has looked at, which has been now. A save whose staging failed has been looked at by
   // whoever was given either future's result.

@@ -63,7 +63,7 @@ absl::Status Train(const Flags& flags) {
   if (!flags.loss_log.empty()) {
     if (absl::Status opened = log.OpenLossFile(flags.loss_log); !opened.ok()) return opened;
   }
-  absl::StatusOr<Text> text = Text::Read(flags.text, /*length_min=*/flags.model.context + 1);
+  absl::StatusOr<Text> text = Text::Read(flags.text, TextPart::kTraining, /*length_min=*/flags.model.context + 1);
   if (!text.ok()) return text.status();
 
   // The number of threads decides the order in which floating-point sums are taken, and so their last bits.
@@ -136,7 +136,9 @@ absl::Status Train(const Flags& flags) {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--store", flags.store, "Folder of the checkpoints; made if it is not there")->required();
-  app.add_option("--text", flags.text, "What to learn: any file; a character is a byte")->capture_default_str();
+  app.add_option("--text", flags.text,
+                 "What to learn: any file; a character is a byte. Its last tenth is left to char_lm_evaluate")
+      ->capture_default_str();
   app.add_option("--loss-log", flags.loss_log, "Append each step's exact loss to this file");
   app.add_option("--steps", flags.steps, "Length of the whole run, resumed or not")
       ->check(CLI::PositiveNumber)

@@ -281,6 +281,10 @@ class AsyncCheckpointer {
   // Blocks until every save so far is committed or has failed; returns the first failure that nobody has looked at.
   absl::Status WaitUntilCommitted();
 
+  // The `committed` of the step's save in flight, for who has no SaveHandle. Resolved at once if there is none: ok if
+  // the step is committed, kNotFound if not; kFailedPrecondition after Close.
+  Future Committed(int64_t step) const;
+
   // The first failure of a background save that nobody has looked at, which then counts as looked at. Never blocks.
   // Thread-safe; may be called after Close.
   absl::Status CheckForErrors();

@@ -25,6 +25,8 @@
 
 namespace tidemark {
 
+class TerminationSignal;
+
 struct PreemptionOptions {
   std::vector<int> signals = {SIGTERM};
   // From the signal to the moment by which the process must be gone.
@@ -46,7 +48,8 @@ struct PreemptionReport {
 // effect that it had before the guard was installed. Destruction restores the old handlers. Thread-safe.
 class PreemptionGuard {
  public:
-  // kFailedPrecondition: there is one already. kInvalidArgument: no such signal, or a negative grace.
+  // kFailedPrecondition: there is one already. kInvalidArgument: no such signal, one that cannot be caught, or a
+  // negative grace. kResourceExhausted: no file descriptor.
   static absl::StatusOr<std::unique_ptr<PreemptionGuard>> Install(PreemptionOptions options);
   ~PreemptionGuard();
 
@@ -57,12 +60,18 @@ class PreemptionGuard {
   absl::Time deadline() const;
 
   // Saves the state as `step`, unless it is committed or being saved, waits until it is committed, and closes the
-  // checkpointer, all by the deadline. Evaluators get what is left of the time.
+  // checkpointer, all by the deadline. Evaluators get what is left of the time. Unless the options say otherwise the
+  // state is staged when Save returns; Save itself may block for room, as it always does, whatever the deadline. A
+  // failure of an earlier save that nobody has looked at does not keep this one from being made; it is in `close`. What
+  // is still running at the deadline goes on until the process ends: the step may yet turn out to be committed.
+  //
+  // Called by the thread that uses the checkpointer. Without a deadline it waits for as long as it takes.
   PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);
 
  private:
-  explicit PreemptionGuard(PreemptionOptions options);
+  PreemptionGuard(PreemptionOptions options, std::unique_ptr<TerminationSignal> asked);
   const PreemptionOptions options_;
+  const std::unique_ptr<TerminationSignal> asked_;
 };
 
 }  // namespace tidemark

@@ -39,7 +39,8 @@ struct WorkerOptions {
   HalfPrecision half_precision = HalfPrecision::kNone;  // as in EvaluatorOptions
   int64_t every_steps = 1;                              // as in EvaluatorOptions
   int64_t begin_step = 0;                               // no step before this one
-  std::optional<int64_t> until_step;                    // returns when this step or a later one is done, by whomever
+  // Returns when this step or a later one is done, by whomever, and none before it is left to be done.
+  std::optional<int64_t> until_step;
   // Returns when there has been nothing to do for so long. Zero: what is there now is done, then it returns.
   absl::Duration idle_timeout = absl::InfiniteDuration();
 
@@ -66,8 +67,13 @@ struct WorkerReport {
 };
 
 // Blocks until one of the ends above. Calls `function` on this thread. A function that fails is a row of the history,
-// not an error. kInvalidArgument: an option. kUnimplemented: the store is of a newer format. kPermissionDenied,
-// kResourceExhausted: a report or a lease cannot be written; what was not delivered is evaluated again next time.
+// not an error, and so is a step that turns out to be damaged; one whose files are gone is passed over with a warning.
+// Steps that another worker is at are waited for, since it may die.
+//
+// kInvalidArgument: an option. kUnimplemented: the store is of a newer format, or a step was saved by several ranks.
+// kFailedPrecondition: the directory is none. kDataLoss: store.json or the manifest is damaged, or is another store's
+// than before. kPermissionDenied, kResourceExhausted: a report or a lease cannot be written, or there is no memory for
+// a snapshot. kInternal: the disk fails. What was not delivered is evaluated again next time.
 absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const EvaluatorFunction& function);
 
 }  // namespace tidemark

@@ -52,6 +52,19 @@ class AsyncCheckpointerTest : public testing::Test {
   std::string warnings_;
 };
 
+TEST_F(AsyncCheckpointerTest, SaysWhenAStepIsCommitted) {
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  EXPECT_THAT(checkpointer->Committed(10).Wait(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 10")));
+  ASSERT_THAT(checkpointer->Save(10, trainer.state), IsOk());
+  EXPECT_THAT(checkpointer->Committed(10).Wait(), IsOk()) << "in flight, or committed by now";
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  EXPECT_TRUE(checkpointer->Committed(10).ready());
+  EXPECT_THAT(checkpointer->Committed(10).Wait(), IsOk());
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->Committed(10).Wait(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("close")));
+}
+
 TEST_F(AsyncCheckpointerTest, RestoresExactlyWhatWasSaved) {
   {
     auto checkpointer = Open();

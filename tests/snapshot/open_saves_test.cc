@@ -1,5 +1,7 @@
 #include "snapshot/open_saves.h"
 
+#include <optional>
+
 #include "gtest/gtest.h"
 
 namespace tidemark {
@@ -14,6 +16,20 @@ TEST(OpenSaves, KnowsWhatIsInFlight) {
   EXPECT_TRUE(saves.TakeFailure().ok()) << "not settled";
   committed.Set(absl::OkStatus());
   EXPECT_FALSE(saves.IsInFlight(5));
+}
+
+TEST(OpenSaves, GivesTheFutureOfTheLastSaveOfAStepThatIsInFlight) {
+  OpenSaves saves;
+  Promise replaced;
+  Promise committed;
+  saves.Add(5, Future(), replaced.future());
+  saves.Add(5, Future(), committed.future());
+  EXPECT_FALSE(saves.CommittedOf(6).has_value());
+  const std::optional<Future> future = saves.CommittedOf(5);
+  ASSERT_TRUE(future.has_value());
+  committed.Set(absl::InternalError("x"));
+  EXPECT_EQ(future->Wait(), absl::InternalError("x"));
+  EXPECT_FALSE(saves.CommittedOf(5).has_value()) << "settled";
 }
 
 TEST(OpenSaves, ReportsEachFailureOnceInOrder) {

@@ -1,0 +1,79 @@
+#include "eval/step_backlog.h"
+
+#include <algorithm>
+
+namespace tidemark {
+
+absl::Status StepBacklog::Update(const storage::Manifest& manifest, bool changed, absl::Time now) {
+  unread_changes_ = unread_changes_ || changed;
+  if (!all_read_ || (unread_changes_ && now - *all_read_ >= kFullReadInterval)) return ReadAll(manifest, now);
+  const uint64_t last = manifest.last_sequence();
+  if (last == read_sequence_) return absl::OkStatus();
+  // Most often new attempts are at steps beyond those that we know. Where not every number is accounted for by these,
+  // one has failed, or is at a step before.
+  uint64_t found = 0;
+  int64_t highest = read_step_;
+  absl::Status status = manifest.ForEach(
+      [&](const storage::StepRecord& record) {
+        const uint64_t sequence = record.info.sequence;
+        if (sequence > read_sequence_ && sequence <= last) ++found;
+        highest = record.info.step;
+        TakeIn(record);
+        return true;
+      },
+      read_step_ + 1);
+  if (!status.ok()) return status;
+  if (last < read_sequence_ || found != last - read_sequence_) return ReadAll(manifest, now);
+  read_sequence_ = last;
+  read_step_ = highest;
+  return absl::OkStatus();
+}
+
+absl::Status StepBacklog::ReadAll(const storage::Manifest& manifest, absl::Time now) {
+  const uint64_t last = manifest.last_sequence();
+  steps_.clear();
+  int64_t highest = -1;
+  absl::Status status = manifest.ForEach([&](const storage::StepRecord& record) {
+    highest = record.info.step;
+    TakeIn(record);
+    return true;
+  });
+  if (!status.ok()) return status;
+  read_sequence_ = last;
+  read_step_ = highest;
+  unread_changes_ = false;
+  all_read_ = now;
+  return absl::OkStatus();
+}
+
+void StepBacklog::TakeIn(const storage::StepRecord& record) {
+  const StepInfo& info = record.info;
+  if (info.step < filter_.begin_step || info.step % filter_.every_steps != 0) return;
+  const bool done = std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& evaluation) {
+    return evaluation.evaluator == filter_.evaluator;
+  });
+  if (done) {
+    highest_done_ = std::max(highest_done_.value_or(info.step), info.step);
+    return;
+  }
+  if (info.state != StepState::kCommitted) return;
+  if (const auto attempt = storage::FromHex(info.attempt)) steps_[info.step] = storage::AttemptId{*attempt};
+}
+
+std::optional<StepBacklog::Step> StepBacklog::FirstFrom(int64_t step) const {
+  const auto found = steps_.lower_bound(step);
+  if (found == steps_.end()) return std::nullopt;
+  return Step{.step = found->first, .attempt = found->second};
+}
+
+void StepBacklog::Done(const Step& step) {
+  highest_done_ = std::max(highest_done_.value_or(step.step), step.step);
+  Drop(step);
+}
+
+void StepBacklog::Drop(const Step& step) {
+  const auto found = steps_.find(step.step);
+  if (found != steps_.end() && found->second == step.attempt) steps_.erase(found);
+}
+
+}  // namespace tidemark

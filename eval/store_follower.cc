@@ -1,0 +1,284 @@
+#include "eval/store_follower.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "eval/lease_renewal.h"
+#include "fmt/format.h"
+#include "snapshot/checkpointer_options.h"
+#include "snapshot/restore.h"
+#include "snapshot/stored_snapshot.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store_identity.h"
+
+namespace tidemark {
+namespace {
+
+// A worker beside a trainer takes few of its cores.
+constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
+
+// A lease is renewed so many times within its expiry.
+constexpr int64_t kRenewalsInExpiry = 3;
+
+std::string DescribeWorker() {
+  std::array<char, 256> host = {};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  return fmt::format("process {} on {}", getpid(), host.data());
+}
+
+WorkerOptions WithDefaults(WorkerOptions options) {
+  if (options.worker.empty()) options.worker = DescribeWorker();
+  return options;
+}
+
+Evaluation Failed(std::string reason) {
+  return Evaluation{.outcome = Evaluation::Outcome::kFailed, .reason = std::move(reason)};
+}
+
+Evaluation RowOf(absl::StatusOr<Verdict> verdict) {
+  absl::Status status = verdict.status();
+  if (status.ok()) status = ValidateMetrics(verdict->metrics);
+  if (!status.ok()) return Failed(status.ToString());
+  return Evaluation{.metrics = std::move(verdict->metrics), .unhealthy = std::move(verdict->unhealthy)};
+}
+
+// While a rebuild puts another manifest in the place of the one that is there, there is none for a moment.
+bool IsBeingReplaced(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsUnavailable(status); }
+
+}  // namespace
+
+absl::Status ValidateWorkerOptions(const WorkerOptions& options) {
+  const auto refuse = [](std::string_view field, const auto& value, std::string_view range) {
+    return absl::InvalidArgumentError(fmt::format("WorkerOptions::{} is {}: {}", field, value, range));
+  };
+  if (options.directory.empty()) return absl::InvalidArgumentError("WorkerOptions::directory is empty");
+  if (absl::Status status = storage::ValidateEvaluation({.evaluator = options.evaluator}); !status.ok()) {
+    return absl::InvalidArgumentError(fmt::format("WorkerOptions::evaluator: {}", std::string(status.message())));
+  }
+  if (options.every_steps < 1) return refuse("every_steps", options.every_steps, "1 or more");
+  if (options.begin_step < 0) return refuse("begin_step", options.begin_step, "0 or more");
+  if (options.idle_timeout < absl::ZeroDuration()) {
+    return refuse("idle_timeout", absl::FormatDuration(options.idle_timeout), "0 or more");
+  }
+  if (options.poll_interval <= absl::ZeroDuration()) {
+    return refuse("poll_interval", absl::FormatDuration(options.poll_interval), "more than 0");
+  }
+  if (options.lease_expiry < absl::Seconds(1) || options.lease_expiry > storage::kLeaseExpiryMax) {
+    return refuse("lease_expiry", absl::FormatDuration(options.lease_expiry),
+                  fmt::format("1s to {}", absl::FormatDuration(storage::kLeaseExpiryMax)));
+  }
+  return absl::OkStatus();
+}
+
+StoreFollower::StoreFollower(WorkerOptions options, EvaluatorFunction function, FollowerParts parts)
+    : options_(WithDefaults(std::move(options))),
+      function_(std::move(function)),
+      parts_(std::move(parts)),
+      layout_(options_.directory),
+      backlog_(
+          {.evaluator = options_.evaluator, .every_steps = options_.every_steps, .begin_step = options_.begin_step}),
+      leases_(parts_.files, layout_, parts_.machine, parts_.now) {}
+
+absl::StatusOr<WorkerReport> StoreFollower::Run() {
+  std::optional<absl::Time> idle_since;
+  for (;;) {
+    if (const auto end = AskedToEnd()) {
+      report_.end = *end;
+      return report_;
+    }
+    absl::StatusOr<bool> looked = Look();
+    if (!looked.ok()) return looked.status();
+    absl::StatusOr<Progress> progress = DoNext();
+    if (!progress.ok()) return progress.status();
+    if (*progress != Progress::kNone) idle_since.reset();
+    if (*progress == Progress::kEvaluated) continue;
+    absl::Duration wait = options_.poll_interval;
+    if (*progress == Progress::kNone) {
+      if (IsUntilReached()) {
+        report_.end = WorkerReport::End::kUntilStep;
+        return report_;
+      }
+      const absl::Time now = parts_.now();
+      if (!idle_since) idle_since = now;
+      const absl::Duration left = *idle_since + options_.idle_timeout - now;
+      if (left <= absl::ZeroDuration() && !AskedToEnd()) {
+        report_.end = WorkerReport::End::kIdle;
+        return report_;
+      }
+      wait = std::min(wait, left);
+    }
+    parts_.wait(wait);
+  }
+}
+
+std::optional<WorkerReport::End> StoreFollower::AskedToEnd() const {
+  if (parts_.signalled()) return WorkerReport::End::kSignal;
+  if (options_.stop && options_.stop()) return WorkerReport::End::kStopped;
+  return std::nullopt;
+}
+
+bool StoreFollower::IsUntilReached() const {
+  return options_.until_step && backlog_.highest_done() && *backlog_.highest_done() >= *options_.until_step;
+}
+
+// Brings manifest and backlog up to date. False: there is no store, or its manifest is being replaced.
+absl::StatusOr<bool> StoreFollower::Look() {
+  if (manifest_ == nullptr) {
+    absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(parts_.files, layout_);
+    if (absl::IsNotFound(store.status())) return false;
+    if (!store.ok()) return store.status();
+    absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest = storage::Manifest::OpenFollowing(layout_.manifest());
+    if (IsBeingReplaced(manifest.status())) return false;
+    if (!manifest.ok()) return manifest.status();
+    if ((*manifest)->store_id() != *store) {
+      return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout_.manifest()));
+    }
+    manifest_ = *std::move(manifest);
+  } else {
+    absl::StatusOr<bool> changed = manifest_->CatchUp();
+    if (!changed.ok()) behind_ = true;
+    if (IsBeingReplaced(changed.status())) return false;
+    if (!changed.ok()) return changed.status();
+    behind_ = behind_ || *changed;
+  }
+  if (absl::Status status = backlog_.Update(*manifest_, behind_, parts_.now()); !status.ok()) return status;
+  behind_ = false;
+  return true;
+}
+
+// Goes through what there is to do, in order, until one step is evaluated.
+absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
+  Progress progress = Progress::kNone;
+  for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
+    if (AskedToEnd()) return progress;
+    if (IsUntilReached() && step->step > *options_.until_step) return progress;
+    if (vanished_.contains(step->attempt)) continue;
+    absl::StatusOr<Progress> tried = Try(*step);
+    if (!tried.ok() || *tried == Progress::kEvaluated) return tried;
+    if (*tried == Progress::kBusy) progress = Progress::kBusy;
+  }
+  return progress;
+}
+
+absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::Step& step) {
+  const auto has_report = [&] {
+    return storage::HasReport(parts_.files, layout_, step.step, step.attempt, options_.evaluator);
+  };
+  absl::StatusOr<bool> reported = has_report();
+  if (!reported.ok()) return reported.status();
+  if (*reported) {
+    backlog_.Done(step);
+    return Progress::kNone;
+  }
+  absl::StatusOr<std::unique_ptr<storage::Lease>> lease = leases_.Acquire({.step = step.step,
+                                                                           .attempt = step.attempt,
+                                                                           .evaluator = options_.evaluator,
+                                                                           .holder = options_.worker,
+                                                                           .expiry = options_.lease_expiry});
+  if (absl::IsUnavailable(lease.status())) return Progress::kBusy;
+  if (!lease.ok()) return lease.status();
+
+  // Only now does nobody else evaluate the step, or delete it: what was true before the lease may not be any more. The
+  // manifest first, for a report goes from the inbox into the step's folder only after it was recorded.
+  absl::StatusOr<bool> current = Look();
+  if (!current.ok()) return current.status();
+  if (!*current) return Progress::kBusy;
+  absl::StatusOr<std::optional<storage::StepRecord>> record = manifest_->Find(step.step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.state != StepState::kCommitted ||
+      (*record)->info.attempt != storage::ToHex(step.attempt.bytes)) {
+    backlog_.Drop(step);
+    return Progress::kNone;
+  }
+  const std::vector<Evaluation>& rows = (*record)->info.evaluations;
+  const bool recorded =
+      std::any_of(rows.begin(), rows.end(), [&](const Evaluation& row) { return row.evaluator == options_.evaluator; });
+  reported = has_report();
+  if (!reported.ok()) return reported.status();
+  if (recorded || *reported) {
+    backlog_.Done(step);
+    return Progress::kNone;
+  }
+  return Evaluate(step, **record, **lease);
+}
+
+absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklog::Step& step,
+                                                                const storage::StepRecord& record,
+                                                                storage::Lease& lease) {
+  const absl::Time start = parts_.now();
+  absl::StatusOr<std::unique_ptr<LeaseRenewal>> renewal =
+      LeaseRenewal::Start([&lease] { return lease.Renew(); }, options_.lease_expiry / kRenewalsInExpiry);
+  if (!renewal.ok()) return renewal.status();
+  absl::StatusOr<std::optional<Evaluation>> row = Ask(record);
+  // What is lost with a lease is work, since another worker may do it too, and never a report.
+  if (absl::Status renewed = (*renewal)->Stop(); !renewed.ok()) {
+    Warn(fmt::format("the lease on step {} could not be renewed: {}", step.step, std::string(renewed.message())));
+  }
+  if (!row.ok()) return row.status();
+  if (!row->has_value()) {
+    vanished_.insert(step.attempt);
+    return Progress::kNone;
+  }
+  (*row)->took = parts_.now() - start;
+  if (absl::Status status = Deliver(step, **row); !status.ok()) return status;
+  backlog_.Done(step);
+  ++report_.evaluated;
+  if ((*row)->outcome == Evaluation::Outcome::kFailed) ++report_.failed;
+  report_.last_step = step.step;
+  if (options_.on_evaluated) options_.on_evaluated(step.step, **row);
+  return Progress::kEvaluated;
+}
+
+// What there is to be said of a step; nothing where its files are not there. An error says nothing about the step.
+absl::StatusOr<std::optional<Evaluation>> StoreFollower::Ask(const storage::StepRecord& record) const {
+  const storage::StoreId store = manifest_->store_id();
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = OpenStoredSnapshot(
+      {parts_.files, layout_, store, kReadOptions}, record, options_.entries, options_.half_precision);
+  if (absl::IsNotFound(snapshot.status())) {
+    Warn(fmt::format("step {} is passed over: {}", record.info.step, std::string(snapshot.status().message())));
+    return std::nullopt;
+  }
+  if (absl::IsDataLoss(snapshot.status()) || absl::IsInvalidArgument(snapshot.status())) {
+    return Failed(snapshot.status().ToString());
+  }
+  if (!snapshot.ok()) return snapshot.status();
+  try {
+    return RowOf(function_(**snapshot));
+  } catch (const std::exception& error) {
+    return Failed(fmt::format("it threw: {}", error.what()));
+  } catch (...) {
+    return Failed("it threw something that is no std::exception");
+  }
+}
+
+// Leaves the row as it was delivered.
+absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& row) {
+  const auto deliver = [&] {
+    row.evaluator = options_.evaluator;
+    row.worker = options_.worker;
+    row.reported = absl::Now();
+    return storage::DeliverReport(
+        parts_.files, layout_,
+        {.store = manifest_->store_id(), .step = step.step, .attempt = step.attempt, .evaluation = row});
+  };
+  absl::Status status = deliver();
+  if (!absl::IsInvalidArgument(status)) return status;
+  // Too much to say for one report.
+  const absl::Duration took = row.took;
+  row = Failed(status.ToString());
+  row.took = took;
+  return deliver();
+}
+
+void StoreFollower::Warn(std::string_view line) const {
+  if (options_.on_warning) return options_.on_warning(line);
+  std::fprintf(stderr, "tidemark: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+}  // namespace tidemark

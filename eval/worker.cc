@@ -1,0 +1,31 @@
+#include "tidemark/worker.h"
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "eval/store_follower.h"
+#include "snapshot/termination_signal.h"
+#include "storage/io/file_system.h"
+
+namespace tidemark {
+
+absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const EvaluatorFunction& function) {
+  if (absl::Status status = ValidateWorkerOptions(options); !status.ok()) return status;
+  if (function == nullptr) return absl::InvalidArgumentError("FollowStore was given no function");
+  std::vector<int> signals;
+  if (options.stop_on_signal) signals = {SIGTERM, SIGINT};
+  absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(std::move(signals));
+  if (!asked.ok()) return asked.status();
+  StoreFollower follower(
+      options, function,
+      {.files = storage::PosixFileSystem(),
+       .now = [] { return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); },
+       .signalled = [&] { return (*asked)->received(); },
+       .wait = [&](absl::Duration duration) { (*asked)->WaitFor(duration); }});
+  return follower.Run();
+}
+
+}  // namespace tidemark

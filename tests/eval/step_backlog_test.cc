@@ -1,0 +1,159 @@
+#include "eval/step_backlog.h"
+
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class StepBacklogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto manifest = storage::Manifest::Create(directory_ / "manifest", storage::StoreId{{7}});
+    ASSERT_THAT(manifest, IsOk());
+    manifest_ = *std::move(manifest);
+  }
+
+  static storage::StepRecord Record(int64_t step, uint8_t sequence) {
+    storage::StepRecord record;
+    record.info.step = step;
+    record.info.sequence = sequence;
+    record.info.attempt = storage::ToHex(storage::AttemptId{{sequence}}.bytes);
+    return record;
+  }
+  // Attempts are numbered in the order in which they are committed.
+  void Commit(int64_t step) { ASSERT_THAT(manifest_->Commit(Record(step, ++sequence_)), IsOk()); }
+  void Update() { ASSERT_THAT(backlog_.Update(*manifest_, true, now_), IsOk()); }
+
+  std::vector<int64_t> Steps() const {
+    std::vector<int64_t> steps;
+    for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
+      steps.push_back(step->step);
+    }
+    return steps;
+  }
+  void FinishAll() {
+    for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(0)) backlog_.Done(*step);
+  }
+
+  storage::TestDirectory directory_;
+  std::unique_ptr<storage::Manifest> manifest_;
+  uint8_t sequence_ = 0;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
+  StepBacklog backlog_{{.evaluator = "validation", .every_steps = 10, .begin_step = 20}};
+};
+
+TEST_F(StepBacklogTest, HasTheStepsThatAreAskedFor) {
+  for (int64_t step : {40, 10, 25, 20, 30}) Commit(step);
+  Update();
+  EXPECT_THAT(Steps(), ElementsAre(20, 30, 40));
+  EXPECT_EQ(backlog_.FirstFrom(21)->step, 30);
+  EXPECT_FALSE(backlog_.highest_done().has_value());
+}
+
+TEST_F(StepBacklogTest, TakesInNewSteps) {
+  Commit(20);
+  Update();
+  FinishAll();
+  EXPECT_EQ(backlog_.highest_done(), 20);
+  Update();
+  EXPECT_THAT(Steps(), IsEmpty());
+  Commit(30);
+  Commit(40);
+  Update();
+  EXPECT_THAT(Steps(), ElementsAre(30, 40));
+}
+
+TEST_F(StepBacklogTest, FindsAnEarlierStepThatWasWrittenAnew) {
+  for (int64_t step : {20, 30, 40}) Commit(step);
+  Update();
+  FinishAll();
+  Commit(30);
+  Commit(50);
+  Update();
+  const auto again = backlog_.FirstFrom(30);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->step, 30);
+  EXPECT_EQ(again->attempt, (storage::AttemptId{{4}}));
+  // With it, those are looked at once more that nothing in the manifest says are done.
+  EXPECT_THAT(Steps(), ElementsAre(20, 30, 40, 50));
+}
+
+TEST_F(StepBacklogTest, FindsAStepThatWasWrittenTwiceAtOnce) {
+  Commit(20);
+  Update();
+  FinishAll();
+  Commit(30);
+  Commit(30);
+  Update();
+  EXPECT_EQ(backlog_.FirstFrom(30)->attempt, (storage::AttemptId{{3}}));
+}
+
+TEST_F(StepBacklogTest, LeavesOutWhatIsDoneDeletedOrDamaged) {
+  storage::StepRecord done = Record(20, ++sequence_);
+  done.info.evaluations.push_back({.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed});
+  ASSERT_THAT(manifest_->Commit(done), IsOk());
+  storage::StepRecord another = Record(30, ++sequence_);
+  another.info.evaluations.push_back({.evaluator = "another"});
+  ASSERT_THAT(manifest_->Commit(another), IsOk());
+  storage::StepRecord damaged = Record(40, ++sequence_);
+  damaged.info.state = StepState::kDamaged;
+  ASSERT_THAT(manifest_->Commit(damaged), IsOk());
+  storage::StepRecord deleted = Record(50, ++sequence_);
+  deleted.info.state = StepState::kDeleted;
+  ASSERT_THAT(manifest_->Commit(deleted), IsOk());
+  Update();
+  EXPECT_THAT(Steps(), ElementsAre(30));
+  EXPECT_EQ(backlog_.highest_done(), 20);
+}
+
+TEST_F(StepBacklogTest, FindsAStepThatIsSoundAgainWhenAllIsReadAgain) {
+  storage::StepRecord record = Record(20, ++sequence_);
+  record.info.state = StepState::kDamaged;
+  ASSERT_THAT(manifest_->Commit(record), IsOk());
+  Commit(30);
+  Update();
+  EXPECT_THAT(Steps(), ElementsAre(30));
+  record.info.state = StepState::kCommitted;
+  ASSERT_THAT(manifest_->Update(record), IsOk());
+  Update();
+  EXPECT_THAT(Steps(), ElementsAre(30)) << "no attempt is new";
+  now_ += StepBacklog::kFullReadInterval;
+  ASSERT_THAT(backlog_.Update(*manifest_, false, now_), IsOk());
+  EXPECT_THAT(Steps(), ElementsAre(20, 30)) << "of a change before";
+}
+
+TEST_F(StepBacklogTest, ReadsNothingAgainWhileNothingChanges) {
+  Commit(20);
+  Update();
+  FinishAll();
+  now_ += StepBacklog::kFullReadInterval;
+  ASSERT_THAT(backlog_.Update(*manifest_, false, now_), IsOk());
+  EXPECT_THAT(Steps(), IsEmpty()) << "else the step would be back, since its record does not say that it is done";
+}
+
+TEST_F(StepBacklogTest, KeepsTheNewAttemptWhenTheOldOneIsDone) {
+  Commit(20);
+  Update();
+  const auto old = backlog_.FirstFrom(0);
+  ASSERT_TRUE(old.has_value());
+  Commit(20);
+  Update();
+  backlog_.Done(*old);
+  ASSERT_TRUE(backlog_.FirstFrom(0).has_value());
+  EXPECT_EQ(backlog_.FirstFrom(0)->attempt, (storage::AttemptId{{2}}));
+  backlog_.Drop(*backlog_.FirstFrom(0));
+  EXPECT_FALSE(backlog_.FirstFrom(0).has_value());
+}
+
+}  // namespace
+}  // namespace tidemark

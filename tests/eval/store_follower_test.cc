@@ -1,0 +1,471 @@
+#include "eval/store_follower.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "tests/storage/io/child_process.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark {
+namespace {
+
+using absl::StatusCode;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using End = WorkerReport::End;
+
+// The one entry of a step of test_store.h.
+double ValueOf(const Snapshot& snapshot) {
+  int64_t value = -1;
+  const auto index = snapshot.Find("value");
+  if (index) std::memcpy(&value, snapshot.bytes(*index).data(), sizeof(value));
+  return static_cast<double>(value);
+}
+
+// A follower in a world where time passes only while it waits.
+class StoreFollowerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    options_.directory = directory_ / "store";
+    options_.evaluator = "validation";
+    options_.idle_timeout = absl::ZeroDuration();
+    options_.on_warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    function_ = [this](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+      asked_.push_back(snapshot.step());
+      if (during_) during_(snapshot.step());
+      return Metrics{{"value", ValueOf(snapshot)}};
+    };
+  }
+  void OpenStore() { store_ = storage::OpenSoundStore(options_.directory, &store_warnings_); }
+  storage::ShardIdentity CommitStep(int64_t step) { return storage::CommitStep(*store_, step, 100 + step); }
+
+  absl::StatusOr<WorkerReport> Run() {
+    if (absl::Status status = ValidateWorkerOptions(options_); !status.ok()) return status;
+    return StoreFollower(options_, function_,
+                         {.files = files_,
+                          .now = [this] { return now_; },
+                          .signalled = [this] { return signalled_; },
+                          .wait =
+                              [this](absl::Duration duration) {
+                                waits_.push_back(duration);
+                                now_ += duration;
+                                if (on_wait_) on_wait_(waits_.size());
+                              }})
+        .Run();
+  }
+  // The only row of a step once the reports are taken in.
+  Evaluation RowOf(int64_t step) {
+    EXPECT_THAT(storage::CollectInbox(files_, *store_, [](std::string_view line) { ADD_FAILURE() << line; }), IsOk());
+    auto record = store_->manifest().Find(step);
+    EXPECT_TRUE(record.ok() && record->has_value());
+    const std::vector<Evaluation>& rows = (*record)->info.evaluations;
+    EXPECT_EQ(rows.size(), 1u) << "step " << step;
+    return rows.empty() ? Evaluation{} : rows[0];
+  }
+  std::unique_ptr<storage::Lease> LeaseBySomebodyElse(const storage::ShardIdentity& identity) {
+    storage::LeaseObserver other(files_, store_->layout(), storage::ThisMachine(), [this] { return now_; });
+    auto lease = other.Acquire({.step = identity.step,
+                                .attempt = identity.attempt,
+                                .evaluator = "validation",
+                                .holder = "another worker",
+                                .expiry = absl::Seconds(60)});
+    EXPECT_THAT(lease, IsOk());
+    return lease.ok() ? *std::move(lease) : nullptr;
+  }
+
+  storage::TestDirectory directory_;
+  storage::FailingFileSystem files_{storage::PosixFileSystem()};
+  std::string store_warnings_;
+  std::unique_ptr<storage::Store> store_;
+  WorkerOptions options_;
+  EvaluatorFunction function_;
+  std::function<void(int64_t step)> during_;   // while a step is evaluated
+  std::function<void(size_t count)> on_wait_;  // after the count-th wait
+  bool signalled_ = false;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
+  std::vector<int64_t> asked_;
+  std::vector<absl::Duration> waits_;
+  std::string warnings_;
+};
+
+TEST_F(StoreFollowerTest, EvaluatesEveryCommittedStepInOrder) {
+  OpenStore();
+  for (int64_t step : {30, 10, 20}) CommitStep(step);
+  options_.worker = "me";
+  std::vector<int64_t> told;
+  options_.on_evaluated = [&](int64_t step, const Evaluation& row) {
+    told.push_back(step);
+    EXPECT_EQ(row.evaluator, "validation");
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_EQ(report->evaluated, 3);
+  EXPECT_EQ(report->failed, 0);
+  EXPECT_EQ(report->last_step, 30);
+  EXPECT_THAT(asked_, ElementsAre(10, 20, 30));
+  EXPECT_THAT(told, ElementsAre(10, 20, 30));
+  const Evaluation row = RowOf(20);
+  EXPECT_EQ(row.evaluator, "validation");
+  EXPECT_EQ(row.worker, "me");
+  EXPECT_EQ(row.outcome, Evaluation::Outcome::kDone);
+  EXPECT_EQ(row.metrics, (Metrics{{"value", 120}}));
+  EXPECT_TRUE(std::filesystem::is_empty(options_.directory + "/leases"));
+}
+
+TEST_F(StoreFollowerTest, EvaluatesEachStepOnce) {
+  OpenStore();
+  CommitStep(10);
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_EQ(Run()->evaluated, 0) << "its report lies in the inbox";
+  RowOf(10);
+  EXPECT_EQ(Run()->evaluated, 0) << "it has been taken in";
+  CommitStep(20);
+  EXPECT_EQ(Run()->evaluated, 1);
+  EXPECT_THAT(asked_, ElementsAre(10, 20));
+}
+
+TEST_F(StoreFollowerTest, TakesOnlyTheStepsThatAreAskedFor) {
+  OpenStore();
+  for (int64_t step : {10, 20, 25, 30, 40}) CommitStep(step);
+  options_.every_steps = 20;
+  options_.begin_step = 11;
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(20, 40));
+}
+
+TEST_F(StoreFollowerTest, EndsWhenTheLastStepIsDone) {
+  OpenStore();
+  for (int64_t step : {10, 20, 30}) CommitStep(step);
+  options_.idle_timeout = absl::InfiniteDuration();
+  options_.until_step = 15;
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_THAT(asked_, ElementsAre(10, 20));
+  report = Run();
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_EQ(report->evaluated, 0);
+}
+
+TEST_F(StoreFollowerTest, WaitsForTheStoreAndItsSteps) {
+  options_.idle_timeout = absl::Seconds(10);
+  on_wait_ = [&](size_t count) {
+    if (count == 3) OpenStore();
+    if (count == 5) CommitStep(10);
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 15u) << "five, and ten seconds after the step";
+  EXPECT_EQ(waits_[0], absl::Seconds(1));
+}
+
+TEST_F(StoreFollowerTest, EndsAtOnceWhereThereIsNoStoreAndNoTimeToWait) {
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_THAT(waits_, IsEmpty());
+}
+
+TEST_F(StoreFollowerTest, DoesNotWaitLongerThanItMayBeIdle) {
+  OpenStore();
+  options_.poll_interval = absl::Seconds(4);
+  options_.idle_timeout = absl::Seconds(10);
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(waits_, ElementsAre(absl::Seconds(4), absl::Seconds(4), absl::Seconds(2)));
+}
+
+TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
+  OpenStore();
+  for (int64_t step : {1, 2, 3, 4, 5}) CommitStep(step);
+  function_ = [](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    if (snapshot.step() == 1) return absl::OutOfRangeError("no data");
+    if (snapshot.step() == 2) throw std::runtime_error("out of luck");
+    if (snapshot.step() == 3) throw 3;
+    if (snapshot.step() == 4) return Metrics{{"", 1.0}};
+    return Verdict({}, std::string(2 << 20, 'x'));
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->evaluated, 5);
+  EXPECT_EQ(report->failed, 5);
+  const std::vector<std::string> reasons = {"OUT_OF_RANGE: no data", "it threw: out of luck",
+                                            "it threw something that is no std::exception", "INVALID_ARGUMENT",
+                                            "INVALID_ARGUMENT"};
+  for (int64_t step = 1; step <= 5; ++step) {
+    const Evaluation row = RowOf(step);
+    EXPECT_EQ(row.outcome, Evaluation::Outcome::kFailed) << step;
+    EXPECT_THAT(row.reason, HasSubstr(reasons[static_cast<size_t>(step - 1)]));
+  }
+  EXPECT_EQ(Run()->evaluated, 0) << "a failure is a result";
+}
+
+TEST_F(StoreFollowerTest, RecordsWhatMakesAStepUnhealthy) {
+  OpenStore();
+  CommitStep(1);
+  function_ = [](const Snapshot&) -> absl::StatusOr<Verdict> { return Verdict({{"norm", 1e9}}, "norms explode"); };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_EQ(RowOf(1).unhealthy, "norms explode");
+}
+
+TEST_F(StoreFollowerTest, RecordsThatAStepIsDamaged) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  const std::string shard = store_->layout().shard(10, identity.attempt, 0, 1);
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) / 2);
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->failed, 1);
+  EXPECT_THAT(RowOf(10).reason, AllOf(HasSubstr("DATA_LOSS"), HasSubstr(shard)));
+}
+
+TEST_F(StoreFollowerTest, RecordsThatNothingMatchesAPattern) {
+  OpenStore();
+  CommitStep(10);
+  options_.entries = {"model.*"};
+  EXPECT_EQ(Run()->failed, 1);
+  EXPECT_THAT(RowOf(10).reason, HasSubstr("model.*"));
+}
+
+TEST_F(StoreFollowerTest, PassesOverAStepWhoseFilesAreGone) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  CommitStep(20);
+  std::filesystem::remove_all(store_->layout().attempt(10, identity.attempt));
+  options_.idle_timeout = absl::Seconds(5);
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(asked_, ElementsAre(20));
+  EXPECT_THAT(warnings_, HasSubstr("step 10 is passed over"));
+  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
+}
+
+TEST_F(StoreFollowerTest, LeavesAStepToItsHolderAndDoesItWhenThatDies) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  CommitStep(20);
+  std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
+  on_wait_ = [&](size_t count) {
+    if (count == 3) lease.reset();
+  };
+  auto report = Run();  // it may not be idle at all, but it is not
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(asked_, ElementsAre(20, 10));
+  EXPECT_EQ(waits_.size(), 3u);
+}
+
+TEST_F(StoreFollowerTest, LeavesAStepToWhoeverHasDoneItMeanwhile) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
+  on_wait_ = [&](size_t) {
+    if (lease == nullptr) return;
+    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
+                                       {.store = store_->id(),
+                                        .step = 10,
+                                        .attempt = identity.attempt,
+                                        .evaluation = {.evaluator = "validation", .worker = "another"}}),
+                IsOk());
+    lease.reset();
+  };
+  options_.until_step = 10;
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_THAT(asked_, IsEmpty());
+  EXPECT_EQ(RowOf(10).worker, "another");
+}
+
+TEST_F(StoreFollowerTest, DoesNotEvaluateWhatWasDeletedOrReplacedMeanwhile) {
+  OpenStore();
+  CommitStep(10);
+  const storage::ShardIdentity deleted = CommitStep(20);
+  CommitStep(30);
+  during_ = [&](int64_t step) {
+    if (step != 10) return;
+    EXPECT_THAT(
+        store_->NoteSteps(
+            {{.step = 20, .attempt = storage::ToHex(deleted.attempt.bytes), .deleted = true, .reason = "by the test"}}),
+        IsOk());
+    storage::CommitStep(*store_, 30, 7);
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10, 30));
+  EXPECT_EQ(RowOf(30).metrics.at("value"), 7);
+}
+
+TEST_F(StoreFollowerTest, EvaluatesAnEarlierStepThatIsWrittenAnew) {
+  OpenStore();
+  for (int64_t step : {10, 20}) CommitStep(step);
+  options_.idle_timeout = absl::Seconds(5);
+  on_wait_ = [&](size_t count) {
+    if (count == 2) storage::CommitStep(*store_, 10, 7);
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10, 20, 10));
+}
+
+TEST_F(StoreFollowerTest, EndsAfterTheStepAtHandWhenAsked) {
+  OpenStore();
+  for (int64_t step : {10, 20}) CommitStep(step);
+  during_ = [&](int64_t) { signalled_ = true; };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kSignal);
+  EXPECT_EQ(report->evaluated, 1);
+  signalled_ = false;
+  during_ = nullptr;
+  options_.stop = [&] { return asked_.size() == 2; };
+  CommitStep(30);
+  report = Run();
+  EXPECT_EQ(report->end, End::kStopped);
+  EXPECT_THAT(asked_, ElementsAre(10, 20));
+}
+
+TEST_F(StoreFollowerTest, HoldsTheLeaseWhileItEvaluatesAndRenewsIt) {
+  OpenStore();
+  CommitStep(10);
+  options_.lease_expiry = absl::Seconds(1);
+  uint64_t renewals = 0;
+  during_ = [&](int64_t) {
+    const std::filesystem::directory_entry lease = *std::filesystem::directory_iterator(options_.directory + "/leases");
+    for (int tries = 0; renewals < 2 && tries < 100'000'000; ++tries) {
+      std::ifstream in(lease.path());
+      const std::string bytes(std::istreambuf_iterator<char>(in), {});
+      if (auto note = storage::DecodeLeaseNote(bytes); note.ok()) renewals = note->renewals;
+    }
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_GE(renewals, 2u);
+}
+
+TEST_F(StoreFollowerTest, EvaluatesAgainWhatCouldNotBeReported) {
+  OpenStore();
+  CommitStep(10);
+  files_.SetRule([](const storage::FailingFileSystem::Call& call) {
+    const bool report = call.operation == "Rename" && call.path.find("/inbox/") != std::string::npos;
+    return report ? absl::ResourceExhaustedError("disk full: " + call.path) : absl::OkStatus();
+  });
+  EXPECT_THAT(Run(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("/inbox/")));
+  EXPECT_TRUE(std::filesystem::is_empty(options_.directory + "/leases"));
+  files_.Reset();
+  EXPECT_EQ(Run()->evaluated, 1);
+  EXPECT_THAT(asked_, ElementsAre(10, 10));
+  RowOf(10);
+}
+
+TEST_F(StoreFollowerTest, FailsAtAnyCallAndDoesTheStepTheNextTime) {
+  OpenStore();
+  CommitStep(1);
+  files_.Reset();
+  ASSERT_THAT(Run(), IsOk());
+  const size_t calls = files_.calls().size();
+  ASSERT_GT(calls, 5u);
+  for (size_t i = 0; i < calls; ++i) {
+    const int64_t step = static_cast<int64_t>(i) + 2;
+    CommitStep(step);
+    files_.Reset();
+    files_.FailCall(i, absl::InternalError("EIO"));
+    auto report = Run();  // some of these calls a run can do without
+    files_.Reset();
+    ASSERT_THAT(Run(), IsOk()) << "after call " << i << " had failed";
+    EXPECT_EQ(RowOf(step).metrics.at("value"), static_cast<double>(100 + step)) << "call " << i;
+  }
+}
+
+TEST_F(StoreFollowerTest, TakesUpARebuiltManifest) {
+  OpenStore();
+  CommitStep(10);
+  options_.idle_timeout = absl::Seconds(6);
+  on_wait_ = [&](size_t count) {
+    if (count == 1) store_.reset();
+    if (count == 2) std::filesystem::remove_all(options_.directory + "/manifest");
+    if (count == 4) {
+      OpenStore();
+      CommitStep(20);
+    }
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10, 20));
+}
+
+TEST_F(StoreFollowerTest, RefusesAStoreOfANewerFormat) {
+  std::filesystem::create_directory(options_.directory);
+  std::ofstream(options_.directory + "/store.json") << R"({"format": 9, "store_id": "x", "check": "y"})";
+  EXPECT_THAT(Run(), StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("store.json"), HasSubstr("9"))));
+}
+
+TEST_F(StoreFollowerTest, RefusesWhatIsNoStore) {
+  std::ofstream(options_.directory) << "a file";
+  EXPECT_THAT(Run(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(options_.directory)));
+  std::filesystem::remove(options_.directory);
+  std::filesystem::create_directory(options_.directory);
+  std::ofstream(options_.directory + "/store.json") << "{}";
+  EXPECT_THAT(Run(), StatusIs(StatusCode::kDataLoss, HasSubstr("store.json")));
+}
+
+TEST_F(StoreFollowerTest, SaysThatTheInboxMayNotBeWritten) {
+  OpenStore();
+  CommitStep(10);
+  store_.reset();
+  std::filesystem::create_directory(options_.directory + "/inbox");
+  constexpr uid_t kNobody = 65534;
+  if (geteuid() == 0) {
+    ASSERT_EQ(chmod(directory_.path().c_str(), 0755), 0);
+    ASSERT_EQ(chown(options_.directory.c_str(), kNobody, static_cast<gid_t>(-1)), 0);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(options_.directory)) {
+      ASSERT_EQ(chown(entry.path().c_str(), kNobody, static_cast<gid_t>(-1)), 0);
+    }
+  }
+  ASSERT_EQ(chmod((options_.directory + "/inbox").c_str(), 0500), 0);
+  const std::string answer = storage::InChild([&]() -> std::string {
+    if (!storage::BecomeNobody()) return "not allowed";
+    return Run().status().ToString();
+  });
+  chmod((options_.directory + "/inbox").c_str(), 0700);
+  EXPECT_THAT(answer, AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr("/inbox/")));
+}
+
+TEST_F(StoreFollowerTest, RefusesOptionsOutOfTheirRange) {
+  const auto refused = [&](auto change) {
+    WorkerOptions changed = options_;
+    change(changed);
+    const absl::Status status = ValidateWorkerOptions(changed);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(ValidateWorkerOptions(options_), IsOk());
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.directory = ""; }), HasSubstr("directory is empty"));
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.evaluator = "a/b"; }), HasSubstr("evaluator"));
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.every_steps = 0; }), HasSubstr("every_steps is 0: 1 or more"));
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.begin_step = -1; }), HasSubstr("begin_step is -1: 0 or more"));
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.idle_timeout = -absl::Seconds(1); }), HasSubstr("idle_timeout is -1s"));
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.poll_interval = absl::ZeroDuration(); }), HasSubstr("poll_interval"));
+  EXPECT_THAT(refused([](WorkerOptions& o) { o.lease_expiry = absl::Milliseconds(999); }),
+              HasSubstr("lease_expiry is 999ms: 1s to 24h"));
+}
+
+}  // namespace
+}  // namespace tidemark

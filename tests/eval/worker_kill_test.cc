@@ -1,0 +1,127 @@
+// Workers that are killed at random moments while a trainer saves steps and takes in reports: no step is left out, and
+// none has two rows.
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/lease.h"
+#include "tests/eval/worker_process.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using testing::IsEmpty;
+
+constexpr int kKills = 100;
+constexpr size_t kWorkers = 2;  // of the same name
+
+class WorkerKillTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    store_ = storage::OpenSoundStore(path_, &warnings_);
+    ASSERT_NE(store_, nullptr);
+  }
+  void CommitNext() {
+    ++last_step_;
+    storage::CommitStep(*store_, last_step_, 1000 + last_step_);
+  }
+  void TakeInReports() {
+    ASSERT_THAT(storage::CollectInbox(storage::PosixFileSystem(), *store_,
+                                      [](std::string_view line) { ADD_FAILURE() << line; }),
+                IsOk());
+  }
+  std::vector<std::string> Names(const std::string& folder) const {
+    std::vector<std::string> names;
+    if (!std::filesystem::exists(folder)) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+    return names;
+  }
+
+  storage::TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  std::string warnings_;
+  std::unique_ptr<storage::Store> store_;
+  int64_t last_step_ = 0;
+};
+
+TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  const auto up_to = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
+
+  std::vector<std::unique_ptr<WorkerProcess>> workers(kWorkers);
+  int while_evaluating = 0;
+  int early = 0;
+  for (int kills = 0; kills < kKills; ++kills) {
+    for (auto& worker : workers) {
+      if (worker == nullptr) worker = std::make_unique<WorkerProcess>(std::vector<std::string>{path_, "validation"});
+    }
+    for (int steps = up_to(2); steps > 0; --steps) CommitNext();
+    if (up_to(3) == 0) TakeInReports();
+    // A moment: after so many of its doings, or none in a tenth of a second, and a little later.
+    auto& victim = workers[static_cast<size_t>(up_to(kWorkers - 1))];
+    for (int doings = up_to(4); doings > 0 && victim->Next(100); --doings) continue;
+    if (up_to(1) == 0) victim->Next(up_to(10));
+    const int how = victim->End(SIGKILL);
+    ASSERT_TRUE(WIFSIGNALED(how)) << "it had ended by itself: " << how;
+    while (victim->Next(0)) continue;
+    if (victim->last() == 'e') ++while_evaluating;
+    if (victim->last() == 0) ++early;
+    victim.reset();
+  }
+  workers.clear();
+  std::cout << kKills << " kills, " << while_evaluating << " of them between evaluation and report, " << early
+            << " before the first; " << last_step_ << " steps\n";
+  EXPECT_GT(while_evaluating, 0) << "else little is tested";
+
+  CommitNext();
+  for (auto& worker : workers = std::vector<std::unique_ptr<WorkerProcess>>(kWorkers)) {
+    worker = std::make_unique<WorkerProcess>(std::vector<std::string>{path_, "validation", std::to_string(last_step_)});
+  }
+  for (auto& worker : workers) EXPECT_EQ(worker->End(0), 0);
+  TakeInReports();
+
+  int64_t rows = 0;
+  for (int64_t step = 1; step <= last_step_; ++step) {
+    auto record = store_->manifest().Find(step);
+    ASSERT_TRUE(record.ok() && record->has_value()) << step;
+    for (const Evaluation& row : (*record)->info.evaluations) {
+      ++rows;
+      EXPECT_EQ(row.evaluator, "validation");
+      EXPECT_EQ(row.outcome, Evaluation::Outcome::kDone) << row.reason;
+      EXPECT_EQ(row.metrics, (Metrics{{"double", static_cast<double>(2 * (1000 + step))}}));
+    }
+    EXPECT_EQ((*record)->info.evaluations.size(), 1u) << "step " << step;
+  }
+  EXPECT_EQ(rows, last_step_);
+  storage::LeaseObserver leases(storage::PosixFileSystem(), store_->layout(), storage::ThisMachine(), absl::Now);
+  auto live = leases.Live();
+  ASSERT_THAT(live, IsOk());
+  EXPECT_THAT(live->size(), 0u);
+  EXPECT_THAT(Names(path_ + "/quarantine"), IsEmpty());
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(WorkerKillTest, ASignalEndsAWorkerThatWaitsAtOnce) {
+  CommitNext();
+  WorkerProcess worker({path_, "validation"});
+  ASSERT_EQ(worker.Next(60'000), 'e');
+  ASSERT_EQ(worker.Next(60'000), 'r');
+  EXPECT_EQ(worker.End(SIGTERM), 0);
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,203 @@
+#include "tidemark/preemption_guard.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark {
+namespace {
+
+using absl::StatusCode;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class PreemptionGuardTest : public testing::Test {
+ protected:
+  std::unique_ptr<AsyncCheckpointer> Open() {
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, {.directory = store_, .on_warning = [](auto) {}});
+    EXPECT_THAT(checkpointer, IsOk());
+    return *std::move(checkpointer);
+  }
+  StepInfo Latest() {
+    auto reader = StoreReader::Open(store_);
+    EXPECT_THAT(reader, IsOk());
+    auto latest = (*reader)->Latest();
+    EXPECT_THAT(latest, IsOk());
+    return latest.ok() ? *latest : StepInfo{};
+  }
+
+  storage::TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
+  storage::FailingFileSystem files_{storage::PosixFileSystem()};
+  TestTrainer trainer_{1000};
+};
+
+TEST_F(PreemptionGuardTest, NotesASignalAndCountsTheGraceFromThere) {
+  auto guard = PreemptionGuard::Install({.grace = absl::Seconds(25)});
+  ASSERT_THAT(guard, IsOk());
+  EXPECT_FALSE((*guard)->preempted());
+  EXPECT_EQ((*guard)->deadline(), absl::InfiniteFuture());
+  const absl::Time before = absl::Now();
+  raise(SIGTERM);
+  EXPECT_TRUE((*guard)->preempted());
+  EXPECT_GE((*guard)->deadline(), before + absl::Seconds(24));
+  EXPECT_LE((*guard)->deadline(), absl::Now() + absl::Seconds(25));
+}
+
+TEST_F(PreemptionGuardTest, IsPreemptedBeforeTheEndOfItsTime) {
+  const absl::Time end = absl::Now() + absl::Hours(1);
+  {
+    auto guard = PreemptionGuard::Install({.grace = absl::Seconds(30), .end = end});
+    ASSERT_THAT(guard, IsOk());
+    EXPECT_FALSE((*guard)->preempted());
+  }
+  auto guard = PreemptionGuard::Install({.grace = absl::Hours(2), .end = end});
+  ASSERT_THAT(guard, IsOk());
+  EXPECT_TRUE((*guard)->preempted());
+  EXPECT_EQ((*guard)->deadline(), end);
+  raise(SIGTERM);
+  EXPECT_EQ((*guard)->deadline(), end) << "a signal gives no time beyond it";
+}
+
+TEST_F(PreemptionGuardTest, IsInstalledOnceAtATime) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  EXPECT_THAT(PreemptionGuard::Install({}), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("already")));
+  guard->reset();
+  EXPECT_THAT(PreemptionGuard::Install({}), IsOk());
+}
+
+TEST_F(PreemptionGuardTest, RefusesWhatItCannotDo) {
+  EXPECT_THAT(PreemptionGuard::Install({.signals = {SIGKILL}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("signal 9")));
+  EXPECT_THAT(PreemptionGuard::Install({.grace = -absl::Seconds(1)}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("grace is -1s: 0 or more")));
+  EXPECT_THAT(PreemptionGuard::Install({}), IsOk()) << "what was refused is not installed";
+}
+
+TEST_F(PreemptionGuardTest, SavesOnceMoreAndCloses) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  raise(SIGTERM);
+  trainer_.SetTo(7);
+  const PreemptionReport report =
+      (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {.metrics = {{"loss", 0.5}}, .persist = false});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_THAT(report.close, IsOk());
+  EXPECT_EQ(report.Describe(), "preempted: step 7 is committed");
+  EXPECT_EQ(Latest().step, 7);
+  EXPECT_EQ(Latest().metrics.at("loss"), 0.5);
+  EXPECT_FALSE(checkpointer->ShouldSave(8)) << "it is closed";
+}
+
+TEST_F(PreemptionGuardTest, DoesNotSaveAStepTwice) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->Save(7, trainer_.state), IsOk());  // in flight, or committed by now
+  PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_EQ(Latest().sequence, 1u);
+  checkpointer = nullptr;
+  checkpointer = Open();
+  report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_EQ(Latest().sequence, 1u);
+}
+
+TEST_F(PreemptionGuardTest, SavesDespiteAnEarlierFailure) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  files_.FailOperation("CreateDirectory", absl::ResourceExhaustedError("disk full"));
+  auto save = checkpointer->Save(6, trainer_.state);
+  ASSERT_THAT(save, IsOk());
+  while (!save->committed().ready()) sched_yield();  // to wait for it would be to look at it
+  files_.Reset();
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_THAT(report.close, StatusIs(StatusCode::kResourceExhausted, HasSubstr("disk full")));
+  EXPECT_THAT(report.Describe(), AllOf(HasSubstr("step 7 is committed"), HasSubstr("disk full")));
+  EXPECT_EQ(Latest().step, 7);
+}
+
+TEST_F(PreemptionGuardTest, SaysWhyTheLastSaveFailed) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  files_.FailFrom(0, absl::ResourceExhaustedError("disk full"));
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, StatusIs(StatusCode::kResourceExhausted, HasSubstr("disk full")));
+  EXPECT_THAT(report.Describe(), AllOf(HasSubstr("step 7 is not committed"), HasSubstr("disk full")));
+  files_.Reset();
+}
+
+TEST_F(PreemptionGuardTest, SaysAtTheDeadlineWhatWasNotCommitted) {
+  auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  absl::Notification go_on;
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    if (call.operation == "SyncData") go_on.WaitForNotification();
+    return absl::OkStatus();
+  });
+  raise(SIGTERM);
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_FALSE(report.committed());
+  EXPECT_THAT(report.save, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("step 7 was not committed by")));
+  EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, AllOf(HasSubstr("still running"), HasSubstr("7"))));
+  EXPECT_THAT(report.Describe(), AllOf(HasSubstr("step 7 is not committed"), HasSubstr("still running")));
+  go_on.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_EQ(Latest().step, 7) << "nothing was dropped";
+}
+
+TEST_F(PreemptionGuardTest, LetsATrainerThatIsToldToEndCommitItsLastStep) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  std::string program = PREEMPTED_TRAINER;
+  std::string path = store_;
+  char* const argv[] = {program.data(), path.data(), nullptr};
+  pid_t process = -1;
+  ASSERT_EQ(posix_spawn(&process, program.c_str(), &actions, nullptr, argv, environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  FILE* told = fdopen(ends[0], "r");
+  int64_t steps = 0;
+  for (; steps < 15; ++steps) ASSERT_EQ(std::fgetc(told), '.');
+  kill(process, SIGTERM);
+  int next = 0;
+  while ((next = std::fgetc(told)) == '.') ++steps;
+  EXPECT_EQ(next, '\n');
+  int how = -1;
+  ASSERT_EQ(waitpid(process, &how, 0), process);
+  EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == 0) << how;
+  std::fclose(told);
+  EXPECT_EQ(Latest().step, steps - 1) << "the step at hand when the signal came";
+}
+
+}  // namespace
+}  // namespace tidemark
