@@ -20,8 +20,9 @@ help:
 demo:
 	@tools/setup demo
 	cmake --preset release -DTIDEMARK_TESTS=OFF
-	cmake --build --preset release -j $(JOBS) --target char_lm checkpoint-inspect compare-steps
+	cmake --build --preset release -j $(JOBS) --target char_lm char_lm_evaluate checkpoint-inspect compare-steps
 	examples/char_lm/demo --trainer build/release/examples/char_lm/char_lm \
+	  --evaluate build/release/examples/char_lm/char_lm_evaluate \
 	  --inspect build/release/tools/checkpoint-inspect --compare build/release/examples/compare_steps/compare-steps
 
 test:

@@ -7,7 +7,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/nn.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "absl/time/time.h"
 #include "examples/char_lm/model.h"
 #include "examples/char_lm/text.h"
+#include "examples/char_lm/validation.h"
 #include "tidemark/torch.h"
 #include "tidemark/worker.h"
 
@@ -41,20 +41,6 @@ struct Flags {
   int64_t batch = 32;
   ModelConfig model;
 };
-
-// The mean loss over all windows of the text.
-double Loss(const std::vector<Batch>& batches, CharTransformer& model) {
-  const torch::NoGradGuard no_gradients;
-  double sum = 0;
-  int64_t characters = 0;
-  for (const Batch& batch : batches) {
-    const torch::Tensor logits = model->forward(batch.input);
-    const auto options = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum);
-    sum += torch::nn::functional::cross_entropy(logits.flatten(0, 1), batch.target.flatten(), options).item<double>();
-    characters += batch.target.numel();
-  }
-  return sum / static_cast<double>(characters);
-}
 
 void Say(int64_t step, const tidemark::Evaluation& row) {
   if (row.outcome == tidemark::Evaluation::Outcome::kDone) {
@@ -92,7 +78,7 @@ absl::Status Evaluate(const Flags& flags) {
   absl::StatusOr<tidemark::WorkerReport> done =
       tidemark::FollowStore(options, [&](const tidemark::Snapshot& snapshot) -> absl::StatusOr<tidemark::Verdict> {
         if (absl::Status loaded = tidemark::LoadModule(snapshot, "model", *model); !loaded.ok()) return loaded;
-        return tidemark::Metrics{{"loss", Loss(batches, model)}};
+        return tidemark::Metrics{{"loss", HeldOutLoss(batches, model)}};
       });
   return done.status();
 }

@@ -2,7 +2,9 @@
 // line, it goes on from the latest committed step, and every loss from there on is bit for bit the one that the
 // uninterrupted run would have computed.
 //
-// Train() is the part to copy. The five steps marked in it are all that checkpointing asks of a trainer.
+// Train() is the part to copy. The five steps marked in it are all that checkpointing asks of a trainer. Beside them
+// it shows what may hang on the saves: an evaluator behind the training, retention by what it finds, and one last save
+// when the job is to end.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
@@ -25,7 +27,9 @@
 #include "examples/char_lm/schedule.h"
 #include "examples/char_lm/text.h"
 #include "examples/char_lm/training_log.h"
+#include "examples/char_lm/validation.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/preemption_guard.h"
 #include "tidemark/torch.h"
 
 namespace char_lm {
@@ -40,6 +44,11 @@ struct Flags {
   uint64_t seed = 1;
   int threads = 1;  // more of them spin while they wait for one another, which hurts where cores are busy or few
   bool quiet = false;
+  bool validate = false;
+  double evaluator_sleeps = 0;  // seconds
+  int64_t keep_latest = 0;
+  int64_t keep_best = 0;
+  std::vector<std::string> await_evaluators;
   int64_t batch = 8;
   ModelConfig model;
   std::string command_line;  // a JSON object, saved with every step
@@ -56,6 +65,38 @@ double TrainStep(const Text& text, const Flags& flags, double learning_rate, Cha
   loss.backward();
   optimizer.step();
   return loss.item<double>();
+}
+
+// Which steps stay: all, unless the flags say otherwise.
+tidemark::RetentionOptions Retention(const Flags& flags) {
+  tidemark::RetentionOptions retention;
+  retention.max_to_keep = flags.keep_latest;
+  if (flags.keep_best > 0) retention.keep_best = {{.metric = "validation/loss", .count = flags.keep_best}};
+  for (const std::string& name : flags.await_evaluators) {
+    retention.keep_unevaluated_until.push_back({.evaluator = name});
+  }
+  return retention;
+}
+
+// Computes the loss on held-out text behind the training, with a model of its own that every snapshot is loaded into.
+// Each snapshot's turn comes: past one that waits they are read from the store (kQueue).
+absl::Status AddValidation(tidemark::AsyncCheckpointer& checkpointer, const Flags& flags, const ModelConfig& config) {
+  absl::StatusOr<Text> text = Text::Read(flags.text, TextPart::kHeldOut, /*length_min=*/config.context + 1);
+  if (!text.ok()) return text.status();
+  CharTransformer model(config);
+  model->eval();
+  return checkpointer.AddEvaluator(
+      {.name = "validation", .when_lagging = tidemark::WhenLagging::kQueue, .entries = {"model.*"}},
+      [model, batches = text->Walk(flags.batch, config.context), sleep = absl::Seconds(flags.evaluator_sleeps)](
+          const tidemark::Snapshot& snapshot) mutable -> absl::StatusOr<tidemark::Verdict> {
+        at::set_num_threads(1);  // of this thread
+        if (absl::Status loaded = tidemark::LoadModule(snapshot, "model", *model); !loaded.ok()) return loaded;
+        if (sleep > absl::ZeroDuration()) {
+          absl::SleepFor(sleep);
+          return tidemark::Metrics{};
+        }
+        return tidemark::Metrics{{"loss", HeldOutLoss(batches, model)}};
+      });
 }
 
 absl::Status Train(const Flags& flags) {
@@ -82,6 +123,7 @@ absl::Status Train(const Flags& flags) {
       .directory = flags.store,
       .save_interval_steps = flags.save_every,
       .save_on_steps = {flags.steps - 1},
+      .retention = Retention(flags),
   });
   if (!checkpointer.ok()) return checkpointer.status();
 
@@ -94,6 +136,10 @@ absl::Status Train(const Flags& flags) {
   state.AddValue("vocabulary", &vocabulary);
   state.AddValue("characters_seen", &characters_seen);
 
+  // SIGTERM, as a scheduler sends it: one last save, then the end.
+  auto guard = tidemark::PreemptionGuard::Install({});
+  if (!guard.ok()) return guard.status();
+
   // 3. Go on where the last run was stopped. Only kNotFound means a fresh start; after any other error a trainer that
   // began anew would bury what the store still holds.
   auto restored = (*checkpointer)->RestoreLatest(state);
@@ -101,6 +147,13 @@ absl::Status Train(const Flags& flags) {
   if (vocabulary != text->vocabulary()) {
     return absl::FailedPreconditionError(
         fmt::format("{} was trained on a text of other characters than {}", flags.store, flags.text));
+  }
+  if (flags.validate) {
+    // Its model begins with random numbers, which the training must not miss.
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const torch::Tensor before = generator.get_state();
+    if (absl::Status added = AddValidation(**checkpointer, flags, config); !added.ok()) return added;
+    generator.set_state(before);
   }
   const int64_t first_step = restored.ok() ? restored->step + 1 : 0;
   log.Say(fmt::format("{} parameters, {} characters of text; {}", model->ParameterCount(), text->length(),
@@ -126,7 +179,15 @@ absl::Status Train(const Flags& flags) {
       if (!save.ok()) return save.status();
       log.Saved(step, absl::Now() - before);
     }
+
+    if ((*guard)->preempted()) {
+      const tidemark::PreemptionReport last = (*guard)->SaveAndClose(
+          **checkpointer, step, state, {.metrics = {{"loss", loss}}, .user_metadata = flags.command_line});
+      log.Say(last.Describe());
+      return last.save;
+    }
   }
+  log.SayPace();
 
   // 5. Close: waits until the last save is committed, and says whether any of them failed.
   absl::Status closed = (*checkpointer)->Close();
@@ -151,6 +212,19 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--quiet", flags.quiet, "Print errors only");
+  app.add_flag("--validate", flags.validate,
+               "Compute the loss of every saved step on the held-out tenth of the text, behind the training");
+  app.add_option("--evaluator-sleeps", flags.evaluator_sleeps,
+                 "With --validate: only sleep for so many seconds, to show that the training does not wait")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--keep-latest", flags.keep_latest, "Delete all but so many of the latest steps; 0: keep all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--keep-best", flags.keep_best, "Keep so many of the best by validation/loss, too")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--await-evaluator", flags.await_evaluators,
+                 "Delete no step before the evaluator of this name has seen it; may be given several times");
   app.add_option("--batch", flags.batch, "Windows of text in a step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 
 namespace char_lm {
@@ -24,9 +26,11 @@ absl::Status TrainingLog::Step(int64_t step, double loss, double learning_rate, 
     losses_ << fmt::format("{} {:a}\n", step, loss) << std::flush;
     if (!losses_) return absl::ResourceExhaustedError(fmt::format("append to the loss file {}: failed", loss_path_));
   }
+  const absl::Time now = absl::Now();
+  if (last_step_ != absl::InfinitePast()) step_seconds_.push_back(absl::ToDoubleSeconds(now - last_step_));
+  last_step_ = now;
   interval_tokens_ += tokens;
   if (step % kStepsPerLine == 0) {
-    const absl::Time now = absl::Now();
     const double seconds = absl::ToDoubleSeconds(now - interval_began_);
     Say(fmt::format("step {:6}  loss {:.4f}  learning rate {:.2e}  {:7.0f} characters/s", step, loss, learning_rate,
                     static_cast<double>(interval_tokens_) / seconds));
@@ -39,6 +43,13 @@ absl::Status TrainingLog::Step(int64_t step, double loss, double learning_rate, 
 void TrainingLog::Saved(int64_t step, absl::Duration blocked) {
   Say(fmt::format("step {:6}  staged; the training stood still for {:.1f} ms", step,
                   absl::ToDoubleMilliseconds(blocked)));
+}
+
+void TrainingLog::SayPace() {
+  if (step_seconds_.empty()) return;
+  const auto middle = step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
+  std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
+  Say(fmt::format("median step {:.3f} ms", *middle * 1e3));
 }
 
 }  // namespace char_lm

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
@@ -32,6 +33,9 @@ class TrainingLog {
 
   void Saved(int64_t step, absl::Duration blocked);
 
+  // At the end: the median time from one step's end to the next's, saves included.
+  void SayPace();
+
  private:
   static constexpr int64_t kStepsPerLine = 10;
 
@@ -40,6 +44,8 @@ class TrainingLog {
   std::ofstream losses_;
   absl::Time interval_began_;
   int64_t interval_tokens_ = 0;
+  absl::Time last_step_ = absl::InfinitePast();
+  std::vector<double> step_seconds_;
 };
 
 }  // namespace char_lm
