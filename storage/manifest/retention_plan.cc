@@ -65,9 +65,9 @@ void AddBest(std::vector<Candidate>& steps, const KeepBest& rule) {
   std::partial_sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count), values.end(), better);
   values.resize(count);
   for (const auto& [value, place] : values) {
-    steps[place].reasons.push_back(rule.count == 1
-                                       ? fmt::format("best {} ({})", rule.metric, value)
-                                       : fmt::format("among the best {} of {} ({})", rule.count, rule.metric, value));
+    steps[place].reasons.push_back(
+        rule.count == 1 ? fmt::format("best {} ({:.6g})", rule.metric, value)
+                        : fmt::format("among the best {} of {} ({:.6g})", rule.count, rule.metric, value));
   }
 }
 
