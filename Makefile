@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 .PHONY: help demo test test-torch2 bench clang clang-torch asan tsan install-test clean
 
 help:
-	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly"
+	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
