@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <exception>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -72,6 +73,19 @@ std::string NameSome(const std::vector<std::string>& items) {
   std::string text = fmt::format("{}", fmt::join(items.begin(), items.begin() + static_cast<ptrdiff_t>(named), ", "));
   if (named < items.size()) text += fmt::format(" and {} more", items.size() - named);
   return text;
+}
+
+// What `call` threw; empty if it returned.
+template <typename Call>
+std::string WhatThrew(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return fmt::format("'{}'", error.what());
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+  return "";
 }
 
 // Empty if there are none. The entries with the most come first.
@@ -187,7 +201,8 @@ struct HealthMonitor::Impl {
       }
     }
     if (!verdict.unhealthy.empty() && options.on_divergence) {
-      options.on_divergence({snapshot.step(), verdict.unhealthy});
+      const std::string threw = WhatThrew([&] { options.on_divergence({snapshot.step(), verdict.unhealthy}); });
+      if (!threw.empty()) verdict.unhealthy += "; on_divergence threw " + threw;
     }
     return verdict;
   }

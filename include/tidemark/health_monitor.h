@@ -50,7 +50,8 @@ struct HealthOptions {
   double loss_deviations_max = 6;    // > 0
   int64_t loss_window = 50;          // 8 or more; before half of it is there only NaN and infinity count
   std::string gradient_norm_metric;  // the same rules; empty: not looked at
-  // Called once for each unhealthy step, on the evaluator's thread.
+  // Called once for each unhealthy step, on the evaluator's thread. What it throws is told with the verdict, which
+  // stands.
   std::function<void(const Divergence&)> on_divergence;
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -175,6 +176,21 @@ TEST(HealthMonitor, TellsOfEveryDivergenceAndKeepsTheFirst) {
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
   Evaluate(*monitor, Weights(4, {kInf}));
   EXPECT_EQ(monitor->TakeDivergence()->step, 4);
+}
+
+TEST(HealthMonitor, KeepsItsVerdictWhereTheCallbackThrows) {
+  auto monitor = Make({.on_divergence = [](const Divergence& divergence) {
+    if (divergence.step == 2) throw std::runtime_error("out of luck");
+    throw 3;
+  }});
+  EXPECT_THAT(Evaluate(*monitor, Weights(1, {1})).unhealthy, IsEmpty());
+  const Verdict verdict = Evaluate(*monitor, Weights(2, {kInf}));
+  EXPECT_EQ(verdict.unhealthy,
+            "0 NaN and 1 infinite: 'model.weight' (0 NaN, 1 infinite); on_divergence threw 'out of luck'");
+  EXPECT_EQ(verdict.metrics.at("inf"), 1);
+  EXPECT_THAT(Evaluate(*monitor, Weights(3, {kInf})).unhealthy,
+              HasSubstr("on_divergence threw something that is no std::exception"));
+  EXPECT_EQ(monitor->TakeDivergence()->step, 2);
 }
 
 TEST(HealthMonitor, ForgetsWhatWentBeforeOnResetAndWhereStepsGoBack) {
