@@ -118,7 +118,7 @@ FloatSummary SummarizeBlock(const T* values, size_t count) {
     } else if (std::isinf(value)) {
       ++summary.inf;
     } else {
-      summary.squares += value * value;
+      summary.squares += static_cast<long double>(value) * value;
     }
   }
   return summary;

@@ -35,7 +35,9 @@ void MoveTowards(double* average, const double* values, size_t count, double wei
 struct FloatSummary {
   uint64_t nan = 0;
   uint64_t inf = 0;
-  double squares = 0;  // the sum of the squares of those that are finite
+  // The sum of the squares of those that are finite. Wider than the numbers, for the square of a double beyond 1e154 is
+  // none; of 80 bits on every x86 machine.
+  long double squares = 0;
 
   void Add(const FloatSummary& other) {
     nan += other.nan;

@@ -25,7 +25,7 @@ constexpr size_t kNamedMax = 5;
 constexpr int64_t kWindowMin = 8;
 // A metric that hardly moves, such as the norm of clipped gradients, is held against this part of its mean where its
 // standard deviation is less.
-constexpr double kSpreadMin = 0.01;
+constexpr long double kSpreadMin = 0.01;
 
 struct EntryHealth {
   std::string name;
@@ -42,10 +42,17 @@ struct SnapshotHealth {
   double norm = 0;
 };
 
+// The norm that belongs to a sum of squares. One beyond the doubles is the largest of these: what is finite has a
+// finite norm.
+double NormOf(long double squares) {
+  return static_cast<double>(
+      std::min(std::sqrt(squares), static_cast<long double>(std::numeric_limits<double>::max())));
+}
+
 SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>& patterns) {
   SnapshotHealth health;
   absl::flat_hash_set<const std::byte*> seen;  // tied entries count once
-  double squares = 0;
+  long double squares = 0;
   for (size_t i = 0; i < snapshot.entries().size(); ++i) {
     const EntrySpec& spec = snapshot.entries()[i];
     const FloatLayout layout = FloatLayoutOf(spec.dtype);
@@ -58,12 +65,12 @@ SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>&
     const FloatSummary summary =
         Summarize(layout.number, bytes.data(), bytes.size() / GetDtypeInfo(layout.number).element_bytes);
     health.entries.push_back(
-        {.name = spec.name, .nan = summary.nan, .inf = summary.inf, .norm = std::sqrt(summary.squares)});
+        {.name = spec.name, .nan = summary.nan, .inf = summary.inf, .norm = NormOf(summary.squares)});
     health.nan += summary.nan;
     health.inf += summary.inf;
     squares += summary.squares;
   }
-  health.norm = std::sqrt(squares);
+  health.norm = NormOf(squares);
   return health;
 }
 
@@ -124,18 +131,19 @@ class MetricHistory {
       return std::numeric_limits<double>::infinity();
     }
     if (values_.size() * 2 < window_) return std::nullopt;
-    double sum = 0;
+    // The squares of doubles need not be doubles.
+    const auto count = static_cast<long double>(values_.size());
+    long double sum = 0;
     for (const double known : values_) sum += known;
-    const double mean = sum / static_cast<double>(values_.size());
-    double squares = 0;
+    const long double mean = sum / count;
+    long double squares = 0;
     for (const double known : values_) squares += (known - mean) * (known - mean);
-    const double spread =
-        std::max(std::sqrt(squares / static_cast<double>(values_.size())), kSpreadMin * std::abs(mean));
+    const long double spread = std::max(std::sqrt(squares / count), kSpreadMin * std::abs(mean));
     if (!(spread > 0)) return std::nullopt;
-    const double deviation = std::abs(value - mean) / spread;
+    const auto deviation = static_cast<double>(std::abs(value - mean) / spread);
     if (deviation > deviations_max_) {
       *problem = fmt::format("{} is {}, {:.1f} standard deviations from {:.6g}, the mean of the last {} healthy ones",
-                             name_, value, deviation, mean, values_.size());
+                             name_, value, deviation, static_cast<double>(mean), values_.size());
     }
     return deviation;
   }

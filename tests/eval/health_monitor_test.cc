@@ -178,12 +178,37 @@ TEST(HealthMonitor, TellsOfEveryDivergenceAndKeepsTheFirst) {
   EXPECT_EQ(monitor->TakeDivergence()->step, 4);
 }
 
+TEST(HealthMonitor, TakesLargeDoublesForWhatTheyAre) {
+  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  const double largest = std::numeric_limits<double>::max();
+  const auto weights = [](int64_t step, double value, Metrics metrics = {}) {
+    TestSnapshot snapshot(step, std::move(metrics));
+    snapshot.Add("a", std::vector<double>{value, -value, 0});
+    snapshot.Add("b", std::vector<double>{1});
+    return snapshot;
+  };
+  EXPECT_THAT(Evaluate(*monitor, weights(1, 3e200)).metrics.at("norm"), DoubleEq(3e200 * std::sqrt(2.0)));
+  Verdict verdict = Evaluate(*monitor, weights(2, 3e202));
+  EXPECT_THAT(verdict.unhealthy, HasSubstr("norms jumped: 'a' from 4.24264e+200 to 4.24264e+202"));
+  EXPECT_NEAR(verdict.metrics.at("norm_jump"), 100, 1e-9);
+  monitor->Reset();
+  // A norm beyond the doubles, twice: no infinity, and no NaN from one over another.
+  for (int64_t step = 3; step < 5; ++step) {
+    verdict = Evaluate(*monitor, weights(step, largest));
+    EXPECT_THAT(verdict.unhealthy, IsEmpty());
+    EXPECT_EQ(verdict.metrics.at("norm"), largest);
+  }
+  EXPECT_EQ(verdict.metrics.at("norm_jump"), 1);
+  for (int64_t step = 5; step < 9; ++step)
+    Evaluate(*monitor, weights(step, largest, {{"loss", 1e200 + static_cast<double>(step) * 1e199}}));
+  EXPECT_NEAR(Evaluate(*monitor, weights(9, largest, {{"loss", 1.65e200}})).metrics.at("loss_deviation"), 0, 1e-9);
+}
+
 TEST(HealthMonitor, KeepsItsVerdictWhereTheCallbackThrows) {
   auto monitor = Make({.on_divergence = [](const Divergence& divergence) {
     if (divergence.step == 2) throw std::runtime_error("out of luck");
     throw 3;
   }});
-  EXPECT_THAT(Evaluate(*monitor, Weights(1, {1})).unhealthy, IsEmpty());
   const Verdict verdict = Evaluate(*monitor, Weights(2, {kInf}));
   EXPECT_EQ(verdict.unhealthy,
             "0 NaN and 1 infinite: 'model.weight' (0 NaN, 1 infinite); on_divergence threw 'out of luck'");
