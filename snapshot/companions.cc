@@ -1,5 +1,6 @@
 #include "snapshot/companions.h"
 
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_split.h"
@@ -24,6 +25,18 @@ absl::Status CheckState(Companion& companion) {
     }
   }
   return absl::OkStatus();
+}
+
+// Of a thread that nobody stands behind, what a companion throws would end the process.
+absl::Status TakeIn(Companion& companion, const Snapshot& snapshot) {
+  try {
+    if (absl::Status status = companion.Update(snapshot); !status.ok()) return status;
+    return CheckState(companion);
+  } catch (const std::exception& error) {
+    return absl::UnknownError(fmt::format("it threw: {}", error.what()));
+  } catch (...) {
+    return absl::UnknownError("it threw something that is no std::exception");
+  }
 }
 
 }  // namespace
@@ -65,8 +78,7 @@ absl::Status Companions::Add(std::shared_ptr<Companion> companion) {
 absl::Status Companions::Update(const StagedSnapshot& snapshot) {
   if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;
   for (const auto& companion : companions_) {
-    absl::Status status = companion->Update(snapshot);
-    if (status.ok()) status = CheckState(*companion);
+    const absl::Status status = TakeIn(*companion, snapshot);
     if (!status.ok()) return OfCompanion(status, *companion);
   }
   return absl::OkStatus();

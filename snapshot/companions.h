@@ -36,7 +36,8 @@ class Companions {
   std::span<const std::shared_ptr<Companion>> all() const { return companions_; }
 
   // Blocks until the snapshot is staged as a whole and has every companion take it in. The first error, which names the
-  // companion, or that of staging, of which the companions do not hear then. Afterwards AppendTo may be called.
+  // companion, or that of staging, of which the companions do not hear then; kUnknown: a companion threw. Afterwards
+  // AppendTo may be called.
   absl::Status Update(const StagedSnapshot& snapshot);
 
   // Adds their entries, and the property "companions", in which restores find the prefixes. What lies in `contents`

@@ -25,7 +25,8 @@ class Companion {
   virtual const std::string& prefix() const = 0;
 
   // Takes in a snapshot: each one, in order, also those that are not to be saved. Afterwards state() belongs to the
-  // snapshot's step. An error fails that save, and goes to on_warning if there was nothing to save.
+  // snapshot's step. An error, or whatever it throws, fails that save, and goes to on_warning if there was nothing to
+  // save. It comes before the step is written: if that fails and the save is repeated, the same step comes once more.
   virtual absl::Status Update(const Snapshot& snapshot) = 0;
 
   // Its entries, all of them in host memory, where they stay as they are until the next Update. A restore calls
