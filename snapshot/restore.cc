@@ -74,37 +74,50 @@ RestoreResult ReceiveAll(const storage::ShardReader& shard, const std::vector<En
   return result;
 }
 
-// `written` and the report's bytes are filled in; the rest is the outcome.
-RestoreResult ReadPairs(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
-                        const storage::ShardReadOptions& options, State& state) {
-  std::vector<storage::EntryRead> direct;
-  std::vector<EntryMatch::Pair> bounced;
-  std::vector<EntryMatch::Pair> values;
-  std::vector<std::string> tensors;
-  uint64_t bytes = 0;
+// What goes into one state, by the way in which it gets there.
+struct Reads {
+  State* state = nullptr;
+  const Companion* companion = nullptr;    // whose state it is; null: the trainer's
+  std::vector<EntryMatch::Pair> values;    // become visible when the restore is finished
+  std::vector<storage::EntryRead> direct;  // tensors, into their place
+  std::vector<EntryMatch::Pair> bounced;   // tensors, by way of our memory
+  std::vector<std::string> tensors;        // the names of both
+};
+
+Reads SortPairs(const std::vector<EntryMatch::Pair>& pairs, State& state, const Companion* companion) {
+  Reads reads{.state = &state, .companion = companion};
   for (const EntryMatch::Pair& pair : pairs) {
     const State::Entry& entry = state.entries()[pair.entry];
-    bytes += shard.RawBytes(pair.saved);
     if (entry.spec.kind != EntryKind::kTensor) {
-      values.push_back(pair);
+      reads.values.push_back(pair);
       continue;
     }
-    tensors.push_back(entry.spec.name);
+    reads.tensors.push_back(entry.spec.name);
     if (HasPlace(entry)) {
-      direct.push_back({.entry = pair.saved, .destination = {entry.host, static_cast<size_t>(entry.bytes)}});
+      reads.direct.push_back({.entry = pair.saved, .destination = {entry.host, static_cast<size_t>(entry.bytes)}});
     } else {
-      bounced.push_back(pair);
+      reads.bounced.push_back(pair);
     }
   }
-  // Values first: a state may refuse one (a generator of another kind, other parameter groups), and then no tensor has
-  // been touched.
-  RestoreResult result = ReceiveAll(shard, values, options, state);
-  if (!result.status.ok()) return result;
-  if (absl::Status status = shard.Read(direct, options); !status.ok()) result = ReadFailure(status);
-  if (result.status.ok()) result = ReceiveAll(shard, bounced, options, state);
-  result.written = std::move(tensors);
-  result.report.bytes = bytes;
+  return reads;
+}
+
+RestoreResult OfOwner(RestoreResult result, const Reads& reads) {
+  if (reads.companion != nullptr) result.status = OfCompanion(result.status, *reads.companion);
   return result;
+}
+
+RestoreResult ReadValues(const storage::ShardReader& shard, const Reads& reads,
+                         const storage::ShardReadOptions& options) {
+  return OfOwner(ReceiveAll(shard, reads.values, options, *reads.state), reads);
+}
+
+RestoreResult ReadTensors(const storage::ShardReader& shard, const Reads& reads,
+                          const storage::ShardReadOptions& options) {
+  if (absl::Status status = shard.Read(reads.direct, options); !status.ok()) {
+    return OfOwner(ReadFailure(status), reads);
+  }
+  return OfOwner(ReceiveAll(shard, reads.bounced, options, *reads.state), reads);
 }
 
 // A companion that is restored with the state, as if it were the only thing to restore.
@@ -198,17 +211,31 @@ absl::Status Prepare(const storage::ShardReader& shard, std::span<const std::sha
   return absl::OkStatus();
 }
 
-// The state first; its values and the companions' become visible when everything has been read.
-RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& read, State& state,
+uint64_t BytesOf(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs) {
+  uint64_t bytes = 0;
+  for (const EntryMatch::Pair& pair : pairs) bytes += shard.RawBytes(pair.saved);
+  return bytes;
+}
+
+// All values first: a state, or a companion's, may refuse one (a generator of another kind, other parameter groups),
+// and then no tensor has been touched.
+RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& options, State& state,
                        const Plan& plan) {
-  RestoreResult result = ReadPairs(shard, plan.match.pairs, read, state);
+  std::vector<Reads> all;
+  all.push_back(SortPairs(plan.match.pairs, state, nullptr));
+  uint64_t bytes = BytesOf(shard, plan.match.pairs);
   for (const CompanionRestore& restore : plan.companions) {
-    if (!result.status.ok()) return result;
-    RestoreResult of_companion = ReadPairs(shard, restore.match.pairs, read, restore.companion->state());
-    result.status = OfCompanion(of_companion.status, *restore.companion);
-    result.cause = of_companion.cause;
-    result.report.bytes += of_companion.report.bytes;
+    all.push_back(SortPairs(restore.match.pairs, restore.companion->state(), restore.companion));
+    bytes += BytesOf(shard, restore.match.pairs);
   }
+  RestoreResult result;
+  for (const Reads& reads : all) {
+    result = ReadValues(shard, reads, options);
+    if (!result.status.ok()) return result;
+  }
+  for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(shard, all[i], options);
+  result.written = std::move(all.front().tensors);
+  result.report.bytes = bytes;
   return result;
 }
 
