@@ -102,6 +102,7 @@ class Average final : public Companion {
   State& state() override { return state_; }
   void Reset() override {
     state_.set_snapshots(0);
+    state_.set_last_step(std::nullopt);
     state_.SetTensors({});
   }
 
@@ -212,8 +213,11 @@ absl::Status Average::Update(const Snapshot& snapshot) {
   }
   absl::StatusOr<std::vector<size_t>> tensors = Bind(*sources);
   if (!tensors.ok()) return tensors.status();
+  // The save of the step failed after it was taken in here, and is repeated.
+  if (snapshot.step() == state_.last_step()) return absl::OkStatus();
   TakeIn(snapshot, *sources, *tensors);
   state_.set_snapshots(state_.snapshots() + 1);
+  state_.set_last_step(snapshot.step());
   return absl::OkStatus();
 }
 

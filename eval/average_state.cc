@@ -98,6 +98,7 @@ absl::Status AverageState::Receive(size_t entry, std::span<const std::byte> byte
 absl::Status AverageState::FinishRestore() {
   if (absl::Status status = State::FinishRestore(); !status.ok()) return status;
   SetTensors(std::exchange(incoming_, {}));
+  last_step_.reset();
   return absl::OkStatus();
 }
 

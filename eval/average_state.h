@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,10 @@ class AverageState final : public State {
   int64_t snapshots() const { return snapshots_; }
   void set_snapshots(int64_t snapshots) { snapshots_ = snapshots; }
 
+  // The step that was taken in last; none after a restore.
+  std::optional<int64_t> last_step() const { return last_step_; }
+  void set_last_step(std::optional<int64_t> step) { last_step_ = step; }
+
   std::span<const Tensor> tensors() const { return tensors_; }
   std::byte* data(size_t tensor) const { return tensors_[owner(tensor)].memory.get(); }
   void SetTensors(std::vector<Tensor> tensors);
@@ -63,6 +68,7 @@ class AverageState final : public State {
 
   const std::string snapshots_name_;
   int64_t snapshots_ = 0;
+  std::optional<int64_t> last_step_;
   std::vector<Tensor> tensors_;
   std::vector<Tensor> incoming_;  // of the restore that runs
 };

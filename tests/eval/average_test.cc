@@ -127,7 +127,7 @@ TEST(Average, IsTheSameBitsAsTheDefinition) {
 TEST(Average, AveragesNarrowNumbersInFloat32) {
   auto average = Make({.kind = Kind::kUniform});
   for (const uint16_t bits : {0x3f80, 0x4000}) {  // bfloat16 1 and 2; float16 1.875 and 2
-    TestSnapshot snapshot;
+    TestSnapshot snapshot(bits);
     snapshot.Add({.name = "model.bf16", .dtype = Dtype::kBfloat16, .shape = {5000}}, std::vector<uint16_t>(5000, bits));
     snapshot.Add({.name = "model.fp16", .dtype = Dtype::kFloat16, .shape = {1}}, std::vector<uint16_t>{bits});
     snapshot.Add({.name = "model.fp8", .dtype = Dtype::kFloat8E5M2, .shape = {1}},
@@ -171,6 +171,22 @@ TEST(Average, TakesInTheSnapshotsThatTheOptionsName) {
   }
   EXPECT_EQ(Snapshots(*average), 3);  // 10, 15, 20
   EXPECT_THAT(Values<double>(*average, "ema.model.w"), ElementsAre(15));
+}
+
+TEST(Average, CountsAStepOnceThatComesTwiceInARow) {
+  auto average = Make({.kind = Kind::kUniform});
+  const auto update = [&](int64_t step, double value) {
+    ASSERT_THAT(average->Update(TestSnapshot(step).Add("model.w", std::vector<double>{value})), IsOk());
+  };
+  for (const int64_t step : {1, 2, 2}) update(step, static_cast<double>(step));
+  EXPECT_EQ(Snapshots(*average), 2);
+  EXPECT_THAT(Values<double>(*average, "ema.model.w"), ElementsAre(1.5));
+  update(1, 6);  // back, but not by a restore: another snapshot of that step
+  EXPECT_EQ(Snapshots(*average), 3);
+  EXPECT_THAT(Values<double>(*average, "ema.model.w"), ElementsAre(3));
+  average->Reset();
+  update(1, 6);
+  EXPECT_EQ(Snapshots(*average), 1);
 }
 
 TEST(Average, KeepsTiedTensorsOnce) {

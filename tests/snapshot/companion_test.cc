@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
@@ -43,6 +47,7 @@ class Witness final : public Companion {
   const std::string& prefix() const override { return prefix_; }
   absl::Status Update(const Snapshot& snapshot) override {
     if (!failure.ok()) return failure;
+    if (throws) throws();
     steps += std::to_string(snapshot.step()) + " ";
     std::memcpy(&weight, snapshot.bytes(*snapshot.Find("model.weight")).data(), sizeof(weight));
     return absl::OkStatus();
@@ -56,6 +61,7 @@ class Witness final : public Companion {
   std::string steps;
   float weight = 0;
   absl::Status failure;
+  std::function<void()> throws;  // null: it does not
 
  private:
   const std::string prefix_;
@@ -171,6 +177,27 @@ TEST_F(CompanionTest, FailsTheSaveThatItCannotTakeIn) {
   EXPECT_EQ(witness->steps, "1 2 ");
 }
 
+TEST_F(CompanionTest, FailsTheSaveInWhichItThrows) {
+  auto witness = std::make_shared<Witness>("witness");
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddCompanion(witness), IsOk());
+  const auto save_fails = [&](int64_t step, const std::string& why) {
+    auto save = checkpointer->Save(step, trainer_.state);
+    ASSERT_THAT(save, IsOk());
+    EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(why)));
+  };
+  witness->throws = [] { throw std::runtime_error("out of luck"); };
+  save_fails(1, "step 1 was not committed: companion 'witness': it threw: out of luck");
+  Save(*checkpointer, 2, {.persist = false});
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  EXPECT_THAT(Warnings(), HasSubstr("step 2 was not taken in: companion 'witness': it threw: out of luck"));
+  witness->throws = [] { throw 3; };
+  save_fails(3, "companion 'witness': it threw something that is no std::exception");
+  witness->throws = nullptr;
+  Save(*checkpointer, 4);
+  EXPECT_EQ(witness->steps, "4 ");
+}
+
 TEST_F(CompanionTest, RefusesEntriesOutsideThePrefix) {
   auto witness = std::make_shared<Witness>("witness");
   int64_t stray = 0;
@@ -218,6 +245,59 @@ TEST_F(CompanionTest, BeginsAnewWhereTheStepHasNothingOfIt) {
   ASSERT_THAT(checkpointer->Restore(1, trainer_.state), IsOk());
   EXPECT_EQ(witness->steps, "");
   EXPECT_THAT(Warnings(), HasSubstr("companion 'witness' begins anew: step 1 has no entries of it"));
+}
+
+// A value of a companion that is refused only when it is seen.
+class PickyState final : public State {
+ public:
+  explicit PickyState(int64_t* value) { AddValue("picky.value", value); }
+  absl::Status Receive(size_t entry, std::span<const std::byte> bytes) override {
+    if (refuses) return absl::InvalidArgumentError("not mine");
+    return State::Receive(entry, bytes);
+  }
+  bool refuses = false;
+};
+
+class Picky final : public Companion {
+ public:
+  const std::string& prefix() const override { return prefix_; }
+  absl::Status Update(const Snapshot& snapshot) override {
+    value = snapshot.step();
+    return absl::OkStatus();
+  }
+  PickyState& state() override { return state_; }
+  void Reset() override { value = 0; }
+
+  int64_t value = 0;
+
+ private:
+  const std::string prefix_ = "picky";
+  PickyState state_{&value};
+};
+
+TEST_F(CompanionTest, RefusesAValueBeforeAnyTensorIsTouched) {
+  auto checkpointer = Open();
+  auto witness = std::make_shared<Witness>("witness");
+  auto picky = std::make_shared<Picky>();
+  ASSERT_THAT(checkpointer->AddCompanion(witness), IsOk());
+  ASSERT_THAT(checkpointer->AddCompanion(picky), IsOk());
+  Save(*checkpointer, 1);
+  trainer_.SetTo(5);
+  witness->weight = 99;
+  witness->steps = "changed";
+  picky->value = 7;
+  picky->state().refuses = true;
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("companion 'picky': not mine")));
+  EXPECT_TRUE(trainer_.IsAt(5));
+  EXPECT_EQ(witness->weight, 99);
+  EXPECT_EQ(witness->steps, "changed");
+  EXPECT_EQ(picky->value, 7);
+  picky->state().refuses = false;
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(1));
+  EXPECT_EQ(witness->steps, "1 ");
+  EXPECT_EQ(picky->value, 1);
 }
 
 TEST_F(CompanionTest, RefusesWhatDoesNotFitBeforeAnythingIsTouched) {
@@ -296,6 +376,37 @@ TEST_F(CompanionTest, GoesOnAfterReopeningAsIfNothingHadHappened) {
   }
   ASSERT_THAT((*other)->Close(), IsOk());
   EXPECT_EQ(Contents(*resumed), Contents(*uninterrupted));
+}
+
+TEST_F(CompanionTest, AnAverageCountsAStepOnceThatIsSavedAgainAfterAFailure) {
+  storage::FailingFileSystem files(storage::PosixFileSystem());
+  auto opened = CheckpointerOnFileSystem::Open(
+      files, {.directory = store_, .on_warning = [](std::string_view) { /* of the failure */ }});
+  ASSERT_THAT(opened, IsOk());
+  auto& checkpointer = **opened;
+  auto mean = *MakeAverage({.kind = AverageOptions::Kind::kUniform});
+  ASSERT_THAT(checkpointer.AddCompanion(mean), IsOk());
+  Save(checkpointer, 1);
+  files.SetRule([](const storage::FailingFileSystem::Call& call) {
+    const bool fails = call.path.find("/steps/0000000002") != std::string::npos;
+    return fails ? absl::ResourceExhaustedError("disk full: " + call.path) : absl::OkStatus();
+  });
+  trainer_.SetTo(2);
+  auto save = checkpointer.Save(2, trainer_.state);
+  ASSERT_THAT(save, IsOk());
+  ASSERT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
+  files.Reset();
+  Save(checkpointer, 2);
+  const auto bias = [&] {
+    EXPECT_THAT(checkpointer.RestoreLatest(trainer_.state, {.only = {"model.*"}, .renames = {{"ema.model", "model"}}}),
+                IsOk());
+    return trainer_.bias[0];
+  };
+  EXPECT_EQ(bias(), 1.5) << "of 1 and 2";
+  // After a rollback the step is another one.
+  ASSERT_THAT(checkpointer.Restore(1, trainer_.state), IsOk());
+  Save(checkpointer, 2, {.overwrite = true});
+  EXPECT_EQ(bias(), 1.5);
 }
 
 TEST_F(CompanionTest, IsLoadedIntoTheModelByARename) {
