@@ -26,6 +26,15 @@ constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = stora
 // A lease is renewed so many times within its expiry.
 constexpr int64_t kRenewalsInExpiry = 3;
 
+// Over a shared file system a folder may be seen late: NFS keeps for a minute, by default, that it was not there. So a
+// step is looked for so many times, first after this long, then after twice as long each time: 63 s in all.
+constexpr int kMissingTriesMax = 7;
+constexpr absl::Duration kMissingRetry = absl::Seconds(1);
+
+// A rebuild takes two renames to put a manifest in another one's place. If it was killed in between, the next process
+// that opens the store finishes that, which may be never.
+constexpr absl::Duration kReplacementMax = absl::Seconds(10);
+
 std::string DescribeWorker() {
   std::array<char, 256> host = {};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
@@ -92,15 +101,15 @@ absl::StatusOr<WorkerReport> StoreFollower::Run() {
       report_.end = *end;
       return report_;
     }
-    absl::StatusOr<bool> looked = Look();
+    absl::StatusOr<Sight> looked = Look();
     if (!looked.ok()) return looked.status();
-    absl::StatusOr<Progress> progress = DoNext();
+    absl::StatusOr<Progress> progress = *looked == Sight::kNoManifest ? AwaitManifest() : DoNext();
     if (!progress.ok()) return progress.status();
     if (*progress != Progress::kNone) idle_since.reset();
     if (*progress == Progress::kEvaluated) continue;
     absl::Duration wait = options_.poll_interval;
     if (*progress == Progress::kNone) {
-      if (IsUntilReached()) {
+      if (*looked == Sight::kCurrent && IsUntilReached()) {
         report_.end = WorkerReport::End::kUntilStep;
         return report_;
       }
@@ -127,14 +136,14 @@ bool StoreFollower::IsUntilReached() const {
   return options_.until_step && backlog_.highest_done() && *backlog_.highest_done() >= *options_.until_step;
 }
 
-// Brings manifest and backlog up to date. False: there is no store, or its manifest is being replaced.
-absl::StatusOr<bool> StoreFollower::Look() {
+// Brings manifest and backlog up to date.
+absl::StatusOr<StoreFollower::Sight> StoreFollower::Look() {
   if (manifest_ == nullptr) {
     absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(parts_.files, layout_);
-    if (absl::IsNotFound(store.status())) return false;
+    if (absl::IsNotFound(store.status())) return Sight::kNothing;
     if (!store.ok()) return store.status();
     absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest = storage::Manifest::OpenFollowing(layout_.manifest());
-    if (IsBeingReplaced(manifest.status())) return false;
+    if (IsBeingReplaced(manifest.status())) return Sight::kNoManifest;
     if (!manifest.ok()) return manifest.status();
     if ((*manifest)->store_id() != *store) {
       return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout_.manifest()));
@@ -143,13 +152,20 @@ absl::StatusOr<bool> StoreFollower::Look() {
   } else {
     absl::StatusOr<bool> changed = manifest_->CatchUp();
     if (!changed.ok()) behind_ = true;
-    if (IsBeingReplaced(changed.status())) return false;
+    if (IsBeingReplaced(changed.status())) return Sight::kNoManifest;
     if (!changed.ok()) return changed.status();
     behind_ = behind_ || *changed;
   }
   if (absl::Status status = backlog_.Update(*manifest_, behind_, parts_.now()); !status.ok()) return status;
   behind_ = false;
-  return true;
+  replaced_since_.reset();
+  return Sight::kCurrent;
+}
+
+StoreFollower::Progress StoreFollower::AwaitManifest() {
+  const absl::Time now = parts_.now();
+  if (!replaced_since_) replaced_since_ = now;
+  return now - *replaced_since_ < kReplacementMax ? Progress::kBusy : Progress::kNone;
 }
 
 // Goes through what there is to do, in order, until one step is evaluated.
@@ -158,7 +174,13 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
     if (AskedToEnd()) return progress;
     if (IsUntilReached() && step->step > *options_.until_step) return progress;
-    if (vanished_.contains(step->attempt)) continue;
+    if (const auto missing = missing_.find(step->attempt); missing != missing_.end()) {
+      if (missing->second.tries >= kMissingTriesMax) continue;
+      if (parts_.now() < missing->second.again) {
+        progress = Progress::kBusy;
+        continue;
+      }
+    }
     absl::StatusOr<Progress> tried = Try(*step);
     if (!tried.ok() || *tried == Progress::kEvaluated) return tried;
     if (*tried == Progress::kBusy) progress = Progress::kBusy;
@@ -186,9 +208,9 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
 
   // Only now does nobody else evaluate the step, or delete it: what was true before the lease may not be any more. The
   // manifest first, for a report goes from the inbox into the step's folder only after it was recorded.
-  absl::StatusOr<bool> current = Look();
-  if (!current.ok()) return current.status();
-  if (!*current) return Progress::kBusy;
+  absl::StatusOr<Sight> looked = Look();
+  if (!looked.ok()) return looked.status();
+  if (*looked != Sight::kCurrent) return Progress::kBusy;
   absl::StatusOr<std::optional<storage::StepRecord>> record = manifest_->Find(step.step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.state != StepState::kCommitted ||
@@ -215,35 +237,29 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
   absl::StatusOr<std::unique_ptr<LeaseRenewal>> renewal =
       LeaseRenewal::Start([&lease] { return lease.Renew(); }, options_.lease_expiry / kRenewalsInExpiry);
   if (!renewal.ok()) return renewal.status();
-  absl::StatusOr<std::optional<Evaluation>> row = Ask(record);
+  absl::StatusOr<Evaluation> row = Ask(record);
   // What is lost with a lease is work, since another worker may do it too, and never a report.
   if (absl::Status renewed = (*renewal)->Stop(); !renewed.ok()) {
     Warn(fmt::format("the lease on step {} could not be renewed: {}", step.step, std::string(renewed.message())));
   }
+  if (absl::IsNotFound(row.status())) return NoteMissing(step, row.status());
   if (!row.ok()) return row.status();
-  if (!row->has_value()) {
-    vanished_.insert(step.attempt);
-    return Progress::kNone;
-  }
-  (*row)->took = parts_.now() - start;
-  if (absl::Status status = Deliver(step, **row); !status.ok()) return status;
+  row->took = parts_.now() - start;
+  if (absl::Status status = Deliver(step, *row); !status.ok()) return status;
   backlog_.Done(step);
+  missing_.erase(step.attempt);
   ++report_.evaluated;
-  if ((*row)->outcome == Evaluation::Outcome::kFailed) ++report_.failed;
+  if (row->outcome == Evaluation::Outcome::kFailed) ++report_.failed;
   report_.last_step = step.step;
-  if (options_.on_evaluated) options_.on_evaluated(step.step, **row);
+  if (options_.on_evaluated) options_.on_evaluated(step.step, *row);
   return Progress::kEvaluated;
 }
 
-// What there is to be said of a step; nothing where its files are not there. An error says nothing about the step.
-absl::StatusOr<std::optional<Evaluation>> StoreFollower::Ask(const storage::StepRecord& record) const {
+// What there is to be said of a step. An error says nothing about it; kNotFound: its files are not there.
+absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record) const {
   const storage::StoreId store = manifest_->store_id();
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = OpenStoredSnapshot(
       {parts_.files, layout_, store, kReadOptions}, record, options_.entries, options_.half_precision);
-  if (absl::IsNotFound(snapshot.status())) {
-    Warn(fmt::format("step {} is passed over: {}", record.info.step, std::string(snapshot.status().message())));
-    return std::nullopt;
-  }
   if (absl::IsDataLoss(snapshot.status()) || absl::IsInvalidArgument(snapshot.status())) {
     return Failed(snapshot.status().ToString());
   }
@@ -255,6 +271,22 @@ absl::StatusOr<std::optional<Evaluation>> StoreFollower::Ask(const storage::Step
   } catch (...) {
     return Failed("it threw something that is no std::exception");
   }
+}
+
+StoreFollower::Progress StoreFollower::NoteMissing(const StepBacklog::Step& step, const absl::Status& why) {
+  Missing& missing = missing_[step.attempt];
+  missing.again = parts_.now() + kMissingRetry * (1 << missing.tries);
+  ++missing.tries;
+  if (missing.tries == kMissingTriesMax) {
+    Warn(
+        fmt::format("step {} is passed over after {} tries: {}", step.step, missing.tries, std::string(why.message())));
+    return Progress::kNone;
+  }
+  if (missing.tries == 1) {
+    Warn(fmt::format("step {} is tried again later, for its files may be seen late: {}", step.step,
+                     std::string(why.message())));
+  }
+  return Progress::kBusy;
 }
 
 // Leaves the row as it was delivered.

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -45,19 +45,26 @@ class StoreFollower {
   absl::StatusOr<WorkerReport> Run();
 
  private:
+  enum class Sight {
+    kNothing,     // there is no store
+    kNoManifest,  // there is one, and its manifest is being replaced
+    kCurrent,     // the backlog is up to date
+  };
   enum class Progress {
     kNone,       // there is nothing to do
-    kBusy,       // others are at what is left, or the manifest is being replaced
+    kBusy,       // others are at what is left, or something is waited for that should be back soon
     kEvaluated,  // a report was delivered
   };
   std::optional<WorkerReport::End> AskedToEnd() const;
   bool IsUntilReached() const;
-  absl::StatusOr<bool> Look();
+  absl::StatusOr<Sight> Look();
+  Progress AwaitManifest();
   absl::StatusOr<Progress> DoNext();
   absl::StatusOr<Progress> Try(const StepBacklog::Step& step);
   absl::StatusOr<Progress> Evaluate(const StepBacklog::Step& step, const storage::StepRecord& record,
                                     storage::Lease& lease);
-  absl::StatusOr<std::optional<Evaluation>> Ask(const storage::StepRecord& record) const;
+  absl::StatusOr<Evaluation> Ask(const storage::StepRecord& record) const;
+  Progress NoteMissing(const StepBacklog::Step& step, const absl::Status& why);
   absl::Status Deliver(const StepBacklog::Step& step, Evaluation& row);
   void Warn(std::string_view line) const;
 
@@ -70,7 +77,14 @@ class StoreFollower {
   StepBacklog backlog_;
   bool behind_ = true;  // the backlog may have missed changes
   storage::LeaseObserver leases_;
-  std::set<storage::AttemptId> vanished_;  // committed, but their files are not there
+  // Since when the manifest has been away, while it is.
+  std::optional<absl::Time> replaced_since_;
+  // What is committed, but has been looked for in vain.
+  struct Missing {
+    int tries = 0;
+    absl::Time again;  // when it is looked for the next time
+  };
+  std::map<storage::AttemptId, Missing> missing_;
   WorkerReport report_;
 };
 

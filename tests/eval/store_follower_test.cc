@@ -3,24 +3,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
+#include "tests/eval/following_store.h"
 #include "tests/storage/io/child_process.h"
-#include "tests/storage/io/failing_file_system.h"
-#include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
 
 namespace tidemark {
 namespace {
@@ -34,79 +26,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using End = WorkerReport::End;
 
-// The one entry of a step of test_store.h.
-double ValueOf(const Snapshot& snapshot) {
-  int64_t value = -1;
-  const auto index = snapshot.Find("value");
-  if (index) std::memcpy(&value, snapshot.bytes(*index).data(), sizeof(value));
-  return static_cast<double>(value);
-}
-
-// A follower in a world where time passes only while it waits.
-class StoreFollowerTest : public testing::Test {
- protected:
-  void SetUp() override {
-    options_.directory = directory_ / "store";
-    options_.evaluator = "validation";
-    options_.idle_timeout = absl::ZeroDuration();
-    options_.on_warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
-    function_ = [this](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
-      asked_.push_back(snapshot.step());
-      if (during_) during_(snapshot.step());
-      return Metrics{{"value", ValueOf(snapshot)}};
-    };
-  }
-  void OpenStore() { store_ = storage::OpenSoundStore(options_.directory, &store_warnings_); }
-  storage::ShardIdentity CommitStep(int64_t step) { return storage::CommitStep(*store_, step, 100 + step); }
-
-  absl::StatusOr<WorkerReport> Run() {
-    if (absl::Status status = ValidateWorkerOptions(options_); !status.ok()) return status;
-    return StoreFollower(options_, function_,
-                         {.files = files_,
-                          .now = [this] { return now_; },
-                          .signalled = [this] { return signalled_; },
-                          .wait =
-                              [this](absl::Duration duration) {
-                                waits_.push_back(duration);
-                                now_ += duration;
-                                if (on_wait_) on_wait_(waits_.size());
-                              }})
-        .Run();
-  }
-  // The only row of a step once the reports are taken in.
-  Evaluation RowOf(int64_t step) {
-    EXPECT_THAT(storage::CollectInbox(files_, *store_, [](std::string_view line) { ADD_FAILURE() << line; }), IsOk());
-    auto record = store_->manifest().Find(step);
-    EXPECT_TRUE(record.ok() && record->has_value());
-    const std::vector<Evaluation>& rows = (*record)->info.evaluations;
-    EXPECT_EQ(rows.size(), 1u) << "step " << step;
-    return rows.empty() ? Evaluation{} : rows[0];
-  }
-  std::unique_ptr<storage::Lease> LeaseBySomebodyElse(const storage::ShardIdentity& identity) {
-    storage::LeaseObserver other(files_, store_->layout(), storage::ThisMachine(), [this] { return now_; });
-    auto lease = other.Acquire({.step = identity.step,
-                                .attempt = identity.attempt,
-                                .evaluator = "validation",
-                                .holder = "another worker",
-                                .expiry = absl::Seconds(60)});
-    EXPECT_THAT(lease, IsOk());
-    return lease.ok() ? *std::move(lease) : nullptr;
-  }
-
-  storage::TestDirectory directory_;
-  storage::FailingFileSystem files_{storage::PosixFileSystem()};
-  std::string store_warnings_;
-  std::unique_ptr<storage::Store> store_;
-  WorkerOptions options_;
-  EvaluatorFunction function_;
-  std::function<void(int64_t step)> during_;   // while a step is evaluated
-  std::function<void(size_t count)> on_wait_;  // after the count-th wait
-  bool signalled_ = false;
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
-  std::vector<int64_t> asked_;
-  std::vector<absl::Duration> waits_;
-  std::string warnings_;
-};
+class StoreFollowerTest : public FollowingStore {};
 
 TEST_F(StoreFollowerTest, EvaluatesEveryCommittedStepInOrder) {
   OpenStore();
@@ -168,35 +88,6 @@ TEST_F(StoreFollowerTest, EndsWhenTheLastStepIsDone) {
   EXPECT_EQ(report->evaluated, 0);
 }
 
-TEST_F(StoreFollowerTest, WaitsForTheStoreAndItsSteps) {
-  options_.idle_timeout = absl::Seconds(10);
-  on_wait_ = [&](size_t count) {
-    if (count == 3) OpenStore();
-    if (count == 5) CommitStep(10);
-  };
-  auto report = Run();
-  ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->end, End::kIdle);
-  EXPECT_THAT(asked_, ElementsAre(10));
-  EXPECT_EQ(waits_.size(), 15u) << "five, and ten seconds after the step";
-  EXPECT_EQ(waits_[0], absl::Seconds(1));
-}
-
-TEST_F(StoreFollowerTest, EndsAtOnceWhereThereIsNoStoreAndNoTimeToWait) {
-  auto report = Run();
-  ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->end, End::kIdle);
-  EXPECT_THAT(waits_, IsEmpty());
-}
-
-TEST_F(StoreFollowerTest, DoesNotWaitLongerThanItMayBeIdle) {
-  OpenStore();
-  options_.poll_interval = absl::Seconds(4);
-  options_.idle_timeout = absl::Seconds(10);
-  ASSERT_THAT(Run(), IsOk());
-  EXPECT_THAT(waits_, ElementsAre(absl::Seconds(4), absl::Seconds(4), absl::Seconds(2)));
-}
-
 TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
   OpenStore();
   for (int64_t step : {1, 2, 3, 4, 5}) CommitStep(step);
@@ -247,55 +138,6 @@ TEST_F(StoreFollowerTest, RecordsThatNothingMatchesAPattern) {
   options_.entries = {"model.*"};
   EXPECT_EQ(Run()->failed, 1);
   EXPECT_THAT(RowOf(10).reason, HasSubstr("model.*"));
-}
-
-TEST_F(StoreFollowerTest, PassesOverAStepWhoseFilesAreGone) {
-  OpenStore();
-  const storage::ShardIdentity identity = CommitStep(10);
-  CommitStep(20);
-  std::filesystem::remove_all(store_->layout().attempt(10, identity.attempt));
-  options_.idle_timeout = absl::Seconds(5);
-  auto report = Run();
-  ASSERT_THAT(report, IsOk());
-  EXPECT_THAT(asked_, ElementsAre(20));
-  EXPECT_THAT(warnings_, HasSubstr("step 10 is passed over"));
-  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
-}
-
-TEST_F(StoreFollowerTest, LeavesAStepToItsHolderAndDoesItWhenThatDies) {
-  OpenStore();
-  const storage::ShardIdentity identity = CommitStep(10);
-  CommitStep(20);
-  std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
-  on_wait_ = [&](size_t count) {
-    if (count == 3) lease.reset();
-  };
-  auto report = Run();  // it may not be idle at all, but it is not
-  ASSERT_THAT(report, IsOk());
-  EXPECT_THAT(asked_, ElementsAre(20, 10));
-  EXPECT_EQ(waits_.size(), 3u);
-}
-
-TEST_F(StoreFollowerTest, LeavesAStepToWhoeverHasDoneItMeanwhile) {
-  OpenStore();
-  const storage::ShardIdentity identity = CommitStep(10);
-  std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
-  on_wait_ = [&](size_t) {
-    if (lease == nullptr) return;
-    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
-                                       {.store = store_->id(),
-                                        .step = 10,
-                                        .attempt = identity.attempt,
-                                        .evaluation = {.evaluator = "validation", .worker = "another"}}),
-                IsOk());
-    lease.reset();
-  };
-  options_.until_step = 10;
-  auto report = Run();
-  ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->end, End::kUntilStep);
-  EXPECT_THAT(asked_, IsEmpty());
-  EXPECT_EQ(RowOf(10).worker, "another");
 }
 
 TEST_F(StoreFollowerTest, DoesNotEvaluateWhatWasDeletedOrReplacedMeanwhile) {
@@ -393,22 +235,6 @@ TEST_F(StoreFollowerTest, FailsAtAnyCallAndDoesTheStepTheNextTime) {
     ASSERT_THAT(Run(), IsOk()) << "after call " << i << " had failed";
     EXPECT_EQ(RowOf(step).metrics.at("value"), static_cast<double>(100 + step)) << "call " << i;
   }
-}
-
-TEST_F(StoreFollowerTest, TakesUpARebuiltManifest) {
-  OpenStore();
-  CommitStep(10);
-  options_.idle_timeout = absl::Seconds(6);
-  on_wait_ = [&](size_t count) {
-    if (count == 1) store_.reset();
-    if (count == 2) std::filesystem::remove_all(options_.directory + "/manifest");
-    if (count == 4) {
-      OpenStore();
-      CommitStep(20);
-    }
-  };
-  ASSERT_THAT(Run(), IsOk());
-  EXPECT_THAT(asked_, ElementsAre(10, 20));
 }
 
 TEST_F(StoreFollowerTest, RefusesAStoreOfANewerFormat) {

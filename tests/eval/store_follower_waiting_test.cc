@@ -1,0 +1,181 @@
+// What a StoreFollower waits for, and how long.
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "eval/store_follower.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "tests/eval/following_store.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using End = WorkerReport::End;
+
+class StoreFollowerWaitingTest : public FollowingStore {};
+
+TEST_F(StoreFollowerWaitingTest, WaitsForTheStoreAndItsSteps) {
+  options_.idle_timeout = absl::Seconds(10);
+  on_wait_ = [&](size_t count) {
+    if (count == 3) OpenStore();
+    if (count == 5) CommitStep(10);
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 15u) << "five, and ten seconds after the step";
+  EXPECT_EQ(waits_[0], absl::Seconds(1));
+}
+
+TEST_F(StoreFollowerWaitingTest, EndsAtOnceWhereThereIsNoStoreAndNoTimeToWait) {
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_THAT(waits_, IsEmpty());
+}
+
+TEST_F(StoreFollowerWaitingTest, DoesNotWaitLongerThanItMayBeIdle) {
+  OpenStore();
+  options_.poll_interval = absl::Seconds(4);
+  options_.idle_timeout = absl::Seconds(10);
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(waits_, ElementsAre(absl::Seconds(4), absl::Seconds(4), absl::Seconds(2)));
+}
+
+TEST_F(StoreFollowerWaitingTest, EvaluatesAStepWhoseFilesAreSeenLate) {
+  OpenStore();
+  const std::string folder = store_->layout().attempt(10, CommitStep(10).attempt);
+  CommitStep(20);
+  std::filesystem::rename(folder, directory_ / "hidden");
+  options_.until_step = 20;
+  on_wait_ = [&](size_t count) {
+    if (count == 5) std::filesystem::rename(directory_ / "hidden", folder);
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_THAT(asked_, ElementsAre(20, 10));
+  EXPECT_EQ(waits_.size(), 7u) << "it is looked for after 1, 3 and 7 seconds";
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("step 10 is tried again later"), HasSubstr(folder)));
+  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
+}
+
+TEST_F(StoreFollowerWaitingTest, PassesOverAStepWhoseFilesStayGone) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  CommitStep(20);
+  std::filesystem::remove_all(store_->layout().attempt(10, identity.attempt));
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_THAT(asked_, ElementsAre(20));
+  EXPECT_EQ(waits_.size(), 63u);
+  EXPECT_THAT(warnings_, HasSubstr("step 10 is passed over after 7 tries"));
+  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 2) << warnings_;
+}
+
+TEST_F(StoreFollowerWaitingTest, PassesOverAStepThatIsCalledLostMeanwhile) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  std::filesystem::remove_all(store_->layout().attempt(10, identity.attempt));
+  on_wait_ = [&](size_t count) {
+    if (count > 1) return;
+    EXPECT_THAT(store_->MarkStep(10, storage::ToHex(identity.attempt.bytes), StepState::kLost, "by the test"), IsOk());
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_EQ(waits_.size(), 1u);
+  EXPECT_THAT(warnings_, Not(HasSubstr("passed over")));
+}
+
+TEST_F(StoreFollowerWaitingTest, LeavesAStepToItsHolderAndDoesItWhenThatDies) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  CommitStep(20);
+  std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
+  on_wait_ = [&](size_t count) {
+    if (count == 3) lease.reset();
+  };
+  auto report = Run();  // it may not be idle at all, but it is not
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(asked_, ElementsAre(20, 10));
+  EXPECT_EQ(waits_.size(), 3u);
+}
+
+TEST_F(StoreFollowerWaitingTest, LeavesAStepToWhoeverHasDoneItMeanwhile) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(10);
+  std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
+  on_wait_ = [&](size_t) {
+    if (lease == nullptr) return;
+    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
+                                       {.store = store_->id(),
+                                        .step = 10,
+                                        .attempt = identity.attempt,
+                                        .evaluation = {.evaluator = "validation", .worker = "another"}}),
+                IsOk());
+    lease.reset();
+  };
+  options_.until_step = 10;
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_THAT(asked_, IsEmpty());
+  EXPECT_EQ(RowOf(10).worker, "another");
+}
+
+TEST_F(StoreFollowerWaitingTest, TakesUpARebuiltManifest) {
+  OpenStore();
+  CommitStep(10);
+  options_.idle_timeout = absl::Seconds(6);
+  on_wait_ = [&](size_t count) {
+    if (count == 1) store_.reset();
+    if (count == 2) std::filesystem::remove_all(options_.directory + "/manifest");
+    if (count == 4) {
+      OpenStore();
+      CommitStep(20);
+    }
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10, 20));
+}
+
+TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsAwayEvenWhereItMayNotBeIdle) {
+  OpenStore();
+  CommitStep(10);
+  store_.reset();
+  const std::string manifest = options_.directory + "/manifest";
+  std::filesystem::rename(manifest, directory_ / "away");
+  on_wait_ = [&](size_t count) {
+    if (count == 3) std::filesystem::rename(directory_ / "away", manifest);
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 3u);
+}
+
+TEST_F(StoreFollowerWaitingTest, DoesNotWaitForeverForAManifest) {
+  OpenStore();
+  CommitStep(10);
+  store_.reset();
+  std::filesystem::remove_all(options_.directory + "/manifest");
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kIdle);
+  EXPECT_EQ(waits_.size(), 10u) << "seconds";
+}
+
+}  // namespace
+}  // namespace tidemark
