@@ -10,8 +10,8 @@
 // float32 and float64.
 //
 // The value ema.snapshots is how many snapshots have been taken in. A step that comes twice in a row, because its save
-// failed and is repeated, counts once, as it was the first time; after a restore it is taken in anew. Memory: that of the averaged tensors, and twice
-// that while a restore runs; tied tensors once.
+// failed and is repeated, counts once, as it was the first time; after a restore it is taken in anew. Memory: that of
+// the averaged tensors, and twice that while a restore runs; tied tensors once.
 //
 // An average is one of the same tensors all along: a save whose snapshot has others under the patterns, or has them in
 // another shape or dtype or tied otherwise, fails with kFailedPrecondition, which names the first. To go on with the

@@ -68,10 +68,10 @@ struct WorkerReport {
 };
 
 // Blocks until one of the ends above. Calls `function` on this thread. A function that fails is a row of the history,
-// not an error, and so is a step that turns out to be damaged. A step that is committed and whose files are not there is
-// tried again, after 1 s, 2 s and so on up to 32 s, since over a shared file system they may be seen late; then, or when
-// the manifest says that it is lost or deleted, it is passed over, the former with a warning. Later steps do not wait
-// for it. Steps that another worker is at are waited for, since it may die.
+// not an error, and so is a step that turns out to be damaged. A step that is committed and whose files are not there
+// is tried again, after 1 s, 2 s and so on up to 32 s, since over a shared file system they may be seen late; then, or
+// when the manifest says that it is lost or deleted, it is passed over, the former with a warning. Later steps do not
+// wait for it. Steps that another worker is at are waited for, since it may die.
 //
 // kInvalidArgument: an option. kUnimplemented: the store is of a newer format, or a step was saved by several ranks.
 // kFailedPrecondition: the directory is none. kDataLoss: store.json or the manifest is damaged, or is another store's
