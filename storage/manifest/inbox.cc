@@ -235,11 +235,18 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
   if (!record->has_value() || !IsOf(**record, report.attempt) || (*record)->info.state != StepState::kCommitted) {
     return missing();
   }
+  const StoreLayout& layout = store.layout();
   const std::string path =
-      MetricPath(store.layout(), {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
-  if (absl::Status status = WriteFileDurably(files, path, *bytes); !status.ok()) return status;
+      MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
+  absl::Status status = WriteFileDurably(files, path, *bytes);
+  if (absl::IsNotFound(status)) {
+    // A folder that is gone has no place for it, and needs none: a rebuild will know nothing of the step either.
+    absl::StatusOr<FileType> type = files.TypeOf(layout.attempt(report.step, report.attempt));
+    if (absl::IsNotFound(type.status())) status = absl::OkStatus();
+  }
+  if (!status.ok()) return status;
   bool committed = false;
-  absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
+  status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
     committed = current.info.state == StepState::kCommitted;
     if (!committed || HasEvaluation(current.info, as_read->evaluation)) return false;
     ApplyEvaluation(current.info, as_read->evaluation);

@@ -50,8 +50,9 @@ absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
                                          std::set<std::string>* warned = nullptr);
 
 // Writes the report into the step's folder and records it: what the trainer itself has to say. Ok: both survive power
-// loss. kNotFound: the step's record is not of that attempt, or it is not committed. kInvalidArgument: as of
-// EncodeMetricReport. After any other error the report may be there or not, and may be given again.
+// loss; of a step whose folder is gone there is the record alone. kNotFound: the step's record is not of that attempt,
+// or it is not committed. kInvalidArgument: as of EncodeMetricReport. After any other error the report may be there or
+// not, and may be given again.
 absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
 
 }  // namespace tidemark::storage

@@ -399,6 +399,14 @@ TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
   EXPECT_THAT(RecordReport(files_, *store_, other), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 bytes")));
 }
 
+TEST_F(InboxTest, RecordsWithoutAFileWhereTheFolderOfTheStepIsGone) {
+  const MetricReport report = ReportOn(step_, 0.5, "trainer");
+  fs::remove_all(layout_.attempt(10, step_.attempt));
+  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
+  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
+  EXPECT_FALSE(fs::exists(layout_.attempt(10, step_.attempt)));
+}
+
 TEST_F(InboxTest, RecordsAtTheSecondTryWhicheverCallFails) {
   const MetricReport report = ReportOn(step_, 0.5, "trainer");
   ASSERT_THAT(RecordReport(failing_, *store_, report), IsOk());
