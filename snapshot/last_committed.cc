@@ -10,15 +10,26 @@
 namespace tidemark {
 
 std::shared_ptr<const storage::ReusableShard> LastCommitted::Get() {
-  absl::MutexLock lock(&mutex_);
-  if (!known_) shard_ = Read();
-  known_ = true;
-  if (shard_ == nullptr) return nullptr;
+  uint64_t times_set = 0;
+  bool known = false;
+  std::shared_ptr<const storage::ReusableShard> shard;
+  {
+    absl::MutexLock lock(&mutex_);
+    times_set = times_set_;
+    known = known_;
+    shard = shard_;
+  }
+  if (!known) shard = Read();
   // Somebody may have made room by hand, or found damage, since the last save.
-  if (absl::Status sound = CheckFiles(*shard_); !sound.ok()) {
+  if (absl::Status sound = shard == nullptr ? absl::OkStatus() : CheckFiles(*shard); !sound.ok()) {
     warn_(fmt::format("the next step is written as a whole, for what it could build upon is not sound: {}",
                       std::string(sound.message())));
-    shard_ = nullptr;
+    shard = nullptr;
+  }
+  absl::MutexLock lock(&mutex_);
+  if (times_set_ == times_set) {
+    shard_ = std::move(shard);
+    known_ = true;
   }
   return shard_;
 }
@@ -51,6 +62,7 @@ void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard) {
   absl::MutexLock lock(&mutex_);
   shard_ = std::move(shard);
   known_ = true;
+  ++times_set_;
 }
 
 // Any trouble on the way means that everything is written anew, which is always right; who restores the step hears of

@@ -17,7 +17,7 @@
 
 namespace tidemark {
 
-// Thread-safe.
+// Thread-safe. Files are looked at, and warnings given, with no lock held.
 class LastCommitted {
  public:
   // Neither is owned. `warn`: any thread.
@@ -28,6 +28,7 @@ class LastCommitted {
   // recorded as damaged. The first call reads its index from the store.
   std::shared_ptr<const storage::ReusableShard> Get();
 
+  // What is set while Get looks at files is what counts then.
   void Set(std::shared_ptr<const storage::ReusableShard> shard);
 
   // Something that was committed turned out damaged. How far the damage goes is not known, so nothing that is on disk
@@ -44,6 +45,7 @@ class LastCommitted {
   const std::function<void(std::string_view)> warn_;
 
   absl::Mutex mutex_;
+  uint64_t times_set_ ABSL_GUARDED_BY(mutex_) = 0;
   bool known_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const storage::ReusableShard> shard_ ABSL_GUARDED_BY(mutex_);
 };

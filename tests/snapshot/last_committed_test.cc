@@ -81,5 +81,23 @@ TEST_F(LastCommittedTest, IsNotBuiltUponWhereItRefersToADamagedStep) {
   EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 is damaged"), HasSubstr("bit rot")));
 }
 
+TEST_F(LastCommittedTest, WarnsWithNoLockHeldAndTakesWhatIsSetMeanwhile) {
+  const ShardIdentity identity = CommitStep(*store_, 1, 100);
+  std::filesystem::remove_all(store_->layout().attempt(1, identity.attempt));
+  std::filesystem::create_directory(store_->layout().attempt(1, identity.attempt));
+  const auto gone = std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = identity});
+  const auto newer = std::make_shared<const storage::ReusableShard>();
+  LastCommitted* raw = nullptr;
+  int warnings = 0;
+  LastCommitted last(storage::PosixFileSystem(), *store_, [&](std::string_view) {
+    ++warnings;
+    raw->Set(newer);
+  });
+  raw = &last;
+  last.Set(gone);
+  EXPECT_EQ(last.Get(), newer);
+  EXPECT_EQ(warnings, 1);
+}
+
 }  // namespace
 }  // namespace tidemark
