@@ -258,8 +258,9 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
 // What there is to be said of a step. An error says nothing about it; kNotFound: its files are not there.
 absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record) const {
   const storage::StoreId store = manifest_->store_id();
-  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = OpenStoredSnapshot(
-      {parts_.files, layout_, store, kReadOptions}, record, options_.entries, options_.half_precision);
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
+      OpenStoredSnapshot({parts_.files, layout_, store, kReadOptions}, record, options_.entries,
+                         options_.half_precision, CompanionEntries::kByPatterns);
   if (absl::IsDataLoss(snapshot.status()) || absl::IsInvalidArgument(snapshot.status())) {
     return Failed(snapshot.status().ToString());
   }

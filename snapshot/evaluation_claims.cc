@@ -34,7 +34,7 @@ absl::StatusOr<SnapshotShelf::Reading> EvaluationClaims::Find(int64_t step, std:
   }
   return [&files = files_, layout = store_.layout(), id = store_.id(), read = read_, record = **std::move(record),
           patterns = std::move(patterns), half]() -> absl::StatusOr<std::shared_ptr<const Snapshot>> {
-    return OpenStoredSnapshot({files, layout, id, read}, record, patterns, half);
+    return OpenStoredSnapshot({files, layout, id, read}, record, patterns, half, CompanionEntries::kNever);
   };
 }
 

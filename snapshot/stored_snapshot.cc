@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
+#include "snapshot/companions.h"
 #include "snapshot/filtered_snapshot.h"
 #include "snapshot/half_precision.h"
 #include "snapshot/owned_snapshot.h"
@@ -74,14 +75,23 @@ absl::Status ReadHalved(const storage::ShardReader& shard, const std::vector<Wan
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshot(const storage::ShardReader& shard, int64_t step,
                                                              const storage::ShardReadOptions& options,
-                                                             std::span<const std::string> patterns,
-                                                             HalfPrecision half) {
+                                                             std::span<const std::string> patterns, HalfPrecision half,
+                                                             CompanionEntries companions) {
   const std::vector<storage::ShardEntry>& entries = shard.index().entries;
+  std::vector<std::string> hidden;
+  if (companions == CompanionEntries::kNever || patterns.empty()) hidden = CompanionPrefixes(shard.index().properties);
+  std::vector<size_t> visible;
   std::vector<EntrySpec> specs;
-  specs.reserve(entries.size());
-  for (const storage::ShardEntry& entry : entries) specs.push_back(entry.spec);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::string& name = entries[i].spec.name;
+    const auto has_it = [&](const std::string& prefix) { return IsUnderPrefix(name, prefix); };
+    if (std::any_of(hidden.begin(), hidden.end(), has_it)) continue;
+    visible.push_back(i);
+    specs.push_back(entries[i].spec);
+  }
   absl::StatusOr<std::vector<size_t>> matching = MatchingEntries(specs, patterns);
   if (!matching.ok()) return matching.status();
+  for (size_t& index : *matching) index = visible[index];
   absl::StatusOr<std::shared_ptr<OwnedSnapshot>> snapshot =
       OwnedSnapshot::Create(Plan(shard.index(), step, *matching, half));
   if (!snapshot.ok()) return snapshot.status();
@@ -113,7 +123,7 @@ absl::Status Located(int64_t step, const absl::Status& status) {
 absl::StatusOr<std::shared_ptr<const Snapshot>> OpenStoredSnapshot(const RestoreSource& source,
                                                                    const storage::StepRecord& record,
                                                                    std::span<const std::string> patterns,
-                                                                   HalfPrecision half) {
+                                                                   HalfPrecision half, CompanionEntries companions) {
   const int64_t step = record.info.step;
   absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source, record);
   if (!attempt.ok()) return Located(step, attempt.status());
@@ -121,7 +131,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> OpenStoredSnapshot(const Restore
     return absl::UnimplementedError(fmt::format("step {} was saved by {} ranks; this version reads what one rank saved",
                                                 step, attempt->shards.size()));
   }
-  auto snapshot = ReadSnapshot(*attempt->shards.front(), step, source.read, patterns, half);
+  auto snapshot = ReadSnapshot(*attempt->shards.front(), step, source.read, patterns, half, companions);
   if (!snapshot.ok()) return Located(step, snapshot.status());
   return snapshot;
 }

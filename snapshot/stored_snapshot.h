@@ -15,6 +15,13 @@
 
 namespace tidemark {
 
+// Whether entries of companions (tidemark/companion.h) are looked at: they are in the step, but were not in the
+// snapshot that was saved.
+enum class CompanionEntries {
+  kNever,       // it is to be as it was in memory
+  kByPatterns,  // where there are patterns, that they match; without patterns not
+};
+
 // Reads the entries whose names match a pattern, or all if there is none, from the attempt that `record` names, each
 // chunk verified, into memory of their own; no chunk of another entry is looked at. Nothing of the source is used
 // afterwards. The entries are in the order in which they were saved; metrics and metadata are what was given with the
@@ -26,7 +33,7 @@ namespace tidemark {
 absl::StatusOr<std::shared_ptr<const Snapshot>> OpenStoredSnapshot(const RestoreSource& source,
                                                                    const storage::StepRecord& record,
                                                                    std::span<const std::string> patterns,
-                                                                   HalfPrecision half);
+                                                                   HalfPrecision half, CompanionEntries companions);
 
 }  // namespace tidemark
 

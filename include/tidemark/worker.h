@@ -35,7 +35,8 @@ struct WorkerOptions {
   // For the history. Empty: process id and host name.
   std::string worker;
 
-  std::vector<std::string> entries;                     // as in EvaluatorOptions; nothing else is read
+  // As in EvaluatorOptions, and entries of companions that match too ("ema.*"); nothing else is read.
+  std::vector<std::string> entries;
   HalfPrecision half_precision = HalfPrecision::kNone;  // as in EvaluatorOptions
   int64_t every_steps = 1;                              // as in EvaluatorOptions
   int64_t begin_step = 0;                               // no step before this one

@@ -303,7 +303,7 @@ TEST_F(EvaluatorQueueTest, QueueHoldsNoMemoryPastTheBoundAndReadsTheCommittedSte
     auto record = (*manifest)->Find(step);
     return [&, record = **record, patterns, half]() {
       return OpenStoredSnapshot({storage::PosixFileSystem(), layout, (*manifest)->store_id(), read}, record, patterns,
-                                half);
+                                half, CompanionEntries::kNever);
     };
   });
   std::vector<std::vector<float>> weights;

@@ -64,13 +64,21 @@ class TiedState final : public State {
 
 class StoredSnapshotTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { SaveWith({}); }
+
+  // Saves step 7, anew if it is there, with these companions, and has the tests read that.
+  void SaveWith(const std::vector<std::shared_ptr<Companion>>& companions) {
     auto checkpointer = AsyncCheckpointer::Open({.directory = layout_.directory(),
                                                  .compression = Compression::kNone,
                                                  .chunk_bytes = 1 << 18,
                                                  .on_warning = [](std::string_view) {}});
     ASSERT_THAT(checkpointer, IsOk());
-    ASSERT_THAT((*checkpointer)->Save(7, state_, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"a":1})"}), IsOk());
+    for (const auto& companion : companions) ASSERT_THAT((*checkpointer)->AddCompanion(companion), IsOk());
+    const bool overwrite = !companions.empty();
+    ASSERT_THAT(
+        (*checkpointer)
+            ->Save(7, state_, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"a":1})", .overwrite = overwrite}),
+        IsOk());
     ASSERT_THAT((*checkpointer)->Close(), IsOk());
     auto manifest = storage::Manifest::OpenReadOnly(layout_.manifest());
     ASSERT_THAT(manifest, IsOk());
@@ -79,8 +87,9 @@ class StoredSnapshotTest : public testing::Test {
   }
 
   absl::StatusOr<std::shared_ptr<const Snapshot>> Read(std::vector<std::string> patterns = {},
-                                                       HalfPrecision half = HalfPrecision::kNone) {
-    return OpenStoredSnapshot({files_, layout_, id_, read_}, record_, patterns, half);
+                                                       HalfPrecision half = HalfPrecision::kNone,
+                                                       CompanionEntries companions = CompanionEntries::kByPatterns) {
+    return OpenStoredSnapshot({files_, layout_, id_, read_}, record_, patterns, half, companions);
   }
 
   uint64_t BytesRead() const {
@@ -123,6 +132,40 @@ TEST_F(StoredSnapshotTest, HasEveryEntryAsItWasSaved) {
   EXPECT_EQ((*snapshot)->metrics(), (std::map<std::string, double>{{"loss", 0.5}}));
   EXPECT_EQ((*snapshot)->user_metadata(), R"({"a":1})");
   EXPECT_EQ((*snapshot)->Find("model.nothing"), std::nullopt);
+}
+
+// Has one number, the step that it took in last.
+class StepCompanion final : public Companion {
+ public:
+  StepCompanion() { state_.AddValue("ema.step", &step_); }
+  const std::string& prefix() const override { return prefix_; }
+  absl::Status Update(const Snapshot& snapshot) override {
+    step_ = snapshot.step();
+    return absl::OkStatus();
+  }
+  State& state() override { return state_; }
+  void Reset() override { step_ = 0; }
+
+ private:
+  const std::string prefix_ = "ema";
+  int64_t step_ = 0;
+  State state_;
+};
+
+TEST_F(StoredSnapshotTest, HasEntriesOfCompanionsOnlyIfPatternsAskForThem) {
+  SaveWith({std::make_shared<StepCompanion>()});
+  for (CompanionEntries companions : {CompanionEntries::kNever, CompanionEntries::kByPatterns}) {
+    auto all = Read({}, HalfPrecision::kNone, companions);
+    ASSERT_THAT(all, IsOk());
+    EXPECT_THAT(Names(**all), ElementsAre("model.bias", "model.empty", "epoch", "model.weight", "model.tied"));
+    EXPECT_EQ(Numbers<float>(**all, "model.weight"), state_.weight);
+  }
+  auto asked = Read({"ema.*", "epoch"});
+  ASSERT_THAT(asked, IsOk());
+  EXPECT_THAT(Names(**asked), testing::UnorderedElementsAre("epoch", "ema.step"));
+  EXPECT_THAT(Numbers<int64_t>(**asked, "ema.step"), ElementsAre(7));
+  EXPECT_THAT(Read({"ema.*"}, HalfPrecision::kNone, CompanionEntries::kNever),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'ema.*' matches no entry")));
 }
 
 TEST_F(StoredSnapshotTest, KeepsTiedEntriesTiedAndAligned) {
