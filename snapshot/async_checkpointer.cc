@@ -240,9 +240,12 @@ absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
 
 absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function) {
   if (impl_->closed) return Closed();
-  return impl_->stream->AddEvaluator(
+  const auto held_max = static_cast<uint64_t>(options.max_pending);
+  absl::Status status = impl_->stream->AddEvaluator(
       std::move(options), std::move(function),
       {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now});
+  if (status.ok()) impl_->stager.AddRoomFor(held_max);
+  return status;
 }
 
 absl::Status AsyncCheckpointer::AddCompanion(std::shared_ptr<Companion> companion) {

@@ -54,6 +54,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   persister = std::make_unique<Persister>(files, *store, companions, WriterOptions(options), options.reuse, warn,
                                           [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
   stream = std::make_unique<SnapshotStream>();
+  stager.set_make_room([this](int64_t step) { return stream->MakeRoom(step); });
   if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
   last_save = options.now();
   return absl::OkStatus();
@@ -168,7 +169,7 @@ void AsyncCheckpointer::Impl::EndStaging(std::shared_ptr<StagedSnapshot> snapsho
 
 void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const std::shared_ptr<HeldTimes>& held) {
   statistics.Begin();
-  if (snapshot.persist()) return housekeeper->BeginSave(snapshot.step(), nullptr);
+  if (snapshot.persist()) return housekeeper->BeginSave(snapshot.ticket(), nullptr);
   auto unsaved = std::make_shared<StepInfo>();
   unsaved->step = snapshot.step();
   unsaved->state = StepState::kUnsaved;
@@ -176,20 +177,21 @@ void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const st
   unsaved->metrics = snapshot.metrics();
   unsaved->user_metadata = snapshot.user_metadata();
   unsaved->reason = "it was only evaluated";
-  housekeeper->BeginSave(snapshot.step(), std::move(unsaved));
+  housekeeper->BeginSave(snapshot.ticket(), std::move(unsaved));
   // An evaluator that never returns may let go of it when the checkpointer is gone.
-  snapshot.committed()->Watch(
-      [weak = weak_from_this(), step = snapshot.step(), held, behind = Stopwatch()](const absl::Status& status) {
-        const std::shared_ptr<Impl> self = weak.lock();
-        if (self == nullptr) return;
-        SaveOutcome outcome;
-        outcome.step = outcome.info.step = step;
-        outcome.persist = false;
-        outcome.status = status;
-        outcome.held = *held;
-        outcome.behind = std::max(absl::ZeroDuration(), behind.elapsed() - held->copy);
-        self->EndSave(std::move(outcome));
-      });
+  snapshot.committed()->Watch([weak = weak_from_this(), number = snapshot.ticket()->number(), step = snapshot.step(),
+                               held, behind = Stopwatch()](const absl::Status& status) {
+    const std::shared_ptr<Impl> self = weak.lock();
+    if (self == nullptr) return;
+    SaveOutcome outcome;
+    outcome.save = number;
+    outcome.step = outcome.info.step = step;
+    outcome.persist = false;
+    outcome.status = status;
+    outcome.held = *held;
+    outcome.behind = std::max(absl::ZeroDuration(), behind.elapsed() - held->copy);
+    self->EndSave(std::move(outcome));
+  });
 }
 
 void AsyncCheckpointer::Impl::EndSave(SaveOutcome outcome) {

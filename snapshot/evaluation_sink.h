@@ -3,8 +3,7 @@
 #ifndef TIDEMARK_SNAPSHOT_EVALUATION_SINK_H_
 #define TIDEMARK_SNAPSHOT_EVALUATION_SINK_H_
 
-#include <cstdint>
-
+#include "snapshot/save_ticket.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark {
@@ -14,10 +13,14 @@ class EvaluationSink {
  public:
   virtual ~EvaluationSink() = default;
 
-  // Takes one row: what an evaluator said of a step, or why it was never asked. Called by the evaluators' threads, and
-  // by the trainer's for what is left out during a save; the step may be in flight still, and its save may fail yet.
-  // Must be quick, and must not call the stream. A row is given before the snapshot's memory goes back.
-  virtual void Evaluated(int64_t step, Evaluation evaluation) = 0;
+  // Takes one row about a save: what an evaluator said of it, or why it was never asked. Called by the evaluators'
+  // threads, and by the trainer's for what is left out during a save; the save may be in flight still, may fail yet,
+  // and may have been replaced by another one of its step. Must be quick, and must not call the stream.
+  //
+  // The ticket's holders are the caller and whoever else has yet to give a row, so a save that is not to be persisted
+  // ends after its last row; the snapshot's memory may have gone back before. A reason for leaving it out is one of a
+  // few phrases, with what differs from case to case after a colon.
+  virtual void Evaluated(const SaveTicket& save, Evaluation evaluation) = 0;
 };
 
 }  // namespace tidemark

@@ -1,5 +1,6 @@
 #include "snapshot/evaluator_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <system_error>
@@ -89,33 +90,41 @@ bool EvaluatorQueue::HasWork() const {
 }
 
 void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
-  if (!IsDue(step)) return;
-  std::deque<std::shared_ptr<Pending>> replaced;
+  const bool blocks =
+      options_.when_lagging == WhenLagging::kBlock || (options_.when_lagging == WhenLagging::kQueue && !persist);
+  if (!blocks || !IsDue(step)) return;
+  absl::MutexLock lock(&mutex_);
+  const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
+  mutex_.Await(absl::Condition(&has_room));
+}
+
+std::vector<std::shared_ptr<const StagedSnapshot>> EvaluatorQueue::Yieldable() const {
+  std::vector<std::shared_ptr<const StagedSnapshot>> snapshots;
+  if (options_.when_lagging != WhenLagging::kLatest) return snapshots;
+  absl::MutexLock lock(&mutex_);
+  for (const std::shared_ptr<Pending>& pending : waiting_) snapshots.push_back(pending->snapshot);
+  return snapshots;
+}
+
+bool EvaluatorQueue::Yield(const StagedSnapshot& snapshot) {
+  std::deque<std::shared_ptr<Pending>> left;
   {
     absl::MutexLock lock(&mutex_);
-    const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
-    switch (options_.when_lagging) {
-      case WhenLagging::kBlock:
-        mutex_.Await(absl::Condition(&has_room));
-        break;
-      case WhenLagging::kQueue:
-        if (!persist) mutex_.Await(absl::Condition(&has_room));
-        break;
-      case WhenLagging::kLatest:
-        // Not only when the new one is published: the save may need the memory to get there.
-        if (IsFull()) replaced.swap(waiting_);
-        break;
-      case WhenLagging::kSkip:
-        break;
-    }
+    const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const std::shared_ptr<Pending>& pending) {
+      return pending->snapshot.get() == &snapshot;
+    });
+    if (found == waiting_.end()) return false;
+    left.push_back(std::move(*found));
+    waiting_.erase(found);
   }
-  LeaveOut(std::move(replaced), "a newer snapshot took its place");
+  LeaveOut(std::move(left), "a save needed its memory");
+  return true;
 }
 
 void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!IsDue(snapshot->step())) return;
   auto pending = std::make_shared<Pending>();
-  pending->step = snapshot->step();
+  pending->save = snapshot->ticket();
   std::deque<std::shared_ptr<Pending>> replaced;
   std::string lagging;
   bool on_shelf = false;
@@ -124,7 +133,7 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
     if (IsFull()) {
       if (options_.when_lagging == WhenLagging::kSkip) {
         lagging = fmt::format("lagging: step {} was still being evaluated",
-                              running_.empty() ? waiting_.front()->step : *running_.begin());
+                              running_.empty() ? waiting_.front()->step() : *running_.begin());
       } else if (options_.when_lagging == WhenLagging::kLatest) {
         replaced.swap(waiting_);
       } else if (options_.when_lagging == WhenLagging::kQueue) {
@@ -133,7 +142,7 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
     }
   }
   LeaveOut(std::move(replaced), "a newer snapshot took its place");
-  if (!lagging.empty()) return Report(pending->step, Row(Evaluation::Outcome::kSkipped, lagging));
+  if (!lagging.empty()) return Report(*pending->save, Row(Evaluation::Outcome::kSkipped, lagging));
   if (on_shelf) return Queue(*snapshot, std::move(pending));
   pending->snapshot = std::move(snapshot);
   absl::MutexLock lock(&mutex_);
@@ -143,18 +152,21 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
 void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending) {
   {
     absl::ReaderMutexLock lock(&host_mutex_);
-    if (host_) host_->shelf->Claim(pending->step, who_);
+    if (host_) host_->shelf->Claim(pending->step(), who_);
   }
   {
     absl::MutexLock lock(&mutex_);
     waiting_.push_back(pending);
   }
-  snapshot.committed()->Watch([weak = weak_from_this(), pending = std::move(pending)](const absl::Status& saved) {
-    const std::shared_ptr<EvaluatorQueue> queue = weak.lock();
-    if (queue == nullptr) return;
-    absl::MutexLock lock(&queue->mutex_);
-    pending->saved = saved;
-  });
+  // What waits holds the ticket, so that must not hold what waits.
+  snapshot.committed()->Watch(
+      [weak = weak_from_this(), waiting = std::weak_ptr<Pending>(pending)](const absl::Status& saved) {
+        const std::shared_ptr<EvaluatorQueue> queue = weak.lock();
+        const std::shared_ptr<Pending> pending = waiting.lock();
+        if (queue == nullptr || pending == nullptr) return;
+        absl::MutexLock lock(&queue->mutex_);
+        pending->saved = saved;
+      });
 }
 
 bool EvaluatorQueue::DrainUntil(absl::Time deadline, std::vector<std::string>* still_running) const {
@@ -163,8 +175,8 @@ bool EvaluatorQueue::DrainUntil(absl::Time deadline, std::vector<std::string>* s
   if (mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline)) return true;
   for (int64_t step : running_) still_running->push_back(fmt::format("{} at step {}", who_, step));
   if (!waiting_.empty()) {
-    still_running->push_back(
-        fmt::format("{}, which has yet to come to {} steps from {} on", who_, waiting_.size(), waiting_.front()->step));
+    still_running->push_back(fmt::format("{}, which has yet to come to {} steps from {} on", who_, waiting_.size(),
+                                         waiting_.front()->step()));
   }
   return false;
 }
@@ -201,33 +213,42 @@ void EvaluatorQueue::Loop(size_t thread) {
       if (stopping_) return;
       pending = std::move(waiting_.front());
       waiting_.pop_front();
-      running_.insert(pending->step);
+      running_.insert(pending->step());
       busy_[thread] = true;
     }
-    const int64_t step = pending->step;
-    Evaluate(std::move(pending));
+    const int64_t step = pending->step();
+    EvaluateAndLetGo(std::move(pending));
     absl::MutexLock lock(&mutex_);
     running_.erase(running_.find(step));
     busy_[thread] = false;
   }
 }
 
-// The row comes first and the memory goes back then, so that whoever learns that the snapshot is gone finds the row.
+void EvaluatorQueue::EvaluateAndLetGo(std::shared_ptr<Pending> pending) {
+  std::shared_ptr<StagingArena> arena;
+  if (pending->snapshot != nullptr) arena = pending->snapshot->block().arena();
+  Evaluate(std::move(pending));
+  if (arena != nullptr) arena->NoteLetGo();
+}
+
+// The row comes first and ticket and memory go then, so that whoever learns that the save has ended finds the row.
 void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
-  const int64_t step = pending->step;
+  const SaveTicket& save = *pending->save;
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;
   if (pending->snapshot == nullptr) {
     snapshot = ReadFromShelf(*pending);
-    ReleaseClaim(step);
+    ReleaseClaim(save.step());
   } else {
     std::shared_ptr<const StagedSnapshot> staged = std::move(pending->snapshot);
+    const std::shared_ptr<StagingArena> arena = staged->block().arena();
     if (absl::Status status = staged->progress()->WaitUntilEnded(); !status.ok()) {
-      return Report(step, Row(Evaluation::Outcome::kSkipped, fmt::format("it was not staged: {}", Text(status))));
+      return Report(save, Row(Evaluation::Outcome::kSkipped, fmt::format("it was not staged: {}", Text(status))));
     }
     snapshot = Prepare(std::move(staged));
+    arena->NoteLetGo();  // if in half precision, where nothing of it is held any more
   }
-  if (!snapshot.ok()) return Report(step, Row(Evaluation::Outcome::kFailed, Text(snapshot.status())));
-  Report(step, Ask(**snapshot));
+  if (!snapshot.ok()) return Report(save, Row(Evaluation::Outcome::kFailed, Text(snapshot.status())));
+  Report(save, Ask(**snapshot));
 }
 
 // What is asked for of a snapshot; in memory of its own where that is converted, and then nobody here holds the
@@ -246,7 +267,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::ReadFromShelf(co
   absl::StatusOr<SnapshotShelf::Reading> reading = absl::CancelledError("the checkpointer was closed");
   {
     absl::ReaderMutexLock lock(&host_mutex_);
-    if (host_) reading = host_->shelf->Find(pending.step, options_.entries, options_.half_precision);
+    if (host_) reading = host_->shelf->Find(pending.step(), options_.entries, options_.half_precision);
   }
   if (!reading.ok()) return reading.status();
   return (*reading)();
@@ -278,18 +299,18 @@ Evaluation EvaluatorQueue::Ask(const Snapshot& snapshot) const {
 
 void EvaluatorQueue::LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason) {
   for (const std::shared_ptr<Pending>& pending : left) {
-    Report(pending->step, Row(Evaluation::Outcome::kSkipped, reason));
-    if (pending->snapshot == nullptr) ReleaseClaim(pending->step);
+    Report(*pending->save, Row(Evaluation::Outcome::kSkipped, reason));
+    if (pending->snapshot == nullptr) ReleaseClaim(pending->step());
   }
 }
 
-void EvaluatorQueue::Report(int64_t step, Evaluation row) {
+void EvaluatorQueue::Report(const SaveTicket& save, Evaluation row) {
   row.evaluator = options_.name;
   row.worker = "trainer";
   absl::ReaderMutexLock lock(&host_mutex_);
   if (!host_) return;
   row.reported = host_->now();
-  host_->sink->Evaluated(step, std::move(row));
+  host_->sink->Evaluated(save, std::move(row));
 }
 
 void EvaluatorQueue::ReleaseClaim(int64_t step) {

@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "snapshot/evaluation_sink.h"
+#include "snapshot/save_ticket.h"
 #include "snapshot/snapshot_shelf.h"
 #include "snapshot/staged_snapshot.h"
 #include "tidemark/evaluator.h"
@@ -50,12 +51,20 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   const std::string& name() const { return options_.name; }
 
-  // At the start of a save, before anything is copied: blocks while the policy says so, and has what the new snapshot
-  // will take the place of let go of its memory.
+  // At the start of a save, before anything is copied: blocks while the policy says so.
   void AwaitTurn(int64_t step, bool persist);
 
   // Takes the snapshot in, or not, as the policy says. Does not block.
   void Add(std::shared_ptr<const StagedSnapshot> snapshot);
+
+  // Whether it is to evaluate the step.
+  bool IsDue(int64_t step) const { return step % options_.every_steps == 0; }
+
+  // What waits only until something newer comes, and may be left out for a save that needs the memory.
+  std::vector<std::shared_ptr<const StagedSnapshot>> Yieldable() const;
+
+  // Leaves the snapshot out. False: it does not wait any more.
+  bool Yield(const StagedSnapshot& snapshot);
 
   // Waits until nothing is waiting or being evaluated, and every row has been given. False: not by the deadline; then
   // what was left is appended to `*still_running`, as "evaluator 'x' at step 12".
@@ -68,7 +77,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
  private:
   // A snapshot that waits or is being evaluated.
   struct Pending {
-    int64_t step = 0;
+    int64_t step() const { return save->step(); }
+    // Held until the row is given, for the snapshot may go before.
+    std::shared_ptr<const SaveTicket> save;
     std::shared_ptr<const StagedSnapshot> snapshot;  // null: it is claimed, and to be read from the shelf
     // Of one that is to be read: what became of its save. Not there: not known yet. Changes while it waits, with
     // mutex_.
@@ -76,12 +87,12 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   };
 
   EvaluatorQueue(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
-  bool IsDue(int64_t step) const { return step % options_.every_steps == 0; }
   bool IsFull() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // On the evaluator's threads, with mutex_ not held.
   void Loop(size_t thread);
+  void EvaluateAndLetGo(std::shared_ptr<Pending> pending);
   void Evaluate(std::shared_ptr<Pending> pending);
   absl::StatusOr<std::shared_ptr<const Snapshot>> Prepare(std::shared_ptr<const StagedSnapshot> staged) const;
   absl::StatusOr<std::shared_ptr<const Snapshot>> ReadFromShelf(const Pending& pending);
@@ -90,7 +101,7 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   // With mutex_ not held.
   void Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending);
   void LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason);
-  void Report(int64_t step, Evaluation row);
+  void Report(const SaveTicket& save, Evaluation row);
   void ReleaseClaim(int64_t step);
 
   const EvaluatorOptions options_;

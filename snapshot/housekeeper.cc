@@ -1,6 +1,8 @@
 #include "snapshot/housekeeper.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -13,15 +15,37 @@
 namespace tidemark {
 namespace {
 
-// A statistics file that is scraped every 15 seconds need not be newer than this.
-constexpr absl::Duration kMetricsFileInterval = absl::Seconds(5);
-
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+absl::Status NoStepFor(int64_t step, const absl::Status& failure) {
+  return absl::NotFoundError(fmt::format("there is no step {}, for its save failed: {}", step, Text(failure)));
+}
 
 absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 // Errors that another try cannot mend.
 bool IsFinal(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+
+// Errors of the disk as a whole, which other reports would meet as well.
+bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
+
+// Of the reason why an evaluator was not asked: the part that is the same from case to case.
+std::string_view ReasonClass(std::string_view reason) { return reason.substr(0, reason.find(':')); }
+
+// A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
+// same.
+Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
+  constexpr size_t kTextBytesMax = 256;
+  Evaluation row;
+  row.evaluator = evaluation.evaluator;
+  row.worker = evaluation.worker;
+  row.reported = evaluation.reported;
+  row.took = evaluation.took;
+  row.outcome = Evaluation::Outcome::kFailed;
+  row.reason = fmt::format("what it said cannot be recorded: {}", Text(why));
+  row.unhealthy = evaluation.unhealthy.substr(0, kTextBytesMax);
+  return row;
+}
 
 }  // namespace
 
@@ -62,22 +86,21 @@ absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost 
 
 Housekeeper::~Housekeeper() { Stop(); }
 
-void Housekeeper::BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved) {
+void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved) {
   absl::MutexLock lock(&mutex_);
-  book_.BeginSave(step, std::move(unsaved));
+  book_.BeginSave(ticket, std::move(unsaved));
 }
 
 void Housekeeper::EndSave(SaveOutcome& outcome) {
   std::vector<Report> in_vain;
   {
     absl::MutexLock lock(&mutex_);
-    in_vain = book_.EndSave(outcome.step, outcome.persist, outcome.status, outcome.info.attempt, &outcome.notes);
+    in_vain = book_.EndSave(outcome.save, outcome.status, outcome.info.attempt, &outcome.notes);
     save_ended_ = true;
     retention_due_ = retention_due_ || (outcome.persist && outcome.status.ok());
   }
   for (const Report& report : in_vain) {
-    GiveUp(report, absl::NotFoundError(
-                       fmt::format("there is no step {}, for its save failed: {}", report.step, Text(outcome.status))));
+    GiveUp(report, NoStepFor(report.step, outcome.status));
   }
 }
 
@@ -88,11 +111,11 @@ Future Housekeeper::ReportMetrics(int64_t step, Evaluation evaluation) {
   {
     absl::MutexLock lock(&mutex_);
     if (!refuse_reports_ && !stopping_) {
-      book_.Add({.step = step,
-                 .evaluation = std::move(evaluation),
-                 .attempt = {},
-                 .unsaved = nullptr,
-                 .recorded = std::move(recorded)});
+      Report report;
+      report.step = step;
+      report.evaluation = std::move(evaluation);
+      report.recorded = std::move(recorded);
+      book_.Add(std::move(report));
       return future;
     }
   }
@@ -105,19 +128,22 @@ void Housekeeper::RefuseReports() {
   refuse_reports_ = true;
 }
 
-void Housekeeper::Evaluated(int64_t step, Evaluation evaluation) {
+void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
-    host_.statistics.AddSkipped(fmt::format("evaluator {}: {}", evaluation.evaluator, evaluation.reason));
+    host_.statistics.AddSkipped(fmt::format("evaluator {}: {}", evaluation.evaluator, ReasonClass(evaluation.reason)));
   } else {
     host_.statistics.AddBackground("evaluate", evaluation.took);
   }
   absl::MutexLock lock(&mutex_);
   if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
-    book_.NoteOnSave(step, fmt::format("{} skipped: {}", evaluation.evaluator, evaluation.reason));
+    book_.NoteOnSave(save.number(), fmt::format("{} skipped: {}", evaluation.evaluator, evaluation.reason));
   }
   if (stopping_) return;
-  book_.Add(
-      {.step = step, .evaluation = std::move(evaluation), .attempt = {}, .unsaved = nullptr, .recorded = nullptr});
+  Report report;
+  report.step = save.step();
+  report.evaluation = std::move(evaluation);
+  report.save = save.number();
+  book_.Add(std::move(report));
 }
 
 absl::Status Housekeeper::Ask(bool everything) {
@@ -193,8 +219,11 @@ bool Housekeeper::HasWork() const {
 Housekeeper::Round Housekeeper::NextRound() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return HasWork(); };
-  const absl::Duration until_poll = options_.inbox_poll_interval - since_poll_.elapsed();
-  mutex_.AwaitWithTimeout(absl::Condition(&has_work), std::max(absl::ZeroDuration(), until_poll));
+  absl::Duration until_next = options_.inbox_poll_interval - since_poll_.elapsed();
+  if (!options_.metrics_file.empty()) {
+    until_next = std::min(until_next, options_.metrics_file_interval - since_metrics_file_.elapsed());
+  }
+  mutex_.AwaitWithTimeout(absl::Condition(&has_work), std::max(absl::ZeroDuration(), until_next));
   Round round;
   round.tasks = std::exchange(tasks_, {});
   round.reports = book_.TakeReady();
@@ -223,10 +252,10 @@ void Housekeeper::Loop() {
 
 void Housekeeper::Do(Round round) {
   for (const Task& task : round.tasks) task.done->Set(task.run(host_.store));
-  absl::Status status = RecordReports(std::move(round.reports));
+  absl::Status recorded = RecordReports(std::move(round.reports), round.last);
   if (!round.requests.empty() || round.last || since_poll_.elapsed() >= options_.inbox_poll_interval) {
     since_poll_ = Stopwatch();
-    status.Update(CollectFromInbox());
+    recorded.Update(CollectFromInbox());
   }
   bool retention = false;
   {
@@ -235,16 +264,20 @@ void Housekeeper::Do(Round round) {
     deleting_ = retention;
     if (pauses_ == 0) retention_due_ = false;
   }
-  if (retention) status.Update(ApplyRetention());
+  absl::Status everything = recorded;
+  if (retention) everything.Update(ApplyRetention());
   WriteMetricsFile(round.everything || round.save_ended || round.last);
-  for (const Request& request : round.requests) request.done->Set(status);
+  for (const Request& request : round.requests) request.done->Set(request.everything ? everything : recorded);
   if (!round.last) return;
   // What could not be recorded by now never will.
   if (!unrecorded_.empty()) {
     host_.listeners.Warn(fmt::format("{} evaluations are lost, for they could not be recorded: {}", unrecorded_.size(),
-                                     Text(unrecorded_why_)));
+                                     Text(unrecorded_.front().last_try)));
   }
-  for (const Report& report : std::exchange(unrecorded_, {})) GiveUp(report, unrecorded_why_);
+  host_.statistics.AddRejected(unrecorded_.size());
+  for (const Report& report : std::exchange(unrecorded_, {})) {
+    if (report.recorded != nullptr) report.recorded->Set(report.last_try);
+  }
   std::vector<Report> held;
   {
     absl::MutexLock lock(&mutex_);
@@ -253,20 +286,27 @@ void Housekeeper::Do(Round round) {
   for (const Report& report : held) GiveUp(report, Closed());
 }
 
-absl::Status Housekeeper::RecordReports(std::deque<Report> fresh) {
-  for (const Report& report : fresh) {
-    const Evaluation& evaluation = report.evaluation;
-    if (evaluation.outcome == Evaluation::Outcome::kFailed) {
-      host_.listeners.Warn(
-          fmt::format("evaluator '{}' failed at step {}: {}", evaluation.evaluator, report.step, evaluation.reason));
-    }
-  }
+absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
+  for (const Report& report : fresh) WarnIfFailed(report);
   std::deque<Report> reports = std::exchange(unrecorded_, {});
   reports.insert(reports.end(), std::make_move_iterator(fresh.begin()), std::make_move_iterator(fresh.end()));
   absl::Status first;
+  absl::Status common;
+  std::map<int64_t, absl::Status> stuck;  // by step, of which a later row must not overtake an earlier one
+  std::deque<Report> of_stuck;
   for (Report& report : reports) {
-    // Once the disk refuses, the rest would hear the same from it.
-    absl::Status status = first.ok() ? Record(report) : first;
+    if (const auto found = stuck.find(report.step); found != stuck.end()) {
+      report.last_try = found->second;
+      of_stuck.push_back(std::move(report));
+      continue;
+    }
+    // Once the disk refuses, the rest would hear the same from it, or be the first when it is tried again.
+    if (!common.ok() && !last) {
+      report.last_try = common;
+      unrecorded_.push_back(std::move(report));
+      continue;
+    }
+    absl::Status status = RecordOrReplace(report);
     if (status.ok()) {
       host_.statistics.AddRecorded(1);
       Recorded(report.step, report.evaluation);
@@ -274,16 +314,36 @@ absl::Status Housekeeper::RecordReports(std::deque<Report> fresh) {
     } else if (IsFinal(status)) {
       GiveUp(report, std::move(status));
     } else {
-      first = std::move(status);
-      unrecorded_.push_back(std::move(report));
+      first.Update(status);
+      if (IsCommon(status)) common.Update(status);
+      stuck.emplace(report.step, status);
+      report.last_try = std::move(status);
+      of_stuck.push_back(std::move(report));
     }
   }
-  unrecorded_why_ = first;
+  unrecorded_.insert(unrecorded_.end(), std::make_move_iterator(of_stuck.begin()),
+                     std::make_move_iterator(of_stuck.end()));
   Note("evaluations cannot be recorded", first);
   return first;
 }
 
+absl::Status Housekeeper::RecordOrReplace(Report& report) {
+  absl::Status status = Record(report);
+  if (!absl::IsInvalidArgument(status) || report.recorded != nullptr) return status;
+  report.evaluation = FailedRow(report.evaluation, status);
+  WarnIfFailed(report);
+  return Record(report);
+}
+
+void Housekeeper::WarnIfFailed(const Report& report) {
+  const Evaluation& evaluation = report.evaluation;
+  if (evaluation.outcome != Evaluation::Outcome::kFailed) return;
+  host_.listeners.Warn(
+      fmt::format("evaluator '{}' failed at step {}: {}", evaluation.evaluator, report.step, evaluation.reason));
+}
+
 absl::Status Housekeeper::Record(const Report& report) {
+  if (!report.failure.ok()) return NoStepFor(report.step, report.failure);
   absl::StatusOr<std::optional<storage::StepRecord>> record = host_.store.manifest().Find(report.step);
   if (!record.ok()) return record.status();
   if (!record->has_value() && report.unsaved != nullptr) {
@@ -296,7 +356,9 @@ absl::Status Housekeeper::Record(const Report& report) {
   if (info.state == StepState::kFailed && report.unsaved == nullptr) {
     return absl::NotFoundError(fmt::format("there is no step {}, for its save failed: {}", report.step, info.reason));
   }
-  if (!report.attempt.empty() && report.attempt != info.attempt) {
+  const bool saved_since = report.save != 0 && report.unsaved != nullptr && info.state != StepState::kUnsaved &&
+                           info.state != StepState::kFailed;
+  if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
     return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
   }
   if (info.state == StepState::kCommitted) {
@@ -308,6 +370,10 @@ absl::Status Housekeeper::Record(const Report& report) {
                                   .attempt = storage::AttemptId{*attempt},
                                   .evaluation = report.evaluation});
   }
+  // Held to the same size as those that go into a file.
+  const absl::StatusOr<std::string> encoded = storage::EncodeMetricReport(
+      {.store = host_.store.id(), .step = report.step, .attempt = {}, .evaluation = report.evaluation});
+  if (!encoded.ok()) return encoded.status();
   return host_.store.UpdateStep(report.step, info.attempt, [&](storage::StepRecord& changed) {
     storage::ApplyEvaluation(changed.info, report.evaluation);
     return true;
@@ -324,7 +390,11 @@ void Housekeeper::Recorded(int64_t step, const Evaluation& evaluation) {
 
 void Housekeeper::GiveUp(const Report& report, absl::Status why) {
   host_.statistics.AddRejected(1);
-  if (report.recorded != nullptr) report.recorded->Set(std::move(why));
+  if (report.recorded != nullptr) return report.recorded->Set(std::move(why));
+  // That somebody was not asked is of no interest where the step is not.
+  if (report.evaluation.outcome == Evaluation::Outcome::kSkipped) return;
+  host_.listeners.Warn(fmt::format("what evaluator '{}' says of step {} is dropped: {}", report.evaluation.evaluator,
+                                   report.step, Text(why)));
 }
 
 absl::Status Housekeeper::CollectFromInbox() {
@@ -372,7 +442,7 @@ void Housekeeper::WriteMetricsFile(bool at_once) {
   if (options_.metrics_file.empty()) return;
   const uint64_t changes = host_.statistics.changes();
   if (changes == written_changes_) return;
-  if (!at_once && since_metrics_file_.elapsed() < kMetricsFileInterval) return;
+  if (!at_once && since_metrics_file_.elapsed() < options_.metrics_file_interval) return;
   since_metrics_file_ = Stopwatch();
   const absl::Status status =
       ReplaceMetricsFile(host_.files, options_.metrics_file, PrometheusText(host_.read_statistics()));

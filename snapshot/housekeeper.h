@@ -39,6 +39,8 @@ struct HousekeeperOptions {
   RetentionOptions retention;
   absl::Duration inbox_poll_interval = absl::Seconds(1);
   std::string metrics_file;  // empty: none
+  // While something changes the file is at most so old. One that is scraped every 15 seconds need not be newer.
+  absl::Duration metrics_file_interval = absl::Seconds(5);
 };
 
 // What a housekeeper works with and for. Not owned, and used until Stop has returned; `store` is touched by the
@@ -63,11 +65,11 @@ class Housekeeper final : public EvaluationSink {
   // Stops.
   ~Housekeeper() override;
 
-  // A save of the step begins: what is reported of the step waits for its end. `unsaved`: what to keep of a step that
-  // is only evaluated, whose rows need not wait; else null.
-  void BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved);
+  // A save begins: what is reported of its step waits for its end. `unsaved`: what to keep of a step that is only
+  // evaluated, whose rows need not wait; else null.
+  void BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved);
 
-  // It has ended, by now for whoever asks. Adds what was noted on it meanwhile to `outcome.notes`.
+  // `outcome.save` has ended, by now for whoever asks. Adds what was noted on it meanwhile to `outcome.notes`.
   void EndSave(SaveOutcome& outcome);
 
   // Takes a report on a step and returns at once. Resolves when it survives power loss. kNotFound: there is no such
@@ -76,15 +78,17 @@ class Housekeeper final : public EvaluationSink {
   Future ReportMetrics(int64_t step, Evaluation evaluation);
   void RefuseReports();
 
-  // The same for evaluators in this process, of whom nobody waits for an answer.
-  void Evaluated(int64_t step, Evaluation evaluation) override;
+  // The same for evaluators in this process, of whom nobody waits for an answer: what cannot be recorded is a warning.
+  // What is about a save that has been replaced or has failed is dropped. A row that is too large for a report becomes
+  // one of a failed evaluation.
+  void Evaluated(const SaveTicket& save, Evaluation evaluation) override;
 
   // Blocks until there was a round for everything that had been given and for what workers have left; the first error
   // of recording it. What is reported of saves in flight is not waited for. kFailedPrecondition: on the housekeeping
-  // thread, or after Stop.
+  // thread (in on_evaluated, on_deleted and RetentionOptions::keep), or after Stop.
   absl::Status Flush();
 
-  // The same, with retention.
+  // The same, with retention and its error.
   absl::Status Tidy();
 
   // What retention would do now.
@@ -147,8 +151,11 @@ class Housekeeper final : public EvaluationSink {
   void Loop();
   Round NextRound();
   void Do(Round round);
-  absl::Status RecordReports(std::deque<Report> fresh);
+  // `last`: there will be no other try.
+  absl::Status RecordReports(std::deque<Report> fresh, bool last);
   absl::Status Record(const Report& report);
+  absl::Status RecordOrReplace(Report& report);
+  void WarnIfFailed(const Report& report);
   absl::Status CollectFromInbox();
   absl::Status ApplyRetention();
   void WriteMetricsFile(bool at_once);
@@ -166,8 +173,7 @@ class Housekeeper final : public EvaluationSink {
   Complaints retention_complaints_;
   Complaints inbox_complaints_;
   storage::Retention retention_;
-  std::deque<Report> unrecorded_;  // tried, and to be tried again
-  absl::Status unrecorded_why_;
+  std::deque<Report> unrecorded_;  // to be tried again, those of steps that have just failed last
   std::set<std::string, std::less<>> troubles_;
   Stopwatch since_poll_;
   Stopwatch since_metrics_file_;

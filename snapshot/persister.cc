@@ -80,6 +80,7 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   }
   const std::shared_ptr<Promise> committed = snapshot->committed();
   SaveOutcome outcome;
+  outcome.save = snapshot->ticket()->number();
   outcome.step = outcome.info.step = snapshot->step();
   outcome.status = Persist(*snapshot, outcome);
   outcome.held = snapshot->held();

@@ -5,44 +5,62 @@
 
 namespace tidemark {
 
-ReportBook::OpenSave* ReportBook::Newest(int64_t step) {
+ReportBook::KnownSave* ReportBook::Find(int64_t number) {
   const auto found =
-      std::find_if(saves_.rbegin(), saves_.rend(), [step](const OpenSave& save) { return save.step == step; });
+      std::find_if(saves_.begin(), saves_.end(), [number](const KnownSave& save) { return save.number == number; });
+  return found == saves_.end() ? nullptr : &*found;
+}
+
+ReportBook::KnownSave* ReportBook::NewestInFlight(int64_t step) {
+  const auto found = std::find_if(saves_.rbegin(), saves_.rend(),
+                                  [step](const KnownSave& save) { return save.step == step && !save.settled; });
   return found == saves_.rend() ? nullptr : &*found;
 }
 
-void ReportBook::BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved) {
-  saves_.push_back({.step = step, .unsaved = std::move(unsaved), .held = {}, .notes = {}});
+void ReportBook::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved) {
+  std::erase_if(saves_, [](const KnownSave& save) { return save.settled && save.ticket.expired(); });
+  KnownSave& save = saves_.emplace_back();
+  save.number = ticket->number();
+  save.step = ticket->step();
+  save.ticket = ticket;
+  save.unsaved = std::move(unsaved);
 }
 
-std::vector<Report> ReportBook::EndSave(int64_t step, bool persist, const absl::Status& status,
-                                        const std::string& attempt, std::vector<std::string>* notes) {
-  const auto found = std::find_if(saves_.begin(), saves_.end(), [&](const OpenSave& save) {
-    return save.step == step && (save.unsaved == nullptr) == persist;
-  });
-  if (found == saves_.end()) return {};
-  OpenSave save = std::move(*found);
-  saves_.erase(found);
-  notes->insert(notes->end(), save.notes.begin(), save.notes.end());
-  if (!status.ok()) return std::move(save.held);
-  for (Report& report : save.held) {
+std::vector<Report> ReportBook::EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
+                                        std::vector<std::string>* notes) {
+  KnownSave* save = Find(number);
+  if (save == nullptr) return {};
+  save->settled = true;
+  save->status = status;
+  save->attempt = attempt;
+  const std::vector<std::string> noted = std::exchange(save->notes, {});
+  notes->insert(notes->end(), noted.begin(), noted.end());
+  std::vector<Report> held = std::exchange(save->held, {});
+  if (!status.ok()) return held;
+  for (Report& report : held) {
     report.attempt = attempt;
     ready_.push_back(std::move(report));
   }
   return {};
 }
 
-void ReportBook::NoteOnSave(int64_t step, std::string note) {
-  if (OpenSave* save = Newest(step)) save->notes.push_back(std::move(note));
+void ReportBook::NoteOnSave(int64_t number, std::string note) {
+  KnownSave* save = Find(number);
+  if (save != nullptr && !save->settled) save->notes.push_back(std::move(note));
 }
 
 void ReportBook::Add(Report report) {
-  OpenSave* save = Newest(report.step);
-  if (save != nullptr && save->unsaved == nullptr) {
+  KnownSave* save = report.save == 0 ? NewestInFlight(report.step) : Find(report.save);
+  if (save != nullptr && save->unsaved == nullptr && !save->settled) {
     save->held.push_back(std::move(report));
     return;
   }
-  if (save != nullptr) report.unsaved = save->unsaved;
+  if (save != nullptr && save->unsaved != nullptr) {
+    report.unsaved = save->unsaved;
+  } else if (save != nullptr) {
+    report.attempt = save->attempt;
+    report.failure = save->status;
+  }
   ready_.push_back(std::move(report));
 }
 
@@ -50,7 +68,7 @@ std::deque<Report> ReportBook::TakeReady() { return std::exchange(ready_, {}); }
 
 std::vector<Report> ReportBook::TakeHeld() {
   std::vector<Report> held;
-  for (OpenSave& save : saves_) {
+  for (KnownSave& save : saves_) {
     for (Report& report : save.held) held.push_back(std::move(report));
     save.held.clear();
   }

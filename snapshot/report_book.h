@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "snapshot/save_ticket.h"
 #include "tidemark/future.h"
 #include "tidemark/step_info.h"
 
@@ -21,25 +22,30 @@ namespace tidemark {
 struct Report {
   int64_t step = 0;
   Evaluation evaluation;
-  std::string attempt;                      // which it is of; empty: whichever the step has
-  std::shared_ptr<const StepInfo> unsaved;  // of a step that was not to be saved: what is known of it
-  std::shared_ptr<Promise> recorded;        // null: nobody waits
+  int64_t save = 0;                          // SaveTicket::number of the one it is of; 0: the step's newest
+  std::string attempt;                       // which it is of; empty: whichever the step has
+  std::shared_ptr<const StepInfo> unsaved;   // of a step that was not to be saved: what is known of it
+  absl::Status failure = absl::OkStatus();   // of the save that it is of
+  std::shared_ptr<Promise> recorded;         // null: nobody waits
+  absl::Status last_try = absl::OkStatus();  // why it could not be recorded
 };
 
 // Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost.
 class ReportBook {
  public:
-  // A save of the step begins. `unsaved`: what to record of one that is not to be saved; else null.
-  void BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved);
+  // A save begins. `unsaved`: what to record of one that is not to be saved; else null. It is known here until it is
+  // settled and nobody holds its ticket any more.
+  void BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved);
 
-  // The oldest one of the step, `persist` or not, is settled. What waited for it can be recorded now, as of `attempt`;
-  // if it failed it is returned, to be told so. `*notes` gets what was noted on the save.
-  std::vector<Report> EndSave(int64_t step, bool persist, const absl::Status& status, const std::string& attempt,
+  // The save of this number is settled. What waited for it can be recorded now, as of `attempt`, and so can what comes
+  // later; if it failed it is returned, to be told so. `*notes` gets what was noted on the save.
+  std::vector<Report> EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
                               std::vector<std::string>* notes);
 
-  // A note for the line of the save of the step, if one is in flight.
-  void NoteOnSave(int64_t step, std::string note);
+  // A note for the line of the save of this number, if it is in flight.
+  void NoteOnSave(int64_t number, std::string note);
 
+  // Of the save that it names, or of the newest of its step that is in flight.
   void Add(Report report);
 
   // Those that can be recorded, in the order in which they came.
@@ -50,15 +56,21 @@ class ReportBook {
   std::vector<Report> TakeHeld();
 
  private:
-  struct OpenSave {
+  struct KnownSave {
+    int64_t number = 0;
     int64_t step = 0;
+    std::weak_ptr<const SaveTicket> ticket;
     std::shared_ptr<const StepInfo> unsaved;
     std::vector<Report> held;
     std::vector<std::string> notes;
+    bool settled = false;
+    absl::Status status;  // when it is settled, and
+    std::string attempt;
   };
-  OpenSave* Newest(int64_t step);
+  KnownSave* Find(int64_t number);
+  KnownSave* NewestInFlight(int64_t step);
 
-  std::vector<OpenSave> saves_;  // in flight, in order
+  std::vector<KnownSave> saves_;  // in order
   std::deque<Report> ready_;
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "snapshot/stopwatch.h"
 
 namespace tidemark {
 
@@ -40,9 +40,39 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
 
 absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist) {
   if (evaluators_.empty()) return absl::ZeroDuration();
-  const absl::Time start = absl::Now();
+  const Stopwatch waited;
   for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist);
-  return absl::Now() - start;
+  return waited.elapsed();
+}
+
+bool SnapshotStream::MakeRoom(int64_t step) {
+  struct Yieldable {
+    std::shared_ptr<const StagedSnapshot> snapshot;
+    int64_t holders = 0;
+    bool stays = false;  // for somebody, when the step is published
+  };
+  std::vector<Yieldable> yieldable;
+  for (const auto& evaluator : evaluators_) {
+    for (auto& snapshot : evaluator->Yieldable()) {
+      const auto found = std::find_if(yieldable.begin(), yieldable.end(),
+                                      [&](const Yieldable& other) { return other.snapshot == snapshot; });
+      Yieldable& one = found == yieldable.end() ? yieldable.emplace_back() : *found;
+      one.snapshot = std::move(snapshot);
+      ++one.holders;
+      one.stays = one.stays || !evaluator->IsDue(step);
+    }
+  }
+  std::sort(yieldable.begin(), yieldable.end(), [](const Yieldable& a, const Yieldable& b) {
+    if (a.stays != b.stays) return b.stays;
+    return a.snapshot->ticket()->number() < b.snapshot->ticket()->number();
+  });
+  for (const Yieldable& one : yieldable) {
+    if (one.snapshot.use_count() > one.holders + 1) continue;  // the one more is this one
+    bool yielded = false;
+    for (const auto& evaluator : evaluators_) yielded = evaluator->Yield(*one.snapshot) || yielded;
+    if (yielded) return true;
+  }
+  return false;
 }
 
 void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
@@ -52,7 +82,9 @@ void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
       subscription->steps.push_back(snapshot->step());
     }
     subscription->executor->Add([subscription = subscription.get(), snapshot]() mutable {
+      const std::shared_ptr<StagingArena> arena = snapshot->block().arena();
       subscription->consumer->Consume(std::move(snapshot));
+      arena->NoteLetGo();
       absl::MutexLock lock(&subscription->mutex);
       subscription->steps.pop_front();
     });

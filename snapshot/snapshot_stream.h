@@ -47,9 +47,14 @@ class SnapshotStream {
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
 
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
-  // trainer when they lag, and has what the save is to take the place of give back its memory. Returns how long it
-  // waited.
+  // trainer when they lag. Returns how long it waited.
   absl::Duration AwaitEvaluators(int64_t step, bool persist);
+
+  // For a save of the step that finds no room: leaves out a snapshot that waits only until something newer comes
+  // (WhenLagging::kLatest) and that nobody else holds; if possible one whose place the step is to take, else the
+  // oldest. False: there is none. Whenever a consumer or an evaluator has let go of a snapshot, its arena notes it, for
+  // another one may then be such.
+  bool MakeRoom(int64_t step);
 
   // Blocks for nobody.
   void Publish(std::shared_ptr<const StagedSnapshot> snapshot);

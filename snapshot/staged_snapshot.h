@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "snapshot/save_outcome.h"
+#include "snapshot/save_ticket.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
 #include "snapshot/staging_progress.h"
@@ -28,23 +29,15 @@ class StagedSnapshot final : public Snapshot {
   StagedSnapshot(int64_t step, std::shared_ptr<const StagingPlan> plan, std::unique_ptr<StagingArena::Block> block,
                  std::map<std::string, double> metrics, std::string user_metadata, absl::Time created,
                  bool persist = true)
-      : step_(step),
-        plan_(std::move(plan)),
+      : plan_(std::move(plan)),
+        progress_(std::make_shared<StagingProgress>(plan_->RunBegins(), plan_->total_bytes())),
+        ticket_(std::make_shared<SaveTicket>(step, persist, progress_)),
         block_(std::move(block)),
         metrics_(std::move(metrics)),
         user_metadata_(std::move(user_metadata)),
-        created_(created),
-        persist_(persist),
-        progress_(std::make_shared<StagingProgress>(plan_->RunBegins(), plan_->total_bytes())) {}
+        created_(created) {}
 
-  // Of one that is not to be saved the last holder's letting go is the end: by then its memory is free.
-  ~StagedSnapshot() override {
-    if (persist_) return;
-    block_.reset();
-    if (const std::optional<absl::Status> staged = progress_->outcome()) committed_->Set(*staged);
-  }
-
-  int64_t step() const override { return step_; }
+  int64_t step() const override { return ticket_->step(); }
   std::span<const EntrySpec> entries() const override { return plan_->specs(); }
   std::span<const std::byte> bytes(size_t index) const override {
     return {data(index), static_cast<size_t>(plan_->placements()[index].bytes)};
@@ -63,7 +56,10 @@ class StagedSnapshot final : public Snapshot {
   const StagingArena::Block& block() const { return *block_; }
 
   // See SaveOptions::persist.
-  bool persist() const { return persist_; }
+  bool persist() const { return ticket_->persist(); }
+
+  // Which save it is of.
+  const std::shared_ptr<const SaveTicket>& ticket() const { return ticket_; }
 
   // How it is staged: "blocking", "overlapped", "on_device", or "blocking: " and why it is not on the device.
   const std::string& staging() const { return staging_; }
@@ -79,10 +75,8 @@ class StagedSnapshot final : public Snapshot {
     return progress_->WaitFor(plan_->placements()[index].offset + end);
   }
 
-  // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Outlives the snapshot, so
-  // that its memory can go back before the trainer hears of it. Without persist() the snapshot sets it itself, when it
-  // is destroyed; if it was published, somebody must hold it until progress() has ended.
-  const std::shared_ptr<Promise>& committed() const { return committed_; }
+  // The ticket's. Without persist(), if it was published, somebody must hold the snapshot until progress() has ended.
+  const std::shared_ptr<Promise>& committed() const { return ticket_->committed(); }
 
   // For whoever stages. Before it is published.
   void set_staging(std::string staging) { staging_ = std::move(staging); }
@@ -92,15 +86,13 @@ class StagedSnapshot final : public Snapshot {
   void set_held(const HeldTimes& held) { held_ = held; }
 
  private:
-  const int64_t step_;
   const std::shared_ptr<const StagingPlan> plan_;
-  std::unique_ptr<StagingArena::Block> block_;
+  const std::shared_ptr<StagingProgress> progress_;
+  const std::shared_ptr<const SaveTicket> ticket_;
+  std::unique_ptr<StagingArena::Block> block_;  // after the ticket, so that the memory is free before that goes
   const std::map<std::string, double> metrics_;
   const std::string user_metadata_;
   const absl::Time created_;
-  const bool persist_;
-  const std::shared_ptr<StagingProgress> progress_;
-  const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
   const Stopwatch since_created_;
   HeldTimes held_;
   std::string staging_;

@@ -73,19 +73,29 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
 }
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(State& state, const StagingPlan& plan,
-                                                                     WhenFull policy) {
-  return arena_->Acquire(plan.total_bytes(), policy, [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
+                                                                     WhenFull policy,
+                                                                     const std::function<bool()>& make_room) {
+  const auto source = [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
     if (std::shared_ptr<std::byte> pinned = state.AllocateStaging(bytes)) {
       return StagingMemory{.data = std::move(pinned), .kind = "pinned"};
     }
     return MapStagingMemory(bytes, pool_);
-  });
+  };
+  for (;;) {
+    const uint64_t seen = arena_->changes();
+    auto block = arena_->Acquire(plan.total_bytes(), WhenFull::kSkip, source);
+    if (!block.ok() || *block != nullptr) return block;
+    if (make_room && make_room()) continue;
+    if (policy != WhenFull::kBlock) return block;
+    // Either there is room now, or somebody may have become the last to hold a snapshot.
+    arena_->AwaitChange(seen);
+  }
 }
 
 absl::Status Stager::Prepare(State& state) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
-  // A refusal is the business of the save that needs the memory.
-  RoomFor(state, *PlanFor(state), WhenFull::kSkip).IgnoreError();
+  // A refusal is the business of the save that needs the memory, and so is it to make room.
+  RoomFor(state, *PlanFor(state), WhenFull::kSkip, /*make_room=*/nullptr).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -94,7 +104,7 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
   const Stopwatch getting_room;
-  auto block = RoomFor(state, *plan, when_full_);
+  auto block = RoomFor(state, *plan, when_full_, [&] { return make_room_ && make_room_(step); });
   if (room != nullptr) *room = getting_room.elapsed();
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;

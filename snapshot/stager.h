@@ -4,7 +4,9 @@
 #define TIDEMARK_SNAPSHOT_STAGER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +25,13 @@ namespace tidemark {
 class Stager {
  public:
   explicit Stager(const CheckpointerOptions& options);
+
+  // What Begin calls, on its thread, where there is no room for the step: has somebody let go of a snapshot whose
+  // memory then comes back, and says whether there was one.
+  void set_make_room(std::function<bool(int64_t step)> make_room) { make_room_ = std::move(make_room); }
+
+  // An evaluator holds so many snapshots at most, for which an automatic staging_bytes_max is to have room.
+  void AddRoomFor(uint64_t snapshots) { arena_->AddSnapshots(snapshots); }
 
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
   // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. `*room`: how long
@@ -45,10 +54,12 @@ class Stager {
 
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
-  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy);
+  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy,
+                                                               const std::function<bool()>& make_room);
 
   const WhenFull when_full_;
   const std::shared_ptr<StagingArena> arena_;
+  std::function<bool(int64_t step)> make_room_;  // null: nobody can
   CopyPool pool_;
   std::vector<std::shared_ptr<const StagingPlan>> plans_;  // the last few used, newest last
 };

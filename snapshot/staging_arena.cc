@@ -1,11 +1,19 @@
 #include "snapshot/staging_arena.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "fmt/format.h"
 
 namespace tidemark {
+namespace {
+
+uint64_t Product(uint64_t a, uint64_t b) {
+  return b != 0 && a > std::numeric_limits<uint64_t>::max() / b ? std::numeric_limits<uint64_t>::max() : a * b;
+}
+
+}  // namespace
 
 StagingArena::Block::Block(std::shared_ptr<StagingArena> arena, Mapping mapping)
     : arena_(std::move(arena)), mapping_(std::move(mapping)) {}
@@ -19,6 +27,11 @@ std::shared_ptr<StagingArena> StagingArena::Create(uint64_t bytes_max) {
 }
 
 StagingArena::~StagingArena() = default;
+
+void StagingArena::AddSnapshots(uint64_t snapshots) {
+  absl::MutexLock lock(&mutex_);
+  snapshots_ += std::min(snapshots, std::numeric_limits<uint64_t>::max() - snapshots_);
+}
 
 bool StagingArena::HasRoom(size_t bytes) const { return in_use_ + bytes <= bytes_max_; }
 
@@ -46,7 +59,7 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint6
   Mapping mapping;
   {
     absl::MutexLock lock(&mutex_);
-    if (bytes_max_is_automatic_) bytes_max_ = std::max<uint64_t>(bytes_max_, 2 * static_cast<uint64_t>(rounded));
+    if (bytes_max_is_automatic_) bytes_max_ = std::max(bytes_max_, Product(snapshots_, rounded));
     if (rounded > bytes_max_) {
       return absl::ResourceExhaustedError(
           fmt::format("the state needs {} bytes of staging memory; staging_bytes_max is {}", rounded, bytes_max_));
@@ -76,6 +89,23 @@ void StagingArena::Return(Mapping mapping) {
   absl::MutexLock lock(&mutex_);
   in_use_ -= mapping.bytes;
   idle_.push_back(std::move(mapping));
+  ++changes_;
+}
+
+uint64_t StagingArena::changes() const {
+  absl::MutexLock lock(&mutex_);
+  return changes_;
+}
+
+bool StagingArena::AwaitChange(uint64_t seen, absl::Time deadline) const {
+  absl::MutexLock lock(&mutex_);
+  const auto changed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return changes_ != seen; };
+  return mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline);
+}
+
+void StagingArena::NoteLetGo() {
+  absl::MutexLock lock(&mutex_);
+  ++changes_;
 }
 
 uint64_t StagingArena::bytes_in_use() const {

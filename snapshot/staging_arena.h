@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "snapshot/staging_memory.h"
 #include "tidemark/async_checkpointer.h"
 
@@ -38,6 +39,7 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
     std::byte* data() const { return mapping_.memory.data.get(); }
     size_t bytes() const { return mapping_.bytes; }
     const StagingMemory& memory() const { return mapping_.memory; }
+    const std::shared_ptr<StagingArena>& arena() const { return arena_; }
 
    private:
     const std::shared_ptr<StagingArena> arena_;
@@ -51,10 +53,19 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   static std::shared_ptr<StagingArena> Create(uint64_t bytes_max);
   ~StagingArena();
 
+  // An automatic budget has room for so many more snapshots, from the next Acquire on; they add up.
+  void AddSnapshots(uint64_t snapshots);
+
   // A block of at least `bytes`, from `source` unless one of this size is idle. While earlier snapshots leave no room,
   // kBlock waits for them, and kSkip and kFail get null. kResourceExhausted under every policy: more than the whole
   // budget. Else the error of `source`.
   absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source);
+
+  // For those who can do something about a lack of room: AwaitChange blocks until memory has come back, or one of a
+  // snapshot's holders has let go of it (NoteLetGo), since changes() was `seen`. False: not by the deadline.
+  uint64_t changes() const;
+  bool AwaitChange(uint64_t seen, absl::Time deadline = absl::InfiniteFuture()) const;
+  void NoteLetGo();
 
   // Held by snapshots now, and taken from the system.
   uint64_t bytes_in_use() const;
@@ -70,6 +81,8 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   mutable absl::Mutex mutex_;
   uint64_t bytes_max_ ABSL_GUARDED_BY(mutex_);
   const bool bytes_max_is_automatic_;
+  uint64_t snapshots_ ABSL_GUARDED_BY(mutex_) = 2;  // that an automatic budget has room for
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Mapping> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t mapped_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -92,9 +92,10 @@ struct CheckpointerOptions {
   std::vector<int64_t> save_on_steps;  // at these steps
   double save_interval_seconds = 0;    // at the first step that is so long after the last save, or after Open; 0: off
 
-  // Bytes of host memory that snapshots may hold. 0: twice the size of the first state saved, so that one step can be
-  // staged while the last is still being written. Memory is taken when it is first needed and kept. Where a device's
-  // driver locks it, that may take up to twice as much, for LibTorch's allocators round up to powers of two.
+  // Bytes of host memory that snapshots may hold. 0: twice the size of the largest state saved, so that one step can be
+  // staged while the last is still being written, and as many more as evaluators may hold (their max_pending). Memory
+  // is taken when it is first needed and kept. Where a device's driver locks it, that may take up to twice as much, for
+  // LibTorch's allocators round up to powers of two.
   uint64_t staging_bytes_max = 0;
   WhenFull when_full = WhenFull::kBlock;
   Staging staging = Staging::kBlocking;
@@ -129,8 +130,9 @@ struct CheckpointerOptions {
   // How long Close() and the destructor wait for saves and evaluators. More than 0.
   absl::Duration close_timeout = absl::Minutes(30);
 
-  // Called on background threads, with no lock held; they must be quick, and call nothing of the checkpointer but its
-  // thread-safe functions. Null: nobody is told.
+  // Called with no lock held, by background threads, and where a save that is only evaluated ends in Save or Close by
+  // the trainer's; several may be called at once. They must be quick, and call nothing of the checkpointer but its
+  // thread-safe functions; on_deleted and on_evaluated not Tidy, which would wait for them. Null: nobody is told.
   std::function<void(const StepInfo&)> on_committed;
   std::function<void(int64_t step, const absl::Status&)> on_failed;
   std::function<void(int64_t step, std::string_view reason)> on_deleted;
@@ -149,7 +151,7 @@ struct CheckpointerOptions {
   // over, a record without files. Any thread. Null: lines go to standard error.
   std::function<void(std::string_view)> on_warning;
 
-  // The wall clock, for tests. Null: absl::Now.
+  // The wall clock, for tests. Called by several threads at once. Null: absl::Now.
   std::function<absl::Time()> now;
 };
 
@@ -162,8 +164,8 @@ struct SaveOptions {
   bool overwrite = false;
   // Instead of CheckpointerOptions::staging.
   std::optional<Staging> staging;
-  // False: the snapshot goes to the evaluators only, and is forgotten then; `committed` resolves when they have let go
-  // of it. What they say is kept as history of a step that is `unsaved`.
+  // False: the snapshot goes to the evaluators only, and is forgotten then; `committed` resolves when all of them have
+  // had their say. That is kept as history of a step that is `unsaved`.
   bool persist = true;
 };
 
@@ -182,7 +184,8 @@ class SaveHandle {
   const Future& staged() const { return staged_; }
 
   // Resolves when the step would survive power loss, or with the reason why it never will. By then the snapshot's
-  // memory is free again. Its callback runs on a background thread, or at once if the result is there.
+  // memory is free again. Its callback runs on a background thread, or at once if the result is there; where nothing
+  // was to be saved (SaveOptions::persist) also on the trainer's, in a later Save or Close.
   const Future& committed() const { return committed_; }
 
  private:
@@ -336,11 +339,13 @@ class AsyncCheckpointer {
   absl::Status Pin(int64_t step, std::string note = "");
   absl::Status Unpin(int64_t step);
 
-  // Blocks until the evaluators have come to the end of what they were given, and what they said is recorded.
+  // Blocks until the evaluators have come to the end of what they were given, and what they said is recorded. The first
+  // error of recording it, which is tried again.
   absl::Status WaitUntilEvaluated();
 
   // Takes in reports of workers and applies retention now, instead of behind the training, and blocks until that is
-  // done. Thread-safe.
+  // done; the first error of either, which is tried again. kFailedPrecondition: after Close, or where it is called by
+  // on_deleted, on_evaluated or RetentionOptions::keep. Thread-safe.
   absl::Status Tidy();
 
   // What retention would keep and delete now, and why: every committed step, ascending. Changes nothing. Thread-safe.

@@ -47,11 +47,13 @@ using EvaluatorFunction = std::function<absl::StatusOr<Verdict>(const Snapshot&)
 enum class WhenLagging {
   kBlock,  // Save waits, before it copies anything
   kSkip,   // the new one is left out
-  // It takes the place of those that wait, whose memory goes back when the new save begins. One waits even where
-  // max_pending are being evaluated.
+  // It takes the place of those that wait. One waits even where max_pending are being evaluated. A save of whatever
+  // step that would have to wait for the memory of one that waits gets that memory, and the one is left out: only what
+  // is being evaluated can hold up a save.
   kLatest,
-  kQueue,  // it waits without holding memory, and is read from the committed checkpoint when its turn comes; retention
-           // keeps the step until then. One that is not to be saved (SaveOptions::persist) waits as with kBlock
+  kQueue,  // it waits without holding memory, and is read from the committed checkpoint when its turn comes, without
+           // what companions saved with it; retention keeps the step until then. One that is not to be saved
+           // (SaveOptions::persist) waits as with kBlock
 };
 
 // Handed over in half the bytes: float32 and float64 tensors are converted, rounded to nearest even.
@@ -61,7 +63,8 @@ struct EvaluatorOptions {
   // Unique in the checkpointer; 1 to 256 bytes of UTF-8 without '/'. Names the metrics and the history's rows.
   std::string name;
   // Snapshots that wait or are being evaluated, and so hold staging memory. 1 or more. See WhenLagging for more of
-  // them. Two blocks of the default staging memory are one for a save and one for an evaluator.
+  // them. The default staging memory grows by as many states, so that they leave saves the two that those have without
+  // evaluators; where CheckpointerOptions::staging_bytes_max is given, count them in.
   int64_t max_pending = 1;
   WhenLagging when_lagging = WhenLagging::kLatest;
   // Only steps divisible by it. 1 or more.

@@ -34,7 +34,8 @@ struct CheckpointerStatistics {
   uint64_t steps_deleted = 0;
   uint64_t reports_recorded = 0;
   uint64_t reports_rejected = 0;
-  // By reason: "no room" for saves, "evaluator NAME: lagging" for evaluations.
+  // By reason: "no room" for saves; for evaluations "evaluator NAME: lagging" and a few others. What differs from step
+  // to step is in the step's history only.
   std::map<std::string, uint64_t> skipped;
 
   uint64_t logical_bytes = 0;  // of the committed saves

@@ -78,10 +78,10 @@ TEST_F(EvaluatorQueueTest, PassesOverStepsThatAreNotMultiplesWithoutARow) {
 
 TEST_F(EvaluatorQueueTest, LatestTakesThePlaceOfWhatWaitsWithoutHoldingUpTheTrainer) {
   Add({.when_lagging = WhenLagging::kLatest});
-  StreamTrainer trainer(stream_, 2);
+  StreamTrainer trainer(stream_, 3);
   trainer.Save(1);
   gate_.AwaitCalls(1);
-  for (int64_t step : {2, 3, 4}) trainer.Save(step);  // each in the memory of the one before
+  for (int64_t step : {2, 3, 4}) trainer.Save(step);
   EXPECT_EQ(trainer.snapshots_held(), 2u);
   gate_.LetThrough(10);
   stream_.DrainEvaluators();
@@ -89,6 +89,99 @@ TEST_F(EvaluatorQueueTest, LatestTakesThePlaceOfWhatWaitsWithoutHoldingUpTheTrai
   EXPECT_THAT(sink_.lines(), ElementsAre("2 skipped: a newer snapshot took its place",
                                          "3 skipped: a newer snapshot took its place", "1 done", "4 done"));
   EXPECT_EQ(trainer.snapshots_held(), 0u);
+}
+
+TEST_F(EvaluatorQueueTest, LatestGivesTheMemoryOfWhatWaitsToASaveThatFindsNoRoom) {
+  Add({.when_lagging = WhenLagging::kLatest});
+  StreamTrainer trainer(stream_, 2);
+  trainer.Save(1);
+  gate_.AwaitCalls(1);
+  for (int64_t step : {2, 3, 4}) trainer.Save(step);  // each in the memory of the one before
+  gate_.LetThrough(10);
+  stream_.DrainEvaluators();
+  EXPECT_THAT(gate_.seen(), ElementsAre(1, 4));
+  EXPECT_THAT(sink_.lines(), ElementsAre("2 skipped: a save needed its memory", "3 skipped: a save needed its memory",
+                                         "1 done", "4 done"));
+}
+
+TEST_F(EvaluatorQueueTest, LatestGivesMemoryAlsoToStepsThatItIsNotToEvaluate) {
+  Gate other;
+  Add({.when_lagging = WhenLagging::kLatest, .every_steps = 10});
+  StreamTrainer trainer(stream_, 3);
+  trainer.Save(0);
+  gate_.AwaitCalls(1);
+  Add({.name = "other", .when_lagging = WhenLagging::kLatest, .every_steps = 5}, other.function());
+  trainer.Save(5);
+  other.AwaitCalls(1);
+  // Both are stuck, each on a snapshot of its own, and wait for the same one of step 10.
+  for (int64_t step = 6; step <= 19; ++step) trainer.Save(step);
+  EXPECT_EQ(trainer.snapshots_held(), 2u);
+  EXPECT_THAT(sink_.lines(), ElementsAre("10 skipped: a save needed its memory", "10 skipped: a save needed its memory",
+                                         "15 skipped: a save needed its memory"));
+  gate_.LetThrough(10);
+  other.LetThrough(10);
+  stream_.DrainEvaluators();
+  EXPECT_THAT(gate_.seen(), ElementsAre(0));
+  EXPECT_THAT(other.seen(), ElementsAre(5));
+}
+
+TEST_F(EvaluatorQueueTest, LatestKeepsWhatWaitsWhereASaveIsNotMade) {
+  Add({.when_lagging = WhenLagging::kLatest});
+  StreamTrainer trainer(stream_, 3);
+  trainer.Save(1);
+  gate_.AwaitCalls(1);
+  trainer.Save(2);
+  EXPECT_TRUE(trainer.FindsRoom(3));  // and then the state cannot be copied, say
+  gate_.LetThrough(10);
+  stream_.DrainEvaluators();
+  EXPECT_THAT(gate_.seen(), ElementsAre(1, 2));
+}
+
+TEST_F(EvaluatorQueueTest, LatestGivesUpNothingForMemoryThatSomebodyElseHolds) {
+  Gate other;
+  Add({.when_lagging = WhenLagging::kLatest});
+  StreamTrainer trainer(stream_, 2);
+  trainer.Save(1);
+  gate_.AwaitCalls(1);
+  Add({.name = "other", .when_lagging = WhenLagging::kSkip}, other.function());
+  trainer.Save(2);
+  other.AwaitCalls(1);
+  EXPECT_FALSE(trainer.FindsRoom(3));
+  EXPECT_THAT(sink_.lines(), IsEmpty());
+  gate_.LetThrough(10);
+  other.LetThrough(10);
+  stream_.DrainEvaluators();
+  EXPECT_THAT(gate_.seen(), ElementsAre(1, 2));
+}
+
+TEST_F(EvaluatorQueueTest, LatestGivesMemoryToASaveThatWaitsAsSoonAsNobodyElseHoldsIt) {
+  Gate other;
+  Add({.when_lagging = WhenLagging::kLatest});
+  StreamTrainer trainer(stream_, 2, WhenFull::kBlock);
+  trainer.Save(1);
+  gate_.AwaitCalls(1);
+  Add({.name = "other", .when_lagging = WhenLagging::kSkip}, other.function());
+  trainer.Save(2);
+  other.AwaitCalls(1);
+  std::thread thread([&] { trainer.Save(3); });
+  other.LetThrough(10);
+  thread.join();  // while the first evaluator is stuck on step 1
+  EXPECT_EQ(gate_.left(), 0u);
+  gate_.LetThrough(10);
+  stream_.DrainEvaluators();
+  EXPECT_THAT(gate_.seen(), ElementsAre(1, 3));
+}
+
+TEST_F(EvaluatorQueueTest, ASaveThatIsNotToBePersistedEndsAfterItsRow) {
+  StreamTrainer trainer(stream_, 1);
+  Add({.half_precision = HalfPrecision::kBfloat16});
+  trainer.Save(1, /*persist=*/false);
+  gate_.AwaitCalls(1);
+  EXPECT_EQ(trainer.snapshots_held(), 0u);
+  EXPECT_FALSE(trainer.committed(1).ready());
+  gate_.LetThrough(1);
+  EXPECT_THAT(trainer.committed(1).Wait(), IsOk());
+  EXPECT_THAT(sink_.lines(), ElementsAre("1 done"));
 }
 
 TEST_F(EvaluatorQueueTest, LatestKeepsAsManyAsMayBePending) {

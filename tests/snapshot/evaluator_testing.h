@@ -67,9 +67,9 @@ class Gate {
 
 class RecordingSink final : public EvaluationSink {
  public:
-  void Evaluated(int64_t step, Evaluation evaluation) override {
+  void Evaluated(const SaveTicket& save, Evaluation evaluation) override {
     absl::MutexLock lock(&mutex_);
-    rows_.emplace_back(step, std::move(evaluation));
+    rows_.emplace_back(save.step(), std::move(evaluation));
   }
   // Blocks until there are so many.
   void AwaitRows(size_t rows) {
@@ -156,6 +156,15 @@ class StreamTrainer {
         weight_(512) {
     state_.AddTensor("weight", Dtype::kFloat32, {512}, weight_.data());
     state_.AddValue("step", &step_);
+    stager_.set_make_room([this](int64_t step) { return stream_.MakeRoom(step); });
+  }
+
+  // Comes as far as a save that is not published: waits for evaluators, takes memory, and gives it back.
+  bool FindsRoom(int64_t step) {
+    stream_.AwaitEvaluators(step, /*persist=*/true);
+    auto begun = stager_.Begin(step, state_, {}, absl::UnixEpoch());
+    EXPECT_TRUE(begun.ok()) << begun.status();
+    return begun.ok() && *begun != nullptr;
   }
 
   // What the weights are at a step.

@@ -21,6 +21,12 @@ Report ReportBy(int64_t step, std::string evaluator) {
   return report;
 }
 
+Report ReportOf(int64_t save, int64_t step, std::string evaluator) {
+  Report report = ReportBy(step, std::move(evaluator));
+  report.save = save;
+  return report;
+}
+
 class ReportBookTest : public testing::Test {
  protected:
   // "step evaluator attempt" of what can be recorded.
@@ -32,12 +38,20 @@ class ReportBookTest : public testing::Test {
     return lines;
   }
 
+  // Its number. The ticket is held by the fixture.
+  int64_t BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved = nullptr) {
+    tickets_.push_back(std::make_shared<SaveTicket>(step, /*persist=*/unsaved == nullptr));
+    book_.BeginSave(tickets_.back(), std::move(unsaved));
+    return tickets_.back()->number();
+  }
+
   ReportBook book_;
+  std::vector<std::shared_ptr<const SaveTicket>> tickets_;
   std::vector<std::string> notes_;
 };
 
 TEST_F(ReportBookTest, LetsReportsOfStepsThatAreNotInFlightThrough) {
-  book_.BeginSave(1, nullptr);
+  BeginSave(1);
   book_.Add(ReportBy(2, "a"));
   EXPECT_TRUE(book_.has_ready());
   EXPECT_THAT(Ready(), ElementsAre("2 a "));
@@ -45,56 +59,80 @@ TEST_F(ReportBookTest, LetsReportsOfStepsThatAreNotInFlightThrough) {
 }
 
 TEST_F(ReportBookTest, HoldsReportsUntilTheSaveIsCommitted) {
-  book_.BeginSave(1, nullptr);
+  const int64_t save = BeginSave(1);
   book_.Add(ReportBy(1, "a"));
   book_.Add(ReportBy(1, "b"));
   EXPECT_THAT(Ready(), IsEmpty());
-  EXPECT_THAT(book_.EndSave(1, true, absl::OkStatus(), "abc", &notes_), IsEmpty());
+  EXPECT_THAT(book_.EndSave(save, absl::OkStatus(), "abc", &notes_), IsEmpty());
   EXPECT_THAT(Ready(), ElementsAre("1 a abc", "1 b abc"));
 }
 
 TEST_F(ReportBookTest, GivesBackTheReportsOfASaveThatFailed) {
-  book_.BeginSave(1, nullptr);
+  const int64_t save = BeginSave(1);
   book_.Add(ReportBy(1, "a"));
-  EXPECT_THAT(book_.EndSave(1, true, absl::InternalError("EIO"), "", &notes_), SizeIs(1));
+  EXPECT_THAT(book_.EndSave(save, absl::InternalError("EIO"), "", &notes_), SizeIs(1));
   EXPECT_THAT(Ready(), IsEmpty());
 }
 
 TEST_F(ReportBookTest, HoldsAReportForTheNewestOfSeveralSavesOfTheStep) {
-  book_.BeginSave(1, nullptr);
+  const int64_t first = BeginSave(1);
   book_.Add(ReportBy(1, "of the first"));
-  book_.BeginSave(1, nullptr);
+  const int64_t second = BeginSave(1);
   book_.Add(ReportBy(1, "of the second"));
-  EXPECT_THAT(book_.EndSave(1, true, absl::OkStatus(), "abc", &notes_), IsEmpty());
+  EXPECT_THAT(book_.EndSave(first, absl::OkStatus(), "abc", &notes_), IsEmpty());
   EXPECT_THAT(Ready(), ElementsAre("1 of the first abc"));
-  EXPECT_THAT(book_.EndSave(1, true, absl::OkStatus(), "def", &notes_), IsEmpty());
+  EXPECT_THAT(book_.EndSave(second, absl::OkStatus(), "def", &notes_), IsEmpty());
   EXPECT_THAT(Ready(), ElementsAre("1 of the second def"));
+}
+
+TEST_F(ReportBookTest, KnowsWhichAttemptARowIsOfWhetherItsSaveIsInFlightOrNot) {
+  const int64_t first = BeginSave(1);
+  const int64_t second = BeginSave(1);
+  book_.Add(ReportOf(first, 1, "early"));
+  EXPECT_THAT(book_.EndSave(second, absl::OkStatus(), "def", &notes_), IsEmpty());
+  EXPECT_THAT(Ready(), IsEmpty());
+  EXPECT_THAT(book_.EndSave(first, absl::OkStatus(), "abc", &notes_), IsEmpty());
+  BeginSave(2);  // forgets what nobody can have anything to say of any more
+  book_.Add(ReportOf(first, 1, "late"));
+  EXPECT_THAT(Ready(), ElementsAre("1 early abc", "1 late abc"));
+}
+
+TEST_F(ReportBookTest, KnowsThatTheSaveOfALateRowHasFailed) {
+  const int64_t save = BeginSave(1);
+  book_.EndSave(save, absl::InternalError("EIO"), "", &notes_);
+  book_.Add(ReportOf(save, 1, "late"));
+  book_.Add(ReportBy(1, "of whichever there is"));
+  const auto ready = book_.TakeReady();
+  ASSERT_THAT(ready, SizeIs(2));
+  EXPECT_EQ(ready[0].failure, absl::InternalError("EIO"));
+  EXPECT_EQ(ready[1].failure, absl::OkStatus());
 }
 
 TEST_F(ReportBookTest, LetsReportsOfASnapshotThatIsNotToBeSavedThroughWithWhatIsKnownOfIt) {
   auto unsaved = std::make_shared<StepInfo>();
   unsaved->step = 1;
-  book_.BeginSave(1, unsaved);
-  book_.Add(ReportBy(1, "a"));
+  const int64_t save = BeginSave(1, unsaved);
+  BeginSave(1);  // and then it is to be saved after all
+  book_.Add(ReportOf(save, 1, "a"));
   const auto ready = book_.TakeReady();
   ASSERT_THAT(ready, SizeIs(1));
   EXPECT_EQ(ready.front().unsaved, unsaved);
-  EXPECT_THAT(book_.EndSave(1, false, absl::OkStatus(), "", &notes_), IsEmpty());
+  EXPECT_THAT(book_.EndSave(save, absl::OkStatus(), "", &notes_), IsEmpty());
 }
 
 TEST_F(ReportBookTest, HandsOverTheNotesOnASave) {
-  book_.BeginSave(1, nullptr);
-  book_.BeginSave(2, nullptr);
-  book_.NoteOnSave(1, "a skipped");
-  book_.NoteOnSave(7, "of none");
-  book_.EndSave(2, true, absl::OkStatus(), "x", &notes_);
+  const int64_t first = BeginSave(1);
+  const int64_t second = BeginSave(2);
+  book_.NoteOnSave(first, "a skipped");
+  book_.NoteOnSave(second + 1, "of none");
+  book_.EndSave(second, absl::OkStatus(), "x", &notes_);
   EXPECT_THAT(notes_, IsEmpty());
-  book_.EndSave(1, true, absl::OkStatus(), "y", &notes_);
+  book_.EndSave(first, absl::OkStatus(), "y", &notes_);
   EXPECT_THAT(notes_, ElementsAre("a skipped"));
 }
 
 TEST_F(ReportBookTest, GivesUpWhatIsHeldWhenAsked) {
-  book_.BeginSave(1, nullptr);
+  BeginSave(1);
   book_.Add(ReportBy(1, "a"));
   EXPECT_THAT(book_.TakeHeld(), SizeIs(1));
   EXPECT_THAT(book_.TakeHeld(), IsEmpty());

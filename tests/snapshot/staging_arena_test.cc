@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -60,6 +61,39 @@ TEST(StagingArena, TakesTwoOfTheFirstStateByDefault) {
   }
   EXPECT_EQ(arena->bytes_in_use(), 2 * kBlock);
   EXPECT_EQ(arena->bytes_max(), 2 * kBlock);
+}
+
+TEST(StagingArena, TakesMoreByDefaultForThoseWhoHoldMore) {
+  auto arena = StagingArena::Create(0);
+  arena->AddSnapshots(3);
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail, FromSystem), IsOk());
+  EXPECT_EQ(arena->bytes_max(), 5 * kBlock);
+  arena->AddSnapshots(1);
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail, FromSystem), IsOk());
+  EXPECT_EQ(arena->bytes_max(), 6 * kBlock);
+  arena->AddSnapshots(std::numeric_limits<uint64_t>::max());
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail, FromSystem), IsOk());
+  EXPECT_EQ(arena->bytes_max(), std::numeric_limits<uint64_t>::max());
+  auto given = StagingArena::Create(kBlock);
+  given->AddSnapshots(3);
+  ASSERT_THAT(given->Acquire(kBlock, WhenFull::kFail, FromSystem), IsOk());
+  EXPECT_EQ(given->bytes_max(), kBlock);
+}
+
+TEST(StagingArena, CountsEveryChangeThatMayMakeRoom) {
+  auto arena = StagingArena::Create(kBlock);
+  uint64_t seen = arena->changes();
+  auto block = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
+  ASSERT_THAT(block, IsOk());
+  EXPECT_EQ(arena->changes(), seen);
+  std::thread holder([&] { arena->NoteLetGo(); });
+  arena->AwaitChange(seen);
+  holder.join();
+  seen = arena->changes();
+  std::thread last_holder([&] { block->reset(); });
+  arena->AwaitChange(seen);
+  last_holder.join();
+  EXPECT_EQ(arena->changes(), seen + 1);
 }
 
 TEST(StagingArena, GrowsItsDefaultWithTheState) {

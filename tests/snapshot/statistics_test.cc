@@ -213,7 +213,7 @@ TEST(PrometheusText, IsWhatAStrictReaderTakes) {
   collector.AddBackground("evaluate", absl::Milliseconds(250));
   collector.AddSkipped("no room");
   collector.AddSkipped("no room");
-  collector.AddSkipped("evaluator \"a\\b\"\n: lagging");
+  collector.AddSkipped("evaluator \"a\\b\": lagging");
   collector.AddDeleted(3);
   collector.AddRecorded(4);
   collector.AddRejected(5);
@@ -228,7 +228,7 @@ TEST(PrometheusText, IsWhatAStrictReaderTakes) {
   EXPECT_EQ(reader.Value("tidemark_reports_recorded_total"), 4);
   EXPECT_EQ(reader.Value("tidemark_reports_rejected_total"), 5);
   EXPECT_EQ(reader.Value("tidemark_skipped_total", {{"reason", "no room"}}), 2);
-  EXPECT_EQ(reader.Value("tidemark_skipped_total", {{"reason", "evaluator \"a\\b\"\n: lagging"}}), 1);
+  EXPECT_EQ(reader.Value("tidemark_skipped_total", {{"reason", "evaluator \"a\\b\": lagging"}}), 1);
   EXPECT_EQ(reader.Value("tidemark_staging_bytes_in_use"), 4096);
   EXPECT_EQ(reader.Value("tidemark_staging_bytes_max"), std::ldexp(1.0, 62));
   EXPECT_EQ(reader.Value("tidemark_last_committed_step"), 1200);

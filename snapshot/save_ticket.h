@@ -1,0 +1,64 @@
+// SaveTicket: one save, for whoever has something to say of it, which may be long after its snapshot's memory has gone
+// back.
+
+#ifndef TIDEMARK_SNAPSHOT_SAVE_TICKET_H_
+#define TIDEMARK_SNAPSHOT_SAVE_TICKET_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "snapshot/staging_progress.h"
+#include "tidemark/future.h"
+
+namespace tidemark {
+
+// Immutable, but for the promise. Shared by the snapshot and by every evaluator from when it is given the snapshot
+// until its row has been given.
+class SaveTicket {
+ public:
+  // `progress`: of the staging. Null: it has ended well.
+  SaveTicket(int64_t step, bool persist, std::shared_ptr<const StagingProgress> progress = nullptr)
+      : step_(step), persist_(persist), progress_(std::move(progress)) {}
+
+  // Of a save that is not to be persisted the last holder's letting go is the end: by then the memory is free and every
+  // row has been given.
+  ~SaveTicket() {
+    if (persist_) return;
+    const std::optional<absl::Status> staged = progress_ == nullptr ? absl::OkStatus() : progress_->outcome();
+    if (staged) committed_->Set(*staged);
+  }
+
+  SaveTicket(const SaveTicket&) = delete;
+  SaveTicket& operator=(const SaveTicket&) = delete;
+
+  // Grows from save to save, whatever their steps, and is above 0. Unique in this process.
+  int64_t number() const { return number_; }
+  int64_t step() const { return step_; }
+
+  // See SaveOptions::persist.
+  bool persist() const { return persist_; }
+
+  // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Without persist() the
+  // ticket sets it itself, when it is destroyed.
+  const std::shared_ptr<Promise>& committed() const { return committed_; }
+
+ private:
+  static int64_t NextNumber() {
+    static std::atomic<int64_t> last = 0;
+    return ++last;
+  }
+
+  const int64_t number_ = NextNumber();
+  const int64_t step_;
+  const bool persist_;
+  const std::shared_ptr<const StagingProgress> progress_;
+  const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_SAVE_TICKET_H_

@@ -1,0 +1,326 @@
+// What becomes of evaluators' rows between the stream and the record, and that evaluators hold up no save.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "snapshot/housekeeper.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/evaluator_testing.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::FailingFileSystem;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::SizeIs;
+
+class EvaluationRowsTest : public testing::Test {
+ protected:
+  // Rounds come from what is done, or from Tidy: never from the time that has passed.
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = store_;
+    options.on_warning = [this](std::string_view line) {
+      absl::MutexLock lock(&mutex_);
+      warnings_.emplace_back(line);
+    };
+    options.codec_threads = 1;
+    options.io = IoBackend::kThreads;
+    options.reuse = false;
+    options.inbox_poll_interval = absl::InfiniteDuration();
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
+  }
+
+  // Until the step is committed, or has failed.
+  absl::Status SaveStep(AsyncCheckpointer& checkpointer, int64_t step, SaveOptions options = {}) {
+    trainer_.SetTo(step);
+    auto save = checkpointer.Save(step, trainer_.state, std::move(options));
+    return save.ok() ? save->committed().Wait() : save.status();
+  }
+
+  int64_t Warnings(std::string_view part) {
+    absl::MutexLock lock(&mutex_);
+    int64_t count = 0;
+    for (const std::string& line : warnings_) count += line.find(part) == std::string::npos ? 0 : 1;
+    return count;
+  }
+
+  // Reports on the step cannot be written.
+  void RefuseReportsOn(int64_t step, absl::Status why) {
+    files_.SetRule([step, why = std::move(why)](const FailingFileSystem::Call& call) {
+      const bool refused = call.operation == "Create" && call.path.find("/metrics-") != std::string::npos &&
+                           call.path.find(fmt::format("/{:010}-", step)) != std::string::npos;
+      return refused ? why : absl::OkStatus();
+    });
+  }
+
+  StepInfo Info(const AsyncCheckpointer& checkpointer, int64_t step) {
+    auto steps = checkpointer.Steps();
+    EXPECT_THAT(steps, IsOk());
+    for (const StepInfo& info : *steps) {
+      if (info.step == step) return info;
+    }
+    ADD_FAILURE() << "no step " << step;
+    return {};
+  }
+
+  storage::TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
+  FailingFileSystem files_{storage::PosixFileSystem()};
+  TestTrainer trainer_{1000};
+  Gate gate_;  // of whichever evaluator the test adds; before the checkpointer, which calls it
+  absl::Mutex mutex_;
+  std::vector<std::string> warnings_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(EvaluationRowsTest, EvaluatorsWithDefaultOptionsHoldUpNoSave) {
+  Gate other;
+  auto checkpointer = Open({.when_full = WhenFull::kFail});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "a", .every_steps = 10}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 0), IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "b"}, other.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  other.AwaitCalls(1);
+  // Each is stuck on a step of its own, and has another one waiting.
+  for (int64_t step = 2; step <= 25; ++step) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk()) << step;
+  const CheckpointerStatistics statistics = checkpointer->statistics();
+  EXPECT_EQ(statistics.staging_bytes_in_use % (statistics.staging_bytes_max / 4), 0u);
+  EXPECT_EQ(statistics.skipped.count("no room"), 0u);
+  gate_.LetThrough(100);
+  other.LetThrough(100);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(gate_.seen(), ElementsAre(0, 20));
+  EXPECT_THAT(other.seen(), ElementsAre(1, 25));
+}
+
+TEST_F(EvaluationRowsTest, EvaluatorsHoldUpNoSaveWhereThereIsRoomForOneBesideWhatTheyEvaluate) {
+  uint64_t state_bytes = 0;
+  {
+    auto checkpointer = Open();
+    ASSERT_THAT(checkpointer->Prepare(trainer_.state), IsOk());
+    state_bytes = checkpointer->statistics().staging_bytes_max / 2;
+  }
+  for (WhenFull when_full : {WhenFull::kFail, WhenFull::kSkip, WhenFull::kBlock}) {
+    Gate a;
+    Gate b;
+    const int64_t first = 100 * static_cast<int64_t>(when_full);
+    auto checkpointer = Open({.staging_bytes_max = 3 * state_bytes, .when_full = when_full});
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "a", .every_steps = 10}, a.function()), IsOk());
+    ASSERT_THAT(SaveStep(*checkpointer, first), IsOk());
+    a.AwaitCalls(1);
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "b", .every_steps = 3}, b.function()), IsOk());
+    for (int64_t step = first + 1; b.seen().empty(); ++step) {
+      ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+      if (step % 3 == 0) b.AwaitCalls(1);
+    }
+    for (int64_t step = first + 4; step <= first + 25; ++step) {
+      ASSERT_THAT(SaveStep(*checkpointer, step), IsOk()) << step;
+    }
+    EXPECT_EQ(checkpointer->statistics().skipped.count("no room"), 0u);
+    EXPECT_GT(checkpointer->statistics().skipped.at("evaluator a: a save needed its memory"), 0u);
+    a.LetThrough(100);
+    b.LetThrough(100);
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+  }
+}
+
+TEST_F(EvaluationRowsTest, KeepsTheRowOfASnapshotThatIsNotSavedAndWhoseMemoryIsGone) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "half", .half_precision = HalfPrecision::kFloat16}, gate_.function()),
+              IsOk());
+  auto save = checkpointer->Save(7, trainer_.state, {.metrics = {{"loss", 3}}, .persist = false});
+  ASSERT_THAT(save, IsOk());
+  gate_.AwaitCalls(1);
+  EXPECT_FALSE(save->committed().ready());
+  gate_.LetThrough(1);
+  EXPECT_THAT(save->committed().Wait(), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const StepInfo info = Info(*checkpointer, 7);
+  EXPECT_EQ(info.state, StepState::kUnsaved);
+  EXPECT_THAT(info.metrics, testing::UnorderedElementsAre(Pair("loss", 3), Pair("half/step", 7)));
+  EXPECT_EQ(checkpointer->statistics().reports_rejected, 0u);
+}
+
+TEST_F(EvaluationRowsTest, DropsTheRowOfAnAttemptThatWasReplaced) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e", .when_lagging = WhenLagging::kSkip}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(SaveStep(*checkpointer, 1, {.overwrite = true}), IsOk());
+  gate_.LetThrough(1);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const StepInfo info = Info(*checkpointer, 1);
+  EXPECT_THAT(info.metrics, IsEmpty());
+  ASSERT_THAT(info.evaluations, SizeIs(1));
+  EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kSkipped) << "what is known of the new attempt";
+  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
+  EXPECT_EQ(checkpointer->statistics().reports_rejected, 1u);
+}
+
+TEST_F(EvaluationRowsTest, DropsTheRowOfASaveThatFailedAndLeavesTheStepAsItWas) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
+  files_.FailOperation("Create", absl::ResourceExhaustedError("ENOSPC"));
+  EXPECT_THAT(SaveStep(*checkpointer, 1, {.overwrite = true}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  files_.Reset();
+  gate_.LetThrough(1);  // after the save has failed
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty());
+  EXPECT_EQ(Warnings("is dropped: there is no step 1, for its save failed: "), 1);
+}
+
+TEST_F(EvaluationRowsTest, DropsTheRowOfASnapshotThatWasNotSavedIfTheStepWasSavedSince) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e", .when_lagging = WhenLagging::kSkip}, gate_.function()), IsOk());
+  auto unsaved = checkpointer->Save(1, trainer_.state, {.persist = false});
+  ASSERT_THAT(unsaved, IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  gate_.LetThrough(1);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const StepInfo info = Info(*checkpointer, 1);
+  EXPECT_EQ(info.state, StepState::kCommitted);
+  EXPECT_THAT(info.metrics, IsEmpty());
+  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
+}
+
+TEST_F(EvaluationRowsTest, RecordsWhatIsSaidOfOtherStepsWhereOneRefuses) {
+  auto checkpointer = Open();
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  for (const absl::Status& why : {absl::PermissionDeniedError("EACCES"), absl::InternalError("EIO")}) {
+    RefuseReportsOn(1, why);
+    const Future first = checkpointer->ReportMetrics(1, "e", {{"loss", 1}});
+    const Future later = checkpointer->ReportMetrics(1, "e", {{"loss", 2}});
+    const Future other = checkpointer->ReportMetrics(2, "e", {{"loss", 3}});
+    // After an error of the disk as a whole the others are first when it is tried again.
+    for (int i = 0; i < 2; ++i) EXPECT_THAT(checkpointer->Tidy(), StatusIs(why.code(), HasSubstr(why.message())));
+    EXPECT_THAT(other.Wait(), IsOk());
+    EXPECT_FALSE(first.ready());
+    EXPECT_FALSE(later.ready());
+    files_.Reset();
+    EXPECT_THAT(checkpointer->Tidy(), IsOk());
+    EXPECT_THAT(first.Wait(), IsOk());
+    EXPECT_THAT(later.Wait(), IsOk());
+    EXPECT_EQ(Info(*checkpointer, 1).metrics.at("e/loss"), 2) << "in the order in which they came";
+  }
+}
+
+TEST_F(EvaluationRowsTest, TellsEachWhyItWasNotRecordedAndTriesAllBeforeItCloses) {
+  auto checkpointer = Open();
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  RefuseReportsOn(1, absl::ResourceExhaustedError("ENOSPC"));
+  const Future first = checkpointer->ReportMetrics(1, "e", {{"loss", 1}});
+  const Future other = checkpointer->ReportMetrics(2, "e", {{"loss", 3}});
+  checkpointer->Close().IgnoreError();
+  EXPECT_THAT(first.Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_THAT(other.Wait(), IsOk());
+}
+
+TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"},
+                                         [](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           Metrics metrics;
+                                           for (int i = 0; i < 30'000; ++i) {
+                                             metrics[fmt::format("the norm of the gradient of layer {}", i)] = i;
+                                           }
+                                           return Verdict(metrics, "3 NaN");
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 2, {.persist = false}), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  for (int64_t step : {1, 2}) {
+    const StepInfo info = Info(*checkpointer, step);
+    ASSERT_THAT(info.evaluations, SizeIs(1));
+    EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kFailed);
+    EXPECT_THAT(info.evaluations[0].reason,
+                AllOf(HasSubstr("what it said cannot be recorded: "), HasSubstr("it must have at most 1048576")));
+    EXPECT_EQ(info.unhealthy(), "e: 3 NaN") << "that counts all the same";
+    EXPECT_EQ(Warnings(fmt::format("evaluator 'e' failed at step {}: what it said cannot be recorded", step)), 1);
+  }
+}
+
+TEST_F(EvaluationRowsTest, CountsWhatWasLeftOutByAFewReasons) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e \"x\"", .when_lagging = WhenLagging::kSkip}, gate_.function()),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  gate_.LetThrough(1);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 3), IsOk());
+  gate_.AwaitCalls(2);
+  ASSERT_THAT(SaveStep(*checkpointer, 4), IsOk());
+  gate_.LetThrough(2);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(checkpointer->statistics().skipped, ElementsAre(Pair("evaluator e \"x\": lagging", 2)));
+  EXPECT_EQ(Info(*checkpointer, 4).evaluations.at(0).reason, "lagging: step 3 was still being evaluated");
+  EXPECT_THAT(PrometheusText(checkpointer->statistics()),
+              HasSubstr("tidemark_skipped_total{reason=\"evaluator e \\\"x\\\": lagging\"} 2\n"));
+}
+
+TEST_F(EvaluationRowsTest, AWaitForEvaluationsDoesNotFailForADeletion) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  files_.SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "RemoveFile" ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  files_.Reset();
+  EXPECT_THAT(checkpointer->Tidy(), IsOk());
+}
+
+TEST_F(EvaluationRowsTest, WritesTheStatisticsFileWithoutARoundForAnythingElse) {
+  const std::string path = directory_ / "tidemark.prom";
+  auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+  ASSERT_THAT(store, IsOk());
+  const CheckpointerOptions options;
+  const Listeners listeners(options);
+  StatisticsCollector statistics;
+  absl::Notification written;
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.operation == "Rename" && call.path == path && !written.HasBeenNotified()) written.Notify();
+    return absl::OkStatus();
+  });
+  auto keeper = Housekeeper::Start({.files = files_,
+                                    .store = **store,
+                                    .listeners = listeners,
+                                    .statistics = statistics,
+                                    .read_statistics = [&] { return statistics.Get(); },
+                                    .claims = [] { return storage::Claims(); }},
+                                   {.retention = {},
+                                    .inbox_poll_interval = absl::InfiniteDuration(),
+                                    .metrics_file = path,
+                                    .metrics_file_interval = absl::Milliseconds(1)});
+  ASSERT_THAT(keeper, IsOk());
+  statistics.AddSkipped("no room");
+  written.WaitForNotification();
+}
+
+}  // namespace
+}  // namespace tidemark
