@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -262,6 +263,45 @@ TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
     EXPECT_EQ(info.unhealthy(), "e: 3 NaN") << "that counts all the same";
     EXPECT_EQ(Warnings(fmt::format("evaluator 'e' failed at step {}: what it said cannot be recorded", step)), 1);
   }
+}
+
+class OneNumber final : public Companion {
+ public:
+  OneNumber() { state_.AddValue("ema.step", &step_); }
+  const std::string& prefix() const override { return prefix_; }
+  absl::Status Update(const Snapshot& snapshot) override {
+    step_ = snapshot.step();
+    return absl::OkStatus();
+  }
+  State& state() override { return state_; }
+  void Reset() override { step_ = 0; }
+
+ private:
+  const std::string prefix_ = "ema";
+  int64_t step_ = 0;
+  State state_;
+};
+
+TEST_F(EvaluationRowsTest, GivesAnEvaluatorThatLagsTheSameEntries) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddCompanion(std::make_shared<OneNumber>()), IsOk());
+  std::vector<std::set<std::string>> names;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e", .when_lagging = WhenLagging::kQueue},
+                                         [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+                                           std::set<std::string>& seen = names.emplace_back();
+                                           for (const EntrySpec& entry : snapshot.entries()) seen.insert(entry.name);
+                                           return gate_(snapshot);
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());  // to be read back
+  gate_.LetThrough(2);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(gate_.seen(), ElementsAre(1, 2));
+  ASSERT_THAT(names, SizeIs(2));
+  EXPECT_THAT(names[0], testing::Contains("model.weight"));
+  EXPECT_EQ(names[1], names[0]);
 }
 
 TEST_F(EvaluationRowsTest, CountsWhatWasLeftOutByAFewReasons) {
