@@ -202,7 +202,16 @@ absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manif
                              const std::set<AttemptId>& in_use, const Reconciliation::Warn& warn) {
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest.Deletions();
   if (!deletions.ok()) return deletions.status();
-  if (deletions->empty()) return absl::OkStatus();
+  std::vector<DeletionRecord> unreferenced;
+  for (DeletionRecord& deletion : *deletions) {
+    absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
+    if (!referenced.ok()) return referenced.status();
+    if (!*referenced) unreferenced.push_back(std::move(deletion));
+  }
+  if (unreferenced.empty()) return absl::OkStatus();
+  // The step that let go of an attempt may have been marked after the first look, and may be leased.
+  deletions = manifest.Deletions();
+  if (!deletions.ok()) return deletions.status();
   absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
   if (!read.ok()) {
     warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
@@ -219,11 +228,8 @@ absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manif
                      IsOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old", Text(why)));
   };
   std::vector<DeletionRecord> removed;
-  for (const DeletionRecord& deletion : *deletions) {
+  for (const DeletionRecord& deletion : unreferenced) {
     if (kept.contains(deletion.attempt)) continue;
-    absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
-    if (!referenced.ok()) return referenced.status();
-    if (*referenced) continue;
     const std::string folder = layout.attempt(deletion.step, deletion.attempt);
     RetireShard(files, layout, folder);
     if (absl::Status status = RemoveTree(files, folder); status.ok()) {

@@ -77,8 +77,9 @@ class Reconciliation {
 };
 
 // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are in `in_use`
-// or that anybody has a lease on, and what these refer to. It looks at the leases when it knows what is marked, so that
-// no reader is overlooked who took a lease and then found the step committed. One sync and one write for all of them.
+// or that anybody has a lease on, and what these refer to. It finds out what no step refers to any more, then what is
+// marked, then what is leased: so no reader is overlooked who took a lease and then found the step committed, even if
+// that step, which refers to others, is marked meanwhile. One sync and one write for all of them.
 //
 // Files that cannot be removed stand in nobody's way: they keep their mark, with a warning, and the next call tries
 // again. Returns only what the manifest itself fails with. One call at a time.
