@@ -230,14 +230,6 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
   // As it will be read: text that is not UTF-8 has been replaced by then.
   absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
   if (!as_read.ok()) return as_read.status();
-  absl::StatusOr<std::optional<StepRecord>> record = store.manifest().Find(report.step);
-  if (!record.ok()) return record.status();
-  if (!record->has_value() || !IsOf(**record, report.attempt) || (*record)->info.state != StepState::kCommitted) {
-    return missing();
-  }
-  const std::string path =
-      MetricPath(store.layout(), {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
-  if (absl::Status status = WriteFileDurably(files, path, *bytes); !status.ok()) return status;
   bool committed = false;
   absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
     committed = current.info.state == StepState::kCommitted;
@@ -245,7 +237,13 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
     ApplyEvaluation(current.info, as_read->evaluation);
     return true;
   });
-  return status.ok() && !committed ? missing() : status;
+  if (absl::IsNotFound(status) || (status.ok() && !committed)) return missing();
+  if (!status.ok()) return status;
+  const std::string path =
+      MetricPath(store.layout(), {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
+  status = WriteFileDurably(files, path, *bytes);
+  // A step whose folder is gone has no place for it.
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 }  // namespace tidemark::storage

@@ -382,6 +382,12 @@ TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
   EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "trainer"));
 }
 
+TEST_F(InboxTest, RecordsWhatTheTrainerSaysOfAStepWhoseFolderIsGone) {
+  fs::remove_all(layout_.attempt(10, step_.attempt));
+  ASSERT_THAT(RecordReport(files_, *store_, ReportOn(step_, 0.5, "trainer")), IsOk());
+  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
+}
+
 TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
   const auto expect_missing = [&](const MetricReport& report) {
     EXPECT_THAT(RecordReport(files_, *store_, report),
@@ -411,6 +417,10 @@ TEST_F(InboxTest, RecordsAtTheSecondTryWhicheverCallFails) {
     failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
     EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)),
                 StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    EXPECT_TRUE(
+        !*HasReport(files_, layout_, identity.step, identity.attempt, ReportOn(identity, 1).evaluation.evaluator) ||
+        Info(identity.step).evaluations.size() == 1)
+        << "nobody would evaluate what has no row";
     EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)), IsOk());
     EXPECT_THAT(Info(identity.step).evaluations, SizeIs(1));
   }
