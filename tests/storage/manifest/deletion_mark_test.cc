@@ -156,6 +156,38 @@ TEST_F(DeletionMarkTest, KeepsAPinFromBeingInheritedTwice) {
   EXPECT_FALSE(InfoOf(*store, 1).pinned);
 }
 
+// Nor does a pin get lost that a later attempt is to inherit.
+TEST_F(DeletionMarkTest, IsNotLostWhicheverCallOfARebuildFails) {
+  {
+    auto store = Open();
+    const ShardIdentity base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, base);
+    CommitStep(*store, 3, 300);
+    ASSERT_THAT(store->Pin(3, "keep"), IsOk());
+    CommitStep(*store, 4, 400);
+    Delete(*store, base);
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  }
+  size_t opened = 0;
+  for (size_t call = 0; opened < 3; ++call) {
+    SCOPED_TRACE(call);
+    ASSERT_LT(call, 1000u);
+    const int64_t value = 1000 + static_cast<int64_t>(call);
+    { WriteAttempt(*Open(), 3, value); }
+    fs::remove_all(layout_.manifest());
+    FailingFileSystem files(PosixFileSystem());
+    files.FailCall(call, absl::InternalError("EIO"));
+    opened = OpenStore(path_, &warnings_, files).ok() ? opened + 1 : 0;
+    auto store = Open();
+    EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
+    EXPECT_EQ(ValueAt(*store, 2), 100);
+    EXPECT_EQ(ValueAt(*store, 3), value);
+    EXPECT_TRUE(InfoOf(*store, 3).pinned);
+    EXPECT_EQ(ValueAt(*store, 4), 400);
+    ASSERT_FALSE(fs::exists(layout_.quarantine())) << warnings_;
+  }
+}
+
 TEST_F(DeletionMarkTest, StandsInNobodysWayWhereItCannotBeWritten) {
   FailingFileSystem files(PosixFileSystem());
   auto store = OpenStore(path_, &warnings_, files);
