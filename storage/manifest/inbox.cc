@@ -239,11 +239,14 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
   });
   if (absl::IsNotFound(status) || (status.ok() && !committed)) return missing();
   if (!status.ok()) return status;
+  const StoreLayout& layout = store.layout();
   const std::string path =
-      MetricPath(store.layout(), {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
+      MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
   status = WriteFileDurably(files, path, *bytes);
-  // A step whose folder is gone has no place for it.
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  if (!absl::IsNotFound(status)) return status;
+  // A folder that is gone has no place for it, and needs none: a rebuild will know nothing of the step either.
+  absl::StatusOr<FileType> type = files.TypeOf(layout.attempt(report.step, report.attempt));
+  return absl::IsNotFound(type.status()) ? absl::OkStatus() : status;
 }
 
 }  // namespace tidemark::storage

@@ -382,12 +382,6 @@ TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
   EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "trainer"));
 }
 
-TEST_F(InboxTest, RecordsWhatTheTrainerSaysOfAStepWhoseFolderIsGone) {
-  fs::remove_all(layout_.attempt(10, step_.attempt));
-  ASSERT_THAT(RecordReport(files_, *store_, ReportOn(step_, 0.5, "trainer")), IsOk());
-  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
-}
-
 TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
   const auto expect_missing = [&](const MetricReport& report) {
     EXPECT_THAT(RecordReport(files_, *store_, report),
@@ -403,6 +397,14 @@ TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
   expect_missing(ReportOn(step_, 0.5));
   other = ReportOn(step_, 0.5, "");
   EXPECT_THAT(RecordReport(files_, *store_, other), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 bytes")));
+}
+
+TEST_F(InboxTest, RecordsWithoutAFileWhereTheFolderOfTheStepIsGone) {
+  const MetricReport report = ReportOn(step_, 0.5, "trainer");
+  fs::remove_all(layout_.attempt(10, step_.attempt));
+  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
+  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
+  EXPECT_FALSE(fs::exists(layout_.attempt(10, step_.attempt)));
 }
 
 TEST_F(InboxTest, RecordsAtTheSecondTryWhicheverCallFails) {
