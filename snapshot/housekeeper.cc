@@ -141,7 +141,7 @@ absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
 absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
   absl::StatusOr<std::vector<RetentionDecision>> plan;
   const absl::Status status = Run([&](storage::Store&) {
-    plan = retention_.Plan(host_.claims());
+    plan = retention_.Plan(host_.claims);
     return plan.status();
   });
   if (!status.ok()) return status;
@@ -350,7 +350,7 @@ absl::Status Housekeeper::CollectFromInbox() {
 absl::Status Housekeeper::ApplyRetention() {
   retention_complaints_.Begin();
   const Stopwatch watch;
-  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims());
+  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims);
   {
     absl::MutexLock lock(&mutex_);
     deleting_ = false;

@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   return live;
 }
 
-absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const Claims& claims) {
+absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& claims) {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = LiveLeases();
   if (!live.ok()) return live.status();
   std::multimap<std::string, std::string> leased;  // by attempt: by whom
@@ -47,7 +47,7 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const Claims& claims
   absl::StatusOr<std::vector<StepRecord>> records = store_.manifest().Committed();
   if (!records.ok()) return records.status();
   Planned planned;
-  Claims all = claims;
+  Claims all = claims ? claims() : Claims();
   for (StepRecord& record : *records) {
     const auto [first, last] = leased.equal_range(record.info.attempt);
     for (auto lease = first; lease != last; ++lease) all.emplace(record.info.step, lease->second);
@@ -57,13 +57,13 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const Claims& claims
   return planned;
 }
 
-absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const Claims& claims) {
+absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims) {
   absl::StatusOr<Planned> planned = PlanCommitted(claims);
   if (!planned.ok()) return planned.status();
   return std::move(planned->decisions);
 }
 
-absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const Claims& claims) {
+absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims& claims) {
   std::vector<RetentionDecision> marked;
   if (options_.any()) {
     absl::StatusOr<Planned> planned = PlanCommitted(claims);

@@ -23,6 +23,9 @@ namespace tidemark::storage {
 class Retention {
  public:
   using Warn = std::function<void(std::string_view)>;
+  // What this process itself has yet to read; null: nothing. Asked after the steps have been read: a step that is
+  // claimed before it is committed is then never seen without its claim.
+  using ReadClaims = std::function<Claims()>;
 
   // Precondition: ValidateRetention(options).
   Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
@@ -31,14 +34,14 @@ class Retention {
 
   // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
   // that nobody knows what is leased.
-  absl::StatusOr<std::vector<RetentionDecision>> Plan(const Claims& claims);
+  absl::StatusOr<std::vector<RetentionDecision>> Plan(const ReadClaims& claims);
 
   // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, all in one synced
   // batch, and removes the files that nobody refers to or reads. Returns what was marked. Files that cannot be removed
   // keep their mark, with a warning, and the next call tries again; so do those that somebody still reads, without one.
   // Without a rule it only removes what others have marked. After an error nothing was marked or removed, unless it was
   // the marks' own writing that failed.
-  absl::StatusOr<std::vector<RetentionDecision>> Apply(const Claims& claims);
+  absl::StatusOr<std::vector<RetentionDecision>> Apply(const ReadClaims& claims);
 
  private:
   // A committed step as it was read, and what is to become of it.
@@ -46,7 +49,7 @@ class Retention {
     std::vector<StepInfo> steps;
     std::vector<RetentionDecision> decisions;  // one for each
   };
-  absl::StatusOr<Planned> PlanCommitted(const Claims& claims);
+  absl::StatusOr<Planned> PlanCommitted(const ReadClaims& claims);
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
   void RemoveFiles();
 

@@ -46,7 +46,7 @@ class RetentionTest : public testing::Test {
   }
   // "step: reason" of what was let go.
   std::vector<std::string> Apply(Retention& retention, const Claims& claims = {}) {
-    auto marked = retention.Apply(claims);
+    auto marked = retention.Apply([&] { return claims; });
     EXPECT_THAT(marked, IsOk());
     std::vector<std::string> lines;
     if (!marked.ok()) return lines;
@@ -153,6 +153,26 @@ TEST_F(RetentionTest, KeepsWhatIsLeasedOrClaimed) {
   EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 1"));
   EXPECT_FALSE(HasFiles(first));
   EXPECT_FALSE(HasFiles(second));
+}
+
+// What is claimed before it is committed is then never seen without its claim, however long the look at the leases takes.
+TEST_F(RetentionTest, AsksForTheClaimsAfterReadingTheSteps) {
+  CommitStep(*store_, 1, 10);
+  bool asked = false;
+  const auto saves_on = [&]() -> Claims {
+    if (!std::exchange(asked, true)) {
+      CommitStep(*store_, 2, 20);
+      CommitStep(*store_, 3, 30);
+    }
+    return {};
+  };
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  EXPECT_THAT(retention.Apply(saves_on).value(), IsEmpty());
+  EXPECT_TRUE(asked);
+  EXPECT_EQ(InfoOf(1).kept, "latest");
+  EXPECT_EQ(InfoOf(2).state, StepState::kCommitted);
+  const auto claims = [] { return Claims{{2, "evaluator x has yet to read it"}}; };
+  EXPECT_EQ(retention.Plan(claims).value()[1].reason, "evaluator x has yet to read it");
 }
 
 TEST_F(RetentionTest, KeepsTheFilesForALeaseThatCameAfterThePlan) {
