@@ -147,6 +147,7 @@ class Housekeeper final : public EvaluationSink {
   void Loop();
   Round NextRound();
   void Do(Round round);
+  void AskAgain(std::vector<Request>& requests);
   absl::Status RecordReports(std::deque<Report> fresh);
   absl::Status Record(const Report& report);
   absl::Status CollectFromInbox();
@@ -177,9 +178,10 @@ class Housekeeper final : public EvaluationSink {
   ReportBook book_ ABSL_GUARDED_BY(mutex_);
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
-  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;     // since the last round
-  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;        // the last pause has ended since then
-  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;  // something changed that it depends on
+  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;            // since the last round
+  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;               // the last pause has ended since then
+  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;         // something changed that it depends on
+  bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;  // the last pass did only a part
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
   bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;

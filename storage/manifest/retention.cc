@@ -24,8 +24,12 @@ Retention::Retention(FileSystem& files, Store& store, RetentionOptions options, 
     : Retention(store, std::move(options), std::move(warn),
                 LeaseObserver(files, store.layout(), ThisMachine(), MonotonicNow)) {}
 
-Retention::Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases)
-    : store_(store), options_(std::move(options)), warn_(std::move(warn)), leases_(std::move(leases)) {}
+Retention::Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases, size_t changes_max)
+    : store_(store),
+      options_(std::move(options)),
+      warn_(std::move(warn)),
+      leases_(std::move(leases)),
+      changes_max_(changes_max) {}
 
 absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = leases_.Live();
@@ -64,24 +68,34 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims&
 }
 
 absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims& claims) {
+  unfinished_ = false;
   std::vector<RetentionDecision> marked;
   if (options_.any()) {
     absl::StatusOr<Planned> planned = PlanCommitted(claims);
     if (!planned.ok()) return planned.status();
+    // Stopping anywhere is right: deleting some of what the plan lets go changes nothing of what it says of the rest.
     std::vector<Store::StepNote> notes;
+    bool more = false;
+    bool changed = false;
     for (size_t i = 0; i < planned->steps.size(); ++i) {
       const StepInfo& info = planned->steps[i];
       const RetentionDecision& decision = planned->decisions[i];
       if (decision.keep && decision.reason == info.kept) continue;
+      more = notes.size() == changes_max_;
+      if (more) break;
+      changed = changed || decision.keep;
       notes.push_back(
           {.step = info.step, .attempt = info.attempt, .deleted = !decision.keep, .reason = decision.reason});
-      if (!decision.keep) marked.push_back(decision);
     }
     if (!notes.empty()) {
       absl::StatusOr<std::set<int64_t>> deleted = store_.NoteSteps(notes);
       if (!deleted.ok()) return deleted.status();
-      std::erase_if(marked, [&](const RetentionDecision& decision) { return !deleted->contains(decision.step); });
+      for (RetentionDecision& decision : planned->decisions) {
+        if (deleted->contains(decision.step)) marked.push_back(std::move(decision));
+      }
     }
+    // Where every record was refused, the next call would only meet the same ones.
+    unfinished_ = more && (changed || !marked.empty());
   }
   RemoveFiles();
   return marked;
