@@ -134,9 +134,9 @@ class Collection {
     absl::StatusOr<MetricReport> there = ReadReport(files_, kept);
     bool deleted = false;
     if (!there.ok()) {
-      warn_(fmt::format(
-          "what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest would not know: {}",
-          recorded.evaluation.evaluator, recorded.step, Text(there.status())));
+      warn_(
+          fmt::format("what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest may not know: {}",
+                      recorded.evaluation.evaluator, recorded.step, Text(there.status())));
     } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
                there->evaluation.evaluator == recorded.evaluation.evaluator) {
       status = RecordRow(*there, deleted);

@@ -175,6 +175,21 @@ TEST_F(InboxTest, RecordsALaterReportThatCameBetweenReadingAndMoving) {
   EXPECT_EQ(warnings_, "");
 }
 
+TEST_F(InboxTest, WarnsWhereItCannotReadWhatItHasMoved) {
+  const MetricReport report = ReportOn(step_, 0.5);
+  ASSERT_THAT(Deliver(report), IsOk());
+  failing_.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool moved = call.operation == "OpenForRead" && call.path == FolderPathOf(report);
+    return moved ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  auto collected = Collect();
+  failing_.Reset();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(1));
+  EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
+  EXPECT_THAT(warnings_, HasSubstr("says of step 10 is recorded, but a rebuild of the manifest may not know: EIO"));
+}
+
 TEST_F(InboxTest, PeeksWithoutTouchingAnything) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
   ASSERT_THAT(Deliver(ReportOn(step_, 0.75, "test")), IsOk());
