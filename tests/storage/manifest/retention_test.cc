@@ -173,7 +173,10 @@ TEST_F(RetentionTest, AsksForTheClaimsAfterReadingTheSteps) {
   EXPECT_EQ(InfoOf(1).kept, "latest");
   EXPECT_EQ(InfoOf(2).state, StepState::kCommitted);
   const auto claims = [] { return Claims{{2, "evaluator x has yet to read it"}}; };
-  EXPECT_EQ(retention.Plan(claims).value()[1].reason, "evaluator x has yet to read it");
+  const auto plan = retention.Plan(claims);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_EQ(plan->size(), 3u);
+  EXPECT_EQ((*plan)[1].reason, "evaluator x has yet to read it");
 }
 
 TEST_F(RetentionTest, KeepsTheFilesForALeaseThatCameAfterThePlan) {
