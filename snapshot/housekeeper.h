@@ -178,12 +178,13 @@ class Housekeeper final : public EvaluationSink {
   ReportBook book_ ABSL_GUARDED_BY(mutex_);
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
-  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;            // since the last round
-  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;               // the last pause has ended since then
-  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;         // something changed that it depends on
-  bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;  // the last pass did only a part
+  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;     // since the last round
+  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;        // the last pause has ended since then
+  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;  // something changed that it depends on
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
+  // The last pass of retention did only a part of what it had to do.
+  bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;
   bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
