@@ -224,7 +224,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, Be
   if (!record.ok()) return record.status();
   if (record->has_value()) return (*record)->info;
   return absl::NotFoundError(
-      fmt::format("no committed step in {} has a finite metric '{}'", impl_->store->layout().directory(), metric));
+      fmt::format("no committed step in {} that is healthy has a finite metric '{}'", impl_->store->layout().directory(), metric));
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {

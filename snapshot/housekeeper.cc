@@ -141,7 +141,7 @@ absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
 absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
   absl::StatusOr<std::vector<RetentionDecision>> plan;
   const absl::Status status = Run([&](storage::Store&) {
-    plan = retention_.Plan(host_.claims());
+    plan = retention_.Plan(host_.claims);
     return plan.status();
   });
   if (!status.ok()) return status;
@@ -182,7 +182,9 @@ void Housekeeper::Stop() {
 }
 
 bool Housekeeper::HasWork() const {
-  if (stopping_ || save_ended_ || resumed_ || book_.has_ready() || !tasks_.empty()) return true;
+  if (stopping_ || save_ended_ || resumed_ || (retention_unfinished_ && pauses_ == 0) || book_.has_ready() ||
+      !tasks_.empty())
+    return true;
   if (pauses_ > 0) {
     // Who asks for everything waits until deletion may go on.
     return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) { return !request.everything; });
@@ -236,6 +238,7 @@ void Housekeeper::Do(Round round) {
     if (pauses_ == 0) retention_due_ = false;
   }
   if (retention) status.Update(ApplyRetention());
+  if (status.ok() && !round.last && retention_.unfinished()) AskAgain(round.requests);
   WriteMetricsFile(round.everything || round.save_ended || round.last);
   for (const Request& request : round.requests) request.done->Set(status);
   if (!round.last) return;
@@ -251,6 +254,14 @@ void Housekeeper::Do(Round round) {
     held = book_.TakeHeld();
   }
   for (const Report& report : held) GiveUp(report, Closed());
+}
+
+// Who asked for everything waits for the rounds in which retention goes on.
+void Housekeeper::AskAgain(std::vector<Request>& requests) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Request> answered;
+  for (Request& request : requests) (request.everything ? requests_ : answered).push_back(std::move(request));
+  requests = std::move(answered);
 }
 
 absl::Status Housekeeper::RecordReports(std::deque<Report> fresh) {
@@ -350,10 +361,12 @@ absl::Status Housekeeper::CollectFromInbox() {
 absl::Status Housekeeper::ApplyRetention() {
   retention_complaints_.Begin();
   const Stopwatch watch;
-  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims());
+  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims);
   {
     absl::MutexLock lock(&mutex_);
     deleting_ = false;
+    retention_unfinished_ = retention_.unfinished();
+    retention_due_ = retention_due_ || retention_unfinished_;
   }
   Note("old steps cannot be deleted", deleted.status());
   if (!deleted.ok()) {

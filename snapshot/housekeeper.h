@@ -147,6 +147,7 @@ class Housekeeper final : public EvaluationSink {
   void Loop();
   Round NextRound();
   void Do(Round round);
+  void AskAgain(std::vector<Request>& requests);
   absl::Status RecordReports(std::deque<Report> fresh);
   absl::Status Record(const Report& report);
   absl::Status CollectFromInbox();
@@ -182,6 +183,8 @@ class Housekeeper final : public EvaluationSink {
   bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;  // something changed that it depends on
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
+  // The last pass of retention did only a part of what it had to do.
+  bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;
   bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

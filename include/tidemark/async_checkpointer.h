@@ -308,8 +308,8 @@ class AsyncCheckpointer {
   // Close, else the manifest's own.
   absl::StatusOr<StepInfo> LatestStep() const;
 
-  // The committed step at which the metric was best; of several the last. NaN and infinities never are. kNotFound: no
-  // committed step has the metric.
+  // The committed, healthy step at which the metric was best; of several the last. NaN and infinities never are. An
+  // unhealthy step is one that an evaluation does not trust. kNotFound: no such step has the metric.
   absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
 
   // All steps that the manifest knows, ascending by step; those that were deleted or only evaluated included.

@@ -336,6 +336,29 @@ TEST_F(HousekeeperTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
   EXPECT_EQ(ShardPath(store_, 1), "");
 }
 
+TEST_F(HousekeeperTest, TidiesInAsManyRoundsAsItTakes) {
+  constexpr int64_t kSteps = 300;  // retention changes 256 records in a round
+  {
+    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+    ASSERT_THAT(store, IsOk());
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      storage::StepRecord record;
+      record.info.step = step;
+      record.info.state = StepState::kCommitted;
+      auto attempt = (*store)->BeginAttempt(step);
+      ASSERT_THAT(attempt, IsOk());
+      record.info.attempt = storage::ToHex(attempt->attempt.bytes);
+      record.info.sequence = attempt->sequence;
+      ASSERT_THAT((*store)->CommitAttempt(record), IsOk());
+    }
+  }
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, static_cast<uint64_t>(kSteps - 1));
+  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 2u);
+}
+
 TEST_F(HousekeeperTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {
   auto checkpointer = Open({.retention = {.max_to_keep = 1,
                                           .keep_best = {{.metric = "validation/loss"}},
