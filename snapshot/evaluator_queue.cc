@@ -88,7 +88,7 @@ bool EvaluatorQueue::HasWork() const {
   return waiting_.front()->snapshot != nullptr || waiting_.front()->saved.has_value();
 }
 
-void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
+void EvaluatorQueue::AwaitTurn(int64_t step, bool persist, absl::Time deadline) {
   if (!IsDue(step)) return;
   std::deque<std::shared_ptr<Pending>> replaced;
   {
@@ -96,10 +96,10 @@ void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
     const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
     switch (options_.when_lagging) {
       case WhenLagging::kBlock:
-        mutex_.Await(absl::Condition(&has_room));
+        mutex_.AwaitWithDeadline(absl::Condition(&has_room), deadline);
         break;
       case WhenLagging::kQueue:
-        if (!persist) mutex_.Await(absl::Condition(&has_room));
+        if (!persist) mutex_.AwaitWithDeadline(absl::Condition(&has_room), deadline);
         break;
       case WhenLagging::kLatest:
         // Not only when the new one is published: the save may need the memory to get there.

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost 
   return keeper;
 }
 
-Housekeeper::~Housekeeper() { Stop(); }
+Housekeeper::~Housekeeper() { Stop().IgnoreError(); }
 
 void Housekeeper::BeginSave(int64_t step, std::shared_ptr<const StepInfo> unsaved) {
   absl::MutexLock lock(&mutex_);
@@ -120,6 +120,25 @@ void Housekeeper::Evaluated(int64_t step, Evaluation evaluation) {
       {.step = step, .evaluation = std::move(evaluation), .attempt = {}, .unsaved = nullptr, .recorded = nullptr});
 }
 
+std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
+  absl::MutexLock lock(&mutex_);
+  for (const Report& report : book_.ready()) {
+    if (std::string why = VerdictOn(info, report); !why.empty()) return why;
+  }
+  for (const Report& report : unrecorded_verdicts_) {
+    if (std::string why = VerdictOn(info, report); !why.empty()) return why;
+  }
+  return "";
+}
+
+void Housekeeper::NoteVerdicts(const std::deque<Report>& unrecorded) {
+  for (const Report& report : unrecorded) {
+    if (report.evaluation.unhealthy.empty()) continue;
+    unrecorded_verdicts_.push_back(report);
+    unrecorded_verdicts_.back().recorded = nullptr;
+  }
+}
+
 absl::Status Housekeeper::Ask(bool everything) {
   if (OnOwnThread()) {
     return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for what that does next");
@@ -173,12 +192,13 @@ Housekeeper::RetentionPause::~RetentionPause() {
   keeper_.resumed_ = true;
 }
 
-void Housekeeper::Stop() {
+absl::Status Housekeeper::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
   if (thread_.joinable()) thread_.join();
+  return lost_;
 }
 
 bool Housekeeper::HasWork() const {
@@ -200,6 +220,7 @@ Housekeeper::Round Housekeeper::NextRound() {
   Round round;
   round.tasks = std::exchange(tasks_, {});
   round.reports = book_.TakeReady();
+  NoteVerdicts(round.reports);
   round.last = stopping_;
   std::vector<Request> later;
   for (Request& request : requests_) {
@@ -244,8 +265,10 @@ void Housekeeper::Do(Round round) {
   if (!round.last) return;
   // What could not be recorded by now never will.
   if (!unrecorded_.empty()) {
-    host_.listeners.Warn(fmt::format("{} evaluations are lost, for they could not be recorded: {}", unrecorded_.size(),
+    lost_ = absl::Status(unrecorded_why_.code(),
+                         fmt::format("{} evaluations are lost, for they could not be recorded: {}", unrecorded_.size(),
                                      Text(unrecorded_why_)));
+    host_.listeners.Warn(Text(lost_));
   }
   for (const Report& report : std::exchange(unrecorded_, {})) GiveUp(report, unrecorded_why_);
   std::vector<Report> held;
@@ -290,6 +313,11 @@ absl::Status Housekeeper::RecordReports(std::deque<Report> fresh) {
     }
   }
   unrecorded_why_ = first;
+  {
+    absl::MutexLock lock(&mutex_);
+    unrecorded_verdicts_.clear();
+    NoteVerdicts(unrecorded_);
+  }
   Note("evaluations cannot be recorded", first);
   return first;
 }

@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "fmt/format.h"
+
 namespace tidemark {
+
+std::string VerdictOn(const StepInfo& info, const Report& report) {
+  const bool of_it = report.step == info.step && (report.attempt.empty() || report.attempt == info.attempt);
+  if (!of_it || report.unsaved != nullptr || report.evaluation.unhealthy.empty()) return "";
+  return fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
+}
 
 ReportBook::OpenSave* ReportBook::Newest(int64_t step) {
   const auto found =

@@ -26,6 +26,9 @@ struct Report {
   std::shared_ptr<Promise> recorded;        // null: nobody waits
 };
 
+// Why the report says that this step, in this attempt, is not to be trusted, "evaluator: reason"; empty: it does not.
+std::string VerdictOn(const StepInfo& info, const Report& report);
+
 // Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost.
 class ReportBook {
  public:
@@ -45,6 +48,7 @@ class ReportBook {
   // Those that can be recorded, in the order in which they came.
   std::deque<Report> TakeReady();
   bool has_ready() const { return !ready_.empty(); }
+  const std::deque<Report>& ready() const { return ready_; }
 
   // Those that wait for a save.
   std::vector<Report> TakeHeld();

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "snapshot/stopwatch.h"
 
 namespace tidemark {
 
@@ -38,11 +38,11 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
   return absl::OkStatus();
 }
 
-absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist) {
+absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist, absl::Time deadline) {
   if (evaluators_.empty()) return absl::ZeroDuration();
-  const absl::Time start = absl::Now();
-  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist);
-  return absl::Now() - start;
+  const Stopwatch waiting;
+  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist, deadline);
+  return waiting.elapsed();
 }
 
 void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {

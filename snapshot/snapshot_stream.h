@@ -47,9 +47,9 @@ class SnapshotStream {
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
 
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
-  // trainer when they lag, and has what the save is to take the place of give back its memory. Returns how long it
-  // waited.
-  absl::Duration AwaitEvaluators(int64_t step, bool persist);
+  // trainer when they lag, but not beyond the deadline, and has what the save is to take the place of give back its
+  // memory. Returns how long it waited.
+  absl::Duration AwaitEvaluators(int64_t step, bool persist, absl::Time deadline = absl::InfiniteFuture());
 
   // Blocks for nobody.
   void Publish(std::shared_ptr<const StagedSnapshot> snapshot);

@@ -73,13 +73,14 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
 }
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(State& state, const StagingPlan& plan,
-                                                                     WhenFull policy) {
-  return arena_->Acquire(plan.total_bytes(), policy, [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
+                                                                     WhenFull policy, absl::Time deadline) {
+  const auto source = [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
     if (std::shared_ptr<std::byte> pinned = state.AllocateStaging(bytes)) {
       return StagingMemory{.data = std::move(pinned), .kind = "pinned"};
     }
     return MapStagingMemory(bytes, pool_);
-  });
+  };
+  return arena_->Acquire(plan.total_bytes(), policy, source, deadline);
 }
 
 absl::Status Stager::Prepare(State& state) {
@@ -90,11 +91,12 @@ absl::Status Stager::Prepare(State& state) {
 }
 
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
-                                                              absl::Time created, absl::Duration* room) {
+                                                              absl::Time created, absl::Duration* room,
+                                                              std::optional<absl::Time> room_by) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
   const Stopwatch getting_room;
-  auto block = RoomFor(state, *plan, when_full_);
+  auto block = RoomFor(state, *plan, room_by ? WhenFull::kBlock : when_full_, room_by.value_or(absl::InfiniteFuture()));
   if (room != nullptr) *room = getting_room.elapsed();
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;

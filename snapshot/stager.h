@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,10 +26,12 @@ class Stager {
   explicit Stager(const CheckpointerOptions& options);
 
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
-  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. `*room`: how long
-  // getting the memory took. Errors: those of StagingArena::Acquire, and the state's own.
+  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait; or, where there is a
+  // `room_by`, none until then, whatever the policy. `*room`: how long getting the memory took. Errors: those of
+  // StagingArena::Acquire, and the state's own.
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
-                                                        absl::Time created, absl::Duration* room = nullptr);
+                                                        absl::Time created, absl::Duration* room = nullptr,
+                                                        std::optional<absl::Time> room_by = std::nullopt);
 
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is
   // there. Not that staging has ended.
@@ -45,7 +48,8 @@ class Stager {
 
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
-  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy);
+  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy,
+                                                               absl::Time deadline = absl::InfiniteFuture());
 
   const WhenFull when_full_;
   const std::shared_ptr<StagingArena> arena_;

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "snapshot/staging_memory.h"
 #include "tidemark/async_checkpointer.h"
 
@@ -52,9 +53,10 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   ~StagingArena();
 
   // A block of at least `bytes`, from `source` unless one of this size is idle. While earlier snapshots leave no room,
-  // kBlock waits for them, and kSkip and kFail get null. kResourceExhausted under every policy: more than the whole
-  // budget. Else the error of `source`.
-  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source);
+  // kBlock waits for them until `deadline`, and kSkip and kFail do not; who has waited in vain gets null.
+  // kResourceExhausted under every policy: more than the whole budget. Else the error of `source`.
+  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source,
+                                                 absl::Time deadline = absl::InfiniteFuture());
 
   // Held by snapshots now, and taken from the system.
   uint64_t bytes_in_use() const;

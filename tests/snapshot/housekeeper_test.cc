@@ -245,7 +245,9 @@ TEST_F(HousekeeperTest, ResolvesWhatCannotBeRecordedWithTheReasonWhenItCloses) {
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   FillDisk();
   const Future recorded = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
-  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                              AllOf(HasSubstr("1 evaluations are lost"), HasSubstr("ENOSPC"))));
+  EXPECT_THAT(checkpointer->Close(), IsOk()) << "it has been told, and closed it is";
   EXPECT_THAT(recorded.Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
   EXPECT_EQ(warnings_.Count("1 evaluations are lost"), 1);
   EXPECT_THAT(checkpointer->ReportMetrics(1, "validation", {}).Wait(),
