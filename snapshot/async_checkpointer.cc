@@ -44,7 +44,9 @@ AsyncCheckpointer::AsyncCheckpointer() = default;
 
 AsyncCheckpointer::~AsyncCheckpointer() {
   if (impl_ == nullptr) return;
-  const absl::Status status = Close();
+  // What was waited for in vain is not waited for again.
+  const absl::Status status =
+      impl_->close_ran_out ? impl_->Close(-absl::InfiniteDuration(), Impl::kReleaseTimeout) : Close();
   if (!status.ok()) impl_->listeners.Warn(status.ToString());
   if (impl_->closed_down == nullptr || !impl_->closed_down->HasBeenNotified()) impl_->Abandon();
 }
@@ -77,10 +79,15 @@ bool AsyncCheckpointer::ShouldSave(int64_t step) const {
 }
 
 absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, SaveOptions options) {
+  return SaveBy(std::nullopt, step, state, options);
+}
+
+absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(std::optional<absl::Time> last_chance, int64_t step, State& state,
+                                                     const SaveOptions& options) {
   const Stopwatch blocked;
   if (impl_->closed) return Closed();
   impl_->WaitUntilTensorsAreRead();
-  if (absl::Status failure = impl_->open_saves.TakeFailure(); !failure.ok()) {
+  if (absl::Status failure = last_chance ? absl::OkStatus() : impl_->open_saves.TakeFailure(); !failure.ok()) {
     return absl::Status(
         failure.code(),
         fmt::format("step {} was not saved, because an earlier failure had not been seen: {}", step, Text(failure)));
@@ -92,9 +99,10 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
     if (absl::Status status = impl_->StartStagingThread(); !status.ok()) return status;
   }
   const auto held = std::make_shared<HeldTimes>();
-  held->consumers = impl_->stream->AwaitEvaluators(step, options.persist);
+  held->consumers = impl_->stream->AwaitEvaluators(step, options.persist,
+                                                   last_chance ? absl::InfinitePast() : absl::InfiniteFuture());
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
-      impl_->stager.Begin(step, state, options, impl_->options.now(), &held->room);
+      impl_->stager.Begin(step, state, options, impl_->options.now(), &held->room, last_chance);
   if (held->consumers < kPhaseMin) held->consumers = absl::ZeroDuration();
   if (held->room < kPhaseMin) held->room = absl::ZeroDuration();
   if (!begun.ok()) return begun.status();
@@ -190,20 +198,17 @@ absl::Status AsyncCheckpointer::CheckForErrors() { return impl_->open_saves.Take
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, const RestoreOptions& options) {
   if (impl_->closed) return Closed();
-  if (options.healthy_only) {
-    // What cannot be recorded now may be the verdict that counts, so a person must know.
-    if (absl::Status status = WaitUntilEvaluated(); !status.ok()) impl_->listeners.Warn(Text(status));
-  }
   impl_->Settle();
+  if (options.healthy_only) impl_->AwaitVerdicts(options.evaluations_timeout);
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
-  return impl_->NewRestoreWalk().Latest(state, options);
+  return impl_->NewRestoreWalk(options).Latest(state, options);
 }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& state, const RestoreOptions& options) {
   if (impl_->closed) return Closed();
   impl_->Settle();
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
-  return impl_->NewRestoreWalk().At(step, state, options);
+  return impl_->NewRestoreWalk(options).At(step, state, options);
 }
 
 absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
@@ -224,7 +229,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, Be
   if (!record.ok()) return record.status();
   if (record->has_value()) return (*record)->info;
   return absl::NotFoundError(
-      fmt::format("no committed step in {} has a finite metric '{}'", impl_->store->layout().directory(), metric));
+      fmt::format("no committed step in {} that is healthy has a finite metric '{}'", impl_->store->layout().directory(), metric));
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
@@ -286,8 +291,15 @@ absl::StatusOr<std::vector<RetentionDecision>> AsyncCheckpointer::RetentionPlan(
 
 CheckpointerStatistics AsyncCheckpointer::statistics() const { return impl_->Statistics(); }
 
-absl::Status AsyncCheckpointer::Close() { return Close(absl::Now() + impl_->options.close_timeout); }
+absl::Status AsyncCheckpointer::Close() {
+  return impl_->Close(impl_->options.close_timeout, impl_->options.close_timeout);
+}
 
-absl::Status AsyncCheckpointer::Close(absl::Time deadline) { return impl_->Close(deadline); }
+absl::Status AsyncCheckpointer::Close(absl::Time deadline) { return CloseBy(deadline, deadline); }
+
+absl::Status AsyncCheckpointer::CloseBy(absl::Time drained, absl::Time released) {
+  const absl::Time now = absl::Now();
+  return impl_->Close(drained - now, released - now);
+}
 
 }  // namespace tidemark

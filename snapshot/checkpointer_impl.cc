@@ -10,12 +10,11 @@
 #include "fmt/ranges.h"
 #include "snapshot/checkpointer_options.h"
 #include "snapshot/resolved_future.h"
+#include "snapshot/stopwatch.h"
+#include "storage/manifest/inbox.h"
 
 namespace tidemark {
 namespace {
-
-// How long the destructor waits for the store's release once nothing is left to wait for: syncs of the manifest.
-constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
 
 CheckpointerOptions WithDefaults(CheckpointerOptions options) {
   if (!options.now) options.now = absl::Now;
@@ -72,6 +71,8 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions&
   absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);
   if (!record.ok()) return record.status();
   if (record->has_value() && (*record)->info.state == StepState::kCommitted) {
+    // What was rolled back must not stand in the way of what was trained instead.
+    if (save.persist && !WhyUnhealthy((*record)->info).empty()) return absl::OkStatus();
     return absl::AlreadyExistsError(fmt::format("step {} is committed; SaveOptions::overwrite would replace it", step));
   }
   return absl::OkStatus();
@@ -108,10 +109,48 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SkipSave(int64_t step, absl:
   return handle;
 }
 
-RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk() {
+std::string AsyncCheckpointer::Impl::WhyUnhealthy(const StepInfo& info) const {
+  std::string why = info.unhealthy();
+  return why.empty() ? housekeeper->UnrecordedVerdict(info) : why;
+}
+
+void AsyncCheckpointer::Impl::AwaitVerdicts(absl::Duration timeout) {
+  std::vector<std::string> running;
+  const bool done = WaitFor(timeout, [&](absl::Time deadline) {
+    running.clear();
+    return stream->DrainUntil(deadline, &running);
+  });
+  if (!done) {
+    listeners.Warn(
+        fmt::format("a restore from healthy steps goes on without having heard of: {}", fmt::join(running, ", ")));
+  }
+  // What cannot be recorded now counts all the same, but only as long as this process lives.
+  if (absl::Status status = housekeeper->Flush(); !status.ok()) listeners.Warn(std::string(status.message()));
+}
+
+RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restore) {
+  std::vector<storage::MetricReport> inbox;
+  if (restore.healthy_only) {
+    auto reports = storage::PeekInbox(files, store->layout(), store->id());
+    if (reports.ok()) {
+      inbox = *std::move(reports);
+    } else {
+      listeners.Warn(fmt::format("a restore from healthy steps goes on without workers' reports: {}",
+                                 std::string(reports.status().message())));
+    }
+  }
+  auto why_unhealthy = [this, inbox = std::move(inbox)](const StepInfo& info) {
+    std::string why = WhyUnhealthy(info);
+    for (const storage::MetricReport& report : inbox) {
+      const bool of_it = report.step == info.step && storage::ToHex(report.attempt.bytes) == info.attempt;
+      if (!why.empty() || !of_it || report.evaluation.unhealthy.empty()) continue;
+      why = fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
+    }
+    return why;
+  };
   return RestoreWalk(
-      files, *store, read_options, companions.all(), [this](std::string_view line) { listeners.Warn(line); },
-      [this] { persister->ForgetCommitted(); });
+      files, *store, read_options, companions.all(), std::move(why_unhealthy),
+      [this](std::string_view line) { listeners.Warn(line); }, [this] { persister->ForgetCommitted(); });
 }
 
 absl::StatusOr<std::unique_ptr<State::DeviceImage>> AsyncCheckpointer::Impl::TakeImage(State& state,
@@ -212,25 +251,35 @@ CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
   return all;
 }
 
-absl::Status AsyncCheckpointer::Impl::Close(absl::Time deadline) {
+absl::Status AsyncCheckpointer::Impl::Close(absl::Duration drain_timeout, absl::Duration timeout) {
+  const Stopwatch closing;
   closed = true;
+  close_ran_out = true;
   if (closed_down == nullptr) {
     housekeeper->RefuseReports();
     std::vector<std::string> running;
-    if (!stream->DrainUntil(deadline, &running)) {
+    const bool drained = WaitFor(drain_timeout, [&](absl::Time deadline) {
+      running.clear();
+      return stream->DrainUntil(deadline, &running);
+    });
+    if (!drained) {
       return absl::DeadlineExceededError(
           fmt::format("close {}: still running: {}", options.directory, fmt::join(running, ", ")));
     }
     if (absl::Status status = StartClosing(); !status.ok()) return status;
   }
-  if (!closed_down->WaitForNotificationWithTimeout(std::max(absl::ZeroDuration(), deadline - absl::Now()))) {
+  if (!WaitFor(timeout - closing.elapsed(),
+               [this](absl::Time deadline) { return closed_down->WaitForNotificationWithDeadline(deadline); })) {
     return absl::DeadlineExceededError(fmt::format(
         "close {}: still running: the record of what was evaluated, and the release of the store", options.directory));
   }
-  const absl::Status first = open_saves.TakeFailure();
+  close_ran_out = false;
+  absl::Status first = open_saves.TakeFailure();
   for (absl::Status more = open_saves.TakeFailure(); !more.ok(); more = open_saves.TakeFailure()) {
     listeners.Warn(std::string(more.message()));
   }
+  // Of this there was a warning.
+  first.Update(std::exchange(lost, absl::OkStatus()));
   return first;
 }
 
@@ -254,7 +303,7 @@ void AsyncCheckpointer::Impl::CloseDown() {
   staging_thread.reset();
   stream.reset();
   persister.reset();
-  housekeeper->Stop();
+  lost = housekeeper->Stop();
   store.reset();
 }
 

@@ -35,6 +35,9 @@ namespace tidemark {
 // Owned by the checkpointer, and from the start of closing on by the thread that closes it too: whichever comes to its
 // end last destroys it.
 struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer::Impl> {
+  // How long the destructor waits for the store's release once nothing is left to wait for: syncs of the manifest.
+  static constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
+
   Impl(storage::FileSystem& file_system, CheckpointerOptions given);
 
   // Once, before anything else.
@@ -53,7 +56,15 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // What Save returns where WhenFull keeps it from waiting for room.
   absl::StatusOr<SaveHandle> SkipSave(int64_t step, absl::Duration blocked);
 
-  RestoreWalk NewRestoreWalk();
+  // What is known against a step, recorded or not, "evaluator: reason"; empty: nothing. Waits for nobody.
+  std::string WhyUnhealthy(const StepInfo& info) const;
+
+  // For RestoreOptions::healthy_only: waits so long for the evaluators, and has what they and workers said recorded.
+  // Warns of those that have not come to their end, and of what could not be recorded.
+  void AwaitVerdicts(absl::Duration timeout);
+
+  // For healthy_only it looks into the inbox too, for what could not be taken in or has just come.
+  RestoreWalk NewRestoreWalk(const RestoreOptions& restore);
 
   // Copies on the devices what is there; null, and `*why_not` set, where the save must go on as a blocking one.
   absl::StatusOr<std::unique_ptr<State::DeviceImage>> TakeImage(State& state, const StagingPlan& plan,
@@ -76,8 +87,9 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   CheckpointerStatistics Statistics() const;
 
-  // See AsyncCheckpointer::Close.
-  absl::Status Close(absl::Time deadline);
+  // See AsyncCheckpointer::Close. Of the time, saves and evaluators get `drain_timeout`, and the rest is for recording
+  // what is left and for releasing the store. Both count from the call on.
+  absl::Status Close(absl::Duration drain_timeout, absl::Duration timeout);
   // Leaves what still runs to itself.
   void Abandon();
   absl::Status StartClosing();
@@ -91,7 +103,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   const Listeners listeners;
 
   // Owned by the trainer's thread.
-  bool closed = false;  // Close has been called
+  bool closed = false;         // Close has been called
+  bool close_ran_out = false;  // of time, when it was called last
   absl::Time last_save;
   Future last_staged;
   std::shared_ptr<StagingProgress> last_progress;    // of the last save
@@ -100,6 +113,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   Stager stager;
   // Made when everything that was given has been done; says when the store is released.
   std::shared_ptr<absl::Notification> closed_down;
+  absl::Status
+      lost;  // evaluations that could not be recorded; from closed_down's notification on, until it is returned
 
   // Thread-safe. Destroyed from the bottom up: whoever stages stops before the stream, the stream before its consumer,
   // that before the housekeeper, that before the store. The housekeeper stays until the end, but it is stopped before

@@ -89,13 +89,13 @@ bool EvaluatorQueue::HasWork() const {
   return waiting_.front()->snapshot != nullptr || waiting_.front()->saved.has_value();
 }
 
-void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
+void EvaluatorQueue::AwaitTurn(int64_t step, bool persist, absl::Time deadline) {
   const bool blocks =
       options_.when_lagging == WhenLagging::kBlock || (options_.when_lagging == WhenLagging::kQueue && !persist);
   if (!blocks || !IsDue(step)) return;
   absl::MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
-  mutex_.Await(absl::Condition(&has_room));
+  mutex_.AwaitWithDeadline(absl::Condition(&has_room), deadline);
 }
 
 std::vector<std::shared_ptr<const StagedSnapshot>> EvaluatorQueue::Yieldable() const {

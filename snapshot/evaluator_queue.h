@@ -51,8 +51,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   const std::string& name() const { return options_.name; }
 
-  // At the start of a save, before anything is copied: blocks while the policy says so.
-  void AwaitTurn(int64_t step, bool persist);
+  // At the start of a save, before anything is copied: blocks while the policy says so. At the deadline it goes on all
+  // the same, and the snapshot is then one more than the options say.
+  void AwaitTurn(int64_t step, bool persist, absl::Time deadline = absl::InfiniteFuture());
 
   // Takes the snapshot in, or not, as the policy says. Does not block.
   void Add(std::shared_ptr<const StagedSnapshot> snapshot);

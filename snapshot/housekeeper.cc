@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost 
   return keeper;
 }
 
-Housekeeper::~Housekeeper() { Stop(); }
+Housekeeper::~Housekeeper() { Stop().IgnoreError(); }
 
 void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved) {
   absl::MutexLock lock(&mutex_);
@@ -146,6 +146,25 @@ void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   book_.Add(std::move(report));
 }
 
+std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
+  absl::MutexLock lock(&mutex_);
+  for (const Report& report : book_.ready()) {
+    if (std::string why = VerdictOn(info, report); !why.empty()) return why;
+  }
+  for (const Report& report : unrecorded_verdicts_) {
+    if (std::string why = VerdictOn(info, report); !why.empty()) return why;
+  }
+  return "";
+}
+
+void Housekeeper::NoteVerdicts(const std::deque<Report>& unrecorded) {
+  for (const Report& report : unrecorded) {
+    if (report.evaluation.unhealthy.empty()) continue;
+    unrecorded_verdicts_.push_back(report);
+    unrecorded_verdicts_.back().recorded = nullptr;
+  }
+}
+
 absl::Status Housekeeper::Ask(bool everything) {
   if (OnOwnThread()) {
     return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for what that does next");
@@ -167,7 +186,7 @@ absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
 absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
   absl::StatusOr<std::vector<RetentionDecision>> plan;
   const absl::Status status = Run([&](storage::Store&) {
-    plan = retention_.Plan(host_.claims());
+    plan = retention_.Plan(host_.claims);
     return plan.status();
   });
   if (!status.ok()) return status;
@@ -199,16 +218,19 @@ Housekeeper::RetentionPause::~RetentionPause() {
   keeper_.resumed_ = true;
 }
 
-void Housekeeper::Stop() {
+absl::Status Housekeeper::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
   if (thread_.joinable()) thread_.join();
+  return lost_;
 }
 
 bool Housekeeper::HasWork() const {
-  if (stopping_ || save_ended_ || resumed_ || book_.has_ready() || !tasks_.empty()) return true;
+  if (stopping_ || save_ended_ || resumed_ || (retention_unfinished_ && pauses_ == 0) || book_.has_ready() ||
+      !tasks_.empty())
+    return true;
   if (pauses_ > 0) {
     // Who asks for everything waits until deletion may go on.
     return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) { return !request.everything; });
@@ -227,6 +249,7 @@ Housekeeper::Round Housekeeper::NextRound() {
   Round round;
   round.tasks = std::exchange(tasks_, {});
   round.reports = book_.TakeReady();
+  NoteVerdicts(round.reports);
   round.last = stopping_;
   std::vector<Request> later;
   for (Request& request : requests_) {
@@ -266,13 +289,16 @@ void Housekeeper::Do(Round round) {
   }
   absl::Status everything = recorded;
   if (retention) everything.Update(ApplyRetention());
+  if (everything.ok() && !round.last && retention_.unfinished()) AskAgain(round.requests);
   WriteMetricsFile(round.everything || round.save_ended || round.last);
   for (const Request& request : round.requests) request.done->Set(request.everything ? everything : recorded);
   if (!round.last) return;
   // What could not be recorded by now never will.
   if (!unrecorded_.empty()) {
-    host_.listeners.Warn(fmt::format("{} evaluations are lost, for they could not be recorded: {}", unrecorded_.size(),
-                                     Text(unrecorded_.front().last_try)));
+    const absl::Status& why = unrecorded_.front().last_try;
+    lost_ = absl::Status(why.code(), fmt::format("{} evaluations are lost, for they could not be recorded: {}",
+                                                 unrecorded_.size(), Text(why)));
+    host_.listeners.Warn(Text(lost_));
   }
   host_.statistics.AddRejected(unrecorded_.size());
   for (const Report& report : std::exchange(unrecorded_, {})) {
@@ -284,6 +310,14 @@ void Housekeeper::Do(Round round) {
     held = book_.TakeHeld();
   }
   for (const Report& report : held) GiveUp(report, Closed());
+}
+
+// Who asked for everything waits for the rounds in which retention goes on.
+void Housekeeper::AskAgain(std::vector<Request>& requests) {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Request> answered;
+  for (Request& request : requests) (request.everything ? requests_ : answered).push_back(std::move(request));
+  requests = std::move(answered);
 }
 
 absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
@@ -323,6 +357,11 @@ absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
   }
   unrecorded_.insert(unrecorded_.end(), std::make_move_iterator(of_stuck.begin()),
                      std::make_move_iterator(of_stuck.end()));
+  {
+    absl::MutexLock lock(&mutex_);
+    unrecorded_verdicts_.clear();
+    NoteVerdicts(unrecorded_);
+  }
   Note("evaluations cannot be recorded", first);
   return first;
 }
@@ -420,10 +459,12 @@ absl::Status Housekeeper::CollectFromInbox() {
 absl::Status Housekeeper::ApplyRetention() {
   retention_complaints_.Begin();
   const Stopwatch watch;
-  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims());
+  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims);
   {
     absl::MutexLock lock(&mutex_);
     deleting_ = false;
+    retention_unfinished_ = retention_.unfinished();
+    retention_due_ = retention_due_ || retention_unfinished_;
   }
   Note("old steps cannot be deleted", deleted.status());
   if (!deleted.ok()) {

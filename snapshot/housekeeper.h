@@ -83,6 +83,10 @@ class Housekeeper final : public EvaluationSink {
   // one of a failed evaluation.
   void Evaluated(const SaveTicket& save, Evaluation evaluation) override;
 
+  // Why a step, in this attempt, is not to be trusted, in what has been reported of it and is not recorded yet: be it
+  // that its turn has not come, or that the disk refuses. Empty: nothing was said against it. Blocks for nobody.
+  std::string UnrecordedVerdict(const StepInfo& info) const;
+
   // Blocks until there was a round for everything that had been given and for what workers have left; the first error
   // of recording it. What is reported of saves in flight is not waited for. kFailedPrecondition: on the housekeeping
   // thread (in on_evaluated, on_deleted and RetentionOptions::keep), or after Stop.
@@ -109,9 +113,10 @@ class Housekeeper final : public EvaluationSink {
     Housekeeper& keeper_;
   };
 
-  // Does a last round and ends the thread. Reports that could not be recorded resolve with the reason; a warning has
-  // how many they were. To be called by one thread, when no save is in flight and no evaluator runs. Idempotent.
-  void Stop();
+  // Does a last round and ends the thread. Reports that could not be recorded resolve with the reason; a warning, and
+  // the error that is returned, have how many they were. To be called by one thread, when no save is in flight and no
+  // evaluator runs. Idempotent.
+  absl::Status Stop();
 
  private:
   // Somebody waits for a round.
@@ -144,6 +149,7 @@ class Housekeeper final : public EvaluationSink {
 
   Housekeeper(HousekeeperHost host, HousekeeperOptions options);
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void NoteVerdicts(const std::deque<Report>& unrecorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Ask(bool everything);
   bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }
 
@@ -153,6 +159,7 @@ class Housekeeper final : public EvaluationSink {
   void Do(Round round);
   // `last`: there will be no other try.
   absl::Status RecordReports(std::deque<Report> fresh, bool last);
+  void AskAgain(std::vector<Request>& requests);
   absl::Status Record(const Report& report);
   absl::Status RecordOrReplace(Report& report);
   void WarnIfFailed(const Report& report);
@@ -174,6 +181,7 @@ class Housekeeper final : public EvaluationSink {
   Complaints inbox_complaints_;
   storage::Retention retention_;
   std::deque<Report> unrecorded_;  // to be tried again, those of steps that have just failed last
+  absl::Status lost_;              // what the last round could not record; for Stop, once the thread has ended
   std::set<std::string, std::less<>> troubles_;
   Stopwatch since_poll_;
   Stopwatch since_metrics_file_;
@@ -183,11 +191,14 @@ class Housekeeper final : public EvaluationSink {
   ReportBook book_ ABSL_GUARDED_BY(mutex_);
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
-  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;     // since the last round
-  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;        // the last pause has ended since then
-  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;  // something changed that it depends on
+  std::vector<Report> unrecorded_verdicts_ ABSL_GUARDED_BY(mutex_);  // of reports that are out of the book
+  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;                  // since the last round
+  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;                     // the last pause has ended since then
+  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;               // something changed that it depends on
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
+  // The last pass of retention did only a part of what it had to do.
+  bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;
   bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

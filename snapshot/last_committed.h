@@ -31,8 +31,8 @@ class LastCommitted {
   // What is set while Get looks at files is what counts then.
   void Set(std::shared_ptr<const storage::ReusableShard> shard);
 
-  // Something that was committed turned out damaged. How far the damage goes is not known, so nothing that is on disk
-  // now is built upon.
+  // Something that was committed turned out damaged, and how far the damage goes is not known; or it is not known
+  // whether a later step was committed. So nothing that is on disk now is built upon.
   void Forget() { Set(nullptr); }
 
  private:

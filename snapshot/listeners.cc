@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "fmt/format.h"
+#include "snapshot/printable_line.h"
 
 namespace tidemark {
 namespace {
@@ -55,10 +56,11 @@ void Listeners::Evaluated(int64_t step, const Evaluation& evaluation) const {
 }
 
 void Listeners::SaveLine(const std::string& line) const {
-  if (save_line_) Call("on_save_line", [&] { save_line_(line); });
+  if (save_line_) Call("on_save_line", [&] { save_line_(PrintableLine(line)); });
 }
 
-void Listeners::Warn(std::string_view line) const {
+void Listeners::Warn(std::string_view text) const {
+  const std::string line = PrintableLine(text);
   if (!warning_) return WarnOnStandardError(line);
   try {
     warning_(line);

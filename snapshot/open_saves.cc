@@ -30,8 +30,8 @@ bool OpenSaves::IsInFlight(int64_t step) const {
 
 std::optional<Future> OpenSaves::CommittedOf(int64_t step) const {
   absl::MutexLock lock(&mutex_);
-  const auto found =
-      std::find_if(saves_.rbegin(), saves_.rend(), [&](const OpenSave& save) { return save.step == step; });
+  const auto found = std::find_if(saves_.rbegin(), saves_.rend(),
+                                  [&](const OpenSave& save) { return save.persist && save.step == step; });
   if (found == saves_.rend() || found->committed.ready()) return std::nullopt;
   return found->committed;
 }

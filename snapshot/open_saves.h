@@ -23,7 +23,7 @@ class OpenSaves {
 
   bool IsInFlight(int64_t step) const;
 
-  // The `committed` of the step's last save; nothing if that is settled.
+  // The `committed` of the step's last save that is to be saved; nothing if that is settled.
   std::optional<Future> CommittedOf(int64_t step) const;
 
   // The first failure that nobody has looked at, which has been now. A save whose staging failed has been looked at by

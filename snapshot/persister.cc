@@ -152,7 +152,11 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SaveOutcome&
   const Stopwatch committing;
   const absl::Status committed = store_.CommitAttempt(record);
   outcome.commit = committing.elapsed();
-  if (!committed.ok()) return committed;
+  if (!committed.ok()) {
+    // If it is on disk, that step is the latest, and nothing keeps the files of the one before.
+    last_committed_.Forget();
+    return committed;
+  }
   outcome.info = record.info;
   if (reuse_) last_committed_.Set(shard->reusable);
   WarnOfFallbacks(shard->properties);

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "snapshot/stopwatch.h"
 #include "snapshot/termination_signal.h"
 
 namespace tidemark {
@@ -14,7 +15,36 @@ namespace {
 
 std::atomic<bool> guard_is_installed = false;
 
+// Of the time before the deadline evaluators do not get this much, nor the wait for room: it is for the save and for
+// releasing the store, and for the process to end.
+constexpr absl::Duration kMarginMax = absl::Seconds(1);
+constexpr int kMarginOfGrace = 10;  // nor more than this part of the grace
+
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// The first one's code, and what all of them say.
+absl::Status Both(const absl::Status& first, const absl::Status& second) {
+  if (first.ok() || second.ok()) return first.ok() ? second : first;
+  return absl::Status(first.code(), fmt::format("{}; {}", Text(first), Text(second)));
+}
+
+// Everything that has failed and that nobody has looked at.
+absl::Status TakeFailures(AsyncCheckpointer& checkpointer) {
+  absl::Status all;
+  for (absl::Status next = checkpointer.CheckForErrors(); !next.ok(); next = checkpointer.CheckForErrors()) {
+    all = Both(all, next);
+  }
+  return all;
+}
+
+// The future's result, or kDeadlineExceeded.
+absl::Status WaitAtMost(const Future& future, absl::Duration timeout) {
+  const bool there = WaitFor(timeout, [&](absl::Time deadline) {
+    future.WaitUntil(deadline).IgnoreError();
+    return future.ready();
+  });
+  return there ? future.Wait() : absl::DeadlineExceededError("the result was not there by the deadline");
+}
 
 }  // namespace
 
@@ -60,29 +90,34 @@ absl::Time PreemptionGuard::deadline() const {
 PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state,
                                                SaveOptions options) {
   const absl::Time by = deadline();
+  const absl::Duration time = by - absl::Now();
+  const Stopwatch passed;
+  const absl::Duration margin = std::min(kMarginMax, options_.grace / kMarginOfGrace);
+  const auto left = [&] { return time - passed.elapsed(); };
   options.persist = true;
   if (!options.staging) options.staging = Staging::kBlocking;
   PreemptionReport report{.step = step};
-  // Save refuses to go on past a failure that nobody has looked at, and there will be no other one.
-  absl::Status earlier = checkpointer.CheckForErrors();
-  absl::StatusOr<SaveHandle> save = checkpointer.Save(step, state, options);
+  const auto save_now = [&] { return checkpointer.SaveBy(absl::Now() + left() - margin, step, state, options); };
+  const absl::Status earlier = TakeFailures(checkpointer);
+  absl::StatusOr<SaveHandle> save = save_now();
   if (absl::IsAlreadyExists(save.status())) {
-    report.save = checkpointer.Committed(step).WaitUntil(by);
+    report.save = WaitAtMost(checkpointer.Committed(step), left());
     // It was being saved, and that has failed.
-    if (!report.save.ok() && !absl::IsDeadlineExceeded(report.save)) save = checkpointer.Save(step, state, options);
+    if (!report.save.ok() && !absl::IsDeadlineExceeded(report.save)) save = save_now();
   }
   if (save.ok()) {
-    report.save = save->committed().WaitUntil(by);
+    report.save = WaitAtMost(save->committed(), left());
   } else if (!absl::IsAlreadyExists(save.status())) {
     report.save = save.status();
   }
-  report.close = checkpointer.Close(by);
+  const absl::Time released = absl::Now() + left();
+  report.close = checkpointer.CloseBy(released - margin, released);
   // Close knows what was in the way.
   if (absl::IsDeadlineExceeded(report.save)) {
     report.save = absl::DeadlineExceededError(
         fmt::format("step {} was not committed by {}", step, absl::FormatTime(by, absl::UTCTimeZone())));
   }
-  if (report.close.ok()) report.close = std::move(earlier);
+  report.close = Both(report.close, earlier);
   return report;
 }
 

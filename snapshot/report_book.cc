@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "fmt/format.h"
+
 namespace tidemark {
+
+std::string VerdictOn(const StepInfo& info, const Report& report) {
+  const bool of_it = report.step == info.step && (report.attempt.empty() || report.attempt == info.attempt);
+  if (!of_it || report.unsaved != nullptr || !report.failure.ok() || report.evaluation.unhealthy.empty()) return "";
+  return fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
+}
 
 ReportBook::KnownSave* ReportBook::Find(int64_t number) {
   const auto found =

@@ -30,6 +30,9 @@ struct Report {
   absl::Status last_try = absl::OkStatus();  // why it could not be recorded
 };
 
+// Why the report says that this step, in this attempt, is not to be trusted, "evaluator: reason"; empty: it does not.
+std::string VerdictOn(const StepInfo& info, const Report& report);
+
 // Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost.
 class ReportBook {
  public:
@@ -51,6 +54,7 @@ class ReportBook {
   // Those that can be recorded, in the order in which they came.
   std::deque<Report> TakeReady();
   bool has_ready() const { return !ready_.empty(); }
+  const std::deque<Report>& ready() const { return ready_; }
 
   // Those that wait for a save.
   std::vector<Report> TakeHeld();

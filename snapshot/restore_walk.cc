@@ -67,6 +67,11 @@ absl::Status RestoreWalk::Reexamine(storage::StepRecord& record) {
   return absl::OkStatus();
 }
 
+// Empty where nobody wants to know.
+std::string RestoreWalk::WhyUnhealthy(const StepInfo& info, const RestoreOptions& options) const {
+  return options.healthy_only ? why_unhealthy_(info) : "";
+}
+
 // Notes why, where it does.
 bool RestoreWalk::PassesOver(const StepInfo& info, const RestoreOptions& options) {
   if (options.accept && !options.accept(info)) {
@@ -78,7 +83,7 @@ bool RestoreWalk::PassesOver(const StepInfo& info, const RestoreOptions& options
     passed_over_.emplace_back(info.step, fmt::format("{}: {}", StepStateName(info.state), info.reason));
     return true;
   }
-  if (const std::string why = info.unhealthy(); options.healthy_only && !why.empty()) {
+  if (const std::string why = WhyUnhealthy(info, options); !why.empty()) {
     passed_over_.emplace_back(info.step, fmt::format("unhealthy: {}", why));
     return true;
   }
@@ -147,7 +152,7 @@ absl::StatusOr<RestoreReport> RestoreWalk::At(int64_t step, State& state, const 
   if (options.accept && !options.accept(info)) {
     return absl::NotFoundError(fmt::format("step {} is not accepted by RestoreOptions::accept", step));
   }
-  if (const std::string why = info.unhealthy(); options.healthy_only && !why.empty()) {
+  if (const std::string why = WhyUnhealthy(info, options); !why.empty()) {
     return absl::NotFoundError(fmt::format("step {} is unhealthy: {}", step, why));
   }
   if (info.state != StepState::kCommitted) {

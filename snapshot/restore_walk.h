@@ -28,15 +28,17 @@ namespace tidemark {
 // what it is made with.
 class RestoreWalk {
  public:
-  // `companions`: restored with the state. `damage_seen`: called when something that was committed is not what it
-  // should be.
+  // `companions`: restored with the state. `why_unhealthy`: what is known against a step, recorded or not; empty:
+  // nothing. `damage_seen`: called when something that was committed is not what it should be.
   RestoreWalk(storage::FileSystem& files, storage::Store& store, const storage::ShardReadOptions& read,
-              std::span<const std::shared_ptr<Companion>> companions, std::function<void(std::string_view)> warn,
+              std::span<const std::shared_ptr<Companion>> companions,
+              std::function<std::string(const StepInfo&)> why_unhealthy, std::function<void(std::string_view)> warn,
               std::function<void()> damage_seen)
       : files_(files),
         store_(store),
         read_(read),
         companions_(companions),
+        why_unhealthy_(std::move(why_unhealthy)),
         warn_(std::move(warn)),
         damage_seen_(std::move(damage_seen)) {}
 
@@ -46,6 +48,7 @@ class RestoreWalk {
 
  private:
   RestoreSource source() const { return {files_, store_.layout(), store_.id(), read_, companions_}; }
+  std::string WhyUnhealthy(const StepInfo& info, const RestoreOptions& options) const;
   bool PassesOver(const StepInfo& info, const RestoreOptions& options);
   RestoreResult Try(const storage::StepRecord& record, State& state, const RestoreOptions& options);
   absl::Status Reexamine(storage::StepRecord& record);
@@ -57,6 +60,7 @@ class RestoreWalk {
   storage::Store& store_;
   const storage::ShardReadOptions& read_;
   const std::span<const std::shared_ptr<Companion>> companions_;
+  const std::function<std::string(const StepInfo&)> why_unhealthy_;
   const std::function<void(std::string_view)> warn_;
   const std::function<void()> damage_seen_;
 

@@ -38,10 +38,10 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
   return absl::OkStatus();
 }
 
-absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist) {
+absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist, absl::Time deadline) {
   if (evaluators_.empty()) return absl::ZeroDuration();
   const Stopwatch waited;
-  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist);
+  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist, deadline);
   return waited.elapsed();
 }
 

@@ -47,8 +47,8 @@ class SnapshotStream {
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
 
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
-  // trainer when they lag. Returns how long it waited.
-  absl::Duration AwaitEvaluators(int64_t step, bool persist);
+  // trainer when they lag, but not beyond the deadline. Returns how long it waited.
+  absl::Duration AwaitEvaluators(int64_t step, bool persist, absl::Time deadline = absl::InfiniteFuture());
 
   // For a save of the step that finds no room: leaves out a snapshot that waits only until something newer comes
   // (WhenLagging::kLatest) and that nobody else holds; if possible one whose place the step is to take, else the

@@ -74,7 +74,8 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(State& state, const StagingPlan& plan,
                                                                      WhenFull policy,
-                                                                     const std::function<bool()>& make_room) {
+                                                                     const std::function<bool()>& make_room,
+                                                                     absl::Time deadline) {
   const auto source = [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
     if (std::shared_ptr<std::byte> pinned = state.AllocateStaging(bytes)) {
       return StagingMemory{.data = std::move(pinned), .kind = "pinned"};
@@ -88,7 +89,7 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(State& stat
     if (make_room && make_room()) continue;
     if (policy != WhenFull::kBlock) return block;
     // Either there is room now, or somebody may have become the last to hold a snapshot.
-    arena_->AwaitChange(seen);
+    if (!arena_->AwaitChange(seen, deadline)) return block;
   }
 }
 
@@ -100,11 +101,14 @@ absl::Status Stager::Prepare(State& state) {
 }
 
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
-                                                              absl::Time created, absl::Duration* room) {
+                                                              absl::Time created, absl::Duration* room,
+                                                              std::optional<absl::Time> room_by) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
   const Stopwatch getting_room;
-  auto block = RoomFor(state, *plan, when_full_, [&] { return make_room_ && make_room_(step); });
+  auto block = RoomFor(
+      state, *plan, room_by ? WhenFull::kBlock : when_full_, [&] { return make_room_ && make_room_(step); },
+      room_by.value_or(absl::InfiniteFuture()));
   if (room != nullptr) *room = getting_room.elapsed();
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,10 +35,12 @@ class Stager {
   void AddRoomFor(uint64_t snapshots) { arena_->AddSnapshots(snapshots); }
 
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
-  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. `*room`: how long
-  // getting the memory took. Errors: those of StagingArena::Acquire, and the state's own.
+  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait; or, where there is a
+  // `room_by`, none until then, whatever the policy. `*room`: how long getting the memory took. Errors: those of
+  // StagingArena::Acquire, and the state's own.
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
-                                                        absl::Time created, absl::Duration* room = nullptr);
+                                                        absl::Time created, absl::Duration* room = nullptr,
+                                                        std::optional<absl::Time> room_by = std::nullopt);
 
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is
   // there. Not that staging has ended.
@@ -55,7 +58,8 @@ class Stager {
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
   absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy,
-                                                               const std::function<bool()>& make_room);
+                                                               const std::function<bool()>& make_room,
+                                                               absl::Time deadline = absl::InfiniteFuture());
 
   const WhenFull when_full_;
   const std::shared_ptr<StagingArena> arena_;

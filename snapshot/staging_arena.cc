@@ -54,7 +54,8 @@ StagingArena::Mapping StagingArena::Take(size_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint64_t bytes, WhenFull when_full,
-                                                                           const MemorySource& source) {
+                                                                           const MemorySource& source,
+                                                                           absl::Time deadline) {
   const size_t rounded = RoundUpToPages(bytes);
   Mapping mapping;
   {
@@ -65,11 +66,8 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint6
           fmt::format("the state needs {} bytes of staging memory; staging_bytes_max is {}", rounded, bytes_max_));
     }
     const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HasRoom(rounded); };
-    if (when_full == WhenFull::kBlock) {
-      mutex_.Await(absl::Condition(&has_room));
-    } else if (!has_room()) {
-      return nullptr;
-    }
+    if (when_full != WhenFull::kBlock) deadline = absl::InfinitePast();
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&has_room), deadline)) return nullptr;
     mapping = Take(rounded);
   }
   if (mapping.memory.data == nullptr) {

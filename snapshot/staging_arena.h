@@ -57,9 +57,10 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   void AddSnapshots(uint64_t snapshots);
 
   // A block of at least `bytes`, from `source` unless one of this size is idle. While earlier snapshots leave no room,
-  // kBlock waits for them, and kSkip and kFail get null. kResourceExhausted under every policy: more than the whole
-  // budget. Else the error of `source`.
-  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source);
+  // kBlock waits for them until `deadline`, and kSkip and kFail do not; who has waited in vain gets null.
+  // kResourceExhausted under every policy: more than the whole budget. Else the error of `source`.
+  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source,
+                                                 absl::Time deadline = absl::InfiniteFuture());
 
   // For those who can do something about a lack of room: AwaitChange blocks until memory has come back, or one of a
   // snapshot's holders has let go of it (NoteLetGo), since changes() was `seen`. False: not by the deadline.

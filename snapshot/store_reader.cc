@@ -15,6 +15,7 @@
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/pin.h"
 #include "storage/manifest/report_files.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/shard/shard_verify.h"
@@ -80,9 +81,12 @@ struct StoreReader::Impl {
     absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
     if (!folders.ok()) return folders.status();
     std::map<int64_t, storage::StepRecord> newest;
+    std::map<int64_t, std::string> pins;  // and their notes
     for (const storage::StepFolder& folder : *folders) {
       absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(files, layout, store, folder);
       if (!attempt.ok()) continue;
+      const auto pin = storage::ReadPin(files, layout, folder);
+      if (pin.ok() && pin->has_value()) pins.emplace(folder.step, **pin);
       storage::StepRecord& record = newest[folder.step];
       if (attempt->record.info.sequence < record.info.sequence) continue;
       record = std::move(attempt->record);
@@ -92,7 +96,14 @@ struct StoreReader::Impl {
           .IgnoreError();
     }
     records.clear();
-    for (auto& [step, record] : newest) records.push_back(std::move(record));
+    for (auto& [step, record] : newest) {
+      // Also where another attempt at it was pinned: one takes over the other's pin.
+      if (const auto pin = pins.find(step); pin != pins.end()) {
+        record.info.pinned = true;
+        record.info.pin_note = pin->second;
+      }
+      records.push_back(std::move(record));
+    }
     return absl::OkStatus();
   }
 
@@ -114,11 +125,18 @@ struct StoreReader::Impl {
   // What workers have left in the inbox, as if it had been taken in.
   void Overlay(const std::vector<storage::MetricReport>& reports) {
     for (const storage::MetricReport& report : reports) {
-      const auto record = std::find_if(records.begin(), records.end(), [&](const storage::StepRecord& candidate) {
-        return candidate.info.step == report.step && candidate.info.attempt == storage::ToHex(report.attempt.bytes);
-      });
-      if (record != records.end()) storage::ApplyEvaluation(record->info, report.evaluation);
+      const auto record = AtOrAbove(report.step);
+      if (record == records.end() || record->info.step != report.step) continue;
+      if (record->info.attempt == storage::ToHex(report.attempt.bytes)) {
+        storage::ApplyEvaluation(record->info, report.evaluation);
+      }
     }
+  }
+
+  std::vector<storage::StepRecord>::iterator AtOrAbove(int64_t step) {
+    return std::lower_bound(
+        records.begin(), records.end(), step,
+        [](const storage::StepRecord& record, int64_t wanted) { return record.info.step < wanted; });
   }
 
   absl::StatusOr<const storage::StepRecord*> FindRecord(int64_t step) const {
@@ -168,7 +186,7 @@ struct StoreReader::Impl {
   storage::StoreId store;
   std::string store_id;
   absl::Status manifest_problem;
-  std::vector<storage::StepRecord> records;
+  std::vector<storage::StepRecord> records;  // ascending by step
   std::vector<StepInfo> steps;
 };
 

@@ -27,7 +27,7 @@ namespace {
 // What the handler reads and writes; nothing else is safe in one. Descriptors are made once and kept for the life of
 // the process, for a handler may run at any time.
 struct Noted {
-  std::atomic<int64_t> unix_ns{0};  // when it came; 0: it has not
+  std::atomic<int64_t> came_ns{0};  // when it came, by CLOCK_MONOTONIC; 0: it has not
   std::atomic<int> event{-1};       // readable as soon as it has
   std::atomic<pid_t> process{0};    // whose signals are noted
   struct sigaction former = {};     // written before the handler is installed
@@ -44,10 +44,10 @@ void NoteSignal(int signal) {
   const int saved_errno = errno;
   Noted& note = noted[static_cast<size_t>(signal)];
   timespec now = {};
-  clock_gettime(CLOCK_REALTIME, &now);
+  clock_gettime(CLOCK_MONOTONIC, &now);
   int64_t never = 0;
   const bool first =
-      note.process == getpid() && note.unix_ns.compare_exchange_strong(never, now.tv_sec * 1'000'000'000 + now.tv_nsec);
+      note.process == getpid() && note.came_ns.compare_exchange_strong(never, now.tv_sec * 1'000'000'000 + now.tv_nsec);
   if (first) {
     const uint64_t one = 1;
     // Its counter cannot be full: once is all that is ever written.
@@ -68,7 +68,7 @@ absl::Status StartNoting(int signal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(users_mutex) 
   }
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t read_bytes = read(note.event, &count, sizeof(count));  // of an earlier installation
-  note.unix_ns = 0;
+  note.came_ns = 0;
   note.process = getpid();
   struct sigaction action = {};
   action.sa_handler = NoteSignal;
@@ -123,16 +123,18 @@ TerminationSignal::~TerminationSignal() {
 
 bool TerminationSignal::received() const {
   return std::any_of(signals_.begin(), signals_.end(),
-                     [](int signal) { return noted[static_cast<size_t>(signal)].unix_ns != 0; });
+                     [](int signal) { return noted[static_cast<size_t>(signal)].came_ns != 0; });
 }
 
 std::optional<absl::Time> TerminationSignal::received_at() const {
   int64_t first = std::numeric_limits<int64_t>::max();
   for (int signal : signals_) {
-    if (const int64_t at = noted[static_cast<size_t>(signal)].unix_ns; at != 0) first = std::min(first, at);
+    if (const int64_t at = noted[static_cast<size_t>(signal)].came_ns; at != 0) first = std::min(first, at);
   }
   if (first == std::numeric_limits<int64_t>::max()) return std::nullopt;
-  return absl::FromUnixNanos(first);
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return absl::Now() - (absl::DurationFromTimespec(now) - absl::Nanoseconds(first));
 }
 
 bool TerminationSignal::WaitFor(absl::Duration duration) const {

@@ -24,7 +24,7 @@ class TerminationSignal {
   // Whether any of the signals has come. Reads a few variables.
   bool received() const;
 
-  // When the first of them came, by the wall clock.
+  // When the first of them came, as the wall clock is set now: so long ago, whatever was done to that clock meanwhile.
   std::optional<absl::Time> received_at() const;
 
   // Blocks until one of them has come, or for so long; then whether one has. Wakes at once.

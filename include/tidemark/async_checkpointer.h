@@ -160,7 +160,8 @@ struct SaveOptions {
   Metrics metrics;
   // A JSON object, kept with the step and shown by checkpoint-inspect. At most 16 MiB.
   std::string user_metadata = "{}";
-  // Replace the step if it exists. The old attempt stays until the new one is committed.
+  // Replace the step if it is committed, or being saved. The old attempt stays until the new one is committed. A
+  // committed step that an evaluator has called unhealthy is replaced without this too, in the same way.
   bool overwrite = false;
   // Instead of CheckpointerOptions::staging.
   std::optional<Staging> staging;
@@ -198,8 +199,11 @@ class SaveHandle {
 };
 
 struct RestoreOptions {
-  // Not from steps that an evaluator has called unhealthy. RestoreLatest first waits for evaluations in flight.
+  // Not from steps that an evaluator has called unhealthy, be it that this could not be recorded. RestoreLatest first
+  // waits for evaluations in flight, but no longer than evaluations_timeout, by which an evaluator may be stuck; which
+  // ones have not come to their end is then told to on_warning, and what they have yet to say does not count.
   bool healthy_only = false;
+  absl::Duration evaluations_timeout = absl::Minutes(5);
 
   // Restore only from steps that this returns true for. Null: any committed step.
   std::function<bool(const StepInfo&)> accept;
@@ -248,25 +252,27 @@ class AsyncCheckpointer {
   // cannot be written.
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(CheckpointerOptions options);
 
-  // Like Close, and what Close would return goes to on_warning. What is still running after close_timeout is left to
-  // itself, with the memory that it uses; functions of evaluators, callbacks and a State that is being copied must
-  // therefore own what they touch, or return.
+  // Like Close, and what Close would return goes to on_warning; but where a Close has run out of time, nothing is
+  // waited for again. What is then still running is left to itself, with the memory that it uses; functions of
+  // evaluators, callbacks and a State that is being copied must therefore own what they touch, or return. Where only
+  // evaluators are, the store is released first: that takes a few syncs, and is waited for ten seconds at most.
   ~AsyncCheckpointer();
 
-  // Whether the options ask for a save at this step. False if the step is committed or being saved; that is looked up
-  // in the manifest, and only where the options say yes.
+  // Whether the options ask for a save at this step. False if the step is being saved, or committed and not called
+  // unhealthy; that is looked up in the manifest, and only where the options say yes.
   bool ShouldSave(int64_t step) const;
 
   // Saves `state` as `step` (>= 0). Blocks only as SaveOptions::staging says; the rest happens behind the training.
   // `state` must stay alive until it is staged.
   //
   // Errors, with nothing saved and, but for the last two, the store as it was: kAlreadyExists: the step is committed or
-  // being saved, and not `overwrite`. kInvalidArgument: the state (a name twice), the metadata (no JSON object), a
-  // metric's name or the step. kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory
-  // or no thread, or WhenFull::kFail applied. kFailedPrecondition: after Close. kUnimplemented: a sparse or quantised
-  // tensor. kDataLoss, kInternal: the manifest cannot be read. kInternal, kResourceExhausted: the state could not be
-  // copied; the step then has a record of the failure. Also the failure of an earlier save, if nobody has looked at its
-  // future yet: it is then reported here, once, and the message says that this step was not saved.
+  // being saved, and not `overwrite`; a committed one that was called unhealthy only if this is not to be saved.
+  // kInvalidArgument: the state (a name twice), the metadata (no JSON object), a metric's name or the step.
+  // kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory or no thread, or
+  // WhenFull::kFail applied. kFailedPrecondition: after Close. kUnimplemented: a sparse or quantised tensor. kDataLoss,
+  // kInternal: the manifest cannot be read. kInternal, kResourceExhausted: the state could not be copied; the step then
+  // has a record of the failure. Also the failure of an earlier save, if nobody has looked at its future yet: it is
+  // then reported here, once, and the message says that this step was not saved.
   absl::StatusOr<SaveHandle> Save(int64_t step, State& state, SaveOptions options = {});
 
   // Blocks until the last save is staged; its error if that failed.
@@ -284,8 +290,8 @@ class AsyncCheckpointer {
   // Blocks until every save so far is committed or has failed; returns the first failure that nobody has looked at.
   absl::Status WaitUntilCommitted();
 
-  // The `committed` of the step's save in flight, for who has no SaveHandle. Resolved at once if there is none: ok if
-  // the step is committed, kNotFound if not; kFailedPrecondition after Close.
+  // The `committed` of the step's save in flight, for who has no SaveHandle; one that is not to be saved is none.
+  // Resolved at once if there is none: ok if the step is committed, kNotFound if not; kFailedPrecondition after Close.
   Future Committed(int64_t step) const;
 
   // The first failure of a background save that nobody has looked at, which then counts as looked at. Never blocks.
@@ -311,8 +317,8 @@ class AsyncCheckpointer {
   // Close, else the manifest's own.
   absl::StatusOr<StepInfo> LatestStep() const;
 
-  // The committed step at which the metric was best; of several the last. NaN and infinities never are. kNotFound: no
-  // committed step has the metric.
+  // The committed, healthy step at which the metric was best; of several the last. NaN and infinities never are. An
+  // unhealthy step is one that an evaluation does not trust. kNotFound: no such step has the metric.
   absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
 
   // All steps that the manifest knows, ascending by step; those that were deleted or only evaluated included.
@@ -356,18 +362,27 @@ class AsyncCheckpointer {
 
   // Waits for the saves in flight and for the evaluators, then releases the store. Returns the first failure that
   // nobody has looked at; more of them go to on_warning. Idempotent. After it, calls are kFailedPrecondition and
-  // ShouldSave is false. Without a deadline it waits for CheckpointerOptions::close_timeout.
+  // ShouldSave is false. Without a deadline it waits for CheckpointerOptions::close_timeout. A wall clock that is
+  // set forward meanwhile does not shorten the wait.
   //
   // kDeadlineExceeded names the saves and evaluators that were still running. Nothing has been dropped: they go on in
-  // the background, the store stays locked, and Close may be called again.
+  // the background, the store stays locked, and Close may be called again. Where no save has failed, another error says
+  // how many evaluations are lost, because the disk refused them to the end; the store is released.
   absl::Status Close();
   absl::Status Close(absl::Time deadline);
 
  private:
+  friend class PreemptionGuard;           // for the last save
   friend class CheckpointerOnFileSystem;  // for tests: the same on a file system that fails or forgets
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOn(storage::FileSystem& files,
                                                                    CheckpointerOptions options);
   AsyncCheckpointer();
+  // Save. With a `last_chance`: whatever has failed before, without waiting for evaluators, and, whatever WhenFull
+  // says, waiting for room until then.
+  absl::StatusOr<SaveHandle> SaveBy(std::optional<absl::Time> last_chance, int64_t step, State& state,
+                                    const SaveOptions& options);
+  // Close, with a deadline of its own for saves and evaluators.
+  absl::Status CloseBy(absl::Time drained, absl::Time released);
   struct Impl;
   std::shared_ptr<Impl> impl_;  // shared with what goes on behind a Close that ran out of time
 };

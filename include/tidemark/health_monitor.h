@@ -6,7 +6,13 @@
 //   ...
 //   if (std::optional<tidemark::Divergence> divergence = (*monitor)->TakeDivergence()) {
 //     auto restored = checkpointer->RestoreLatest(state, {.healthy_only = true});
+//     if (!restored.ok()) return restored.status();  // nothing healthy is left
+//     step = restored->step + 1;
 //   }
+//
+// The steps that were rolled back stay, called unhealthy, until the run comes to them again: Save replaces an unhealthy
+// step without SaveOptions::overwrite, and ShouldSave says yes to it. A run that is started anew before then should
+// restore with healthy_only too.
 //
 // Reports, as metrics of the step: health/nan, health/inf (how many), health/norm (of what is finite in all entries
 // together), health/norm_jump (the largest ratio of an entry's norm to its norm in the last healthy snapshot, or the

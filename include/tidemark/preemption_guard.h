@@ -37,8 +37,10 @@ struct PreemptionOptions {
 
 struct PreemptionReport {
   int64_t step = 0;
-  absl::Status save;   // ok: the step is committed
-  absl::Status close;  // ok: nothing was still running at the deadline, and no earlier save had failed
+  absl::Status save;  // ok: the step is committed
+  // ok: nothing was still running at the deadline, no earlier save had failed, and no evaluation is lost. Else the text
+  // has all of it that nobody had looked at.
+  absl::Status close;
   bool committed() const { return save.ok(); }
   // One line for a log: what was saved, and what was not.
   std::string Describe() const;
@@ -59,11 +61,16 @@ class PreemptionGuard {
   // When the process must be gone; infinite as long as it is not preempted.
   absl::Time deadline() const;
 
-  // Saves the state as `step`, unless it is committed or being saved, waits until it is committed, and closes the
-  // checkpointer, all by the deadline. Evaluators get what is left of the time. Unless the options say otherwise the
-  // state is staged when Save returns; Save itself may block for room, as it always does, whatever the deadline. A
-  // failure of an earlier save that nobody has looked at does not keep this one from being made; it is in `close`. What
-  // is still running at the deadline goes on until the process ends: the step may yet turn out to be committed.
+  // Saves the state as `step`, unless it is being saved, or committed and not called unhealthy, waits until it is
+  // committed, and closes the checkpointer, all by the deadline. Unless the options say otherwise the state is staged
+  // before that; a copy that an earlier, overlapped save still makes of it is waited for in any case.
+  //
+  // It is the last chance, so failures of earlier saves that nobody has looked at do not keep this one from being made;
+  // they are in `close`. It waits for no evaluator, however they lag, and for room in the staging arena whatever
+  // WhenFull says: kResourceExhausted in `save` if there is none in time. Evaluators get what is left then, but for a
+  // second before the deadline, or a tenth of the grace if that is less, in which the store is released; the
+  // checkpointer's destructor waits for them no more. What is still running at the deadline goes on until the process
+  // ends: the step may yet turn out to be committed.
   //
   // Called by the thread that uses the checkpointer. Without a deadline it waits for as long as it takes.
   PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);

@@ -37,7 +37,8 @@ struct KeepBest {
 };
 
 // Steps divisible by `every_steps` (>= 1) stay until `evaluator` has said something of them, be it that it skipped
-// them.
+// them. What an evaluator in the trainer's process had yet to evaluate when that was killed, nobody says anything of:
+// such steps stay until somebody reports on them.
 struct AwaitEvaluation {
   std::string evaluator;
   int64_t every_steps = 1;

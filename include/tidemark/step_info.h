@@ -73,7 +73,8 @@ struct StepInfo {
   std::string reason;          // why the state is not kCommitted
   bool pinned = false;         // never deleted by retention
   std::string pin_note;        // why, in the words of whoever pinned it
-  // Why retention kept the step when it last looked; empty: it never did, or has no rules.
+  // Why retention kept the committed step when it last looked at it; empty: it never did. It does not look once it has
+  // no rules any more.
   std::string kept;
 
   // The first verdict of an evaluation that the step is not to be trusted, "evaluator: reason"; empty if there is none.

@@ -103,7 +103,8 @@ class StoreReader {
   // gone, or the step was deleted or never saved.
   absl::StatusOr<StepContents> Contents(int64_t step) const;
 
-  // The bytes of one entry, checked. kNotFound: no such entry. kDataLoss: damaged.
+  // The bytes of one entry, checked. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged. A reader
+  // holds no lease, so either may also mean that a trainer has deleted the step meanwhile; after Refresh Find tells.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
 
   // The bytes [offset, offset + bytes) of the entry, of which those chunks are read and checked in which a byte of them

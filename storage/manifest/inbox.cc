@@ -100,23 +100,29 @@ class Collection {
                       report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
       return Remove(file);
     }
-    bool changed = false;
     bool deleted = false;
+    if (absl::Status status = RecordRow(report, deleted); !status.ok()) return status;
+    return deleted ? Remove(file) : Keep(file, name, report);
+  }
+
+  absl::Status RecordRow(const MetricReport& report, bool& deleted) {
+    bool changed = false;
     absl::Status status = store_.UpdateStep(report.step, ToHex(report.attempt.bytes), [&](StepRecord& current) {
       deleted = current.info.state == StepState::kDeleted;
       changed = !HasEvaluation(current.info, report.evaluation);
       if (changed) ApplyEvaluation(current.info, report.evaluation);
       return changed;
     });
-    if (!status.ok()) return status;
-    if (changed) result_.recorded.push_back(report);
-    return deleted ? Remove(file) : Keep(file, name);
+    if (status.ok() && changed) result_.recorded.push_back(report);
+    return status;
   }
 
-  // Puts a report that is recorded into its step's folder.
-  absl::Status Keep(const std::string& file, const InboxName& name) {
+  // Puts a report that is recorded into its step's folder. The file may be a later report than the one that was read,
+  // of a worker that had more to say meanwhile: what has been moved is looked at, and recorded where it is another one.
+  absl::Status Keep(const std::string& file, const InboxName& name, const MetricReport& recorded) {
     const std::string folder = layout_.attempt(name.folder.step, name.folder.attempt);
-    absl::Status status = files_.Rename(InboxPath(layout_, file), MetricPath(layout_, name.folder, name.metric_file));
+    const std::string kept = MetricPath(layout_, name.folder, name.metric_file);
+    absl::Status status = files_.Rename(InboxPath(layout_, file), kept);
     if (absl::IsNotFound(status)) {
       // A step whose folder is lost has no place for it; else it is the report that somebody took.
       absl::StatusOr<FileType> type = files_.TypeOf(folder);
@@ -125,7 +131,18 @@ class Collection {
     }
     if (!status.ok()) return status;
     inbox_changed_ = true;
-    return files_.SyncDirectory(folder);
+    absl::StatusOr<MetricReport> there = ReadReport(files_, kept);
+    bool deleted = false;
+    if (!there.ok()) {
+      warn_(
+          fmt::format("what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest may not know: {}",
+                      recorded.evaluation.evaluator, recorded.step, Text(there.status())));
+    } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
+               there->evaluation.evaluator == recorded.evaluation.evaluator) {
+      status = RecordRow(*there, deleted);
+    }
+    status.Update(files_.SyncDirectory(folder));
+    return status;
   }
 
   // A writer that is dead or late leaves what nobody needs once its step is gone or has that evaluator's row.
@@ -230,29 +247,23 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
   // As it will be read: text that is not UTF-8 has been replaced by then.
   absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
   if (!as_read.ok()) return as_read.status();
-  absl::StatusOr<std::optional<StepRecord>> record = store.manifest().Find(report.step);
-  if (!record.ok()) return record.status();
-  if (!record->has_value() || !IsOf(**record, report.attempt) || (*record)->info.state != StepState::kCommitted) {
-    return missing();
-  }
-  const StoreLayout& layout = store.layout();
-  const std::string path =
-      MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
-  absl::Status status = WriteFileDurably(files, path, *bytes);
-  if (absl::IsNotFound(status)) {
-    // A folder that is gone has no place for it, and needs none: a rebuild will know nothing of the step either.
-    absl::StatusOr<FileType> type = files.TypeOf(layout.attempt(report.step, report.attempt));
-    if (absl::IsNotFound(type.status())) status = absl::OkStatus();
-  }
-  if (!status.ok()) return status;
   bool committed = false;
-  status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
+  absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
     committed = current.info.state == StepState::kCommitted;
     if (!committed || HasEvaluation(current.info, as_read->evaluation)) return false;
     ApplyEvaluation(current.info, as_read->evaluation);
     return true;
   });
-  return status.ok() && !committed ? missing() : status;
+  if (absl::IsNotFound(status) || (status.ok() && !committed)) return missing();
+  if (!status.ok()) return status;
+  const StoreLayout& layout = store.layout();
+  const std::string path =
+      MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
+  status = WriteFileDurably(files, path, *bytes);
+  if (!absl::IsNotFound(status)) return status;
+  // A folder that is gone has no place for it, and needs none: a rebuild will know nothing of the step either.
+  absl::StatusOr<FileType> type = files.TypeOf(layout.attempt(report.step, report.attempt));
+  return absl::IsNotFound(type.status()) ? absl::OkStatus() : status;
 }
 
 }  // namespace tidemark::storage

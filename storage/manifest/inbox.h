@@ -49,10 +49,11 @@ absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
                                          const std::function<void(std::string_view)>& warn,
                                          std::set<std::string>* warned = nullptr);
 
-// Writes the report into the step's folder and records it: what the trainer itself has to say. Ok: both survive power
-// loss; of a step whose folder is gone there is the record alone. kNotFound: the step's record is not of that attempt,
-// or it is not committed. kInvalidArgument: as of EncodeMetricReport. After any other error the report may be there or
-// not, and may be given again.
+// Records the report and then writes it into the step's folder: what the trainer itself has to say. Record first, here
+// too: a file without a row would tell workers of a report that nobody has taken in. Ok: both survive power loss, but
+// for the file where the step's folder is gone. kNotFound: the step's record is not of that attempt, or it is not
+// committed. kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, neither is there, or
+// both, or the row alone, which a rebuild of the manifest then does not find again; it may be given again.
 absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
 
 }  // namespace tidemark::storage

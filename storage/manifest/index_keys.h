@@ -20,6 +20,9 @@
 
 namespace tidemark::storage {
 
+// What the keys of each index begin with. No other key of the manifest does.
+inline constexpr std::string_view kIndexPrefixes[] = {"metric/", "reference/", "committed/"};
+
 // All index keys that go with the record. A step that is not committed, or that an evaluation calls unhealthy, is no
 // candidate for the best, but its references count: it may be taken back. Those of a deleted step do not.
 std::set<std::string> IndexKeys(const StepRecord& record);

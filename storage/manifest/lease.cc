@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <exception>
 #include <fstream>
-#include <limits>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -13,12 +11,10 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::string_view kSuffix = ".lease";
 constexpr size_t kIdDigits = 32;
@@ -37,15 +33,8 @@ constexpr int kAcquireTriesMax = 100;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-template <typename Id>
-Id DecodeId(const Json& json) {
-  const auto bytes = FromHex(json.get_ref<const std::string&>());
-  if (!bytes) throw std::invalid_argument("an id is not 32 hexadecimal digits");
-  return Id{*bytes};
-}
-
 absl::Duration DecodeExpiry(const Json& json) {
-  const absl::Duration expiry = absl::Nanoseconds(json.get<int64_t>());
+  const absl::Duration expiry = absl::Nanoseconds(DecodeInt64(json));
   if (expiry <= absl::ZeroDuration() || expiry > kLeaseExpiryMax) {
     throw std::invalid_argument(fmt::format("an expiry of {}", absl::FormatDuration(expiry)));
   }
@@ -59,42 +48,32 @@ std::string Describe(const LeaseNote& note) {
 }  // namespace
 
 std::string EncodeLeaseNote(const LeaseNote& note) {
-  return Json({{"version", kLeaseNoteVersion},
-               {"step", note.step},
-               {"attempt", ToHex(note.attempt.bytes)},
-               {"evaluator", note.evaluator},
-               {"holder", note.holder},
-               {"machine", note.machine},
-               {"expiry_ns", absl::ToInt64Nanoseconds(note.expiry)},
-               {"renewals", note.renewals},
-               {"lease", ToHex(note.lease)}})
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+  return DumpJson({{"version", kLeaseNoteVersion},
+                   {"step", note.step},
+                   {"attempt", ToHex(note.attempt.bytes)},
+                   {"evaluator", note.evaluator},
+                   {"holder", note.holder},
+                   {"machine", note.machine},
+                   {"expiry_ns", absl::ToInt64Nanoseconds(note.expiry)},
+                   {"renewals", note.renewals},
+                   {"lease", ToHex(note.lease)}}) +
          "\n";
 }
 
 absl::StatusOr<LeaseNote> DecodeLeaseNote(std::string_view bytes) {
-  try {
-    const Json json = Json::parse(bytes);
-    const int64_t version = json.at("version").get<int64_t>();
-    if (version > kLeaseNoteVersion) {
-      return absl::UnimplementedError(
-          fmt::format("lease note has version {}; this library reads up to {}", version, kLeaseNoteVersion));
-    }
-    if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
+  const auto parse = [](std::string_view text) { return Json::parse(text); };
+  return DecodeJson<LeaseNote>("lease note", bytes, kLeaseNoteVersion, parse, [](const Json& json) {
     LeaseNote note;
-    note.step = json.at("step").get<int64_t>();
-    if (note.step < 0) throw std::invalid_argument("a step is not a number >= 0");
+    note.step = DecodeStep(json.at("step"));
     note.attempt = DecodeId<AttemptId>(json.at("attempt"));
     note.evaluator = json.at("evaluator").get<std::string>();
     note.holder = json.at("holder").get<std::string>();
     note.machine = json.at("machine").get<std::string>();
     note.expiry = DecodeExpiry(json.at("expiry_ns"));
-    note.renewals = json.at("renewals").get<uint64_t>();
+    note.renewals = DecodeUnsigned<uint64_t>(json.at("renewals"));
     note.lease = DecodeId<AttemptId>(json.at("lease")).bytes;
     return note;
-  } catch (const std::exception& error) {
-    return absl::DataLossError(fmt::format("lease note of {} bytes: {}", bytes.size(), error.what()));
-  }
+  });
 }
 
 std::string LeaseFileName(const AttemptId& attempt, std::string_view evaluator) {
@@ -161,6 +140,10 @@ LeaseObserver::LeaseObserver(FileSystem& files, const StoreLayout& layout, std::
 
 bool LeaseObserver::StoodStill(const std::string& name, const std::string& bytes, absl::Duration expiry) {
   const absl::Time now = now_();
+  // What was left standing by who asked for it once, and never again.
+  std::erase_if(sightings_, [&](const auto& other) {
+    return other.first != name && now - other.second.since > 2 * kLeaseExpiryMax;
+  });
   const auto [sighting, first] = sightings_.try_emplace(name, Sighting{bytes, now});
   if (!first && sighting->second.note != bytes) sighting->second = {bytes, now};
   return now - sighting->second.since >= expiry;
@@ -171,7 +154,10 @@ LeaseObserver::Look LeaseObserver::LookAt(const std::string& name, const Attempt
   Look look;
   look.held.note.attempt = attempt;
   absl::StatusOr<std::string> bytes = files_.ReadNote(layout_.leases() + "/" + name, kNoteBytesMax);
-  if (absl::IsNotFound(bytes.status())) return look;
+  if (absl::IsNotFound(bytes.status())) {
+    sightings_.erase(name);
+    return look;
+  }
   look.life = Life::kLive;
   look.bytes = bytes.value_or("");
   absl::StatusOr<LeaseNote> note = bytes.ok() ? DecodeLeaseNote(*bytes) : bytes.status();
@@ -181,6 +167,7 @@ LeaseObserver::Look LeaseObserver::LookAt(const std::string& name, const Attempt
   if (note.ok()) {
     look.held.note = *std::move(note);
     const bool local = look.held.note.machine == machine_;
+    if (local) sightings_.erase(name);
     if (local || StoodStill(name, *bytes, look.held.note.expiry)) look.life = Life::kByLock;
     return look;
   }
@@ -217,7 +204,10 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
       return absl::UnavailableError(fmt::format("it may be leased: {}", look.held.problem));
     }
     absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(path);
-    if (lock.ok()) return Take(path, note, *std::move(lock));
+    if (lock.ok()) {
+      sightings_.erase(name);
+      return Take(path, note, *std::move(lock));
+    }
     if (!absl::IsUnavailable(lock.status())) return lock.status();
     look = LookAt(name, note.attempt);
     if (look.life != Life::kNone && look.held.readable) return absl::UnavailableError(Describe(look.held.note));
@@ -260,7 +250,11 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> LeaseObserver::Live() {
       absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(path);
       if (lock.ok()) {
         // A file that cannot be removed gets its note back, so that the next look finds it dead, too.
-        if (!files_.RemoveFile(path).ok()) (*lock)->WriteNote(look.bytes).IgnoreError();
+        if (files_.RemoveFile(path).ok()) {
+          sightings_.erase(entry.name);
+        } else {
+          (*lock)->WriteNote(look.bytes).IgnoreError();
+        }
         continue;
       }
       look.life = Life::kLive;  // also where the lock cannot be asked

@@ -137,7 +137,8 @@ class LeaseObserver {
   const StoreLayout layout_;
   const std::string machine_;
   const std::function<absl::Time()> now_;
-  std::map<std::string, Sighting> sightings_;  // by file name
+  // By file name. Forgotten once the file is seen gone, taken or local: an empty note is like any other empty note.
+  std::map<std::string, Sighting> sightings_;
 };
 
 }  // namespace tidemark::storage

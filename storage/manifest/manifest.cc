@@ -52,13 +52,17 @@ void SeekBest(rocksdb::Iterator& it, std::string_view metric, BestMode mode) {
   if (IsOn(it, prefix)) it.SeekForPrev(LastKeyOfValue(View(it.key())));
 }
 
-// Puts the record and its index keys in the place of `old` and its own.
-void PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old, const StepRecord& record) {
+// Puts the record and its index keys in the place of `old` and its own. kInvalidArgument: it could not be read again.
+absl::Status PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old, const StepRecord& record) {
   const std::string encoded = EncodeStepRecord(record);
-  batch.Put(StepKey(record.info.step), encoded);
   // As it will be read: names that are no UTF-8 have been replaced by then.
   const absl::StatusOr<StepRecord> as_read = DecodeStepRecord(encoded);
-  const std::set<std::string> keys = IndexKeys(as_read.ok() ? *as_read : record);
+  if (!as_read.ok()) {
+    return absl::InvalidArgumentError(fmt::format("the record of step {} is not written, for it could not be read: {}",
+                                                  record.info.step, std::string(as_read.status().message())));
+  }
+  batch.Put(StepKey(record.info.step), encoded);
+  const std::set<std::string> keys = IndexKeys(*as_read);
   const std::set<std::string> old_keys = old ? IndexKeys(*old) : std::set<std::string>();
   for (const std::string& key : old_keys) {
     if (!keys.contains(key)) batch.Delete(key);
@@ -66,6 +70,7 @@ void PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old, c
   for (const std::string& key : keys) {
     if (!old_keys.contains(key)) batch.Put(key, "");
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -168,20 +173,36 @@ struct Manifest::Impl {
   // opening.
   absl::Status Upgrade() {
     rocksdb::WriteBatch batch;
-    absl::Status status = AddIndices(batch);
-    if (!status.ok()) return status;
+    if (absl::StatusOr<size_t> corrected = CorrectIndices(batch); !corrected.ok()) return corrected.status();
     batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = last_sequence}));
-    if (status = database->Write(batch); status.ok()) version = kStoreRecordVersion;
+    absl::Status status = database->Write(batch);
+    if (status.ok()) version = kStoreRecordVersion;
     return status;
   }
 
-  absl::Status AddIndices(rocksdb::WriteBatch& batch) const {
-    return Scan(kStepKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
+  // What makes the indices agree with the records: how many keys are missing or in the wrong place.
+  absl::StatusOr<size_t> CorrectIndices(rocksdb::WriteBatch& batch) const {
+    std::set<std::string> missing;
+    absl::Status status = Scan(kStepKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
       absl::StatusOr<StepRecord> record = RecordAt(it, path());
       if (!record.ok()) return record.status();
-      for (const std::string& key : IndexKeys(*record)) batch.Put(key, "");
+      missing.merge(IndexKeys(*record));
       return true;
     });
+    size_t corrected = 0;
+    for (const std::string_view prefix : kIndexPrefixes) {
+      if (!status.ok()) return status;
+      status = Scan(prefix, [&](const rocksdb::Iterator& it) {
+        if (missing.erase(it.key().ToString()) == 0) {
+          batch.Delete(it.key());
+          ++corrected;
+        }
+        return true;
+      });
+    }
+    if (!status.ok()) return status;
+    for (const std::string& key : missing) batch.Put(key, "");
+    return corrected + missing.size();
   }
 
   const std::unique_ptr<Database> database;
@@ -355,6 +376,15 @@ absl::Status Manifest::VerifyTables() const {
       [&](rocksdb::DB& db) { return impl_->database->Translate(db.VerifyChecksum(), "verify"); });
 }
 
+absl::StatusOr<size_t> Manifest::RepairIndices() {
+  absl::MutexLock lock(&impl_->write_mutex);
+  rocksdb::WriteBatch batch;
+  absl::StatusOr<size_t> corrected = impl_->CorrectIndices(batch);
+  if (!corrected.ok() || *corrected == 0) return corrected;
+  if (absl::Status status = impl_->database->Write(batch); !status.ok()) return status;
+  return corrected;
+}
+
 bool Manifest::damage_found() const { return impl_->database->damage_found(); }
 
 absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record) {
@@ -362,7 +392,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
   absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
   if (!old.ok()) return old.status();
   rocksdb::WriteBatch batch;
-  PutStep(batch, *old, record);
+  if (absl::Status status = PutStep(batch, *old, record); !status.ok()) return status;
   // Never back: an attempt that is adopted may be older than the last one, whose number must not be given again.
   const uint64_t sequence = std::max<uint64_t>(impl_->last_sequence, record.info.sequence);
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = impl_->store, .sequence = sequence}));
@@ -384,7 +414,7 @@ absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<con
   for (const StepRecord& record : records) {
     absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
     if (!old.ok()) return old.status();
-    PutStep(batch, *old, record);
+    if (absl::Status status = PutStep(batch, *old, record); !status.ok()) return status;
   }
   for (const DeletionRecord& deletion : deletions) {
     batch.Put(DeletionKey(deletion.attempt), EncodeDeletionRecord(deletion));

@@ -21,7 +21,8 @@ namespace tidemark::storage {
 // Thread-safe. Every write is one batch, synced before the call returns; it brings the indices along (index_keys.h), so
 // that they agree with the records at every instant. Writes are one after the other; reads wait for none of them.
 // Errors: kDataLoss where the database or a record is damaged, kUnimplemented where a record is of a newer version,
-// kResourceExhausted on a full disk, kPermissionDenied, kInternal where the device fails. After a failed write the next
+// kResourceExhausted on a full disk, kPermissionDenied, kInternal where the device fails, kInvalidArgument for a record
+// that could not be read again, of which nothing is written. After a failed write the next
 // one opens the database anew; while that fails, so do reads and writes, each of which tries again. Who changes a
 // record that it has read keeps others from it meanwhile.
 class Manifest {
@@ -86,6 +87,10 @@ class Manifest {
   // Reads every block of every table; kDataLoss if one is damaged. Of the records it says nothing, nor of whether the
   // indices agree with them.
   absl::Status VerifyTables() const;
+
+  // Reads every record and makes the indices agree with them, in one batch. Returns how many keys were missing or
+  // wrong.
+  absl::StatusOr<size_t> RepairIndices();
 
   // Whether any call has found damage since the manifest was opened.
   bool damage_found() const;

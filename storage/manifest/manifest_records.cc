@@ -46,6 +46,17 @@ std::optional<DeletionRecord> DeletionOf(const StepRecord& record) {
   return deletion;
 }
 
+void MakeDeleted(StepRecord& record, std::string_view reason) {
+  record.info.state = StepState::kDeleted;
+  record.info.reason = reason;
+  record.info.user_metadata = "{}";
+  record.info.kept.clear();
+  record.info.pinned = false;
+  record.info.pin_note.clear();
+  record.shards.clear();
+  record.references.clear();
+}
+
 std::string EncodeStoreRecord(const StoreRecord& record) {
   return DumpJson(
       {{"version", record.version}, {"store_id", ToHex(record.store_id.bytes)}, {"sequence", record.sequence}});

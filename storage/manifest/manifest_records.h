@@ -76,6 +76,9 @@ struct DeletionRecord {
 // The mark for what a record's attempt has on disk. nullopt: nothing, or it was marked when it was deleted.
 std::optional<DeletionRecord> DeletionOf(const StepRecord& record);
 
+// Makes it the record of a deleted step: what is known of the step stays, what only its files made true does not.
+void MakeDeleted(StepRecord& record, std::string_view reason);
+
 std::string EncodeStoreRecord(const StoreRecord& record);
 std::string EncodeStepRecord(const StepRecord& record);
 std::string EncodeDeletionRecord(const DeletionRecord& record);

@@ -1,35 +1,18 @@
 #include "storage/manifest/pin.h"
 
-#include "nlohmann/json.hpp"
+#include "fmt/format.h"
 
 namespace tidemark::storage {
 namespace {
-
-using Json = nlohmann::json;
-
-constexpr int kPinVersion = 1;
-constexpr size_t kPinBytesMax = 8 * kPinNoteBytesMax;  // an escaped byte takes up to 6
 
 std::string PinPath(const StoreLayout& layout, const StepFolder& folder) {
   return layout.attempt(folder.step, folder.attempt) + "/pin.json";
 }
 
-std::string EncodePin(std::string_view note) {
-  const Json json = {{"version", kPinVersion}, {"note", note}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string NoteOf(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return "";
-  const auto note = json.find("note");
-  return note != json.end() && note->is_string() ? note->get<std::string>() : "";
-}
-
 }  // namespace
 
 absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note) {
-  return WriteFileDurably(files, PinPath(layout, folder), EncodePin(note));
+  return WriteFolderNote(files, PinPath(layout, folder), note);
 }
 
 absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
@@ -42,15 +25,27 @@ absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepF
 
 absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
                                                    const StepFolder& folder) {
-  const std::string path = PinPath(layout, folder);
-  absl::StatusOr<FileType> type = files.TypeOf(path);
-  if (absl::IsNotFound(type.status())) return std::nullopt;
-  if (!type.ok()) return type.status();
-  if (*type != FileType::kRegular) return "";
-  absl::StatusOr<std::string> text = ReadSmallFile(files, path, kPinBytesMax);
-  if (text.ok()) return NoteOf(*text);
-  if (absl::IsResourceExhausted(text.status()) || absl::IsDataLoss(text.status())) return "";
-  return text.status();
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, PinPath(layout, folder));
+  if (!note.ok()) return note.status();
+  if (!note->has_value()) return std::nullopt;
+  return (*note)->text;
+}
+
+absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
+                             const std::function<void(std::string_view)>& warn, StepInfo& info) {
+  const auto attempt = FromHex(info.attempt);
+  if (info.pinned || !attempt) return false;
+  const std::string path = PinPath(layout, {info.step, AttemptId{*attempt}});
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, path);
+  if (!note.ok()) return note.status();
+  if (!note->has_value()) return false;
+  if (const absl::Status& problem = (*note)->problem; !problem.ok()) {
+    warn(fmt::format("step {} is pinned by {}, which cannot be read: {}", info.step, path,
+                     std::string(problem.message())));
+  }
+  info.pinned = true;
+  info.pin_note = (*note)->text;
+  return true;
 }
 
 absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced, StepInfo& info) {

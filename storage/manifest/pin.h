@@ -1,13 +1,14 @@
 // Pins: steps that retention never deletes. The manifest's record says so; pin.json in the step's folder says it too,
 // so that a manifest that is rebuilt from the folders knows it.
 //
-// That the file is there is the pin. What it says is for people, {"version": 1, "note": ".."}, and a file that cannot
-// be understood pins as well: of the two mistakes that is the one which can be taken back.
+// That the file is there is the pin. What it says is for people, and a file that cannot be read or understood pins as
+// well: of the two mistakes that is the one which can be taken back.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_PIN_H_
 #define TIDEMARK_STORAGE_MANIFEST_PIN_H_
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,13 +16,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/manifest/folder_note.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {
 
-inline constexpr size_t kPinNoteBytesMax = 64 << 10;
+inline constexpr size_t kPinNoteBytesMax = kFolderNoteBytesMax;
 
 // When this returns ok the pin survives power loss. After an error it is there or not.
 absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note);
@@ -29,9 +31,16 @@ absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFo
 // The same for its removal. No pin, or no folder, is ok.
 absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
 
-// The pin's note, empty where it cannot be understood; nullopt: there is no pin.
+// The pin's note, empty where it cannot be read or understood; nullopt: there is no pin. An error says that nobody
+// knows whether there is.
 absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
                                                    const StepFolder& folder);
+
+// Pins `info` where its attempt's folder says so and it does not; the note is empty where it cannot be understood, or,
+// with a warning, where the disk does not give it out. Whether anything changed. An error says that nobody knows
+// whether there is a pin; `info` is as it was.
+absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
+                             const std::function<void(std::string_view)>& warn, StepInfo& info);
 
 // Pins `info`, which takes the place of `replaced` at its step, if that was pinned: it is the step that somebody wants
 // to keep. Where it is another attempt, its folder must be there, and gets the pin; `info` is pinned even if that

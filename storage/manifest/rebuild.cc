@@ -11,6 +11,7 @@
 
 #include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
@@ -23,6 +24,7 @@ namespace {
 struct Candidate {
   StepFolder folder;
   StepRecord record;
+  std::optional<std::string> deleted;  // why it was let go, where it was
 };
 
 struct Rejected {
@@ -47,13 +49,12 @@ absl::StatusOr<Findings> ReadAll(FileSystem& files, const StoreLayout& layout, c
     absl::StatusOr<Attempt> attempt = ReadAttempt(files, layout, store, folder);
     const std::string why(attempt.status().message());
     if (attempt.ok()) {
-      absl::StatusOr<std::optional<std::string>> note = ReadPin(files, layout, folder);
-      if (!note.ok()) return note.status();
-      attempt->record.info.pinned = note->has_value();
-      attempt->record.info.pin_note = note->value_or("");
-      absl::Status status = ApplyStoredReports(files, layout, store, folder, warn, attempt->record.info);
+      absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files, layout, folder);
+      absl::Status status = mark.status();
+      if (status.ok()) status = TakePin(files, layout, warn, attempt->record.info).status();
+      if (status.ok()) status = ApplyStoredReports(files, layout, store, folder, warn, attempt->record.info);
       if (!status.ok()) return status;
-      findings.candidates.push_back({folder, std::move(attempt->record)});
+      findings.candidates.push_back({folder, std::move(attempt->record), *std::move(mark)});
     } else if (IsMissingOrDamaged(attempt.status())) {
       findings.broken.push_back({folder, why});
     } else if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
@@ -97,16 +98,41 @@ absl::Status VerifyWinners(FileSystem& files, const StoreLayout& layout, const S
   return absl::OkStatus();
 }
 
+// A crash may have come between a save at a pinned step and the pin that the new attempt inherits. One that was let go
+// has bequeathed its pin already, and the step may have been unpinned since.
+absl::Status InheritPins(FileSystem& files, const StoreLayout& layout, Findings& findings) {
+  std::map<int64_t, const StepInfo*> earlier;
+  for (Candidate& candidate : findings.candidates) {
+    if (candidate.deleted) continue;
+    StepInfo& info = candidate.record.info;
+    const StepInfo*& before = earlier[info.step];
+    if (before != nullptr && !info.pinned) {
+      if (absl::Status status = InheritPin(files, layout, *before, info); !status.ok()) return status;
+    }
+    before = &info;
+  }
+  return absl::OkStatus();
+}
+
+// Makes the candidate the record of its step, in the place of an earlier attempt, which is marked for deletion.
+absl::Status Record(Manifest& manifest, const Candidate& candidate) {
+  if (absl::Status status = manifest.Commit(candidate.record).status(); !status.ok()) return status;
+  if (!candidate.deleted) return absl::OkStatus();
+  const std::optional<DeletionRecord> deletion = DeletionOf(candidate.record);
+  StepRecord record = candidate.record;
+  MakeDeleted(record, *candidate.deleted);
+  return manifest.Update({&record, 1}, {&*deletion, 1});
+}
+
 // A manifest of the candidates at `path`, read back.
 absl::Status WriteManifest(const std::string& path, const StoreId& store, const std::vector<Candidate>& candidates) {
   std::map<int64_t, const StepInfo*> expected;
   {
     absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(path, store);
     if (!manifest.ok()) return manifest.status();
-    // Ascending by sequence, so that of two attempts at a step the later one wins and the earlier one is marked for
-    // deletion.
+    // Ascending by sequence, so that of two attempts at a step the later one wins.
     for (const Candidate& candidate : candidates) {
-      if (auto replaced = (*manifest)->Commit(candidate.record); !replaced.ok()) return replaced.status();
+      if (absl::Status status = Record(**manifest, candidate); !status.ok()) return status;
       expected[candidate.folder.step] = &candidate.record.info;
     }
   }
@@ -128,8 +154,8 @@ absl::Status WriteManifest(const std::string& path, const StoreId& store, const 
 
 bool IsReferenced(const AttemptId& attempt, const std::vector<Candidate>& candidates) {
   return std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-    return std::any_of(candidate.record.references.begin(), candidate.record.references.end(),
-                       [&](const FileReference& file) { return file.attempt == attempt; });
+    return !candidate.deleted && std::any_of(candidate.record.references.begin(), candidate.record.references.end(),
+                                             [&](const FileReference& file) { return file.attempt == attempt; });
   });
 }
 
@@ -140,6 +166,7 @@ absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const
   absl::StatusOr<Findings> findings = ReadAll(files, layout, store, warn);
   if (!findings.ok()) return findings.status();
   if (absl::Status status = VerifyWinners(files, layout, store, read, *findings); !status.ok()) return status;
+  if (absl::Status status = InheritPins(files, layout, *findings); !status.ok()) return status;
   if (findings->candidates.empty() && findings->foreign > 0) {
     return absl::FailedPreconditionError(
         fmt::format("the manifest of {} is not rebuilt: no attempt in {} is complete and of store {}, and {} belong to "

@@ -17,9 +17,11 @@ namespace tidemark::storage {
 // in the old one's place, which is kept as manifest.broken-<id>. Attempts that are incomplete or damaged go to
 // quarantine/: without the old manifest nobody knows whether they were committed; one that a complete attempt refers to
 // stays. Attempts of other stores and newer versions are left alone. Evaluations are those whose reports lie with the
-// attempts; one that cannot be used is left out, with a warning. Pinned steps stay so, and a deleted one whose files
-// are still there is committed again. Lost for good: records of failed saves, of deleted steps and of those that were
-// only evaluated, and marks of damage (a restore finds damage again).
+// attempts; one that cannot be used is left out, with a warning. Pinned steps stay so, also where a
+// later attempt at them was never committed. A deleted one whose files are still there stays deleted if its folder has
+// a deletion mark; one that nobody had come to mark is committed again. Lost for good: records of failed saves, of
+// deleted steps whose files are gone and of those that were only evaluated, and marks of damage (a restore finds damage
+// again).
 //
 // kFailedPrecondition: no attempt is complete, and there are some of another store, so that it may be `store` that is
 // wrong. Any error of reading an attempt but kNotFound and kDataLoss is returned before anything is moved. After an

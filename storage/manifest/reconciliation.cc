@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
+#include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/leased_attempts.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
@@ -15,10 +16,60 @@ namespace {
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// Whether the attempt was let go with its step, as opposed to replaced by another one. For the words of a warning.
-bool IsOfDeletedStep(const Manifest& manifest, const DeletionRecord& deletion) {
+// Why the attempt was let go with its step; nullopt: it was replaced by another one, or nobody can say.
+std::optional<std::string> ReasonOfDeletedStep(const Manifest& manifest, const DeletionRecord& deletion) {
   const absl::StatusOr<std::optional<StepRecord>> record = manifest.Find(deletion.step);
-  return record.ok() && record->has_value() && (*record)->info.attempt == ToHex(deletion.attempt.bytes);
+  if (!record.ok() || !record->has_value()) return std::nullopt;
+  const StepInfo& info = (*record)->info;
+  return info.attempt == ToHex(deletion.attempt.bytes) ? std::make_optional(info.reason) : std::nullopt;
+}
+
+// Says in the folders themselves that they are to go, before anything goes that they may refer to. Best effort: without
+// it a rebuild of the manifest takes the attempt for a committed one.
+void MarkFolders(FileSystem& files, const StoreLayout& layout, const Manifest& manifest,
+                 const std::vector<DeletionRecord>& staying, const Reconciliation::Warn& warn) {
+  for (const DeletionRecord& deletion : staying) {
+    const StepFolder folder{deletion.step, deletion.attempt};
+    const absl::StatusOr<bool> marked = HasDeletionMark(files, layout, folder);
+    absl::Status status = marked.status();
+    if (status.ok() && *marked) continue;
+    const std::optional<std::string> reason = ReasonOfDeletedStep(manifest, deletion);
+    if (status.ok()) {
+      status = WriteDeletionMark(files, layout, folder, reason.value_or("another attempt took its place"));
+    }
+    // A folder that somebody removed says nothing.
+    if (status.ok() || absl::IsNotFound(status)) continue;
+    warn(fmt::format("step {} was {}, but a rebuild of the manifest would not know: {}", deletion.step,
+                     reason ? "deleted" : "replaced", Text(status)));
+  }
+}
+
+// Removes the attempts' files and takes their marks back.
+absl::Status RemoveFiles(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
+                         const std::vector<DeletionRecord>& going, const Reconciliation::Warn& warn) {
+  const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
+    warn(fmt::format("step {} was {} files are still there: {}", deletion.step,
+                     ReasonOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old",
+                     Text(why)));
+  };
+  std::vector<DeletionRecord> removed;
+  for (const DeletionRecord& deletion : going) {
+    const std::string folder = layout.attempt(deletion.step, deletion.attempt);
+    RetireShard(files, layout, folder);
+    if (absl::Status status = RemoveTree(files, folder); status.ok()) {
+      removed.push_back(deletion);
+    } else {
+      warn_of(deletion, status);
+    }
+  }
+  if (removed.empty()) return absl::OkStatus();
+  if (absl::Status status = files.SyncDirectory(layout.steps()); !status.ok()) {
+    for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
+    return absl::OkStatus();
+  }
+  std::vector<AttemptId> attempts;
+  for (const DeletionRecord& deletion : removed) attempts.push_back(deletion.attempt);
+  return manifest.FinishDeletions(attempts);
 }
 
 }  // namespace
@@ -55,7 +106,8 @@ absl::Status Reconciliation::ReconcileRecords() {
     if (!id) return true;                                       // a save that failed, or a step never saved
     if (record.info.state == StepState::kDeleted) return true;  // what there is of it has a mark, or is news
     recorded_.emplace(record.info.step, AttemptId{*id});
-    absl::StatusOr<bool> change = TakePin(record);
+    // The folder is what a crash leaves ahead when a step is pinned, and behind when it is let go.
+    absl::StatusOr<bool> change = TakePin(files_, layout_, warn_, record.info);
     if (!change.ok()) {
       pins = change.status();
       return false;
@@ -81,19 +133,6 @@ absl::Status Reconciliation::ReconcileRecords() {
   return status;
 }
 
-// Pins the record where its folder says so: it is the folder that a crash leaves ahead when a step is pinned, and
-// behind when it is let go. Whether anything changed.
-absl::StatusOr<bool> Reconciliation::TakePin(StepRecord& record) {
-  const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
-  if (record.info.pinned || !present_.contains({own.step, own.attempt})) return false;
-  absl::StatusOr<std::optional<std::string>> note = ReadPin(files_, layout_, own);
-  if (!note.ok()) return note.status();
-  if (!note->has_value()) return false;
-  record.info.pinned = true;
-  record.info.pin_note = **note;
-  return true;
-}
-
 // The first of the folders in which the record's chunks lie that is not there. Precondition: it has an attempt.
 std::optional<StepFolder> Reconciliation::MissingFolder(const StepRecord& record) const {
   const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
@@ -108,6 +147,7 @@ void Reconciliation::MarkLost(StepRecord& record, const StepFolder& missing) {
   const std::string name = StepFolderName(missing.step, missing.attempt);
   const bool own = ToHex(missing.attempt.bytes) == record.info.attempt;
   record.info.state = StepState::kLost;
+  record.info.kept.clear();
   record.info.reason = own ? "its folder is gone" : fmt::format("{} is gone, where some of its chunks are", name);
   warn_(fmt::format("step {} is lost: it was committed, but {}/{}{} is gone", record.info.step, layout_.steps(), name,
                     own ? "" : ", where some of its chunks are,"));
@@ -124,6 +164,14 @@ bool Reconciliation::IsBack(const StepRecord& record) {
 
 // Adopts an attempt that has no record, or notes why it is none of ours to keep.
 absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
+  // It was let go, and what it refers to may be gone.
+  absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files_, layout_, folder);
+  if (!mark.ok()) return mark.status();
+  if (mark->has_value()) {
+    const absl::Status why = absl::NotFoundError(fmt::format("its deleted.json says that it was let go: {}", **mark));
+    discards_.push_back({folder, why, /*to_quarantine=*/true});
+    return absl::OkStatus();
+  }
   absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_, folder);
   if (!attempt.ok()) {
     // The store's format and the manifest's are not too new, so a newer shard is more likely a flipped bit.
@@ -161,10 +209,7 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
 absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRecord record) {
   StepInfo& info = record.info;
   const StepFolder own{info.step, AttemptId{*FromHex(info.attempt)}};
-  absl::StatusOr<std::optional<std::string>> note = ReadPin(files_, layout_, own);
-  if (!note.ok()) return note.status();
-  info.pinned = note->has_value();
-  info.pin_note = note->value_or("");
+  if (absl::StatusOr<bool> pinned = TakePin(files_, layout_, warn_, info); !pinned.ok()) return pinned.status();
   if (old && old->info.attempt == info.attempt) {
     // A deleted step that is back.
     info.metrics = old->info.metrics;
@@ -202,44 +247,34 @@ absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manif
                              const std::set<AttemptId>& in_use, const Reconciliation::Warn& warn) {
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest.Deletions();
   if (!deletions.ok()) return deletions.status();
-  if (deletions->empty()) return absl::OkStatus();
-  absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
-  if (!read.ok()) {
-    warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
-                     Text(read.status())));
-    return absl::OkStatus();
-  }
-  read->insert(in_use.begin(), in_use.end());
-  std::set<AttemptId> kept = *read;
-  for (const DeletionRecord& deletion : *deletions) {
-    if (read->contains(deletion.attempt)) kept.insert(deletion.references.begin(), deletion.references.end());
-  }
-  const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
-    warn(fmt::format("step {} was {} files are still there: {}", deletion.step,
-                     IsOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old", Text(why)));
-  };
-  std::vector<DeletionRecord> removed;
-  for (const DeletionRecord& deletion : *deletions) {
-    if (kept.contains(deletion.attempt)) continue;
+  std::vector<DeletionRecord> staying, going;
+  for (DeletionRecord& deletion : *deletions) {
     absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
     if (!referenced.ok()) return referenced.status();
-    if (*referenced) continue;
-    const std::string folder = layout.attempt(deletion.step, deletion.attempt);
-    RetireShard(files, layout, folder);
-    if (absl::Status status = RemoveTree(files, folder); status.ok()) {
-      removed.push_back(deletion);
-    } else {
-      warn_of(deletion, status);
+    (*referenced ? staying : going).push_back(std::move(deletion));
+  }
+  if (!going.empty()) {
+    // The step that let go of an attempt may have been marked after the first look, and may be leased.
+    deletions = manifest.Deletions();
+    if (!deletions.ok()) return deletions.status();
+    absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
+    if (!read.ok()) {
+      warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
+                       Text(read.status())));
+      return absl::OkStatus();
     }
+    read->insert(in_use.begin(), in_use.end());
+    std::set<AttemptId> kept = *read;
+    for (const DeletionRecord& deletion : *deletions) {
+      if (read->contains(deletion.attempt)) kept.insert(deletion.references.begin(), deletion.references.end());
+    }
+    const auto first_kept = std::stable_partition(
+        going.begin(), going.end(), [&](const DeletionRecord& deletion) { return !kept.contains(deletion.attempt); });
+    staying.insert(staying.end(), first_kept, going.end());
+    going.erase(first_kept, going.end());
   }
-  if (removed.empty()) return absl::OkStatus();
-  if (absl::Status status = files.SyncDirectory(layout.steps()); !status.ok()) {
-    for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
-    return absl::OkStatus();
-  }
-  std::vector<AttemptId> attempts;
-  for (const DeletionRecord& deletion : removed) attempts.push_back(deletion.attempt);
-  return manifest.FinishDeletions(attempts);
+  MarkFolders(files, layout, manifest, staying, warn);
+  return RemoveFiles(files, layout, manifest, going, warn);
 }
 
 }  // namespace tidemark::storage

@@ -35,8 +35,8 @@ class Reconciliation {
   // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
   // again once all of it is back. Steps whose folder has a pin are pinned. Attempts without a record, and those of
   // deleted steps that somebody has put back, are adopted where every byte of them verifies, else removed or moved to
-  // quarantine; those of other stores and newer versions are left alone. Removes nothing that a step refers to, and
-  // nothing that is marked for deletion.
+  // quarantine, as are those with a deletion mark; those of other stores and newer versions are left alone. Removes
+  // nothing that a step refers to, and nothing that is marked for deletion.
   //
   // kDataLoss: the manifest has to be rebuilt. Any other error says nothing about what is on disk, and nothing was
   // changed because of it.
@@ -57,7 +57,6 @@ class Reconciliation {
   std::optional<StepFolder> MissingFolder(const StepRecord& record) const;
   void MarkLost(StepRecord& record, const StepFolder& missing);
   bool IsBack(const StepRecord& record);
-  absl::StatusOr<bool> TakePin(StepRecord& record);
   absl::Status ReconcileFolder(const StepFolder& folder);
   absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
@@ -77,8 +76,10 @@ class Reconciliation {
 };
 
 // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are in `in_use`
-// or that anybody has a lease on, and what these refer to. It looks at the leases when it knows what is marked, so that
-// no reader is overlooked who took a lease and then found the step committed. One sync and one write for all of them.
+// or that anybody has a lease on, and what these refer to. It finds out what no step refers to any more, then what is
+// marked, then what is leased: so no reader is overlooked who took a lease and then found the step committed, even if
+// that step, which refers to others, is marked meanwhile. One sync and one write for all of them. Folders that stay get
+// a deletion mark first.
 //
 // Files that cannot be removed stand in nobody's way: they keep their mark, with a warning, and the next call tries
 // again. Returns only what the manifest itself fails with. One call at a time.

@@ -24,8 +24,12 @@ Retention::Retention(FileSystem& files, Store& store, RetentionOptions options, 
     : Retention(store, std::move(options), std::move(warn),
                 LeaseObserver(files, store.layout(), ThisMachine(), MonotonicNow)) {}
 
-Retention::Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases)
-    : store_(store), options_(std::move(options)), warn_(std::move(warn)), leases_(std::move(leases)) {}
+Retention::Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases, size_t changes_max)
+    : store_(store),
+      options_(std::move(options)),
+      warn_(std::move(warn)),
+      leases_(std::move(leases)),
+      changes_max_(changes_max) {}
 
 absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = leases_.Live();
@@ -39,7 +43,7 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   return live;
 }
 
-absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const Claims& claims) {
+absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& claims) {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = LiveLeases();
   if (!live.ok()) return live.status();
   std::multimap<std::string, std::string> leased;  // by attempt: by whom
@@ -47,7 +51,7 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const Claims& claims
   absl::StatusOr<std::vector<StepRecord>> records = store_.manifest().Committed();
   if (!records.ok()) return records.status();
   Planned planned;
-  Claims all = claims;
+  Claims all = claims ? claims() : Claims();
   for (StepRecord& record : *records) {
     const auto [first, last] = leased.equal_range(record.info.attempt);
     for (auto lease = first; lease != last; ++lease) all.emplace(record.info.step, lease->second);
@@ -57,31 +61,41 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const Claims& claims
   return planned;
 }
 
-absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const Claims& claims) {
+absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims) {
   absl::StatusOr<Planned> planned = PlanCommitted(claims);
   if (!planned.ok()) return planned.status();
   return std::move(planned->decisions);
 }
 
-absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const Claims& claims) {
+absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims& claims) {
+  unfinished_ = false;
   std::vector<RetentionDecision> marked;
   if (options_.any()) {
     absl::StatusOr<Planned> planned = PlanCommitted(claims);
     if (!planned.ok()) return planned.status();
+    // Stopping anywhere is right: deleting some of what the plan lets go changes nothing of what it says of the rest.
     std::vector<Store::StepNote> notes;
+    bool more = false;
+    bool changed = false;
     for (size_t i = 0; i < planned->steps.size(); ++i) {
       const StepInfo& info = planned->steps[i];
       const RetentionDecision& decision = planned->decisions[i];
       if (decision.keep && decision.reason == info.kept) continue;
+      more = notes.size() == changes_max_;
+      if (more) break;
+      changed = changed || decision.keep;
       notes.push_back(
           {.step = info.step, .attempt = info.attempt, .deleted = !decision.keep, .reason = decision.reason});
-      if (!decision.keep) marked.push_back(decision);
     }
     if (!notes.empty()) {
       absl::StatusOr<std::set<int64_t>> deleted = store_.NoteSteps(notes);
       if (!deleted.ok()) return deleted.status();
-      std::erase_if(marked, [&](const RetentionDecision& decision) { return !deleted->contains(decision.step); });
+      for (RetentionDecision& decision : planned->decisions) {
+        if (deleted->contains(decision.step)) marked.push_back(std::move(decision));
+      }
     }
+    // Where every record was refused, the next call would only meet the same ones.
+    unfinished_ = more && (changed || !marked.empty());
   }
   RemoveFiles();
   return marked;

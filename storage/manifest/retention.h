@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_STORAGE_MANIFEST_RETENTION_H_
 #define TIDEMARK_STORAGE_MANIFEST_RETENTION_H_
 
+#include <cstddef>
 #include <functional>
 #include <set>
 #include <string>
@@ -23,22 +24,30 @@ namespace tidemark::storage {
 class Retention {
  public:
   using Warn = std::function<void(std::string_view)>;
+  // What this process itself has yet to read; null: nothing. Asked after the steps have been read: a step that is
+  // claimed before it is committed is then never seen without its claim.
+  using ReadClaims = std::function<Claims()>;
 
   // Precondition: ValidateRetention(options).
   Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
-  // For tests: with an observer of leases that has a machine and a clock of their choice.
-  Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases);
+  // For tests: with an observer of leases that has a machine and a clock of their choice, and changing so many records
+  // at a time.
+  Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases, size_t changes_max = kChangesMax);
 
   // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
   // that nobody knows what is leased.
-  absl::StatusOr<std::vector<RetentionDecision>> Plan(const Claims& claims);
+  absl::StatusOr<std::vector<RetentionDecision>> Plan(const ReadClaims& claims);
 
   // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, all in one synced
   // batch, and removes the files that nobody refers to or reads. Returns what was marked. Files that cannot be removed
   // keep their mark, with a warning, and the next call tries again; so do those that somebody still reads, without one.
   // Without a rule it only removes what others have marked. After an error nothing was marked or removed, unless it was
   // the marks' own writing that failed.
-  absl::StatusOr<std::vector<RetentionDecision>> Apply(const Claims& claims);
+  //
+  // One call changes a bounded number of records, lowest steps first, so that saves and reports wait for it only so
+  // long; unfinished() says whether the next call would change more.
+  absl::StatusOr<std::vector<RetentionDecision>> Apply(const ReadClaims& claims);
+  bool unfinished() const { return unfinished_; }
 
  private:
   // A committed step as it was read, and what is to become of it.
@@ -46,15 +55,20 @@ class Retention {
     std::vector<StepInfo> steps;
     std::vector<RetentionDecision> decisions;  // one for each
   };
-  absl::StatusOr<Planned> PlanCommitted(const Claims& claims);
+  absl::StatusOr<Planned> PlanCommitted(const ReadClaims& claims);
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
   void RemoveFiles();
+
+  // Some 15 ms for the marks and 70 ms for the files on a local SSD.
+  static constexpr size_t kChangesMax = 256;
 
   Store& store_;
   const RetentionOptions options_;
   const Warn warn_;
   LeaseObserver leases_;
+  const size_t changes_max_;
   std::set<std::string> warned_;  // of leases that cannot be read; once each
+  bool unfinished_ = false;
 };
 
 }  // namespace tidemark::storage

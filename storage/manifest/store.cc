@@ -48,16 +48,6 @@ absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files,
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// What is known of the step stays; what only its files made true does not.
-void MakeDeleted(StepRecord& record, const std::string& reason) {
-  record.info.state = StepState::kDeleted;
-  record.info.reason = reason;
-  record.info.user_metadata = "{}";
-  record.info.kept.clear();
-  record.shards.clear();
-  record.references.clear();
-}
-
 }  // namespace
 
 Store::Store(FileSystem& files, StoreOptions options)
@@ -193,6 +183,12 @@ absl::Status Store::Reconcile() {
   } else {
     // Records are read by what follows; the indices are not.
     if (absl::Status status = manifest_->VerifyTables(); !status.ok()) return status;
+    absl::StatusOr<size_t> repaired = manifest_->RepairIndices();
+    if (!repaired.ok()) return repaired.status();
+    if (*repaired > 0) {
+      options_.warn(
+          fmt::format("the manifest's indices did not agree with its records: {} keys were put right", *repaired));
+    }
     Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
     next_sequence_ = manifest_->last_sequence() + 1;
@@ -361,114 +357,6 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   if (absl::Status status = manifest_->Update(failed); !status.ok()) {
     options_.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step, Text(status)));
   }
-}
-
-absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
-  absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
-  if (!record.ok()) return record.status();
-  if (!record->has_value() || (*record)->info.attempt != attempt) {
-    return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));
-  }
-  if (!change(**record)) return absl::OkStatus();
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  // Files may come back inside a folder, which does not show on steps/.
-  left_unsettled_ = left_unsettled_ || (*record)->info.state == StepState::kLost;
-  return manifest_->Update(**record);
-}
-
-absl::Status Store::RecordUnsaved(const StepInfo& info) {
-  Check(info.state == StepState::kUnsaved, "RecordUnsaved of a step that is not unsaved");
-  absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(info.step);
-  if (!record.ok()) return record.status();
-  if (record->has_value()) return absl::OkStatus();
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  return manifest_->Update({.info = info});
-}
-
-absl::StatusOr<std::set<int64_t>> Store::NoteSteps(const std::vector<StepNote>& notes) {
-  absl::MutexLock lock(&records_mutex_);
-  // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
-  absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();
-  if (!latest.ok()) return latest.status();
-  std::vector<StepRecord> changed;
-  std::vector<DeletionRecord> deletions;
-  std::set<int64_t> deleted;
-  for (const StepNote& note : notes) {
-    absl::StatusOr<std::optional<StepRecord>> found = manifest_->Find(note.step);
-    if (!found.ok()) return found.status();
-    if (!found->has_value()) continue;
-    StepRecord& record = **found;
-    StepInfo& info = record.info;
-    if (info.attempt != note.attempt || info.state != StepState::kCommitted) continue;
-    if (note.deleted) {
-      if (info.pinned || note.step == *latest) continue;
-      if (auto deletion = DeletionOf(record)) deletions.push_back(*std::move(deletion));
-      MakeDeleted(record, note.reason);
-      deleted.insert(note.step);
-    } else {
-      if (info.kept == note.reason) continue;
-      info.kept = note.reason;
-    }
-    changed.push_back(std::move(record));
-  }
-  if (changed.empty()) return deleted;
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  if (absl::Status status = manifest_->Update(changed, deletions); !status.ok()) return status;
-  return deleted;
-}
-
-absl::Status Store::Pin(int64_t step, std::string_view note) {
-  if (note.size() > kPinNoteBytesMax) {
-    return absl::InvalidArgumentError(
-        fmt::format("pin of step {}: the note has {} bytes; at most {}", step, note.size(), kPinNoteBytesMax));
-  }
-  absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
-  if (!record.ok()) return record.status();
-  if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
-    return absl::NotFoundError(fmt::format("pin of step {}: it is not committed", step));
-  }
-  StepInfo& info = (*record)->info;
-  info.pinned = true;
-  info.pin_note = note;
-  absl::Status status = RemoveSettledMark();
-  if (!status.ok()) return status;
-  status = WritePin(files_, layout_, {step, AttemptId{*FromHex(info.attempt)}}, note);
-  if (status.ok()) status = manifest_->Update(**record);
-  left_unsettled_ = left_unsettled_ || !status.ok();
-  return status;
-}
-
-absl::Status Store::Unpin(int64_t step) {
-  absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
-  if (!record.ok()) return record.status();
-  const auto attempt = record->has_value() ? FromHex((*record)->info.attempt) : std::nullopt;
-  if (!attempt) return absl::NotFoundError(fmt::format("unpin of step {}: it is not committed", step));
-  StepInfo& info = (*record)->info;
-  const bool was_pinned = info.pinned;
-  info.pinned = false;
-  info.pin_note.clear();
-  absl::Status status = RemoveSettledMark();
-  if (!status.ok()) return status;
-  if (was_pinned) status = manifest_->Update(**record);
-  if (status.ok()) status = RemovePin(files_, layout_, {step, AttemptId{*attempt}});
-  left_unsettled_ = left_unsettled_ || !status.ok();
-  return status;
-}
-
-absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
-  bool deleted = false;
-  absl::Status status = UpdateStep(step, attempt, [&](StepRecord& record) {
-    deleted = record.info.state == StepState::kDeleted;
-    record.info.state = state;
-    record.info.reason = reason;
-    return !deleted;
-  });
-  if (!deleted) return status;
-  return absl::NotFoundError(fmt::format("step {}, attempt {}, has been deleted", step, attempt));
 }
 
 }  // namespace tidemark::storage

@@ -79,7 +79,8 @@ class Store {
 
   // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch. A
   // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
-  // and has been pinned, or is the latest committed one. Returns the steps that were marked; their files are for
+  // and has been pinned, or is the latest committed one. One whose folder has a pin that its record does not know of is
+  // pinned; one where nobody can say is left, with a warning. Returns the steps that were marked; their files are for
   // RemoveDeleted.
   struct StepNote {
     int64_t step = 0;
@@ -94,9 +95,10 @@ class Store {
   absl::Status RemoveDeleted(const std::set<AttemptId>& in_use);
 
   // Keeps retention from deleting a committed step, and lets go of it; both survive power loss when they return ok, and
-  // a rebuild of the manifest. A step stays pinned when another attempt takes its place. After an error the step is
-  // pinned or not, and the next Open settles which. kNotFound: the step is not committed; to Unpin, it has no attempt.
-  // kInvalidArgument: the note is longer than kPinNoteBytesMax.
+  // a rebuild of the manifest. A step stays pinned when another attempt takes its place; where that one's folder
+  // refuses the pin, only the record has it, with a warning. After an error the step is pinned or not, and the next
+  // Open or NoteSteps settles which: it is if its folder says so. kNotFound: the step is not committed; to Unpin, it
+  // has no attempt. kInvalidArgument: the note is longer than kPinNoteBytesMax.
   absl::Status Pin(int64_t step, std::string_view note);
   absl::Status Unpin(int64_t step);
 

@@ -250,7 +250,7 @@ TEST_F(AsyncCheckpointerTest, FindsTheLatestAndTheBestStep) {
   EXPECT_EQ(checkpointer->BestStep("loss", BestMode::kLowest)->step, 2);
   EXPECT_EQ(checkpointer->BestStep("loss", BestMode::kHighest)->step, 3);
   EXPECT_THAT(checkpointer->BestStep("accuracy", BestMode::kHighest),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("'accuracy'")));
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("that is healthy has a finite metric 'accuracy'")));
   ASSERT_THAT(checkpointer->Close(), IsOk());
   EXPECT_THAT(checkpointer->LatestStep(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
   EXPECT_THAT(checkpointer->BestStep("loss", BestMode::kLowest),

@@ -137,6 +137,18 @@ TEST_F(CheckpointerClosingTest, UsesCloseTimeoutWithoutADeadline) {
   EXPECT_THAT(checkpointer->Close(absl::InfiniteFuture()), IsOk());
 }
 
+TEST_F(CheckpointerClosingTest, DestructionDoesNotWaitAgainForWhatCloseHasWaitedFor) {
+  auto checkpointer = Open({.close_timeout = absl::Hours(10)});
+  HoldShards();
+  auto save = checkpointer->Save(5, world_.trainer.state);
+  ASSERT_THAT(save, IsOk());
+  EXPECT_THAT(checkpointer->Close(absl::InfinitePast()), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("5")));
+  checkpointer.reset();
+  EXPECT_FALSE(save->committed().ready());
+  world_.gate.Notify();
+  EXPECT_EQ(OpenWhenReleased()->LatestStep()->step, 5);
+}
+
 TEST_F(CheckpointerClosingTest, DestructionLeavesASaveToItselfAndItCommitsYet) {
   std::string warning;
   auto checkpointer = Open({.close_timeout = absl::Nanoseconds(1),

@@ -245,7 +245,9 @@ TEST_F(HousekeeperTest, ResolvesWhatCannotBeRecordedWithTheReasonWhenItCloses) {
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   FillDisk();
   const Future recorded = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
-  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                              AllOf(HasSubstr("1 evaluations are lost"), HasSubstr("ENOSPC"))));
+  EXPECT_THAT(checkpointer->Close(), IsOk()) << "it has been told, and closed it is";
   EXPECT_THAT(recorded.Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
   EXPECT_EQ(warnings_.Count("1 evaluations are lost"), 1);
   EXPECT_THAT(checkpointer->ReportMetrics(1, "validation", {}).Wait(),
@@ -334,6 +336,29 @@ TEST_F(HousekeeperTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
   EXPECT_THAT(report->passed_over, IsEmpty());
   EXPECT_THAT(checkpointer->Restore(1, trainer_.state), StatusIs(absl::StatusCode::kNotFound, HasSubstr("deleted")));
   EXPECT_EQ(ShardPath(store_, 1), "");
+}
+
+TEST_F(HousekeeperTest, TidiesInAsManyRoundsAsItTakes) {
+  constexpr int64_t kSteps = 300;  // retention changes 256 records in a round
+  {
+    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+    ASSERT_THAT(store, IsOk());
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      storage::StepRecord record;
+      record.info.step = step;
+      record.info.state = StepState::kCommitted;
+      auto attempt = (*store)->BeginAttempt(step);
+      ASSERT_THAT(attempt, IsOk());
+      record.info.attempt = storage::ToHex(attempt->attempt.bytes);
+      record.info.sequence = attempt->sequence;
+      ASSERT_THAT((*store)->CommitAttempt(record), IsOk());
+    }
+  }
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, static_cast<uint64_t>(kSteps - 1));
+  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 2u);
 }
 
 TEST_F(HousekeeperTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {

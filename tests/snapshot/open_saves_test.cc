@@ -32,6 +32,23 @@ TEST(OpenSaves, GivesTheFutureOfTheLastSaveOfAStepThatIsInFlight) {
   EXPECT_FALSE(saves.CommittedOf(5).has_value()) << "settled";
 }
 
+TEST(OpenSaves, HasNoCommitOfWhatIsNotToBeSaved) {
+  OpenSaves saves;
+  Promise saved;
+  Promise evaluated;
+  saves.Add(5, Future(), saved.future());
+  saves.Add(5, Future(), evaluated.future(), /*persist=*/false);
+  evaluated.Set(absl::OkStatus());
+  const std::optional<Future> future = saves.CommittedOf(5);
+  ASSERT_TRUE(future.has_value());
+  saved.Set(absl::InternalError("x"));
+  EXPECT_EQ(future->Wait(), absl::InternalError("x"));
+
+  Promise running;
+  saves.Add(6, Future(), running.future(), /*persist=*/false);
+  EXPECT_FALSE(saves.CommittedOf(6).has_value());
+}
+
 TEST(OpenSaves, ReportsEachFailureOnceInOrder) {
   OpenSaves saves;
   Promise one;

@@ -125,6 +125,30 @@ TEST_F(PersisterTest, RecordsHowLongTheTrainerWasHeldInTheShardToo) {
   EXPECT_GT(steps->back().blocked, absl::ZeroDuration());
 }
 
+TEST_F(PersisterTest, BuildsUponNothingAfterACommitThatFailed) {
+  HalfGatedState state;
+  state.gate.Notify();
+  auto checkpointer = Open();
+  const auto save = [&](int64_t step) {
+    auto saved = checkpointer->Save(step, state);
+    return saved.ok() ? saved->committed().Wait() : absl::Status(saved.status());
+  };
+  ASSERT_THAT(save(1), IsOk());
+  ASSERT_THAT(save(2), IsOk());
+  EXPECT_GT(checkpointer->LatestStep()->reused_bytes, 0u);
+  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
+    return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
+               ? absl::ResourceExhaustedError("disk full")
+               : absl::OkStatus();
+  });
+  EXPECT_THAT(save(3), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 3 was not committed")));
+  files_.Reset();
+  ASSERT_THAT(save(4), IsOk());
+  EXPECT_EQ(checkpointer->LatestStep()->reused_bytes, 0u) << "step 3 may be there, and step 2's files may go";
+  ASSERT_THAT(save(5), IsOk());
+  EXPECT_GT(checkpointer->LatestStep()->reused_bytes, 0u);
+}
+
 TEST_F(PersisterTest, CommitsAStateWithoutBytesOnceItIsStaged) {
   std::string empty;
   State state;

@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -32,10 +35,21 @@ using testing::HasSubstr;
 
 class PreemptionGuardTest : public testing::Test {
  protected:
-  std::unique_ptr<AsyncCheckpointer> Open() {
-    auto checkpointer = CheckpointerOnFileSystem::Open(files_, {.directory = store_, .on_warning = [](auto) {}});
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = store_;
+    options.on_warning = [](auto) {};
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
+  }
+  // An evaluator's function that says when it was entered first, and returns when the test lets it. It may outlive the
+  // test.
+  EvaluatorFunction Stuck() {
+    return [stuck = stuck_, entered = entered_](const Snapshot&) -> absl::StatusOr<Verdict> {
+      if (!entered->HasBeenNotified()) entered->Notify();
+      stuck->WaitForNotification();
+      return Verdict(Metrics{});
+    };
   }
   StepInfo Latest() {
     auto reader = StoreReader::Open(store_);
@@ -49,6 +63,9 @@ class PreemptionGuardTest : public testing::Test {
   const std::string store_ = directory_ / "store";
   storage::FailingFileSystem files_{storage::PosixFileSystem()};
   TestTrainer trainer_{1000};
+  absl::Notification gate_;  // for the disk
+  std::shared_ptr<absl::Notification> stuck_ = std::make_shared<absl::Notification>();
+  std::shared_ptr<absl::Notification> entered_ = std::make_shared<absl::Notification>();
 };
 
 TEST_F(PreemptionGuardTest, NotesASignalAndCountsTheGraceFromThere) {
@@ -139,6 +156,136 @@ TEST_F(PreemptionGuardTest, SavesDespiteAnEarlierFailure) {
   EXPECT_THAT(report.close, StatusIs(StatusCode::kResourceExhausted, HasSubstr("disk full")));
   EXPECT_THAT(report.Describe(), AllOf(HasSubstr("step 7 is committed"), HasSubstr("disk full")));
   EXPECT_EQ(Latest().step, 7);
+}
+
+TEST_F(PreemptionGuardTest, SavesDespiteAnyNumberOfEarlierFailures) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
+    if (call.operation != "CreateDirectory") return absl::OkStatus();
+    gate_.WaitForNotification();
+    return absl::ResourceExhaustedError(call.path.find("0000000005") != std::string::npos ? "full at 5" : "full at 6");
+  });
+  auto first = checkpointer->Save(5, trainer_.state);
+  auto second = checkpointer->Save(6, trainer_.state);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  gate_.Notify();
+  while (!first->committed().ready() || !second->committed().ready()) sched_yield();  // not looked at
+  files_.Reset();
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_THAT(report.close,
+              StatusIs(StatusCode::kResourceExhausted, AllOf(HasSubstr("full at 5"), HasSubstr("full at 6"))));
+  EXPECT_EQ(Latest().step, 7);
+}
+
+TEST_F(PreemptionGuardTest, SaysWhatFailedEarlierEvenIfItCannotClose) {
+  auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  files_.FailOperation("CreateDirectory", absl::ResourceExhaustedError("disk full"));
+  auto save = checkpointer->Save(6, trainer_.state);
+  ASSERT_THAT(save, IsOk());
+  while (!save->committed().ready()) sched_yield();
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    if (call.operation == "SyncData") gate_.WaitForNotification();
+    return absl::OkStatus();
+  });
+  raise(SIGTERM);
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.close,
+              StatusIs(StatusCode::kDeadlineExceeded, AllOf(HasSubstr("still running"), HasSubstr("disk full"))));
+  gate_.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(PreemptionGuardTest, WaitsForNoEvaluatorBeforeTheLastSave) {
+  auto guard = PreemptionGuard::Install({.grace = absl::Hours(1)});
+  ASSERT_THAT(guard, IsOk());
+  // The evaluator may go on when the step is committed; waiting for it before would use up the grace.
+  auto checkpointer = Open({.on_committed = [this](const StepInfo& info) {
+    if (info.step == 7) stuck_->Notify();
+  }});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck", .when_lagging = WhenLagging::kBlock}, Stuck()), IsOk());
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
+  entered_->WaitForNotification();
+  raise(SIGTERM);
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_THAT(report.close, IsOk());
+}
+
+TEST_F(PreemptionGuardTest, WaitsForRoomUntilTheDeadlineWhateverThePolicy) {
+  for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
+    SCOPED_TRACE(static_cast<int>(policy));
+    auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
+    ASSERT_THAT(guard, IsOk());
+    auto checkpointer = Open({.staging_bytes_max = 8192, .when_full = policy});
+    entered_ = std::make_shared<absl::Notification>();
+    stuck_ = std::make_shared<absl::Notification>();
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, Stuck()), IsOk());
+    ASSERT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true}), IsOk());
+    entered_->WaitForNotification();
+    ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+    raise(SIGTERM);
+    const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+    EXPECT_THAT(report.save, StatusIs(StatusCode::kResourceExhausted, HasSubstr("step 7 was not saved")));
+    EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("evaluator 'stuck' at step 1")));
+    stuck_->Notify();
+  }
+}
+
+TEST_F(PreemptionGuardTest, TheLastSaveWaitsForRoomThatCouldNotBeHadAtOnce) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open({.staging_bytes_max = 8192, .when_full = WhenFull::kSkip});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, Stuck()), IsOk());
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
+  entered_->WaitForNotification();
+  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  auto skipped = checkpointer->Save(2, trainer_.state);
+  ASSERT_THAT(skipped, IsOk());
+  ASSERT_TRUE(skipped->skipped());
+  std::thread releaser([&] { stuck_->Notify(); });
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  releaser.join();
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_EQ(Latest().step, 7);
+}
+
+TEST_F(PreemptionGuardTest, LeavesAnEvaluatorThatDoesNotReturnInTimeToRecordAndRelease) {
+  auto guard = PreemptionGuard::Install({.grace = absl::Milliseconds(300)});
+  ASSERT_THAT(guard, IsOk());
+  // The destructor would wait for longer than this test may take.
+  auto checkpointer = Open({.close_timeout = absl::Hours(10)});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, Stuck()), IsOk());
+  raise(SIGTERM);
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("evaluator 'stuck' at step 7")));
+  checkpointer.reset();
+  EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}), IsOk()) << "it is released";
+  EXPECT_EQ(Latest().step, 7);
+  stuck_->Notify();
+}
+
+TEST_F(PreemptionGuardTest, SavesAnewAStepThatWasCalledUnhealthy) {
+  auto guard = PreemptionGuard::Install({});
+  ASSERT_THAT(guard, IsOk());
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "health"},
+                                         [first = std::make_shared<std::atomic<bool>>(true)](const Snapshot&) {
+                                           return absl::StatusOr<Verdict>(
+                                               Verdict({}, first->exchange(false) ? "NaN in weight" : ""));
+                                         }),
+              IsOk());
+  ASSERT_THAT(checkpointer->Save(7, trainer_.state), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, IsOk());
+  EXPECT_EQ(Latest().sequence, 2u);
+  EXPECT_EQ(Latest().unhealthy(), "");
 }
 
 TEST_F(PreemptionGuardTest, SaysWhyTheLastSaveFailed) {

@@ -138,5 +138,26 @@ TEST_F(ReportBookTest, GivesUpWhatIsHeldWhenAsked) {
   EXPECT_THAT(book_.TakeHeld(), IsEmpty());
 }
 
+TEST(VerdictOn, IsThatOfAnEvaluatorOnThisAttempt) {
+  StepInfo info;
+  info.step = 5;
+  info.attempt = "a";
+  Report report{.step = 5, .evaluation = {}, .attempt = "a", .unsaved = nullptr, .recorded = nullptr};
+  report.evaluation.evaluator = "health";
+  EXPECT_EQ(VerdictOn(info, report), "") << "it found nothing";
+  report.evaluation.unhealthy = "3 NaN";
+  EXPECT_EQ(VerdictOn(info, report), "health: 3 NaN");
+  report.attempt.clear();
+  EXPECT_EQ(VerdictOn(info, report), "health: 3 NaN") << "whichever the step has";
+  report.attempt = "b";
+  EXPECT_EQ(VerdictOn(info, report), "");
+  report.attempt = "a";
+  report.step = 6;
+  EXPECT_EQ(VerdictOn(info, report), "");
+  report.step = 5;
+  report.unsaved = std::make_shared<StepInfo>();
+  EXPECT_EQ(VerdictOn(info, report), "") << "it is of a snapshot that was not to be saved";
+}
+
 }  // namespace
 }  // namespace tidemark

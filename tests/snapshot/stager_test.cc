@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -138,6 +139,26 @@ TEST(Stager, SaysWhenThereIsNoRoomUnderAPolicyThatDoesNotWait) {
   auto third = stager.Begin(2, state, {}, absl::UnixEpoch());
   ASSERT_THAT(third, IsOk());
   EXPECT_EQ(*third, nullptr);
+}
+
+TEST(Stager, WaitsForRoomUntilAGivenTimeWhateverThePolicy) {
+  std::vector<float> weight(1000);
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {1000}, weight.data());
+  for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
+    Stager stager({.staging_bytes_max = 4096, .when_full = policy});
+    auto first = stager.Begin(1, state, {}, absl::UnixEpoch(), nullptr, absl::InfinitePast());
+    ASSERT_THAT(first, IsOk());
+    ASSERT_NE(*first, nullptr) << "there was room";
+    auto second = stager.Begin(2, state, {}, absl::UnixEpoch(), nullptr, absl::InfinitePast());
+    ASSERT_THAT(second, IsOk());
+    EXPECT_EQ(*second, nullptr);
+    std::thread releaser([&] { first->reset(); });
+    auto third = stager.Begin(3, state, {}, absl::UnixEpoch(), nullptr, absl::InfiniteFuture());
+    releaser.join();
+    ASSERT_THAT(third, IsOk());
+    EXPECT_NE(*third, nullptr);
+  }
 }
 
 TEST(Stager, HasTheMemoryOfASaveThatWasPrepared) {

@@ -133,6 +133,18 @@ TEST(StagingArena, BlocksUntilMemoryComesBack) {
   waiter.join();
 }
 
+TEST(StagingArena, WaitsForRoomUntilTheDeadline) {
+  auto arena = StagingArena::Create(kBlock);
+  auto first = arena->Acquire(kBlock, WhenFull::kBlock, FromSystem, absl::InfinitePast());
+  ASSERT_THAT(first, IsOk());
+  ASSERT_NE(*first, nullptr) << "there was room";
+  auto second = arena->Acquire(kBlock, WhenFull::kBlock, FromSystem, absl::InfinitePast());
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(*second, nullptr);
+  first->reset();
+  EXPECT_EQ(arena->bytes_in_use(), 0u) << "who waited in vain has nothing";
+}
+
 TEST(StagingArena, LivesAsLongAsItsBlocks) {
   auto arena = StagingArena::Create(kBlock);
   auto block = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);

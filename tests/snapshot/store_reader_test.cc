@@ -159,6 +159,18 @@ TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
   EXPECT_THAT((*reader)->Verify(2)->damage, IsEmpty());
 }
 
+TEST_F(StoreReaderTest, FindsPinsByTheirFilesWhenTheManifestIsBroken) {
+  ASSERT_THAT(checkpointer_->Pin(1, "the paper's"), IsOk());
+  checkpointer_.reset();
+  std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_FALSE((*reader)->manifest_problem().ok());
+  EXPECT_TRUE((*reader)->Find(1)->pinned);
+  EXPECT_EQ((*reader)->Find(1)->pin_note, "the paper's");
+  EXPECT_FALSE((*reader)->Find(2)->pinned);
+}
+
 TEST_F(StoreReaderTest, ReadsAStoreWhoseIdentityIsDamaged) {
   std::ofstream(store_ + "/store.json") << "{";
   auto reader = StoreReader::Open(store_);

@@ -12,6 +12,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
@@ -231,6 +233,25 @@ TEST_F(CleanCloseTest, FinishesDeletionsAllTheSame) {
   EXPECT_FALSE(LooksAtEverything());
   EXPECT_FALSE(fs::exists(layout_.attempt(1, first_.attempt)));
   EXPECT_FALSE(LooksAtEverything());
+}
+
+TEST_F(CleanCloseTest, IsFollowedByARepairOfIndicesThatWereFoundWrong) {
+  MakeSteps();
+  {
+    auto database = Database::Open(layout_.manifest());
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch;
+    batch.Put(CommittedKey(77), "");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  {
+    auto store = Open();
+    EXPECT_THAT(store->manifest().Committed(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("does not agree")));
+  }
+  std::unique_ptr<Store> store;
+  EXPECT_TRUE(LooksAtEverything(&store));
+  EXPECT_EQ(warnings_, "the manifest's indices did not agree with its records: 1 keys were put right\n");
+  EXPECT_EQ(store->manifest().Committed()->size(), 2u);
 }
 
 // A store with steps 1 to 4, closed in good order. Each of its records, and each index key of metric `kLongName`, has a

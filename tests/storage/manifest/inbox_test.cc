@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/report_files.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -152,6 +153,41 @@ TEST_F(InboxTest, CountsAReportOnceThatIsDeliveredTwice) {
   EXPECT_THAT(again->recorded, IsEmpty()) << "it says nothing new";
   EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, SizeIs(1));
+}
+
+TEST_F(InboxTest, RecordsALaterReportThatCameBetweenReadingAndMoving) {
+  const MetricReport later = ReportOn(step_, 0.25);
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  bool delivered = false;
+  failing_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.operation != "Rename" || delivered) return absl::OkStatus();
+    delivered = true;
+    return Deliver(later);
+  });
+  auto collected = Collect();
+  failing_.Reset();
+  ASSERT_TRUE(delivered);
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(2));
+  EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.25);
+  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_EQ(ReadReport(files_, FolderPathOf(later))->evaluation.metrics.at("loss"), 0.25);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(InboxTest, WarnsWhereItCannotReadWhatItHasMoved) {
+  const MetricReport report = ReportOn(step_, 0.5);
+  ASSERT_THAT(Deliver(report), IsOk());
+  failing_.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool moved = call.operation == "OpenForRead" && call.path == FolderPathOf(report);
+    return moved ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  auto collected = Collect();
+  failing_.Reset();
+  ASSERT_THAT(collected, IsOk());
+  EXPECT_THAT(collected->recorded, SizeIs(1));
+  EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
+  EXPECT_THAT(warnings_, HasSubstr("says of step 10 is recorded, but a rebuild of the manifest may not know: EIO"));
 }
 
 TEST_F(InboxTest, PeeksWithoutTouchingAnything) {
@@ -419,6 +455,10 @@ TEST_F(InboxTest, RecordsAtTheSecondTryWhicheverCallFails) {
     failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
     EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)),
                 StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    EXPECT_TRUE(
+        !*HasReport(files_, layout_, identity.step, identity.attempt, ReportOn(identity, 1).evaluation.evaluator) ||
+        Info(identity.step).evaluations.size() == 1)
+        << "nobody would evaluate what has no row";
     EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)), IsOk());
     EXPECT_THAT(Info(identity.step).evaluations, SizeIs(1));
   }

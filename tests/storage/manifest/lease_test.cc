@@ -112,6 +112,13 @@ TEST_F(LeaseTest, NoteIsRefusedForEveryFieldThatIsWrong) {
   EXPECT_THAT(with("\"lease\":\"0", "\"lease\":\"x"), StatusIs(StatusCode::kDataLoss, HasSubstr("32 hex")));
   EXPECT_THAT(with("60000000000", "0"), StatusIs(StatusCode::kDataLoss, HasSubstr("an expiry of 0")));
   EXPECT_THAT(with("60000000000", "99999999999999999"), StatusIs(StatusCode::kDataLoss, HasSubstr("an expiry of")));
+  EXPECT_THAT(with("60000000000", "1e300"), StatusIs(StatusCode::kDataLoss, HasSubstr("not a whole one")));
+  EXPECT_THAT(with("60000000000", "18446744073709551615"), StatusIs(StatusCode::kDataLoss, HasSubstr("too large")));
+  EXPECT_THAT(with("\"version\":1", "\"version\":1.9"), StatusIs(StatusCode::kDataLoss, HasSubstr("not a whole one")));
+  EXPECT_THAT(with("\"version\":1", "\"version\":18446744073709551615"),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("too large")));
+  EXPECT_THAT(with("\"step\":12", "\"step\":1.9"), StatusIs(StatusCode::kDataLoss, HasSubstr(">= 0")));
+  EXPECT_THAT(with("\"renewals\":0", "\"renewals\":-1"), StatusIs(StatusCode::kDataLoss, HasSubstr("unsigned")));
   for (const char* field : {"step", "attempt", "evaluator", "holder", "machine", "expiry_ns", "renewals", "lease"}) {
     EXPECT_THAT(with(absl::StrCat("\"", field, "\""), "\"other\""), StatusIs(StatusCode::kDataLoss, HasSubstr(field)));
   }
@@ -297,6 +304,41 @@ TEST_F(LeaseTest, WithoutANoteIsLeftAloneForSeconds) {
   now_ += absl::Seconds(10);
   EXPECT_THAT(Holders(observer), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(PathOf(Note())));
+}
+
+TEST_F(LeaseTest, WithoutANoteIsLeftAloneForSecondsThoughAnEarlierOneWasSeenWithoutOne) {
+  LeaseObserver worker = Observer();
+  Leave(Note(), "");
+  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+  std::filesystem::remove(PathOf(Note()));
+  EXPECT_THAT(worker.Acquire(Note()), IsOk());
+  now_ += absl::Seconds(10);
+  Leave(Note(), "");
+  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+  LeaveNote(Note(), "here");
+  EXPECT_THAT(worker.Acquire(Note()), IsOk());
+  now_ += absl::Seconds(10);
+  Leave(Note(), "");
+  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+
+  LeaseObserver keeper = Observer();
+  EXPECT_THAT(Holders(keeper), ElementsAre("?"));
+  now_ += absl::Seconds(10);
+  EXPECT_THAT(Holders(keeper), IsEmpty());
+  Leave(Note(), "");
+  EXPECT_THAT(Holders(keeper), ElementsAre("?"));
+}
+
+TEST_F(LeaseTest, IsForgottenByWhoHasNotLookedForDays) {
+  LeaseObserver observer = Observer();
+  LeaveNote(Note(), "elsewhere");
+  LeaveNote(Note("worker 3", 8), "elsewhere");
+  EXPECT_THAT(observer.Acquire(Note("x")), StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  now_ += absl::Hours(49);
+  EXPECT_THAT(observer.Acquire(Note("x", 8)), StatusIs(StatusCode::kUnavailable, HasSubstr("worker 3")));
+  EXPECT_THAT(observer.Acquire(Note("x")), StatusIs(StatusCode::kUnavailable, HasSubstr("worker 1")));
+  now_ += absl::Seconds(60);
+  EXPECT_THAT(observer.Acquire(Note("x")), IsOk());
 }
 
 TEST_F(LeaseTest, WithAnUnreadableNoteIsLeftAloneForAnHour) {

@@ -34,10 +34,12 @@ TEST(LeasedAttempts, AreThoseThatALeaseNames) {
       std::ofstream(layout.leases() + "/" + ToHex(attempt.bytes) + "-" + std::string(32, digit) + ".lease");
     }
   }
-  for (const std::string& name : {digits + ".lease", digits + "-x.tmp", "x-" + digits + ".lease",
-                                  std::string(32, 'x') + "-" + digits + ".lease", std::string(".lease")}) {
+  for (const std::string& name :
+       {digits + ".lease", digits + "-x.tmp", "x-" + digits + ".lease", std::string(32, 'x') + "-" + digits + ".lease",
+        std::string(".lease"), digits + "-x.lease", digits + "-" + digits + "0.lease"}) {
     std::ofstream(layout.leases() + "/" + name);
   }
+  std::filesystem::create_directories(layout.leases() + "/" + digits + "-" + digits + ".lease");
   auto leased = LeasedAttempts(PosixFileSystem(), layout);
   ASSERT_THAT(leased, IsOk());
   EXPECT_THAT(*leased, ElementsAre(AttemptId{{1}}, AttemptId{{2}}));

@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
@@ -309,18 +310,30 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     auto database = Database::Open(path_);
     rocksdb::WriteBatch batch;
     batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 2}));
+    batch.DeleteRange("committed/", "committed0");
+    nlohmann::json record = nlohmann::json::parse(EncodeStepRecord(MakeRecord(1, 1, {{"loss", 1}})));
+    record["version"] = 1;
+    for (const char* field : {"evaluations", "pinned", "pin_note", "kept"}) record.erase(field);
+    batch.Put(StepKey(1), record.dump());
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
   {
     auto reader = Manifest::OpenReadOnly(path_);
     ASSERT_THAT(reader, IsOk());
     EXPECT_EQ((*(*reader)->FindBest("loss", BestMode::kLowest))->info.step, 1);
+    EXPECT_THAT((*reader)->Committed(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("committed steps")));
   }
   EXPECT_EQ(version(), 2) << "a reader writes nothing";
   {
     auto opened = Manifest::Open(path_);
     ASSERT_THAT(opened, IsOk());
     EXPECT_EQ((*opened)->last_sequence(), 9u);
+    EXPECT_EQ((*(*opened)->FindBest("loss", BestMode::kLowest))->info.step, 1);
+    const auto committed = (*opened)->Committed();
+    ASSERT_THAT(committed, IsOk());
+    ASSERT_EQ(committed->size(), 1u);
+    EXPECT_EQ(committed->front().info.step, 1);
+    EXPECT_EQ(**(*opened)->LatestCommitted(), 1);
   }
   EXPECT_EQ(version(), 3);
 }
@@ -352,6 +365,46 @@ TEST_F(ManifestIndexTest, RefusesAnIndexThatDoesNotAgreeWithTheRecord) {
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("does not agree with step")));
     EXPECT_TRUE((*manifest)->FindBest("loss", BestMode::kHighest)->has_value());
   }
+}
+
+TEST_F(ManifestIndexTest, IsMadeAnewWhereItDoesNotAgreeWithTheRecords) {
+  StepRecord record = MakeRecord(1, 1, {{"loss", 1}});
+  record.references = {{.step = 0, .attempt = AttemptId{{9}}}};
+  Commit(record);
+  Commit(MakeRecord(2, 2, {{"loss", 2}}));
+  manifest_.reset();
+  {
+    auto database = Database::Open(path_);
+    rocksdb::WriteBatch batch;
+    for (const std::string& key : {MetricKey("loss", 0, 1), CommittedKey(77), ReferencePrefix({{8}}) + "12345678"}) {
+      batch.Put(key, "");
+    }
+    for (const std::string& key : IndexKeys(record)) batch.Delete(key);
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  auto manifest = Manifest::Open(path_);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT((*manifest)->Committed(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("does not agree")));
+  EXPECT_EQ(*(*manifest)->RepairIndices(), 6u);
+  EXPECT_EQ((*manifest)->Committed()->size(), 2u);
+  EXPECT_EQ((*(*manifest)->FindBest("loss", BestMode::kLowest))->info.step, 1);
+  EXPECT_TRUE(*(*manifest)->IsReferenced(AttemptId{{9}}));
+  EXPECT_FALSE(*(*manifest)->IsReferenced(AttemptId{{8}}));
+  EXPECT_EQ(*(*manifest)->RepairIndices(), 0u);
+}
+
+TEST_F(ManifestIndexTest, IsNotMadeAnewFromADamagedRecord) {
+  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  manifest_.reset();
+  {
+    auto database = Database::Open(path_);
+    rocksdb::WriteBatch batch;
+    batch.Put(StepKey(1), "{");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  auto manifest = Manifest::Open(path_);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT((*manifest)->RepairIndices(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
 }
 
 TEST_F(ManifestIndexTest, IsNeverSeenHalfChanged) {

@@ -51,6 +51,20 @@ TEST_F(ManifestTest, KeepsWhatWasCommitted) {
   EXPECT_FALSE((*manifest)->Find(15)->has_value());
 }
 
+TEST_F(ManifestTest, WritesNoRecordThatItCouldNotRead) {
+  auto manifest = Manifest::Create(path_, store_);
+  ASSERT_THAT(manifest, IsOk());
+  StepRecord unreadable = MakeRecord(10, 1, 1);
+  unreadable.info.attempt = "no id";
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the record of step 10 is not written"));
+  EXPECT_THAT((*manifest)->Commit(unreadable), refused);
+  const StepRecord records[] = {MakeRecord(9, 2, 2), unreadable};
+  EXPECT_THAT((*manifest)->Update(records, {}), refused);
+  for (const int64_t step : {9, 10}) EXPECT_FALSE((*manifest)->Find(step)->has_value()) << step;
+  EXPECT_EQ((*manifest)->last_sequence(), 0u);
+  EXPECT_FALSE((*manifest)->damage_found());
+}
+
 TEST_F(ManifestTest, FindsTheHighestStepAtOrBelow) {
   auto manifest = Manifest::Create(path_, store_);
   ASSERT_THAT(manifest, IsOk());

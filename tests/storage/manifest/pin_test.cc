@@ -28,6 +28,14 @@ class PinTest : public testing::Test {
     return ReadPin(files, layout_, folder_);
   }
 
+  StepInfo OwnInfo() { return {.step = folder_.step, .attempt = ToHex(folder_.attempt.bytes)}; }
+  absl::StatusOr<bool> Take(StepInfo& info, FileSystem& files = PosixFileSystem(), std::string* warnings = nullptr) {
+    const auto warn = [&](std::string_view line) {
+      if (warnings != nullptr) *warnings += line;
+    };
+    return TakePin(files, layout_, warn, info);
+  }
+
   TestDirectory directory_;
   const StoreLayout layout_{directory_.path()};
   const StepFolder folder_{1000, AttemptId{{7}}};
@@ -67,13 +75,48 @@ TEST_F(PinTest, IsThereEvenWhereItCannotBeUnderstood) {
   EXPECT_THAT(*Read(), Optional(std::string()));
 }
 
-TEST_F(PinTest, IsNotKnownWhereItCannotBeRead) {
+TEST_F(PinTest, IsThereEvenWhereTheDiskDoesNotGiveItOut) {
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a"), IsOk());
-  for (const char* operation : {"TypeOf", "OpenForRead", "ReadAt"}) {
+  for (const char* operation : {"OpenForRead", "ReadAt"}) {
+    SCOPED_TRACE(operation);
     FailingFileSystem files(PosixFileSystem());
     files.FailOperation(operation, absl::InternalError("EIO"));
-    EXPECT_THAT(Read(files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO"))) << operation;
+    EXPECT_THAT(*Read(files), Optional(std::string()));
+    files.FailOperation(operation, absl::InternalError("EIO"));
+    StepInfo info = OwnInfo();
+    std::string warnings;
+    EXPECT_TRUE(*Take(info, files, &warnings));
+    EXPECT_TRUE(info.pinned);
+    EXPECT_EQ(info.pin_note, "");
+    EXPECT_EQ(warnings, "step 1000 is pinned by " + Path() + ", which cannot be read: EIO");
   }
+}
+
+TEST_F(PinTest, IsNotKnownWhereNobodyCanSayWhetherItIsThere) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a"), IsOk());
+  FailingFileSystem files(PosixFileSystem());
+  files.SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "TypeOf" ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(Read(files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  StepInfo info = OwnInfo();
+  EXPECT_THAT(Take(info, files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_FALSE(info.pinned);
+}
+
+TEST_F(PinTest, IsTakenOnceFromTheFolder) {
+  StepInfo info = OwnInfo();
+  EXPECT_FALSE(*Take(info));
+  EXPECT_FALSE(info.pinned);
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a"), IsOk());
+  std::string warnings;
+  EXPECT_TRUE(*Take(info, PosixFileSystem(), &warnings));
+  EXPECT_TRUE(info.pinned);
+  EXPECT_EQ(info.pin_note, "a");
+  EXPECT_EQ(warnings, "");
+  EXPECT_FALSE(*Take(info)) << "nothing new";
+  StepInfo unsaved{.step = 1000};
+  EXPECT_FALSE(*Take(unsaved));
 }
 
 TEST_F(PinTest, HasGoneWithItsFolder) {

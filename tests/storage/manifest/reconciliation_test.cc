@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/lease.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -315,6 +317,57 @@ TEST_F(ReconciliationTest, HasNothingToSayOfStepsThatWereNeverSaved) {
   EXPECT_EQ(ValueAt(*store, 5), 500);
   EXPECT_EQ(StateOf(*store, 6), StepState::kFailed);
   EXPECT_EQ(warnings_, "");
+}
+
+// A leased step is marked while the files of what it refers to are about to go, which was marked before.
+TEST(FinishDeletions, KeepsWhatALeasedStepRefersToThatIsMarkedMeanwhile) {
+  TestDirectory directory;
+  const StoreLayout layout(directory.path());
+  const AttemptId base{{1}};
+  const AttemptId user{{2}};
+  auto created = Manifest::Create(layout.manifest(), StoreId{{7}});
+  ASSERT_THAT(created, IsOk());
+  Manifest& manifest = **created;
+  for (const auto& [step, attempt] : {std::pair(1, base), std::pair(2, user), std::pair(3, AttemptId{{3}})}) {
+    fs::create_directories(layout.attempt(step, attempt));
+    StepRecord record;
+    record.info.step = step;
+    record.info.attempt = ToHex(attempt.bytes);
+    if (attempt == user) record.references = {{.step = 1, .attempt = base}};
+    ASSERT_THAT(manifest.Commit(record), IsOk());
+  }
+  const auto mark = [&](int64_t step) {
+    StepRecord record = **manifest.Find(step);
+    const DeletionRecord deletion = *DeletionOf(record);
+    record.info.state = StepState::kDeleted;
+    record.references.clear();
+    EXPECT_THAT(manifest.Update({&record, 1}, {&deletion, 1}), IsOk());
+  };
+  mark(1);
+  mark(3);  // its files may go, so that somebody asks for leases
+  fs::create_directories(layout.leases());
+  const std::string lease = layout.leases() + "/" + LeaseFileName(user, "validation");
+  std::ofstream(lease) << "{}";
+  std::string warnings;
+  const auto finish = [&](FileSystem& files) {
+    return FinishDeletions(files, layout, manifest, {}, [&](std::string_view line) { warnings += line; });
+  };
+  FailingFileSystem files(PosixFileSystem());
+  bool marked = false;
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.path == layout.leases() && !std::exchange(marked, true)) mark(2);
+    return absl::OkStatus();
+  });
+  ASSERT_THAT(finish(files), IsOk());
+  EXPECT_TRUE(marked);
+  ASSERT_THAT(finish(PosixFileSystem()), IsOk());
+  EXPECT_TRUE(fs::exists(layout.attempt(1, base)));
+  EXPECT_TRUE(fs::exists(layout.attempt(2, user)));
+  fs::remove(lease);
+  ASSERT_THAT(finish(PosixFileSystem()), IsOk());
+  EXPECT_FALSE(fs::exists(layout.attempt(1, base)));
+  EXPECT_FALSE(fs::exists(layout.attempt(2, user)));
+  EXPECT_EQ(warnings, "");
 }
 
 }  // namespace

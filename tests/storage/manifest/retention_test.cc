@@ -46,7 +46,7 @@ class RetentionTest : public testing::Test {
   }
   // "step: reason" of what was let go.
   std::vector<std::string> Apply(Retention& retention, const Claims& claims = {}) {
-    auto marked = retention.Apply(claims);
+    auto marked = retention.Apply([&] { return claims; });
     EXPECT_THAT(marked, IsOk());
     std::vector<std::string> lines;
     if (!marked.ok()) return lines;
@@ -155,6 +155,30 @@ TEST_F(RetentionTest, KeepsWhatIsLeasedOrClaimed) {
   EXPECT_FALSE(HasFiles(second));
 }
 
+// What is claimed before it is committed is then never seen without its claim, however long the look at the leases
+// takes.
+TEST_F(RetentionTest, AsksForTheClaimsAfterReadingTheSteps) {
+  CommitStep(*store_, 1, 10);
+  bool asked = false;
+  const auto saves_on = [&]() -> Claims {
+    if (!std::exchange(asked, true)) {
+      CommitStep(*store_, 2, 20);
+      CommitStep(*store_, 3, 30);
+    }
+    return {};
+  };
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  EXPECT_THAT(retention.Apply(saves_on).value(), IsEmpty());
+  EXPECT_TRUE(asked);
+  EXPECT_EQ(InfoOf(1).kept, "latest");
+  EXPECT_EQ(InfoOf(2).state, StepState::kCommitted);
+  const auto claims = [] { return Claims{{2, "evaluator x has yet to read it"}}; };
+  const auto plan = retention.Plan(claims);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_EQ(plan->size(), 3u);
+  EXPECT_EQ((*plan)[1].reason, "evaluator x has yet to read it");
+}
+
 TEST_F(RetentionTest, KeepsTheFilesForALeaseThatCameAfterThePlan) {
   const ShardIdentity first = CommitStep(*store_, 1, 10);
   CommitStep(*store_, 2, 20);
@@ -256,6 +280,39 @@ TEST_F(RetentionTest, DeletesNothingWhileNobodyKnowsWhatIsLeased) {
   EXPECT_THAT(retention.Apply({}), StatusIs(StatusCode::kInternal, "injected"));
   EXPECT_THAT(retention.Plan({}), IsOk());  // the failure was once
   files_.Reset();
+  EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
+}
+
+TEST_F(RetentionTest, ChangesABoundedNumberOfRecordsAtATimeAndSaysSo) {
+  for (int64_t step = 1; step <= 7; ++step) CommitStep(*store_, step, step);
+  Retention retention(
+      *store_, RetentionOptions::MaxToKeep(2), [](std::string_view) {}, Observer(), /*changes_max=*/2);
+  EXPECT_FALSE(retention.unfinished());
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 2", "2: not among the latest 2"));
+  EXPECT_TRUE(retention.unfinished());
+  EXPECT_THAT(store_->manifest().Deletions().value(), IsEmpty());
+  EXPECT_EQ(InfoOf(7).kept, "");
+  EXPECT_THAT(Apply(retention), ElementsAre("3: not among the latest 2", "4: not among the latest 2"));
+  EXPECT_TRUE(retention.unfinished());
+  EXPECT_THAT(Apply(retention), ElementsAre("5: not among the latest 2"));
+  EXPECT_EQ(InfoOf(6).kept, "among the latest 2");
+  EXPECT_TRUE(retention.unfinished());
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(InfoOf(7).kept, "latest");
+  EXPECT_FALSE(retention.unfinished());
+}
+
+TEST_F(RetentionTest, IsFinishedWhereEveryRecordIsRefused) {
+  for (int64_t step = 1; step <= 4; ++step) CommitStep(*store_, step, step);
+  const auto pins_all = [&](const StepInfo& info) {
+    EXPECT_THAT(store_->UpdateStep(info.step, info.attempt, [](StepRecord& r) { return r.info.pinned = true; }),
+                IsOk());
+    return false;
+  };
+  Retention retention(
+      *store_, {.keep = pins_all}, [](std::string_view) {}, Observer(), /*changes_max=*/2);
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_FALSE(retention.unfinished());
   EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
 }
 

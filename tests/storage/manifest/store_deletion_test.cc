@@ -213,6 +213,8 @@ TEST_F(StoreDeletionTest, NotesOnlyTheAttemptThatWasMeantAndIsCommitted) {
   EXPECT_EQ(ValueAt(*store, 1), 101);
   EXPECT_EQ(RecordOf(*store, 2).info.reason, "bit rot");
   EXPECT_EQ(RecordOf(*store, 3).info.kept, "the latest");
+  ASSERT_THAT(store->MarkStep(3, ToHex(kept.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  EXPECT_EQ(RecordOf(*store, 3).info.kept, "") << "retention does not look at it any more";
   EXPECT_THAT(*store->manifest().Deletions(), IsEmpty());
 }
 

@@ -1,7 +1,9 @@
 // Pins of a store: what keeps them, and what a failure or a crash in between makes of them.
 
 #include <filesystem>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -127,6 +129,92 @@ TEST_F(StorePinTest, StaysInTheRecordWhereTheNewFolderRefusesIt) {
   CommitStep(**store, 1, 101);
   EXPECT_THAT(warnings_, HasSubstr("step 1 stays pinned, but a rebuild of the manifest would not know: disk full"));
   EXPECT_TRUE(InfoOf(**store, 1).pinned);
+}
+
+TEST_F(StorePinTest, StaysThroughARebuildWithAnAttemptThatWasNeverCommitted) {
+  ShardIdentity later;
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+    ASSERT_THAT(store->Pin(1, "keep"), IsOk());
+    later = WriteAttempt(*store, 1, 101);
+  }
+  fs::remove_all(layout_.manifest());
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 1), 101);
+  EXPECT_TRUE(InfoOf(*store, 1).pinned);
+  EXPECT_EQ(InfoOf(*store, 1).pin_note, "keep");
+  EXPECT_TRUE(fs::exists(PinOf(later)));
+}
+
+TEST_F(StorePinTest, KeepsAStepFromDeletionWhereOnlyTheFolderSaysSo) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity pinned = CommitStep(**store, 1, 100);
+  CommitStep(**store, 2, 200);
+  ASSERT_THAT((*store)->Pin(1, "keep"), IsOk());
+  files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+  ASSERT_FALSE((*store)->Unpin(1).ok());
+  ASSERT_FALSE(InfoOf(**store, 1).pinned);
+  const std::vector<Store::StepNote> notes = {
+      {.step = 1, .attempt = ToHex(pinned.attempt.bytes), .deleted = true, .reason = "too old"}};
+  const auto deleted = (*store)->NoteSteps(notes);
+  ASSERT_THAT(deleted, IsOk());
+  EXPECT_TRUE(deleted->empty());
+  EXPECT_EQ(ValueAt(**store, 1), 100);
+  EXPECT_TRUE(InfoOf(**store, 1).pinned);
+  EXPECT_EQ(InfoOf(**store, 1).pin_note, "keep");
+}
+
+TEST_F(StorePinTest, KeepsAStepFromDeletionWhereNobodyCanSayWhetherItIsPinned) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity first = CommitStep(**store, 1, 100);
+  const ShardIdentity second = CommitStep(**store, 2, 200);
+  CommitStep(**store, 3, 300);
+  std::vector<Store::StepNote> notes;
+  for (const ShardIdentity& identity : {first, second}) {
+    notes.push_back(
+        {.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"});
+  }
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    return call.path == PinOf(first) ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  const auto deleted = (*store)->NoteSteps(notes);
+  ASSERT_THAT(deleted, IsOk());
+  EXPECT_EQ(*deleted, std::set<int64_t>{2});
+  EXPECT_THAT(warnings_, HasSubstr("step 1 stays, for nobody can say whether it is pinned: EIO"));
+  EXPECT_EQ(ValueAt(**store, 1), 100);
+  EXPECT_FALSE(InfoOf(**store, 1).pinned);
+}
+
+TEST_F(StorePinTest, LetsTheStoreBeOpenedWhereTheDiskDoesNotGiveItOut) {
+  FailingFileSystem files(PosixFileSystem());
+  ShardIdentity identity;
+  {
+    auto store = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(store, IsOk());
+    identity = CommitStep(**store, 1, 100);
+    ASSERT_THAT((*store)->Pin(1, "keep"), IsOk());
+    files.FailOperation("RemoveFile", absl::InternalError("EIO"));
+    ASSERT_FALSE((*store)->Unpin(1).ok());  // so that the next Open looks at the folders
+  }
+  for (const bool rebuilt : {false, true}) {
+    SCOPED_TRACE(rebuilt);
+    if (rebuilt) fs::remove_all(layout_.manifest());
+    files.SetRule([&](const FailingFileSystem::Call& call) {
+      return call.operation == "OpenForRead" && call.path == PinOf(identity) ? absl::InternalError("EIO")
+                                                                             : absl::OkStatus();
+    });
+    auto store = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(store, IsOk());
+    EXPECT_TRUE(InfoOf(**store, 1).pinned);
+    EXPECT_THAT(warnings_, HasSubstr("pin.json, which cannot be read: EIO"));
+    warnings_.clear();
+  }
 }
 
 // Whichever call fails, the step is pinned or not, record and folder agree after the next Open, and what was said to

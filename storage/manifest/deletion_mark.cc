@@ -1,0 +1,34 @@
+#include "storage/manifest/deletion_mark.h"
+
+#include "storage/manifest/folder_note.h"
+
+namespace tidemark::storage {
+namespace {
+
+std::string MarkPath(const StoreLayout& layout, const StepFolder& folder) {
+  return layout.attempt(folder.step, folder.attempt) + "/deleted.json";
+}
+
+}  // namespace
+
+absl::Status WriteDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
+                               std::string_view reason) {
+  return WriteFolderNote(files, MarkPath(layout, folder), reason.substr(0, kFolderNoteBytesMax));
+}
+
+absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
+  absl::StatusOr<FileType> type = files.TypeOf(MarkPath(layout, folder));
+  if (absl::IsNotFound(type.status())) return false;
+  if (!type.ok()) return type.status();
+  return true;
+}
+
+absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, const StoreLayout& layout,
+                                                            const StepFolder& folder) {
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, MarkPath(layout, folder));
+  if (!note.ok()) return note.status();
+  if (!note->has_value()) return std::nullopt;
+  return (*note)->text;
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,33 @@
+// Deletion marks: deleted.json in the folder of an attempt that was let go, but whose files stay for a while. The
+// manifest's mark says that they are to go; this one says it too, so that a rebuild from the folders does not take the
+// step for a committed one. Its note is why.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_DELETION_MARK_H_
+#define TIDEMARK_STORAGE_MANIFEST_DELETION_MARK_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store_layout.h"
+
+namespace tidemark::storage {
+
+// When this returns ok the mark survives power loss. After an error it is there or not. Of a reason that is too long it
+// takes the beginning.
+absl::Status WriteDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
+                               std::string_view reason);
+
+// Costs one look at the folder.
+absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
+
+// The reason, empty where it cannot be read or understood; nullopt: there is no mark.
+absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, const StoreLayout& layout,
+                                                            const StepFolder& folder);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_DELETION_MARK_H_

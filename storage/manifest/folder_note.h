@@ -1,0 +1,34 @@
+// Notes in a step's folder: files that matter by being there, so that a manifest that is rebuilt from the folders knows
+// what its records said. What they say is for people: {"version": 1, "note": ".."}.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_
+#define TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+
+namespace tidemark::storage {
+
+inline constexpr size_t kFolderNoteBytesMax = 64 << 10;
+
+// When this returns ok the note survives power loss. After an error it is there or not. Precondition: it has at most
+// kFolderNoteBytesMax bytes.
+absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note);
+
+struct FolderNote {
+  std::string text;      // empty where the file cannot be understood
+  absl::Status problem;  // why the disk did not give it out; ok where the file is only not to be understood
+};
+
+// nullopt: there is none. An error says that nobody knows whether there is.
+absl::StatusOr<std::optional<FolderNote>> ReadFolderNote(FileSystem& files, const std::string& path);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_

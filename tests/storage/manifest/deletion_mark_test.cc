@@ -1,0 +1,230 @@
+// Deletion marks, and what a rebuild of the manifest and the opening of a store make of them.
+
+#include "storage/manifest/deletion_mark.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/folder_note.h"
+#include "storage/manifest/lease.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::Optional;
+using testing::SizeIs;
+
+namespace fs = std::filesystem;
+
+class DeletionMarkTest : public testing::Test {
+ protected:
+  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
+  std::unique_ptr<Store> Rebuild() {
+    fs::remove_all(layout_.manifest());
+    auto store = Open();
+    EXPECT_THAT(warnings_, HasSubstr("was rebuilt"));
+    EXPECT_THAT(warnings_, Not(HasSubstr("lost")));
+    return store;
+  }
+
+  static StepFolder FolderOf(const ShardIdentity& identity) { return {identity.step, identity.attempt}; }
+  bool IsThere(const ShardIdentity& identity) { return fs::exists(layout_.attempt(identity.step, identity.attempt)); }
+  bool IsMarked(const ShardIdentity& identity) {
+    return *HasDeletionMark(PosixFileSystem(), layout_, FolderOf(identity));
+  }
+  static StepInfo InfoOf(const Store& store, int64_t step) { return (*store.manifest().Find(step))->info; }
+
+  static void Delete(Store& store, const ShardIdentity& identity) {
+    EXPECT_THAT(
+        store.NoteSteps(
+            {{.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"}}),
+        IsOk());
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+};
+
+TEST_F(DeletionMarkTest, SaysWhy) {
+  const StepFolder folder{1000, AttemptId{{7}}};
+  fs::create_directories(layout_.attempt(folder.step, folder.attempt));
+  EXPECT_EQ(*ReadDeletionMark(PosixFileSystem(), layout_, folder), std::nullopt);
+  EXPECT_FALSE(*HasDeletionMark(PosixFileSystem(), layout_, folder));
+  const std::string reason(kFolderNoteBytesMax + 1, 'x');
+  ASSERT_THAT(WriteDeletionMark(PosixFileSystem(), layout_, folder, reason), IsOk());
+  EXPECT_TRUE(*HasDeletionMark(PosixFileSystem(), layout_, folder));
+  EXPECT_THAT(*ReadDeletionMark(PosixFileSystem(), layout_, folder), Optional(reason.substr(1)));
+  std::ofstream(layout_.attempt(folder.step, folder.attempt) + "/deleted.json") << "{";
+  EXPECT_THAT(*ReadDeletionMark(PosixFileSystem(), layout_, folder), Optional(std::string()));
+  FailingFileSystem files(PosixFileSystem());
+  files.SetRule([](const FailingFileSystem::Call&) { return absl::InternalError("EIO"); });
+  for (const absl::Status& status :
+       {HasDeletionMark(files, layout_, folder).status(), ReadDeletionMark(files, layout_, folder).status(),
+        WriteDeletionMark(files, layout_, folder, "")}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  }
+}
+
+TEST_F(DeletionMarkTest, LetsAStepStayDeletedThroughARebuildWhereOthersReferToIt) {
+  ShardIdentity first, second, third;
+  {
+    auto store = Open();
+    first = CommitStep(*store, 1, 100);
+    second = CommitReferringStep(*store, 2, first);
+    third = CommitReferringStep(*store, 3, second);
+    CommitStep(*store, 4, 400);
+    Delete(*store, first);
+    Delete(*store, second);
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+    EXPECT_FALSE(IsThere(first));
+    EXPECT_TRUE(IsMarked(second));
+    EXPECT_FALSE(IsMarked(third));
+  }
+  auto store = Rebuild();
+  EXPECT_EQ(InfoOf(*store, 2).state, StepState::kDeleted);
+  EXPECT_EQ(InfoOf(*store, 2).reason, "too old");
+  EXPECT_EQ(InfoOf(*store, 2).metrics.at("loss"), 100);
+  EXPECT_EQ(InfoOf(*store, 3).state, StepState::kCommitted);
+  EXPECT_TRUE(IsThere(second));
+  EXPECT_THAT(*store->manifest().Deletions(), SizeIs(1));
+  Delete(*store, third);
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(second));
+  EXPECT_FALSE(IsThere(third));
+}
+
+TEST_F(DeletionMarkTest, IsOfAReplacedAttemptToo) {
+  {
+    auto store = Open();
+    const ShardIdentity replaced = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, replaced);
+    const ShardIdentity later = CommitStep(*store, 1, 101);
+    EXPECT_TRUE(IsMarked(replaced));
+    CommitStep(*store, 3, 300);
+    Delete(*store, later);
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+    EXPECT_FALSE(IsThere(later));
+  }
+  auto store = Rebuild();
+  EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted) << "as it was";
+  EXPECT_EQ(InfoOf(*store, 1).reason, "another attempt took its place");
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+}
+
+TEST_F(DeletionMarkTest, IsOfALeasedAttemptToo) {
+  ShardIdentity leased;
+  {
+    auto store = Open();
+    leased = CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+    fs::create_directories(layout_.leases());
+    std::ofstream(layout_.leases() + "/" + LeaseFileName(leased.attempt, "validation")) << "{}";
+    Delete(*store, leased);
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+    EXPECT_TRUE(IsMarked(leased));
+  }
+  auto store = Rebuild();
+  EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
+  EXPECT_TRUE(IsThere(leased));
+  fs::remove_all(layout_.leases());
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(leased));
+}
+
+// The attempt that took the place of a pinned one has the pin, and may have lost it since.
+TEST_F(DeletionMarkTest, KeepsAPinFromBeingInheritedTwice) {
+  {
+    auto store = Open();
+    const ShardIdentity replaced = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, replaced);
+    ASSERT_THAT(store->Pin(1, "keep"), IsOk());
+    CommitStep(*store, 1, 101);
+    ASSERT_THAT(store->Unpin(1), IsOk());
+  }
+  auto store = Rebuild();
+  EXPECT_EQ(ValueAt(*store, 1), 101);
+  EXPECT_FALSE(InfoOf(*store, 1).pinned);
+}
+
+// Nor does a pin get lost that a later attempt is to inherit.
+TEST_F(DeletionMarkTest, IsNotLostWhicheverCallOfARebuildFails) {
+  {
+    auto store = Open();
+    const ShardIdentity base = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, base);
+    CommitStep(*store, 3, 300);
+    ASSERT_THAT(store->Pin(3, "keep"), IsOk());
+    CommitStep(*store, 4, 400);
+    Delete(*store, base);
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  }
+  size_t opened = 0;
+  for (size_t call = 0; opened < 3; ++call) {
+    SCOPED_TRACE(call);
+    ASSERT_LT(call, 1000u);
+    const int64_t value = 1000 + static_cast<int64_t>(call);
+    { WriteAttempt(*Open(), 3, value); }
+    fs::remove_all(layout_.manifest());
+    FailingFileSystem files(PosixFileSystem());
+    files.FailCall(call, absl::InternalError("EIO"));
+    opened = OpenStore(path_, &warnings_, files).ok() ? opened + 1 : 0;
+    auto store = Open();
+    EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
+    EXPECT_EQ(ValueAt(*store, 2), 100);
+    EXPECT_EQ(ValueAt(*store, 3), value);
+    EXPECT_TRUE(InfoOf(*store, 3).pinned);
+    EXPECT_EQ(ValueAt(*store, 4), 400);
+    ASSERT_FALSE(fs::exists(layout_.quarantine())) << warnings_;
+  }
+}
+
+TEST_F(DeletionMarkTest, StandsInNobodysWayWhereItCannotBeWritten) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity base = CommitStep(**store, 1, 100);
+  CommitReferringStep(**store, 2, base);
+  const ShardIdentity other = CommitStep(**store, 3, 300);
+  CommitStep(**store, 4, 400);
+  Delete(**store, base);
+  Delete(**store, other);
+  files.FailOperation("Create", absl::ResourceExhaustedError("disk full"));
+  ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("step 1 was deleted, but a rebuild of the manifest would not know: disk full"));
+  EXPECT_FALSE(IsThere(other));
+  EXPECT_FALSE(IsMarked(base));
+  ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
+  EXPECT_TRUE(IsMarked(base));
+}
+
+TEST_F(DeletionMarkTest, SendsToQuarantineWhatIsPutBackWithIt) {
+  ShardIdentity gone;
+  {
+    auto store = Open();
+    gone = CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+    fs::copy(layout_.attempt(1, gone.attempt), directory_ / "aside", fs::copy_options::recursive);
+    Delete(*store, gone);
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  }
+  fs::rename(directory_ / "aside", layout_.attempt(1, gone.attempt));
+  ASSERT_THAT(WriteDeletionMark(PosixFileSystem(), layout_, FolderOf(gone), "too old"), IsOk());
+  auto store = Open();
+  EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
+  EXPECT_THAT(warnings_, HasSubstr("was deleted and is moved to quarantine: its deleted.json says that it was let go: "
+                                   "too old"));
+  EXPECT_FALSE(IsThere(gone));
+}
+
+}  // namespace
+}  // namespace tidemark::storage
