@@ -49,16 +49,6 @@ Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
 
 }  // namespace
 
-void Housekeeper::Complaints::Begin() {
-  before_ = std::move(now_);
-  now_.clear();
-}
-
-bool Housekeeper::Complaints::IsNew(std::string_view line) {
-  const bool first = now_.insert(std::string(line)).second;
-  return first && !before_.contains(line);
-}
-
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
     : host_(std::move(host)),
       options_(std::move(options)),

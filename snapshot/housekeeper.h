@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "snapshot/evaluation_sink.h"
+#include "snapshot/complaints.h"
 #include "snapshot/listeners.h"
 #include "snapshot/report_book.h"
 #include "snapshot/save_outcome.h"
@@ -135,16 +136,6 @@ class Housekeeper final : public EvaluationSink {
     bool everything = false;
     bool save_ended = false;
     bool last = false;
-  };
-  // What a part of the round complained about when it last ran, so that it is not said again and again.
-  class Complaints {
-   public:
-    void Begin();
-    bool IsNew(std::string_view line);
-
-   private:
-    std::set<std::string, std::less<>> before_;
-    std::set<std::string, std::less<>> now_;
   };
 
   Housekeeper(HousekeeperHost host, HousekeeperOptions options);
