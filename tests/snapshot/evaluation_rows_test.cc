@@ -16,6 +16,7 @@
 #include "snapshot/housekeeper.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/evaluator_testing.h"
+#include "tests/snapshot/step_companion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -265,26 +266,9 @@ TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
   }
 }
 
-class OneNumber final : public Companion {
- public:
-  OneNumber() { state_.AddValue("ema.step", &step_); }
-  const std::string& prefix() const override { return prefix_; }
-  absl::Status Update(const Snapshot& snapshot) override {
-    step_ = snapshot.step();
-    return absl::OkStatus();
-  }
-  State& state() override { return state_; }
-  void Reset() override { step_ = 0; }
-
- private:
-  const std::string prefix_ = "ema";
-  int64_t step_ = 0;
-  State state_;
-};
-
 TEST_F(EvaluationRowsTest, GivesAnEvaluatorThatLagsTheSameEntries) {
   auto checkpointer = Open();
-  ASSERT_THAT(checkpointer->AddCompanion(std::make_shared<OneNumber>()), IsOk());
+  ASSERT_THAT(checkpointer->AddCompanion(std::make_shared<StepCompanion>()), IsOk());
   std::vector<std::set<std::string>> names;
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "e", .when_lagging = WhenLagging::kQueue},
                                          [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {

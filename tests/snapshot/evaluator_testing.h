@@ -86,23 +86,12 @@ class RecordingSink final : public EvaluationSink {
     std::vector<std::string> lines;
     for (const auto& [step, row] : rows()) {
       lines.push_back(
-          fmt::format("{} {}{}{}", step, OutcomeText(row.outcome), row.reason.empty() ? "" : ": ", row.reason));
+          fmt::format("{} {}{}{}", step, OutcomeName(row.outcome), row.reason.empty() ? "" : ": ", row.reason));
     }
     return lines;
   }
 
  private:
-  static std::string_view OutcomeText(Evaluation::Outcome outcome) {
-    switch (outcome) {
-      case Evaluation::Outcome::kDone:
-        return "done";
-      case Evaluation::Outcome::kSkipped:
-        return "skipped";
-      case Evaluation::Outcome::kFailed:
-        return "failed";
-    }
-    return "";
-  }
   mutable absl::Mutex mutex_;
   std::vector<std::pair<int64_t, Evaluation>> rows_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,3 @@
-// Longer than 500 lines because each test needs the one fixture that decides when a round happens, and what the disk
-// says.
-
 #include "snapshot/housekeeper.h"
 
 #include <atomic>
@@ -19,8 +16,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/snapshot/checkpointer_on_file_system.h"
-#include "tests/snapshot/test_trainer.h"
+#include "tests/snapshot/housekeeper_testing.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -42,28 +38,6 @@ using testing::Pair;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
-// Lines that come from any thread.
-class Lines {
- public:
-  void Add(std::string line) {
-    absl::MutexLock lock(&mutex_);
-    lines_.push_back(std::move(line));
-  }
-  std::vector<std::string> Get() const {
-    absl::MutexLock lock(&mutex_);
-    return lines_;
-  }
-  int64_t Count(std::string_view part) const {
-    int64_t count = 0;
-    for (const std::string& line : Get()) count += line.find(part) == std::string::npos ? 0 : 1;
-    return count;
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
-};
-
 // One tensor, which arrives when the test lets it: until then its save is in flight.
 class LateState final : public State {
  public:
@@ -75,66 +49,6 @@ class LateState final : public State {
   }
   absl::Status Receive(size_t, std::span<const std::byte>) override { return absl::OkStatus(); }
   absl::Notification gate;
-};
-
-class HousekeeperTest : public testing::Test {
- protected:
-  // Rounds come from what is done, or from Tidy: never from the time that has passed.
-  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
-    options.directory = store_;
-    options.on_warning = [this](std::string_view line) { warnings_.Add(std::string(line)); };
-    if (!options.on_save_line) options.on_save_line = [this](std::string_view l) { save_lines_.Add(std::string(l)); };
-    options.codec_threads = 1;
-    options.io = IoBackend::kThreads;
-    options.reuse = false;
-    if (options.inbox_poll_interval == absl::Seconds(1)) options.inbox_poll_interval = absl::InfiniteDuration();
-    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
-    EXPECT_THAT(checkpointer, IsOk());
-    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
-  }
-
-  absl::Status SaveStep(AsyncCheckpointer& checkpointer, int64_t step, Metrics metrics = {}) {
-    trainer_.SetTo(step);
-    auto save = checkpointer.Save(step, trainer_.state, {.metrics = std::move(metrics)});
-    return save.ok() ? save->committed().Wait() : save.status();
-  }
-
-  // What is written of evaluations finds no room.
-  void FillDisk() {
-    files_.SetRule([](const FailingFileSystem::Call& call) {
-      const bool report = call.operation == "Create" && call.path.find("/metrics-") != std::string::npos;
-      return report ? absl::ResourceExhaustedError("create " + call.path + ": No space left on device (ENOSPC)")
-                    : absl::OkStatus();
-    });
-  }
-
-  std::vector<int64_t> CommittedSteps(const AsyncCheckpointer& checkpointer) {
-    std::vector<int64_t> committed;
-    auto steps = checkpointer.Steps();
-    EXPECT_THAT(steps, IsOk());
-    for (const StepInfo& info : *steps) {
-      if (info.state == StepState::kCommitted) committed.push_back(info.step);
-    }
-    return committed;
-  }
-
-  StepInfo Info(const AsyncCheckpointer& checkpointer, int64_t step) {
-    auto steps = checkpointer.Steps();
-    EXPECT_THAT(steps, IsOk());
-    for (const StepInfo& info : *steps) {
-      if (info.step == step) return info;
-    }
-    ADD_FAILURE() << "no step " << step;
-    return {};
-  }
-
-  storage::TestDirectory directory_;
-  const std::string store_ = directory_ / "store";
-  FailingFileSystem files_{storage::PosixFileSystem()};
-  TestTrainer trainer_{1000};
-  Lines warnings_;
-  Lines save_lines_;
-  absl::Notification release_;
 };
 
 TEST_F(HousekeeperTest, RecordsAReportSoThatItSurvives) {
@@ -313,111 +227,6 @@ TEST_F(HousekeeperTest, MakesARowAndAWarningOfAnEvaluatorThatFailsOrThrows) {
   EXPECT_EQ(warnings_.Count("out of range"), 1);
   EXPECT_THAT(Info(*checkpointer, 1).evaluations, SizeIs(2));
   EXPECT_EQ(checkpointer->statistics().background.at("evaluate").count, 2u);
-}
-
-TEST_F(HousekeeperTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
-  absl::Notification deleted;
-  Lines lines;
-  auto checkpointer = Open({.retention = {.max_to_keep = 2}, .on_deleted = [&](int64_t step, std::string_view why) {
-                              lines.Add(std::to_string(step) + ": " + std::string(why));
-                              if (!deleted.HasBeenNotified()) deleted.Notify();
-                            }});
-  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  deleted.WaitForNotification();
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2, 3));
-  ASSERT_THAT(lines.Get(), SizeIs(1));
-  EXPECT_THAT(lines.Get()[0], HasSubstr("1: "));
-  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
-  EXPECT_EQ(checkpointer->statistics().steps_deleted, 1u);
-  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 1u);
-  auto report = checkpointer->RestoreLatest(trainer_.state);
-  ASSERT_THAT(report, IsOk());
-  EXPECT_THAT(report->passed_over, IsEmpty());
-  EXPECT_THAT(checkpointer->Restore(1, trainer_.state), StatusIs(absl::StatusCode::kNotFound, HasSubstr("deleted")));
-  EXPECT_EQ(ShardPath(store_, 1), "");
-}
-
-TEST_F(HousekeeperTest, TidiesInAsManyRoundsAsItTakes) {
-  constexpr int64_t kSteps = 300;  // retention changes 256 records in a round
-  {
-    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
-    ASSERT_THAT(store, IsOk());
-    for (int64_t step = 1; step <= kSteps; ++step) {
-      storage::StepRecord record;
-      record.info.step = step;
-      record.info.state = StepState::kCommitted;
-      auto attempt = (*store)->BeginAttempt(step);
-      ASSERT_THAT(attempt, IsOk());
-      record.info.attempt = storage::ToHex(attempt->attempt.bytes);
-      record.info.sequence = attempt->sequence;
-      ASSERT_THAT((*store)->CommitAttempt(record), IsOk());
-    }
-  }
-  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
-  EXPECT_EQ(checkpointer->statistics().steps_deleted, static_cast<uint64_t>(kSteps - 1));
-  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 2u);
-}
-
-TEST_F(HousekeeperTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {
-  auto checkpointer = Open({.retention = {.max_to_keep = 1,
-                                          .keep_best = {{.metric = "validation/loss"}},
-                                          .keep_unevaluated_until = {{.evaluator = "validation"}}}});
-  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2, 3));
-  ASSERT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}}).Wait(), IsOk());
-  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.7}}).Wait(), IsOk());
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2, 3));
-  auto plan = checkpointer->RetentionPlan();
-  ASSERT_THAT(plan, IsOk());
-  ASSERT_THAT(*plan, SizeIs(2));
-  EXPECT_TRUE((*plan)[0].keep);
-  EXPECT_THAT((*plan)[0].reason, HasSubstr("validation/loss"));
-}
-
-TEST_F(HousekeeperTest, ReportsOnADeletedStepStayKnown) {
-  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
-  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(), IsOk());
-  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
-  EXPECT_EQ(Info(*checkpointer, 1).metrics.at("validation/loss"), 0.5);
-}
-
-TEST_F(HousekeeperTest, PinsKeepStepsFromRetention) {
-  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
-  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
-  ASSERT_THAT(checkpointer->Pin(1, "the paper's"), IsOk());
-  EXPECT_THAT(checkpointer->Pin(9), StatusIs(absl::StatusCode::kNotFound, HasSubstr("9")));
-  for (int64_t step : {2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 3));
-  EXPECT_EQ(Info(*checkpointer, 1).pin_note, "the paper's");
-  ASSERT_THAT(checkpointer->Unpin(1), IsOk());
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(3));
-}
-
-TEST_F(HousekeeperTest, KeepsNothingOfLessAndLosesNothingWhenTheClockIsSetBack) {
-  std::atomic<int64_t> seconds = 1'000'000;
-  auto checkpointer = Open({.save_interval_seconds = 60,
-                            .retention = {.max_to_keep = 1, .keep_interval = absl::Seconds(100)},
-                            .now = [&] { return absl::FromUnixSeconds(seconds); }});
-  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
-  EXPECT_FALSE(checkpointer->ShouldSave(2));
-  seconds = 10;  // by most of two weeks
-  EXPECT_TRUE(checkpointer->ShouldSave(2)) << "or it would wait for the clock to come back";
-  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
-  EXPECT_FALSE(checkpointer->ShouldSave(3));
-  ASSERT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 1}}).Wait(), IsOk());
-  ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_EQ(checkpointer->LatestStep()->step, 2);
-  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
-  EXPECT_TRUE(trainer_.IsAt(2));
 }
 
 TEST_F(HousekeeperTest, TellsOfCommitsAndFailures) {

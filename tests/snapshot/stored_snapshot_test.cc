@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/manifest.h"
+#include "tests/snapshot/step_companion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -133,24 +134,6 @@ TEST_F(StoredSnapshotTest, HasEveryEntryAsItWasSaved) {
   EXPECT_EQ((*snapshot)->user_metadata(), R"({"a":1})");
   EXPECT_EQ((*snapshot)->Find("model.nothing"), std::nullopt);
 }
-
-// Has one number, the step that it took in last.
-class StepCompanion final : public Companion {
- public:
-  StepCompanion() { state_.AddValue("ema.step", &step_); }
-  const std::string& prefix() const override { return prefix_; }
-  absl::Status Update(const Snapshot& snapshot) override {
-    step_ = snapshot.step();
-    return absl::OkStatus();
-  }
-  State& state() override { return state_; }
-  void Reset() override { step_ = 0; }
-
- private:
-  const std::string prefix_ = "ema";
-  int64_t step_ = 0;
-  State state_;
-};
 
 TEST_F(StoredSnapshotTest, HasEntriesOfCompanionsOnlyIfPatternsAskForThem) {
   SaveWith({std::make_shared<StepCompanion>()});

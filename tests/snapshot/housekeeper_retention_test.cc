@@ -1,0 +1,131 @@
+// What the housekeeper lets go, and what it keeps.
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/store.h"
+#include "tests/snapshot/housekeeper_testing.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using HousekeeperRetentionTest = HousekeeperTest;
+
+TEST_F(HousekeeperRetentionTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
+  absl::Notification deleted;
+  Lines lines;
+  auto checkpointer = Open({.retention = {.max_to_keep = 2}, .on_deleted = [&](int64_t step, std::string_view why) {
+                              lines.Add(std::to_string(step) + ": " + std::string(why));
+                              if (!deleted.HasBeenNotified()) deleted.Notify();
+                            }});
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  deleted.WaitForNotification();
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2, 3));
+  ASSERT_THAT(lines.Get(), SizeIs(1));
+  EXPECT_THAT(lines.Get()[0], HasSubstr("1: "));
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, 1u);
+  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 1u);
+  auto report = checkpointer->RestoreLatest(trainer_.state);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(report->passed_over, IsEmpty());
+  EXPECT_THAT(checkpointer->Restore(1, trainer_.state), StatusIs(absl::StatusCode::kNotFound, HasSubstr("deleted")));
+  EXPECT_EQ(ShardPath(store_, 1), "");
+}
+
+TEST_F(HousekeeperRetentionTest, TidiesInAsManyRoundsAsItTakes) {
+  constexpr int64_t kSteps = 300;  // retention changes 256 records in a round
+  {
+    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+    ASSERT_THAT(store, IsOk());
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      storage::StepRecord record;
+      record.info.step = step;
+      record.info.state = StepState::kCommitted;
+      auto attempt = (*store)->BeginAttempt(step);
+      ASSERT_THAT(attempt, IsOk());
+      record.info.attempt = storage::ToHex(attempt->attempt.bytes);
+      record.info.sequence = attempt->sequence;
+      ASSERT_THAT((*store)->CommitAttempt(record), IsOk());
+    }
+  }
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, static_cast<uint64_t>(kSteps - 1));
+  EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 2u);
+}
+
+TEST_F(HousekeeperRetentionTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1,
+                                          .keep_best = {{.metric = "validation/loss"}},
+                                          .keep_unevaluated_until = {{.evaluator = "validation"}}}});
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2, 3));
+  ASSERT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.7}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2, 3));
+  auto plan = checkpointer->RetentionPlan();
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(*plan, SizeIs(2));
+  EXPECT_TRUE((*plan)[0].keep);
+  EXPECT_THAT((*plan)[0].reason, HasSubstr("validation/loss"));
+}
+
+TEST_F(HousekeeperRetentionTest, ReportsOnADeletedStepStayKnown) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  EXPECT_EQ(Info(*checkpointer, 1).metrics.at("validation/loss"), 0.5);
+}
+
+TEST_F(HousekeeperRetentionTest, PinsKeepStepsFromRetention) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->Pin(1, "the paper's"), IsOk());
+  EXPECT_THAT(checkpointer->Pin(9), StatusIs(absl::StatusCode::kNotFound, HasSubstr("9")));
+  for (int64_t step : {2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 3));
+  EXPECT_EQ(Info(*checkpointer, 1).pin_note, "the paper's");
+  ASSERT_THAT(checkpointer->Unpin(1), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(3));
+}
+
+TEST_F(HousekeeperRetentionTest, KeepsNothingOfLessAndLosesNothingWhenTheClockIsSetBack) {
+  std::atomic<int64_t> seconds = 1'000'000;
+  auto checkpointer = Open({.save_interval_seconds = 60,
+                            .retention = {.max_to_keep = 1, .keep_interval = absl::Seconds(100)},
+                            .now = [&] { return absl::FromUnixSeconds(seconds); }});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  EXPECT_FALSE(checkpointer->ShouldSave(2));
+  seconds = 10;  // by most of two weeks
+  EXPECT_TRUE(checkpointer->ShouldSave(2)) << "or it would wait for the clock to come back";
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  EXPECT_FALSE(checkpointer->ShouldSave(3));
+  ASSERT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 1}}).Wait(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(checkpointer->LatestStep()->step, 2);
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(2));
+}
+
+}  // namespace
+}  // namespace tidemark

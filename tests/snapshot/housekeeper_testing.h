@@ -1,0 +1,108 @@
+// An AsyncCheckpointer whose housekeeping happens when the test says, on a disk that says what the test says.
+
+#ifndef TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
+#define TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+
+// Lines that come from any thread.
+class Lines {
+ public:
+  void Add(std::string line) {
+    absl::MutexLock lock(&mutex_);
+    lines_.push_back(std::move(line));
+  }
+  std::vector<std::string> Get() const {
+    absl::MutexLock lock(&mutex_);
+    return lines_;
+  }
+  int64_t Count(std::string_view part) const {
+    int64_t count = 0;
+    for (const std::string& line : Get()) count += line.find(part) == std::string::npos ? 0 : 1;
+    return count;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+class HousekeeperTest : public testing::Test {
+ protected:
+  // Rounds come from what is done, or from Tidy: never from the time that has passed.
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+    options.directory = store_;
+    options.on_warning = [this](std::string_view line) { warnings_.Add(std::string(line)); };
+    if (!options.on_save_line) options.on_save_line = [this](std::string_view l) { save_lines_.Add(std::string(l)); };
+    options.codec_threads = 1;
+    options.io = IoBackend::kThreads;
+    options.reuse = false;
+    if (options.inbox_poll_interval == absl::Seconds(1)) options.inbox_poll_interval = absl::InfiniteDuration();
+    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    EXPECT_THAT(checkpointer, storage::IsOk());
+    return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
+  }
+
+  absl::Status SaveStep(AsyncCheckpointer& checkpointer, int64_t step, Metrics metrics = {}) {
+    trainer_.SetTo(step);
+    auto save = checkpointer.Save(step, trainer_.state, {.metrics = std::move(metrics)});
+    return save.ok() ? save->committed().Wait() : save.status();
+  }
+
+  // What is written of evaluations finds no room.
+  void FillDisk() {
+    files_.SetRule([](const storage::FailingFileSystem::Call& call) {
+      const bool report = call.operation == "Create" && call.path.find("/metrics-") != std::string::npos;
+      return report ? absl::ResourceExhaustedError("create " + call.path + ": No space left on device (ENOSPC)")
+                    : absl::OkStatus();
+    });
+  }
+
+  std::vector<int64_t> CommittedSteps(const AsyncCheckpointer& checkpointer) {
+    std::vector<int64_t> committed;
+    auto steps = checkpointer.Steps();
+    EXPECT_THAT(steps, storage::IsOk());
+    for (const StepInfo& info : *steps) {
+      if (info.state == StepState::kCommitted) committed.push_back(info.step);
+    }
+    return committed;
+  }
+
+  StepInfo Info(const AsyncCheckpointer& checkpointer, int64_t step) {
+    auto steps = checkpointer.Steps();
+    EXPECT_THAT(steps, storage::IsOk());
+    for (const StepInfo& info : *steps) {
+      if (info.step == step) return info;
+    }
+    ADD_FAILURE() << "no step " << step;
+    return {};
+  }
+
+  storage::TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
+  storage::FailingFileSystem files_{storage::PosixFileSystem()};
+  TestTrainer trainer_{1000};
+  Lines warnings_;
+  Lines save_lines_;
+  absl::Notification release_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
