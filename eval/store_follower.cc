@@ -57,7 +57,8 @@ Evaluation RowOf(absl::StatusOr<Verdict> verdict) {
   return Evaluation{.metrics = std::move(verdict->metrics), .unhealthy = std::move(verdict->unhealthy)};
 }
 
-// While a rebuild puts another manifest in the place of the one that is there, there is none for a moment.
+// While a manifest is being made, or a rebuild puts another in the place of the one that is there, there is none for a
+// moment.
 bool IsBeingReplaced(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsUnavailable(status); }
 
 }  // namespace

@@ -140,12 +140,12 @@ struct Manifest::Impl {
     return found;
   }
 
-  // Reads the store's record.
+  // Reads the store's record. kNotFound: its maker has not come to write it yet, or never will.
   absl::Status Load() {
     absl::StatusOr<std::optional<StoreRecord>> record = Get(kStoreKey, DecodeStoreRecord, kStoreKey);
     if (!record.ok()) return record.status();
     if (!record->has_value()) {
-      return absl::DataLossError(fmt::format("manifest {}: it has no record of its store", path()));
+      return absl::NotFoundError(fmt::format("manifest {}: it has no record of its store yet", path()));
     }
     store = (*record)->store_id;
     last_sequence = (*record)->sequence;

@@ -30,15 +30,15 @@ class Manifest {
   // Creates a new, empty database. kAlreadyExists if there is one.
   static absl::StatusOr<std::unique_ptr<Manifest>> Create(const std::string& path, const StoreId& store);
 
-  // Opens an existing one to read and write; one of before there were indices gets them. kNotFound if there is none,
-  // kDataLoss if it cannot be used.
+  // Opens an existing one to read and write; one of before there were indices gets them. kNotFound if there is none, or
+  // one whose making was cut short or goes on just now; kDataLoss if it cannot be used.
   static absl::StatusOr<std::unique_ptr<Manifest>> Open(const std::string& path);
 
   // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer. One of
   // before there were indices stays without them: what asks these is kFailedPrecondition.
   static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(const std::string& path);
 
-  // The same, to be brought up to date by CatchUp. kNotFound if there is none.
+  // The same, to be brought up to date by CatchUp.
   static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(const std::string& path);
 
   ~Manifest();

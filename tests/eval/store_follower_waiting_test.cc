@@ -8,6 +8,7 @@
 #include "eval/store_follower.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/database.h"
 #include "storage/manifest/inbox.h"
 #include "tests/eval/following_store.h"
 
@@ -160,6 +161,23 @@ TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsAwayEvenWhereItMayNotBeI
   std::filesystem::rename(manifest, directory_ / "away");
   on_wait_ = [&](size_t count) {
     if (count == 3) std::filesystem::rename(directory_ / "away", manifest);
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 3u);
+}
+
+TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsBeingMade) {
+  OpenStore();
+  CommitStep(10);
+  store_.reset();
+  const std::string manifest = options_.directory + "/manifest";
+  std::filesystem::rename(manifest, directory_ / "done");
+  ASSERT_THAT(storage::Database::Create(manifest), IsOk());
+  on_wait_ = [&](size_t count) {
+    if (count != 3) return;
+    std::filesystem::remove_all(manifest);
+    std::filesystem::rename(directory_ / "done", manifest);
   };
   ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(asked_, ElementsAre(10));

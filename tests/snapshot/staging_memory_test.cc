@@ -41,7 +41,7 @@ TEST(StagingMemory, SaysWhyItIsNotLocked) {
 #endif
   const std::string kind = storage::InChild([]() -> std::string {
     const rlimit nothing = {.rlim_cur = 0, .rlim_max = 0};
-    if (setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || !storage::BecomeNobody()) return "SKIP";
+    if (setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || !storage::GiveUpRights()) return "SKIP";
     CopyPool pool(1);
     auto memory = MapStagingMemory(RoundUpToPages(1 << 20), pool);
     return memory.ok() ? memory->kind : memory.status().ToString();

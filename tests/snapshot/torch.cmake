@@ -3,7 +3,7 @@
 add_library(torch_test_support STATIC torch_checkpoint.cc)
 target_link_libraries(torch_test_support PUBLIC tidemark_build tidemark_torch fmt::fmt GTest::gmock GTest::gtest_main)
 
-# Everything that is built against LibTorch: what tests/torch2.sh builds.
+# Everything that the tests labelled `torch` run: what tests/torch2.sh builds.
 add_custom_target(torch_tests)
 
 function(tidemark_torch_test source)

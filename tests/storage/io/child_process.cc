@@ -1,5 +1,6 @@
 #include "tests/storage/io/child_process.h"
 
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -98,9 +99,10 @@ bool EnterMountNamespace() {
   return mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
-bool BecomeNobody() {
-  constexpr uid_t kNobody = 65534;
-  return geteuid() != 0 || setresuid(kNobody, kNobody, kNobody) == 0;
+bool GiveUpRights() {
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  return syscall(SYS_capset, &header, none) == 0;
 }
 
 }  // namespace tidemark::storage

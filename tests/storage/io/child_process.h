@@ -24,8 +24,9 @@ bool DenyUringRegister(std::initializer_list<int> operations, int error);
 // already. False where that is not allowed.
 bool EnterMountNamespace();
 
-// Gives up root's rights over files. Nothing to do for who is not root.
-bool BecomeNobody();
+// Gives up root's rights (capabilities) and stays the user it is: the bits of a file's owner hold for it again. Nothing
+// to do for who is not root. Works wherever the test's files lie, and in containers that know one user only.
+bool GiveUpRights();
 
 }  // namespace tidemark::storage
 

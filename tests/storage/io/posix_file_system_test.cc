@@ -277,20 +277,19 @@ TEST_F(PosixFileSystemTest, CallsWithoutTheRightAreDenied) {
   std::filesystem::create_directory(locked);
   std::ofstream(locked + "/x") << "";
   ASSERT_EQ(chmod(locked.c_str(), 0), 0);
-  ASSERT_EQ(chmod(directory_.path().c_str(), 0755), 0);
-  const auto as_nobody = [&](const std::function<absl::Status()>& call) {
-    return InChild([&] { return BecomeNobody() ? call().ToString() : "cannot drop rights"; });
+  const auto without_rights = [&](const std::function<absl::Status()>& call) {
+    return InChild([&] { return GiveUpRights() ? call().ToString() : "may not give up its rights"; });
   };
   const auto denied = testing::StartsWith("PERMISSION_DENIED: ");
-  EXPECT_THAT(as_nobody([&] { return files_.OpenForRead(locked + "/x", false).status(); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.Create(locked + "/y", false).status(); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.CreateDirectory(locked + "/y"); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.ListDirectory(locked).status(); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.TypeOf(locked + "/x").status(); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.StampDirectory(locked + "/x").status(); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.SyncDirectory(locked); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.RemoveFile(locked + "/x"); }), denied);
-  EXPECT_THAT(as_nobody([&] { return files_.TryLock(locked + "/x").status(); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.OpenForRead(locked + "/x", false).status(); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.Create(locked + "/y", false).status(); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.CreateDirectory(locked + "/y"); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.ListDirectory(locked).status(); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.TypeOf(locked + "/x").status(); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.StampDirectory(locked + "/x").status(); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.SyncDirectory(locked); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.RemoveFile(locked + "/x"); }), denied);
+  EXPECT_THAT(without_rights([&] { return files_.TryLock(locked + "/x").status(); }), denied);
   ASSERT_EQ(chmod(locked.c_str(), 0700), 0);
 }
 

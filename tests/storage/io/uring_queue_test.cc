@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <ostream>
@@ -95,7 +96,9 @@ TEST(UringQueue, TransfersByItselfWhereTheKernelCanStartNoWorker) {
   std::vector<std::byte> written(kPieces * kPiece, std::byte{'w'});
   const std::string answer = InChild([&]() -> std::string {
     const rlimit none = {};
-    if (!BecomeNobody() || setrlimit(RLIMIT_NPROC, &none) != 0) return "SKIP";
+    constexpr uid_t kNobody = 65534;  // the limit does not hold for root
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) return "SKIP";
+    if (setrlimit(RLIMIT_NPROC, &none) != 0) return "SKIP";
     auto queue = UringQueue::Create(kPieces);
     if (!queue.ok()) return queue.status().ToString();
     for (size_t i = 0; i < kPieces; ++i) {

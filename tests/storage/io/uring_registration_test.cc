@@ -182,7 +182,7 @@ TEST(UringRegistration, TransfersAsBeforeWhereMemoryMayNotBeLocked) {
   ASSERT_THAT(file, IsOk());
   const std::string answer = InChild([&]() -> std::string {
     const rlimit little = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};  // the ring itself may need some
-    if (setrlimit(RLIMIT_MEMLOCK, &little) != 0 || !BecomeNobody()) return "SKIP";
+    if (setrlimit(RLIMIT_MEMLOCK, &little) != 0 || !GiveUpRights()) return "SKIP";
     auto queue = UringQueue::Create(4);
     if (!queue.ok()) return queue.status().ToString();
     const Pages memory(512);

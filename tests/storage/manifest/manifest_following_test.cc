@@ -196,7 +196,7 @@ TEST_F(ManifestFollowingTest, NeedsNoRightToWrite) {
   std::filesystem::permissions(path_, read_only | enter);
   std::filesystem::permissions(directory_.path(), read_only | enter);
   const std::string answer = InChild([&]() -> std::string {
-    if (!BecomeNobody()) return "not allowed";
+    if (!GiveUpRights()) return "may not give up its rights";
     auto follower = Manifest::OpenFollowing(path_);
     if (!follower.ok()) return follower.status().ToString();
     auto changed = (*follower)->CatchUp();
@@ -210,6 +210,14 @@ TEST_F(ManifestFollowingTest, NeedsNoRightToWrite) {
 
 TEST_F(ManifestFollowingTest, SaysWhetherThereIsOne) {
   EXPECT_THAT(Manifest::OpenFollowing(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+}
+
+// Between the making of the database and its first write.
+TEST_F(ManifestFollowingTest, TakesOneThatIsBeingMadeForNone) {
+  ASSERT_THAT(Database::Create(path_), IsOk());
+  EXPECT_THAT(Manifest::OpenFollowing(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::OpenReadOnly(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::Open(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
 }
 
 TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {

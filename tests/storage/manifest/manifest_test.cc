@@ -225,7 +225,7 @@ TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
                                  entry.is_directory() ? std::filesystem::perms(0555) : std::filesystem::perms(0444));
   }
   EXPECT_THAT(InChild([&] {
-                if (!BecomeNobody()) return std::string("could not give up root's rights");
+                if (!GiveUpRights()) return std::string("may not give up its rights");
                 return Manifest::Open(path_).status().ToString();
               }),
               AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(path_)));

@@ -341,7 +341,7 @@ TEST_F(StoreTest, RefusesADirectoryThatItMayNotWrite) {
   fs::permissions(path_,
                   fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
   EXPECT_THAT(InChild([&] {
-                if (!BecomeNobody()) return std::string("could not give up root's rights");
+                if (!GiveUpRights()) return std::string("may not give up its rights");
                 return OpenStore(path_, &warnings_).status().ToString();
               }),
               AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(path_)));
