@@ -78,6 +78,11 @@ Housekeeper::~Housekeeper() { Stop().IgnoreError(); }
 
 void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved) {
   absl::MutexLock lock(&mutex_);
+  if (unsaved == nullptr && !saving_) {
+    // What the process before this one had yet to delete, or now may be deleted: it may take the room that this save
+    // needs. Not before there is a save, for who only looks, or picks a step to go on from, lets nothing go.
+    saving_ = retention_due_ = wake_ = true;
+  }
   book_.BeginSave(ticket, std::move(unsaved));
 }
 
@@ -87,7 +92,8 @@ void Housekeeper::EndSave(SaveOutcome& outcome) {
     absl::MutexLock lock(&mutex_);
     in_vain = book_.EndSave(outcome.save, outcome.status, outcome.info.attempt, &outcome.notes);
     save_ended_ = true;
-    retention_due_ = retention_due_ || (outcome.persist && outcome.status.ok());
+    // Also after a failure, which may be for want of room.
+    retention_due_ = retention_due_ || outcome.persist;
   }
   for (const Report& report : in_vain) {
     GiveUp(report, NoStepFor(report.step, outcome.status));
@@ -205,7 +211,7 @@ Housekeeper::RetentionPause::RetentionPause(Housekeeper& keeper) : keeper_(keepe
 Housekeeper::RetentionPause::~RetentionPause() {
   absl::MutexLock lock(&keeper_.mutex_);
   --keeper_.pauses_;
-  keeper_.resumed_ = true;
+  keeper_.wake_ = true;
 }
 
 absl::Status Housekeeper::Stop() {
@@ -218,7 +224,7 @@ absl::Status Housekeeper::Stop() {
 }
 
 bool Housekeeper::HasWork() const {
-  if (stopping_ || save_ended_ || resumed_ || (retention_unfinished_ && pauses_ == 0) || book_.has_ready() ||
+  if (stopping_ || save_ended_ || wake_ || (retention_unfinished_ && pauses_ == 0) || book_.has_ready() ||
       !tasks_.empty())
     return true;
   if (pauses_ > 0) {
@@ -250,7 +256,7 @@ Housekeeper::Round Housekeeper::NextRound() {
   round.everything = std::any_of(round.requests.begin(), round.requests.end(),
                                  [](const Request& request) { return request.everything; });
   round.save_ended = std::exchange(save_ended_, false);
-  resumed_ = false;
+  wake_ = false;
   return round;
 }
 
@@ -471,10 +477,10 @@ absl::Status Housekeeper::ApplyRetention() {
 
 void Housekeeper::WriteMetricsFile(bool at_once) {
   if (options_.metrics_file.empty()) return;
+  if (!at_once && since_metrics_file_.elapsed() < options_.metrics_file_interval) return;
+  since_metrics_file_ = Stopwatch();  // also where there is nothing to write: NextRound waits by it
   const uint64_t changes = host_.statistics.changes();
   if (changes == written_changes_) return;
-  if (!at_once && since_metrics_file_.elapsed() < options_.metrics_file_interval) return;
-  since_metrics_file_ = Stopwatch();
   const absl::Status status =
       ReplaceMetricsFile(host_.files, options_.metrics_file, PrometheusText(host_.read_statistics()));
   if (status.ok()) written_changes_ = changes;

@@ -20,8 +20,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "snapshot/evaluation_sink.h"
 #include "snapshot/complaints.h"
+#include "snapshot/evaluation_sink.h"
 #include "snapshot/listeners.h"
 #include "snapshot/report_book.h"
 #include "snapshot/save_outcome.h"
@@ -184,8 +184,9 @@ class Housekeeper final : public EvaluationSink {
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<Report> unrecorded_verdicts_ ABSL_GUARDED_BY(mutex_);  // of reports that are out of the book
   bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;                  // since the last round
-  bool resumed_ ABSL_GUARDED_BY(mutex_) = false;                     // the last pause has ended since then
+  bool wake_ ABSL_GUARDED_BY(mutex_) = false;                        // for a round, though nothing else asks for one
   bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;               // something changed that it depends on
+  bool saving_ ABSL_GUARDED_BY(mutex_) = false;                      // the first save that is to be kept has begun
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
   // The last pass of retention did only a part of what it had to do.

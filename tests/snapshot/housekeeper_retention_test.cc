@@ -20,7 +20,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-using HousekeeperRetentionTest = HousekeeperTest;
+class HousekeeperRetentionTest : public HousekeeperTest {
+ protected:
+  // A shard finds no room, in a new file as in one that is used again.
+  void RefuseShards() {
+    files_.SetRule([](const storage::FailingFileSystem::Call& call) {
+      return call.operation == "QueueWrite" ? absl::ResourceExhaustedError("No space left on device (ENOSPC)")
+                                            : absl::OkStatus();
+    });
+  }
+};
 
 TEST_F(HousekeeperRetentionTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
   absl::Notification deleted;
@@ -66,6 +75,37 @@ TEST_F(HousekeeperRetentionTest, TidiesInAsManyRoundsAsItTakes) {
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
   EXPECT_EQ(checkpointer->statistics().steps_deleted, static_cast<uint64_t>(kSteps - 1));
   EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 2u);
+}
+
+// What a process that was killed had yet to delete, or what the rules now let go.
+TEST_F(HousekeeperRetentionTest, LetsOldStepsGoWhenTheFirstSaveBeginsEvenIfThatFails) {
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*Open(), step), IsOk());
+  absl::Notification deleted;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}, .on_deleted = [&](int64_t step, std::string_view) {
+                              if (step == 2) deleted.Notify();
+                            }});
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2, 3)) << "who only looks lets nothing go";
+  RefuseShards();
+  EXPECT_THAT(SaveStep(*checkpointer, 4), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  deleted.WaitForNotification();
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(3));
+}
+
+// What a failed save could not write for want of room, the next one can.
+TEST_F(HousekeeperRetentionTest, LetsOldStepsGoBehindASaveThatFails) {
+  absl::Notification deleted;
+  std::atomic<bool> keep = true;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep = [&](const StepInfo&) { return keep.load(); }},
+                            .on_deleted = [&](int64_t step, std::string_view) {
+                              if (step == 2) deleted.Notify();
+                            }});
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  keep = false;
+  RefuseShards();
+  EXPECT_THAT(SaveStep(*checkpointer, 4), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  deleted.WaitForNotification();
 }
 
 TEST_F(HousekeeperRetentionTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
@@ -226,6 +227,34 @@ TEST(AbslSynchronization, BlockingCounterOrdersWhatWasCountedBeforeItsWaiter) {
         counter.Wait();
         EXPECT_EQ(value, 1);
       });
+}
+
+// The one that comes last frees what the other has read.
+TEST(AbslStatus, MayBeLetGoOfByAnyThread) {
+  for (int round = 0; round < kRounds; ++round) {
+    absl::Status first = absl::InternalError("a message that is too long for its string's own bytes");
+    absl::Status second = first;
+    const auto read_and_let_go = [](absl::Status& status) {
+      EXPECT_EQ(std::string(status.message()).front(), 'a');
+      status = absl::OkStatus();
+    };
+    RunBoth([&] { read_and_let_go(first); }, [&] { read_and_let_go(second); });
+  }
+}
+
+// Abseil takes each out of one graph of them all.
+TEST(AbslSynchronization, MutexesMayEndInAnyThread) {
+  const auto make_and_end = [] {
+    for (int round = 0; round < kRounds; ++round) {
+      absl::Mutex first;
+      absl::Mutex second;
+      absl::Notification third;
+      absl::MutexLock lock(&first);
+      absl::MutexLock nested(&second);
+      third.Notify();
+    }
+  };
+  RunBoth(make_and_end, make_and_end);
 }
 
 // A process that has reported a race, and exits as if it had not.

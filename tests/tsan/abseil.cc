@@ -1,19 +1,27 @@
-// Tells ThreadSanitizer about Abseil's locks. Debian's libabsl_synchronization is compiled without it, so that nothing
-// in it orders anything in the sanitizer's eyes, and every use of an absl::Mutex looks like a race. The linker's --wrap
-// sends each call that a program of ours makes to the __wrap_ function here, which does what the library itself would
-// have said had it been instrumented, and calls it. CMakeLists.txt reads the wrapped symbols out of this file.
+// Tells ThreadSanitizer about Abseil's locks and counted references. Debian's libraries are compiled without it, so
+// that nothing in them orders anything in the sanitizer's eyes, and every use of an absl::Mutex looks like a race. The
+// linker's --wrap sends each call that a program of ours makes to the __wrap_ function here, which does what the
+// library itself would have said had it been instrumented, and calls it. CMakeLists.txt reads the wrapped symbols out
+// of this file.
 //
 // Each function of mutex.h, notification.h, barrier.h and blocking_counter.h that locks, unlocks or waits has its
 // wrapper. Where one is missing, as after a change of Debian's inline namespace,
-// tests/tsan/absl_synchronization_test.cc fails.
+// tests/tsan/abseil_test.cc fails.
 
 #include <sanitizer/tsan_interface.h>
 
+#include <cstdint>
+
+#include "absl/status/status.h"
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+
+// In the sanitizer's runtime, declared in no header.
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
 
 namespace {
 
@@ -69,6 +77,16 @@ class Waiting {
   absl::Mutex* const mutex_;
 };
 
+// The sanitizer looks away from what is done in here: memory that Abseil gives from thread to thread by atomics, which
+// are not seen, and reads, writes or frees by functions that are.
+class Ignoring {
+ public:
+  Ignoring() { __tsan_ignore_thread_begin(); }
+  ~Ignoring() { __tsan_ignore_thread_end(); }
+  Ignoring(const Ignoring&) = delete;
+  Ignoring& operator=(const Ignoring&) = delete;
+};
+
 // What waits for a Notification synchronises with its second member, since HasBeenNotified() is inline and reads that.
 static_assert(sizeof(absl::Notification) == 2 * sizeof(absl::Mutex));
 void* NotifiedYet(const absl::Notification* notification) {
@@ -86,6 +104,7 @@ extern "C" {
 
 TIDEMARK_WRAP(void, _ZN4absl7debian35MutexD1Ev, absl::Mutex* mutex) {
   __tsan_mutex_destroy(mutex, __tsan_mutex_not_static);
+  const Ignoring the_graph_of_all_mutexes;
   __real__ZN4absl7debian35MutexD1Ev(mutex);
 }
 
@@ -222,7 +241,10 @@ TIDEMARK_WRAP(bool, _ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4
 }
 
 TIDEMARK_WRAP(void, _ZN4absl7debian312NotificationD1Ev, absl::Notification* notification) {
-  __real__ZN4absl7debian312NotificationD1Ev(notification);
+  {
+    const Ignoring the_graph_of_all_mutexes;
+    __real__ZN4absl7debian312NotificationD1Ev(notification);
+  }
   // Its constructor is inline and made the sanitizer know the mutex, which is its first member.
   __tsan_mutex_destroy(notification, __tsan_mutex_not_static);
 }
@@ -272,6 +294,12 @@ TIDEMARK_WRAP(bool, _ZN4absl7debian315BlockingCounter14DecrementCountEv, absl::B
 TIDEMARK_WRAP(void, _ZN4absl7debian315BlockingCounter4WaitEv, absl::BlockingCounter* counter) {
   __real__ZN4absl7debian315BlockingCounter4WaitEv(counter);
   __tsan_acquire(counter);
+}
+
+TIDEMARK_WRAP(void, _ZN4absl7debian36Status15UnrefNonInlinedEm, uintptr_t message) {
+  // Whoever holds the last reference frees what the others have read before they let go of theirs.
+  const Ignoring the_message;
+  __real__ZN4absl7debian36Status15UnrefNonInlinedEm(message);
 }
 
 }  // extern "C"
