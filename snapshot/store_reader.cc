@@ -13,6 +13,7 @@
 #include "snapshot/restore.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/pin.h"
@@ -75,33 +76,41 @@ struct StoreReader::Impl {
     });
   }
 
-  // The same from the shards. Of two attempts at a step the later one counts, as in a rebuild.
+  // The same from the shards, as a rebuild would have it: of several attempts at a step the last counts, and has the
+  // pin of those before it. One that was let go has bequeathed its pin already, and the step may have been unpinned
+  // since.
   absl::Status LoadShards() {
     std::vector<std::string> strangers;
     absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
     if (!folders.ok()) return folders.status();
-    std::map<int64_t, storage::StepRecord> newest;
-    std::map<int64_t, std::string> pins;  // and their notes
+    const auto no_warning = [](std::string_view) {};
+    std::multimap<std::pair<int64_t, uint64_t>, storage::StepRecord> attempts;  // by step and sequence
     for (const storage::StepFolder& folder : *folders) {
       absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(files, layout, store, folder);
       if (!attempt.ok()) continue;
-      const auto pin = storage::ReadPin(files, layout, folder);
-      if (pin.ok() && pin->has_value()) pins.emplace(folder.step, **pin);
-      storage::StepRecord& record = newest[folder.step];
-      if (attempt->record.info.sequence < record.info.sequence) continue;
-      record = std::move(attempt->record);
-      // A report that cannot be read hides no step.
-      ApplyStoredReports(
-          files, layout, store, folder, [](std::string_view) {}, record.info)
-          .IgnoreError();
+      const auto deleted = storage::ReadDeletionMark(files, layout, folder);
+      if (!deleted.ok()) continue;
+      storage::StepRecord& record = attempt->record;
+      // A pin or a report that cannot be read hides no step.
+      storage::TakePin(files, layout, no_warning, record.info).status().IgnoreError();
+      ApplyStoredReports(files, layout, store, folder, no_warning, record.info).IgnoreError();
+      if (deleted->has_value()) MakeDeleted(record, **deleted);
+      attempts.emplace(std::pair(folder.step, record.info.sequence), std::move(record));
     }
     records.clear();
-    for (auto& [step, record] : newest) {
-      // Also where another attempt at it was pinned: one takes over the other's pin.
-      if (const auto pin = pins.find(step); pin != pins.end()) {
-        record.info.pinned = true;
-        record.info.pin_note = pin->second;
+    std::optional<std::string> pin_note;  // of the step's last attempt that was not let go, if it was pinned
+    for (auto& [place, record] : attempts) {
+      StepInfo& info = record.info;
+      const bool first = records.empty() || records.back().info.step != info.step;
+      if (first) pin_note.reset();
+      if (info.state != StepState::kDeleted) {
+        if (pin_note && !info.pinned) {
+          info.pinned = true;
+          info.pin_note = *pin_note;
+        }
+        if (info.pinned) pin_note = info.pin_note;
       }
+      if (!first) records.pop_back();
       records.push_back(std::move(record));
     }
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/lease.h"
 #include "storage/manifest/store.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
@@ -23,6 +24,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 class StoreReaderTest : public testing::Test {
  protected:
@@ -303,6 +305,95 @@ TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {
   EXPECT_THAT(reader_->ReadEntry(2, "epoch"), deleted);
   EXPECT_THAT(reader_->Verify(2), deleted);
   EXPECT_THAT(reader_->Contents(4), StatusIs(absl::StatusCode::kNotFound, "step 4 was evaluated and never saved"));
+}
+
+// Steps by their folders alone. Files of what was let go stay here, for somebody has a lease on them.
+class ManifestlessStoreTest : public EvaluatedStoreTest {
+ protected:
+  std::string FolderOf(int64_t step) const { return std::filesystem::path(ShardPath(store_, step)).parent_path(); }
+
+  void Lease(int64_t step) const {
+    const auto attempt = storage::FromHex(reader_->Find(step)->attempt);
+    std::filesystem::create_directories(store_ + "/leases");
+    std::ofstream(store_ + "/leases/" + storage::LeaseFileName(storage::AttemptId{*attempt}, "validation")) << "{}";
+  }
+
+  void Reopen() {
+    auto opened = AsyncCheckpointer::Open({.directory = store_, .on_warning = [](std::string_view) {}});
+    ASSERT_THAT(opened, IsOk());
+    checkpointer_ = *std::move(opened);
+  }
+
+  void Replace(int64_t step) {
+    auto save = checkpointer_->Save(step, trainer_.state, {.overwrite = true});
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+  }
+
+  // Reads the steps without a manifest, and holds them against those of one that is rebuilt.
+  void BreakManifest() {
+    checkpointer_.reset();
+    std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
+    ASSERT_THAT(reader_->Refresh(), IsOk());
+    EXPECT_FALSE(reader_->manifest_problem().ok());
+    Reopen();
+    auto rebuilt = checkpointer_->Steps();
+    ASSERT_THAT(rebuilt, IsOk());
+    ASSERT_EQ(rebuilt->size(), reader_->steps().size());
+    for (size_t i = 0; i < rebuilt->size(); ++i) {
+      const StepInfo& expected = (*rebuilt)[i];
+      const StepInfo& info = reader_->steps()[i];
+      SCOPED_TRACE(expected.step);
+      EXPECT_EQ(info.step, expected.step);
+      EXPECT_EQ(info.attempt, expected.attempt);
+      EXPECT_EQ(StepStateName(info.state), StepStateName(expected.state));
+      EXPECT_EQ(info.reason, expected.reason);
+      EXPECT_EQ(info.metrics, expected.metrics);
+      EXPECT_EQ(info.pinned, expected.pinned);
+      EXPECT_EQ(info.pin_note, expected.pin_note);
+    }
+  }
+};
+
+TEST_F(ManifestlessStoreTest, ListsAStepThatWasLetGoAsDeletedThoughItsFilesAreThere) {
+  Lease(2);
+  Delete(2);
+  ASSERT_TRUE(std::filesystem::exists(ShardPath(store_, 2)));
+  BreakManifest();
+  EXPECT_EQ(reader_->Find(1)->state, StepState::kCommitted);
+  EXPECT_EQ(reader_->Find(2)->state, StepState::kDeleted);
+  EXPECT_EQ(reader_->Find(2)->metrics.at("loss"), 0.5);
+  EXPECT_THAT(reader_->Verify(2), StatusIs(absl::StatusCode::kNotFound, "step 2 was deleted: too old"));
+  EXPECT_EQ(reader_->Best("loss", BestMode::kHighest)->step, 1);
+}
+
+TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasLetGo) {
+  Reopen();
+  ASSERT_THAT(checkpointer_->Pin(1, "a good one"), IsOk());
+  Lease(1);
+  const std::string replaced = FolderOf(1);
+  Replace(1);
+  ASSERT_TRUE(std::filesystem::exists(replaced + "/pin.json"));
+  ASSERT_THAT(checkpointer_->Unpin(1), IsOk());
+  BreakManifest();
+  EXPECT_EQ(reader_->Find(1)->state, StepState::kCommitted);
+  EXPECT_THAT(replaced, Not(HasSubstr(reader_->Find(1)->attempt)));
+  EXPECT_FALSE(reader_->Find(1)->pinned);
+}
+
+TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyLetGo) {
+  Reopen();
+  ASSERT_THAT(checkpointer_->Pin(1, "a good one"), IsOk());
+  const std::string replaced = FolderOf(1);
+  std::filesystem::copy(replaced, directory_ / "copy");
+  Replace(1);
+  ASSERT_FALSE(std::filesystem::exists(replaced));
+  ASSERT_THAT(checkpointer_->Unpin(1), IsOk());
+  checkpointer_.reset();
+  std::filesystem::rename(directory_ / "copy", replaced);
+  BreakManifest();
+  EXPECT_TRUE(reader_->Find(1)->pinned);
+  EXPECT_EQ(reader_->Find(1)->pin_note, "a good one");
 }
 
 }  // namespace
