@@ -12,6 +12,7 @@
 #include "eval/lease_renewal.h"
 #include "fmt/format.h"
 #include "snapshot/checkpointer_options.h"
+#include "snapshot/printable_line.h"
 #include "snapshot/restore.h"
 #include "snapshot/stored_snapshot.h"
 #include "storage/manifest/inbox.h"
@@ -310,9 +311,10 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
   return deliver();
 }
 
-void StoreFollower::Warn(std::string_view line) const {
+void StoreFollower::Warn(std::string_view text) const {
+  const std::string line = PrintableLine(text);
   if (options_.on_warning) return options_.on_warning(line);
-  std::fprintf(stderr, "tidemark: %.*s\n", static_cast<int>(line.size()), line.data());
+  std::fprintf(stderr, "tidemark: %s\n", line.c_str());
 }
 
 }  // namespace tidemark

@@ -66,7 +66,8 @@ class StoreFollower {
   absl::StatusOr<Evaluation> Ask(const storage::StepRecord& record) const;
   Progress NoteMissing(const StepBacklog::Step& step, const absl::Status& why);
   absl::Status Deliver(const StepBacklog::Step& step, Evaluation& row);
-  void Warn(std::string_view line) const;
+  // May quote other processes and paths: control characters are written out, see printable_line.h.
+  void Warn(std::string_view text) const;
 
   const WorkerOptions options_;
   const EvaluatorFunction function_;

@@ -86,6 +86,22 @@ TEST_F(StoreFollowerWaitingTest, PassesOverAStepWhoseFilesStayGone) {
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 2) << warnings_;
 }
 
+TEST_F(StoreFollowerWaitingTest, PrintsNoControlCharacters) {
+  options_.directory = directory_ / "st\x1b[2J\nore";
+  OpenStore();
+  std::filesystem::remove_all(store_->layout().attempt(10, CommitStep(10).attempt));
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("/st\\x1b[2J\\nore/"));
+  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 2) << warnings_;
+  options_.on_warning = nullptr;
+  testing::internal::CaptureStderr();
+  ASSERT_THAT(Run(), IsOk());
+  const std::string printed = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(printed, HasSubstr("tidemark: step 10 is passed over after 7 tries: "));
+  EXPECT_THAT(printed, HasSubstr("/st\\x1b[2J\\nore/"));
+  EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 2) << printed;
+}
+
 TEST_F(StoreFollowerWaitingTest, PassesOverAStepThatIsCalledLostMeanwhile) {
   OpenStore();
   const storage::ShardIdentity identity = CommitStep(10);
