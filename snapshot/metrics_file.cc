@@ -7,7 +7,7 @@ namespace tidemark {
 namespace {
 
 absl::Status WriteNew(storage::FileSystem& files, const std::string& path, std::string_view text) {
-  auto file = files.Create(path, /*direct=*/false);
+  auto file = files.CreateReadable(path);
   if (!file.ok()) return file.status();
   const absl::Status status = (*file)->WriteAt(0, std::as_bytes(std::span(text.data(), text.size())));
   const absl::Status closed = (*file)->Close();

@@ -143,8 +143,8 @@ struct CheckpointerOptions {
   std::function<void(std::string_view)> on_save_line;
 
   // A file that has the statistics in the text format of Prometheus, for its node exporter's text file collector:
-  // replaced as a whole after each save, and every few seconds while something changes. Only its owner can read it
-  // (mode 0600). Empty: none.
+  // replaced as a whole after each save, and every few seconds while something changes. Unlike the store's files it is
+  // for other users too, as far as the umask lets them (mode 0644). Empty: none.
   std::string metrics_file;
 
   // Receives one line for everything that a person should know and no Status carries: a damaged step that was passed

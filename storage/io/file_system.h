@@ -173,8 +173,11 @@ class FileSystem {
   // A new file, mode 0600, for reading and writing; kAlreadyExists if there is anything of that name.
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) = 0;
 
-  // An existing regular file for reading and writing, as it is. kUnavailable while anybody has it open by OpenForRead, in
-  // whatever process, who must not see it change, or where that cannot be found out.
+  // The same for a file that other users are to read: mode 0644, less what the umask takes from it. Not direct.
+  virtual absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) = 0;
+
+  // An existing regular file for reading and writing, as it is. kUnavailable while anybody has it open by OpenForRead,
+  // in whatever process, who must not see it change, or where that cannot be found out.
   virtual absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) = 0;
 
   // In one step; a file of the new name is replaced, a directory only if it is empty (else kAlreadyExists).

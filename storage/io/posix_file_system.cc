@@ -40,6 +40,13 @@ absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
   return fd;
 }
 
+absl::StatusOr<std::unique_ptr<File>> CreateWithMode(const std::string& path, bool direct, mode_t mode) {
+  UniqueFd fd(
+      RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode); }));
+  if (!fd.valid()) return ErrnoStatus(errno, "create", path);
+  return PosixFile::Adopt(std::move(fd), path, direct);
+}
+
 }  // namespace
 
 PosixFiles::PosixFiles()
@@ -140,10 +147,11 @@ absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::stri
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path, bool direct) {
-  UniqueFd fd(
-      RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); }));
-  if (!fd.valid()) return ErrnoStatus(errno, "create", path);
-  return PosixFile::Adopt(std::move(fd), path, direct);
+  return CreateWithMode(path, direct, 0600);
+}
+
+absl::StatusOr<std::unique_ptr<File>> PosixFiles::CreateReadable(const std::string& path) {
+  return CreateWithMode(path, /*direct=*/false, 0644);
 }
 
 absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) {

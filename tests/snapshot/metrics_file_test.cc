@@ -1,5 +1,7 @@
 #include "snapshot/metrics_file.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -37,6 +39,20 @@ TEST_F(MetricsFileTest, IsReplacedAsAWhole) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
 }
 
+// A collector runs as another user.
+TEST_F(MetricsFileTest, IsReadableForOthersAsTheUmaskAllows) {
+  using std::filesystem::perms;
+  const perms others = perms::group_read | perms::others_read;
+  const perms owners = perms::owner_read | perms::owner_write;
+  const mode_t before = umask(0022);
+  EXPECT_THAT(Replace("first\n"), IsOk());
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), owners | others);
+  umask(0077);
+  EXPECT_THAT(Replace("second\n"), IsOk());
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), owners);
+  umask(before);
+}
+
 TEST_F(MetricsFileTest, ReplacesATemporaryFileThatWasLeftBehind) {
   std::ofstream(path_ + ".tmp") << "something much longer than what comes";
   ASSERT_THAT(Replace("new\n"), IsOk());
@@ -45,7 +61,7 @@ TEST_F(MetricsFileTest, ReplacesATemporaryFileThatWasLeftBehind) {
 
 TEST_F(MetricsFileTest, KeepsTheOldTextWhenACallFails) {
   ASSERT_THAT(Replace("old\n"), IsOk());
-  for (const char* operation : {"Create", "WriteAt", "Close", "Rename"}) {
+  for (const char* operation : {"CreateReadable", "WriteAt", "Close", "Rename"}) {
     SCOPED_TRACE(operation);
     files_.FailOperation(operation, absl::ResourceExhaustedError("ENOSPC"));
     EXPECT_THAT(Replace("new\n"), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));

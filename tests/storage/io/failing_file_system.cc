@@ -212,6 +212,11 @@ absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::Create(const std::strin
   return Wrap(other_.Create(path, direct));
 }
 
+absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::CreateReadable(const std::string& path) {
+  if (absl::Status status = Admit("CreateReadable", path); !status.ok()) return status;
+  return Wrap(other_.CreateReadable(path));
+}
+
 absl::Status FailingFileSystem::Rename(const std::string& from, const std::string& to) {
   absl::Status status = Admit("Rename", to);
   return status.ok() ? other_.Rename(from, to) : status;

@@ -63,6 +63,7 @@ class FailingFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;

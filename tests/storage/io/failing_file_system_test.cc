@@ -40,6 +40,8 @@ absl::Status UseEverything(FileSystem& files, const std::string& directory) {
   for (const auto& call : std::initializer_list<std::function<absl::Status()>>{
            [&] { return (*file)->Close(); },
            [&] { return files.OpenForRead(path, false).status(); },
+           [&] { return files.CreateReadable(directory + "/readable").status(); },
+           [&] { return files.RemoveFile(directory + "/readable"); },
            [&] { return files.TypeOf(path).status(); },
            [&] { return files.ListDirectory(directory).status(); },
            [&] { return files.StampDirectory(directory).status(); },
@@ -63,9 +65,9 @@ TEST(FailingFileSystem, ForwardsAndCountsEverything) {
   EXPECT_THAT(UseEverything(files, directory / "d"), IsOk());
   EXPECT_THAT(files.operations(),
               ElementsAre("CreateDirectory", "Create", "Allocate", "Truncate", "WriteAt", "ReadAt", "Size", "SyncData",
-                          "NewIoQueue", "QueueWrite", "QueueRead", "Close", "OpenForRead", "TypeOf", "ListDirectory",
-                          "StampDirectory", "Rename", "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "ReadNote",
-                          "RemoveDirectory"));
+                          "NewIoQueue", "QueueWrite", "QueueRead", "Close", "OpenForRead", "CreateReadable",
+                          "RemoveFile", "TypeOf", "ListDirectory", "StampDirectory", "Rename", "RemoveFile",
+                          "SyncDirectory", "TryLock", "WriteNote", "ReadNote", "RemoveDirectory"));
   EXPECT_EQ(files.calls()[1].path, directory / "d/x");
   EXPECT_EQ(files.calls()[1].index, 1u);
 }

@@ -260,6 +260,22 @@ TEST_F(PosixFileSystemTest, CreateMakesAFileForItsOwnerAlone) {
   EXPECT_EQ(*(*file)->Size(), 0u);
 }
 
+TEST_F(PosixFileSystemTest, CreateReadableGivesOthersWhatTheUmaskLeavesThem) {
+  const auto mode_under = [&](mode_t mask) {
+    return InChild([&]() -> std::string {
+      umask(mask);
+      const std::string path = directory_ / ("readable-" + std::to_string(mask));
+      auto file = files_.CreateReadable(path);
+      return file.ok() ? std::to_string(ModeOf(path)) : file.status().ToString();
+    });
+  };
+  EXPECT_EQ(mode_under(0), std::to_string(0644));
+  EXPECT_EQ(mode_under(0022), std::to_string(0644));
+  EXPECT_EQ(mode_under(0027), std::to_string(0640));
+  EXPECT_THAT(files_.CreateReadable(file_),
+              StatusIs(StatusCode::kAlreadyExists, "create " + file_ + ": File exists (EEXIST)"));
+}
+
 TEST_F(PosixFileSystemTest, CreateRefusesAnyNameThatIsThere) {
   std::filesystem::create_symlink("nowhere", directory_ / "dangling");
   for (const std::string& path : {file_, folder_, fifo_, link_, directory_ / "dangling"}) {
