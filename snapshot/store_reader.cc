@@ -62,15 +62,32 @@ absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shar
 struct StoreReader::Impl {
   explicit Impl(const std::string& directory) : layout(directory) {}
 
-  // The steps as the manifest has them; the records are kept for their digests.
+  // The steps as the manifest has them; the records are kept for their digests, and while nothing changes.
   absl::Status LoadManifest() {
-    absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest = storage::Manifest::OpenReadOnly(layout.manifest());
-    if (!manifest.ok()) return manifest.status();
-    if ((*manifest)->store_id() != store) {
+    absl::Status status = manifest == nullptr ? OpenManifest() : CatchUp();
+    if (!status.ok()) manifest.reset();  // the next time it is read as a whole
+    return status;
+  }
+
+  absl::Status OpenManifest() {
+    absl::StatusOr<std::unique_ptr<storage::Manifest>> opened = storage::Manifest::OpenFollowing(layout.manifest());
+    if (!opened.ok()) return opened.status();
+    manifest = *std::move(opened);
+    if (manifest->store_id() != store) {
       return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout.manifest()));
     }
+    return ReadRecords();
+  }
+
+  absl::Status CatchUp() {
+    const absl::StatusOr<bool> changed = manifest->CatchUp();
+    if (!changed.ok()) return changed.status();
+    return *changed ? ReadRecords() : absl::OkStatus();
+  }
+
+  absl::Status ReadRecords() {
     records.clear();
-    return (*manifest)->ForEach([&](storage::StepRecord record) {
+    return manifest->ForEach([&](storage::StepRecord record) {
       records.push_back(std::move(record));
       return true;
     });
@@ -125,50 +142,39 @@ struct StoreReader::Impl {
     if (!manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
-    if (reports.ok()) Overlay(*reports);
     steps.clear();
     for (const storage::StepRecord& record : records) steps.push_back(record.info);
+    if (reports.ok()) Overlay(*reports);
     return absl::OkStatus();
   }
 
   // What workers have left in the inbox, as if it had been taken in.
   void Overlay(const std::vector<storage::MetricReport>& reports) {
     for (const storage::MetricReport& report : reports) {
-      const auto record = AtOrAbove(report.step);
-      if (record == records.end() || record->info.step != report.step) continue;
-      if (record->info.attempt == storage::ToHex(report.attempt.bytes)) {
-        storage::ApplyEvaluation(record->info, report.evaluation);
-      }
+      const auto info = std::lower_bound(steps.begin(), steps.end(), report.step,
+                                         [](const StepInfo& candidate, int64_t step) { return candidate.step < step; });
+      if (info == steps.end() || info->step != report.step) continue;
+      if (info->attempt == storage::ToHex(report.attempt.bytes)) storage::ApplyEvaluation(*info, report.evaluation);
     }
   }
 
-  std::vector<storage::StepRecord>::iterator AtOrAbove(int64_t step) {
-    return std::lower_bound(
-        records.begin(), records.end(), step,
-        [](const storage::StepRecord& record, int64_t wanted) { return record.info.step < wanted; });
-  }
-
-  absl::StatusOr<const storage::StepRecord*> FindRecord(int64_t step) const {
-    const auto found = std::find_if(records.begin(), records.end(),
-                                    [&](const storage::StepRecord& record) { return record.info.step == step; });
-    if (found == records.end()) {
-      return absl::NotFoundError(fmt::format("step {} is not in {}", step, layout.directory()));
-    }
-    return &*found;
+  absl::Status NoStep(int64_t step) const {
+    return absl::NotFoundError(fmt::format("step {} is not in {}", step, layout.directory()));
   }
 
   // The record of a step that has, or had, files.
   absl::StatusOr<const storage::StepRecord*> FindSaved(int64_t step) const {
-    absl::StatusOr<const storage::StepRecord*> record = FindRecord(step);
-    if (!record.ok()) return record.status();
-    const StepInfo& info = (*record)->info;
+    const auto record = std::find_if(records.begin(), records.end(),
+                                     [&](const storage::StepRecord& other) { return other.info.step == step; });
+    if (record == records.end()) return NoStep(step);
+    const StepInfo& info = record->info;
     if (info.state == StepState::kDeleted) {
       return absl::NotFoundError(fmt::format("step {} was deleted: {}", step, info.reason));
     }
     if (info.state == StepState::kUnsaved) {
       return absl::NotFoundError(fmt::format("step {} was evaluated and never saved", step));
     }
-    return record;
+    return &*record;
   }
 
   absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
@@ -194,9 +200,10 @@ struct StoreReader::Impl {
   const storage::StoreLayout layout;
   storage::StoreId store;
   std::string store_id;
+  std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
   absl::Status manifest_problem;
   std::vector<storage::StepRecord> records;  // ascending by step
-  std::vector<StepInfo> steps;
+  std::vector<StepInfo> steps;               // the same, with what lies in the inbox
 };
 
 StoreReader::StoreReader() = default;
@@ -263,9 +270,10 @@ absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric, BestMode mod
 }
 
 absl::StatusOr<StepInfo> StoreReader::Find(int64_t step) const {
-  absl::StatusOr<const storage::StepRecord*> record = impl_->FindRecord(step);
-  if (!record.ok()) return record.status();
-  return (*record)->info;
+  const auto found =
+      std::find_if(impl_->steps.begin(), impl_->steps.end(), [&](const StepInfo& info) { return info.step == step; });
+  if (found == impl_->steps.end()) return impl_->NoStep(step);
+  return *found;
 }
 
 absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {

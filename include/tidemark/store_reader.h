@@ -69,7 +69,8 @@ struct VerifyReport {
   std::vector<Damage> damage;  // empty: sound
 };
 
-// Thread-compatible. Never writes to the store, never takes its lock.
+// Thread-compatible. Never writes to the store, never takes its lock. Holds the manifest's files open, a few of them,
+// so that Refresh only reads what is new.
 class StoreReader {
  public:
   // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
@@ -87,7 +88,7 @@ class StoreReader {
   // that workers have left and no trainer has taken in yet, as far as these can be read.
   const std::vector<StepInfo>& steps() const;
 
-  // Reads the manifest again.
+  // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost.
   absl::Status Refresh();
 
   // The highest committed step; kNotFound if there is none.

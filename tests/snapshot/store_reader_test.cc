@@ -11,6 +11,7 @@
 #include "storage/manifest/lease.h"
 #include "storage/manifest/store.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -257,6 +258,16 @@ TEST_F(EvaluatedStoreTest, HasWhatWorkersLeftInTheInboxAndLeavesItThere) {
   EXPECT_EQ(reader_->steps()[0].evaluations.size(), 1u);
 }
 
+TEST_F(EvaluatedStoreTest, ForgetsAReportThatIsWithdrawn) {
+  Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Find(1)->evaluations.size(), 1u);
+  std::filesystem::remove(InboxPath(1, "validation"));
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Find(1)->metrics, (Metrics{{"loss", 1}}));
+  EXPECT_THAT(reader_->steps()[0].evaluations, IsEmpty());
+}
+
 TEST_F(EvaluatedStoreTest, ListsItsStepsWhateverIsInTheInbox) {
   std::filesystem::create_directory(store_ + "/inbox");
   std::ofstream(InboxPath(1, "validation")) << "{";
@@ -307,6 +318,42 @@ TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {
   EXPECT_THAT(reader_->Contents(4), StatusIs(absl::StatusCode::kNotFound, "step 4 was evaluated and never saved"));
 }
 
+TEST_F(EvaluatedStoreTest, IsReadByWhoMayNotWriteToIt) {
+  const auto make_writable = [&](bool writable) {
+    using std::filesystem::perms;
+    const auto options = writable ? std::filesystem::perm_options::add : std::filesystem::perm_options::remove;
+    std::filesystem::permissions(store_, perms::owner_write, options);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(store_)) {
+      std::filesystem::permissions(entry.path(), perms::owner_write, options);
+    }
+  };
+  make_writable(false);
+  const std::string seen = storage::InChild([&]() -> std::string {
+    if (!storage::GiveUpRights()) return "may not give up its rights";
+    if (std::ofstream(store_ + "/manifest/x").is_open()) return "it may write";
+    auto reader = StoreReader::Open(store_);
+    absl::Status status = reader.status();
+    if (status.ok()) status = (*reader)->Refresh();
+    if (status.ok()) status = (*reader)->manifest_problem();
+    return status.ok() ? std::to_string((*reader)->steps().size()) + " steps" : status.ToString();
+  });
+  make_writable(true);
+  EXPECT_EQ(seen, "3 steps");
+}
+
+TEST_F(EvaluatedStoreTest, TakesNoManifestOfAnotherStore) {
+  ASSERT_THAT(AsyncCheckpointer::Open({.directory = directory_ / "other"}), IsOk());
+  std::filesystem::remove_all(store_ + "/manifest");
+  std::filesystem::copy(directory_ / "other/manifest", store_ + "/manifest");
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_THAT(reader_->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another store")));
+  EXPECT_EQ(reader_->steps().size(), 3u) << "by their shards";
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another store")));
+  EXPECT_EQ((*reader)->steps().size(), 3u);
+}
+
 // Steps by their folders alone. Files of what was let go stay here, for somebody has a lease on them.
 class ManifestlessStoreTest : public EvaluatedStoreTest {
  protected:
@@ -337,6 +384,10 @@ class ManifestlessStoreTest : public EvaluatedStoreTest {
     ASSERT_THAT(reader_->Refresh(), IsOk());
     EXPECT_FALSE(reader_->manifest_problem().ok());
     Reopen();
+    ExpectWhatTheTrainerKnows();
+  }
+
+  void ExpectWhatTheTrainerKnows() {
     auto rebuilt = checkpointer_->Steps();
     ASSERT_THAT(rebuilt, IsOk());
     ASSERT_EQ(rebuilt->size(), reader_->steps().size());
@@ -365,6 +416,16 @@ TEST_F(ManifestlessStoreTest, ListsAStepThatWasLetGoAsDeletedThoughItsFilesAreTh
   EXPECT_EQ(reader_->Find(2)->metrics.at("loss"), 0.5);
   EXPECT_THAT(reader_->Verify(2), StatusIs(absl::StatusCode::kNotFound, "step 2 was deleted: too old"));
   EXPECT_EQ(reader_->Best("loss", BestMode::kHighest)->step, 1);
+}
+
+TEST_F(ManifestlessStoreTest, GoesBackToTheManifestOnceItIsRebuilt) {
+  BreakManifest();
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_THAT(reader_->manifest_problem(), IsOk());
+  ExpectWhatTheTrainerKnows();
+  Save(4);
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Latest()->step, 4);
 }
 
 TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasLetGo) {
