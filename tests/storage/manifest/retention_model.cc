@@ -1,6 +1,14 @@
 #include "tests/storage/manifest/retention_model.h"
 
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
 
 namespace tidemark::storage {
 namespace {
@@ -25,9 +33,18 @@ bool IsAwaited(const ModelStep& step, const RetentionOptions& options) {
 
 }  // namespace
 
+void Say(ModelStep& step, const Evaluation& evaluation) {
+  const std::string prefix = evaluation.evaluator + "/";
+  std::erase_if(step.metrics, [&](const auto& metric) { return absl::StartsWith(metric.first, prefix); });
+  for (const auto& [name, value] : evaluation.metrics) step.metrics[prefix + name] = value;
+  step.evaluators.insert(evaluation.evaluator);
+  step.doubters.erase(evaluation.evaluator);
+  if (!evaluation.unhealthy.empty()) step.doubters.insert(evaluation.evaluator);
+}
+
 bool CanBeBest(const ModelStep& step, const std::string& metric) {
   const auto value = step.metrics.find(metric);
-  return !step.deleted && !step.unhealthy && value != step.metrics.end() && std::isfinite(value->second);
+  return !step.deleted && step.doubters.empty() && value != step.metrics.end() && std::isfinite(value->second);
 }
 
 int64_t BetterThan(const Model& model, const ModelStep& step, const std::string& metric, BestMode mode) {
@@ -42,29 +59,76 @@ int64_t BetterThan(const Model& model, const ModelStep& step, const std::string&
   return better;
 }
 
-bool IsWanted(const Model& model, const ModelStep& step, const RetentionOptions& options) {
+std::optional<int64_t> BestOf(const Model& model, const std::string& metric, BestMode mode) {
+  for (const auto& [number, step] : model) {
+    if (CanBeBest(step, metric) && BetterThan(model, step, metric, mode) == 0) return number;
+  }
+  return std::nullopt;
+}
+
+std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const RetentionOptions& options) {
   int64_t higher = 0;
   int64_t higher_healthy = 0;
   int64_t later = 0;
+  const auto is_healthy = [&](const ModelStep& any) { return any.doubters.empty() && !IsAwaited(any, options); };
   for (const auto& [number, other] : model) {
     if (other.deleted) continue;
     if (number > step.identity.step) {
       ++higher;
-      if (!other.unhealthy && !IsAwaited(other, options)) ++higher_healthy;
+      if (is_healthy(other)) ++higher_healthy;
     }
     if (other.identity.sequence > step.identity.sequence) ++later;
   }
-  if (higher == 0 || later == 0 || step.pinned || later < options.max_to_keep) return true;
-  if (higher_healthy == 0 && !step.unhealthy) return true;
+  std::set<std::string> why;
+  if (higher == 0) why.insert("latest");
+  if (later == 0 || later < options.max_to_keep) why.insert("recent");
+  if (higher_healthy == 0 && is_healthy(step)) why.insert("healthy");
+  if (step.pinned) why.insert("pinned");
   for (const KeepBest& rule : options.keep_best) {
-    if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) return true;
+    if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) {
+      why.insert("best " + rule.metric);
+    }
   }
-  if (options.keep_every_steps > 0 && step.identity.step % options.keep_every_steps == 0) return true;
+  if (options.keep_every_steps > 0 && step.identity.step % options.keep_every_steps == 0) why.insert("every");
   if (options.keep_interval > absl::ZeroDuration() && IsFirstOfAnInterval(model, step, options.keep_interval)) {
-    return true;
+    why.insert("interval");
   }
-  if (options.keep && step.identity.step % 7 == 3) return true;
-  return IsAwaited(step, options);
+  if (options.keep && step.identity.step % 7 == 3) why.insert("predicate");
+  if (IsAwaited(step, options)) why.insert("awaited");
+  return why;
+}
+
+double RandomValue(std::mt19937& random) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double odd[] = {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity};
+  if (RandomNumber(random, 0, 4) == 0) return odd[RandomNumber(random, 0, 2)];
+  return static_cast<double>(RandomNumber(random, -3, 3));
+}
+
+RetentionOptions RandomRules(std::mt19937& random) {
+  const auto draw = [&](int64_t from, int64_t to) { return RandomNumber(random, from, to); };
+  RetentionOptions options;
+  options.max_to_keep = draw(0, 3);
+  for (const char* metric : kModelMetrics) {
+    const BestMode mode = draw(0, 1) == 0 ? BestMode::kLowest : BestMode::kHighest;
+    if (draw(0, 2) == 0) options.keep_best.push_back({.metric = metric, .mode = mode, .count = draw(1, 2)});
+  }
+  if (draw(0, 3) == 0) options.keep_every_steps = draw(2, 9);
+  if (draw(0, 3) == 0) options.keep_interval = absl::Minutes(draw(1, 9));
+  if (draw(0, 3) == 0) options.keep = [](const StepInfo& info) { return info.step % 7 == 3; };
+  if (draw(0, 3) == 0) options.keep_unevaluated_until = {{.evaluator = "validation", .every_steps = draw(1, 5)}};
+  return options;
+}
+
+int64_t RandomNumber(std::mt19937& random, int64_t from, int64_t to) {
+  return std::uniform_int_distribution<int64_t>(from, to)(random);
+}
+
+std::string NewFolderInMemory(std::string_view name) {
+  const std::string parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir();
+  std::string folder = absl::StrCat(parent, "tidemark-", absl::string_view(name.data(), name.size()), "-XXXXXX");
+  if (mkdtemp(folder.data()) == nullptr) std::abort();
+  return folder;
 }
 
 }  // namespace tidemark::storage

@@ -1,14 +1,10 @@
 // Retention against a model: random sequences of what a run does to a store, held after every pass against a plain list
 // of steps that is kept beside it. The model is written to be obviously right, and shares no code with PlanRetention.
 
-#include <unistd.h>
-
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,7 +35,6 @@ constexpr int kSequences = 200;
 constexpr int kOperations = 30;
 constexpr int64_t kStepMax = 30;
 constexpr absl::Duration kExpiry = absl::Seconds(60);
-const char* const kMetrics[] = {"loss", "validation/accuracy"};
 
 struct ModelLease {
   ModelStep step;                  // as it was when the lease was taken
@@ -48,16 +43,9 @@ struct ModelLease {
   std::optional<absl::Time> seen;  // when the observer saw this note first
 };
 
-// In memory where the system has such a place: what takes time is syncs, and they are not what is tested here.
-std::string ParentOfStores() { return access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir(); }
-
 class RandomRun {
  public:
-  explicit RandomRun(uint32_t seed) : random_(seed) {
-    directory_ = ParentOfStores() + "tidemark-retention-XXXXXX";
-    if (mkdtemp(directory_.data()) == nullptr) std::abort();
-    Open();
-  }
+  explicit RandomRun(uint32_t seed) : random_(seed), directory_(NewFolderInMemory("retention")) { Open(); }
   ~RandomRun() {
     leases_.clear();
     retention_.reset();
@@ -100,13 +88,13 @@ class RandomRun {
   }
 
  private:
-  int64_t Draw(int64_t from, int64_t to) { return std::uniform_int_distribution<int64_t>(from, to)(random_); }
+  int64_t Draw(int64_t from, int64_t to) { return RandomNumber(random_, from, to); }
 
   void Open() {
     auto store = OpenStore(directory_, &warnings_, files_);
     EXPECT_THAT(store, IsOk());
     store_ = store.ok() ? *std::move(store) : nullptr;
-    options_ = DrawRules();
+    options_ = RandomRules(random_);
     retention_ = std::make_unique<Retention>(
         *store_, options_, [](std::string_view line) { ADD_FAILURE() << line; }, Observer());
     for (auto& [name, lease] : leases_) lease.seen.reset();  // the new observer has seen none
@@ -114,26 +102,6 @@ class RandomRun {
 
   LeaseObserver Observer() {
     return LeaseObserver(files_, store_->layout(), "here", [this] { return now_; });
-  }
-
-  RetentionOptions DrawRules() {
-    RetentionOptions options;
-    options.max_to_keep = Draw(0, 3);
-    for (const char* metric : kMetrics) {
-      const BestMode mode = Draw(0, 1) == 0 ? BestMode::kLowest : BestMode::kHighest;
-      if (Draw(0, 2) == 0) options.keep_best.push_back({.metric = metric, .mode = mode, .count = Draw(1, 2)});
-    }
-    if (Draw(0, 3) == 0) options.keep_every_steps = Draw(2, 9);
-    if (Draw(0, 3) == 0) options.keep_interval = absl::Minutes(Draw(1, 9));
-    if (Draw(0, 3) == 0) options.keep = [](const StepInfo& info) { return info.step % 7 == 3; };
-    if (Draw(0, 3) == 0) options.keep_unevaluated_until = {{.evaluator = "validation", .every_steps = Draw(1, 5)}};
-    return options;
-  }
-
-  double DrawValue() {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const double odd[] = {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity};
-    return Draw(0, 4) == 0 ? odd[Draw(0, 2)] : static_cast<double>(Draw(-3, 3));
   }
 
   // A committed step; null if there is none.
@@ -162,7 +130,7 @@ class RandomRun {
     }
     // A clock that jumps as it likes.
     step.created = absl::UnixEpoch() + absl::Minutes(number) + absl::Seconds(Draw(0, 9) == 0 ? Draw(-9999, 9999) : 0);
-    if (Draw(0, 3) > 0) step.metrics["loss"] = DrawValue();
+    if (Draw(0, 3) > 0) step.metrics["loss"] = RandomValue(random_);
     auto attempt = ReadAttempt(PosixFileSystem(), store_->layout(), store_->id(), {number, step.identity.attempt});
     ASSERT_THAT(attempt, IsOk());
     attempt->record.info.created = step.created;
@@ -179,7 +147,7 @@ class RandomRun {
     std::advance(place, Draw(0, static_cast<int64_t>(model_.size()) - 1));
     ModelStep& step = place->second;
     Evaluation evaluation{.evaluator = Draw(0, 1) == 0 ? "validation" : "health"};
-    if (evaluation.evaluator == "validation") evaluation.metrics["accuracy"] = DrawValue();
+    if (evaluation.evaluator == "validation") evaluation.metrics["accuracy"] = RandomValue(random_);
     if (evaluation.evaluator == "health" && Draw(0, 1) == 0) evaluation.unhealthy = "diverged";
     const absl::Status status = RecordReport(
         PosixFileSystem(), *store_,
@@ -189,9 +157,7 @@ class RandomRun {
       return;
     }
     ASSERT_THAT(status, IsOk());
-    step.evaluators.insert(evaluation.evaluator);
-    if (evaluation.evaluator == "health") step.unhealthy = !evaluation.unhealthy.empty();
-    for (const auto& [name, value] : evaluation.metrics) step.metrics["validation/" + name] = value;
+    Say(step, evaluation);
   }
 
   void Pin() {
@@ -268,7 +234,7 @@ class RandomRun {
     std::set<int64_t> unwanted;
     if (!options_.any()) return unwanted;
     for (const auto& [number, step] : model_) {
-      if (step.deleted || IsWanted(model_, step, options_)) continue;
+      if (step.deleted || !WhyWanted(model_, step, options_).empty()) continue;
       bool leased = false;
       for (const auto& [name, lease] : leases_) leased |= lease.step.identity.attempt == step.identity.attempt;
       if (!leased) unwanted.insert(number);
@@ -355,16 +321,13 @@ class RandomRun {
         EXPECT_EQ(ValueAt(*store_, number), step.value) << number;
       }
     }
-    for (const char* metric : kMetrics) {
+    for (const char* metric : kModelMetrics) {
       for (const BestMode mode : {BestMode::kLowest, BestMode::kHighest}) CheckBest(metric, mode);
     }
   }
 
   void CheckBest(const char* metric, BestMode mode) const {
-    std::optional<int64_t> best;
-    for (const auto& [number, step] : model_) {
-      if (CanBeBest(step, metric) && BetterThan(model_, step, metric, mode) == 0) best = number;
-    }
+    const std::optional<int64_t> best = BestOf(model_, metric, mode);
     auto found = store_->manifest().FindBest(metric, mode);
     ASSERT_THAT(found, IsOk());
     ASSERT_EQ(found->has_value(), best.has_value()) << metric;

@@ -1,0 +1,495 @@
+// AsyncCheckpointer against a model: random sequences of what a run asks of it, with evaluators in its own process,
+// late metrics, workers' reports and reopenings, held after every operation against the plain list of steps that
+// retention_property_test.cc keeps too.
+//
+// When housekeeping looks at the steps is its own affair: it may do so after each thing that happens, or only after
+// several. So there are several models until it has been asked to tidy up; what it has done must be what one of them
+// says.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store_identity.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/manifest/retention_model.h"
+
+namespace tidemark {
+namespace {
+
+using storage::BestOf;
+using storage::IsOk;
+using storage::Model;
+using storage::ModelStep;
+using storage::StatusIs;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kSequences = 10;
+#else
+constexpr int kSequences = 40;
+#endif
+constexpr int kOperations = 20;
+constexpr int64_t kStepMax = 24;
+constexpr const char* kEvaluator = "validation";  // the one in this process
+
+// What the evaluator is to say of steps, and when.
+class Verdicts {
+ public:
+  struct Planned {
+    Evaluation row;
+    std::shared_ptr<absl::Notification> gate;  // null: at once
+  };
+
+  void Plan(int64_t step, Planned planned) {
+    absl::MutexLock lock(&mutex_);
+    planned_[step] = std::move(planned);
+  }
+
+  absl::StatusOr<Verdict> Say(int64_t step) {
+    Planned planned;
+    {
+      absl::MutexLock lock(&mutex_);
+      planned = planned_.at(step);
+    }
+    if (planned.gate != nullptr) planned.gate->WaitForNotification();
+    if (planned.row.outcome == Evaluation::Outcome::kFailed) return absl::OutOfRangeError("no data");
+    return Verdict(planned.row.metrics, planned.row.unhealthy);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<int64_t, Planned> planned_ ABSL_GUARDED_BY(mutex_);
+};
+
+// WhyWanted's word for a part of StepInfo::kept.
+std::string RuleOf(std::string_view text) {
+  const std::pair<const char*, const char*> beginnings[] = {{"latest", "latest"},
+                                                            {"among the latest ", "recent"},
+                                                            {"committed last", "recent"},
+                                                            {"the latest healthy one", "healthy"},
+                                                            {"pinned", "pinned"},
+                                                            {"divisible by ", "every"},
+                                                            {"first in ", "interval"},
+                                                            {"asked for by the predicate", "predicate"},
+                                                            {"evaluator validation has yet to report", "awaited"}};
+  for (const auto& [beginning, rule] : beginnings) {
+    if (text.starts_with(beginning)) return rule;
+  }
+  for (const char* metric : storage::kModelMetrics) {
+    if (text.starts_with(absl::StrCat("best ", metric, " ("))) return absl::StrCat("best ", metric);
+    if (text.starts_with(absl::StrCat("among the best 2 of ", metric, " ("))) return absl::StrCat("best ", metric);
+  }
+  return absl::StrCat("unknown: ", std::string(text));
+}
+
+class RandomRun {
+ public:
+  explicit RandomRun(uint32_t seed) : random_(seed), directory_(storage::NewFolderInMemory("checkpointer")) { Open(); }
+  ~RandomRun() {
+    checkpointer_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  void Operate() {
+    switch (Draw(0, 11)) {
+      case 0:
+      case 1:
+      case 2:
+        return Save();
+      case 3:
+        return SaveBehindAnEvaluation();
+      case 4:
+        return SaveTwo();
+      case 5:
+      case 6:
+        return Report();
+      case 7:
+      case 8:
+        return Deliver();
+      case 9:
+      case 10:
+        return PinOrUnpin();
+      default:
+        return Reopen();
+    }
+  }
+
+ private:
+  using Event = std::function<void(Model&)>;
+
+  int64_t Draw(int64_t from, int64_t to) { return storage::RandomNumber(random_, from, to); }
+
+  void Open() {
+    rules_ = storage::RandomRules(random_);
+    evaluate_every_ = Draw(1, 3);
+    auto opened =
+        AsyncCheckpointer::Open({.directory = directory_ + "/store",
+                                 .codec_threads = 1,
+                                 .io = IoBackend::kThreads,
+                                 .retention = rules_,
+                                 .inbox_poll_interval = absl::InfiniteDuration(),
+                                 .on_warning = Warned,
+                                 .now = [this] { return absl::UnixEpoch() + absl::Minutes(minute_.load()); }});
+    ASSERT_THAT(opened, IsOk());
+    checkpointer_ = *std::move(opened);
+    ASSERT_THAT(checkpointer_->AddEvaluator(
+                    {.name = kEvaluator, .when_lagging = WhenLagging::kBlock, .every_steps = evaluate_every_},
+                    [verdicts = verdicts_](const Snapshot& snapshot) { return verdicts->Say(snapshot.step()); }),
+                IsOk());
+  }
+
+  static void Warned(std::string_view line) {
+    if (line.starts_with("evaluator 'validation' failed at step ")) return;
+    if (line.find("rebuilt") != std::string_view::npos) return;
+    ADD_FAILURE() << line;
+  }
+
+  // What a pass does, as of before any of it goes.
+  void Pass(Model& model) const {
+    if (!rules_.any()) return;
+    std::set<int64_t> unwanted;
+    for (const auto& [number, step] : model) {
+      if (!step.deleted && WhyWanted(model, step, rules_).empty()) unwanted.insert(number);
+    }
+    for (const int64_t number : unwanted) model[number].deleted = true;
+  }
+
+  static std::set<int64_t> CommittedOf(const Model& model) {
+    std::set<int64_t> committed;
+    for (const auto& [number, step] : model) {
+      if (!step.deleted) committed.insert(number);
+    }
+    return committed;
+  }
+
+  // Models after these events, one after the other, with a pass after any of them or not.
+  std::vector<Model> After(const std::vector<Event>& events) const {
+    std::vector<Model> models = {model_};
+    for (const Event& event : events) {
+      std::map<std::set<int64_t>, Model> next;  // they differ in nothing else
+      for (Model& model : models) {
+        event(model);
+        Model passed = model;
+        Pass(passed);
+        next.emplace(CommittedOf(passed), std::move(passed));
+        next.emplace(CommittedOf(model), std::move(model));
+      }
+      models.clear();
+      for (auto& [committed, model] : next) models.push_back(std::move(model));
+    }
+    return models;
+  }
+
+  // Has housekeeping come to an end after the events, in any of these orders.
+  void Settle(const std::vector<std::vector<Event>>& orders) {
+    ASSERT_THAT(checkpointer_->Tidy(), IsOk());
+    std::vector<Model> models;
+    for (const std::vector<Event>& events : orders) {
+      for (Model& model : After(events)) {
+        Pass(model);
+        models.push_back(std::move(model));
+      }
+    }
+    auto steps = checkpointer_->Steps();
+    ASSERT_THAT(steps, IsOk());
+    std::set<int64_t> committed;
+    for (const StepInfo& info : *steps) {
+      if (info.state == StepState::kCommitted) committed.insert(info.step);
+    }
+    std::vector<std::set<int64_t>> possible;
+    for (Model& model : models) {
+      possible.push_back(CommittedOf(model));
+      if (possible.back() == committed) model_ = std::move(model);
+    }
+    ASSERT_THAT(possible, testing::Contains(committed));
+    CheckSteps(*steps, /*after_pass=*/true);
+    CheckBest();
+  }
+
+  Event Committed(int64_t number, const ModelStep& saved) const {
+    auto steps = checkpointer_->Steps();
+    EXPECT_THAT(steps, IsOk());
+    ModelStep step = saved;
+    step.identity.step = number;
+    for (const StepInfo& info : *steps) {
+      if (info.step != number) continue;
+      step.identity.sequence = info.sequence;
+      step.identity.attempt.bytes = *storage::FromHex(info.attempt);
+    }
+    return [step](Model& model) {
+      ModelStep& place = model[step.identity.step];
+      const bool pinned = place.pinned;  // a pin is the step's, and not the attempt's
+      place = step;
+      place.pinned = pinned;
+    };
+  }
+
+  static Event Said(int64_t number, const Evaluation& row) {
+    return [number, row](Model& model) { storage::Say(model.at(number), row); };
+  }
+
+  bool IsCommitted(int64_t number) const {
+    const auto step = model_.find(number);
+    return step != model_.end() && !step->second.deleted;
+  }
+
+  std::optional<int64_t> DrawCommitted() {
+    const std::set<int64_t> committed = CommittedOf(model_);
+    if (committed.empty()) return std::nullopt;
+    return *std::next(committed.begin(), Draw(0, static_cast<int64_t>(committed.size()) - 1));
+  }
+
+  Evaluation DrawRow(std::string evaluator) {
+    Evaluation row{.evaluator = std::move(evaluator)};
+    if (Draw(0, 4) > 0) row.metrics["accuracy"] = storage::RandomValue(random_);
+    return row;
+  }
+
+  // What the evaluator in this process will say; nullopt: it is not asked.
+  std::optional<Evaluation> PlanVerdict(int64_t number, std::shared_ptr<absl::Notification> gate) {
+    Evaluation row = DrawRow(kEvaluator);
+    if (Draw(0, 3) == 0) row.unhealthy = "diverged";
+    if (Draw(0, 5) == 0) row = {.evaluator = kEvaluator, .outcome = Evaluation::Outcome::kFailed};
+    verdicts_->Plan(number, {.row = row, .gate = std::move(gate)});
+    return number % evaluate_every_ == 0 ? std::optional(row) : std::nullopt;
+  }
+
+  struct Started {
+    ModelStep step;
+    SaveHandle handle;
+  };
+
+  std::optional<Started> StartSave(int64_t number, bool overwrite) {
+    minute_ += Draw(0, 9) == 0 ? Draw(-99, 99) : Draw(0, 3);
+    Started started;
+    started.step.created = absl::UnixEpoch() + absl::Minutes(minute_.load());
+    if (Draw(0, 3) > 0) started.step.metrics["loss"] = storage::RandomValue(random_);
+    trainer_.SetTo(number);
+    auto save = checkpointer_->Save(number, trainer_.state, {.metrics = started.step.metrics, .overwrite = overwrite});
+    if (!overwrite && IsCommitted(number) && model_.at(number).doubters.empty()) {
+      EXPECT_THAT(save, StatusIs(absl::StatusCode::kAlreadyExists, testing::_));
+      return std::nullopt;
+    }
+    EXPECT_THAT(save, IsOk());
+    if (!save.ok()) return std::nullopt;
+    started.handle = *std::move(save);
+    return started;
+  }
+
+  // At any step, be it that training went back, or that there is one already, deleted or not.
+  void Save() {
+    const int64_t number = Draw(0, kStepMax);
+    const auto row = PlanVerdict(number, nullptr);
+    const auto started = StartSave(number, Draw(0, 2) > 0);
+    if (!started) return;
+    ASSERT_THAT(started->handle.committed().Wait(), IsOk());
+    ASSERT_THAT(checkpointer_->WaitUntilEvaluated(), IsOk());
+    std::vector<Event> events = {Committed(number, started->step)};
+    if (row) events.push_back(Said(number, *row));
+    Settle({events});
+  }
+
+  // A pass comes between the commit and what the evaluator says.
+  void SaveBehindAnEvaluation() {
+    const int64_t number = Draw(0, kStepMax);
+    const auto gate = std::make_shared<absl::Notification>();
+    const auto row = PlanVerdict(number, gate);
+    const auto started = StartSave(number, /*overwrite=*/true);
+    if (!started) return;
+    EXPECT_THAT(started->handle.committed().Wait(), IsOk());
+    Settle({{Committed(number, started->step)}});
+    gate->Notify();
+    ASSERT_THAT(checkpointer_->WaitUntilEvaluated(), IsOk());
+    if (row) Settle({{Said(number, *row)}});
+  }
+
+  // The second may be committed before what the evaluator says of the first is recorded.
+  void SaveTwo() {
+    const int64_t first = Draw(0, kStepMax - 1);
+    const int64_t second = Draw(first + 1, kStepMax);
+    const auto first_row = PlanVerdict(first, nullptr);
+    const auto second_row = PlanVerdict(second, nullptr);
+    const auto one = StartSave(first, /*overwrite=*/true);
+    const auto two = StartSave(second, /*overwrite=*/true);
+    if (!one || !two) return;
+    ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
+    ASSERT_THAT(checkpointer_->WaitUntilEvaluated(), IsOk());
+    std::vector<Event> in_turn = {Committed(first, one->step)};
+    std::vector<Event> late = in_turn;
+    late.push_back(Committed(second, two->step));
+    if (first_row) {
+      in_turn.push_back(Said(first, *first_row));
+      late.push_back(Said(first, *first_row));
+    }
+    in_turn.push_back(Committed(second, two->step));
+    if (second_row) {
+      in_turn.push_back(Said(second, *second_row));
+      late.push_back(Said(second, *second_row));
+    }
+    Settle({in_turn, late});
+  }
+
+  // Late: the step may be gone by then, and keeps what is said of it all the same.
+  void Report() {
+    const int64_t number = Draw(0, kStepMax);
+    const Evaluation row = DrawRow(Draw(0, 1) == 0 ? kEvaluator : "bench");
+    const absl::Status status = checkpointer_->ReportMetrics(number, row.evaluator, row.metrics).Wait();
+    if (!model_.contains(number)) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, testing::_));
+      return;
+    }
+    ASSERT_THAT(status, IsOk());
+    Settle({{Said(number, row)}});
+  }
+
+  // By a worker, which has found the step committed.
+  void Deliver() {
+    const auto number = DrawCommitted();
+    if (!number) return;
+    Evaluation row = DrawRow(Draw(0, 1) == 0 ? kEvaluator : "health");
+    if (Draw(0, 1) == 0) row.unhealthy = "diverged";
+    const storage::StoreLayout layout(directory_ + "/store");
+    auto store = storage::ReadStoreIdentity(storage::PosixFileSystem(), layout);
+    ASSERT_THAT(store, IsOk());
+    ASSERT_THAT(
+        storage::DeliverReport(
+            storage::PosixFileSystem(), layout,
+            {.store = *store, .step = *number, .attempt = model_.at(*number).identity.attempt, .evaluation = row}),
+        IsOk());
+    Settle({{Said(*number, row)}});
+  }
+
+  void PinOrUnpin() {
+    const auto committed = DrawCommitted();
+    const int64_t number = committed && Draw(0, 3) > 0 ? *committed : Draw(0, kStepMax);
+    const bool pin = Draw(0, 2) > 0;
+    const absl::Status status = pin ? checkpointer_->Pin(number, "a good one") : checkpointer_->Unpin(number);
+    if (IsCommitted(number)) {
+      ASSERT_THAT(status, IsOk());
+      Settle({{[number, pin](Model& model) { model.at(number).pinned = pin; }}});
+    } else if (pin) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, testing::_));
+    }
+  }
+
+  // With other rules, and now and then without a manifest: that is made again from the steps that are there.
+  void Reopen() {
+    ASSERT_THAT(checkpointer_->Close(), IsOk());
+    checkpointer_.reset();
+    if (Draw(0, 1) == 0) {
+      std::filesystem::remove_all(directory_ + "/store/manifest");
+      std::erase_if(model_, [](const auto& step) { return step.second.deleted; });
+    }
+    Open();
+    if (checkpointer_ == nullptr) return;
+    CheckSteps(*checkpointer_->Steps(), /*after_pass=*/false);
+    CheckBest();
+    Settle({{}});
+  }
+
+  void CheckSteps(const std::vector<StepInfo>& steps, bool after_pass) const {
+    ASSERT_EQ(steps.size(), model_.size());
+    for (const StepInfo& info : steps) {
+      SCOPED_TRACE(absl::StrCat("step ", info.step));
+      ASSERT_TRUE(model_.contains(info.step));
+      const ModelStep& step = model_.at(info.step);
+      EXPECT_EQ(info.state, step.deleted ? StepState::kDeleted : StepState::kCommitted);
+      EXPECT_EQ(info.pinned, step.pinned);
+      EXPECT_EQ(info.unhealthy().empty(), step.doubters.empty());
+      EXPECT_EQ(info.evaluations.size(), step.evaluators.size());
+      EXPECT_THAT(info.metrics, testing::ElementsAreArray(Matching(step.metrics)));
+      EXPECT_EQ(info.reason.empty(), !step.deleted);
+      if (after_pass && rules_.any() && !step.deleted) CheckReasons(info, step);
+    }
+  }
+
+  static std::vector<testing::Matcher<std::pair<const std::string, double>>> Matching(const Metrics& metrics) {
+    std::vector<testing::Matcher<std::pair<const std::string, double>>> matchers;
+    for (const auto& [name, value] : metrics) {
+      matchers.push_back(testing::Pair(name, testing::NanSensitiveDoubleEq(value)));
+    }
+    return matchers;
+  }
+
+  void CheckReasons(const StepInfo& info, const ModelStep& step) const {
+    std::set<std::string> expected = WhyWanted(model_, step, rules_);
+    // Of the latest step only that is said.
+    if (expected.contains("latest")) {
+      expected.erase("recent");
+      expected.erase("healthy");
+    }
+    std::set<std::string> reasons;
+    for (const absl::string_view reason : absl::StrSplit(info.kept, "; ", absl::SkipEmpty())) {
+      reasons.insert(RuleOf({reason.data(), reason.size()}));
+    }
+    EXPECT_EQ(reasons, expected) << info.kept;
+  }
+
+  void CheckBest() const {
+    for (const char* metric : storage::kModelMetrics) {
+      for (const BestMode mode : {BestMode::kLowest, BestMode::kHighest}) {
+        SCOPED_TRACE(absl::StrCat(mode == BestMode::kLowest ? "lowest " : "highest ", metric));
+        const auto expected = BestOf(model_, metric, mode);
+        auto best = checkpointer_->BestStep(metric, mode);
+        if (expected) {
+          ASSERT_THAT(best, IsOk());
+          EXPECT_EQ(best->step, *expected);
+        } else {
+          EXPECT_THAT(best, StatusIs(absl::StatusCode::kNotFound, testing::_));
+        }
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  const std::string directory_;
+  TestTrainer trainer_{16};
+  std::atomic<int64_t> minute_{0};
+  const std::shared_ptr<Verdicts> verdicts_ = std::make_shared<Verdicts>();
+  RetentionOptions rules_;
+  int64_t evaluate_every_ = 1;
+  Model model_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+};
+
+TEST(CheckpointerProperty, DoesWhatTheModelDoes) {
+  const char* given = std::getenv("TIDEMARK_SEED");
+  const uint32_t first =
+      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+  std::cout << "seed " << first << "\n";
+  for (int i = 0; i < kSequences; ++i) {
+    const uint32_t seed = first + static_cast<uint32_t>(i);
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    RandomRun run(seed);
+    for (int operation = 0; operation < kOperations && !testing::Test::HasFailure(); ++operation) {
+      SCOPED_TRACE(absl::StrCat("operation ", operation));
+      run.Operate();
+    }
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+}
+
+}  // namespace
+}  // namespace tidemark
