@@ -228,8 +228,8 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, Be
   absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
   if (!record.ok()) return record.status();
   if (record->has_value()) return (*record)->info;
-  return absl::NotFoundError(
-      fmt::format("no committed step in {} that is healthy has a finite metric '{}'", impl_->store->layout().directory(), metric));
+  return absl::NotFoundError(fmt::format("no committed step in {} that is healthy has a finite metric '{}'",
+                                         impl_->store->layout().directory(), metric));
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
@@ -245,10 +245,13 @@ absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
 
 absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function) {
   if (impl_->closed) return Closed();
+  if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
+  absl::StatusOr<std::vector<EarlierStep>> earlier = impl_->StepsThatAwait(options);
+  if (!earlier.ok()) return earlier.status();
   const auto held_max = static_cast<uint64_t>(options.max_pending);
   absl::Status status = impl_->stream->AddEvaluator(
       std::move(options), std::move(function),
-      {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now});
+      {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now}, *std::move(earlier));
   if (status.ok()) impl_->stager.AddRoomFor(held_max);
   return status;
 }

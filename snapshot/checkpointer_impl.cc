@@ -35,6 +35,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   auto opened = storage::Store::Open(files, {.directory = options.directory, .warn = warn, .read = read_options});
   if (!opened.ok()) return opened.status();
   store = *std::move(opened);
+  sequence_at_open = store->manifest().last_sequence();
   // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
   auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
   if (!queue.ok()) return queue.status();
@@ -81,6 +82,28 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions&
 void AsyncCheckpointer::Impl::Settle() {
   if (staging_thread != nullptr) staging_thread->Drain();
   stream->Drain();
+}
+
+absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait(const EvaluatorOptions& evaluator) {
+  std::vector<AwaitEvaluation> rules = options.retention.keep_unevaluated_until;
+  std::erase_if(rules, [&](const AwaitEvaluation& rule) { return rule.evaluator != evaluator.name; });
+  std::vector<EarlierStep> earlier;
+  if (rules.empty()) return earlier;
+  Settle();
+  // Reports of its name that have come count. One that cannot be recorded now replaces the row that is made here.
+  housekeeper->Flush().IgnoreError();
+  absl::StatusOr<std::vector<storage::StepRecord>> committed = store->manifest().Committed();
+  if (!committed.ok()) return committed.status();
+  for (const storage::StepRecord& record : *committed) {
+    const StepInfo& info = record.info;
+    const bool awaited = std::any_of(rules.begin(), rules.end(),
+                                     [&](const AwaitEvaluation& rule) { return storage::IsAwaited(rule, info); });
+    if (!awaited || info.step % evaluator.every_steps != 0) continue;
+    earlier.push_back({.save = housekeeper->TicketOf(info),
+                       .reason = info.sequence <= sequence_at_open ? "the process ended before it was evaluated"
+                                                                   : "it was saved before the evaluator was there"});
+  }
+  return earlier;
 }
 
 void AsyncCheckpointer::Impl::WaitUntilTensorsAreRead() {

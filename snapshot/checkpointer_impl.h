@@ -48,6 +48,11 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // Blocks until every save is settled.
   void Settle();
 
+  // Committed steps that retention keeps until this evaluator has said something of them, which it has not, and which
+  // no save will give it; ascending. If retention awaits it, waits for the saves in flight, for they are such steps
+  // too.
+  absl::StatusOr<std::vector<EarlierStep>> StepsThatAwait(const EvaluatorOptions& evaluator);
+
   // The trainer may not have waited for an overlapped save: then its tensors, and its State, are still being read.
   void WaitUntilTensorsAreRead();
 
@@ -101,6 +106,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   const storage::ShardReadOptions read_options;
   storage::FileSystem& files;
   const Listeners listeners;
+  uint64_t sequence_at_open = 0;  // of the last step that an earlier process committed
 
   // Owned by the trainer's thread.
   bool closed = false;         // Close has been called

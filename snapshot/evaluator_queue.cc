@@ -149,6 +149,21 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
   waiting_.push_back(std::move(pending));
 }
 
+void EvaluatorQueue::AddEarlier(EarlierStep earlier) {
+  if (options_.when_lagging != WhenLagging::kQueue) {
+    return Report(*earlier.save, Row(Evaluation::Outcome::kSkipped, earlier.reason));
+  }
+  auto pending = std::make_shared<Pending>();
+  pending->save = std::move(earlier.save);
+  pending->saved = absl::OkStatus();
+  {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) host_->shelf->Claim(pending->step(), who_);
+  }
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back(std::move(pending));
+}
+
 void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending) {
   {
     absl::ReaderMutexLock lock(&host_mutex_);

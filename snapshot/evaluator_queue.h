@@ -38,6 +38,12 @@ struct EvaluatorHost {
   std::function<absl::Time()> now;  // the wall clock
 };
 
+// A step that was committed before the evaluator was there, and what its row says where it is not evaluated any more.
+struct EarlierStep {
+  std::shared_ptr<const SaveTicket> save;
+  std::string reason;
+};
+
 // Thread-safe. Shared with its threads, so that one whose function does not return can be left to itself.
 //
 // Every step that is a multiple of every_steps and was added makes exactly one row, until Stop.
@@ -57,6 +63,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   // Takes the snapshot in, or not, as the policy says. Does not block.
   void Add(std::shared_ptr<const StagedSnapshot> snapshot);
+
+  // Has it waited for with kQueue, to be read from the shelf, and else left out. Whether it is due is not asked.
+  void AddEarlier(EarlierStep earlier);
 
   // Whether it is to evaluate the step.
   bool IsDue(int64_t step) const { return step % options_.every_steps == 0; }

@@ -32,21 +32,6 @@ bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(sta
 // Of the reason why an evaluator was not asked: the part that is the same from case to case.
 std::string_view ReasonClass(std::string_view reason) { return reason.substr(0, reason.find(':')); }
 
-// A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
-// same.
-Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
-  constexpr size_t kTextBytesMax = 256;
-  Evaluation row;
-  row.evaluator = evaluation.evaluator;
-  row.worker = evaluation.worker;
-  row.reported = evaluation.reported;
-  row.took = evaluation.took;
-  row.outcome = Evaluation::Outcome::kFailed;
-  row.reason = fmt::format("what it said cannot be recorded: {}", Text(why));
-  row.unhealthy = evaluation.unhealthy.substr(0, kTextBytesMax);
-  return row;
-}
-
 }  // namespace
 
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
@@ -84,6 +69,11 @@ void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std
     saving_ = retention_due_ = wake_ = true;
   }
   book_.BeginSave(ticket, std::move(unsaved));
+}
+
+std::shared_ptr<const SaveTicket> Housekeeper::TicketOf(const StepInfo& committed) {
+  absl::MutexLock lock(&mutex_);
+  return book_.AddCommitted(committed);
 }
 
 void Housekeeper::EndSave(SaveOutcome& outcome) {
@@ -395,6 +385,11 @@ absl::Status Housekeeper::Record(const Report& report) {
                            info.state != StepState::kFailed;
   if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
     return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
+  }
+  // That an evaluator was not asked must not replace what it has said of the same attempt.
+  const bool skipped = report.evaluation.outcome == Evaluation::Outcome::kSkipped;
+  if (skipped && !report.attempt.empty() && info.evaluated_by(report.evaluation.evaluator)) {
+    return absl::NotFoundError(fmt::format("nothing of step {} is left to be said", report.step));
   }
   if (info.state == StepState::kCommitted) {
     const auto attempt = storage::FromHex(info.attempt);

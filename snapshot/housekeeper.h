@@ -70,6 +70,9 @@ class Housekeeper final : public EvaluationSink {
   // evaluated, whose rows need not wait; else null.
   void BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved);
 
+  // For rows about a step that is committed already: what is given with the ticket lands on this attempt, or nowhere.
+  std::shared_ptr<const SaveTicket> TicketOf(const StepInfo& committed);
+
   // `outcome.save` has ended, by now for whoever asks. Adds what was noted on it meanwhile to `outcome.notes`.
   void EndSave(SaveOutcome& outcome);
 

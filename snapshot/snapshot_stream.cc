@@ -23,7 +23,8 @@ absl::Status SnapshotStream::AddConsumer(SnapshotConsumer* consumer) {
   return absl::OkStatus();
 }
 
-absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host) {
+absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host,
+                                          std::vector<EarlierStep> earlier) {
   if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
   if (function == nullptr) {
     return absl::InvalidArgumentError(fmt::format("evaluator '{}' has no function", options.name));
@@ -34,6 +35,7 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
   }
   auto evaluator = EvaluatorQueue::Start(std::move(options), std::move(function), std::move(host));
   if (!evaluator.ok()) return evaluator.status();
+  for (EarlierStep& step : earlier) (*evaluator)->AddEarlier(std::move(step));
   evaluators_.push_back(*std::move(evaluator));
   return absl::OkStatus();
 }

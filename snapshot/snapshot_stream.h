@@ -43,8 +43,10 @@ class SnapshotStream {
   // Not owned; must outlive the stream. Before the first Publish. kResourceExhausted: no thread for it.
   absl::Status AddConsumer(SnapshotConsumer* consumer);
 
-  // Sees every snapshot from the next Publish on. See AsyncCheckpointer::AddEvaluator for the errors.
-  absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
+  // Sees every snapshot from the next Publish on, and `earlier` before them (EvaluatorQueue::AddEarlier). See
+  // AsyncCheckpointer::AddEvaluator for the errors.
+  absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host,
+                            std::vector<EarlierStep> earlier = {});
 
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
   // trainer when they lag, but not beyond the deadline. Returns how long it waited.

@@ -324,8 +324,14 @@ class AsyncCheckpointer {
   // All steps that the manifest knows, ascending by step; those that were deleted or only evaluated included.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
-  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say.
+  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say. Where
+  // retention awaits this evaluator (RetentionOptions::keep_unevaluated_until), waits for saves in flight first and
+  // then sees to committed steps that are due by the options and have no row of it, because an earlier process ended
+  // too soon, or because they were saved before this call: those that are awaited are evaluated first, from the store,
+  // with WhenLagging::kQueue, and otherwise get rows as skipped, so that retention goes on.
+  //
   // kInvalidArgument: an option out of its range. kAlreadyExists: the name is taken. kResourceExhausted: no thread.
+  // With such steps, the manifest's own.
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function);
 
   // Has the companion take in every snapshot from the next save on; its entries are saved with it. A save is then not
