@@ -67,6 +67,7 @@ void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std
     // What the process before this one had yet to delete, or now may be deleted: it may take the room that this save
     // needs. Not before there is a save, for who only looks, or picks a step to go on from, lets nothing go.
     saving_ = retention_due_ = wake_ = true;
+    has_work_.NotifyAll();
   }
   book_.BeginSave(ticket, std::move(unsaved));
 }
@@ -84,6 +85,7 @@ void Housekeeper::EndSave(SaveOutcome& outcome) {
     save_ended_ = true;
     // Also after a failure, which may be for want of room.
     retention_due_ = retention_due_ || outcome.persist;
+    has_work_.NotifyAll();
   }
   for (const Report& report : in_vain) {
     GiveUp(report, NoStepFor(report.step, outcome.status));
@@ -102,6 +104,7 @@ Future Housekeeper::ReportMetrics(int64_t step, Evaluation evaluation) {
       report.evaluation = std::move(evaluation);
       report.recorded = std::move(recorded);
       book_.Add(std::move(report));
+      has_work_.NotifyAll();
       return future;
     }
   }
@@ -130,6 +133,7 @@ void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   report.evaluation = std::move(evaluation);
   report.save = save.number();
   book_.Add(std::move(report));
+  has_work_.NotifyAll();
 }
 
 std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
@@ -161,6 +165,7 @@ absl::Status Housekeeper::Ask(bool everything) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return Closed();
     requests_.push_back({.everything = everything, .done = std::move(done)});
+    has_work_.NotifyAll();
   }
   return future.Wait();
 }
@@ -187,6 +192,7 @@ absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task)
     absl::MutexLock lock(&mutex_);
     if (stopping_) return Closed();
     tasks_.push_back({.run = std::move(task), .done = std::move(done)});
+    has_work_.NotifyAll();
   }
   return future.Wait();
 }
@@ -202,12 +208,14 @@ Housekeeper::RetentionPause::~RetentionPause() {
   absl::MutexLock lock(&keeper_.mutex_);
   --keeper_.pauses_;
   keeper_.wake_ = true;
+  keeper_.has_work_.NotifyAll();
 }
 
 absl::Status Housekeeper::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    has_work_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
   return lost_;
@@ -231,7 +239,7 @@ Housekeeper::Round Housekeeper::NextRound() {
   if (!options_.metrics_file.empty()) {
     until_next = std::min(until_next, options_.metrics_file_interval - since_metrics_file_.elapsed());
   }
-  mutex_.AwaitWithTimeout(absl::Condition(&has_work), std::max(absl::ZeroDuration(), until_next));
+  has_work_.Await(&mutex_, has_work, Deadline::After(until_next));
   Round round;
   round.tasks = std::exchange(tasks_, {});
   round.reports = book_.TakeReady();
@@ -386,10 +394,8 @@ absl::Status Housekeeper::Record(const Report& report) {
   if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
     return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
   }
-  // That an evaluator was not asked must not replace what it has said of the same attempt.
-  const bool skipped = report.evaluation.outcome == Evaluation::Outcome::kSkipped;
-  if (skipped && !report.attempt.empty() && info.evaluated_by(report.evaluation.evaluator)) {
-    return absl::NotFoundError(fmt::format("nothing of step {} is left to be said", report.step));
+  if (!report.attempt.empty() && IsOutdone(report.evaluation, info)) {
+    return absl::NotFoundError(fmt::format("step {} has been evaluated since", report.step));
   }
   if (info.state == StepState::kCommitted) {
     const auto attempt = storage::FromHex(info.attempt);

@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "snapshot/complaints.h"
+#include "snapshot/deadline.h"
 #include "snapshot/evaluation_sink.h"
 #include "snapshot/listeners.h"
 #include "snapshot/report_book.h"
@@ -196,6 +197,7 @@ class Housekeeper final : public EvaluationSink {
   bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;
   bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar has_work_;  // told by other threads of what HasWork looks at
 
   std::thread thread_;  // joined by the first Stop
 };

@@ -13,6 +13,13 @@ std::string VerdictOn(const StepInfo& info, const Report& report) {
   return fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
 }
 
+bool IsOutdone(const Evaluation& evaluation, const StepInfo& info) {
+  return evaluation.outcome == Evaluation::Outcome::kSkipped &&
+         std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
+           return row.evaluator == evaluation.evaluator && row.outcome != Evaluation::Outcome::kSkipped;
+         });
+}
+
 Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
   constexpr size_t kTextBytesMax = 256;
   Evaluation row;

@@ -33,6 +33,9 @@ struct Report {
 // Why the report says that this step, in this attempt, is not to be trusted, "evaluator: reason"; empty: it does not.
 std::string VerdictOn(const StepInfo& info, const Report& report);
 
+// Whether the row says that the evaluator was not asked, and another one what it has said: that is not to be replaced.
+bool IsOutdone(const Evaluation& evaluation, const StepInfo& info);
+
 // A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
 // same.
 Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why);
