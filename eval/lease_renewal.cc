@@ -28,6 +28,7 @@ absl::Status LeaseRenewal::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
+    stops_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
   absl::MutexLock lock(&mutex_);
@@ -39,7 +40,8 @@ void LeaseRenewal::Loop() {
   while (!absl::IsAborted(said)) {
     {
       absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopped_), interval_)) return;
+      const auto stopped = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopped_; };
+      if (stops_.Await(&mutex_, stopped, Deadline::After(interval_))) return;
     }
     said = renew_();
     absl::MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "snapshot/deadline.h"
 
 namespace tidemark {
 
@@ -19,7 +20,7 @@ namespace tidemark {
 class LeaseRenewal {
  public:
   // Calls `renew` on a thread of its own, every `interval`, until it is stopped or `renew` says kAborted.
-  // kResourceExhausted: no thread.
+  // A wall clock that is set does not change the interval. kResourceExhausted: no thread.
   static absl::StatusOr<std::unique_ptr<LeaseRenewal>> Start(std::function<absl::Status()> renew,
                                                              absl::Duration interval);
   ~LeaseRenewal();
@@ -36,6 +37,7 @@ class LeaseRenewal {
 
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar stops_;
   absl::Status last_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -4,10 +4,10 @@
 #include <limits>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "snapshot/checkpointer_impl.h"
 #include "snapshot/checkpointer_options.h"
+#include "snapshot/deadline.h"
 #include "snapshot/resolved_future.h"
 #include "snapshot/stopwatch.h"
 
@@ -36,8 +36,6 @@ bool IsOver(absl::Duration interval, absl::Time since, absl::Time now) {
   return now < since || now - since >= interval;
 }
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 }  // namespace
 
 AsyncCheckpointer::AsyncCheckpointer() = default;
@@ -46,9 +44,9 @@ AsyncCheckpointer::~AsyncCheckpointer() {
   if (impl_ == nullptr) return;
   // What was waited for in vain is not waited for again.
   const absl::Status status =
-      impl_->close_ran_out ? impl_->Close(-absl::InfiniteDuration(), Impl::kReleaseTimeout) : Close();
+      impl_->close_ran_out ? impl_->Close(Deadline::Passed(), Deadline::After(Impl::kReleaseTimeout)) : Close();
   if (!status.ok()) impl_->listeners.Warn(status.ToString());
-  if (impl_->closed_down == nullptr || !impl_->closed_down->HasBeenNotified()) impl_->Abandon();
+  if (!impl_->closed_down || !impl_->closed_down->ready()) impl_->Abandon();
 }
 
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(CheckpointerOptions options) {
@@ -79,28 +77,21 @@ bool AsyncCheckpointer::ShouldSave(int64_t step) const {
 }
 
 absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, SaveOptions options) {
-  return SaveBy(std::nullopt, step, state, options);
+  return SaveBy(nullptr, step, state, options);
 }
 
-absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(std::optional<absl::Time> last_chance, int64_t step, State& state,
+absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance, int64_t step, State& state,
                                                      const SaveOptions& options) {
   const Stopwatch blocked;
   if (impl_->closed) return Closed();
-  impl_->WaitUntilTensorsAreRead();
-  if (absl::Status failure = last_chance ? absl::OkStatus() : impl_->open_saves.TakeFailure(); !failure.ok()) {
-    return absl::Status(
-        failure.code(),
-        fmt::format("step {} was not saved, because an earlier failure had not been seen: {}", step, Text(failure)));
-  }
-  if (absl::Status status = impl_->CheckSave(step, options); !status.ok()) return status;
+  if (absl::Status status = impl_->AwaitSave(step, options, last_chance); !status.ok()) return status;
 
   const Staging wanted = options.staging.value_or(impl_->options.staging);
   if (wanted != Staging::kBlocking) {
     if (absl::Status status = impl_->StartStagingThread(); !status.ok()) return status;
   }
   const auto held = std::make_shared<HeldTimes>();
-  held->consumers = impl_->stream->AwaitEvaluators(step, options.persist,
-                                                   last_chance ? absl::InfinitePast() : absl::InfiniteFuture());
+  if (last_chance == nullptr) held->consumers = impl_->stream->AwaitEvaluators(step, options.persist);
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
       impl_->stager.Begin(step, state, options, impl_->options.now(), &held->room, last_chance);
   if (held->consumers < kPhaseMin) held->consumers = absl::ZeroDuration();
@@ -228,8 +219,8 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, Be
   absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
   if (!record.ok()) return record.status();
   if (record->has_value()) return (*record)->info;
-  return absl::NotFoundError(
-      fmt::format("no committed step in {} that is healthy has a finite metric '{}'", impl_->store->layout().directory(), metric));
+  return absl::NotFoundError(fmt::format("no committed step in {} that is healthy has a finite metric '{}'",
+                                         impl_->store->layout().directory(), metric));
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
@@ -245,10 +236,13 @@ absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
 
 absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function) {
   if (impl_->closed) return Closed();
+  if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
+  absl::StatusOr<std::vector<EarlierStep>> earlier = impl_->StepsThatAwait(options);
+  if (!earlier.ok()) return earlier.status();
   const auto held_max = static_cast<uint64_t>(options.max_pending);
   absl::Status status = impl_->stream->AddEvaluator(
       std::move(options), std::move(function),
-      {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now});
+      {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now}, *std::move(earlier));
   if (status.ok()) impl_->stager.AddRoomFor(held_max);
   return status;
 }
@@ -292,14 +286,17 @@ absl::StatusOr<std::vector<RetentionDecision>> AsyncCheckpointer::RetentionPlan(
 CheckpointerStatistics AsyncCheckpointer::statistics() const { return impl_->Statistics(); }
 
 absl::Status AsyncCheckpointer::Close() {
-  return impl_->Close(impl_->options.close_timeout, impl_->options.close_timeout);
+  const Deadline deadline = Deadline::After(impl_->options.close_timeout);
+  return impl_->Close(deadline, deadline);
 }
 
-absl::Status AsyncCheckpointer::Close(absl::Time deadline) { return CloseBy(deadline, deadline); }
+absl::Status AsyncCheckpointer::Close(absl::Time time) {
+  const Deadline deadline = Deadline::At(time);
+  return impl_->Close(deadline, deadline);
+}
 
-absl::Status AsyncCheckpointer::CloseBy(absl::Time drained, absl::Time released) {
-  const absl::Time now = absl::Now();
-  return impl_->Close(drained - now, released - now);
+absl::Status AsyncCheckpointer::CloseBy(const Deadline& drained, const Deadline& released) {
+  return impl_->Close(drained, released);
 }
 
 }  // namespace tidemark

@@ -35,6 +35,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   auto opened = storage::Store::Open(files, {.directory = options.directory, .warn = warn, .read = read_options});
   if (!opened.ok()) return opened.status();
   store = *std::move(opened);
+  sequence_at_open = store->manifest().last_sequence();
   // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
   auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
   if (!queue.ok()) return queue.status();
@@ -54,6 +55,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
                                           [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
   stream = std::make_unique<SnapshotStream>();
   stager.set_make_room([this](int64_t step) { return stream->MakeRoom(step); });
+  stager.set_only_evaluators_are_left([this] { return stream->ConsumersAreIdle(); });
   if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
   last_save = options.now();
   return absl::OkStatus();
@@ -78,13 +80,52 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions&
   return absl::OkStatus();
 }
 
+absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const SaveOptions& save, const Deadline* last_chance) {
+  if (last_chance != nullptr) {
+    // First, for one that is in flight is to be waited for as a whole, and not only its copying.
+    if (absl::Status status = CheckSave(step, save); !status.ok()) return status;
+    if (WaitUntilTensorsAreRead(*last_chance)) return absl::OkStatus();
+    return absl::DeadlineExceededError(
+        fmt::format("step {} was not saved: an earlier save was still copying the state when its time was up", step));
+  }
+  WaitUntilTensorsAreRead();
+  if (absl::Status failure = open_saves.TakeFailure(); !failure.ok()) {
+    return absl::Status(failure.code(),
+                        fmt::format("step {} was not saved, because an earlier failure had not been seen: {}", step,
+                                    std::string(failure.message())));
+  }
+  return CheckSave(step, save);
+}
+
 void AsyncCheckpointer::Impl::Settle() {
   if (staging_thread != nullptr) staging_thread->Drain();
   stream->Drain();
 }
 
-void AsyncCheckpointer::Impl::WaitUntilTensorsAreRead() {
-  if (last_overlapped != nullptr) last_overlapped->WaitUntilEnded().IgnoreError();  // its future has the error
+absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait(const EvaluatorOptions& evaluator) {
+  std::vector<AwaitEvaluation> rules = options.retention.keep_unevaluated_until;
+  std::erase_if(rules, [&](const AwaitEvaluation& rule) { return rule.evaluator != evaluator.name; });
+  std::vector<EarlierStep> earlier;
+  if (rules.empty()) return earlier;
+  Settle();
+  // Reports of its name that have come count. One that cannot be recorded now replaces the row that is made here.
+  housekeeper->Flush().IgnoreError();
+  absl::StatusOr<std::vector<storage::StepRecord>> committed = store->manifest().Committed();
+  if (!committed.ok()) return committed.status();
+  for (const storage::StepRecord& record : *committed) {
+    const StepInfo& info = record.info;
+    const bool awaited = std::any_of(rules.begin(), rules.end(),
+                                     [&](const AwaitEvaluation& rule) { return storage::IsAwaited(rule, info); });
+    if (!awaited || info.step % evaluator.every_steps != 0) continue;
+    earlier.push_back({.save = housekeeper->TicketOf(info),
+                       .reason = info.sequence <= sequence_at_open ? "the process ended before it was evaluated"
+                                                                   : "it was saved before the evaluator was there"});
+  }
+  return earlier;
+}
+
+bool AsyncCheckpointer::Impl::WaitUntilTensorsAreRead(const Deadline& deadline) {
+  return last_overlapped == nullptr || last_overlapped->WaitUntilEndedBy(deadline);  // its future has the error
 }
 
 absl::Status AsyncCheckpointer::Impl::StartStagingThread() {
@@ -116,11 +157,7 @@ std::string AsyncCheckpointer::Impl::WhyUnhealthy(const StepInfo& info) const {
 
 void AsyncCheckpointer::Impl::AwaitVerdicts(absl::Duration timeout) {
   std::vector<std::string> running;
-  const bool done = WaitFor(timeout, [&](absl::Time deadline) {
-    running.clear();
-    return stream->DrainUntil(deadline, &running);
-  });
-  if (!done) {
+  if (!stream->DrainUntil(Deadline::After(timeout), &running)) {
     listeners.Warn(
         fmt::format("a restore from healthy steps goes on without having heard of: {}", fmt::join(running, ", ")));
   }
@@ -251,25 +288,19 @@ CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
   return all;
 }
 
-absl::Status AsyncCheckpointer::Impl::Close(absl::Duration drain_timeout, absl::Duration timeout) {
-  const Stopwatch closing;
+absl::Status AsyncCheckpointer::Impl::Close(const Deadline& drained, const Deadline& released) {
   closed = true;
   close_ran_out = true;
-  if (closed_down == nullptr) {
+  if (!closed_down) {
     housekeeper->RefuseReports();
     std::vector<std::string> running;
-    const bool drained = WaitFor(drain_timeout, [&](absl::Time deadline) {
-      running.clear();
-      return stream->DrainUntil(deadline, &running);
-    });
-    if (!drained) {
+    if (!stream->DrainUntil(drained, &running)) {
       return absl::DeadlineExceededError(
           fmt::format("close {}: still running: {}", options.directory, fmt::join(running, ", ")));
     }
     if (absl::Status status = StartClosing(); !status.ok()) return status;
   }
-  if (!WaitFor(timeout - closing.elapsed(),
-               [this](absl::Time deadline) { return closed_down->WaitForNotificationWithDeadline(deadline); })) {
+  if (!closed_down->WaitUntil(released.as_time()).ok()) {
     return absl::DeadlineExceededError(fmt::format(
         "close {}: still running: the record of what was evaluated, and the release of the store", options.directory));
   }
@@ -284,17 +315,18 @@ absl::Status AsyncCheckpointer::Impl::Close(absl::Duration drain_timeout, absl::
 }
 
 absl::Status AsyncCheckpointer::Impl::StartClosing() {
-  auto done = std::make_shared<absl::Notification>();
+  auto done = std::make_shared<Promise>();
+  const Future future = done->future();
   try {
     std::thread([self = shared_from_this(), done]() mutable {
       self->CloseDown();
       self.reset();
-      done->Notify();
+      done->Set(absl::OkStatus());
     }).detach();
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(fmt::format("close {}: start a thread: {}", options.directory, error.what()));
   }
-  closed_down = std::move(done);
+  closed_down = future;
   return absl::OkStatus();
 }
 
@@ -309,15 +341,15 @@ void AsyncCheckpointer::Impl::CloseDown() {
 
 void AsyncCheckpointer::Impl::Abandon() {
   bool saves_are_settled = false;
-  if (closed_down == nullptr) {
+  if (!closed_down) {
     stream->StopEvaluators();
     std::vector<std::string> running;
-    saves_are_settled = stream->DrainUntil(absl::InfinitePast(), &running);
+    saves_are_settled = stream->DrainUntil(Deadline::Passed(), &running);
     // Without a thread to leave it to, it is done here, however long it takes: nothing that was saved is dropped.
     if (!StartClosing().ok()) return CloseDown();
   }
   // Where only evaluators were in the way, the store is free when the checkpointer is gone.
-  if (saves_are_settled) closed_down->WaitForNotificationWithTimeout(kReleaseTimeout);
+  if (saves_are_settled) closed_down->WaitUntil(Deadline::After(kReleaseTimeout).as_time()).IgnoreError();
 }
 
 }  // namespace tidemark

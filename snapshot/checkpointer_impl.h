@@ -6,15 +6,16 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "snapshot/companions.h"
+#include "snapshot/deadline.h"
 #include "snapshot/evaluation_claims.h"
 #include "snapshot/housekeeper.h"
 #include "snapshot/listeners.h"
@@ -45,11 +46,21 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   absl::Status CheckSave(int64_t step, const SaveOptions& save) const;
 
+  // At the start of a save: waits until the state may be copied, and says why it is not to be. With a `last_chance`
+  // waits until then, and leaves aside whatever has failed before.
+  absl::Status AwaitSave(int64_t step, const SaveOptions& save, const Deadline* last_chance);
+
   // Blocks until every save is settled.
   void Settle();
 
+  // Committed steps that retention keeps until this evaluator has said something of them, which it has not, and which
+  // no save will give it; ascending. If retention awaits it, waits for the saves in flight, for they are such steps
+  // too.
+  absl::StatusOr<std::vector<EarlierStep>> StepsThatAwait(const EvaluatorOptions& evaluator);
+
   // The trainer may not have waited for an overlapped save: then its tensors, and its State, are still being read.
-  void WaitUntilTensorsAreRead();
+  // False: they still are at the deadline.
+  bool WaitUntilTensorsAreRead(const Deadline& deadline = Deadline::Never());
 
   absl::Status StartStagingThread();
 
@@ -87,9 +98,9 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   CheckpointerStatistics Statistics() const;
 
-  // See AsyncCheckpointer::Close. Of the time, saves and evaluators get `drain_timeout`, and the rest is for recording
-  // what is left and for releasing the store. Both count from the call on.
-  absl::Status Close(absl::Duration drain_timeout, absl::Duration timeout);
+  // See AsyncCheckpointer::Close. Saves and evaluators get the time until `drained`, and the rest is for recording what
+  // is left and for releasing the store.
+  absl::Status Close(const Deadline& drained, const Deadline& released);
   // Leaves what still runs to itself.
   void Abandon();
   absl::Status StartClosing();
@@ -101,6 +112,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   const storage::ShardReadOptions read_options;
   storage::FileSystem& files;
   const Listeners listeners;
+  uint64_t sequence_at_open = 0;  // of the last step that an earlier process committed
 
   // Owned by the trainer's thread.
   bool closed = false;         // Close has been called
@@ -112,9 +124,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   std::shared_ptr<StagingProgress> last_overlapped;  // of the last save that read the State after Save returned
   Stager stager;
   // Made when everything that was given has been done; says when the store is released.
-  std::shared_ptr<absl::Notification> closed_down;
-  absl::Status
-      lost;  // evaluations that could not be recorded; from closed_down's notification on, until it is returned
+  std::optional<Future> closed_down;
+  absl::Status lost;  // evaluations that could not be recorded; from when that resolves on, until it is returned
 
   // Thread-safe. Destroyed from the bottom up: whoever stages stops before the stream, the stream before its consumer,
   // that before the housekeeper, that before the store. The housekeeper stays until the end, but it is stopped before

@@ -89,13 +89,13 @@ bool EvaluatorQueue::HasWork() const {
   return waiting_.front()->snapshot != nullptr || waiting_.front()->saved.has_value();
 }
 
-void EvaluatorQueue::AwaitTurn(int64_t step, bool persist, absl::Time deadline) {
+void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
   const bool blocks =
       options_.when_lagging == WhenLagging::kBlock || (options_.when_lagging == WhenLagging::kQueue && !persist);
   if (!blocks || !IsDue(step)) return;
   absl::MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
-  mutex_.AwaitWithDeadline(absl::Condition(&has_room), deadline);
+  mutex_.Await(absl::Condition(&has_room));
 }
 
 std::vector<std::shared_ptr<const StagedSnapshot>> EvaluatorQueue::Yieldable() const {
@@ -116,6 +116,7 @@ bool EvaluatorQueue::Yield(const StagedSnapshot& snapshot) {
     if (found == waiting_.end()) return false;
     left.push_back(std::move(*found));
     waiting_.erase(found);
+    done_.NotifyAll();
   }
   LeaveOut(std::move(left), "a save needed its memory");
   return true;
@@ -136,6 +137,7 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
                               running_.empty() ? waiting_.front()->step() : *running_.begin());
       } else if (options_.when_lagging == WhenLagging::kLatest) {
         replaced.swap(waiting_);
+        done_.NotifyAll();
       } else if (options_.when_lagging == WhenLagging::kQueue) {
         on_shelf = snapshot->persist();
       }
@@ -145,6 +147,21 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!lagging.empty()) return Report(*pending->save, Row(Evaluation::Outcome::kSkipped, lagging));
   if (on_shelf) return Queue(*snapshot, std::move(pending));
   pending->snapshot = std::move(snapshot);
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back(std::move(pending));
+}
+
+void EvaluatorQueue::AddEarlier(EarlierStep earlier) {
+  if (options_.when_lagging != WhenLagging::kQueue) {
+    return Report(*earlier.save, Row(Evaluation::Outcome::kSkipped, earlier.reason));
+  }
+  auto pending = std::make_shared<Pending>();
+  pending->save = std::move(earlier.save);
+  pending->saved = absl::OkStatus();
+  {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) host_->shelf->Claim(pending->step(), who_);
+  }
   absl::MutexLock lock(&mutex_);
   waiting_.push_back(std::move(pending));
 }
@@ -169,10 +186,10 @@ void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pendi
       });
 }
 
-bool EvaluatorQueue::DrainUntil(absl::Time deadline, std::vector<std::string>* still_running) const {
+bool EvaluatorQueue::DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) const {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return waiting_.empty() && running_.empty(); };
-  if (mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline)) return true;
+  if (done_.Await(&mutex_, idle, deadline)) return true;
   for (int64_t step : running_) still_running->push_back(fmt::format("{} at step {}", who_, step));
   if (!waiting_.empty()) {
     still_running->push_back(fmt::format("{}, which has yet to come to {} steps from {} on", who_, waiting_.size(),
@@ -188,6 +205,7 @@ void EvaluatorQueue::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     left.swap(waiting_);
+    done_.NotifyAll();
     for (size_t i = 0; i < threads_.size(); ++i) {
       if (busy_[i]) {
         threads_[i].detach();
@@ -221,6 +239,7 @@ void EvaluatorQueue::Loop(size_t thread) {
     absl::MutexLock lock(&mutex_);
     running_.erase(running_.find(step));
     busy_[thread] = false;
+    done_.NotifyAll();
   }
 }
 

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "snapshot/deadline.h"
 #include "snapshot/evaluation_sink.h"
 #include "snapshot/save_ticket.h"
 #include "snapshot/snapshot_shelf.h"
@@ -38,6 +39,12 @@ struct EvaluatorHost {
   std::function<absl::Time()> now;  // the wall clock
 };
 
+// A step that was committed before the evaluator was there, and what its row says where it is not evaluated any more.
+struct EarlierStep {
+  std::shared_ptr<const SaveTicket> save;
+  std::string reason;
+};
+
 // Thread-safe. Shared with its threads, so that one whose function does not return can be left to itself.
 //
 // Every step that is a multiple of every_steps and was added makes exactly one row, until Stop.
@@ -51,12 +58,15 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   const std::string& name() const { return options_.name; }
 
-  // At the start of a save, before anything is copied: blocks while the policy says so. At the deadline it goes on all
-  // the same, and the snapshot is then one more than the options say.
-  void AwaitTurn(int64_t step, bool persist, absl::Time deadline = absl::InfiniteFuture());
+  // At the start of a save, before anything is copied: blocks while the policy says so. A snapshot that is added
+  // without this may be one more than the options say.
+  void AwaitTurn(int64_t step, bool persist);
 
   // Takes the snapshot in, or not, as the policy says. Does not block.
   void Add(std::shared_ptr<const StagedSnapshot> snapshot);
+
+  // Has it waited for with kQueue, to be read from the shelf, and else left out. Whether it is due is not asked.
+  void AddEarlier(EarlierStep earlier);
 
   // Whether it is to evaluate the step.
   bool IsDue(int64_t step) const { return step % options_.every_steps == 0; }
@@ -69,7 +79,7 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   // Waits until nothing is waiting or being evaluated, and every row has been given. False: not by the deadline; then
   // what was left is appended to `*still_running`, as "evaluator 'x' at step 12".
-  bool DrainUntil(absl::Time deadline, std::vector<std::string>* still_running) const;
+  bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) const;
 
   // Leaves out what waits, with rows, and ends the threads. Those that are in the function are left to themselves: what
   // they touch stays as long as they do, and nobody hears of what they find. Waits for no function. Idempotent.
@@ -112,6 +122,7 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   mutable absl::Mutex mutex_;
   std::deque<std::shared_ptr<Pending>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::multiset<int64_t> running_ ABSL_GUARDED_BY(mutex_);  // steps
+  mutable MonotonicCondVar done_;                           // with one of either
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<bool> busy_ ABSL_GUARDED_BY(mutex_);  // by thread
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "snapshot/deadline.h"
 
 namespace tidemark {
 
@@ -18,6 +19,7 @@ struct Future::Shared {
   std::vector<std::function<void(const absl::Status&)>> watchers ABSL_GUARDED_BY(mutex);
   bool has_callback ABSL_GUARDED_BY(mutex) = false;
   bool observed ABSL_GUARDED_BY(mutex) = false;
+  MonotonicCondVar resolved;
 };
 
 namespace {
@@ -44,9 +46,10 @@ bool Future::ready() const {
 absl::Status Future::Wait() const { return WaitUntil(absl::InfiniteFuture()); }
 
 absl::Status Future::WaitUntil(absl::Time deadline) const {
+  const Deadline by = Deadline::At(deadline);
   absl::MutexLock lock(&shared_->mutex);
   const auto resolved = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mutex) { return shared_->result.has_value(); };
-  if (!shared_->mutex.AwaitWithDeadline(absl::Condition(&resolved), deadline)) {
+  if (!shared_->resolved.Await(&shared_->mutex, resolved, by)) {
     return absl::DeadlineExceededError("the result was not there by the deadline");
   }
   shared_->observed = true;
@@ -119,6 +122,7 @@ void Promise::Set(absl::Status status) {
     callback = std::move(shared_->callback);
     shared_->callback = nullptr;
     if (callback) shared_->observed = true;
+    shared_->resolved.NotifyAll();
   }
   for (const auto& watcher : watchers) watcher(status);
   if (callback) callback(status);

@@ -32,21 +32,6 @@ bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(sta
 // Of the reason why an evaluator was not asked: the part that is the same from case to case.
 std::string_view ReasonClass(std::string_view reason) { return reason.substr(0, reason.find(':')); }
 
-// A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
-// same.
-Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
-  constexpr size_t kTextBytesMax = 256;
-  Evaluation row;
-  row.evaluator = evaluation.evaluator;
-  row.worker = evaluation.worker;
-  row.reported = evaluation.reported;
-  row.took = evaluation.took;
-  row.outcome = Evaluation::Outcome::kFailed;
-  row.reason = fmt::format("what it said cannot be recorded: {}", Text(why));
-  row.unhealthy = evaluation.unhealthy.substr(0, kTextBytesMax);
-  return row;
-}
-
 }  // namespace
 
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
@@ -82,8 +67,14 @@ void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std
     // What the process before this one had yet to delete, or now may be deleted: it may take the room that this save
     // needs. Not before there is a save, for who only looks, or picks a step to go on from, lets nothing go.
     saving_ = retention_due_ = wake_ = true;
+    has_work_.NotifyAll();
   }
   book_.BeginSave(ticket, std::move(unsaved));
+}
+
+std::shared_ptr<const SaveTicket> Housekeeper::TicketOf(const StepInfo& committed) {
+  absl::MutexLock lock(&mutex_);
+  return book_.AddCommitted(committed);
 }
 
 void Housekeeper::EndSave(SaveOutcome& outcome) {
@@ -94,6 +85,7 @@ void Housekeeper::EndSave(SaveOutcome& outcome) {
     save_ended_ = true;
     // Also after a failure, which may be for want of room.
     retention_due_ = retention_due_ || outcome.persist;
+    has_work_.NotifyAll();
   }
   for (const Report& report : in_vain) {
     GiveUp(report, NoStepFor(report.step, outcome.status));
@@ -112,6 +104,7 @@ Future Housekeeper::ReportMetrics(int64_t step, Evaluation evaluation) {
       report.evaluation = std::move(evaluation);
       report.recorded = std::move(recorded);
       book_.Add(std::move(report));
+      has_work_.NotifyAll();
       return future;
     }
   }
@@ -140,6 +133,7 @@ void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   report.evaluation = std::move(evaluation);
   report.save = save.number();
   book_.Add(std::move(report));
+  has_work_.NotifyAll();
 }
 
 std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
@@ -171,6 +165,7 @@ absl::Status Housekeeper::Ask(bool everything) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return Closed();
     requests_.push_back({.everything = everything, .done = std::move(done)});
+    has_work_.NotifyAll();
   }
   return future.Wait();
 }
@@ -197,6 +192,7 @@ absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task)
     absl::MutexLock lock(&mutex_);
     if (stopping_) return Closed();
     tasks_.push_back({.run = std::move(task), .done = std::move(done)});
+    has_work_.NotifyAll();
   }
   return future.Wait();
 }
@@ -212,12 +208,14 @@ Housekeeper::RetentionPause::~RetentionPause() {
   absl::MutexLock lock(&keeper_.mutex_);
   --keeper_.pauses_;
   keeper_.wake_ = true;
+  keeper_.has_work_.NotifyAll();
 }
 
 absl::Status Housekeeper::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    has_work_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
   return lost_;
@@ -241,7 +239,7 @@ Housekeeper::Round Housekeeper::NextRound() {
   if (!options_.metrics_file.empty()) {
     until_next = std::min(until_next, options_.metrics_file_interval - since_metrics_file_.elapsed());
   }
-  mutex_.AwaitWithTimeout(absl::Condition(&has_work), std::max(absl::ZeroDuration(), until_next));
+  has_work_.Await(&mutex_, has_work, Deadline::After(until_next));
   Round round;
   round.tasks = std::exchange(tasks_, {});
   round.reports = book_.TakeReady();
@@ -395,6 +393,9 @@ absl::Status Housekeeper::Record(const Report& report) {
                            info.state != StepState::kFailed;
   if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
     return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
+  }
+  if (!report.attempt.empty() && IsOutdone(report.evaluation, info)) {
+    return absl::NotFoundError(fmt::format("step {} has been evaluated since", report.step));
   }
   if (info.state == StepState::kCommitted) {
     const auto attempt = storage::FromHex(info.attempt);

@@ -21,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "snapshot/complaints.h"
+#include "snapshot/deadline.h"
 #include "snapshot/evaluation_sink.h"
 #include "snapshot/listeners.h"
 #include "snapshot/report_book.h"
@@ -69,6 +70,9 @@ class Housekeeper final : public EvaluationSink {
   // A save begins: what is reported of its step waits for its end. `unsaved`: what to keep of a step that is only
   // evaluated, whose rows need not wait; else null.
   void BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved);
+
+  // For rows about a step that is committed already: what is given with the ticket lands on this attempt, or nowhere.
+  std::shared_ptr<const SaveTicket> TicketOf(const StepInfo& committed);
 
   // `outcome.save` has ended, by now for whoever asks. Adds what was noted on it meanwhile to `outcome.notes`.
   void EndSave(SaveOutcome& outcome);
@@ -193,6 +197,7 @@ class Housekeeper final : public EvaluationSink {
   bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;
   bool refuse_reports_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar has_work_;  // told by other threads of what HasWork looks at
 
   std::thread thread_;  // joined by the first Stop
 };

@@ -7,7 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
-#include "snapshot/stopwatch.h"
+#include "snapshot/deadline.h"
 #include "snapshot/termination_signal.h"
 
 namespace tidemark {
@@ -35,15 +35,6 @@ absl::Status TakeFailures(AsyncCheckpointer& checkpointer) {
     all = Both(all, next);
   }
   return all;
-}
-
-// The future's result, or kDeadlineExceeded.
-absl::Status WaitAtMost(const Future& future, absl::Duration timeout) {
-  const bool there = WaitFor(timeout, [&](absl::Time deadline) {
-    future.WaitUntil(deadline).IgnoreError();
-    return future.ready();
-  });
-  return there ? future.Wait() : absl::DeadlineExceededError("the result was not there by the deadline");
 }
 
 }  // namespace
@@ -90,33 +81,35 @@ absl::Time PreemptionGuard::deadline() const {
 PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state,
                                                SaveOptions options) {
   const absl::Time by = deadline();
-  const absl::Duration time = by - absl::Now();
-  const Stopwatch passed;
-  const absl::Duration margin = std::min(kMarginMax, options_.grace / kMarginOfGrace);
-  const auto left = [&] { return time - passed.elapsed(); };
+  const Deadline released = Deadline::At(by);
+  const Deadline drained = released.Before(std::min(kMarginMax, options_.grace / kMarginOfGrace));
   options.persist = true;
   if (!options.staging) options.staging = Staging::kBlocking;
   PreemptionReport report{.step = step};
-  const auto save_now = [&] { return checkpointer.SaveBy(absl::Now() + left() - margin, step, state, options); };
+  const auto save_now = [&] { return checkpointer.SaveBy(&drained, step, state, options); };
+  // False: its fate is not known by the deadline. Close knows what was in the way then.
+  const auto wait_for = [&](const Future& committed) {
+    committed.WaitUntil(released.as_time()).IgnoreError();
+    if (committed.ready()) {
+      report.save = committed.Wait();
+      return true;
+    }
+    report.save = absl::DeadlineExceededError(
+        fmt::format("step {} was not committed by {}", step, absl::FormatTime(by, absl::UTCTimeZone())));
+    return false;
+  };
   const absl::Status earlier = TakeFailures(checkpointer);
   absl::StatusOr<SaveHandle> save = save_now();
   if (absl::IsAlreadyExists(save.status())) {
-    report.save = WaitAtMost(checkpointer.Committed(step), left());
-    // It was being saved, and that has failed.
-    if (!report.save.ok() && !absl::IsDeadlineExceeded(report.save)) save = save_now();
+    // If it was being saved, and that has failed, it is saved anew.
+    if (wait_for(checkpointer.Committed(step)) && !report.save.ok()) save = save_now();
   }
   if (save.ok()) {
-    report.save = WaitAtMost(save->committed(), left());
+    wait_for(save->committed());
   } else if (!absl::IsAlreadyExists(save.status())) {
     report.save = save.status();
   }
-  const absl::Time released = absl::Now() + left();
-  report.close = checkpointer.CloseBy(released - margin, released);
-  // Close knows what was in the way.
-  if (absl::IsDeadlineExceeded(report.save)) {
-    report.save = absl::DeadlineExceededError(
-        fmt::format("step {} was not committed by {}", step, absl::FormatTime(by, absl::UTCTimeZone())));
-  }
+  report.close = checkpointer.CloseBy(drained, released);
   report.close = Both(report.close, earlier);
   return report;
 }

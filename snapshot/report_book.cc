@@ -13,6 +13,26 @@ std::string VerdictOn(const StepInfo& info, const Report& report) {
   return fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
 }
 
+bool IsOutdone(const Evaluation& evaluation, const StepInfo& info) {
+  return evaluation.outcome == Evaluation::Outcome::kSkipped &&
+         std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
+           return row.evaluator == evaluation.evaluator && row.outcome != Evaluation::Outcome::kSkipped;
+         });
+}
+
+Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
+  constexpr size_t kTextBytesMax = 256;
+  Evaluation row;
+  row.evaluator = evaluation.evaluator;
+  row.worker = evaluation.worker;
+  row.reported = evaluation.reported;
+  row.took = evaluation.took;
+  row.outcome = Evaluation::Outcome::kFailed;
+  row.reason = fmt::format("what it said cannot be recorded: {}", std::string(why.message()));
+  row.unhealthy = evaluation.unhealthy.substr(0, kTextBytesMax);
+  return row;
+}
+
 ReportBook::KnownSave* ReportBook::Find(int64_t number) {
   const auto found =
       std::find_if(saves_.begin(), saves_.end(), [number](const KnownSave& save) { return save.number == number; });
@@ -50,6 +70,14 @@ std::vector<Report> ReportBook::EndSave(int64_t number, const absl::Status& stat
     ready_.push_back(std::move(report));
   }
   return {};
+}
+
+std::shared_ptr<const SaveTicket> ReportBook::AddCommitted(const StepInfo& committed) {
+  auto ticket = std::make_shared<const SaveTicket>(committed.step, /*persist=*/true);
+  BeginSave(ticket, nullptr);
+  saves_.back().settled = true;
+  saves_.back().attempt = committed.attempt;
+  return ticket;
 }
 
 void ReportBook::NoteOnSave(int64_t number, std::string note) {

@@ -33,6 +33,13 @@ struct Report {
 // Why the report says that this step, in this attempt, is not to be trusted, "evaluator: reason"; empty: it does not.
 std::string VerdictOn(const StepInfo& info, const Report& report);
 
+// Whether the row says that the evaluator was not asked, and another one what it has said: that is not to be replaced.
+bool IsOutdone(const Evaluation& evaluation, const StepInfo& info);
+
+// A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
+// same.
+Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why);
+
 // Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost.
 class ReportBook {
  public:
@@ -44,6 +51,9 @@ class ReportBook {
   // later; if it failed it is returned, to be told so. `*notes` gets what was noted on the save.
   std::vector<Report> EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
                               std::vector<std::string>* notes);
+
+  // A step that is committed already, as if its save had just been settled.
+  std::shared_ptr<const SaveTicket> AddCommitted(const StepInfo& committed);
 
   // A note for the line of the save of this number, if it is in flight.
   void NoteOnSave(int64_t number, std::string note);

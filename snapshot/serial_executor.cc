@@ -30,12 +30,12 @@ void SerialExecutor::Add(std::function<void()> task) {
   tasks_.push_back(std::move(task));
 }
 
-void SerialExecutor::Drain() { DrainUntil(absl::InfiniteFuture()); }
+void SerialExecutor::Drain() { DrainUntil(Deadline::Never()); }
 
-bool SerialExecutor::DrainUntil(absl::Time deadline) {
+bool SerialExecutor::DrainUntil(const Deadline& deadline) {
   absl::MutexLock lock(&mutex_);
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return tasks_.empty() && !busy_; };
-  return mutex_.AwaitWithDeadline(absl::Condition(&idle), deadline);
+  return done_.Await(&mutex_, idle, deadline);
 }
 
 void SerialExecutor::Loop() {
@@ -54,6 +54,7 @@ void SerialExecutor::Loop() {
     task = nullptr;  // what the task held is let go before Drain can return
     absl::MutexLock lock(&mutex_);
     busy_ = false;
+    done_.NotifyAll();
   }
 }
 

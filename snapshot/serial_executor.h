@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "snapshot/deadline.h"
 
 namespace tidemark {
 
@@ -30,7 +30,7 @@ class SerialExecutor {
   void Drain();
 
   // The same, but gives up at `deadline`: false.
-  bool DrainUntil(absl::Time deadline);
+  bool DrainUntil(const Deadline& deadline);
 
  private:
   SerialExecutor() = default;
@@ -39,6 +39,7 @@ class SerialExecutor {
   absl::Mutex mutex_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  MonotonicCondVar done_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -23,7 +23,8 @@ absl::Status SnapshotStream::AddConsumer(SnapshotConsumer* consumer) {
   return absl::OkStatus();
 }
 
-absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host) {
+absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host,
+                                          std::vector<EarlierStep> earlier) {
   if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
   if (function == nullptr) {
     return absl::InvalidArgumentError(fmt::format("evaluator '{}' has no function", options.name));
@@ -34,14 +35,15 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
   }
   auto evaluator = EvaluatorQueue::Start(std::move(options), std::move(function), std::move(host));
   if (!evaluator.ok()) return evaluator.status();
+  for (EarlierStep& step : earlier) (*evaluator)->AddEarlier(std::move(step));
   evaluators_.push_back(*std::move(evaluator));
   return absl::OkStatus();
 }
 
-absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist, absl::Time deadline) {
+absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist) {
   if (evaluators_.empty()) return absl::ZeroDuration();
   const Stopwatch waited;
-  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist, deadline);
+  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist);
   return waited.elapsed();
 }
 
@@ -75,6 +77,13 @@ bool SnapshotStream::MakeRoom(int64_t step) {
   return false;
 }
 
+bool SnapshotStream::ConsumersAreIdle() const {
+  return std::all_of(subscriptions_.begin(), subscriptions_.end(), [](const auto& subscription) {
+    absl::MutexLock lock(&subscription->mutex);
+    return subscription->steps.empty();
+  });
+}
+
 void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
   for (const auto& subscription : subscriptions_) {
     {
@@ -84,9 +93,11 @@ void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
     subscription->executor->Add([subscription = subscription.get(), snapshot]() mutable {
       const std::shared_ptr<StagingArena> arena = snapshot->block().arena();
       subscription->consumer->Consume(std::move(snapshot));
-      arena->NoteLetGo();
-      absl::MutexLock lock(&subscription->mutex);
-      subscription->steps.pop_front();
+      {
+        absl::MutexLock lock(&subscription->mutex);
+        subscription->steps.pop_front();
+      }
+      arena->NoteLetGo();  // last, for whoever hears of it asks for both
     });
   }
   for (const auto& evaluator : evaluators_) evaluator->Add(snapshot);
@@ -97,10 +108,10 @@ void SnapshotStream::Drain() {
 }
 
 void SnapshotStream::DrainEvaluators() {
-  for (const auto& evaluator : evaluators_) evaluator->DrainUntil(absl::InfiniteFuture(), nullptr);
+  for (const auto& evaluator : evaluators_) evaluator->DrainUntil(Deadline::Never(), nullptr);
 }
 
-bool SnapshotStream::DrainUntil(absl::Time deadline, std::vector<std::string>* still_running) {
+bool SnapshotStream::DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) {
   bool drained = true;
   for (const auto& subscription : subscriptions_) {
     if (subscription->executor->DrainUntil(deadline)) continue;

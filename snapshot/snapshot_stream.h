@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "snapshot/deadline.h"
 #include "snapshot/evaluator_queue.h"
 #include "snapshot/serial_executor.h"
 #include "snapshot/staged_snapshot.h"
@@ -43,18 +44,24 @@ class SnapshotStream {
   // Not owned; must outlive the stream. Before the first Publish. kResourceExhausted: no thread for it.
   absl::Status AddConsumer(SnapshotConsumer* consumer);
 
-  // Sees every snapshot from the next Publish on. See AsyncCheckpointer::AddEvaluator for the errors.
-  absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
+  // Sees every snapshot from the next Publish on, and `earlier` before them (EvaluatorQueue::AddEarlier). See
+  // AsyncCheckpointer::AddEvaluator for the errors.
+  absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host,
+                            std::vector<EarlierStep> earlier = {});
 
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
-  // trainer when they lag, but not beyond the deadline. Returns how long it waited.
-  absl::Duration AwaitEvaluators(int64_t step, bool persist, absl::Time deadline = absl::InfiniteFuture());
+  // trainer when they lag. Returns how long it waited.
+  absl::Duration AwaitEvaluators(int64_t step, bool persist);
 
   // For a save of the step that finds no room: leaves out a snapshot that waits only until something newer comes
   // (WhenLagging::kLatest) and that nobody else holds; if possible one whose place the step is to take, else the
   // oldest. False: there is none. Whenever a consumer or an evaluator has let go of a snapshot, its arena notes it, for
   // another one may then be such.
   bool MakeRoom(int64_t step);
+
+  // Whether every consumer has come to the end, so that evaluators alone hold snapshots, or will when who stages has
+  // let go of them. When that becomes true the arena notes it too.
+  bool ConsumersAreIdle() const;
 
   // Blocks for nobody.
   void Publish(std::shared_ptr<const StagedSnapshot> snapshot);
@@ -68,7 +75,7 @@ class SnapshotStream {
 
   // Both, but gives up at `deadline`. False: `*still_running` then names what was left, oldest first: "the save of step
   // 12", "evaluator 'x' at step 12". Nothing is dropped; it goes on, and may be waited for again.
-  bool DrainUntil(absl::Time deadline, std::vector<std::string>* still_running);
+  bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running);
 
   // Leaves out what waits for evaluators, with rows that say so, and forgets the evaluators. One that is in its
   // function is left to itself, with all that it uses; nobody hears of what it finds. When this returns no sink and no

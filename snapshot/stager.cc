@@ -72,43 +72,51 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
   return plans_.back();
 }
 
-absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(State& state, const StagingPlan& plan,
-                                                                     WhenFull policy,
-                                                                     const std::function<bool()>& make_room,
-                                                                     absl::Time deadline) {
-  const auto source = [&](size_t bytes) -> absl::StatusOr<StagingMemory> {
+StagingArena::MemorySource Stager::SourceFor(State& state) {
+  return [this, &state](size_t bytes) -> absl::StatusOr<StagingMemory> {
     if (std::shared_ptr<std::byte> pinned = state.AllocateStaging(bytes)) {
       return StagingMemory{.data = std::move(pinned), .kind = "pinned"};
     }
     return MapStagingMemory(bytes, pool_);
   };
+}
+
+absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(int64_t step, State& state,
+                                                                     const StagingPlan& plan,
+                                                                     const Deadline* last_chance) {
+  const StagingArena::MemorySource source = SourceFor(state);
   for (;;) {
     const uint64_t seen = arena_->changes();
+    // First, for what a save that has been written held can be had then.
+    const bool only_evaluators = last_chance != nullptr && only_evaluators_are_left_ && only_evaluators_are_left_();
     auto block = arena_->Acquire(plan.total_bytes(), WhenFull::kSkip, source);
     if (!block.ok() || *block != nullptr) return block;
-    if (make_room && make_room()) continue;
-    if (policy != WhenFull::kBlock) return block;
-    // Either there is room now, or somebody may have become the last to hold a snapshot.
-    if (!arena_->AwaitChange(seen, deadline)) return block;
+    if (make_room_ && make_room_(step)) continue;
+    if (last_chance != nullptr) {
+      if (only_evaluators) return arena_->AcquireBeyondBudget(plan.total_bytes(), source);
+      if (!arena_->AwaitChange(seen, *last_chance)) return block;
+    } else {
+      if (when_full_ != WhenFull::kBlock) return block;
+      // Either there is room now, or somebody may have become the last to hold a snapshot.
+      arena_->AwaitChange(seen);
+    }
   }
 }
 
 absl::Status Stager::Prepare(State& state) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   // A refusal is the business of the save that needs the memory, and so is it to make room.
-  RoomFor(state, *PlanFor(state), WhenFull::kSkip, /*make_room=*/nullptr).IgnoreError();
+  arena_->Acquire(PlanFor(state)->total_bytes(), WhenFull::kSkip, SourceFor(state)).IgnoreError();
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
                                                               absl::Time created, absl::Duration* room,
-                                                              std::optional<absl::Time> room_by) {
+                                                              const Deadline* last_chance) {
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
   const Stopwatch getting_room;
-  auto block = RoomFor(
-      state, *plan, room_by ? WhenFull::kBlock : when_full_, [&] { return make_room_ && make_room_(step); },
-      room_by.value_or(absl::InfiniteFuture()));
+  auto block = RoomFor(step, state, *plan, last_chance);
   if (room != nullptr) *room = getting_room.elapsed();
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "snapshot/copy_pool.h"
+#include "snapshot/deadline.h"
 #include "snapshot/staged_snapshot.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
@@ -31,16 +31,19 @@ class Stager {
   // memory then comes back, and says whether there was one.
   void set_make_room(std::function<bool(int64_t step)> make_room) { make_room_ = std::move(make_room); }
 
+  // Whether waiting for room is of no use to a save that cannot be made later: only what may never end holds memory.
+  void set_only_evaluators_are_left(std::function<bool()> left) { only_evaluators_are_left_ = std::move(left); }
+
   // An evaluator holds so many snapshots at most, for which an automatic staging_bytes_max is to have room.
   void AddRoomFor(uint64_t snapshots) { arena_->AddSnapshots(snapshots); }
 
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
-  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait; or, where there is a
-  // `room_by`, none until then, whatever the policy. `*room`: how long getting the memory took. Errors: those of
-  // StagingArena::Acquire, and the state's own.
+  // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. With a `last_chance`:
+  // none until then, whatever the policy; where only evaluators are in the way, the budget is exceeded instead.
+  // `*room`: how long getting the memory took. Errors: those of StagingArena::Acquire, and the state's own.
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
                                                         absl::Time created, absl::Duration* room = nullptr,
-                                                        std::optional<absl::Time> room_by = std::nullopt);
+                                                        const Deadline* last_chance = nullptr);
 
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is
   // there. Not that staging has ended.
@@ -57,13 +60,15 @@ class Stager {
 
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
-  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(State& state, const StagingPlan& plan, WhenFull policy,
-                                                               const std::function<bool()>& make_room,
-                                                               absl::Time deadline = absl::InfiniteFuture());
+  StagingArena::MemorySource SourceFor(State& state);
+  // Waits as Begin does.
+  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(int64_t step, State& state, const StagingPlan& plan,
+                                                               const Deadline* last_chance);
 
   const WhenFull when_full_;
   const std::shared_ptr<StagingArena> arena_;
-  std::function<bool(int64_t step)> make_room_;  // null: nobody can
+  std::function<bool(int64_t step)> make_room_;     // null: nobody can
+  std::function<bool()> only_evaluators_are_left_;  // null: nobody knows
   CopyPool pool_;
   std::vector<std::shared_ptr<const StagingPlan>> plans_;  // the last few used, newest last
 };

@@ -54,8 +54,7 @@ StagingArena::Mapping StagingArena::Take(size_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint64_t bytes, WhenFull when_full,
-                                                                           const MemorySource& source,
-                                                                           absl::Time deadline) {
+                                                                           const MemorySource& source) {
   const size_t rounded = RoundUpToPages(bytes);
   Mapping mapping;
   {
@@ -65,17 +64,31 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint6
       return absl::ResourceExhaustedError(
           fmt::format("the state needs {} bytes of staging memory; staging_bytes_max is {}", rounded, bytes_max_));
     }
+    if (when_full != WhenFull::kBlock && !HasRoom(rounded)) return nullptr;
     const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return HasRoom(rounded); };
-    if (when_full != WhenFull::kBlock) deadline = absl::InfinitePast();
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&has_room), deadline)) return nullptr;
+    mutex_.Await(absl::Condition(&has_room));
     mapping = Take(rounded);
   }
+  return Fill(std::move(mapping), source);
+}
+
+absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::AcquireBeyondBudget(uint64_t bytes,
+                                                                                       const MemorySource& source) {
+  Mapping mapping;
+  {
+    absl::MutexLock lock(&mutex_);
+    mapping = Take(RoundUpToPages(bytes));
+  }
+  return Fill(std::move(mapping), source);
+}
+
+absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Fill(Mapping mapping, const MemorySource& source) {
   if (mapping.memory.data == nullptr) {
-    absl::StatusOr<StagingMemory> memory = source(rounded);
+    absl::StatusOr<StagingMemory> memory = source(mapping.bytes);
     if (!memory.ok()) {
       absl::MutexLock lock(&mutex_);
-      in_use_ -= rounded;
-      mapped_ -= rounded;
+      in_use_ -= mapping.bytes;
+      mapped_ -= mapping.bytes;
       return memory.status();
     }
     mapping.memory = *std::move(memory);
@@ -88,6 +101,7 @@ void StagingArena::Return(Mapping mapping) {
   in_use_ -= mapping.bytes;
   idle_.push_back(std::move(mapping));
   ++changes_;
+  changed_.NotifyAll();
 }
 
 uint64_t StagingArena::changes() const {
@@ -95,15 +109,16 @@ uint64_t StagingArena::changes() const {
   return changes_;
 }
 
-bool StagingArena::AwaitChange(uint64_t seen, absl::Time deadline) const {
+bool StagingArena::AwaitChange(uint64_t seen, const Deadline& deadline) const {
   absl::MutexLock lock(&mutex_);
   const auto changed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return changes_ != seen; };
-  return mutex_.AwaitWithDeadline(absl::Condition(&changed), deadline);
+  return changed_.Await(&mutex_, changed, deadline);
 }
 
 void StagingArena::NoteLetGo() {
   absl::MutexLock lock(&mutex_);
   ++changes_;
+  changed_.NotifyAll();
 }
 
 uint64_t StagingArena::bytes_in_use() const {

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "snapshot/deadline.h"
 #include "snapshot/staging_memory.h"
 #include "tidemark/async_checkpointer.h"
 
@@ -57,15 +57,17 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   void AddSnapshots(uint64_t snapshots);
 
   // A block of at least `bytes`, from `source` unless one of this size is idle. While earlier snapshots leave no room,
-  // kBlock waits for them until `deadline`, and kSkip and kFail do not; who has waited in vain gets null.
-  // kResourceExhausted under every policy: more than the whole budget. Else the error of `source`.
-  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source,
-                                                 absl::Time deadline = absl::InfiniteFuture());
+  // kBlock waits for them, and kSkip and kFail return null. kResourceExhausted under every policy: more than the whole
+  // budget. Else the error of `source`.
+  absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source);
+
+  // The same beyond the budget, whoever holds it; never null. For what is worth more than keeping to that.
+  absl::StatusOr<std::unique_ptr<Block>> AcquireBeyondBudget(uint64_t bytes, const MemorySource& source);
 
   // For those who can do something about a lack of room: AwaitChange blocks until memory has come back, or one of a
   // snapshot's holders has let go of it (NoteLetGo), since changes() was `seen`. False: not by the deadline.
   uint64_t changes() const;
-  bool AwaitChange(uint64_t seen, absl::Time deadline = absl::InfiniteFuture()) const;
+  bool AwaitChange(uint64_t seen, const Deadline& deadline = Deadline::Never()) const;
   void NoteLetGo();
 
   // Held by snapshots now, and taken from the system.
@@ -77,6 +79,7 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   explicit StagingArena(uint64_t bytes_max);
   bool HasRoom(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Mapping Take(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::unique_ptr<Block>> Fill(Mapping mapping, const MemorySource& source);
   void Return(Mapping mapping);
 
   mutable absl::Mutex mutex_;
@@ -84,6 +87,7 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   const bool bytes_max_is_automatic_;
   uint64_t snapshots_ ABSL_GUARDED_BY(mutex_) = 2;  // that an automatic budget has room for
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable MonotonicCondVar changed_;
   std::vector<Mapping> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t in_use_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t mapped_ ABSL_GUARDED_BY(mutex_) = 0;

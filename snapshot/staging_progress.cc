@@ -22,6 +22,7 @@ void StagingProgress::End(const absl::Status& status) {
   ended_ = true;
   status_ = status;
   if (status.ok()) filled_ = total_bytes_ + 1;
+  has_ended_.NotifyAll();
 }
 
 absl::Status StagingProgress::WaitFor(uint64_t end) const {
@@ -30,6 +31,12 @@ absl::Status StagingProgress::WaitFor(uint64_t end) const {
   const auto known = [this, end]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_ || filled_ >= end; };
   mutex_.Await(absl::Condition(&known));
   return filled_ >= end ? absl::OkStatus() : status_;
+}
+
+bool StagingProgress::WaitUntilEndedBy(const Deadline& deadline) const {
+  absl::MutexLock lock(&mutex_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
+  return has_ended_.Await(&mutex_, ended, deadline);
 }
 
 std::optional<absl::Status> StagingProgress::outcome() const {

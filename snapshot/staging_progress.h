@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "snapshot/deadline.h"
 
 namespace tidemark {
 
@@ -37,6 +38,8 @@ class StagingProgress {
 
   // Blocks until staging has ended.
   absl::Status WaitUntilEnded() const { return WaitFor(total_bytes_ + 1); }
+  // The same, however it ends. False: not by the deadline.
+  bool WaitUntilEndedBy(const Deadline& deadline) const;
 
  private:
   const std::vector<uint64_t> run_begins_;
@@ -48,6 +51,7 @@ class StagingProgress {
   std::vector<bool> finished_ ABSL_GUARDED_BY(mutex_);  // by run
   size_t first_unfinished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable MonotonicCondVar has_ended_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 

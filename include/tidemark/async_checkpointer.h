@@ -46,6 +46,7 @@ namespace tidemark {
 namespace storage {
 class FileSystem;
 }
+class Deadline;
 
 // When Save returns.
 enum class Staging {
@@ -95,7 +96,8 @@ struct CheckpointerOptions {
   // Bytes of host memory that snapshots may hold. 0: twice the size of the largest state saved, so that one step can be
   // staged while the last is still being written, and as many more as evaluators may hold (their max_pending). Memory
   // is taken when it is first needed and kept. Where a device's driver locks it, that may take up to twice as much, for
-  // LibTorch's allocators round up to powers of two.
+  // LibTorch's allocators round up to powers of two. The last save of a PreemptionGuard takes one state more where only
+  // evaluators are in its way.
   uint64_t staging_bytes_max = 0;
   WhenFull when_full = WhenFull::kBlock;
   Staging staging = Staging::kBlocking;
@@ -324,8 +326,14 @@ class AsyncCheckpointer {
   // All steps that the manifest knows, ascending by step; those that were deleted or only evaluated included.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
-  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say.
+  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say. Where
+  // retention awaits this evaluator (RetentionOptions::keep_unevaluated_until), waits for saves in flight first and
+  // then sees to committed steps that are due by the options and have no row of it, because an earlier process ended
+  // too soon, or because they were saved before this call: those that are awaited are evaluated first, from the store,
+  // with WhenLagging::kQueue, and otherwise get rows as skipped, so that retention goes on.
+  //
   // kInvalidArgument: an option out of its range. kAlreadyExists: the name is taken. kResourceExhausted: no thread.
+  // With such steps, the manifest's own.
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function);
 
   // Has the companion take in every snapshot from the next save on; its entries are saved with it. A save is then not
@@ -362,8 +370,8 @@ class AsyncCheckpointer {
 
   // Waits for the saves in flight and for the evaluators, then releases the store. Returns the first failure that
   // nobody has looked at; more of them go to on_warning. Idempotent. After it, calls are kFailedPrecondition and
-  // ShouldSave is false. Without a deadline it waits for CheckpointerOptions::close_timeout. A wall clock that is
-  // set forward meanwhile does not shorten the wait.
+  // ShouldSave is false. Without a deadline it waits for CheckpointerOptions::close_timeout. How long that is from
+  // now is settled at once: a wall clock that is set meanwhile neither prolongs nor shortens the wait.
   //
   // kDeadlineExceeded names the saves and evaluators that were still running. Nothing has been dropped: they go on in
   // the background, the store stays locked, and Close may be called again. Where no save has failed, another error says
@@ -378,11 +386,11 @@ class AsyncCheckpointer {
                                                                    CheckpointerOptions options);
   AsyncCheckpointer();
   // Save. With a `last_chance`: whatever has failed before, without waiting for evaluators, and, whatever WhenFull
-  // says, waiting for room until then.
-  absl::StatusOr<SaveHandle> SaveBy(std::optional<absl::Time> last_chance, int64_t step, State& state,
+  // says, waiting until then for an earlier copy of the state and for room.
+  absl::StatusOr<SaveHandle> SaveBy(const Deadline* last_chance, int64_t step, State& state,
                                     const SaveOptions& options);
   // Close, with a deadline of its own for saves and evaluators.
-  absl::Status CloseBy(absl::Time drained, absl::Time released);
+  absl::Status CloseBy(const Deadline& drained, const Deadline& released);
   struct Impl;
   std::shared_ptr<Impl> impl_;  // shared with what goes on behind a Close that ran out of time
 };

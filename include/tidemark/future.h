@@ -26,7 +26,8 @@ class Future {
   // Blocks until the result is there and returns it.
   absl::Status Wait() const;
 
-  // The same, but gives up at `deadline` with kDeadlineExceeded, which says nothing about the result.
+  // The same, but gives up at `deadline` with kDeadlineExceeded, which says nothing about the result. How long that is
+  // from now is settled at once: a wall clock that is set meanwhile neither prolongs nor shortens the wait.
   absl::Status WaitUntil(absl::Time deadline) const;
 
   // Calls `callback` once with the result: at once on this thread if it is there, otherwise on the thread that

@@ -31,7 +31,8 @@ struct PreemptionOptions {
   std::vector<int> signals = {SIGTERM};
   // From the signal to the moment by which the process must be gone.
   absl::Duration grace = absl::Seconds(30);
-  // The end of the allotted time, where that is known beforehand: preempted() is true from `grace` before it on.
+  // The end of the allotted time, where that is known beforehand: preempted() is true from `grace` before it on. A time
+  // of the wall clock, as that is set whenever somebody asks.
   absl::Time end = absl::InfiniteFuture();
 };
 
@@ -58,19 +59,23 @@ class PreemptionGuard {
   // Cheap enough for every step: reads one variable and, with `end`, the clock.
   bool preempted() const;
 
-  // When the process must be gone; infinite as long as it is not preempted.
+  // When the process must be gone, as the wall clock is set now; infinite as long as it is not preempted. The grace
+  // after a signal is measured by a clock that nobody sets.
   absl::Time deadline() const;
 
   // Saves the state as `step`, unless it is being saved, or committed and not called unhealthy, waits until it is
-  // committed, and closes the checkpointer, all by the deadline. Unless the options say otherwise the state is staged
-  // before that; a copy that an earlier, overlapped save still makes of it is waited for in any case.
+  // committed, and closes the checkpointer, all by the deadline. How long that is is settled at once,
+  // and a wall clock that is set meanwhile does not change it. Unless the options say otherwise the state is staged
+  // before that. A copy that an earlier, overlapped save still makes of it is waited for in any case; where that has
+  // not come to its end in time, `save` is kDeadlineExceeded, and the state must stay alive.
   //
   // It is the last chance, so failures of earlier saves that nobody has looked at do not keep this one from being made;
-  // they are in `close`. It waits for no evaluator, however they lag, and for room in the staging arena whatever
-  // WhenFull says: kResourceExhausted in `save` if there is none in time. Evaluators get what is left then, but for a
-  // second before the deadline, or a tenth of the grace if that is less, in which the store is released; the
-  // checkpointer's destructor waits for them no more. What is still running at the deadline goes on until the process
-  // ends: the step may yet turn out to be committed.
+  // they are in `close`. It waits for no evaluator, however they lag. For room in the staging arena it waits as long as
+  // earlier saves are being written, whatever WhenFull says: kResourceExhausted in `save` if there is none in time.
+  // Where only evaluators are in the way, it takes memory beyond staging_bytes_max, for one state, without waiting.
+  // Evaluators get what is left then, but for a second before the deadline, or a tenth of the grace if that is less, in
+  // which the store is released; the checkpointer's destructor waits for them no more. What is still running at the
+  // deadline goes on until the process ends, and `close` names it: the step may yet turn out to be committed.
   //
   // Called by the thread that uses the checkpointer. Without a deadline it waits for as long as it takes.
   PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);

@@ -37,8 +37,9 @@ struct KeepBest {
 };
 
 // Steps divisible by `every_steps` (>= 1) stay until `evaluator` has said something of them, be it that it skipped
-// them. What an evaluator in the trainer's process had yet to evaluate when that was killed, nobody says anything of:
-// such steps stay until somebody reports on them.
+// them. What one in the trainer's process had yet to evaluate when that was killed stays until an evaluator of that
+// name is added in a later process: it evaluates those steps then, or they get rows which say that it did not (see
+// AsyncCheckpointer::AddEvaluator). Where none is added, and no worker or ReportMetrics reports on them, they stay.
 struct AwaitEvaluation {
   std::string evaluator;
   int64_t every_steps = 1;

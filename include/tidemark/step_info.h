@@ -79,6 +79,9 @@ struct StepInfo {
 
   // The first verdict of an evaluation that the step is not to be trusted, "evaluator: reason"; empty if there is none.
   std::string unhealthy() const;
+
+  // Whether there is a row by this evaluator, whatever it says.
+  bool evaluated_by(std::string_view evaluator) const;
 };
 
 }  // namespace tidemark

@@ -89,12 +89,9 @@ void AddIntervals(std::vector<Candidate>& steps, absl::Duration interval) {
 bool AddWhatIsAwaited(Candidate& step, const std::vector<AwaitEvaluation>& rules) {
   bool awaited = false;
   for (const AwaitEvaluation& rule : rules) {
-    if (step.info->step % rule.every_steps != 0) continue;
-    const auto& rows = step.info->evaluations;
-    const bool known = std::any_of(
-        rows.begin(), rows.end(), [&](const Evaluation& evaluation) { return evaluation.evaluator == rule.evaluator; });
-    if (!known) step.reasons.push_back(fmt::format("evaluator {} has yet to report", rule.evaluator));
-    awaited = awaited || !known;
+    if (!IsAwaited(rule, *step.info)) continue;
+    step.reasons.push_back(fmt::format("evaluator {} has yet to report", rule.evaluator));
+    awaited = true;
   }
   return awaited;
 }
@@ -148,6 +145,10 @@ void AddRules(const RetentionOptions& options, std::vector<Candidate>& steps) {
 }
 
 }  // namespace
+
+bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
+  return info.step % rule.every_steps == 0 && !info.evaluated_by(rule.evaluator);
+}
 
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, std::span<const StepInfo> steps,
                                              const Claims& claims) {

@@ -18,6 +18,9 @@ namespace tidemark::storage {
 // Readers' claims: step, and who holds it in words ("leased by ...", "evaluator x has yet to read it").
 using Claims = std::multimap<int64_t, std::string>;
 
+// Whether the rule keeps the step: it is one of those that are awaited, and the evaluator has said nothing of it.
+bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info);
+
 // One decision for each committed step, ascending. `steps`: all that the manifest knows, ascending.
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, std::span<const StepInfo> steps,
                                              const Claims& claims);

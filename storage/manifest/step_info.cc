@@ -1,5 +1,7 @@
 #include "tidemark/step_info.h"
 
+#include <algorithm>
+
 namespace tidemark {
 
 std::string_view StepStateName(StepState state) {
@@ -37,6 +39,11 @@ std::string StepInfo::unhealthy() const {
     if (!evaluation.unhealthy.empty()) return evaluation.evaluator + ": " + evaluation.unhealthy;
   }
   return "";
+}
+
+bool StepInfo::evaluated_by(std::string_view evaluator) const {
+  return std::any_of(evaluations.begin(), evaluations.end(),
+                     [evaluator](const Evaluation& evaluation) { return evaluation.evaluator == evaluator; });
 }
 
 }  // namespace tidemark

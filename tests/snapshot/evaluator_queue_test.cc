@@ -396,12 +396,12 @@ TEST_F(EvaluatorQueueTest, NamesWhatIsStillRunningAtTheDeadlineAndDropsNothing) 
   for (int64_t step : {12, 13}) trainer.Save(step);
   gate_.AwaitCalls(1);
   std::vector<std::string> still_running;
-  EXPECT_FALSE(stream_.DrainUntil(absl::InfinitePast(), &still_running));
+  EXPECT_FALSE(stream_.DrainUntil(Deadline::Passed(), &still_running));
   EXPECT_THAT(still_running, ElementsAre("evaluator 'slow' at step 12",
                                          "evaluator 'slow', which has yet to come to 1 steps from 13 on"));
   gate_.LetThrough(2);
   still_running.clear();
-  EXPECT_TRUE(stream_.DrainUntil(absl::InfiniteFuture(), &still_running));
+  EXPECT_TRUE(stream_.DrainUntil(Deadline::Never(), &still_running));
   EXPECT_THAT(still_running, IsEmpty());
   EXPECT_THAT(sink_.lines(), ElementsAre("12 done", "13 done"));
 }
@@ -437,7 +437,7 @@ TEST(EvaluatorQueue, LeavesAFunctionThatDoesNotReturnToItselfWithAllThatItUses) 
     trainer->Save(2);
     entered.WaitForNotification();
     std::vector<std::string> still_running;
-    EXPECT_FALSE(stream->DrainUntil(absl::InfinitePast(), &still_running));
+    EXPECT_FALSE(stream->DrainUntil(Deadline::Passed(), &still_running));
     EXPECT_EQ(still_running.front(), "evaluator 'stuck' at step 1");
     stream->StopEvaluators();
     EXPECT_THAT(sink->lines(), ElementsAre("2 skipped: the checkpointer was closed"));

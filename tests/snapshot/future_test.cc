@@ -33,6 +33,15 @@ TEST(Future, HandsTheResultToAWaiterOnAnotherThread) {
   EXPECT_EQ(seen, absl::DataLossError("gone"));
 }
 
+TEST(Future, HandsTheResultToAWaiterWithADeadline) {
+  Promise promise;
+  absl::Status seen;
+  std::thread waiter([&, future = promise.future()] { seen = future.WaitUntil(absl::Now() + absl::Hours(1)); });
+  promise.Set(absl::DataLossError("gone"));
+  waiter.join();
+  EXPECT_EQ(seen, absl::DataLossError("gone"));
+}
+
 TEST(Future, GivesUpAtTheDeadlineWithoutLooking) {
   Promise promise;
   Future future = promise.future();

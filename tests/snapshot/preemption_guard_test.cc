@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +35,20 @@ using storage::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
 
+// A state whose tensor is copied when the test lets it.
+class GatedState final : public State {
+ public:
+  GatedState() { SetDerivedEntries({Entry{.spec = {.name = "x", .dtype = Dtype::kInt32}, .bytes = 4}}); }
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
+    gate.WaitForNotification();
+    std::memcpy(requests[0].destination, &value, 4);
+    return absl::OkStatus();
+  }
+  absl::Status Receive(size_t, std::span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Notification gate;
+  int32_t value = 7;
+};
+
 class PreemptionGuardTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
@@ -44,12 +60,21 @@ class PreemptionGuardTest : public testing::Test {
   }
   // An evaluator's function that says when it was entered first, and returns when the test lets it. It may outlive the
   // test.
-  EvaluatorFunction Stuck() {
-    return [stuck = stuck_, entered = entered_](const Snapshot&) -> absl::StatusOr<Verdict> {
+  EvaluatorFunction Stuck() { return StuckOn(entered_, stuck_); }
+  static EvaluatorFunction StuckOn(std::shared_ptr<absl::Notification> entered,
+                                   std::shared_ptr<absl::Notification> stuck) {
+    return [stuck, entered](const Snapshot&) -> absl::StatusOr<Verdict> {
       if (!entered->HasBeenNotified()) entered->Notify();
       stuck->WaitForNotification();
       return Verdict(Metrics{});
     };
+  }
+  // No save is written until then.
+  void HoldTheDisk(absl::Notification* go_on) {
+    files_.SetRule([go_on](const storage::FailingFileSystem::Call& call) {
+      if (call.operation == "SyncData") go_on->WaitForNotification();
+      return absl::OkStatus();
+    });
   }
   StepInfo Latest() {
     auto reader = StoreReader::Open(store_);
@@ -217,42 +242,110 @@ TEST_F(PreemptionGuardTest, WaitsForNoEvaluatorBeforeTheLastSave) {
   EXPECT_THAT(report.close, IsOk());
 }
 
-TEST_F(PreemptionGuardTest, WaitsForRoomUntilTheDeadlineWhateverThePolicy) {
+TEST_F(PreemptionGuardTest, SavesDespiteAnEvaluatorThatHoldsAllOfTheMemory) {
   for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
     SCOPED_TRACE(static_cast<int>(policy));
-    auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
+    auto guard = PreemptionGuard::Install({.grace = absl::Hours(1)});
     ASSERT_THAT(guard, IsOk());
-    auto checkpointer = Open({.staging_bytes_max = 8192, .when_full = policy});
-    entered_ = std::make_shared<absl::Notification>();
-    stuck_ = std::make_shared<absl::Notification>();
-    ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, Stuck()), IsOk());
+    auto entered = std::make_shared<absl::Notification>();
+    auto stuck = std::make_shared<absl::Notification>();
+    // It may go on when the step is committed, and not before.
+    auto checkpointer =
+        Open({.staging_bytes_max = 8192, .when_full = policy, .on_committed = [stuck](const StepInfo& info) {
+                if (info.step == 7) stuck->Notify();
+              }});
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, StuckOn(entered, stuck)), IsOk());
     ASSERT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true}), IsOk());
-    entered_->WaitForNotification();
+    entered->WaitForNotification();
     ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+    EXPECT_EQ(checkpointer->statistics().staging_bytes_in_use, 8192u);
     raise(SIGTERM);
-    const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
-    EXPECT_THAT(report.save, StatusIs(StatusCode::kResourceExhausted, HasSubstr("step 7 was not saved")));
-    EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("evaluator 'stuck' at step 1")));
-    stuck_->Notify();
+    const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {.overwrite = true});
+    EXPECT_THAT(report.save, IsOk());
+    EXPECT_THAT(report.close, IsOk());
+    EXPECT_EQ(Latest().step, 7);
   }
 }
 
-TEST_F(PreemptionGuardTest, TheLastSaveWaitsForRoomThatCouldNotBeHadAtOnce) {
-  auto guard = PreemptionGuard::Install({});
+TEST_F(PreemptionGuardTest, WaitsForTheRoomOfAnEarlierSaveWhateverThePolicy) {
+  for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
+    SCOPED_TRACE(static_cast<int>(policy));
+    auto guard = PreemptionGuard::Install({});
+    ASSERT_THAT(guard, IsOk());
+    auto checkpointer = Open({.staging_bytes_max = 8192, .when_full = policy});
+    absl::Notification go_on;
+    HoldTheDisk(&go_on);
+    ASSERT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true}), IsOk());
+    EXPECT_EQ(checkpointer->statistics().staging_bytes_in_use, 8192u);
+    std::thread releaser([&] { go_on.Notify(); });
+    const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {.overwrite = true});
+    releaser.join();
+    EXPECT_THAT(report.save, IsOk());
+    EXPECT_THAT(report.close, IsOk());
+    EXPECT_EQ(Latest().step, 7);
+    files_.Reset();
+  }
+}
+
+TEST_F(PreemptionGuardTest, SaysWhatHeldTheRoomUntilTheDeadline) {
+  auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
   ASSERT_THAT(guard, IsOk());
-  auto checkpointer = Open({.staging_bytes_max = 8192, .when_full = WhenFull::kSkip});
-  ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, Stuck()), IsOk());
+  auto checkpointer = Open({.staging_bytes_max = 8192});
+  HoldTheDisk(&gate_);
   ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
-  entered_->WaitForNotification();
-  ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
-  auto skipped = checkpointer->Save(2, trainer_.state);
-  ASSERT_THAT(skipped, IsOk());
-  ASSERT_TRUE(skipped->skipped());
-  std::thread releaser([&] { stuck_->Notify(); });
+  raise(SIGTERM);
   const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
+  EXPECT_THAT(report.save, StatusIs(StatusCode::kResourceExhausted, HasSubstr("step 7 was not saved")));
+  EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("the save of step 1")));
+  gate_.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(PreemptionGuardTest, WaitsForAnEarlierCopyOfTheStateUntilTheDeadline) {
+  auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
+  ASSERT_THAT(guard, IsOk());
+  GatedState state;
+  auto checkpointer = Open();
+  auto earlier = checkpointer->Save(6, state, {.staging = Staging::kOverlapped});
+  ASSERT_THAT(earlier, IsOk());
+  raise(SIGTERM);
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, state, {});
+  EXPECT_THAT(report.save, StatusIs(StatusCode::kDeadlineExceeded,
+                                    HasSubstr("step 7 was not saved: an earlier save was still copying the state")));
+  EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("the save of step 6")));
+  EXPECT_FALSE(earlier->staged().ready());
+  state.gate.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_EQ(Latest().step, 6);
+}
+
+TEST_F(PreemptionGuardTest, SavesAfterAnEarlierCopyOfTheState) {
+  auto guard = PreemptionGuard::Install({.grace = absl::Hours(1)});
+  ASSERT_THAT(guard, IsOk());
+  GatedState state;
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->Save(6, state, {.staging = Staging::kOverlapped}), IsOk());
+  raise(SIGTERM);
+  std::thread releaser([&] { state.gate.Notify(); });
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, state, {});
   releaser.join();
   EXPECT_THAT(report.save, IsOk());
+  EXPECT_THAT(report.close, IsOk());
   EXPECT_EQ(Latest().step, 7);
+}
+
+TEST_F(PreemptionGuardTest, SaysOfAStepThatIsStillBeingCopiedThatItWasNotCommitted) {
+  auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
+  ASSERT_THAT(guard, IsOk());
+  GatedState state;
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->Save(7, state, {.staging = Staging::kOverlapped}), IsOk());
+  raise(SIGTERM);
+  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, state, {});
+  EXPECT_THAT(report.save, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("step 7 was not committed by")));
+  EXPECT_THAT(report.close, StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("the save of step 7")));
+  state.gate.Notify();
+  EXPECT_THAT(checkpointer->Close(), IsOk());
 }
 
 TEST_F(PreemptionGuardTest, LeavesAnEvaluatorThatDoesNotReturnInTimeToRecordAndRelease) {

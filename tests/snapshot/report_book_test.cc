@@ -159,5 +159,16 @@ TEST(VerdictOn, IsThatOfAnEvaluatorOnThisAttempt) {
   EXPECT_EQ(VerdictOn(info, report), "") << "it is of a snapshot that was not to be saved";
 }
 
+TEST_F(ReportBookTest, ReportsOnACommittedStepAreOfTheAttemptThatItHadThen) {
+  StepInfo info;
+  info.step = 4;
+  info.attempt = "old";
+  const std::shared_ptr<const SaveTicket> ticket = book_.AddCommitted(info);
+  EXPECT_EQ(ticket->step(), 4);
+  BeginSave(4);  // anew
+  book_.Add(ReportOf(ticket->number(), 4, "a"));
+  EXPECT_THAT(Ready(), ElementsAre("4 a old")) << "it does not wait for the new one";
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -53,9 +53,9 @@ TEST(SerialExecutor, GivesUpDrainingAtTheDeadline) {
   ASSERT_TRUE(created.ok());
   SerialExecutor& executor = **created;
   executor.Add([&] { go.WaitForNotification(); });
-  EXPECT_FALSE(executor.DrainUntil(absl::InfinitePast()));
+  EXPECT_FALSE(executor.DrainUntil(Deadline::Passed()));
   go.Notify();
-  EXPECT_TRUE(executor.DrainUntil(absl::InfiniteFuture()));
+  EXPECT_TRUE(executor.DrainUntil(Deadline::Never()));
 }
 
 }  // namespace

@@ -88,14 +88,17 @@ TEST(SnapshotStream, NamesTheSavesThatAreInHandAtTheDeadline) {
   consumer.gate = &gate;
   SnapshotStream stream;
   ASSERT_TRUE(stream.AddConsumer(&consumer).ok());
+  EXPECT_TRUE(stream.ConsumersAreIdle());
   for (int64_t step : {3, 5}) stream.Publish(MakeSnapshot(stager, step));
+  EXPECT_FALSE(stream.ConsumersAreIdle());
   std::vector<std::string> still_running;
-  EXPECT_FALSE(stream.DrainUntil(absl::InfinitePast(), &still_running));
+  EXPECT_FALSE(stream.DrainUntil(Deadline::Passed(), &still_running));
   EXPECT_THAT(still_running, testing::ElementsAre("the save of step 3", "the save of step 5"));
   gate.Notify();
   still_running.clear();
-  EXPECT_TRUE(stream.DrainUntil(absl::InfiniteFuture(), &still_running));
+  EXPECT_TRUE(stream.DrainUntil(Deadline::Never(), &still_running));
   EXPECT_THAT(still_running, testing::IsEmpty());
+  EXPECT_TRUE(stream.ConsumersAreIdle());
   EXPECT_THAT(consumer.steps, testing::ElementsAre(3, 5));
 }
 

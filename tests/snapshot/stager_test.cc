@@ -145,20 +145,42 @@ TEST(Stager, WaitsForRoomUntilAGivenTimeWhateverThePolicy) {
   std::vector<float> weight(1000);
   State state;
   state.AddTensor("weight", Dtype::kFloat32, {1000}, weight.data());
+  const Deadline passed = Deadline::Passed();
+  const Deadline never = Deadline::Never();
   for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
     Stager stager({.staging_bytes_max = 4096, .when_full = policy});
-    auto first = stager.Begin(1, state, {}, absl::UnixEpoch(), nullptr, absl::InfinitePast());
+    auto first = stager.Begin(1, state, {}, absl::UnixEpoch(), nullptr, &passed);
     ASSERT_THAT(first, IsOk());
     ASSERT_NE(*first, nullptr) << "there was room";
-    auto second = stager.Begin(2, state, {}, absl::UnixEpoch(), nullptr, absl::InfinitePast());
+    auto second = stager.Begin(2, state, {}, absl::UnixEpoch(), nullptr, &passed);
     ASSERT_THAT(second, IsOk());
     EXPECT_EQ(*second, nullptr);
     std::thread releaser([&] { first->reset(); });
-    auto third = stager.Begin(3, state, {}, absl::UnixEpoch(), nullptr, absl::InfiniteFuture());
+    auto third = stager.Begin(3, state, {}, absl::UnixEpoch(), nullptr, &never);
     releaser.join();
     ASSERT_THAT(third, IsOk());
     EXPECT_NE(*third, nullptr);
   }
+}
+
+TEST(Stager, GoesBeyondTheBudgetForALastChanceWhereOnlyEvaluatorsAreInTheWay) {
+  std::vector<float> weight(1000);
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {1000}, weight.data());
+  const Deadline passed = Deadline::Passed();
+  bool left = false;
+  Stager stager({.staging_bytes_max = 4096, .when_full = WhenFull::kBlock});
+  stager.set_only_evaluators_are_left([&] { return left; });
+  auto first = stager.Begin(1, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(first, IsOk());
+  auto second = stager.Begin(2, state, {}, absl::UnixEpoch(), nullptr, &passed);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(*second, nullptr);
+  left = true;
+  auto third = stager.Begin(3, state, {}, absl::UnixEpoch(), nullptr, &passed);
+  ASSERT_THAT(third, IsOk());
+  ASSERT_NE(*third, nullptr);
+  EXPECT_EQ(stager.arena().bytes_in_use(), 8192u);
 }
 
 TEST(Stager, HasTheMemoryOfASaveThatWasPrepared) {

@@ -133,16 +133,34 @@ TEST(StagingArena, BlocksUntilMemoryComesBack) {
   waiter.join();
 }
 
-TEST(StagingArena, WaitsForRoomUntilTheDeadline) {
+TEST(StagingArena, WaitsForAChangeUntilTheDeadline) {
   auto arena = StagingArena::Create(kBlock);
-  auto first = arena->Acquire(kBlock, WhenFull::kBlock, FromSystem, absl::InfinitePast());
+  const uint64_t seen = arena->changes();
+  EXPECT_FALSE(arena->AwaitChange(seen, Deadline::Passed()));
+  EXPECT_FALSE(arena->AwaitChange(seen, Deadline::After(absl::Milliseconds(1))));
+  std::thread holder([&] { arena->NoteLetGo(); });
+  EXPECT_TRUE(arena->AwaitChange(seen, Deadline::After(absl::Hours(1))));
+  holder.join();
+  EXPECT_TRUE(arena->AwaitChange(seen, Deadline::Passed())) << "it has come";
+}
+
+TEST(StagingArena, GoesBeyondTheBudgetWhereItIsTold) {
+  auto arena = StagingArena::Create(kBlock);
+  auto first = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
   ASSERT_THAT(first, IsOk());
-  ASSERT_NE(*first, nullptr) << "there was room";
-  auto second = arena->Acquire(kBlock, WhenFull::kBlock, FromSystem, absl::InfinitePast());
+  auto second = arena->AcquireBeyondBudget(kBlock, FromSystem);
   ASSERT_THAT(second, IsOk());
-  EXPECT_EQ(*second, nullptr);
+  ASSERT_NE(*second, nullptr);
+  EXPECT_EQ(arena->bytes_in_use(), 2 * kBlock);
+  EXPECT_EQ(arena->bytes_max(), kBlock);
   first->reset();
-  EXPECT_EQ(arena->bytes_in_use(), 0u) << "who waited in vain has nothing";
+  auto third = arena->Acquire(kBlock, WhenFull::kFail, FromSystem);
+  ASSERT_THAT(third, IsOk());
+  EXPECT_EQ(*third, nullptr) << "the budget still counts for everybody else";
+  second->reset();
+  EXPECT_THAT(arena->AcquireBeyondBudget(uint64_t{1} << 50, FromSystem),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("")));
+  EXPECT_EQ(arena->bytes_in_use(), 0u);
 }
 
 TEST(StagingArena, LivesAsLongAsItsBlocks) {

@@ -79,5 +79,18 @@ TEST(StagingProgress, KnowsHowStagingEndedOnceItHas) {
   EXPECT_EQ(badly.outcome(), absl::InternalError("the device fell off"));
 }
 
+TEST(StagingProgress, IsWaitedForUntilADeadlineHoweverItEnds) {
+  for (const absl::Status& end : {absl::OkStatus(), absl::InternalError("no copy")}) {
+    StagingProgress progress({0}, 100);
+    progress.FinishRun(0);
+    EXPECT_FALSE(progress.WaitUntilEndedBy(Deadline::Passed()));
+    EXPECT_FALSE(progress.WaitUntilEndedBy(Deadline::After(absl::Milliseconds(1))));
+    std::thread waiter([&] { EXPECT_TRUE(progress.WaitUntilEndedBy(Deadline::After(absl::Hours(1)))); });
+    progress.End(end);
+    waiter.join();
+    EXPECT_TRUE(progress.WaitUntilEndedBy(Deadline::Passed()));
+  }
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -31,5 +31,13 @@ TEST(StepInfo, IsUnhealthyInTheWordsOfTheFirstEvaluationThatSaysSo) {
   EXPECT_EQ(info.unhealthy(), "watch: loss spike");
 }
 
+TEST(StepInfo, IsEvaluatedByWhoHasARowWhateverItSays) {
+  StepInfo info;
+  EXPECT_FALSE(info.evaluated_by("validation"));
+  info.evaluations = {{.evaluator = "validation", .outcome = Evaluation::Outcome::kSkipped}};
+  EXPECT_TRUE(info.evaluated_by("validation"));
+  EXPECT_FALSE(info.evaluated_by("valid"));
+}
+
 }  // namespace
 }  // namespace tidemark
