@@ -461,14 +461,10 @@ absl::Status Housekeeper::ApplyRetention() {
     absl::MutexLock lock(&mutex_);
     deleting_ = false;
     retention_unfinished_ = retention_.unfinished();
-    retention_due_ = retention_due_ || retention_unfinished_;
+    retention_due_ = retention_due_ || retention_unfinished_ || !deleted.ok();
   }
   Note("old steps cannot be deleted", deleted.status());
-  if (!deleted.ok()) {
-    absl::MutexLock lock(&mutex_);
-    retention_due_ = true;
-    return deleted.status();
-  }
+  if (!deleted.ok()) return deleted.status();
   if (deleted->empty()) return absl::OkStatus();
   host_.statistics.AddBackground("delete", watch.elapsed());
   host_.statistics.AddDeleted(deleted->size());
