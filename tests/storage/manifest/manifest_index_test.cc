@@ -101,7 +101,7 @@ TEST_F(ManifestIndexTest, ListsTheCommittedStepsAlone) {
     auto records = manifest_->Committed();
     EXPECT_THAT(records, IsOk());
     std::vector<int64_t> steps;
-    for (const StepRecord& record : *records) steps.push_back(record.info.step);
+    for (const auto& info : *records) steps.push_back(info->step);
     return steps;
   };
   EXPECT_THAT(committed(), testing::IsEmpty());
