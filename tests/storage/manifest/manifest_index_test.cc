@@ -332,7 +332,7 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     const auto committed = (*opened)->Committed();
     ASSERT_THAT(committed, IsOk());
     ASSERT_EQ(committed->size(), 1u);
-    EXPECT_EQ(committed->front().info.step, 1);
+    EXPECT_EQ(committed->front()->step, 1);
     EXPECT_EQ(**(*opened)->LatestCommitted(), 1);
   }
   EXPECT_EQ(version(), 3);
