@@ -110,10 +110,10 @@ absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait
   Settle();
   // Reports of its name that have come count. One that cannot be recorded now replaces the row that is made here.
   housekeeper->Flush().IgnoreError();
-  absl::StatusOr<std::vector<storage::StepRecord>> committed = store->manifest().Committed();
+  absl::StatusOr<storage::CommittedSteps> committed = store->manifest().Committed();
   if (!committed.ok()) return committed.status();
-  for (const storage::StepRecord& record : *committed) {
-    const StepInfo& info = record.info;
+  for (const auto& shared : *committed) {
+    const StepInfo& info = *shared;
     const bool awaited = std::any_of(rules.begin(), rules.end(),
                                      [&](const AwaitEvaluation& rule) { return storage::IsAwaited(rule, info); });
     if (!awaited || info.step % evaluator.every_steps != 0) continue;

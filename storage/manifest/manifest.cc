@@ -52,11 +52,12 @@ void SeekBest(rocksdb::Iterator& it, std::string_view metric, BestMode mode) {
   if (IsOn(it, prefix)) it.SeekForPrev(LastKeyOfValue(View(it.key())));
 }
 
-// Puts the record and its index keys in the place of `old` and its own. kInvalidArgument: it could not be read again.
-absl::Status PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old, const StepRecord& record) {
+// Puts the record and its index keys in the place of `old` and its own. Returns it as it will be read: names that are
+// no UTF-8 have been replaced by then. kInvalidArgument: it could not be read again.
+absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
+                                 const StepRecord& record) {
   const std::string encoded = EncodeStepRecord(record);
-  // As it will be read: names that are no UTF-8 have been replaced by then.
-  const absl::StatusOr<StepRecord> as_read = DecodeStepRecord(encoded);
+  absl::StatusOr<StepRecord> as_read = DecodeStepRecord(encoded);
   if (!as_read.ok()) {
     return absl::InvalidArgumentError(fmt::format("the record of step {} is not written, for it could not be read: {}",
                                                   record.info.step, std::string(as_read.status().message())));
@@ -70,13 +71,13 @@ absl::Status PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>
   for (const std::string& key : keys) {
     if (!old_keys.contains(key)) batch.Put(key, "");
   }
-  return absl::OkStatus();
+  return std::move(as_read->info);
 }
 
 }  // namespace
 
 struct Manifest::Impl {
-  explicit Impl(std::unique_ptr<Database> opened) : database(std::move(opened)) {}
+  Impl(std::unique_ptr<Database> opened, bool for_writing) : database(std::move(opened)), writable(for_writing) {}
 
   const std::string& path() const { return database->path(); }
 
@@ -118,6 +119,17 @@ struct Manifest::Impl {
       }
       return database->Translate(it->status(), "scan");
     });
+  }
+
+  // Whether any key begins with `prefix`.
+  absl::StatusOr<bool> HasAny(std::string_view prefix) const {
+    bool any = false;
+    absl::Status status = Scan(prefix, [&](const rocksdb::Iterator&) {
+      any = true;
+      return false;
+    });
+    if (!status.ok()) return status;
+    return any;
   }
 
   // The record of the highest step that is <= `step` and that `wanted` wants.
@@ -205,7 +217,44 @@ struct Manifest::Impl {
     return corrected + missing.size();
   }
 
+  // Writes a batch with these steps. Every batch with steps in it goes this way.
+  absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
+    absl::Status status = database->Write(batch);
+    kept.Wrote(status, std::move(steps));
+    return status;
+  }
+
+  // Reads all committed steps, all as of one moment.
+  absl::StatusOr<CommittedSteps> ReadCommitted() const {
+    CommittedSteps committed;
+    absl::Status status = database->Use([&](rocksdb::DB& db) -> absl::Status {
+      // An iterator sees the database as it was when it was made: keys and records belong together.
+      const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
+      std::vector<int64_t> steps;
+      for (it->Seek(Slice(kCommittedKeyPrefix)); IsOn(*it, kCommittedKeyPrefix); it->Next()) {
+        steps.push_back(StepOfCommittedKey(View(it->key())));
+      }
+      for (const int64_t step : steps) {
+        it->Seek(StepKey(step));
+        if (!IsOn(*it, StepKey(step))) break;
+        absl::StatusOr<StepRecord> record = RecordAt(*it, path());
+        if (!record.ok()) return record.status();
+        if (record->info.state != StepState::kCommitted) break;
+        committed.push_back(std::make_shared<const StepInfo>(std::move(record->info)));
+      }
+      if (!it->status().ok()) return database->Translate(it->status(), "scan");
+      if (committed.size() == steps.size()) return absl::OkStatus();
+      return absl::DataLossError(
+          fmt::format("manifest {}: the index of committed steps does not agree with step {}'s record", path(),
+                      steps[committed.size()]));
+    });
+    if (!status.ok()) return status;
+    return committed;
+  }
+
   const std::unique_ptr<Database> database;
+  const bool writable;
 
   // Constant once opened.
   StoreId store;
@@ -216,6 +265,8 @@ struct Manifest::Impl {
   // Held by who changes a record, from reading the old one to the end of the write: the index keys to be removed are
   // those of the record that is replaced.
   absl::Mutex write_mutex;
+
+  KeptSteps kept ABSL_GUARDED_BY(write_mutex);  // nothing where nothing is written
 };
 
 Manifest::Manifest(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -224,7 +275,7 @@ Manifest::~Manifest() = default;
 absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& path, const StoreId& store) {
   absl::StatusOr<std::unique_ptr<Database>> database = Database::Create(path);
   if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database));
+  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   impl->store = store;
   rocksdb::WriteBatch batch;
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = 0}));
@@ -235,7 +286,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& pa
 absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path) {
   absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path);
   if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database));
+  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   absl::Status status = impl->Load();
   if (status.ok() && impl->version < kStoreRecordVersion) status = impl->Upgrade();
   if (!status.ok()) return status;
@@ -245,7 +296,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path
 absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(const std::string& path) {
   absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenReadOnly(path);
   if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database));
+  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
   if (absl::Status status = impl->Load(); !status.ok()) return status;
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
@@ -253,7 +304,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(const std::stri
 absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenFollowing(const std::string& path) {
   absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenFollowing(path);
   if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database));
+  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
   if (absl::Status status = impl->Load(); !status.ok()) return status;
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
@@ -294,32 +345,21 @@ absl::Status Manifest::ForEach(const std::function<bool(StepRecord)>& visit, int
   });
 }
 
-absl::StatusOr<std::vector<StepRecord>> Manifest::Committed() const {
+absl::StatusOr<CommittedSteps> Manifest::Committed() const {
   if (absl::Status status = impl_->CheckCommittedIndexed(); !status.ok()) return status;
-  std::vector<StepRecord> records;
-  absl::Status status = impl_->database->Use([&](rocksdb::DB& db) -> absl::Status {
-    // An iterator sees the database as it was when it was made: keys and records belong together.
-    const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
-    std::vector<int64_t> steps;
-    for (it->Seek(Slice(kCommittedKeyPrefix)); IsOn(*it, kCommittedKeyPrefix); it->Next()) {
-      steps.push_back(StepOfCommittedKey(View(it->key())));
-    }
-    for (const int64_t step : steps) {
-      it->Seek(StepKey(step));
-      if (!IsOn(*it, StepKey(step))) break;
-      absl::StatusOr<StepRecord> record = RecordAt(*it, impl_->path());
-      if (!record.ok()) return record.status();
-      if (record->info.state != StepState::kCommitted) break;
-      records.push_back(*std::move(record));
-    }
-    if (!it->status().ok()) return impl_->database->Translate(it->status(), "scan");
-    if (records.size() == steps.size()) return absl::OkStatus();
-    return absl::DataLossError(
-        fmt::format("manifest {}: the index of committed steps does not agree with step {}'s record", impl_->path(),
-                    steps[records.size()]));
-  });
-  if (!status.ok()) return status;
-  return records;
+  if (!impl_->writable) return impl_->ReadCommitted();
+  uint64_t writes_before = 0;
+  {
+    absl::MutexLock lock(&impl_->write_mutex);
+    if (std::optional<CommittedSteps> kept = impl_->kept.Get()) return *std::move(kept);
+    writes_before = impl_->kept.writes();
+  }
+  // Takes long where there are many, and no save waits for it.
+  absl::StatusOr<CommittedSteps> committed = impl_->ReadCommitted();
+  if (!committed.ok()) return committed;
+  absl::MutexLock lock(&impl_->write_mutex);
+  impl_->kept.Keep(*committed, writes_before);
+  return committed;
 }
 
 absl::StatusOr<std::optional<int64_t>> Manifest::LatestCommitted() const {
@@ -362,13 +402,7 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view me
 
 absl::StatusOr<bool> Manifest::IsReferenced(const AttemptId& attempt) const {
   if (absl::Status status = impl_->CheckIndexed(); !status.ok()) return status;
-  bool referenced = false;
-  absl::Status status = impl_->Scan(ReferencePrefix(attempt), [&](const rocksdb::Iterator&) {
-    referenced = true;
-    return false;
-  });
-  if (!status.ok()) return status;
-  return referenced;
+  return impl_->HasAny(ReferencePrefix(attempt));
 }
 
 absl::Status Manifest::VerifyTables() const {
@@ -381,6 +415,7 @@ absl::StatusOr<size_t> Manifest::RepairIndices() {
   rocksdb::WriteBatch batch;
   absl::StatusOr<size_t> corrected = impl_->CorrectIndices(batch);
   if (!corrected.ok() || *corrected == 0) return corrected;
+  impl_->kept.Forget();  // it may have been read without a step whose key was missing
   if (absl::Status status = impl_->database->Write(batch); !status.ok()) return status;
   return corrected;
 }
@@ -392,7 +427,8 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
   absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
   if (!old.ok()) return old.status();
   rocksdb::WriteBatch batch;
-  if (absl::Status status = PutStep(batch, *old, record); !status.ok()) return status;
+  absl::StatusOr<StepInfo> info = PutStep(batch, *old, record);
+  if (!info.ok()) return info.status();
   // Never back: an attempt that is adopted may be older than the last one, whose number must not be given again.
   const uint64_t sequence = std::max<uint64_t>(impl_->last_sequence, record.info.sequence);
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = impl_->store, .sequence = sequence}));
@@ -401,7 +437,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
     replaced = DeletionOf(**old);
     if (replaced) batch.Put(DeletionKey(replaced->attempt), EncodeDeletionRecord(*replaced));
   }
-  if (absl::Status status = impl_->database->Write(batch); !status.ok()) return status;
+  if (absl::Status status = impl_->WriteSteps(batch, {*std::move(info)}); !status.ok()) return status;
   impl_->last_sequence = sequence;
   return replaced;
 }
@@ -411,15 +447,18 @@ absl::Status Manifest::Update(const StepRecord& record) { return Update({&record
 absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions) {
   absl::MutexLock lock(&impl_->write_mutex);
   rocksdb::WriteBatch batch;
+  std::vector<StepInfo> changed;
   for (const StepRecord& record : records) {
     absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
     if (!old.ok()) return old.status();
-    if (absl::Status status = PutStep(batch, *old, record); !status.ok()) return status;
+    absl::StatusOr<StepInfo> info = PutStep(batch, *old, record);
+    if (!info.ok()) return info.status();
+    changed.push_back(*std::move(info));
   }
   for (const DeletionRecord& deletion : deletions) {
     batch.Put(DeletionKey(deletion.attempt), EncodeDeletionRecord(deletion));
   }
-  return impl_->database->Write(batch);
+  return impl_->WriteSteps(batch, std::move(changed));
 }
 
 absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
@@ -433,6 +472,8 @@ absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
   if (!status.ok()) return status;
   return deletions;
 }
+
+absl::StatusOr<bool> Manifest::HasDeletions() const { return impl_->HasAny(kDeletionKeyPrefix); }
 
 absl::Status Manifest::FinishDeletions(std::span<const AttemptId> attempts) {
   rocksdb::WriteBatch batch;

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/manifest/kept_steps.h"
 #include "storage/manifest/manifest_records.h"
 
 namespace tidemark::storage {
@@ -61,9 +62,12 @@ class Manifest {
   // manifest.
   absl::Status ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step = 0) const;
 
-  // The records of all committed steps, ascending, all as of one moment; costs nothing for others. kFailedPrecondition:
-  // the manifest has no such index.
-  absl::StatusOr<std::vector<StepRecord>> Committed() const;
+  // All committed steps, all as of one moment; costs nothing for others. kFailedPrecondition: the manifest has no such
+  // index.
+  //
+  // Where the manifest is open for writing it keeps them from the first call on, a KiB or so a step: the next one reads
+  // nothing. It does not wait for the reading, but for a write that goes on.
+  absl::StatusOr<CommittedSteps> Committed() const;
 
   // The highest committed step; nullopt if there is none. kFailedPrecondition: the manifest has no such index.
   absl::StatusOr<std::optional<int64_t>> LatestCommitted() const;
@@ -108,8 +112,9 @@ class Manifest {
   // of the same step.
   absl::Status Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions);
 
-  // Attempts whose files must go.
+  // Attempts whose files must go, and whether there are any.
   absl::StatusOr<std::vector<DeletionRecord>> Deletions() const;
+  absl::StatusOr<bool> HasDeletions() const;
 
   // The files of these attempts are gone, and that has been synced. One batch.
   absl::Status FinishDeletions(std::span<const AttemptId> attempts);

@@ -1,6 +1,7 @@
 #include "storage/manifest/reconciliation.h"
 
 #include <algorithm>
+#include <map>
 
 #include "fmt/format.h"
 #include "storage/manifest/deletion_mark.h"
@@ -44,16 +45,54 @@ void MarkFolders(FileSystem& files, const StoreLayout& layout, const Manifest& m
   }
 }
 
-// Removes the attempts' files and takes their marks back.
-absl::Status RemoveFiles(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
-                         const std::vector<DeletionRecord>& going, const Reconciliation::Warn& warn) {
+// Puts each behind those of them that refer to it: wherever their removal stops, whatever still refers to chunks finds
+// them. Otherwise the order stays.
+std::vector<DeletionRecord> ReferringFirst(std::vector<DeletionRecord> going) {
+  struct Place {
+    size_t index = 0;
+    size_t referring = 0;  // how many of those that are not in order yet refer to it
+  };
+  std::map<AttemptId, Place> places;
+  for (size_t i = 0; i < going.size(); ++i) places[going[i].attempt].index = i;
+  for (const DeletionRecord& deletion : going) {
+    for (const AttemptId& base : deletion.references) {
+      if (const auto found = places.find(base); found != places.end()) ++found->second.referring;
+    }
+  }
+  std::vector<size_t> order;
+  for (size_t i = 0; i < going.size(); ++i) {
+    if (places[going[i].attempt].referring == 0) order.push_back(i);
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (const AttemptId& base : going[order[i]].references) {
+      const auto found = places.find(base);
+      if (found != places.end() && --found->second.referring == 0) order.push_back(found->second.index);
+    }
+  }
+  // Of those that refer to each other, as no store writes them, any may be the first.
+  for (const auto& [attempt, place] : places) {
+    if (place.referring > 0) order.push_back(place.index);
+  }
+  std::vector<DeletionRecord> ordered;
+  for (const size_t index : order) ordered.push_back(std::move(going[index]));
+  return ordered;
+}
+
+// Removes the files of so many of the attempts and takes their marks back; returns whether there are more to be
+// removed.
+absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
+                                 const std::vector<DeletionRecord>& going, size_t removals_max,
+                                 const Reconciliation::Warn& warn) {
   const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
     warn(fmt::format("step {} was {} files are still there: {}", deletion.step,
                      ReasonOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old",
                      Text(why)));
   };
   std::vector<DeletionRecord> removed;
+  bool more = false;
   for (const DeletionRecord& deletion : going) {
+    more = removed.size() == removals_max;
+    if (more) break;
     const std::string folder = layout.attempt(deletion.step, deletion.attempt);
     RetireShard(files, layout, folder);
     if (absl::Status status = RemoveTree(files, folder); status.ok()) {
@@ -62,14 +101,15 @@ absl::Status RemoveFiles(FileSystem& files, const StoreLayout& layout, Manifest&
       warn_of(deletion, status);
     }
   }
-  if (removed.empty()) return absl::OkStatus();
+  if (removed.empty()) return false;
   if (absl::Status status = files.SyncDirectory(layout.steps()); !status.ok()) {
     for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
-    return absl::OkStatus();
+    return false;  // the next call would only meet the same ones
   }
   std::vector<AttemptId> attempts;
   for (const DeletionRecord& deletion : removed) attempts.push_back(deletion.attempt);
-  return manifest.FinishDeletions(attempts);
+  if (absl::Status status = manifest.FinishDeletions(attempts); !status.ok()) return status;
+  return more;
 }
 
 }  // namespace
@@ -243,8 +283,9 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;
 }
 
-absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
-                             const std::set<AttemptId>& in_use, const Reconciliation::Warn& warn) {
+absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
+                                     const std::set<AttemptId>& in_use, size_t removals_max,
+                                     const Reconciliation::Warn& warn) {
   absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest.Deletions();
   if (!deletions.ok()) return deletions.status();
   std::vector<DeletionRecord> staying, going;
@@ -254,17 +295,17 @@ absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manif
     (*referenced ? staying : going).push_back(std::move(deletion));
   }
   if (!going.empty()) {
-    // The step that let go of an attempt may have been marked after the first look, and may be leased.
-    deletions = manifest.Deletions();
-    if (!deletions.ok()) return deletions.status();
     absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
     if (!read.ok()) {
       warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
                        Text(read.status())));
-      return absl::OkStatus();
+      return false;
     }
     read->insert(in_use.begin(), in_use.end());
     std::set<AttemptId> kept = *read;
+    // The step that let go of an attempt may have been marked after the first look, and may be leased.
+    if (!read->empty()) deletions = manifest.Deletions();
+    if (!deletions.ok()) return deletions.status();
     for (const DeletionRecord& deletion : *deletions) {
       if (read->contains(deletion.attempt)) kept.insert(deletion.references.begin(), deletion.references.end());
     }
@@ -274,7 +315,7 @@ absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manif
     going.erase(first_kept, going.end());
   }
   MarkFolders(files, layout, manifest, staying, warn);
-  return RemoveFiles(files, layout, manifest, going, warn);
+  return RemoveFiles(files, layout, manifest, ReferringFirst(std::move(going)), removals_max, warn);
 }
 
 }  // namespace tidemark::storage

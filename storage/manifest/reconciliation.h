@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_STORAGE_MANIFEST_RECONCILIATION_H_
 #define TIDEMARK_STORAGE_MANIFEST_RECONCILIATION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -77,14 +78,17 @@ class Reconciliation {
 
 // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are in `in_use`
 // or that anybody has a lease on, and what these refer to. It finds out what no step refers to any more, then what is
-// marked, then what is leased: so no reader is overlooked who took a lease and then found the step committed, even if
-// that step, which refers to others, is marked meanwhile. One sync and one write for all of them. Folders that stay get
-// a deletion mark first.
+// leased, then what that refers to: so no reader is overlooked who took a lease and then found the step committed, even
+// if that step, which refers to others, is marked meanwhile. One sync and one write for all of them. Folders that stay
+// get a deletion mark first.
 //
-// Files that cannot be removed stand in nobody's way: they keep their mark, with a warning, and the next call tries
-// again. Returns only what the manifest itself fails with. One call at a time.
-absl::Status FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
-                             const std::set<AttemptId>& in_use, const Reconciliation::Warn& warn);
+// Removes the files of `removals_max` attempts at most, and an attempt before those that it refers to; returns whether
+// there are more to be removed. Files that cannot be removed stand in nobody's way: they do not count, keep their mark,
+// with a warning, and the next call tries again. An error is only what the manifest itself fails with. One call at a
+// time.
+absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
+                                     const std::set<AttemptId>& in_use, size_t removals_max,
+                                     const Reconciliation::Warn& warn);
 
 }  // namespace tidemark::storage
 

@@ -48,17 +48,15 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& cl
   if (!live.ok()) return live.status();
   std::multimap<std::string, std::string> leased;  // by attempt: by whom
   for (const LeaseObserver::Held& held : *live) leased.emplace(ToHex(held.note.attempt.bytes), Describe(held));
-  absl::StatusOr<std::vector<StepRecord>> records = store_.manifest().Committed();
-  if (!records.ok()) return records.status();
-  Planned planned;
+  absl::StatusOr<CommittedSteps> steps = store_.manifest().Committed();
+  if (!steps.ok()) return steps.status();
   Claims all = claims ? claims() : Claims();
-  for (StepRecord& record : *records) {
-    const auto [first, last] = leased.equal_range(record.info.attempt);
-    for (auto lease = first; lease != last; ++lease) all.emplace(record.info.step, lease->second);
-    planned.steps.push_back(std::move(record.info));
+  for (const auto& info : *steps) {
+    const auto [first, last] = leased.equal_range(info->attempt);
+    for (auto lease = first; lease != last; ++lease) all.emplace(info->step, lease->second);
   }
-  planned.decisions = PlanRetention(options_, planned.steps, all);
-  return planned;
+  std::vector<RetentionDecision> decisions = PlanRetention(options_, *steps, all);
+  return Planned{.steps = *std::move(steps), .decisions = std::move(decisions)};
 }
 
 absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims) {
@@ -78,7 +76,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     bool more = false;
     bool changed = false;
     for (size_t i = 0; i < planned->steps.size(); ++i) {
-      const StepInfo& info = planned->steps[i];
+      const StepInfo& info = *planned->steps[i];
       const RetentionDecision& decision = planned->decisions[i];
       if (decision.keep && decision.reason == info.kept) continue;
       more = notes.size() == changes_max_;
@@ -97,27 +95,22 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     // Where every record was refused, the next call would only meet the same ones.
     unfinished_ = more && (changed || !marked.empty());
   }
-  RemoveFiles();
+  absl::StatusOr<bool> more_files = RemoveFiles();
+  if (!more_files.ok()) warn_(fmt::format("files of deleted steps are still there: {}", Text(more_files.status())));
+  unfinished_ = unfinished_ || (more_files.ok() && *more_files);
   return marked;
 }
 
 // Looks at the leases only now that the marks are there: a reader who took one before has been seen, and one who comes
-// later sees the mark.
-void Retention::RemoveFiles() {
-  absl::StatusOr<std::vector<DeletionRecord>> pending = store_.manifest().Deletions();
-  absl::Status status = pending.status();
-  if (status.ok() && pending->empty()) return;
-  absl::StatusOr<std::vector<LeaseObserver::Held>> live;
-  if (status.ok()) {
-    live = LiveLeases();  // removes the dead ones, which keep files as long as they are there
-    status = live.status();
-  }
-  if (status.ok()) {
-    std::set<AttemptId> in_use;
-    for (const LeaseObserver::Held& held : *live) in_use.insert(held.note.attempt);
-    status = store_.RemoveDeleted(in_use);
-  }
-  if (!status.ok()) warn_(fmt::format("files of deleted steps are still there: {}", Text(status)));
+// later sees the mark. Returns whether there are more that can be removed.
+absl::StatusOr<bool> Retention::RemoveFiles() {
+  absl::StatusOr<bool> pending = store_.manifest().HasDeletions();
+  if (!pending.ok() || !*pending) return pending;
+  absl::StatusOr<std::vector<LeaseObserver::Held>> live = LiveLeases();  // removes the dead, which keep files as well
+  if (!live.ok()) return live.status();
+  std::set<AttemptId> in_use;
+  for (const LeaseObserver::Held& held : *live) in_use.insert(held.note.attempt);
+  return store_.RemoveDeleted(in_use, changes_max_);
 }
 
 }  // namespace tidemark::storage

@@ -31,7 +31,7 @@ class Retention {
   // Precondition: ValidateRetention(options).
   Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
   // For tests: with an observer of leases that has a machine and a clock of their choice, and changing so many records
-  // at a time.
+  // and removing so many attempts at a time.
   Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases, size_t changes_max = kChangesMax);
 
   // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
@@ -44,20 +44,20 @@ class Retention {
   // Without a rule it only removes what others have marked. After an error nothing was marked or removed, unless it was
   // the marks' own writing that failed.
   //
-  // One call changes a bounded number of records, lowest steps first, so that saves and reports wait for it only so
-  // long; unfinished() says whether the next call would change more.
+  // One call changes a bounded number of records, lowest steps first, and removes the files of as many attempts, so
+  // that saves and reports wait for it only so long; unfinished() says whether the next call would do more.
   absl::StatusOr<std::vector<RetentionDecision>> Apply(const ReadClaims& claims);
   bool unfinished() const { return unfinished_; }
 
  private:
-  // A committed step as it was read, and what is to become of it.
+  // The committed steps as they were read, and what is to become of them.
   struct Planned {
-    std::vector<StepInfo> steps;
+    CommittedSteps steps;
     std::vector<RetentionDecision> decisions;  // one for each
   };
   absl::StatusOr<Planned> PlanCommitted(const ReadClaims& claims);
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
-  void RemoveFiles();
+  absl::StatusOr<bool> RemoveFiles();
 
   // Some 15 ms for the marks and 70 ms for the files on a local SSD.
   static constexpr size_t kChangesMax = 256;

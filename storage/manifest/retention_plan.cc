@@ -150,11 +150,12 @@ bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
   return info.step % rule.every_steps == 0 && !info.evaluated_by(rule.evaluator);
 }
 
-std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, std::span<const StepInfo> steps,
+std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
                                              const Claims& claims) {
   std::vector<Candidate> candidates;
-  for (const StepInfo& info : steps) {
-    if (info.state == StepState::kCommitted) candidates.push_back({.info = &info, .reasons = {}});
+  candidates.reserve(steps.size());
+  for (const auto& info : steps) {
+    if (info->state == StepState::kCommitted) candidates.push_back({.info = info.get(), .reasons = {}});
   }
   AddRules(options, candidates);
   const bool rules = options.any();

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "storage/manifest/kept_steps.h"
 #include "tidemark/retention.h"
 #include "tidemark/step_info.h"
 
@@ -21,8 +21,8 @@ using Claims = std::multimap<int64_t, std::string>;
 // Whether the rule keeps the step: it is one of those that are awaited, and the evaluator has said nothing of it.
 bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info);
 
-// One decision for each committed step, ascending. `steps`: all that the manifest knows, ascending.
-std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, std::span<const StepInfo> steps,
+// One decision for each committed step of `steps`, ascending, whatever other ones are among them.
+std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
                                              const Claims& claims);
 
 }  // namespace tidemark::storage

@@ -194,7 +194,7 @@ absl::Status Store::Reconcile() {
     next_sequence_ = manifest_->last_sequence() + 1;
     settled = reconciliation.settled();
   }
-  if (absl::Status status = RemoveDeleted(/*in_use=*/{}); !status.ok()) return status;
+  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}); !more.ok()) return more.status();
   // Rebuilds that a crash cut short.
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
@@ -209,16 +209,15 @@ absl::Status Store::Reconcile() {
   return absl::OkStatus();
 }
 
-absl::Status Store::RemoveDeleted(const std::set<AttemptId>& in_use) {
+absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
   absl::MutexLock deleting(&deletions_mutex_);
-  absl::StatusOr<std::vector<DeletionRecord>> deletions = manifest_->Deletions();
-  if (!deletions.ok()) return deletions.status();
-  if (deletions->empty()) return absl::OkStatus();
+  absl::StatusOr<bool> pending = manifest_->HasDeletions();
+  if (!pending.ok() || !*pending) return pending;
   {
     absl::MutexLock lock(&records_mutex_);
     if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   }
-  return FinishDeletions(files_, layout_, *manifest_, in_use, options_.warn);
+  return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);
 }
 
 // Whether the store was closed in good order and nobody has been at steps/ since. A mark that does not hold is removed.
@@ -318,9 +317,9 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   }
   if (!replaced.ok()) return replaced.status();
   if (!replaced->has_value()) return absl::OkStatus();
-  if (status = RemoveDeleted(/*in_use=*/{}); !status.ok()) {
-    options_.warn(
-        fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step, Text(status)));
+  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
+    options_.warn(fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step,
+                              Text(more.status())));
   }
   return absl::OkStatus();
 }

@@ -9,8 +9,10 @@
 #define TIDEMARK_STORAGE_MANIFEST_STORE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -62,7 +64,8 @@ class Store {
 
   // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
   // power loss. Afterwards the attempt that it replaces, if any, is removed, and any replaced before that only this one
-  // referred to; failing at that is only a warning, for the next Open tries again.
+  // referred to, if there are not too many marked for deletion before them; failing at that is only a warning, for the
+  // next Open tries again.
   absl::Status CommitAttempt(const StepRecord& record);
 
   // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
@@ -91,8 +94,10 @@ class Store {
   absl::StatusOr<std::set<int64_t>> NoteSteps(const std::vector<StepNote>& notes);
 
   // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are leased or
-  // that are in `in_use`; see FinishDeletions in reconciliation.h.
-  absl::Status RemoveDeleted(const std::set<AttemptId>& in_use);
+  // that are in `in_use`; of so many attempts at most. Returns whether there are more. See FinishDeletions in
+  // reconciliation.h.
+  static constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  absl::StatusOr<bool> RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max = kAll);
 
   // Keeps retention from deleting a committed step, and lets go of it; both survive power loss when they return ok, and
   // a rebuild of the manifest. A step stays pinned when another attempt takes its place; where that one's folder
@@ -132,6 +137,9 @@ class Store {
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Manifest> manifest_;
   std::atomic<uint64_t> next_sequence_{1};
+
+  // Some 70 ms on a local SSD, for which the next save waits at most.
+  static constexpr size_t kRemovalsPerCommitMax = 256;
 
   // Held by the one thread that removes the files of attempts. Before records_mutex_. That a save takes the retired
   // file meanwhile does no harm: it goes from one name to another in one step.

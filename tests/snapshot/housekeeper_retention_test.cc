@@ -1,8 +1,13 @@
 // What the housekeeper lets go, and what it keeps.
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -30,6 +35,18 @@ class HousekeeperRetentionTest : public HousekeeperTest {
     });
   }
 };
+
+// With a folder that has nothing in it.
+void CommitEmptyStep(storage::Store& store, int64_t step) {
+  storage::StepRecord record;
+  record.info.step = step;
+  record.info.state = StepState::kCommitted;
+  auto attempt = store.BeginAttempt(step);
+  ASSERT_THAT(attempt, IsOk());
+  record.info.attempt = storage::ToHex(attempt->attempt.bytes);
+  record.info.sequence = attempt->sequence;
+  ASSERT_THAT(store.CommitAttempt(record), IsOk());
+}
 
 TEST_F(HousekeeperRetentionTest, AppliesRetentionBehindACommitAndSaysWhatItDeleted) {
   absl::Notification deleted;
@@ -59,16 +76,7 @@ TEST_F(HousekeeperRetentionTest, TidiesInAsManyRoundsAsItTakes) {
   {
     auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
     ASSERT_THAT(store, IsOk());
-    for (int64_t step = 1; step <= kSteps; ++step) {
-      storage::StepRecord record;
-      record.info.step = step;
-      record.info.state = StepState::kCommitted;
-      auto attempt = (*store)->BeginAttempt(step);
-      ASSERT_THAT(attempt, IsOk());
-      record.info.attempt = storage::ToHex(attempt->attempt.bytes);
-      record.info.sequence = attempt->sequence;
-      ASSERT_THAT((*store)->CommitAttempt(record), IsOk());
-    }
+    for (int64_t step = 1; step <= kSteps; ++step) CommitEmptyStep(**store, step);
   }
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
@@ -106,6 +114,39 @@ TEST_F(HousekeeperRetentionTest, LetsOldStepsGoBehindASaveThatFails) {
   RefuseShards();
   EXPECT_THAT(SaveStep(*checkpointer, 4), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
   deleted.WaitForNotification();
+}
+
+// The files of 299 steps are all to go, when a report comes: it is recorded after the first 256 of them.
+TEST_F(HousekeeperRetentionTest, KeepsNoReportWaitingForABacklogOfFiles) {
+  constexpr int64_t kSteps = 300;
+  {
+    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+    ASSERT_THAT(store, IsOk());
+    for (int64_t step = 1; step <= kSteps; ++step) CommitEmptyStep(**store, step);
+  }
+  const auto folders = [&] {
+    const auto end = std::filesystem::directory_iterator();
+    return std::distance(std::filesystem::directory_iterator(store_ + "/steps"), end);
+  };
+  std::atomic<std::ptrdiff_t> left = -1;
+  auto checkpointer =
+      Open({.retention = {.max_to_keep = 1}, .on_evaluated = [&](int64_t, const Evaluation&) { left = folders(); }});
+  const auto rule = [&](AsyncCheckpointer* reporter) {
+    return [reporter, reported = false](const storage::FailingFileSystem::Call& call) mutable {
+      if (call.operation != "RemoveDirectory") return absl::OkStatus();
+      if (reporter == nullptr) return absl::InternalError("injected");
+      if (!std::exchange(reported, true)) reporter->ReportMetrics(300, "validation", {{"loss", 1}});
+      return absl::OkStatus();
+    };
+  };
+  files_.SetRule(rule(nullptr));
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
+  ASSERT_EQ(folders(), kSteps);
+  files_.SetRule(rule(checkpointer.get()));
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(left, kSteps - 256);
+  EXPECT_EQ(folders(), 1);
 }
 
 TEST_F(HousekeeperRetentionTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {

@@ -101,7 +101,7 @@ TEST_F(ManifestIndexTest, ListsTheCommittedStepsAlone) {
     auto records = manifest_->Committed();
     EXPECT_THAT(records, IsOk());
     std::vector<int64_t> steps;
-    for (const StepRecord& record : *records) steps.push_back(record.info.step);
+    for (const auto& info : *records) steps.push_back(info->step);
     return steps;
   };
   EXPECT_THAT(committed(), testing::IsEmpty());
@@ -332,7 +332,7 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     const auto committed = (*opened)->Committed();
     ASSERT_THAT(committed, IsOk());
     ASSERT_EQ(committed->size(), 1u);
-    EXPECT_EQ(committed->front().info.step, 1);
+    EXPECT_EQ(committed->front()->step, 1);
     EXPECT_EQ(**(*opened)->LatestCommitted(), 1);
   }
   EXPECT_EQ(version(), 3);

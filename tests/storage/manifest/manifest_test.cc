@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -229,6 +230,113 @@ TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
                 return Manifest::Open(path_).status().ToString();
               }),
               AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(path_)));
+}
+
+// Every committed step, read anew from its record.
+std::vector<std::string> CommittedRecords(const Manifest& manifest) {
+  std::vector<std::string> records;
+  EXPECT_THAT(manifest.ForEach([&](const StepRecord& record) {
+    if (record.info.state == StepState::kCommitted) records.push_back(EncodeStepRecord({.info = record.info}));
+    return true;
+  }),
+              IsOk());
+  return records;
+}
+
+std::vector<std::string> KeptRecords(const Manifest& manifest) {
+  std::vector<std::string> records;
+  const auto committed = manifest.Committed();
+  EXPECT_THAT(committed, IsOk());
+  for (const auto& info : committed.value_or(CommittedSteps())) records.push_back(EncodeStepRecord({.info = *info}));
+  return records;
+}
+
+TEST_F(ManifestTest, ReadsOnlyOnceWhatIsCommittedAndKnowsWhatChanged) {
+  auto manifest = Manifest::Create(path_, store_);
+  ASSERT_THAT(manifest, IsOk());
+  for (uint8_t step = 1; step <= 4; ++step) ASSERT_THAT((*manifest)->Commit(MakeRecord(step, step, step)), IsOk());
+  const CommittedSteps first = (*manifest)->Committed().value();
+  ASSERT_EQ(first.size(), 4u);
+  StepRecord late = MakeRecord(2, 2, 2);
+  late.info.metrics = {{"not UTF-8 \xff", 0.5}};  // kept as it will be read
+  StepRecord deleted = MakeRecord(3, 3, 3);
+  MakeDeleted(deleted, "test");
+  const std::vector<StepRecord> changed = {late, deleted};
+  ASSERT_THAT((*manifest)->Update(changed, {}), IsOk());
+  ASSERT_THAT((*manifest)->Commit(MakeRecord(1, 11, 11)), IsOk());
+  const CommittedSteps second = (*manifest)->Committed().value();
+  ASSERT_EQ(second.size(), 3u);
+  EXPECT_EQ(second[0]->sequence, 11u);
+  EXPECT_EQ(second[1]->metrics.size(), 1u);
+  EXPECT_EQ(second[2], first[3]) << "it has been read again";
+  EXPECT_EQ(KeptRecords(**manifest), CommittedRecords(**manifest));
+  manifest->reset();
+  auto opened = Manifest::Open(path_);
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(KeptRecords(**opened), CommittedRecords(**opened));
+}
+
+TEST_F(ManifestTest, FollowersKeepNothingThatTheirWriterMayChange) {
+  auto writer = Manifest::Create(path_, store_);
+  ASSERT_THAT(writer, IsOk());
+  auto follower = Manifest::OpenFollowing(path_);
+  ASSERT_THAT(follower, IsOk());
+  for (uint8_t step = 1; step <= 3; ++step) {
+    ASSERT_THAT((*writer)->Commit(MakeRecord(step, step, step)), IsOk());
+    ASSERT_THAT((*follower)->CatchUp(), IsOk());
+    EXPECT_EQ((*follower)->Committed()->size(), step);
+  }
+}
+
+TEST_F(ManifestTest, MissesNoCommitThatComesWhileTheStepsAreRead) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = path_ + std::to_string(round);
+    auto manifest = Manifest::Create(path, store_);
+    ASSERT_THAT(manifest, IsOk());
+    std::thread writer([&] {
+      for (uint8_t step = 1; step <= 20; ++step) EXPECT_THAT((*manifest)->Commit(MakeRecord(step, step, step)), IsOk());
+    });
+    size_t seen = 0;
+    for (int i = 0; i < 20; ++i) {
+      const auto committed = (*manifest)->Committed();
+      EXPECT_THAT(committed, IsOk());
+      EXPECT_GE(committed->size(), seen);
+      seen = committed->size();
+    }
+    writer.join();
+    EXPECT_EQ((*manifest)->Committed()->size(), 20u);
+  }
+}
+
+TEST_F(ManifestTest, KnowsWhatIsCommittedThroughAWriteThatFails) {
+  const std::string outcome = InChild([&] {
+    if (!EnterMountNamespace() || mount("none", directory_.path().c_str(), "tmpfs", 0, "size=2m") != 0)
+      return std::string("SKIP");
+    auto manifest = Manifest::Create(path_, store_);
+    if (!manifest.ok()) return manifest.status().ToString();
+    std::string said;
+    const auto compare = [&] { said += KeptRecords(**manifest) == CommittedRecords(**manifest) ? " same" : " stale"; };
+    for (uint8_t step = 1; step <= 3; ++step) said += (*manifest)->Commit(MakeRecord(step, step, step)).ok() ? "" : "?";
+    compare();
+    std::ofstream(directory_ / "filler") << std::string(4 << 20, 'x');
+    uint64_t sequence = 10;
+    absl::Status full;
+    while (full.ok() && sequence < 10000) full = (*manifest)->Commit(MakeRecord(1, 1, ++sequence)).status();
+    said += " " + std::string(absl::StatusCodeToString(full.code()));
+    compare();
+    std::filesystem::remove(directory_ / "filler");
+    compare();
+    // Not a write of steps; it is what opens the database anew.
+    said += (*manifest)->RemoveSettledMark().ok() ? " reopened" : " refused";
+    compare();
+    said += (*manifest)->Commit(MakeRecord(2, 2, ++sequence)).ok() ? " committed" : " refused";
+    compare();
+    said += (*manifest)->Commit(MakeRecord(3, 3, ++sequence)).ok() ? " committed" : " refused";
+    compare();
+    return said;
+  });
+  if (outcome == "SKIP") GTEST_SKIP() << "mounting is not allowed here";
+  EXPECT_EQ(outcome, " same RESOURCE_EXHAUSTED same same reopened same committed same committed same");
 }
 
 // A write fails for want of room, then the database cannot be opened anew, be it to read or to write, and then it can.

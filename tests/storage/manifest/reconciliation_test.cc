@@ -350,7 +350,7 @@ TEST(FinishDeletions, KeepsWhatALeasedStepRefersToThatIsMarkedMeanwhile) {
   std::ofstream(lease) << "{}";
   std::string warnings;
   const auto finish = [&](FileSystem& files) {
-    return FinishDeletions(files, layout, manifest, {}, [&](std::string_view line) { warnings += line; });
+    return FinishDeletions(files, layout, manifest, {}, Store::kAll, [&](std::string_view line) { warnings += line; });
   };
   FailingFileSystem files(PosixFileSystem());
   bool marked = false;

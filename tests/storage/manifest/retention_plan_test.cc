@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -39,11 +40,17 @@ std::vector<StepInfo> Steps(std::initializer_list<int64_t> numbers) {
   return steps;
 }
 
+CommittedSteps Shared(const std::vector<StepInfo>& steps) {
+  CommittedSteps shared;
+  for (const StepInfo& info : steps) shared.push_back(std::make_shared<const StepInfo>(info));
+  return shared;
+}
+
 // "step: reason", with a "-" before the step if it goes.
 std::vector<std::string> Plan(const RetentionOptions& options, const std::vector<StepInfo>& steps,
                               const Claims& claims = {}) {
   std::vector<std::string> lines;
-  for (const RetentionDecision& decision : PlanRetention(options, steps, claims)) {
+  for (const RetentionDecision& decision : PlanRetention(options, Shared(steps), claims)) {
     lines.push_back(absl::StrCat(decision.keep ? "" : "-", decision.step, ": ", decision.reason));
   }
   return lines;
@@ -264,7 +271,7 @@ TEST(RetentionPlan, SaysTheSameOfTheRestOnceItsDeletionsAreDone) {
       if (draw(1) > 0) info.evaluations.push_back({.evaluator = "e", .unhealthy = draw(3) == 0 ? "diverged" : ""});
       info.pinned = draw(9) == 0;
     }
-    const std::vector<RetentionDecision> first = PlanRetention(options, steps, {});
+    const std::vector<RetentionDecision> first = PlanRetention(options, Shared(steps), {});
     std::vector<std::string> kept;
     for (size_t i = 0; i < first.size(); ++i) {
       if (first[i].keep) kept.push_back(absl::StrCat(first[i].step, ": ", first[i].reason));

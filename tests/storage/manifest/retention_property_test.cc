@@ -54,6 +54,21 @@ class RandomRun {
   }
 
   void Step() {
+    Act();
+    if (!testing::Test::HasFailure()) CheckKept();
+  }
+
+  // With nothing left that protects what is not wanted, only the wanted is left.
+  void Finish() {
+    std::erase_if(leases_, [](const auto& lease) { return lease.second.held != nullptr; });
+    Apply();
+    now_ += kExpiry;
+    Apply();
+    CheckFiles(/*exactly=*/true);
+  }
+
+ private:
+  void Act() {
     switch (Draw(0, 11)) {
       case 0:
       case 1:
@@ -78,16 +93,6 @@ class RandomRun {
     }
   }
 
-  // With nothing left that protects what is not wanted, only the wanted is left.
-  void Finish() {
-    std::erase_if(leases_, [](const auto& lease) { return lease.second.held != nullptr; });
-    Apply();
-    now_ += kExpiry;
-    Apply();
-    CheckFiles(/*exactly=*/true);
-  }
-
- private:
   int64_t Draw(int64_t from, int64_t to) { return RandomNumber(random_, from, to); }
 
   void Open() {
@@ -96,7 +101,8 @@ class RandomRun {
     store_ = store.ok() ? *std::move(store) : nullptr;
     options_ = RandomRules(random_);
     retention_ = std::make_unique<Retention>(
-        *store_, options_, [](std::string_view line) { ADD_FAILURE() << line; }, Observer());
+        *store_, options_, [](std::string_view line) { ADD_FAILURE() << line; }, Observer(),
+        /*changes_max=*/Draw(0, 1) == 0 ? 256 : static_cast<size_t>(Draw(1, 4)));
     for (auto& [name, lease] : leases_) lease.seen.reset();  // the new observer has seen none
   }
 
@@ -247,13 +253,15 @@ class RandomRun {
     ASSERT_THAT(pending, IsOk());
     if (options_.any() || !pending->empty()) LookAtLeases();
     const std::set<int64_t> unwanted = Unwanted();
-    auto marked = retention_->Apply({});
-    ASSERT_THAT(marked, IsOk());
     std::set<int64_t> gone;
-    for (const RetentionDecision& decision : *marked) {
-      gone.insert(decision.step);
-      EXPECT_NE(decision.reason, "");
-    }
+    do {
+      auto marked = retention_->Apply({});
+      ASSERT_THAT(marked, IsOk());
+      for (const RetentionDecision& decision : *marked) {
+        gone.insert(decision.step);
+        EXPECT_NE(decision.reason, "");
+      }
+    } while (retention_->unfinished());
     EXPECT_EQ(gone, unwanted);
     for (const int64_t number : unwanted) model_[number].deleted = true;
     CheckRecords(/*after_pass=*/options_.any());
@@ -324,6 +332,21 @@ class RandomRun {
     for (const char* metric : kModelMetrics) {
       for (const BestMode mode : {BestMode::kLowest, BestMode::kHighest}) CheckBest(metric, mode);
     }
+  }
+
+  // What retention plans from is what the records say.
+  void CheckKept() const {
+    const auto kept = store_->manifest().Committed();
+    ASSERT_THAT(kept, IsOk());
+    std::vector<std::string> said;
+    for (const auto& info : *kept) said.push_back(EncodeStepRecord({.info = *info}));
+    std::vector<std::string> recorded;
+    ASSERT_THAT(store_->manifest().ForEach([&](const StepRecord& record) {
+      if (record.info.state == StepState::kCommitted) recorded.push_back(EncodeStepRecord({.info = record.info}));
+      return true;
+    }),
+                IsOk());
+    EXPECT_EQ(said, recorded);
   }
 
   void CheckBest(const char* metric, BestMode mode) const {

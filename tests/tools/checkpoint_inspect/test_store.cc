@@ -166,7 +166,7 @@ void TestStore::Delete(int64_t step, const std::string& reason) const {
   const auto noted =
       store->NoteSteps({{.step = step, .attempt = (*record)->info.attempt, .deleted = true, .reason = reason}});
   ASSERT_TRUE(noted.ok()) << noted.status();
-  const absl::Status status = store->RemoveDeleted({});
+  const absl::Status status = store->RemoveDeleted({}).status();
   ASSERT_TRUE(status.ok()) << status;
 }
 

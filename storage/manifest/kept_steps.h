@@ -1,0 +1,48 @@
+// KeptSteps: what is known of the committed steps, so that whoever asks again need not read and decode all of them.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
+#define TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tidemark/step_info.h"
+
+namespace tidemark::storage {
+
+// Ascending by step. Shared with whoever keeps it, and never changed.
+using CommittedSteps = std::vector<std::shared_ptr<const StepInfo>>;
+
+// Thread-compatible. Has to be told of every write of step records.
+class KeptSteps {
+ public:
+  // nullopt: nothing is kept.
+  std::optional<CommittedSteps> Get() const;
+
+  // How many writes there were.
+  uint64_t writes() const { return writes_; }
+
+  // Keeps what was read when there had been so many writes, unless there have been others since, which it may lack.
+  // Nor does it keep anything after a write that failed, until one has succeeded: nobody knows before then what of the
+  // failed one is on disk.
+  void Keep(const CommittedSteps& steps, uint64_t writes_before);
+
+  // These steps were written, as they will be read.
+  void Wrote(const absl::Status& status, std::vector<StepInfo> steps);
+
+  // Which steps are committed has changed otherwise.
+  void Forget();
+
+ private:
+  std::optional<std::map<int64_t, std::shared_ptr<const StepInfo>>> steps_;
+  uint64_t writes_ = 0;
+  bool in_doubt_ = false;  // the last write failed
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_

@@ -1,0 +1,101 @@
+#include "storage/manifest/kept_steps.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+StepInfo Step(int64_t step, StepState state = StepState::kCommitted) {
+  StepInfo info;
+  info.step = step;
+  info.state = state;
+  return info;
+}
+
+CommittedSteps Steps(std::initializer_list<int64_t> numbers) {
+  CommittedSteps steps;
+  for (const int64_t number : numbers) steps.push_back(std::make_shared<const StepInfo>(Step(number)));
+  return steps;
+}
+
+// {-1}: nothing is kept.
+std::vector<int64_t> Kept(const KeptSteps& kept) {
+  const std::optional<CommittedSteps> steps = kept.Get();
+  if (!steps) return {-1};
+  std::vector<int64_t> numbers;
+  for (const auto& info : *steps) numbers.push_back(info->step);
+  return numbers;
+}
+
+TEST(KeptSteps, KeepNothingBeforeTheyHaveBeenRead) {
+  KeptSteps kept;
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Wrote(absl::OkStatus(), {Step(1)});
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Keep({}, kept.writes());
+  EXPECT_THAT(Kept(kept), IsEmpty());
+}
+
+TEST(KeptSteps, ChangeWithEveryWrite) {
+  KeptSteps kept;
+  kept.Keep(Steps({1, 3, 5}), kept.writes());
+  const CommittedSteps before = *kept.Get();
+  StepInfo pinned = Step(3);
+  pinned.pinned = true;
+  kept.Wrote(absl::OkStatus(),
+             {pinned, Step(4), Step(1, StepState::kDeleted), Step(5, StepState::kLost), Step(7, StepState::kUnsaved)});
+  EXPECT_THAT(Kept(kept), ElementsAre(3, 4));
+  EXPECT_TRUE(kept.Get()->front()->pinned);
+  EXPECT_FALSE(before[1]->pinned) << "who has been given it goes on with what it was";
+  kept.Wrote(absl::OkStatus(), {Step(5)});
+  EXPECT_THAT(Kept(kept), ElementsAre(3, 4, 5));
+}
+
+TEST(KeptSteps, AreNotWhatWasReadBeforeAWrite) {
+  KeptSteps kept;
+  const uint64_t before = kept.writes();
+  kept.Wrote(absl::OkStatus(), {Step(2)});
+  kept.Keep(Steps({1}), before);
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Keep(Steps({1, 2}), kept.writes());
+  EXPECT_THAT(Kept(kept), ElementsAre(1, 2));
+}
+
+// What of it is on disk shows when the database has been opened anew, which a write does.
+TEST(KeptSteps, AreNoneFromAFailedWriteToTheNextThatSucceeds) {
+  KeptSteps kept;
+  kept.Keep(Steps({1}), kept.writes());
+  kept.Wrote(absl::ResourceExhaustedError("full"), {Step(2)});
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Keep(Steps({1}), kept.writes());
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Wrote(absl::ResourceExhaustedError("full"), {Step(3)});
+  kept.Keep(Steps({1}), kept.writes());
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Wrote(absl::OkStatus(), {Step(3)});
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Keep(Steps({1, 2, 3}), kept.writes());
+  EXPECT_THAT(Kept(kept), ElementsAre(1, 2, 3));
+}
+
+TEST(KeptSteps, AreForgottenWithWhatIsBeingRead) {
+  KeptSteps kept;
+  kept.Keep(Steps({1}), kept.writes());
+  const uint64_t before = kept.writes();
+  kept.Forget();
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+  kept.Keep(Steps({1}), before);
+  EXPECT_THAT(Kept(kept), ElementsAre(-1));
+}
+
+}  // namespace
+}  // namespace tidemark::storage
