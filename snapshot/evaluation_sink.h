@@ -3,17 +3,23 @@
 #ifndef TIDEMARK_SNAPSHOT_EVALUATION_SINK_H_
 #define TIDEMARK_SNAPSHOT_EVALUATION_SINK_H_
 
+#include <string_view>
+
 #include "snapshot/save_ticket.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark {
+
+// Of the reason why an evaluator was not asked: the part that is the same from case to case.
+inline std::string_view ReasonClass(std::string_view reason) { return reason.substr(0, reason.find(':')); }
 
 // Thread-safe.
 class EvaluationSink {
  public:
   virtual ~EvaluationSink() = default;
 
-  // Takes one row about a save: what an evaluator said of it, or why it was never asked. Called by the evaluators'
+  // Takes one row about a save: what an evaluator said of it, or why it was never asked. Tells the ticket that it was
+  // given, once the row is known here. Called by the evaluators'
   // threads, and by the trainer's for what is left out during a save; the save may be in flight still, may fail yet,
   // and may have been replaced by another one of its step. Must be quick, and must not call the stream.
   //

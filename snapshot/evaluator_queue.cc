@@ -126,6 +126,7 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!IsDue(snapshot->step())) return;
   auto pending = std::make_shared<Pending>();
   pending->save = snapshot->ticket();
+  pending->save->ExpectRow();
   std::deque<std::shared_ptr<Pending>> replaced;
   std::string lagging;
   bool on_shelf = false;
@@ -152,6 +153,7 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
 }
 
 void EvaluatorQueue::AddEarlier(EarlierStep earlier) {
+  earlier.save->ExpectRow();
   if (options_.when_lagging != WhenLagging::kQueue) {
     return Report(*earlier.save, Row(Evaluation::Outcome::kSkipped, earlier.reason));
   }

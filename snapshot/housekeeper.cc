@@ -29,9 +29,6 @@ bool IsFinal(const absl::Status& status) { return absl::IsNotFound(status) || ab
 // Errors of the disk as a whole, which other reports would meet as well.
 bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
 
-// Of the reason why an evaluator was not asked: the part that is the same from case to case.
-std::string_view ReasonClass(std::string_view reason) { return reason.substr(0, reason.find(':')); }
-
 }  // namespace
 
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
@@ -127,6 +124,7 @@ void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
     book_.NoteOnSave(save.number(), fmt::format("{} skipped: {}", evaluation.evaluator, evaluation.reason));
   }
+  save.RowGiven();
   if (stopping_) return;
   Report report;
   report.step = save.step();
@@ -136,13 +134,19 @@ void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   has_work_.NotifyAll();
 }
 
+std::set<int64_t> Housekeeper::Unjudged() const {
+  absl::MutexLock lock(&mutex_);
+  std::set<int64_t> steps = book_.AwaitingRows();
+  for (const Report& report : unrecorded_verdicts_) steps.insert(report.step);
+  return steps;
+}
+
 std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
   absl::MutexLock lock(&mutex_);
-  for (const Report& report : book_.ready()) {
-    if (std::string why = VerdictOn(info, report); !why.empty()) return why;
-  }
-  for (const Report& report : unrecorded_verdicts_) {
-    if (std::string why = VerdictOn(info, report); !why.empty()) return why;
+  for (const std::deque<Report>* reports : {&book_.ready(), &unrecorded_verdicts_}) {
+    for (const Report& report : *reports) {
+      if (std::string why = VerdictOn(info, report); !why.empty()) return why;
+    }
   }
   return "";
 }
@@ -177,7 +181,7 @@ absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
 absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
   absl::StatusOr<std::vector<RetentionDecision>> plan;
   const absl::Status status = Run([&](storage::Store&) {
-    plan = retention_.Plan(host_.claims);
+    plan = retention_.Plan(host_.claims, [this] { return Unjudged(); });
     return plan.status();
   });
   if (!status.ok()) return status;
@@ -456,7 +460,8 @@ absl::Status Housekeeper::CollectFromInbox() {
 absl::Status Housekeeper::ApplyRetention() {
   retention_complaints_.Begin();
   const Stopwatch watch;
-  const absl::StatusOr<std::vector<RetentionDecision>> deleted = retention_.Apply(host_.claims);
+  const absl::StatusOr<std::vector<RetentionDecision>> deleted =
+      retention_.Apply(host_.claims, [this] { return Unjudged(); });
   {
     absl::MutexLock lock(&mutex_);
     deleting_ = false;

@@ -144,6 +144,8 @@ class Housekeeper final : public EvaluationSink {
 
   Housekeeper(HousekeeperHost host, HousekeeperOptions options);
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The steps of which more may be said than is recorded.
+  std::set<int64_t> Unjudged() const;
   void NoteVerdicts(const std::deque<Report>& unrecorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Ask(bool everything);
   bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }
@@ -186,11 +188,11 @@ class Housekeeper final : public EvaluationSink {
   ReportBook book_ ABSL_GUARDED_BY(mutex_);
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Report> unrecorded_verdicts_ ABSL_GUARDED_BY(mutex_);  // of reports that are out of the book
-  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;                  // since the last round
-  bool wake_ ABSL_GUARDED_BY(mutex_) = false;                        // for a round, though nothing else asks for one
-  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;               // something changed that it depends on
-  bool saving_ ABSL_GUARDED_BY(mutex_) = false;                      // the first save that is to be kept has begun
+  std::deque<Report> unrecorded_verdicts_ ABSL_GUARDED_BY(mutex_);  // of reports that are out of the book
+  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;                 // since the last round
+  bool wake_ ABSL_GUARDED_BY(mutex_) = false;                       // for a round, though nothing else asks for one
+  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;              // something changed that it depends on
+  bool saving_ ABSL_GUARDED_BY(mutex_) = false;                     // the first save that is to be kept has begun
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
   // The last pass of retention did only a part of what it had to do.

@@ -80,6 +80,17 @@ std::shared_ptr<const SaveTicket> ReportBook::AddCommitted(const StepInfo& commi
   return ticket;
 }
 
+std::set<int64_t> ReportBook::AwaitingRows() const {
+  std::set<int64_t> steps;
+  for (const KnownSave& save : saves_) {
+    if (!save.settled || save.unsaved != nullptr) continue;  // the end of an unsaved one's ticket is an event
+    const std::shared_ptr<const SaveTicket> ticket = save.ticket.lock();
+    if (ticket != nullptr && ticket->expects_rows()) steps.insert(save.step);
+  }
+  for (const Report& report : ready_) steps.insert(report.step);
+  return steps;
+}
+
 void ReportBook::NoteOnSave(int64_t number, std::string note) {
   KnownSave* save = Find(number);
   if (save != nullptr && !save->settled) save->notes.push_back(std::move(note));

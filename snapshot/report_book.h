@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,10 @@ class ReportBook {
 
   // A step that is committed already, as if its save had just been settled.
   std::shared_ptr<const SaveTicket> AddCommitted(const StepInfo& committed);
+
+  // The steps that are known here and of which more will be said: an evaluator has yet to give its row on the save, or
+  // the report can be recorded and was not taken.
+  std::set<int64_t> AwaitingRows() const;
 
   // A note for the line of the save of this number, if it is in flight.
   void NoteOnSave(int64_t number, std::string note);

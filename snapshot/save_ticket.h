@@ -16,8 +16,8 @@
 
 namespace tidemark {
 
-// Immutable, but for the promise. Shared by the snapshot and by every evaluator from when it is given the snapshot
-// until its row has been given.
+// Immutable, but for the promise and the count of rows. Shared by the snapshot and by every evaluator from when it is
+// given the snapshot until its row has been given.
 class SaveTicket {
  public:
   // `progress`: of the staging. Null: it has ended well.
@@ -42,6 +42,11 @@ class SaveTicket {
   // See SaveOptions::persist.
   bool persist() const { return persist_; }
 
+  // An evaluator will give a row on the save, and has given it. What is saved is not known to be healthy in between.
+  void ExpectRow() const { ++rows_due_; }
+  void RowGiven() const { --rows_due_; }
+  bool expects_rows() const { return rows_due_ > 0; }
+
   // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Without persist() the
   // ticket sets it itself, when it is destroyed.
   const std::shared_ptr<Promise>& committed() const { return committed_; }
@@ -56,6 +61,7 @@ class SaveTicket {
   const int64_t step_;
   const bool persist_;
   const std::shared_ptr<const StagingProgress> progress_;
+  mutable std::atomic<int64_t> rows_due_ = 0;
   const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
 };
 

@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   return live;
 }
 
-absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& claims) {
+absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& claims, const ReadUnjudged& unjudged) {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = LiveLeases();
   if (!live.ok()) return live.status();
   std::multimap<std::string, std::string> leased;  // by attempt: by whom
@@ -55,21 +55,23 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& cl
     const auto [first, last] = leased.equal_range(info->attempt);
     for (auto lease = first; lease != last; ++lease) all.emplace(info->step, lease->second);
   }
-  std::vector<RetentionDecision> decisions = PlanRetention(options_, *steps, all);
+  std::vector<RetentionDecision> decisions =
+      PlanRetention(options_, *steps, all, unjudged ? unjudged() : std::set<int64_t>());
   return Planned{.steps = *std::move(steps), .decisions = std::move(decisions)};
 }
 
-absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims) {
-  absl::StatusOr<Planned> planned = PlanCommitted(claims);
+absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims, const ReadUnjudged& unjudged) {
+  absl::StatusOr<Planned> planned = PlanCommitted(claims, unjudged);
   if (!planned.ok()) return planned.status();
   return std::move(planned->decisions);
 }
 
-absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims& claims) {
+absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims& claims,
+                                                                const ReadUnjudged& unjudged) {
   unfinished_ = false;
   std::vector<RetentionDecision> marked;
   if (options_.any()) {
-    absl::StatusOr<Planned> planned = PlanCommitted(claims);
+    absl::StatusOr<Planned> planned = PlanCommitted(claims, unjudged);
     if (!planned.ok()) return planned.status();
     // Stopping anywhere is right: deleting some of what the plan lets go changes nothing of what it says of the rest.
     std::vector<Store::StepNote> notes;

@@ -5,6 +5,7 @@
 #define TIDEMARK_STORAGE_MANIFEST_RETENTION_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -27,6 +28,8 @@ class Retention {
   // What this process itself has yet to read; null: nothing. Asked after the steps have been read: a step that is
   // claimed before it is committed is then never seen without its claim.
   using ReadClaims = std::function<Claims()>;
+  // The steps that an evaluator in this process has yet to give its row on; null: none. Asked at the same time.
+  using ReadUnjudged = std::function<std::set<int64_t>()>;
 
   // Precondition: ValidateRetention(options).
   Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
@@ -36,7 +39,7 @@ class Retention {
 
   // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
   // that nobody knows what is leased.
-  absl::StatusOr<std::vector<RetentionDecision>> Plan(const ReadClaims& claims);
+  absl::StatusOr<std::vector<RetentionDecision>> Plan(const ReadClaims& claims, const ReadUnjudged& unjudged = {});
 
   // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, all in one synced
   // batch, and removes the files that nobody refers to or reads. Returns what was marked. Files that cannot be removed
@@ -46,7 +49,7 @@ class Retention {
   //
   // One call changes a bounded number of records, lowest steps first, and removes the files of as many attempts, so
   // that saves and reports wait for it only so long; unfinished() says whether the next call would do more.
-  absl::StatusOr<std::vector<RetentionDecision>> Apply(const ReadClaims& claims);
+  absl::StatusOr<std::vector<RetentionDecision>> Apply(const ReadClaims& claims, const ReadUnjudged& unjudged = {});
   bool unfinished() const { return unfinished_; }
 
  private:
@@ -55,7 +58,7 @@ class Retention {
     CommittedSteps steps;
     std::vector<RetentionDecision> decisions;  // one for each
   };
-  absl::StatusOr<Planned> PlanCommitted(const ReadClaims& claims);
+  absl::StatusOr<Planned> PlanCommitted(const ReadClaims& claims, const ReadUnjudged& unjudged);
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
   absl::StatusOr<bool> RemoveFiles();
 

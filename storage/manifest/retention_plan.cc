@@ -125,7 +125,7 @@ std::string Join(const std::vector<std::string>& reasons) {
   return text;
 }
 
-void AddRules(const RetentionOptions& options, std::vector<Candidate>& steps) {
+void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged, std::vector<Candidate>& steps) {
   AddLatest(steps, options.max_to_keep);
   for (const KeepBest& rule : options.keep_best) AddBest(steps, rule);
   for (Candidate& step : steps) {
@@ -138,7 +138,7 @@ void AddRules(const RetentionOptions& options, std::vector<Candidate>& steps) {
   for (Candidate& step : steps) {
     if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
     const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
-    if (!awaited && FirstVerdict(*step.info).empty()) healthy = &step;
+    if (!awaited && !unjudged.contains(step.info->step) && FirstVerdict(*step.info).empty()) healthy = &step;
   }
   // What a run that diverges is rolled back to. Where all is well it is the latest.
   if (healthy != nullptr && healthy != &steps.back()) healthy->reasons.push_back("the latest healthy one");
@@ -151,13 +151,13 @@ bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
 }
 
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
-                                             const Claims& claims) {
+                                             const Claims& claims, const std::set<int64_t>& unjudged) {
   std::vector<Candidate> candidates;
   candidates.reserve(steps.size());
   for (const auto& info : steps) {
     if (info->state == StepState::kCommitted) candidates.push_back({.info = info.get(), .reasons = {}});
   }
-  AddRules(options, candidates);
+  AddRules(options, unjudged, candidates);
   const bool rules = options.any();
   const std::string none = rules ? DescribeRules(options) : "no rule is set";
   std::vector<RetentionDecision> decisions;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info);
 
 // One decision for each committed step of `steps`, ascending, whatever other ones are among them.
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
-                                             const Claims& claims);
+                                             const Claims& claims, const std::set<int64_t>& unjudged = {});
 
 }  // namespace tidemark::storage
 

@@ -149,6 +149,39 @@ TEST_F(HousekeeperRetentionTest, KeepsNoReportWaitingForABacklogOfFiles) {
   EXPECT_EQ(folders(), 1);
 }
 
+// What a run that diverges is rolled back to is not let go for a step that is only not yet known to be bad.
+TEST_F(HousekeeperRetentionTest, KeepsTheLatestHealthyStepWhileAnEvaluatorLagsBehind) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  absl::Notification gate;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .max_pending = 3},
+                                         [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+                                           if (snapshot.step() == 1) return Verdict();
+                                           gate.WaitForNotification();
+                                           return Verdict(Metrics{}, "3 NaN");
+                                         }),
+              IsOk());
+  for (int64_t step : {1, 2, 3}) {
+    ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  }
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 3));
+  gate.Notify();
+  auto report = checkpointer->RestoreLatest(trainer_.state, {.healthy_only = true});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 1);
+}
+
+TEST_F(HousekeeperRetentionTest, LetsTheLastHealthyStepGoOnceTheNextIsKnownToBe) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .when_lagging = WhenLagging::kBlock},
+                                         [](const Snapshot&) -> absl::StatusOr<Verdict> { return Verdict(); }),
+              IsOk());
+  for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(3));
+}
+
 TEST_F(HousekeeperRetentionTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) {
   auto checkpointer = Open({.retention = {.max_to_keep = 1,
                                           .keep_best = {{.metric = "validation/loss"}},
