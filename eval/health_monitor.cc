@@ -23,6 +23,9 @@ namespace {
 // Entries that a reason names.
 constexpr size_t kNamedMax = 5;
 constexpr int64_t kWindowMin = 8;
+// Healthy snapshots of which the norms are known: so far a run may go back and still be held against what it goes back
+// to.
+constexpr size_t kNormsKept = 8;
 // A metric that hardly moves, such as the norm of clipped gradients, is held against this part of its mean where its
 // standard deviation is less.
 constexpr long double kSpreadMin = 0.01;
@@ -119,6 +122,10 @@ class MetricHistory {
 
   bool watched() const { return !name_.empty(); }
   void Clear() { values_.clear(); }
+  // Of this step and of later ones.
+  void ForgetFrom(int64_t step) {
+    while (!values_.empty() && values_.back().step >= step) values_.pop_back();
+  }
 
   // Distance from the mean in standard deviations; nothing where the snapshot does not have the metric, or too little
   // is known. `*problem` is set where that is too far.
@@ -134,10 +141,10 @@ class MetricHistory {
     // The squares of doubles need not be doubles.
     const auto count = static_cast<long double>(values_.size());
     long double sum = 0;
-    for (const double known : values_) sum += known;
+    for (const Value& known : values_) sum += known.value;
     const long double mean = sum / count;
     long double squares = 0;
-    for (const double known : values_) squares += (known - mean) * (known - mean);
+    for (const Value& known : values_) squares += (known.value - mean) * (known.value - mean);
     const long double spread = std::max(std::sqrt(squares / count), kSpreadMin * std::abs(mean));
     if (!(spread > 0)) return std::nullopt;
     const auto deviation = static_cast<double>(std::abs(value - mean) / spread);
@@ -148,18 +155,24 @@ class MetricHistory {
     return deviation;
   }
 
-  void Add(const Metrics& metrics) {
+  // Steps ascend.
+  void Add(int64_t step, const Metrics& metrics) {
     const auto found = metrics.find(name_);
     if (!watched() || found == metrics.end()) return;
-    values_.push_back(found->second);
+    values_.push_back({step, found->second});
     if (values_.size() > window_) values_.pop_front();
   }
 
  private:
+  struct Value {
+    int64_t step;
+    double value;
+  };
+
   const std::string name_;
   const double deviations_max_;
   const size_t window_;
-  std::deque<double> values_;
+  std::deque<Value> values_;
 };
 
 absl::Status Validate(const HealthOptions& options) {
@@ -195,15 +208,10 @@ struct HealthMonitor::Impl {
     Verdict verdict;
     {
       absl::MutexLock lock(&mutex);
-      // The trainer went back: what it left behind there says nothing of what it does now.
-      if (last_step && snapshot.step() <= *last_step) Forget();
-      last_step = snapshot.step();
+      ForgetFrom(snapshot.step());
       verdict = Judge(snapshot, health);
       if (verdict.unhealthy.empty()) {
-        norms.clear();
-        for (EntryHealth& entry : health.entries) norms.emplace(std::move(entry.name), entry.norm);
-        loss.Add(snapshot.metrics());
-        gradient_norm.Add(snapshot.metrics());
+        Remember(snapshot, health);
       } else if (!divergence) {
         divergence = Divergence{snapshot.step(), verdict.unhealthy};
       }
@@ -242,6 +250,8 @@ struct HealthMonitor::Impl {
       const EntryHealth* entry;
       double before;
     };
+    if (healthy.empty()) return;
+    const absl::flat_hash_map<std::string, double>& norms = healthy.back().norms;
     std::vector<Jump> jumps;
     for (const EntryHealth& entry : health.entries) {
       const auto before = norms.find(entry.name);
@@ -259,21 +269,42 @@ struct HealthMonitor::Impl {
     if (!items.empty()) problems.push_back("norms jumped: " + NameSome(items));
   }
 
+  void Remember(const Snapshot& snapshot, SnapshotHealth& health) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    HealthySnapshot& last = healthy.emplace_back();
+    last.step = snapshot.step();
+    for (EntryHealth& entry : health.entries) last.norms.emplace(std::move(entry.name), entry.norm);
+    if (healthy.size() > kNormsKept) healthy.pop_front();
+    loss.Add(snapshot.step(), snapshot.metrics());
+    gradient_norm.Add(snapshot.step(), snapshot.metrics());
+  }
+
+  // Where the trainer went back, what it left behind there says nothing of what it does now. What it went back to does:
+  // without it the same divergence would look like a beginning the second time.
+  void ForgetFrom(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    while (!healthy.empty() && healthy.back().step >= step) healthy.pop_back();
+    loss.ForgetFrom(step);
+    gradient_norm.ForgetFrom(step);
+    if (divergence && divergence->step >= step) divergence.reset();
+  }
+
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    norms.clear();
+    healthy.clear();
     loss.Clear();
     gradient_norm.Clear();
-    last_step.reset();
     divergence.reset();
   }
+
+  struct HealthySnapshot {
+    int64_t step = 0;
+    absl::flat_hash_map<std::string, double> norms;
+  };
 
   const HealthOptions options;
 
   absl::Mutex mutex;
-  absl::flat_hash_map<std::string, double> norms ABSL_GUARDED_BY(mutex);  // of the last healthy snapshot
+  std::deque<HealthySnapshot> healthy ABSL_GUARDED_BY(mutex);  // the last ones, ascending by step
   MetricHistory loss ABSL_GUARDED_BY(mutex);
   MetricHistory gradient_norm ABSL_GUARDED_BY(mutex);
-  std::optional<int64_t> last_step ABSL_GUARDED_BY(mutex);
   std::optional<Divergence> divergence ABSL_GUARDED_BY(mutex);  // the first that nobody has taken
 };
 

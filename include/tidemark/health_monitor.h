@@ -7,6 +7,7 @@
 //   if (std::optional<tidemark::Divergence> divergence = (*monitor)->TakeDivergence()) {
 //     auto restored = checkpointer->RestoreLatest(state, {.healthy_only = true});
 //     if (!restored.ok()) return restored.status();  // nothing healthy is left
+//     (*monitor)->TakeDivergence();  // what it found before the restore has been rolled back with it
 //     step = restored->step + 1;
 //   }
 //
@@ -76,8 +77,10 @@ class HealthMonitor {
   // The first divergence that nobody has taken yet, which has been now. For trainers that look once in each step.
   std::optional<Divergence> TakeDivergence();
 
-  // After a rollback: what comes next is not held against what went before, and a divergence that nobody has taken is
-  // forgotten. Happens by itself when a snapshot's step is not higher than the last one's.
+  // After a change that is meant: what comes next is not held against what went before, and a divergence that nobody
+  // has taken is forgotten. A rollback needs none: a snapshot's own step and later ones are forgotten by themselves,
+  // and it is held against what was healthy before. That is known of the last eight healthy snapshots; farther back
+  // there is nothing to hold it against. After a Reset, or in a new process, that is so of the first snapshot too.
   void Reset();
 
  private:

@@ -235,6 +235,45 @@ TEST(HealthMonitor, ForgetsWhatWentBeforeOnResetAndWhereStepsGoBack) {
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
 }
 
+TEST(HealthMonitor, CallsAStepUnhealthyAgainWhereTheRunComesBackToItWithTheSameState) {
+  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  for (int64_t step = 1; step <= 8; ++step) {
+    Evaluate(*monitor, Weights(step, {1}, {{"loss", 1 + 0.01 * static_cast<double>(step)}}));
+  }
+  const Verdict first = Evaluate(*monitor, Weights(9, {1000}, {{"loss", 100}}));
+  EXPECT_THAT(first.unhealthy, AllOf(HasSubstr("from 1 to 1000"), HasSubstr("loss is 100")));
+  const Verdict again = Evaluate(*monitor, Weights(9, {1000}, {{"loss", 100}}));
+  EXPECT_EQ(again.unhealthy, first.unhealthy);
+  EXPECT_EQ(again.metrics, first.metrics);
+  EXPECT_EQ(monitor->TakeDivergence()->step, 9);
+}
+
+TEST(HealthMonitor, HoldsASecondSaveOfAHealthyStepAgainstTheStepsBeforeIt) {
+  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  for (int64_t step = 1; step <= 8; ++step) Evaluate(*monitor, Weights(step, {1}, {{"loss", 1}}));
+  const Verdict verdict = Evaluate(*monitor, Weights(8, {1000}, {{"loss", 100}}));
+  EXPECT_THAT(verdict.unhealthy, AllOf(HasSubstr("from 1 to 1000"), HasSubstr("the last 7 healthy ones")));
+}
+
+TEST(HealthMonitor, KnowsNormsOfTheStepsThatTheRunWentBackTo) {
+  auto monitor = Make();
+  for (int64_t step = 1; step <= 3; ++step) Evaluate(*monitor, Weights(step, {static_cast<float>(step)}));
+  EXPECT_EQ(Evaluate(*monitor, Weights(3, {8})).metrics.at("norm_jump"), 4) << "against step 2";
+  EXPECT_EQ(Evaluate(*monitor, Weights(2, {8})).metrics.at("norm_jump"), 8) << "against step 1";
+  // Farther back than it remembers there is nothing to hold a step against.
+  for (int64_t step = 3; step < 20; ++step) Evaluate(*monitor, Weights(step, {8}));
+  EXPECT_FALSE(Evaluate(*monitor, Weights(5, {1000})).metrics.contains("norm_jump"));
+}
+
+TEST(HealthMonitor, KeepsADivergenceThatTheRunDidNotGoBackBehind) {
+  auto monitor = Make();
+  Evaluate(*monitor, Weights(1, {1}));
+  Evaluate(*monitor, Weights(2, {kInf}));
+  Evaluate(*monitor, Weights(5, {1}));
+  Evaluate(*monitor, Weights(3, {1}));
+  EXPECT_EQ(monitor->TakeDivergence()->step, 2);
+}
+
 TEST(HealthMonitor, LeavesItsFunctionUsableWhenItGoes) {
   auto monitor = Make();
   const EvaluatorFunction function = monitor->function();
