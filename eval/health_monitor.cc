@@ -30,6 +30,11 @@ constexpr size_t kNormsKept = 8;
 // standard deviation is less.
 constexpr long double kSpreadMin = 0.01;
 
+// Entries with metrics of their own, and how long their names may be: a report of them all, every byte of the names
+// escaped, stays within what the store takes.
+constexpr size_t kPerEntryMax = 64;
+constexpr size_t kPerEntryNameBytesMax = 1024;
+
 struct EntryHealth {
   std::string name;
   uint64_t nan = 0;
@@ -52,6 +57,11 @@ double NormOf(long double squares) {
       std::min(std::sqrt(squares), static_cast<long double>(std::numeric_limits<double>::max())));
 }
 
+bool MatchesAny(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return GlobMatches(pattern, name); });
+}
+
 SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>& patterns) {
   SnapshotHealth health;
   absl::flat_hash_set<const std::byte*> seen;  // tied entries count once
@@ -60,9 +70,7 @@ SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>&
     const EntrySpec& spec = snapshot.entries()[i];
     const FloatLayout layout = FloatLayoutOf(spec.dtype);
     if (spec.kind != EntryKind::kTensor || layout.width == FloatLayout::Width::kNone) continue;
-    const bool wanted =
-        patterns.empty() || std::any_of(patterns.begin(), patterns.end(),
-                                        [&](const std::string& pattern) { return GlobMatches(pattern, spec.name); });
+    const bool wanted = patterns.empty() || MatchesAny(patterns, spec.name);
     const std::span<const std::byte> bytes = snapshot.bytes(i);
     if (!wanted || bytes.empty() || !seen.insert(bytes.data()).second) continue;
     const FloatSummary summary =
@@ -180,6 +188,9 @@ absl::Status Validate(const HealthOptions& options) {
     return absl::InvalidArgumentError(
         fmt::format("name: expected 1 to 256 bytes without '/', found '{}'", options.name));
   }
+  if (std::any_of(options.per_entry.begin(), options.per_entry.end(), [](const auto& text) { return text.empty(); })) {
+    return absl::InvalidArgumentError("per_entry: expected patterns of entries' names, found an empty one");
+  }
   if (!(options.norm_jump_max > 1)) {
     return absl::InvalidArgumentError(
         fmt::format("norm_jump_max: expected more than 1, found {}", options.norm_jump_max));
@@ -230,6 +241,7 @@ struct HealthMonitor::Impl {
     std::vector<std::string> problems;
     if (std::string problem = DescribeNotFinite(health); !problem.empty()) problems.push_back(std::move(problem));
     JudgeJumps(health, verdict, problems);
+    AddPerEntry(health, verdict.metrics);
     std::string problem;
     if (const auto deviation = loss.Judge(snapshot.metrics(), &problem)) {
       verdict.metrics["loss_deviation"] = *deviation;
@@ -243,6 +255,34 @@ struct HealthMonitor::Impl {
     return verdict;
   }
 
+  // In the last healthy snapshot; nothing where the entry was not there, or 0.
+  std::optional<double> NormBefore(const EntryHealth& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (healthy.empty()) return std::nullopt;
+    const auto before = healthy.back().norms.find(entry.name);
+    if (before == healthy.back().norms.end() || before->second == 0) return std::nullopt;
+    return before->second;
+  }
+
+  static double JumpFrom(double before, const EntryHealth& entry) {
+    return std::max(entry.norm / before, before / entry.norm);
+  }
+
+  void AddPerEntry(const SnapshotHealth& health, Metrics& metrics) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    size_t added = 0;
+    size_t left_out = 0;
+    for (const EntryHealth& entry : health.entries) {
+      if (!MatchesAny(options.per_entry, entry.name)) continue;
+      if (added == kPerEntryMax || entry.name.size() > kPerEntryNameBytesMax) {
+        ++left_out;
+        continue;
+      }
+      ++added;
+      metrics["norm/" + entry.name] = entry.norm;
+      if (const auto before = NormBefore(entry)) metrics["norm_jump/" + entry.name] = JumpFrom(*before, entry);
+    }
+    if (left_out > 0) metrics["per_entry_left_out"] = static_cast<double>(left_out);
+  }
+
   void JudgeJumps(const SnapshotHealth& health, Verdict& verdict, std::vector<std::string>& problems) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     struct Jump {
@@ -250,13 +290,9 @@ struct HealthMonitor::Impl {
       const EntryHealth* entry;
       double before;
     };
-    if (healthy.empty()) return;
-    const absl::flat_hash_map<std::string, double>& norms = healthy.back().norms;
     std::vector<Jump> jumps;
     for (const EntryHealth& entry : health.entries) {
-      const auto before = norms.find(entry.name);
-      if (before == norms.end() || before->second == 0) continue;
-      jumps.push_back({std::max(entry.norm / before->second, before->second / entry.norm), &entry, before->second});
+      if (const auto before = NormBefore(entry)) jumps.push_back({JumpFrom(*before, entry), &entry, *before});
     }
     if (jumps.empty()) return;
     std::stable_sort(jumps.begin(), jumps.end(), [](const Jump& a, const Jump& b) { return a.ratio > b.ratio; });

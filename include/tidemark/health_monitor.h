@@ -50,6 +50,10 @@ struct HealthOptions {
   std::string name = "health";       // of the evaluator
   std::vector<std::string> entries;  // patterns; empty: all. Only floating-point tensors are looked at
   double norm_jump_max = 10;         // ratio; > 1. An entry whose norm was 0 has no jump
+  // Patterns of entries whose own norms and jumps are metrics too, health/norm/NAME and health/norm_jump/NAME. They are
+  // kept with every step, so name what is looked at. The first 64 that match count, in the state's order, and none with
+  // a name of more than 1024 bytes; health/per_entry_left_out says how many others matched, if any did. Empty: none.
+  std::vector<std::string> per_entry;
   // A metric given with the save. Unhealthy: NaN, infinite, or further from the mean of the last `loss_window` healthy
   // ones than so many of their standard deviations, of which each is at least 1 % of that mean. Empty, or not given
   // with a save: not looked at.
