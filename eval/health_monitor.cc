@@ -23,9 +23,17 @@ namespace {
 // Entries that a reason names.
 constexpr size_t kNamedMax = 5;
 constexpr int64_t kWindowMin = 8;
+// Healthy snapshots of which the norms are known: so far a run may go back and still be held against what it goes back
+// to.
+constexpr size_t kNormsKept = 8;
 // A metric that hardly moves, such as the norm of clipped gradients, is held against this part of its mean where its
 // standard deviation is less.
 constexpr long double kSpreadMin = 0.01;
+
+// Entries with metrics of their own, and how long their names may be: a report of them all, every byte of the names
+// escaped, stays within what the store takes.
+constexpr size_t kPerEntryMax = 64;
+constexpr size_t kPerEntryNameBytesMax = 1024;
 
 struct EntryHealth {
   std::string name;
@@ -49,6 +57,11 @@ double NormOf(long double squares) {
       std::min(std::sqrt(squares), static_cast<long double>(std::numeric_limits<double>::max())));
 }
 
+bool MatchesAny(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return GlobMatches(pattern, name); });
+}
+
 SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>& patterns) {
   SnapshotHealth health;
   absl::flat_hash_set<const std::byte*> seen;  // tied entries count once
@@ -57,9 +70,7 @@ SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>&
     const EntrySpec& spec = snapshot.entries()[i];
     const FloatLayout layout = FloatLayoutOf(spec.dtype);
     if (spec.kind != EntryKind::kTensor || layout.width == FloatLayout::Width::kNone) continue;
-    const bool wanted =
-        patterns.empty() || std::any_of(patterns.begin(), patterns.end(),
-                                        [&](const std::string& pattern) { return GlobMatches(pattern, spec.name); });
+    const bool wanted = patterns.empty() || MatchesAny(patterns, spec.name);
     const std::span<const std::byte> bytes = snapshot.bytes(i);
     if (!wanted || bytes.empty() || !seen.insert(bytes.data()).second) continue;
     const FloatSummary summary =
@@ -119,6 +130,10 @@ class MetricHistory {
 
   bool watched() const { return !name_.empty(); }
   void Clear() { values_.clear(); }
+  // Of this step and of later ones.
+  void ForgetFrom(int64_t step) {
+    while (!values_.empty() && values_.back().step >= step) values_.pop_back();
+  }
 
   // Distance from the mean in standard deviations; nothing where the snapshot does not have the metric, or too little
   // is known. `*problem` is set where that is too far.
@@ -134,10 +149,10 @@ class MetricHistory {
     // The squares of doubles need not be doubles.
     const auto count = static_cast<long double>(values_.size());
     long double sum = 0;
-    for (const double known : values_) sum += known;
+    for (const Value& known : values_) sum += known.value;
     const long double mean = sum / count;
     long double squares = 0;
-    for (const double known : values_) squares += (known - mean) * (known - mean);
+    for (const Value& known : values_) squares += (known.value - mean) * (known.value - mean);
     const long double spread = std::max(std::sqrt(squares / count), kSpreadMin * std::abs(mean));
     if (!(spread > 0)) return std::nullopt;
     const auto deviation = static_cast<double>(std::abs(value - mean) / spread);
@@ -148,24 +163,33 @@ class MetricHistory {
     return deviation;
   }
 
-  void Add(const Metrics& metrics) {
+  // Steps ascend.
+  void Add(int64_t step, const Metrics& metrics) {
     const auto found = metrics.find(name_);
     if (!watched() || found == metrics.end()) return;
-    values_.push_back(found->second);
+    values_.push_back({step, found->second});
     if (values_.size() > window_) values_.pop_front();
   }
 
  private:
+  struct Value {
+    int64_t step;
+    double value;
+  };
+
   const std::string name_;
   const double deviations_max_;
   const size_t window_;
-  std::deque<double> values_;
+  std::deque<Value> values_;
 };
 
 absl::Status Validate(const HealthOptions& options) {
   if (options.name.empty() || options.name.size() > 256 || options.name.find('/') != std::string::npos) {
     return absl::InvalidArgumentError(
         fmt::format("name: expected 1 to 256 bytes without '/', found '{}'", options.name));
+  }
+  if (std::any_of(options.per_entry.begin(), options.per_entry.end(), [](const auto& text) { return text.empty(); })) {
+    return absl::InvalidArgumentError("per_entry: expected patterns of entries' names, found an empty one");
   }
   if (!(options.norm_jump_max > 1)) {
     return absl::InvalidArgumentError(
@@ -195,15 +219,10 @@ struct HealthMonitor::Impl {
     Verdict verdict;
     {
       absl::MutexLock lock(&mutex);
-      // The trainer went back: what it left behind there says nothing of what it does now.
-      if (last_step && snapshot.step() <= *last_step) Forget();
-      last_step = snapshot.step();
+      ForgetFrom(snapshot.step());
       verdict = Judge(snapshot, health);
       if (verdict.unhealthy.empty()) {
-        norms.clear();
-        for (EntryHealth& entry : health.entries) norms.emplace(std::move(entry.name), entry.norm);
-        loss.Add(snapshot.metrics());
-        gradient_norm.Add(snapshot.metrics());
+        Remember(snapshot, health);
       } else if (!divergence) {
         divergence = Divergence{snapshot.step(), verdict.unhealthy};
       }
@@ -222,6 +241,7 @@ struct HealthMonitor::Impl {
     std::vector<std::string> problems;
     if (std::string problem = DescribeNotFinite(health); !problem.empty()) problems.push_back(std::move(problem));
     JudgeJumps(health, verdict, problems);
+    AddPerEntry(health, verdict.metrics);
     std::string problem;
     if (const auto deviation = loss.Judge(snapshot.metrics(), &problem)) {
       verdict.metrics["loss_deviation"] = *deviation;
@@ -235,6 +255,34 @@ struct HealthMonitor::Impl {
     return verdict;
   }
 
+  // In the last healthy snapshot; nothing where the entry was not there, or 0.
+  std::optional<double> NormBefore(const EntryHealth& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (healthy.empty()) return std::nullopt;
+    const auto before = healthy.back().norms.find(entry.name);
+    if (before == healthy.back().norms.end() || before->second == 0) return std::nullopt;
+    return before->second;
+  }
+
+  static double JumpFrom(double before, const EntryHealth& entry) {
+    return std::max(entry.norm / before, before / entry.norm);
+  }
+
+  void AddPerEntry(const SnapshotHealth& health, Metrics& metrics) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    size_t added = 0;
+    size_t left_out = 0;
+    for (const EntryHealth& entry : health.entries) {
+      if (!MatchesAny(options.per_entry, entry.name)) continue;
+      if (added == kPerEntryMax || entry.name.size() > kPerEntryNameBytesMax) {
+        ++left_out;
+        continue;
+      }
+      ++added;
+      metrics["norm/" + entry.name] = entry.norm;
+      if (const auto before = NormBefore(entry)) metrics["norm_jump/" + entry.name] = JumpFrom(*before, entry);
+    }
+    if (left_out > 0) metrics["per_entry_left_out"] = static_cast<double>(left_out);
+  }
+
   void JudgeJumps(const SnapshotHealth& health, Verdict& verdict, std::vector<std::string>& problems) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     struct Jump {
@@ -244,9 +292,7 @@ struct HealthMonitor::Impl {
     };
     std::vector<Jump> jumps;
     for (const EntryHealth& entry : health.entries) {
-      const auto before = norms.find(entry.name);
-      if (before == norms.end() || before->second == 0) continue;
-      jumps.push_back({std::max(entry.norm / before->second, before->second / entry.norm), &entry, before->second});
+      if (const auto before = NormBefore(entry)) jumps.push_back({JumpFrom(*before, entry), &entry, *before});
     }
     if (jumps.empty()) return;
     std::stable_sort(jumps.begin(), jumps.end(), [](const Jump& a, const Jump& b) { return a.ratio > b.ratio; });
@@ -259,21 +305,42 @@ struct HealthMonitor::Impl {
     if (!items.empty()) problems.push_back("norms jumped: " + NameSome(items));
   }
 
+  void Remember(const Snapshot& snapshot, SnapshotHealth& health) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    HealthySnapshot& last = healthy.emplace_back();
+    last.step = snapshot.step();
+    for (EntryHealth& entry : health.entries) last.norms.emplace(std::move(entry.name), entry.norm);
+    if (healthy.size() > kNormsKept) healthy.pop_front();
+    loss.Add(snapshot.step(), snapshot.metrics());
+    gradient_norm.Add(snapshot.step(), snapshot.metrics());
+  }
+
+  // Where the trainer went back, what it left behind there says nothing of what it does now. What it went back to does:
+  // without it the same divergence would look like a beginning the second time.
+  void ForgetFrom(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    while (!healthy.empty() && healthy.back().step >= step) healthy.pop_back();
+    loss.ForgetFrom(step);
+    gradient_norm.ForgetFrom(step);
+    if (divergence && divergence->step >= step) divergence.reset();
+  }
+
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    norms.clear();
+    healthy.clear();
     loss.Clear();
     gradient_norm.Clear();
-    last_step.reset();
     divergence.reset();
   }
+
+  struct HealthySnapshot {
+    int64_t step = 0;
+    absl::flat_hash_map<std::string, double> norms;
+  };
 
   const HealthOptions options;
 
   absl::Mutex mutex;
-  absl::flat_hash_map<std::string, double> norms ABSL_GUARDED_BY(mutex);  // of the last healthy snapshot
+  std::deque<HealthySnapshot> healthy ABSL_GUARDED_BY(mutex);  // the last ones, ascending by step
   MetricHistory loss ABSL_GUARDED_BY(mutex);
   MetricHistory gradient_norm ABSL_GUARDED_BY(mutex);
-  std::optional<int64_t> last_step ABSL_GUARDED_BY(mutex);
   std::optional<Divergence> divergence ABSL_GUARDED_BY(mutex);  // the first that nobody has taken
 };
 

@@ -84,7 +84,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance
                                                      const SaveOptions& options) {
   const Stopwatch blocked;
   if (impl_->closed) return Closed();
-  if (absl::Status status = impl_->AwaitSave(step, options, last_chance); !status.ok()) return status;
+  if (absl::Status status = impl_->AwaitSave(step, state, options, last_chance); !status.ok()) return status;
 
   const Staging wanted = options.staging.value_or(impl_->options.staging);
   if (wanted != Staging::kBlocking) {
@@ -192,14 +192,18 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, con
   impl_->Settle();
   if (options.healthy_only) impl_->AwaitVerdicts(options.evaluations_timeout);
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
-  return impl_->NewRestoreWalk(options).Latest(state, options);
+  absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).Latest(state, options);
+  impl_->NoteRestore(state, options, report);
+  return report;
 }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& state, const RestoreOptions& options) {
   if (impl_->closed) return Closed();
   impl_->Settle();
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
-  return impl_->NewRestoreWalk(options).At(step, state, options);
+  absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).At(step, state, options);
+  impl_->NoteRestore(state, options, report);
+  return report;
 }
 
 absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {

@@ -61,7 +61,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   return absl::OkStatus();
 }
 
-absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions& save) const {
+absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions& save, const State* last) const {
   if (step < 0) return absl::InvalidArgumentError(fmt::format("step {} is negative", step));
   if (absl::Status status = ValidateUserMetadata(save.user_metadata); !status.ok()) return status;
   if (absl::Status status = ValidateMetrics(save.metrics); !status.ok()) return status;
@@ -73,17 +73,20 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions&
   absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);
   if (!record.ok()) return record.status();
   if (record->has_value() && (*record)->info.state == StepState::kCommitted) {
-    // What was rolled back must not stand in the way of what was trained instead.
-    if (save.persist && !WhyUnhealthy((*record)->info).empty()) return absl::OkStatus();
+    // What was rolled back must not stand in the way of what was trained instead. The last save, which nobody may judge
+    // any more, must not wash out a verdict on the same state.
+    const bool replaces = last == nullptr || WasRolledBackBehind((*record)->info, *last);
+    if (save.persist && replaces && !WhyUnhealthy((*record)->info).empty()) return absl::OkStatus();
     return absl::AlreadyExistsError(fmt::format("step {} is committed; SaveOptions::overwrite would replace it", step));
   }
   return absl::OkStatus();
 }
 
-absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const SaveOptions& save, const Deadline* last_chance) {
+absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const State& state, const SaveOptions& save,
+                                                const Deadline* last_chance) {
   if (last_chance != nullptr) {
     // First, for one that is in flight is to be waited for as a whole, and not only its copying.
-    if (absl::Status status = CheckSave(step, save); !status.ok()) return status;
+    if (absl::Status status = CheckSave(step, save, &state); !status.ok()) return status;
     if (WaitUntilTensorsAreRead(*last_chance)) return absl::OkStatus();
     return absl::DeadlineExceededError(
         fmt::format("step {} was not saved: an earlier save was still copying the state when its time was up", step));
@@ -95,6 +98,23 @@ absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const SaveOptions&
                                     std::string(failure.message())));
   }
   return CheckSave(step, save);
+}
+
+bool AsyncCheckpointer::Impl::WasRolledBackBehind(const StepInfo& info, const State& state) const {
+  if (!last_restore || last_restore->state != &state || last_restore->info.step >= info.step) return false;
+  if (info.sequence > last_restore->last_sequence) return false;
+  // By now more may be known against it.
+  const absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(last_restore->info.step);
+  if (!record.ok()) return false;
+  const bool is_there = record->has_value() && (*record)->info.attempt == last_restore->info.attempt;
+  return WhyUnhealthy(is_there ? (*record)->info : last_restore->info).empty();
+}
+
+void AsyncCheckpointer::Impl::NoteRestore(const State& state, const RestoreOptions& restore,
+                                          const absl::StatusOr<RestoreReport>& report) {
+  last_restore.reset();
+  if (!report.ok() || !restore.only.empty() || !report->missing.empty()) return;
+  last_restore = {.state = &state, .info = report->info, .last_sequence = store->manifest().last_sequence()};
 }
 
 void AsyncCheckpointer::Impl::Settle() {

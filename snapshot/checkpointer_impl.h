@@ -44,11 +44,17 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // Once, before anything else.
   absl::Status OpenStore();
 
-  absl::Status CheckSave(int64_t step, const SaveOptions& save) const;
+  // `last`: the state, where this is the last save, of which evaluators may not come to their end.
+  absl::Status CheckSave(int64_t step, const SaveOptions& save, const State* last = nullptr) const;
+
+  // Whether what is in the state now cannot be what this committed step has: since then it has been restored as a whole
+  // from a step before, against which nothing is known.
+  bool WasRolledBackBehind(const StepInfo& info, const State& state) const;
+  void NoteRestore(const State& state, const RestoreOptions& restore, const absl::StatusOr<RestoreReport>& report);
 
   // At the start of a save: waits until the state may be copied, and says why it is not to be. With a `last_chance`
   // waits until then, and leaves aside whatever has failed before.
-  absl::Status AwaitSave(int64_t step, const SaveOptions& save, const Deadline* last_chance);
+  absl::Status AwaitSave(int64_t step, const State& state, const SaveOptions& save, const Deadline* last_chance);
 
   // Blocks until every save is settled.
   void Settle();
@@ -107,6 +113,13 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // On a thread of its own: waits for what is left, records what is left, and releases the store.
   void CloseDown();
 
+  // What a state was filled with as a whole.
+  struct Restored {
+    const State* state = nullptr;
+    StepInfo info;
+    uint64_t last_sequence = 0;  // of what was committed by then
+  };
+
   // Constant after Open.
   const CheckpointerOptions options;
   const storage::ShardReadOptions read_options;
@@ -118,6 +131,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   bool closed = false;         // Close has been called
   bool close_ran_out = false;  // of time, when it was called last
   absl::Time last_save;
+  std::optional<Restored> last_restore;  // empty where it failed, or filled only a part
   Future last_staged;
   std::shared_ptr<StagingProgress> last_progress;    // of the last save
   std::shared_ptr<const StagingPlan> last_plan;      // and where its entries are

@@ -186,9 +186,10 @@ class SaveHandle {
   // Resolves when the trainer may change its tensors.
   const Future& staged() const { return staged_; }
 
-  // Resolves when the step would survive power loss, or with the reason why it never will. By then the snapshot's
-  // memory is free again. Its callback runs on a background thread, or at once if the result is there; where nothing
-  // was to be saved (SaveOptions::persist) also on the trainer's, in a later Save or Close.
+  // Resolves when the step would survive power loss, or with the reason why it never will. By then the save has let go
+  // of the snapshot's memory; evaluators may hold it for longer. Its callback runs on a background thread, or at once
+  // if the result is there; where nothing was to be saved (SaveOptions::persist) also on the trainer's, in a later Save
+  // or Close.
   const Future& committed() const { return committed_; }
 
  private:
@@ -386,7 +387,8 @@ class AsyncCheckpointer {
                                                                    CheckpointerOptions options);
   AsyncCheckpointer();
   // Save. With a `last_chance`: whatever has failed before, without waiting for evaluators, and, whatever WhenFull
-  // says, waiting until then for an earlier copy of the state and for room.
+  // says, waiting until then for an earlier copy of the state and for room; an unhealthy step is replaced only as
+  // PreemptionGuard::SaveAndClose says.
   absl::StatusOr<SaveHandle> SaveBy(const Deadline* last_chance, int64_t step, State& state,
                                     const SaveOptions& options);
   // Close, with a deadline of its own for saves and evaluators.

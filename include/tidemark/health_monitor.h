@@ -7,6 +7,7 @@
 //   if (std::optional<tidemark::Divergence> divergence = (*monitor)->TakeDivergence()) {
 //     auto restored = checkpointer->RestoreLatest(state, {.healthy_only = true});
 //     if (!restored.ok()) return restored.status();  // nothing healthy is left
+//     (*monitor)->TakeDivergence();  // what it found before the restore has been rolled back with it
 //     step = restored->step + 1;
 //   }
 //
@@ -49,6 +50,10 @@ struct HealthOptions {
   std::string name = "health";       // of the evaluator
   std::vector<std::string> entries;  // patterns; empty: all. Only floating-point tensors are looked at
   double norm_jump_max = 10;         // ratio; > 1. An entry whose norm was 0 has no jump
+  // Patterns of entries whose own norms and jumps are metrics too, health/norm/NAME and health/norm_jump/NAME. They are
+  // kept with every step, so name what is looked at. The first 64 that match count, in the state's order, and none with
+  // a name of more than 1024 bytes; health/per_entry_left_out says how many others matched, if any did. Empty: none.
+  std::vector<std::string> per_entry;
   // A metric given with the save. Unhealthy: NaN, infinite, or further from the mean of the last `loss_window` healthy
   // ones than so many of their standard deviations, of which each is at least 1 % of that mean. Empty, or not given
   // with a save: not looked at.
@@ -76,8 +81,10 @@ class HealthMonitor {
   // The first divergence that nobody has taken yet, which has been now. For trainers that look once in each step.
   std::optional<Divergence> TakeDivergence();
 
-  // After a rollback: what comes next is not held against what went before, and a divergence that nobody has taken is
-  // forgotten. Happens by itself when a snapshot's step is not higher than the last one's.
+  // After a change that is meant: what comes next is not held against what went before, and a divergence that nobody
+  // has taken is forgotten. A rollback needs none: a snapshot's own step and later ones are forgotten by themselves,
+  // and it is held against what was healthy before. That is known of the last eight healthy snapshots; farther back
+  // there is nothing to hold it against. After a Reset, or in a new process, that is so of the first snapshot too.
   void Reset();
 
  private:

@@ -63,11 +63,16 @@ class PreemptionGuard {
   // after a signal is measured by a clock that nobody sets.
   absl::Time deadline() const;
 
-  // Saves the state as `step`, unless it is being saved, or committed and not called unhealthy, waits until it is
-  // committed, and closes the checkpointer, all by the deadline. How long that is is settled at once,
-  // and a wall clock that is set meanwhile does not change it. Unless the options say otherwise the state is staged
-  // before that. A copy that an earlier, overlapped save still makes of it is waited for in any case; where that has
-  // not come to its end in time, `save` is kDeadlineExceeded, and the state must stay alive.
+  // Saves the state as `step`, unless it is being saved or committed, waits until it is committed, and closes the
+  // checkpointer, all by the deadline. How long that is is settled at once, and a wall clock that is set meanwhile does
+  // not change it. Unless the options say otherwise the state is staged before that. A copy that an earlier, overlapped
+  // save still makes of it is waited for in any case; where that has not come to its end in time, `save` is
+  // kDeadlineExceeded, and the state must stay alive.
+  //
+  // A committed step that was called unhealthy stays too, with what was said of it, for evaluators may not come to
+  // judge the same state again. It is saved anew where this checkpointer has, since it was committed, restored all of
+  // this State from a healthy step before it, and nothing since: then the state is another one; and with
+  // SaveOptions::overwrite, as any step is.
   //
   // It is the last chance, so failures of earlier saves that nobody has looked at do not keep this one from being made;
   // they are in `close`. It waits for no evaluator, however they lag. For room in the staging arena it waits as long as

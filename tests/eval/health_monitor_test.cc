@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/metric_report.h"
 #include "tests/snapshot/test_snapshot.h"
 #include "tests/storage/io/status_matchers.h"
 
@@ -23,6 +24,8 @@ using testing::DoubleEq;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::Pair;
+using testing::UnorderedElementsAre;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
@@ -51,6 +54,8 @@ TEST(HealthMonitor, RefusesOptionsOutOfTheirRange) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("norm_jump_max: expected more than 1, found 1")));
   EXPECT_THAT(HealthMonitor::Create({.loss_deviations_max = std::nan("")}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loss_deviations_max: expected more than 0")));
+  EXPECT_THAT(HealthMonitor::Create({.per_entry = {"model.*", ""}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("per_entry: expected patterns")));
   EXPECT_THAT(HealthMonitor::Create({.loss_window = 7}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loss_window: expected 8 or more, found 7")));
 }
@@ -112,6 +117,46 @@ TEST(HealthMonitor, ReportsJumpsUpAndDownAgainstTheLastHealthySnapshot) {
   EXPECT_EQ(verdict.metrics.at("norm_jump"), 8);
   EXPECT_THAT(verdict.unhealthy, Not(IsEmpty()));
   EXPECT_THAT(Evaluate(*monitor, Weights(5, {5})).unhealthy, IsEmpty());
+}
+
+TEST(HealthMonitor, ReportsNormsAndJumpsOfTheEntriesThatPerEntryNames) {
+  auto monitor = Make({.per_entry = {"layers.?.*", "nothing"}});
+  const auto layers = [](int64_t step, float scale) {
+    TestSnapshot snapshot(step);
+    snapshot.Add("layers.0.weight", std::vector<float>{scale * 3, 4});
+    snapshot.Add("layers.1.weight", std::vector<float>{scale});
+    snapshot.Add("head", std::vector<float>{scale});
+    return snapshot;
+  };
+  EXPECT_THAT(Evaluate(*monitor, layers(1, 1)).metrics,
+              UnorderedElementsAre(Pair("nan", 0), Pair("inf", 0), Pair("norm", DoubleEq(std::sqrt(27.0))),
+                                   Pair("norm/layers.0.weight", 5), Pair("norm/layers.1.weight", 1)));
+  const Verdict verdict = Evaluate(*monitor, layers(2, 0.5));
+  EXPECT_THAT(verdict.metrics.at("norm_jump/layers.0.weight"), DoubleEq(5 / std::sqrt(18.25)));
+  EXPECT_EQ(verdict.metrics.at("norm_jump/layers.1.weight"), 2);
+  EXPECT_FALSE(verdict.metrics.contains("norm/head"));
+  EXPECT_FALSE(verdict.metrics.contains("per_entry_left_out"));
+}
+
+TEST(HealthMonitor, LeavesOutEntriesBeyondWhatTheStoreTakes) {
+  auto monitor = Make({.per_entry = {"*"}});
+  const std::string prefix(1022, '\x01');  // in a report six times as long
+  const auto many = [&](int64_t step) {
+    TestSnapshot snapshot(step);
+    snapshot.Add(std::string(1025, 'x'), std::vector<float>{1});
+    for (int i = 10; i < 80; ++i) snapshot.Add(prefix + std::to_string(i), std::vector<float>{1});
+    return snapshot;
+  };
+  Evaluate(*monitor, many(1));
+  const Verdict verdict = Evaluate(*monitor, many(2));
+  EXPECT_EQ(verdict.metrics.at("per_entry_left_out"), 7);
+  EXPECT_TRUE(verdict.metrics.contains("norm/" + prefix + "73"));
+  EXPECT_FALSE(verdict.metrics.contains("norm/" + prefix + "74"));
+  storage::MetricReport report;
+  report.step = 2;
+  report.evaluation.evaluator = std::string(256, 'h');
+  report.evaluation.metrics = verdict.metrics;
+  EXPECT_THAT(storage::EncodeMetricReport(report), IsOk());
 }
 
 TEST(HealthMonitor, FindsNoJumpFromZeroButOneToZero) {
@@ -233,6 +278,45 @@ TEST(HealthMonitor, ForgetsWhatWentBeforeOnResetAndWhereStepsGoBack) {
   Evaluate(*monitor, Weights(21, {kInf}));
   train(12, 1, 1);  // back behind step 16, as after a restore
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
+}
+
+TEST(HealthMonitor, CallsAStepUnhealthyAgainWhereTheRunComesBackToItWithTheSameState) {
+  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  for (int64_t step = 1; step <= 8; ++step) {
+    Evaluate(*monitor, Weights(step, {1}, {{"loss", 1 + 0.01 * static_cast<double>(step)}}));
+  }
+  const Verdict first = Evaluate(*monitor, Weights(9, {1000}, {{"loss", 100}}));
+  EXPECT_THAT(first.unhealthy, AllOf(HasSubstr("from 1 to 1000"), HasSubstr("loss is 100")));
+  const Verdict again = Evaluate(*monitor, Weights(9, {1000}, {{"loss", 100}}));
+  EXPECT_EQ(again.unhealthy, first.unhealthy);
+  EXPECT_EQ(again.metrics, first.metrics);
+  EXPECT_EQ(monitor->TakeDivergence()->step, 9);
+}
+
+TEST(HealthMonitor, HoldsASecondSaveOfAHealthyStepAgainstTheStepsBeforeIt) {
+  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  for (int64_t step = 1; step <= 8; ++step) Evaluate(*monitor, Weights(step, {1}, {{"loss", 1}}));
+  const Verdict verdict = Evaluate(*monitor, Weights(8, {1000}, {{"loss", 100}}));
+  EXPECT_THAT(verdict.unhealthy, AllOf(HasSubstr("from 1 to 1000"), HasSubstr("the last 7 healthy ones")));
+}
+
+TEST(HealthMonitor, KnowsNormsOfTheStepsThatTheRunWentBackTo) {
+  auto monitor = Make();
+  for (int64_t step = 1; step <= 3; ++step) Evaluate(*monitor, Weights(step, {static_cast<float>(step)}));
+  EXPECT_EQ(Evaluate(*monitor, Weights(3, {8})).metrics.at("norm_jump"), 4) << "against step 2";
+  EXPECT_EQ(Evaluate(*monitor, Weights(2, {8})).metrics.at("norm_jump"), 8) << "against step 1";
+  // Farther back than it remembers there is nothing to hold a step against.
+  for (int64_t step = 3; step < 20; ++step) Evaluate(*monitor, Weights(step, {8}));
+  EXPECT_FALSE(Evaluate(*monitor, Weights(5, {1000})).metrics.contains("norm_jump"));
+}
+
+TEST(HealthMonitor, KeepsADivergenceThatTheRunDidNotGoBackBehind) {
+  auto monitor = Make();
+  Evaluate(*monitor, Weights(1, {1}));
+  Evaluate(*monitor, Weights(2, {kInf}));
+  Evaluate(*monitor, Weights(5, {1}));
+  Evaluate(*monitor, Weights(3, {1}));
+  EXPECT_EQ(monitor->TakeDivergence()->step, 2);
 }
 
 TEST(HealthMonitor, LeavesItsFunctionUsableWhenItGoes) {

@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/test_trainer.h"
@@ -40,7 +42,11 @@ class HealthRollbackTest : public testing::Test {
     auto monitor = HealthMonitor::Create({.entries = {"model.*"}, .loss_metric = "loss"});
     ASSERT_THAT(monitor, IsOk());
     monitor_ = *std::move(monitor);
-    ASSERT_THAT(checkpointer_->AddEvaluator(monitor_->evaluator_options(), monitor_->function()), IsOk());
+    auto judge = [this, health = monitor_->function()](const Snapshot& snapshot) {
+      if (before_verdict_) before_verdict_(snapshot.step());
+      return health(snapshot);
+    };
+    ASSERT_THAT(checkpointer_->AddEvaluator(monitor_->evaluator_options(), judge), IsOk());
     auto mean = MakeAverage({.name = "mean", .kind = AverageOptions::Kind::kUniform});
     ASSERT_THAT(mean, IsOk());
     mean_ = *std::move(mean);
@@ -100,6 +106,7 @@ class HealthRollbackTest : public testing::Test {
   TestTrainer trainer_{1000};
   bool diverges_ = true;
   bool diverged_ = false;
+  std::function<void(int64_t step)> before_verdict_;  // called by the evaluator's thread
   std::shared_ptr<Companion> mean_;
   std::unique_ptr<HealthMonitor> monitor_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
@@ -138,6 +145,48 @@ TEST_F(HealthRollbackTest, GoesOnFromTheLastHealthyStepAsIfNothingHadHappened) {
   ASSERT_THAT(*steps, SizeIs(kSteps));
   for (const StepInfo& info : *steps) EXPECT_EQ(info.unhealthy(), "") << "step " << info.step;
   EXPECT_THAT(checkpointer_->Close(), IsOk());
+}
+
+TEST_F(HealthRollbackTest, FindsTheSameDivergenceAgainAfterTheRollback) {
+  for (int64_t step = 1; step < kDivergesAt; ++step) Train(step);
+  diverges_ = false;
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    SCOPED_TRACE(attempt);
+    trainer_.SetTo(kDivergesAt);
+    for (float& weight : trainer_.weight) weight *= 1000;
+    ASSERT_THAT(checkpointer_->Save(kDivergesAt, trainer_.state, {.metrics = {{"loss", 1}}}), IsOk());
+    AwaitVerdicts();
+    const std::optional<Divergence> divergence = monitor_->TakeDivergence();
+    ASSERT_TRUE(divergence.has_value());
+    EXPECT_THAT(divergence->reason, HasSubstr("norms jumped: 'model.weight'"));
+    EXPECT_EQ(BestStep(), kDivergesAt - 1);
+    EXPECT_EQ(RollBack().step, kDivergesAt - 1);
+  }
+  Train(kDivergesAt);
+  AwaitVerdicts();
+  EXPECT_FALSE(monitor_->TakeDivergence().has_value());
+  EXPECT_EQ(RollBack().step, kDivergesAt);
+}
+
+TEST_F(HealthRollbackTest, RollsBackOnceWhereMoreIsFoundWhileItRestores) {
+  const auto taken = std::make_shared<absl::Notification>();
+  before_verdict_ = [taken](int64_t step) {
+    if (step == kDivergesAt + 1) taken->WaitForNotification();
+  };
+  for (int64_t step = 1; step <= kDivergesAt; ++step) Train(step);
+  AwaitVerdicts();
+  Train(kDivergesAt + 1);
+  EXPECT_EQ(monitor_->TakeDivergence()->step, kDivergesAt);
+  taken->Notify();
+  const RestoreReport restored = RollBack();
+  EXPECT_EQ(restored.step, kDivergesAt - 1);
+  EXPECT_EQ(monitor_->TakeDivergence()->step, kDivergesAt + 1) << "what the header's loop drops";
+  for (int64_t step = restored.step + 1; step <= kSteps; ++step) {
+    EXPECT_FALSE(monitor_->TakeDivergence().has_value()) << "before step " << step;
+    Train(step);
+  }
+  AwaitVerdicts();
+  EXPECT_FALSE(monitor_->TakeDivergence().has_value());
 }
 
 TEST_F(HealthRollbackTest, PassesOverEveryStepSinceTheDivergenceInAnotherProcessToo) {

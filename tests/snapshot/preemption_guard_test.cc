@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -361,24 +360,6 @@ TEST_F(PreemptionGuardTest, LeavesAnEvaluatorThatDoesNotReturnInTimeToRecordAndR
   EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}), IsOk()) << "it is released";
   EXPECT_EQ(Latest().step, 7);
   stuck_->Notify();
-}
-
-TEST_F(PreemptionGuardTest, SavesAnewAStepThatWasCalledUnhealthy) {
-  auto guard = PreemptionGuard::Install({});
-  ASSERT_THAT(guard, IsOk());
-  auto checkpointer = Open();
-  ASSERT_THAT(checkpointer->AddEvaluator({.name = "health"},
-                                         [first = std::make_shared<std::atomic<bool>>(true)](const Snapshot&) {
-                                           return absl::StatusOr<Verdict>(
-                                               Verdict({}, first->exchange(false) ? "NaN in weight" : ""));
-                                         }),
-              IsOk());
-  ASSERT_THAT(checkpointer->Save(7, trainer_.state), IsOk());
-  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
-  const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {});
-  EXPECT_THAT(report.save, IsOk());
-  EXPECT_EQ(Latest().sequence, 2u);
-  EXPECT_EQ(Latest().unhealthy(), "");
 }
 
 TEST_F(PreemptionGuardTest, SaysWhyTheLastSaveFailed) {
