@@ -48,6 +48,7 @@ absl::Status StepBacklog::ReadAll(const storage::Manifest& manifest, absl::Time 
 
 void StepBacklog::TakeIn(const storage::StepRecord& record) {
   const StepInfo& info = record.info;
+  if (info.state != StepState::kFailed) highest_seen_ = std::max(highest_seen_.value_or(info.step), info.step);
   if (info.step < filter_.begin_step || info.step % filter_.every_steps != 0) return;
   const bool done = std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& evaluation) {
     return evaluation.evaluator == filter_.evaluator;

@@ -58,6 +58,13 @@ Evaluation RowOf(absl::StatusOr<Verdict> verdict) {
   return Evaluation{.metrics = std::move(verdict->metrics), .unhealthy = std::move(verdict->unhealthy)};
 }
 
+// The step whose being done ends a worker: the last one up to until_step that is asked for, if there can be one.
+std::optional<int64_t> LastStepToDo(const WorkerOptions& options) {
+  if (!options.until_step) return std::nullopt;
+  const int64_t last = *options.until_step - *options.until_step % options.every_steps;
+  return last < options.begin_step ? options.until_step : last;
+}
+
 // While a manifest is being made, or a rebuild puts another in the place of the one that is there, there is none for a
 // moment.
 bool IsBeingReplaced(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsUnavailable(status); }
@@ -92,6 +99,7 @@ StoreFollower::StoreFollower(WorkerOptions options, EvaluatorFunction function, 
       function_(std::move(function)),
       parts_(std::move(parts)),
       layout_(options_.directory),
+      last_to_do_(LastStepToDo(options_)),
       backlog_(
           {.evaluator = options_.evaluator, .every_steps = options_.every_steps, .begin_step = options_.begin_step}),
       leases_(parts_.files, layout_, parts_.machine, parts_.now) {}
@@ -111,7 +119,7 @@ absl::StatusOr<WorkerReport> StoreFollower::Run() {
     if (*progress == Progress::kEvaluated) continue;
     absl::Duration wait = options_.poll_interval;
     if (*progress == Progress::kNone) {
-      if (*looked == Sight::kCurrent && IsUntilReached()) {
+      if (*looked == Sight::kCurrent && (IsLastDone() || IsUntilSeen())) {
         report_.end = WorkerReport::End::kUntilStep;
         return report_;
       }
@@ -134,8 +142,11 @@ std::optional<WorkerReport::End> StoreFollower::AskedToEnd() const {
   return std::nullopt;
 }
 
-bool StoreFollower::IsUntilReached() const {
-  return options_.until_step && backlog_.highest_done() && *backlog_.highest_done() >= *options_.until_step;
+bool StoreFollower::IsLastDone() const { return last_to_do_ && backlog_.highest_done() >= last_to_do_; }
+
+// The step that is waited for may never be done: its files stay away, it is damaged, or nobody saves it.
+bool StoreFollower::IsUntilSeen() const {
+  return options_.until_step && backlog_.highest_seen() >= options_.until_step;
 }
 
 // Brings manifest and backlog up to date.
@@ -175,7 +186,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   Progress progress = Progress::kNone;
   for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
     if (AskedToEnd()) return progress;
-    if (IsUntilReached() && step->step > *options_.until_step) return progress;
+    if (IsLastDone() && step->step > *options_.until_step) return progress;
     if (const auto missing = missing_.find(step->attempt); missing != missing_.end()) {
       if (missing->second.tries >= kMissingTriesMax) continue;
       if (parts_.now() < missing->second.again) {

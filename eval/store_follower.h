@@ -56,7 +56,8 @@ class StoreFollower {
     kEvaluated,  // a report was delivered
   };
   std::optional<WorkerReport::End> AskedToEnd() const;
-  bool IsUntilReached() const;
+  bool IsLastDone() const;
+  bool IsUntilSeen() const;
   absl::StatusOr<Sight> Look();
   Progress AwaitManifest();
   absl::StatusOr<Progress> DoNext();
@@ -73,6 +74,7 @@ class StoreFollower {
   const EvaluatorFunction function_;
   const FollowerParts parts_;
   const storage::StoreLayout layout_;
+  const std::optional<int64_t> last_to_do_;
 
   std::unique_ptr<storage::Manifest> manifest_;  // null: there is no store yet
   StepBacklog backlog_;

@@ -40,7 +40,9 @@ struct WorkerOptions {
   HalfPrecision half_precision = HalfPrecision::kNone;  // as in EvaluatorOptions
   int64_t every_steps = 1;                              // as in EvaluatorOptions
   int64_t begin_step = 0;                               // no step before this one
-  // Returns when this step or a later one is done, by whomever, and none before it is left to be done.
+  // Returns when none up to this step is left to be done, by whomever, and none is to come: the last one up to it that
+  // is divisible by every_steps is done, or a later one is, or the store has this step or a later one, whatever became
+  // of it. A save that failed does not count.
   std::optional<int64_t> until_step;
   // Returns when there has been nothing to do for so long. Zero: what is there now is done, then it returns. Steps that
   // are waited for (below) are something to do, and so is, for 10 s, a manifest that is being rebuilt.

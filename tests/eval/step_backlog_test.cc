@@ -116,6 +116,24 @@ TEST_F(StepBacklogTest, LeavesOutWhatIsDoneDeletedOrDamaged) {
   EXPECT_EQ(backlog_.highest_done(), 20);
 }
 
+TEST_F(StepBacklogTest, KnowsHowFarTheStoreHasCome) {
+  EXPECT_FALSE(backlog_.highest_seen().has_value());
+  Commit(10);
+  Update();
+  EXPECT_EQ(backlog_.highest_seen(), 10) << "though nobody asks for it";
+  storage::StepRecord lost = Record(45, ++sequence_);
+  lost.info.state = StepState::kLost;
+  ASSERT_THAT(manifest_->Commit(lost), IsOk());
+  storage::StepRecord failed = Record(50, ++sequence_);
+  failed.info.state = StepState::kFailed;
+  ASSERT_THAT(manifest_->Commit(failed), IsOk());
+  Update();
+  EXPECT_EQ(backlog_.highest_seen(), 45) << "what could not be saved may be saved again";
+  Commit(30);
+  Update();
+  EXPECT_EQ(backlog_.highest_seen(), 45);
+}
+
 TEST_F(StepBacklogTest, FindsAStepThatIsSoundAgainWhenAllIsReadAgain) {
   storage::StepRecord record = Record(20, ++sequence_);
   record.info.state = StepState::kDamaged;

@@ -88,6 +88,25 @@ TEST_F(StoreFollowerTest, EndsWhenTheLastStepIsDone) {
   EXPECT_EQ(report->evaluated, 0);
 }
 
+TEST_F(StoreFollowerTest, EndsWhenNoStepUpToTheLastIsToBeDone) {
+  OpenStore();
+  for (int64_t step = 10; step <= 100; step += 10) CommitStep(step);
+  options_.idle_timeout = absl::Seconds(100);
+  options_.every_steps = 30;
+  options_.until_step = 100;
+  EXPECT_EQ(Run()->end, End::kUntilStep) << "the last one that is asked for is done";
+  EXPECT_THAT(asked_, ElementsAre(30, 60, 90));
+  options_.evaluator = "another";
+  options_.begin_step = 95;
+  EXPECT_EQ(Run()->end, End::kUntilStep) << "none is asked for, and the training has come so far";
+  options_.every_steps = 70;
+  options_.begin_step = 0;
+  options_.until_step = 140;
+  EXPECT_EQ(Run()->end, End::kIdle) << "one is yet to come";
+  EXPECT_THAT(asked_, ElementsAre(30, 60, 90, 70));
+  EXPECT_THAT(waits_, testing::SizeIs(100));
+}
+
 TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
   OpenStore();
   for (int64_t step : {1, 2, 3, 4, 5}) CommitStep(step);
