@@ -258,6 +258,16 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
   if (absl::IsNotFound(row.status())) return NoteMissing(step, row.status());
   if (!row.ok()) return row.status();
   row->took = parts_.now() - start;
+  if (row->outcome != Evaluation::Outcome::kDone && row->unhealthy.empty()) {
+    // Of a lease that was lost another worker may have made a report, which this one must not replace.
+    absl::StatusOr<bool> reported =
+        storage::HasReport(parts_.files, layout_, step.step, step.attempt, options_.evaluator);
+    if (!reported.ok()) return reported.status();
+    if (*reported) {
+      backlog_.Done(step);
+      return Progress::kNone;
+    }
+  }
   if (absl::Status status = Deliver(step, *row); !status.ok()) return status;
   backlog_.Done(step);
   missing_.erase(step.attempt);

@@ -24,7 +24,9 @@ absl::Status NoStepFor(int64_t step, const absl::Status& failure) {
 absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 // Errors that another try cannot mend.
-bool IsFinal(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+bool IsFinal(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
+}
 
 // Errors of the disk as a whole, which other reports would meet as well.
 bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
@@ -405,6 +407,10 @@ absl::Status Housekeeper::Record(const Report& report) {
                                   .step = report.step,
                                   .attempt = storage::AttemptId{*attempt},
                                   .evaluation = report.evaluation});
+  }
+  if (storage::IsOutranked(info, report.evaluation)) {
+    return absl::AlreadyExistsError(fmt::format("it has said before what it found on step {}, which is {}", report.step,
+                                                StepStateName(info.state)));
   }
   // Held to the same size as those that go into a file.
   const absl::StatusOr<std::string> encoded = storage::EncodeMetricReport(

@@ -100,15 +100,16 @@ class Collection {
                       report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
       return Remove(file);
     }
-    bool deleted = false;
-    if (absl::Status status = RecordRow(report, deleted); !status.ok()) return status;
-    return deleted ? Remove(file) : Keep(file, name, report);
+    bool of_use = false;
+    if (absl::Status status = RecordRow(report, of_use); !status.ok()) return status;
+    return of_use ? Keep(file, name, report) : Remove(file);
   }
 
-  absl::Status RecordRow(const MetricReport& report, bool& deleted) {
+  // `of_use`: whether a rebuild of the manifest should find the report.
+  absl::Status RecordRow(const MetricReport& report, bool& of_use) {
     bool changed = false;
     absl::Status status = store_.UpdateStep(report.step, ToHex(report.attempt.bytes), [&](StepRecord& current) {
-      deleted = current.info.state == StepState::kDeleted;
+      of_use = current.info.state != StepState::kDeleted && !IsOutranked(current.info, report.evaluation);
       changed = !HasEvaluation(current.info, report.evaluation);
       if (changed) ApplyEvaluation(current.info, report.evaluation);
       return changed;
@@ -132,17 +133,24 @@ class Collection {
     if (!status.ok()) return status;
     inbox_changed_ = true;
     absl::StatusOr<MetricReport> there = ReadReport(files_, kept);
-    bool deleted = false;
+    bool of_use = true;
     if (!there.ok()) {
       warn_(
           fmt::format("what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest may not know: {}",
                       recorded.evaluation.evaluator, recorded.step, Text(there.status())));
     } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
                there->evaluation.evaluator == recorded.evaluation.evaluator) {
-      status = RecordRow(*there, deleted);
+      status = RecordRow(*there, of_use);
     }
+    // What was read first had more to say, and is what a rebuild is to find.
+    if (status.ok() && !of_use) status = WriteReport(kept, recorded);
     status.Update(files_.SyncDirectory(folder));
     return status;
+  }
+
+  absl::Status WriteReport(const std::string& path, const MetricReport& report) {
+    absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
+    return bytes.ok() ? WriteFileDurably(files_, path, *bytes) : bytes.status();
   }
 
   // A writer that is dead or late leaves what nobody needs once its step is gone or has that evaluator's row.
@@ -248,14 +256,20 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
   absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
   if (!as_read.ok()) return as_read.status();
   bool committed = false;
+  bool outranked = false;
   absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
     committed = current.info.state == StepState::kCommitted;
+    outranked = IsOutranked(current.info, as_read->evaluation);
     if (!committed || HasEvaluation(current.info, as_read->evaluation)) return false;
     ApplyEvaluation(current.info, as_read->evaluation);
     return true;
   });
   if (absl::IsNotFound(status) || (status.ok() && !committed)) return missing();
   if (!status.ok()) return status;
+  if (outranked) {
+    return absl::AlreadyExistsError(fmt::format("evaluator '{}' has said before what it found on step {}",
+                                                report.evaluation.evaluator, report.step));
+  }
   const StoreLayout& layout = store.layout();
   const std::string path =
       MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));

@@ -39,9 +39,10 @@ struct InboxResult {
 
 // For the one who has the store open: records every report and moves it into its step's folder. A step that was deleted
 // meanwhile gets its row too. Whatever cannot be read, is no report, is another store's, or is about a step that there
-// is none of is moved to quarantine/; a report on an attempt that was replaced is removed; each with a warning. A newer
-// version's is left alone, with a warning, unless its name is in `*warned`, where it is then put (null: always). What
-// writers leave that die while they write is removed once nobody can need it.
+// is none of is moved to quarantine/; a report on an attempt that was replaced is removed; each with a warning. One
+// that is outranked (IsOutranked) is removed without. A newer version's is left alone, with a warning, unless its name
+// is in `*warned`, where it is then put (null: always). What writers leave that die while they write is removed once
+// nobody can need it.
 //
 // An error is the disk's or the manifest's, the first one met; what it kept from being done is for the next call. Where
 // reports were recorded all the same, those are returned, and the next call meets the error.
@@ -52,8 +53,9 @@ absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
 // Records the report and then writes it into the step's folder: what the trainer itself has to say. Record first, here
 // too: a file without a row would tell workers of a report that nobody has taken in. Ok: both survive power loss, but
 // for the file where the step's folder is gone. kNotFound: the step's record is not of that attempt, or it is not
-// committed. kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, neither is there, or
-// both, or the row alone, which a rebuild of the manifest then does not find again; it may be given again.
+// committed. kAlreadyExists: it is outranked (IsOutranked) by what the evaluator found before, and nothing changes.
+// kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, neither is there, or both, or
+// the row alone, which a rebuild of the manifest then does not find again; it may be given again.
 absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
 
 }  // namespace tidemark::storage

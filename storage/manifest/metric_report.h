@@ -58,7 +58,12 @@ struct InboxName {
 // Nothing for a name that InboxFileName would not give.
 std::optional<InboxName> ParseInboxFileName(std::string_view name);
 
+// Whether the step has a row of that evaluator that says what it found, and this one only says that it was not asked,
+// or why it found nothing. A row that calls the step unhealthy says more than that.
+bool IsOutranked(const StepInfo& info, const Evaluation& evaluation);
+
 // Puts the evaluation among the step's, in the place of what that evaluator said before, and brings info.metrics along.
+// Changes nothing where it is outranked.
 void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation);
 
 // Whether that would change nothing.

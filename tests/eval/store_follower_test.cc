@@ -132,6 +132,25 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
   EXPECT_EQ(Run()->evaluated, 0) << "a failure is a result";
 }
 
+TEST_F(StoreFollowerTest, LeavesTheReportOfAnotherWorkerWhereItsOwnEvaluationFailed) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(1);
+  function_ = [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+    // As by one that took the lease for lost.
+    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
+                                       {.store = store_->id(),
+                                        .step = 1,
+                                        .attempt = identity.attempt,
+                                        .evaluation = {.evaluator = "validation", .metrics = {{"value", 7}}}}),
+                IsOk());
+    return absl::OutOfRangeError("no data");
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->evaluated, 0);
+  EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 7}}));
+}
+
 TEST_F(StoreFollowerTest, RecordsWhatMakesAStepUnhealthy) {
   OpenStore();
   CommitStep(1);

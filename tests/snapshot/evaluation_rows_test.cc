@@ -1,5 +1,6 @@
 // What becomes of evaluators' rows between the stream and the record, and that evaluators hold up no save.
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -178,6 +179,28 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfAnAttemptThatWasReplaced) {
   EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kSkipped) << "what is known of the new attempt";
   EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
   EXPECT_EQ(checkpointer->statistics().reports_rejected, 1u);
+}
+
+TEST_F(EvaluationRowsTest, LeavesWhatWasReportedWhereTheEvaluatorOfThatNameWasNotAsked) {
+  CheckpointerOptions options;
+  std::atomic<int> told = 0;
+  options.on_evaluated = [&](int64_t step, const Evaluation&) { told += step == 2 ? 1 : 0; };
+  auto checkpointer = Open(std::move(options));
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(2, "e", {{"loss", 1}}).Wait(), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 3), IsOk());  // takes the place of step 2 in the evaluator's queue
+  gate_.LetThrough(2);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const StepInfo info = Info(*checkpointer, 2);
+  ASSERT_THAT(info.evaluations, SizeIs(1));
+  EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kDone);
+  EXPECT_EQ(info.metrics.at("e/loss"), 1);
+  EXPECT_EQ(checkpointer->BestStep("e/loss", BestMode::kLowest)->step, 2);
+  EXPECT_EQ(told, 1) << "what changes nothing is told nobody";
+  EXPECT_EQ(Warnings("is dropped"), 0);
 }
 
 TEST_F(EvaluationRowsTest, DropsTheRowOfASaveThatFailedAndLeavesTheStepAsItWas) {

@@ -175,6 +175,36 @@ TEST_F(InboxTest, RecordsALaterReportThatCameBetweenReadingAndMoving) {
   EXPECT_EQ(warnings_, "");
 }
 
+TEST_F(InboxTest, LeavesWhatWasFoundWhereALaterReportFoundNothing) {
+  const MetricReport found = ReportOn(step_, 0.5);
+  MetricReport nothing = found;
+  nothing.evaluation = {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
+  const auto expect_found = [&] {
+    EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
+    EXPECT_EQ(ReadReport(files_, FolderPathOf(found))->evaluation.outcome, Evaluation::Outcome::kDone)
+        << "a rebuild finds it too";
+    EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+    EXPECT_EQ(warnings_, "");
+  };
+  ASSERT_THAT(Deliver(found), IsOk());
+  bool delivered = false;
+  failing_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.operation != "Rename" || delivered) return absl::OkStatus();
+    delivered = true;
+    return Deliver(nothing);
+  });
+  EXPECT_THAT(Collect()->recorded, SizeIs(1)) << "the later one came between reading and moving";
+  failing_.Reset();
+  expect_found();
+  ASSERT_THAT(Deliver(nothing), IsOk());
+  EXPECT_THAT(Collect()->recorded, IsEmpty());
+  expect_found();
+  nothing.evaluation.outcome = Evaluation::Outcome::kSkipped;
+  EXPECT_THAT(RecordReport(files_, *store_, nothing),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("'validation' has said before")));
+  expect_found();
+}
+
 TEST_F(InboxTest, WarnsWhereItCannotReadWhatItHasMoved) {
   const MetricReport report = ReportOn(step_, 0.5);
   ASSERT_THAT(Deliver(report), IsOk());
