@@ -36,6 +36,9 @@ constexpr absl::Duration kMissingRetry = absl::Seconds(1);
 // that opens the store finishes that, which may be never.
 constexpr absl::Duration kReplacementMax = absl::Seconds(10);
 
+// What is kept of a verdict where all of it would be too much for a report.
+constexpr size_t kUnhealthyBytesMax = 256;
+
 std::string DescribeWorker() {
   std::array<char, 256> host = {};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
@@ -54,8 +57,10 @@ Evaluation Failed(std::string reason) {
 Evaluation RowOf(absl::StatusOr<Verdict> verdict) {
   absl::Status status = verdict.status();
   if (status.ok()) status = ValidateMetrics(verdict->metrics);
-  if (!status.ok()) return Failed(status.ToString());
-  return Evaluation{.metrics = std::move(verdict->metrics), .unhealthy = std::move(verdict->unhealthy)};
+  Evaluation row = status.ok() ? Evaluation{.metrics = std::move(verdict->metrics)} : Failed(status.ToString());
+  // What cannot be recorded beside it takes nothing from the verdict.
+  if (verdict.ok()) row.unhealthy = std::move(verdict->unhealthy);
+  return row;
 }
 
 // The step whose being done ends a worker: the last one up to until_step that is asked for, if there can be one.
@@ -326,9 +331,10 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
   absl::Status status = deliver();
   if (!absl::IsInvalidArgument(status)) return status;
   // Too much to say for one report.
-  const absl::Duration took = row.took;
-  row = Failed(status.ToString());
-  row.took = took;
+  Evaluation failed = Failed(status.ToString());
+  failed.unhealthy = row.unhealthy.substr(0, kUnhealthyBytesMax);
+  failed.took = row.took;
+  row = std::move(failed);
   return deliver();
 }
 

@@ -114,7 +114,7 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
     if (snapshot.step() == 1) return absl::OutOfRangeError("no data");
     if (snapshot.step() == 2) throw std::runtime_error("out of luck");
     if (snapshot.step() == 3) throw 3;
-    if (snapshot.step() == 4) return Metrics{{"", 1.0}};
+    if (snapshot.step() == 4) return Verdict({{"", 1.0}}, "x, of a step");
     return Verdict({}, std::string(2 << 20, 'x'));
   };
   auto report = Run();
@@ -128,6 +128,8 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
     const Evaluation row = RowOf(step);
     EXPECT_EQ(row.outcome, Evaluation::Outcome::kFailed) << step;
     EXPECT_THAT(row.reason, HasSubstr(reasons[static_cast<size_t>(step - 1)]));
+    EXPECT_EQ(row.unhealthy.substr(0, 1), step < 4 ? "" : "x") << "a verdict counts all the same";
+    EXPECT_LE(row.unhealthy.size(), 256u);
   }
   EXPECT_EQ(Run()->evaluated, 0) << "a failure is a result";
 }
