@@ -23,6 +23,10 @@ class StepBacklog {
     std::string evaluator;    // a step with a row of its name is done
     int64_t every_steps = 1;  // only steps divisible by it
     int64_t begin_step = 0;   // and from this one on
+    // A row that says that it failed does not count.
+    bool again_if_failed = false;
+
+    bool IsDone(const StepInfo& info) const;
   };
   explicit StepBacklog(Filter filter) : filter_(std::move(filter)) {}
 

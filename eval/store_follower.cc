@@ -105,8 +105,11 @@ StoreFollower::StoreFollower(WorkerOptions options, EvaluatorFunction function, 
       parts_(std::move(parts)),
       layout_(options_.directory),
       last_to_do_(LastStepToDo(options_)),
-      backlog_(
-          {.evaluator = options_.evaluator, .every_steps = options_.every_steps, .begin_step = options_.begin_step}),
+      asked_for_({.evaluator = options_.evaluator,
+                  .every_steps = options_.every_steps,
+                  .begin_step = options_.begin_step,
+                  .again_if_failed = options_.again_if_failed}),
+      backlog_(asked_for_),
       leases_(parts_.files, layout_, parts_.machine, parts_.now) {}
 
 absl::StatusOr<WorkerReport> StoreFollower::Run() {
@@ -206,13 +209,17 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   return progress;
 }
 
+// Whether a report on the step is on disk that leaves nothing to be done.
+absl::StatusOr<bool> StoreFollower::IsReported(const StepBacklog::Step& step) const {
+  return storage::HasReport(
+      parts_.files, layout_, step.step, step.attempt, options_.evaluator,
+      options_.again_if_failed ? storage::CountedReports::kNotFailed : storage::CountedReports::kAll);
+}
+
 absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::Step& step) {
-  const auto has_report = [&] {
-    return storage::HasReport(parts_.files, layout_, step.step, step.attempt, options_.evaluator);
-  };
-  absl::StatusOr<bool> reported = has_report();
+  absl::StatusOr<bool> reported = IsReported(step);
   if (!reported.ok()) return reported.status();
-  if (*reported) {
+  if (*reported || failed_.contains(step.attempt)) {
     backlog_.Done(step);
     return Progress::kNone;
   }
@@ -236,12 +243,9 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     backlog_.Drop(step);
     return Progress::kNone;
   }
-  const std::vector<Evaluation>& rows = (*record)->info.evaluations;
-  const bool recorded =
-      std::any_of(rows.begin(), rows.end(), [&](const Evaluation& row) { return row.evaluator == options_.evaluator; });
-  reported = has_report();
+  reported = IsReported(step);
   if (!reported.ok()) return reported.status();
-  if (recorded || *reported) {
+  if (asked_for_.IsDone((*record)->info) || *reported) {
     backlog_.Done(step);
     return Progress::kNone;
   }
@@ -265,8 +269,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
   row->took = parts_.now() - start;
   if (row->outcome != Evaluation::Outcome::kDone && row->unhealthy.empty()) {
     // Of a lease that was lost another worker may have made a report, which this one must not replace.
-    absl::StatusOr<bool> reported =
-        storage::HasReport(parts_.files, layout_, step.step, step.attempt, options_.evaluator);
+    absl::StatusOr<bool> reported = IsReported(step);
     if (!reported.ok()) return reported.status();
     if (*reported) {
       backlog_.Done(step);
@@ -277,7 +280,10 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
   backlog_.Done(step);
   missing_.erase(step.attempt);
   ++report_.evaluated;
-  if (row->outcome == Evaluation::Outcome::kFailed) ++report_.failed;
+  if (row->outcome == Evaluation::Outcome::kFailed) {
+    ++report_.failed;
+    if (options_.again_if_failed) failed_.insert(step.attempt);
+  }
   report_.last_step = step.step;
   if (options_.on_evaluated) options_.on_evaluated(step.step, *row);
   return Progress::kEvaluated;

@@ -213,12 +213,16 @@ absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const M
 }
 
 absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,
-                               std::string_view evaluator) {
+                               std::string_view evaluator, CountedReports counted) {
   for (const std::string& path : {InboxPath(layout, InboxFileName(step, attempt, evaluator)),
                                   MetricPath(layout, {step, attempt}, MetricFileName(evaluator))}) {
     absl::StatusOr<FileType> type = files.TypeOf(path);
-    if (type.ok()) return true;
-    if (!absl::IsNotFound(type.status())) return type.status();
+    if (absl::IsNotFound(type.status())) continue;
+    if (!type.ok()) return type.status();
+    if (counted == CountedReports::kAll || *type != FileType::kRegular) return true;
+    const absl::StatusOr<MetricReport> report = ReadReport(files, path);
+    const bool failed = report.ok() && report->evaluation.outcome == Evaluation::Outcome::kFailed;
+    if (!failed && !absl::IsNotFound(report.status())) return true;
   }
   return false;
 }

@@ -24,10 +24,15 @@ namespace tidemark::storage {
 // again, be it by another process at the same time, takes the place of the one before.
 absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const MetricReport& report);
 
+enum class CountedReports {
+  kAll,
+  kNotFailed,  // one that says that the evaluation failed is none
+};
+
 // Whether the evaluator's report on the attempt is on disk, wherever. Looks into the inbox first, so that one that is
 // just being moved is not missed.
 absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,
-                               std::string_view evaluator);
+                               std::string_view evaluator, CountedReports counted = CountedReports::kAll);
 
 // The reports that can be read, for readers; no order. Those that cannot are left out.
 absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const StoreLayout& layout, const StoreId& store);

@@ -134,6 +134,35 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
   EXPECT_EQ(Run()->evaluated, 0) << "a failure is a result";
 }
 
+TEST_F(StoreFollowerTest, EvaluatesAgainWhatFailedIfItIsToldTo) {
+  OpenStore();
+  for (int64_t step : {1, 2, 3}) CommitStep(step);
+  const EvaluatorFunction sound = function_;
+  function_ = [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    if (snapshot.step() == 3) return sound(snapshot);
+    asked_.push_back(snapshot.step());
+    return absl::InvalidArgumentError("wrong width");
+  };
+  EXPECT_EQ(Run()->failed, 2);
+  EXPECT_EQ(RowOf(1).reason, "INVALID_ARGUMENT: wrong width");  // and the reports are taken in
+  EXPECT_EQ(Run()->evaluated, 0);
+  asked_.clear();
+  options_.again_if_failed = true;
+  options_.idle_timeout = 2 * StepBacklog::kFullReadInterval;
+  on_wait_ = [&](size_t) { RowOf(1); };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->failed, 2);
+  EXPECT_THAT(asked_, ElementsAre(1, 2)) << "each once, however often the manifest is read";
+  asked_.clear();
+  function_ = sound;
+  EXPECT_EQ(Run()->failed, 0);
+  EXPECT_THAT(asked_, ElementsAre(1, 2));
+  EXPECT_EQ(Run()->evaluated, 0) << "the reports that lie in the inbox or with their steps do not say any more that";
+  EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 101}}));
+  EXPECT_EQ(RowOf(2).outcome, Evaluation::Outcome::kDone);
+}
+
 TEST_F(StoreFollowerTest, LeavesTheReportOfAnotherWorkerWhereItsOwnEvaluationFailed) {
   OpenStore();
   const storage::ShardIdentity identity = CommitStep(1);

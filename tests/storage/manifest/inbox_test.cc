@@ -448,6 +448,27 @@ TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
   EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "trainer"));
 }
 
+TEST_F(InboxTest, TellsReportsOfFailedEvaluationsFromOthers) {
+  MetricReport report = ReportOn(step_, 0.5);
+  report.evaluation = {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
+  const auto has_report = [&](CountedReports counted) {
+    return *HasReport(files_, layout_, 10, step_.attempt, "validation", counted);
+  };
+  EXPECT_FALSE(has_report(CountedReports::kAll));
+  ASSERT_THAT(Deliver(report), IsOk());
+  for (int taken_in = 0; taken_in < 2; ++taken_in) {
+    EXPECT_TRUE(has_report(CountedReports::kAll));
+    EXPECT_FALSE(has_report(CountedReports::kNotFailed));
+    EXPECT_THAT(Collect(), IsOk());
+  }
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  EXPECT_TRUE(has_report(CountedReports::kNotFailed)) << "in the inbox, before that of the folder";
+  EXPECT_THAT(Collect(), IsOk());
+  EXPECT_TRUE(has_report(CountedReports::kNotFailed));
+  std::ofstream(FolderPathOf(report)) << "{";
+  EXPECT_TRUE(has_report(CountedReports::kNotFailed)) << "what cannot be read does not say that it failed";
+}
+
 TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
   const auto expect_missing = [&](const MetricReport& report) {
     EXPECT_THAT(RecordReport(files_, *store_, report),
