@@ -441,22 +441,20 @@ void Housekeeper::GiveUp(const Report& report, absl::Status why) {
 
 absl::Status Housekeeper::CollectFromInbox() {
   inbox_complaints_.Begin();
-  absl::StatusOr<storage::InboxResult> result =
-      storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
-        if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
-      });
-  Note("workers' reports cannot be taken in", result.status());
-  if (!result.ok()) return result.status();
-  if (result->rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result->rejected));
-  if (!result->recorded.empty()) host_.statistics.AddRecorded(result->recorded.size());
-  for (const storage::MetricReport& report : result->recorded) {
+  const storage::InboxResult result = storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
+    if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
+  });
+  Note("workers' reports cannot be taken in", result.error);
+  if (result.rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result.rejected));
+  if (!result.recorded.empty()) host_.statistics.AddRecorded(result.recorded.size());
+  for (const storage::MetricReport& report : result.recorded) {
     if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {
       host_.listeners.Warn(fmt::format("evaluator '{}' of {} failed at step {}: {}", report.evaluation.evaluator,
                                        report.evaluation.worker, report.step, report.evaluation.reason));
     }
     Recorded(report.step, report.evaluation);
   }
-  return absl::OkStatus();
+  return result.error;
 }
 
 absl::Status Housekeeper::ApplyRetention() {

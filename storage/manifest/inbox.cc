@@ -51,13 +51,11 @@ class Collection {
       : files_(files), store_(store), layout_(store.layout()), warn_(warn), warned_(warned) {}
 
   // Goes on where something fails, for another report may lie on a sound part of the disk.
-  absl::StatusOr<InboxResult> Run() {
+  InboxResult Run() {
     absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files_, layout_);
-    if (!entries.ok()) return entries.status();
-    absl::Status first_error;
-    for (const DirectoryEntry& entry : *entries) first_error.Update(Consider(entry));
-    if (inbox_changed_) first_error.Update(files_.SyncDirectory(layout_.inbox()));
-    if (!first_error.ok() && result_.recorded.empty()) return first_error;
+    if (!entries.ok()) return InboxResult{.error = entries.status()};
+    for (const DirectoryEntry& entry : *entries) result_.error.Update(Consider(entry));
+    if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
     return std::move(result_);
   }
 
@@ -242,9 +240,8 @@ absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const Sto
   return reports;
 }
 
-absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
-                                         const std::function<void(std::string_view)>& warn,
-                                         std::set<std::string>* warned) {
+InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
+                         std::set<std::string>* warned) {
   return Collection(files, store, warn, warned).Run();
 }
 

@@ -40,6 +40,7 @@ absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const Sto
 struct InboxResult {
   std::vector<MetricReport> recorded;  // those that said something new, each in one call's result only
   int64_t rejected = 0;                // files that went to quarantine/
+  absl::Status error;                  // the first one met: what it kept from being done is for the next call
 };
 
 // For the one who has the store open: records every report and moves it into its step's folder. A step that was deleted
@@ -49,11 +50,10 @@ struct InboxResult {
 // is in `*warned`, where it is then put (null: always). What writers leave that die while they write is removed once
 // nobody can need it.
 //
-// An error is the disk's or the manifest's, the first one met; what it kept from being done is for the next call. Where
-// reports were recorded all the same, those are returned, and the next call meets the error.
-absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
-                                         const std::function<void(std::string_view)>& warn,
-                                         std::set<std::string>* warned = nullptr);
+// An error is the disk's or the manifest's. Other reports are taken in all the same, for they may lie on a sound part
+// of the disk.
+InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
+                         std::set<std::string>* warned = nullptr);
 
 // Records the report and then writes it into the step's folder: what the trainer itself has to say. Record first, here
 // too: a file without a row would tell workers of a report that nobody has taken in. Ok: both survive power loss, but

@@ -37,9 +37,10 @@ class WorkerKillTest : public testing::Test {
     storage::CommitStep(*store_, last_step_, 1000 + last_step_);
   }
   void TakeInReports() {
-    ASSERT_THAT(storage::CollectInbox(storage::PosixFileSystem(), *store_,
-                                      [](std::string_view line) { ADD_FAILURE() << line; }),
-                IsOk());
+    ASSERT_THAT(
+        storage::CollectInbox(storage::PosixFileSystem(), *store_, [](std::string_view line) { ADD_FAILURE() << line; })
+            .error,
+        IsOk());
   }
   std::vector<std::string> Names(const std::string& folder) const {
     std::vector<std::string> names;
