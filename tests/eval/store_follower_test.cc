@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/retention.h"
 #include "tests/eval/following_store.h"
 #include "tests/storage/io/child_process.h"
 
@@ -270,6 +271,34 @@ TEST_F(StoreFollowerTest, HoldsTheLeaseWhileItEvaluatesAndRenewsIt) {
   };
   ASSERT_THAT(Run(), IsOk());
   EXPECT_GE(renewals, 2u);
+}
+
+TEST_F(StoreFollowerTest, KeepsTheStepThatItEvaluatesFromRetention) {
+  OpenStore();
+  const std::string folder = store_->layout().attempt(10, CommitStep(10).attempt);
+  for (int64_t step : {20, 30}) CommitStep(step);
+  const auto apply = [&] {
+    std::vector<int64_t> deleted;
+    auto decisions = storage::Retention(files_, *store_, {.max_to_keep = 1}, [](std::string_view line) {
+                       ADD_FAILURE() << line;
+                     }).Apply(nullptr);
+    EXPECT_THAT(decisions, IsOk());
+    for (const RetentionDecision& decision : *decisions) deleted.push_back(decision.step);
+    return deleted;
+  };
+  during_ = [&](int64_t step) {
+    if (step != 10) return;
+    EXPECT_THAT(apply(), ElementsAre(20)) << "which nobody has begun with";
+    EXPECT_TRUE(std::filesystem::exists(folder));
+    auto record = store_->manifest().Find(10);
+    ASSERT_THAT(record, IsOk());
+    EXPECT_THAT((*record)->info.kept, HasSubstr("validation"));
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10, 30));
+  EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
+  EXPECT_THAT(apply(), ElementsAre(10));
+  EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 TEST_F(StoreFollowerTest, EvaluatesAgainWhatCouldNotBeReported) {
