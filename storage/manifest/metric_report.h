@@ -66,7 +66,8 @@ bool IsOutranked(const StepInfo& info, const Evaluation& evaluation);
 // Changes nothing where it is outranked.
 void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation);
 
-// Whether that would change nothing.
+// Whether that would say nothing new. Where two found the same it is no news by whom, when and in what time: a step
+// that two workers of one name have evaluated counts once.
 bool HasEvaluation(const StepInfo& info, const Evaluation& evaluation);
 
 }  // namespace tidemark::storage

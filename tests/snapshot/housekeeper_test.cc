@@ -19,7 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_layout.h"
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -370,17 +370,32 @@ TEST_F(HousekeeperTest, LooksIntoTheInboxInEveryInterval) {
   looked.WaitForNotification();
 }
 
+TEST_F(HousekeeperTest, CountsAStepOnceThatTwoWorkersOfOneNameHaveEvaluated) {
+  std::atomic<int> told = 0;
+  CheckpointerOptions options;
+  options.on_evaluated = [&](int64_t, const Evaluation&) { ++told; };
+  auto checkpointer = Open(std::move(options));
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  storage::MetricReport report = ReportOn(*checkpointer, 1);
+  report.evaluation.metrics["loss"] = 3;
+  for (const char* worker : {"one", "two"}) {
+    report.evaluation.worker = worker;
+    report.evaluation.took += absl::Seconds(1);
+    ASSERT_THAT(storage::DeliverReport(files_, storage::StoreLayout(store_), report), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+    EXPECT_EQ(checkpointer->statistics().reports_recorded, 1u);
+    EXPECT_EQ(told, 1);
+  }
+  EXPECT_EQ(Info(*checkpointer, 1).evaluations.at(0).worker, "one");
+}
+
 TEST_F(HousekeeperTest, SaysThatOneOfTheWorkersReportsWasNotTakenIn) {
   auto checkpointer = Open();
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
-  const storage::StoreLayout layout(store_);
-  storage::MetricReport report;
-  report.store = *storage::ReadStoreIdentity(files_, layout);
-  report.step = 1;
-  report.attempt = storage::AttemptId{*storage::FromHex(Info(*checkpointer, 1).attempt)};
+  storage::MetricReport report = ReportOn(*checkpointer, 1);
   for (const char* evaluator : {"good", "stuck"}) {
     report.evaluation.evaluator = evaluator;
-    ASSERT_THAT(storage::DeliverReport(files_, layout, report), IsOk());
+    ASSERT_THAT(storage::DeliverReport(files_, storage::StoreLayout(store_), report), IsOk());
   }
   const std::string stuck = storage::InboxFileName(1, report.attempt, "stuck");
   files_.SetRule([&](const FailingFileSystem::Call& call) {

@@ -342,5 +342,22 @@ TEST(ApplyEvaluation, LeavesWhatWasFoundWhereALaterRowFoundNothing) {
   EXPECT_EQ(info.unhealthy(), "a: 3 NaN") << "a verdict is not lost to what was found before";
 }
 
+TEST(HasEvaluation, KnowsWhatTwoWorkersFoundAlike) {
+  StepInfo info;
+  Evaluation row{.evaluator = "a", .worker = "one", .metrics = {{"loss", 1}}, .took = absl::Seconds(2)};
+  ApplyEvaluation(info, row);
+  row.worker = "two";
+  row.reported = absl::FromUnixSeconds(1'700'000'000);
+  row.took = absl::Seconds(3);
+  EXPECT_TRUE(HasEvaluation(info, row));
+  row.metrics["loss"] = 2;
+  EXPECT_FALSE(HasEvaluation(info, row));
+  row = {.evaluator = "b", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
+  ApplyEvaluation(info, row);
+  EXPECT_TRUE(HasEvaluation(info, row));
+  row.reported = absl::FromUnixSeconds(1'700'000'000);
+  EXPECT_FALSE(HasEvaluation(info, row)) << "that it has failed once more is news";
+}
+
 }  // namespace
 }  // namespace tidemark::storage
