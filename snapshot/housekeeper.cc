@@ -393,6 +393,9 @@ absl::Status Housekeeper::Record(const Report& report) {
   }
   const bool saved_since = report.save != 0 && report.unsaved != nullptr && info.state != StepState::kUnsaved &&
                            info.state != StepState::kFailed;
+  if (saved_since && info.state != StepState::kCommitted) {
+    return absl::NotFoundError(fmt::format("step {} has a save, which is {}", report.step, StepStateName(info.state)));
+  }
   if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
     return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
   }
@@ -409,8 +412,7 @@ absl::Status Housekeeper::Record(const Report& report) {
                                   .evaluation = report.evaluation});
   }
   if (storage::IsOutranked(info, report.evaluation)) {
-    return absl::AlreadyExistsError(fmt::format("it has said before what it found on step {}, which is {}", report.step,
-                                                StepStateName(info.state)));
+    return absl::AlreadyExistsError(fmt::format("it has said before what it found on step {}", report.step));
   }
   // Held to the same size as those that go into a file.
   const absl::StatusOr<std::string> encoded = storage::EncodeMetricReport(

@@ -232,6 +232,19 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfASnapshotThatWasNotSavedIfTheStepWasSave
   EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
 }
 
+TEST_F(EvaluationRowsTest, SaysWhyItDropsTheRowOfASnapshotThatWasNotSavedOfADeletedStep) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  gate_.LetThrough(1);
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1, {.persist = false}), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty()) << "they would be taken for those of what was deleted";
+  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has a save, which is deleted"), 1);
+}
+
 TEST_F(EvaluationRowsTest, RecordsWhatIsSaidOfOtherStepsWhereOneRefuses) {
   auto checkpointer = Open();
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
