@@ -24,9 +24,7 @@ absl::Status NoStepFor(int64_t step, const absl::Status& failure) {
 absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 // Errors that another try cannot mend.
-bool IsFinal(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
-}
+bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
 
 // Errors of the disk as a whole, which other reports would meet as well.
 bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
@@ -393,14 +391,10 @@ absl::Status Housekeeper::Record(const Report& report) {
   }
   const bool saved_since = report.save != 0 && report.unsaved != nullptr && info.state != StepState::kUnsaved &&
                            info.state != StepState::kFailed;
-  if (saved_since && info.state != StepState::kCommitted) {
-    return absl::NotFoundError(fmt::format("step {} has a save, which is {}", report.step, StepStateName(info.state)));
-  }
   if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
-    return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
-  }
-  if (!report.attempt.empty() && IsOutdone(report.evaluation, info)) {
-    return absl::NotFoundError(fmt::format("step {} has been evaluated since", report.step));
+    const bool anew = !saved_since || info.state == StepState::kCommitted;
+    const std::string what = anew ? "been saved anew" : fmt::format("a save, which is {}", StepStateName(info.state));
+    return absl::NotFoundError(fmt::format("step {} has {}", report.step, what));
   }
   if (info.state == StepState::kCommitted) {
     const auto attempt = storage::FromHex(info.attempt);
