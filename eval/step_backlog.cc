@@ -4,6 +4,13 @@
 
 namespace tidemark {
 
+bool StepBacklog::Filter::IsDone(const StepInfo& info) const {
+  return std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
+    const bool counts = !again_if_failed || row.outcome != Evaluation::Outcome::kFailed;
+    return row.evaluator == evaluator && counts;
+  });
+}
+
 absl::Status StepBacklog::Update(const storage::Manifest& manifest, bool changed, absl::Time now) {
   unread_changes_ = unread_changes_ || changed;
   if (!all_read_ || (unread_changes_ && now - *all_read_ >= kFullReadInterval)) return ReadAll(manifest, now);
@@ -48,11 +55,9 @@ absl::Status StepBacklog::ReadAll(const storage::Manifest& manifest, absl::Time 
 
 void StepBacklog::TakeIn(const storage::StepRecord& record) {
   const StepInfo& info = record.info;
+  if (info.state != StepState::kFailed) highest_seen_ = std::max(highest_seen_.value_or(info.step), info.step);
   if (info.step < filter_.begin_step || info.step % filter_.every_steps != 0) return;
-  const bool done = std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& evaluation) {
-    return evaluation.evaluator == filter_.evaluator;
-  });
-  if (done) {
+  if (filter_.IsDone(info)) {
     highest_done_ = std::max(highest_done_.value_or(info.step), info.step);
     return;
   }

@@ -23,6 +23,10 @@ class StepBacklog {
     std::string evaluator;    // a step with a row of its name is done
     int64_t every_steps = 1;  // only steps divisible by it
     int64_t begin_step = 0;   // and from this one on
+    // A row that says that it failed does not count.
+    bool again_if_failed = false;
+
+    bool IsDone(const StepInfo& info) const;
   };
   explicit StepBacklog(Filter filter) : filter_(std::move(filter)) {}
 
@@ -49,6 +53,9 @@ class StepBacklog {
   // The highest step that is known to be done.
   std::optional<int64_t> highest_done() const { return highest_done_; }
 
+  // The highest step of the store, whether it is asked for or not. A save that failed may be repeated, and is none.
+  std::optional<int64_t> highest_seen() const { return highest_seen_; }
+
  private:
   void TakeIn(const storage::StepRecord& record);
   absl::Status ReadAll(const storage::Manifest& manifest, absl::Time now);
@@ -56,6 +63,7 @@ class StepBacklog {
   const Filter filter_;
   std::map<int64_t, storage::AttemptId> steps_;
   std::optional<int64_t> highest_done_;
+  std::optional<int64_t> highest_seen_;
 
   uint64_t read_sequence_ = 0;          // no attempt up to this one is new
   int64_t read_step_ = -1;              // the highest step that was read

@@ -36,6 +36,9 @@ constexpr absl::Duration kMissingRetry = absl::Seconds(1);
 // that opens the store finishes that, which may be never.
 constexpr absl::Duration kReplacementMax = absl::Seconds(10);
 
+// What is kept of a verdict where all of it would be too much for a report.
+constexpr size_t kUnhealthyBytesMax = 256;
+
 std::string DescribeWorker() {
   std::array<char, 256> host = {};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
@@ -54,8 +57,17 @@ Evaluation Failed(std::string reason) {
 Evaluation RowOf(absl::StatusOr<Verdict> verdict) {
   absl::Status status = verdict.status();
   if (status.ok()) status = ValidateMetrics(verdict->metrics);
-  if (!status.ok()) return Failed(status.ToString());
-  return Evaluation{.metrics = std::move(verdict->metrics), .unhealthy = std::move(verdict->unhealthy)};
+  Evaluation row = status.ok() ? Evaluation{.metrics = std::move(verdict->metrics)} : Failed(status.ToString());
+  // What cannot be recorded beside it takes nothing from the verdict.
+  if (verdict.ok()) row.unhealthy = std::move(verdict->unhealthy);
+  return row;
+}
+
+// The step whose being done ends a worker: the last one up to until_step that is asked for, if there can be one.
+std::optional<int64_t> LastStepToDo(const WorkerOptions& options) {
+  if (!options.until_step) return std::nullopt;
+  const int64_t last = *options.until_step - *options.until_step % options.every_steps;
+  return last < options.begin_step ? options.until_step : last;
 }
 
 // While a manifest is being made, or a rebuild puts another in the place of the one that is there, there is none for a
@@ -92,8 +104,12 @@ StoreFollower::StoreFollower(WorkerOptions options, EvaluatorFunction function, 
       function_(std::move(function)),
       parts_(std::move(parts)),
       layout_(options_.directory),
-      backlog_(
-          {.evaluator = options_.evaluator, .every_steps = options_.every_steps, .begin_step = options_.begin_step}),
+      last_to_do_(LastStepToDo(options_)),
+      asked_for_({.evaluator = options_.evaluator,
+                  .every_steps = options_.every_steps,
+                  .begin_step = options_.begin_step,
+                  .again_if_failed = options_.again_if_failed}),
+      backlog_(asked_for_),
       leases_(parts_.files, layout_, parts_.machine, parts_.now) {}
 
 absl::StatusOr<WorkerReport> StoreFollower::Run() {
@@ -111,7 +127,7 @@ absl::StatusOr<WorkerReport> StoreFollower::Run() {
     if (*progress == Progress::kEvaluated) continue;
     absl::Duration wait = options_.poll_interval;
     if (*progress == Progress::kNone) {
-      if (*looked == Sight::kCurrent && IsUntilReached()) {
+      if (*looked == Sight::kCurrent && (IsLastDone() || IsUntilSeen())) {
         report_.end = WorkerReport::End::kUntilStep;
         return report_;
       }
@@ -134,8 +150,11 @@ std::optional<WorkerReport::End> StoreFollower::AskedToEnd() const {
   return std::nullopt;
 }
 
-bool StoreFollower::IsUntilReached() const {
-  return options_.until_step && backlog_.highest_done() && *backlog_.highest_done() >= *options_.until_step;
+bool StoreFollower::IsLastDone() const { return last_to_do_ && backlog_.highest_done() >= last_to_do_; }
+
+// The step that is waited for may never be done: its files stay away, it is damaged, or nobody saves it.
+bool StoreFollower::IsUntilSeen() const {
+  return options_.until_step && backlog_.highest_seen() >= options_.until_step;
 }
 
 // Brings manifest and backlog up to date.
@@ -175,7 +194,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   Progress progress = Progress::kNone;
   for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
     if (AskedToEnd()) return progress;
-    if (IsUntilReached() && step->step > *options_.until_step) return progress;
+    if (IsLastDone() && step->step > *options_.until_step) return progress;
     if (const auto missing = missing_.find(step->attempt); missing != missing_.end()) {
       if (missing->second.tries >= kMissingTriesMax) continue;
       if (parts_.now() < missing->second.again) {
@@ -190,13 +209,17 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   return progress;
 }
 
+// Whether a report on the step is on disk that leaves nothing to be done.
+absl::StatusOr<bool> StoreFollower::IsReported(const StepBacklog::Step& step) const {
+  return storage::HasReport(
+      parts_.files, layout_, step.step, step.attempt, options_.evaluator,
+      options_.again_if_failed ? storage::CountedReports::kNotFailed : storage::CountedReports::kAll);
+}
+
 absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::Step& step) {
-  const auto has_report = [&] {
-    return storage::HasReport(parts_.files, layout_, step.step, step.attempt, options_.evaluator);
-  };
-  absl::StatusOr<bool> reported = has_report();
+  absl::StatusOr<bool> reported = IsReported(step);
   if (!reported.ok()) return reported.status();
-  if (*reported) {
+  if (*reported || failed_.contains(step.attempt)) {
     backlog_.Done(step);
     return Progress::kNone;
   }
@@ -220,12 +243,9 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     backlog_.Drop(step);
     return Progress::kNone;
   }
-  const std::vector<Evaluation>& rows = (*record)->info.evaluations;
-  const bool recorded =
-      std::any_of(rows.begin(), rows.end(), [&](const Evaluation& row) { return row.evaluator == options_.evaluator; });
-  reported = has_report();
+  reported = IsReported(step);
   if (!reported.ok()) return reported.status();
-  if (recorded || *reported) {
+  if (asked_for_.IsDone((*record)->info) || *reported) {
     backlog_.Done(step);
     return Progress::kNone;
   }
@@ -247,11 +267,23 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
   if (absl::IsNotFound(row.status())) return NoteMissing(step, row.status());
   if (!row.ok()) return row.status();
   row->took = parts_.now() - start;
+  if (row->outcome != Evaluation::Outcome::kDone && row->unhealthy.empty()) {
+    // Of a lease that was lost another worker may have made a report, which this one must not replace.
+    absl::StatusOr<bool> reported = IsReported(step);
+    if (!reported.ok()) return reported.status();
+    if (*reported) {
+      backlog_.Done(step);
+      return Progress::kNone;
+    }
+  }
   if (absl::Status status = Deliver(step, *row); !status.ok()) return status;
   backlog_.Done(step);
   missing_.erase(step.attempt);
   ++report_.evaluated;
-  if (row->outcome == Evaluation::Outcome::kFailed) ++report_.failed;
+  if (row->outcome == Evaluation::Outcome::kFailed) {
+    ++report_.failed;
+    if (options_.again_if_failed) failed_.insert(step.attempt);
+  }
   report_.last_step = step.step;
   if (options_.on_evaluated) options_.on_evaluated(step.step, *row);
   return Progress::kEvaluated;
@@ -305,9 +337,10 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
   absl::Status status = deliver();
   if (!absl::IsInvalidArgument(status)) return status;
   // Too much to say for one report.
-  const absl::Duration took = row.took;
-  row = Failed(status.ToString());
-  row.took = took;
+  Evaluation failed = Failed(status.ToString());
+  failed.unhealthy = row.unhealthy.substr(0, kUnhealthyBytesMax);
+  failed.took = row.took;
+  row = std::move(failed);
   return deliver();
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -56,10 +57,12 @@ class StoreFollower {
     kEvaluated,  // a report was delivered
   };
   std::optional<WorkerReport::End> AskedToEnd() const;
-  bool IsUntilReached() const;
+  bool IsLastDone() const;
+  bool IsUntilSeen() const;
   absl::StatusOr<Sight> Look();
   Progress AwaitManifest();
   absl::StatusOr<Progress> DoNext();
+  absl::StatusOr<bool> IsReported(const StepBacklog::Step& step) const;
   absl::StatusOr<Progress> Try(const StepBacklog::Step& step);
   absl::StatusOr<Progress> Evaluate(const StepBacklog::Step& step, const storage::StepRecord& record,
                                     storage::Lease& lease);
@@ -73,6 +76,8 @@ class StoreFollower {
   const EvaluatorFunction function_;
   const FollowerParts parts_;
   const storage::StoreLayout layout_;
+  const std::optional<int64_t> last_to_do_;
+  const StepBacklog::Filter asked_for_;
 
   std::unique_ptr<storage::Manifest> manifest_;  // null: there is no store yet
   StepBacklog backlog_;
@@ -86,6 +91,7 @@ class StoreFollower {
     absl::Time again;  // when it is looked for the next time
   };
   std::map<storage::AttemptId, Missing> missing_;
+  std::set<storage::AttemptId> failed_;  // what is not to be tried once more by this one
   WorkerReport report_;
 };
 

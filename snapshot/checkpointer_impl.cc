@@ -136,7 +136,8 @@ absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait
     const StepInfo& info = *shared;
     const bool awaited = std::any_of(rules.begin(), rules.end(),
                                      [&](const AwaitEvaluation& rule) { return storage::IsAwaited(rule, info); });
-    if (!awaited || info.step % evaluator.every_steps != 0) continue;
+    // One on which it failed has its row.
+    if (!awaited || info.evaluated_by(evaluator.name) || info.step % evaluator.every_steps != 0) continue;
     earlier.push_back({.save = housekeeper->TicketOf(info),
                        .reason = info.sequence <= sequence_at_open ? "the process ended before it was evaluated"
                                                                    : "it was saved before the evaluator was there"});

@@ -307,7 +307,10 @@ Evaluation EvaluatorQueue::Ask(const Snapshot& snapshot) const {
       status = storage::ValidateEvaluation(row);
     }
     if (!status.ok()) {
+      // What cannot be recorded beside it takes nothing from the verdict.
+      std::string unhealthy = std::move(row.unhealthy);
       row = Row(Evaluation::Outcome::kFailed, status.ToString());
+      row.unhealthy = std::move(unhealthy);
     }
   } catch (const std::exception& error) {
     row = Row(Evaluation::Outcome::kFailed, fmt::format("it threw: {}", error.what()));

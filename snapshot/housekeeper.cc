@@ -24,7 +24,7 @@ absl::Status NoStepFor(int64_t step, const absl::Status& failure) {
 absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 // Errors that another try cannot mend.
-bool IsFinal(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
 
 // Errors of the disk as a whole, which other reports would meet as well.
 bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
@@ -396,10 +396,9 @@ absl::Status Housekeeper::Record(const Report& report) {
   const bool saved_since = report.save != 0 && report.unsaved != nullptr && info.state != StepState::kUnsaved &&
                            info.state != StepState::kFailed;
   if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
-    return absl::NotFoundError(fmt::format("step {} has been saved anew", report.step));
-  }
-  if (!report.attempt.empty() && IsOutdone(report.evaluation, info)) {
-    return absl::NotFoundError(fmt::format("step {} has been evaluated since", report.step));
+    const bool anew = !saved_since || info.state == StepState::kCommitted;
+    const std::string what = anew ? "been saved anew" : fmt::format("a save, which is {}", StepStateName(info.state));
+    return absl::NotFoundError(fmt::format("step {} has {}", report.step, what));
   }
   if (info.state == StepState::kCommitted) {
     const auto attempt = storage::FromHex(info.attempt);
@@ -409,6 +408,9 @@ absl::Status Housekeeper::Record(const Report& report) {
                                   .step = report.step,
                                   .attempt = storage::AttemptId{*attempt},
                                   .evaluation = report.evaluation});
+  }
+  if (storage::IsOutranked(info, report.evaluation)) {
+    return absl::AlreadyExistsError(fmt::format("it has said before what it found on step {}", report.step));
   }
   // Held to the same size as those that go into a file.
   const absl::StatusOr<std::string> encoded = storage::EncodeMetricReport(
@@ -439,22 +441,20 @@ void Housekeeper::GiveUp(const Report& report, absl::Status why) {
 
 absl::Status Housekeeper::CollectFromInbox() {
   inbox_complaints_.Begin();
-  absl::StatusOr<storage::InboxResult> result =
-      storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
-        if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
-      });
-  Note("workers' reports cannot be taken in", result.status());
-  if (!result.ok()) return result.status();
-  if (result->rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result->rejected));
-  if (!result->recorded.empty()) host_.statistics.AddRecorded(result->recorded.size());
-  for (const storage::MetricReport& report : result->recorded) {
+  const storage::InboxResult result = storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
+    if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
+  });
+  Note("workers' reports cannot be taken in", result.error);
+  if (result.rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result.rejected));
+  if (!result.recorded.empty()) host_.statistics.AddRecorded(result.recorded.size());
+  for (const storage::MetricReport& report : result.recorded) {
     if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {
       host_.listeners.Warn(fmt::format("evaluator '{}' of {} failed at step {}: {}", report.evaluation.evaluator,
                                        report.evaluation.worker, report.step, report.evaluation.reason));
     }
     Recorded(report.step, report.evaluation);
   }
-  return absl::OkStatus();
+  return result.error;
 }
 
 absl::Status Housekeeper::ApplyRetention() {

@@ -37,6 +37,7 @@ struct Flags {
   std::optional<int64_t> until_step;
   std::optional<double> idle_timeout;  // in seconds; none: for ever
   bool once = false;
+  bool again_if_failed = false;
   int threads = 1;
   int64_t batch = 32;
   ModelConfig model;
@@ -54,7 +55,7 @@ void Say(int64_t step, const tidemark::Evaluation& row) {
   std::fflush(stdout);
 }
 
-absl::Status Evaluate(const Flags& flags) {
+absl::StatusOr<tidemark::WorkerReport> Evaluate(const Flags& flags) {
   absl::StatusOr<Text> text = Text::Read(flags.text, TextPart::kHeldOut, /*length_min=*/flags.model.context + 1);
   if (!text.ok()) return text.status();
   at::set_num_threads(flags.threads);
@@ -70,17 +71,16 @@ absl::Status Evaluate(const Flags& flags) {
       .entries = {"model.*"},  // nothing else is read
       .every_steps = flags.every_steps,
       .begin_step = flags.begin_step,
+      .again_if_failed = flags.again_if_failed,
       .until_step = flags.until_step,
       .on_evaluated = Say,
   };
   if (flags.idle_timeout) options.idle_timeout = absl::Seconds(*flags.idle_timeout);
   if (flags.once) options.idle_timeout = absl::ZeroDuration();
-  absl::StatusOr<tidemark::WorkerReport> done =
-      tidemark::FollowStore(options, [&](const tidemark::Snapshot& snapshot) -> absl::StatusOr<tidemark::Verdict> {
-        if (absl::Status loaded = tidemark::LoadModule(snapshot, "model", *model); !loaded.ok()) return loaded;
-        return tidemark::Metrics{{"loss", HeldOutLoss(batches, model)}};
-      });
-  return done.status();
+  return tidemark::FollowStore(options, [&](const tidemark::Snapshot& snapshot) -> absl::StatusOr<tidemark::Verdict> {
+    if (absl::Status loaded = tidemark::LoadModule(snapshot, "model", *model); !loaded.ok()) return loaded;
+    return tidemark::Metrics{{"loss", HeldOutLoss(batches, model)}};
+  });
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -100,6 +100,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--idle-timeout", flags.idle_timeout, "End when there has been nothing to do for so many seconds")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--once", flags.once, "End when what is there now is evaluated");
+  app.add_flag("--again-if-failed", flags.again_if_failed, "Evaluate also the steps whose evaluation failed, once");
   app.add_option("--threads", flags.threads)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--batch", flags.batch, "Windows of text at a time")
       ->check(CLI::PositiveNumber)
@@ -116,7 +117,7 @@ int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
       "Evaluates the checkpoints of char_lm on the last tenth of its text, beside the training or after it. Ends at "
-      "SIGTERM or SIGINT after the step at hand.");
+      "SIGTERM or SIGINT after the step at hand. The exit status is 1 if an evaluation failed.");
   AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
   if (flags.model.width % flags.model.heads != 0) {
@@ -125,9 +126,13 @@ int Main(int argc, char** argv) {
     return 2;
   }
   try {
-    const absl::Status evaluated = Evaluate(flags);
-    if (evaluated.ok()) return 0;
-    fmt::print(stderr, "char_lm_evaluate: {}\n", evaluated.ToString());
+    const absl::StatusOr<tidemark::WorkerReport> done = Evaluate(flags);
+    if (done.ok() && done->failed == 0) return 0;
+    if (done.ok()) {
+      fmt::print(stderr, "char_lm_evaluate: {} of {} evaluations failed\n", done->failed, done->evaluated);
+    } else {
+      fmt::print(stderr, "char_lm_evaluate: {}\n", done.status().ToString());
+    }
   } catch (const std::exception& error) {  // LibTorch's: out of memory
     fmt::print(stderr, "char_lm_evaluate: {}\n", error.what());
   }

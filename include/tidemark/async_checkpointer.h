@@ -168,7 +168,8 @@ struct SaveOptions {
   // Instead of CheckpointerOptions::staging.
   std::optional<Staging> staging;
   // False: the snapshot goes to the evaluators only, and is forgotten then; `committed` resolves when all of them have
-  // had their say. That is kept as history of a step that is `unsaved`.
+  // had their say. That is kept as history of a step that is `unsaved`; where the step was saved before and is deleted,
+  // lost or damaged since, its record stays that of the save, and what evaluators say is dropped with a warning.
   bool persist = true;
 };
 

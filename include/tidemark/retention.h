@@ -37,9 +37,11 @@ struct KeepBest {
 };
 
 // Steps divisible by `every_steps` (>= 1) stay until `evaluator` has said something of them, be it that it skipped
-// them. What one in the trainer's process had yet to evaluate when that was killed stays until an evaluator of that
-// name is added in a later process: it evaluates those steps then, or they get rows which say that it did not (see
-// AsyncCheckpointer::AddEvaluator). Where none is added, and no worker or ReportMetrics reports on them, they stay.
+// them. That it failed does not count, since it may be asked again (WorkerOptions::again_if_failed): a step on which it
+// always fails stays until it is deleted by hand, or somebody reports on it in that name. What one in the trainer's
+// process had yet to evaluate when that was killed stays until an evaluator of that name is added in a later process:
+// it evaluates those steps then, or they get rows which say that it did not (see AsyncCheckpointer::AddEvaluator).
+// Where none is added, and no worker or ReportMetrics reports on them, they stay.
 struct AwaitEvaluation {
   std::string evaluator;
   int64_t every_steps = 1;

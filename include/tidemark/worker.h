@@ -40,7 +40,12 @@ struct WorkerOptions {
   HalfPrecision half_precision = HalfPrecision::kNone;  // as in EvaluatorOptions
   int64_t every_steps = 1;                              // as in EvaluatorOptions
   int64_t begin_step = 0;                               // no step before this one
-  // Returns when this step or a later one is done, by whomever, and none before it is left to be done.
+  // Evaluates also those of which the last word is that the evaluation failed: after a wrong argument or for want of
+  // memory. Each once; one that fails again is left to the next worker that is told so.
+  bool again_if_failed = false;
+  // Returns when none up to this step is left to be done, by whomever, and none is to come: the last one up to it that
+  // is divisible by every_steps is done, or a later one is, or the store has this step or a later one, whatever became
+  // of it. A save that failed does not count.
   std::optional<int64_t> until_step;
   // Returns when there has been nothing to do for so long. Zero: what is there now is done, then it returns. Steps that
   // are waited for (below) are something to do, and so is, for 10 s, a manifest that is being rebuilt.
@@ -69,10 +74,11 @@ struct WorkerReport {
 };
 
 // Blocks until one of the ends above. Calls `function` on this thread. A function that fails is a row of the history,
-// not an error, and so is a step that turns out to be damaged. A step that is committed and whose files are not there
-// is tried again, after 1 s, 2 s and so on up to 32 s, since over a shared file system they may be seen late; then, or
-// when the manifest says that it is lost or deleted, it is passed over, the former with a warning. Later steps do not
-// wait for it. Steps that another worker is at are waited for, since it may die.
+// not an error, and so is a step that turns out to be damaged: such a step is done, but for again_if_failed. A step
+// that is committed and whose files are not there is tried again, after 1 s, 2 s and so on up to 32 s, since over a
+// shared file system they may be seen late; then, or when the manifest says that it is lost or deleted, it is passed
+// over, the former with a warning. Later steps do not wait for it. Steps that another worker is at are waited for,
+// since it may die.
 //
 // kInvalidArgument: an option. kUnimplemented: the store is of a newer format, or a step was saved by several ranks.
 // kFailedPrecondition: the directory is none. kDataLoss: store.json or the manifest is damaged, or is another store's

@@ -51,13 +51,11 @@ class Collection {
       : files_(files), store_(store), layout_(store.layout()), warn_(warn), warned_(warned) {}
 
   // Goes on where something fails, for another report may lie on a sound part of the disk.
-  absl::StatusOr<InboxResult> Run() {
+  InboxResult Run() {
     absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files_, layout_);
-    if (!entries.ok()) return entries.status();
-    absl::Status first_error;
-    for (const DirectoryEntry& entry : *entries) first_error.Update(Consider(entry));
-    if (inbox_changed_) first_error.Update(files_.SyncDirectory(layout_.inbox()));
-    if (!first_error.ok() && result_.recorded.empty()) return first_error;
+    if (!entries.ok()) return InboxResult{.error = entries.status()};
+    for (const DirectoryEntry& entry : *entries) result_.error.Update(Consider(entry));
+    if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
     return std::move(result_);
   }
 
@@ -100,15 +98,16 @@ class Collection {
                       report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
       return Remove(file);
     }
-    bool deleted = false;
-    if (absl::Status status = RecordRow(report, deleted); !status.ok()) return status;
-    return deleted ? Remove(file) : Keep(file, name, report);
+    bool of_use = false;
+    if (absl::Status status = RecordRow(report, of_use); !status.ok()) return status;
+    return of_use ? Keep(file, name, report) : Remove(file);
   }
 
-  absl::Status RecordRow(const MetricReport& report, bool& deleted) {
+  // `of_use`: whether a rebuild of the manifest should find the report.
+  absl::Status RecordRow(const MetricReport& report, bool& of_use) {
     bool changed = false;
     absl::Status status = store_.UpdateStep(report.step, ToHex(report.attempt.bytes), [&](StepRecord& current) {
-      deleted = current.info.state == StepState::kDeleted;
+      of_use = current.info.state != StepState::kDeleted && !IsOutranked(current.info, report.evaluation);
       changed = !HasEvaluation(current.info, report.evaluation);
       if (changed) ApplyEvaluation(current.info, report.evaluation);
       return changed;
@@ -132,17 +131,24 @@ class Collection {
     if (!status.ok()) return status;
     inbox_changed_ = true;
     absl::StatusOr<MetricReport> there = ReadReport(files_, kept);
-    bool deleted = false;
+    bool of_use = true;
     if (!there.ok()) {
       warn_(
           fmt::format("what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest may not know: {}",
                       recorded.evaluation.evaluator, recorded.step, Text(there.status())));
     } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
                there->evaluation.evaluator == recorded.evaluation.evaluator) {
-      status = RecordRow(*there, deleted);
+      status = RecordRow(*there, of_use);
     }
+    // What was read first had more to say, and is what a rebuild is to find.
+    if (status.ok() && !of_use) status = WriteReport(kept, recorded);
     status.Update(files_.SyncDirectory(folder));
     return status;
+  }
+
+  absl::Status WriteReport(const std::string& path, const MetricReport& report) {
+    absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
+    return bytes.ok() ? WriteFileDurably(files_, path, *bytes) : bytes.status();
   }
 
   // A writer that is dead or late leaves what nobody needs once its step is gone or has that evaluator's row.
@@ -205,12 +211,16 @@ absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const M
 }
 
 absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,
-                               std::string_view evaluator) {
+                               std::string_view evaluator, CountedReports counted) {
   for (const std::string& path : {InboxPath(layout, InboxFileName(step, attempt, evaluator)),
                                   MetricPath(layout, {step, attempt}, MetricFileName(evaluator))}) {
     absl::StatusOr<FileType> type = files.TypeOf(path);
-    if (type.ok()) return true;
-    if (!absl::IsNotFound(type.status())) return type.status();
+    if (absl::IsNotFound(type.status())) continue;
+    if (!type.ok()) return type.status();
+    if (counted == CountedReports::kAll || *type != FileType::kRegular) return true;
+    const absl::StatusOr<MetricReport> report = ReadReport(files, path);
+    const bool failed = report.ok() && report->evaluation.outcome == Evaluation::Outcome::kFailed;
+    if (!failed && !absl::IsNotFound(report.status())) return true;
   }
   return false;
 }
@@ -230,9 +240,8 @@ absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const Sto
   return reports;
 }
 
-absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
-                                         const std::function<void(std::string_view)>& warn,
-                                         std::set<std::string>* warned) {
+InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
+                         std::set<std::string>* warned) {
   return Collection(files, store, warn, warned).Run();
 }
 
@@ -248,14 +257,20 @@ absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& r
   absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
   if (!as_read.ok()) return as_read.status();
   bool committed = false;
+  bool outranked = false;
   absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
     committed = current.info.state == StepState::kCommitted;
+    outranked = IsOutranked(current.info, as_read->evaluation);
     if (!committed || HasEvaluation(current.info, as_read->evaluation)) return false;
     ApplyEvaluation(current.info, as_read->evaluation);
     return true;
   });
   if (absl::IsNotFound(status) || (status.ok() && !committed)) return missing();
   if (!status.ok()) return status;
+  if (outranked) {
+    return absl::AlreadyExistsError(fmt::format("evaluator '{}' has said before what it found on step {}",
+                                                report.evaluation.evaluator, report.step));
+  }
   const StoreLayout& layout = store.layout();
   const std::string path =
       MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));

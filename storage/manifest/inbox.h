@@ -24,10 +24,15 @@ namespace tidemark::storage {
 // again, be it by another process at the same time, takes the place of the one before.
 absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const MetricReport& report);
 
+enum class CountedReports {
+  kAll,
+  kNotFailed,  // one that says that the evaluation failed is none
+};
+
 // Whether the evaluator's report on the attempt is on disk, wherever. Looks into the inbox first, so that one that is
 // just being moved is not missed.
 absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,
-                               std::string_view evaluator);
+                               std::string_view evaluator, CountedReports counted = CountedReports::kAll);
 
 // The reports that can be read, for readers; no order. Those that cannot are left out.
 absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const StoreLayout& layout, const StoreId& store);
@@ -35,25 +40,27 @@ absl::StatusOr<std::vector<MetricReport>> PeekInbox(FileSystem& files, const Sto
 struct InboxResult {
   std::vector<MetricReport> recorded;  // those that said something new, each in one call's result only
   int64_t rejected = 0;                // files that went to quarantine/
+  absl::Status error;                  // the first one met: what it kept from being done is for the next call
 };
 
 // For the one who has the store open: records every report and moves it into its step's folder. A step that was deleted
 // meanwhile gets its row too. Whatever cannot be read, is no report, is another store's, or is about a step that there
-// is none of is moved to quarantine/; a report on an attempt that was replaced is removed; each with a warning. A newer
-// version's is left alone, with a warning, unless its name is in `*warned`, where it is then put (null: always). What
-// writers leave that die while they write is removed once nobody can need it.
+// is none of is moved to quarantine/; a report on an attempt that was replaced is removed; each with a warning. One
+// that is outranked (IsOutranked) is removed without. A newer version's is left alone, with a warning, unless its name
+// is in `*warned`, where it is then put (null: always). What writers leave that die while they write is removed once
+// nobody can need it.
 //
-// An error is the disk's or the manifest's, the first one met; what it kept from being done is for the next call. Where
-// reports were recorded all the same, those are returned, and the next call meets the error.
-absl::StatusOr<InboxResult> CollectInbox(FileSystem& files, Store& store,
-                                         const std::function<void(std::string_view)>& warn,
-                                         std::set<std::string>* warned = nullptr);
+// An error is the disk's or the manifest's. Other reports are taken in all the same, for they may lie on a sound part
+// of the disk.
+InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
+                         std::set<std::string>* warned = nullptr);
 
 // Records the report and then writes it into the step's folder: what the trainer itself has to say. Record first, here
 // too: a file without a row would tell workers of a report that nobody has taken in. Ok: both survive power loss, but
 // for the file where the step's folder is gone. kNotFound: the step's record is not of that attempt, or it is not
-// committed. kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, neither is there, or
-// both, or the row alone, which a rebuild of the manifest then does not find again; it may be given again.
+// committed. kAlreadyExists: it is outranked (IsOutranked) by what the evaluator found before, and nothing changes.
+// kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, neither is there, or both, or
+// the row alone, which a rebuild of the manifest then does not find again; it may be given again.
 absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
 
 }  // namespace tidemark::storage

@@ -177,7 +177,15 @@ std::optional<InboxName> ParseInboxFileName(std::string_view name) {
   return InboxName{.folder = *folder, .metric_file = std::move(metric_file)};
 }
 
+bool IsOutranked(const StepInfo& info, const Evaluation& evaluation) {
+  if (evaluation.outcome == Evaluation::Outcome::kDone || !evaluation.unhealthy.empty()) return false;
+  return std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
+    return row.evaluator == evaluation.evaluator && row.outcome == Evaluation::Outcome::kDone;
+  });
+}
+
 void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation) {
+  if (IsOutranked(info, evaluation)) return;
   std::vector<Evaluation>& rows = info.evaluations;
   const auto row = std::lower_bound(
       rows.begin(), rows.end(), evaluation.evaluator,
@@ -192,10 +200,18 @@ void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation) {
 }
 
 bool HasEvaluation(const StepInfo& info, const Evaluation& evaluation) {
+  if (IsOutranked(info, evaluation)) return true;
   // As they are written, since one NaN does not equal another.
-  const std::string written = DumpJson(EncodeEvaluation(evaluation));
+  const auto written = [](Evaluation row) {
+    if (row.outcome == Evaluation::Outcome::kDone) {
+      row.worker.clear();
+      row.reported = absl::UnixEpoch();
+      row.took = absl::ZeroDuration();
+    }
+    return DumpJson(EncodeEvaluation(row));
+  };
   return std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
-    return row.evaluator == evaluation.evaluator && DumpJson(EncodeEvaluation(row)) == written;
+    return row.evaluator == evaluation.evaluator && written(row) == written(evaluation);
   });
 }
 

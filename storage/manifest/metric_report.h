@@ -58,10 +58,16 @@ struct InboxName {
 // Nothing for a name that InboxFileName would not give.
 std::optional<InboxName> ParseInboxFileName(std::string_view name);
 
+// Whether the step has a row of that evaluator that says what it found, and this one only says that it was not asked,
+// or why it found nothing. A row that calls the step unhealthy says more than that.
+bool IsOutranked(const StepInfo& info, const Evaluation& evaluation);
+
 // Puts the evaluation among the step's, in the place of what that evaluator said before, and brings info.metrics along.
+// Changes nothing where it is outranked.
 void ApplyEvaluation(StepInfo& info, const Evaluation& evaluation);
 
-// Whether that would change nothing.
+// Whether that would say nothing new. Where two found the same it is no news by whom, when and in what time: a step
+// that two workers of one name have evaluated counts once.
 bool HasEvaluation(const StepInfo& info, const Evaluation& evaluation);
 
 }  // namespace tidemark::storage

@@ -90,7 +90,9 @@ bool AddWhatIsAwaited(Candidate& step, const std::vector<AwaitEvaluation>& rules
   bool awaited = false;
   for (const AwaitEvaluation& rule : rules) {
     if (!IsAwaited(rule, *step.info)) continue;
-    step.reasons.push_back(fmt::format("evaluator {} has yet to report", rule.evaluator));
+    const bool failed = step.info->evaluated_by(rule.evaluator);
+    step.reasons.push_back(fmt::format("evaluator {} {}", rule.evaluator,
+                                       failed ? "failed and has yet to say what it finds" : "has yet to report"));
     awaited = true;
   }
   return awaited;
@@ -147,7 +149,11 @@ void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged
 }  // namespace
 
 bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
-  return info.step % rule.every_steps == 0 && !info.evaluated_by(rule.evaluator);
+  if (info.step % rule.every_steps != 0) return false;
+  // A mistake of the evaluator's must not cost the steps that it was to choose from.
+  return std::none_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
+    return row.evaluator == rule.evaluator && row.outcome != Evaluation::Outcome::kFailed;
+  });
 }
 
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,

@@ -19,7 +19,8 @@ namespace tidemark::storage {
 // Readers' claims: step, and who holds it in words ("leased by ...", "evaluator x has yet to read it").
 using Claims = std::multimap<int64_t, std::string>;
 
-// Whether the rule keeps the step: it is one of those that are awaited, and the evaluator has said nothing of it.
+// Whether the rule keeps the step: it is one of those that are awaited, and the evaluator has said nothing of it, or
+// only that it failed.
 bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info);
 
 // One decision for each committed step of `steps`, ascending, whatever other ones are among them.

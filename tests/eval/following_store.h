@@ -62,7 +62,7 @@ class FollowingStore : public testing::Test {
   }
   // The only row of a step once the reports are taken in.
   Evaluation RowOf(int64_t step) {
-    EXPECT_THAT(storage::CollectInbox(files_, *store_, [](std::string_view line) { ADD_FAILURE() << line; }),
+    EXPECT_THAT(storage::CollectInbox(files_, *store_, [](std::string_view line) { ADD_FAILURE() << line; }).error,
                 storage::IsOk());
     auto record = store_->manifest().Find(step);
     EXPECT_TRUE(record.ok() && record->has_value());

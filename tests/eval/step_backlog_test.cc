@@ -1,6 +1,7 @@
 #include "eval/step_backlog.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -114,6 +115,41 @@ TEST_F(StepBacklogTest, LeavesOutWhatIsDoneDeletedOrDamaged) {
   Update();
   EXPECT_THAT(Steps(), ElementsAre(30));
   EXPECT_EQ(backlog_.highest_done(), 20);
+}
+
+TEST_F(StepBacklogTest, HasWhatFailedWhereThatIsToBeDoneAgain) {
+  using Outcome = Evaluation::Outcome;
+  for (const auto& [step, outcome] : {std::pair(20, Outcome::kFailed), std::pair(30, Outcome::kSkipped)}) {
+    storage::StepRecord record = Record(step, ++sequence_);
+    record.info.evaluations.push_back({.evaluator = "validation", .outcome = outcome});
+    ASSERT_THAT(manifest_->Commit(record), IsOk());
+  }
+  Update();
+  EXPECT_THAT(Steps(), IsEmpty());
+  StepBacklog again({.evaluator = "validation", .again_if_failed = true});
+  ASSERT_THAT(again.Update(*manifest_, true, now_), IsOk());
+  ASSERT_TRUE(again.FirstFrom(0).has_value());
+  EXPECT_EQ(again.FirstFrom(0)->step, 20);
+  EXPECT_FALSE(again.FirstFrom(21).has_value());
+  EXPECT_EQ(again.highest_done(), 30);
+}
+
+TEST_F(StepBacklogTest, KnowsHowFarTheStoreHasCome) {
+  EXPECT_FALSE(backlog_.highest_seen().has_value());
+  Commit(10);
+  Update();
+  EXPECT_EQ(backlog_.highest_seen(), 10) << "though nobody asks for it";
+  storage::StepRecord lost = Record(45, ++sequence_);
+  lost.info.state = StepState::kLost;
+  ASSERT_THAT(manifest_->Commit(lost), IsOk());
+  storage::StepRecord failed = Record(50, ++sequence_);
+  failed.info.state = StepState::kFailed;
+  ASSERT_THAT(manifest_->Commit(failed), IsOk());
+  Update();
+  EXPECT_EQ(backlog_.highest_seen(), 45) << "what could not be saved may be saved again";
+  Commit(30);
+  Update();
+  EXPECT_EQ(backlog_.highest_seen(), 45);
 }
 
 TEST_F(StepBacklogTest, FindsAStepThatIsSoundAgainWhenAllIsReadAgain) {

@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/retention.h"
 #include "tests/eval/following_store.h"
 #include "tests/storage/io/child_process.h"
 
@@ -88,6 +89,25 @@ TEST_F(StoreFollowerTest, EndsWhenTheLastStepIsDone) {
   EXPECT_EQ(report->evaluated, 0);
 }
 
+TEST_F(StoreFollowerTest, EndsWhenNoStepUpToTheLastIsToBeDone) {
+  OpenStore();
+  for (int64_t step = 10; step <= 100; step += 10) CommitStep(step);
+  options_.idle_timeout = absl::Seconds(100);
+  options_.every_steps = 30;
+  options_.until_step = 100;
+  EXPECT_EQ(Run()->end, End::kUntilStep) << "the last one that is asked for is done";
+  EXPECT_THAT(asked_, ElementsAre(30, 60, 90));
+  options_.evaluator = "another";
+  options_.begin_step = 95;
+  EXPECT_EQ(Run()->end, End::kUntilStep) << "none is asked for, and the training has come so far";
+  options_.every_steps = 70;
+  options_.begin_step = 0;
+  options_.until_step = 140;
+  EXPECT_EQ(Run()->end, End::kIdle) << "one is yet to come";
+  EXPECT_THAT(asked_, ElementsAre(30, 60, 90, 70));
+  EXPECT_THAT(waits_, testing::SizeIs(100));
+}
+
 TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
   OpenStore();
   for (int64_t step : {1, 2, 3, 4, 5}) CommitStep(step);
@@ -95,7 +115,7 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
     if (snapshot.step() == 1) return absl::OutOfRangeError("no data");
     if (snapshot.step() == 2) throw std::runtime_error("out of luck");
     if (snapshot.step() == 3) throw 3;
-    if (snapshot.step() == 4) return Metrics{{"", 1.0}};
+    if (snapshot.step() == 4) return Verdict({{"", 1.0}}, "x, of a step");
     return Verdict({}, std::string(2 << 20, 'x'));
   };
   auto report = Run();
@@ -109,8 +129,58 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
     const Evaluation row = RowOf(step);
     EXPECT_EQ(row.outcome, Evaluation::Outcome::kFailed) << step;
     EXPECT_THAT(row.reason, HasSubstr(reasons[static_cast<size_t>(step - 1)]));
+    EXPECT_EQ(row.unhealthy.substr(0, 1), step < 4 ? "" : "x") << "a verdict counts all the same";
+    EXPECT_LE(row.unhealthy.size(), 256u);
   }
   EXPECT_EQ(Run()->evaluated, 0) << "a failure is a result";
+}
+
+TEST_F(StoreFollowerTest, EvaluatesAgainWhatFailedIfItIsToldTo) {
+  OpenStore();
+  for (int64_t step : {1, 2, 3}) CommitStep(step);
+  const EvaluatorFunction sound = function_;
+  function_ = [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    if (snapshot.step() == 3) return sound(snapshot);
+    asked_.push_back(snapshot.step());
+    return absl::InvalidArgumentError("wrong width");
+  };
+  EXPECT_EQ(Run()->failed, 2);
+  EXPECT_EQ(RowOf(1).reason, "INVALID_ARGUMENT: wrong width");  // and the reports are taken in
+  EXPECT_EQ(Run()->evaluated, 0);
+  asked_.clear();
+  options_.again_if_failed = true;
+  options_.idle_timeout = 2 * StepBacklog::kFullReadInterval;
+  on_wait_ = [&](size_t) { RowOf(1); };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->failed, 2);
+  EXPECT_THAT(asked_, ElementsAre(1, 2)) << "each once, however often the manifest is read";
+  asked_.clear();
+  function_ = sound;
+  EXPECT_EQ(Run()->failed, 0);
+  EXPECT_THAT(asked_, ElementsAre(1, 2));
+  EXPECT_EQ(Run()->evaluated, 0) << "the reports that lie in the inbox or with their steps do not say any more that";
+  EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 101}}));
+  EXPECT_EQ(RowOf(2).outcome, Evaluation::Outcome::kDone);
+}
+
+TEST_F(StoreFollowerTest, LeavesTheReportOfAnotherWorkerWhereItsOwnEvaluationFailed) {
+  OpenStore();
+  const storage::ShardIdentity identity = CommitStep(1);
+  function_ = [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+    // As by one that took the lease for lost.
+    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
+                                       {.store = store_->id(),
+                                        .step = 1,
+                                        .attempt = identity.attempt,
+                                        .evaluation = {.evaluator = "validation", .metrics = {{"value", 7}}}}),
+                IsOk());
+    return absl::OutOfRangeError("no data");
+  };
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->evaluated, 0);
+  EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 7}}));
 }
 
 TEST_F(StoreFollowerTest, RecordsWhatMakesAStepUnhealthy) {
@@ -201,6 +271,34 @@ TEST_F(StoreFollowerTest, HoldsTheLeaseWhileItEvaluatesAndRenewsIt) {
   };
   ASSERT_THAT(Run(), IsOk());
   EXPECT_GE(renewals, 2u);
+}
+
+TEST_F(StoreFollowerTest, KeepsTheStepThatItEvaluatesFromRetention) {
+  OpenStore();
+  const std::string folder = store_->layout().attempt(10, CommitStep(10).attempt);
+  for (int64_t step : {20, 30}) CommitStep(step);
+  const auto apply = [&] {
+    std::vector<int64_t> deleted;
+    auto decisions = storage::Retention(files_, *store_, {.max_to_keep = 1}, [](std::string_view line) {
+                       ADD_FAILURE() << line;
+                     }).Apply(nullptr);
+    EXPECT_THAT(decisions, IsOk());
+    for (const RetentionDecision& decision : *decisions) deleted.push_back(decision.step);
+    return deleted;
+  };
+  during_ = [&](int64_t step) {
+    if (step != 10) return;
+    EXPECT_THAT(apply(), ElementsAre(20)) << "which nobody has begun with";
+    EXPECT_TRUE(std::filesystem::exists(folder));
+    auto record = store_->manifest().Find(10);
+    ASSERT_THAT(record, IsOk());
+    EXPECT_THAT((*record)->info.kept, HasSubstr("validation"));
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10, 30));
+  EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
+  EXPECT_THAT(apply(), ElementsAre(10));
+  EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 TEST_F(StoreFollowerTest, EvaluatesAgainWhatCouldNotBeReported) {

@@ -102,6 +102,19 @@ TEST_F(StoreFollowerWaitingTest, PrintsNoControlCharacters) {
   EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 2) << printed;
 }
 
+TEST_F(StoreFollowerWaitingTest, EndsWhereTheFilesOfTheLastStepStayGone) {
+  OpenStore();
+  CommitStep(10);
+  std::filesystem::remove_all(store_->layout().attempt(20, CommitStep(20).attempt));
+  options_.idle_timeout = absl::Seconds(100);
+  options_.until_step = 20;
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 63u);
+}
+
 TEST_F(StoreFollowerWaitingTest, PassesOverAStepThatIsCalledLostMeanwhile) {
   OpenStore();
   const storage::ShardIdentity identity = CommitStep(10);

@@ -1,5 +1,5 @@
-// Workers that are killed at random moments while a trainer saves steps and takes in reports: no step is left out, and
-// none has two rows.
+// Workers that are killed at random moments while a trainer saves steps, takes in reports and deletes old steps: no
+// step is left out, and none is counted twice.
 
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
+#include "storage/manifest/retention.h"
 #include "tests/eval/worker_process.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -37,9 +38,19 @@ class WorkerKillTest : public testing::Test {
     storage::CommitStep(*store_, last_step_, 1000 + last_step_);
   }
   void TakeInReports() {
-    ASSERT_THAT(storage::CollectInbox(storage::PosixFileSystem(), *store_,
-                                      [](std::string_view line) { ADD_FAILURE() << line; }),
-                IsOk());
+    const storage::InboxResult result = storage::CollectInbox(storage::PosixFileSystem(), *store_,
+                                                              [](std::string_view line) { ADD_FAILURE() << line; });
+    ASSERT_THAT(result.error, IsOk());
+    reports_ += static_cast<int64_t>(result.recorded.size());
+  }
+  // Lets all but the latest go that are evaluated.
+  void ApplyRetention() {
+    const RetentionOptions rules{.max_to_keep = 1, .keep_unevaluated_until = {{.evaluator = "validation"}}};
+    auto deleted = storage::Retention(storage::PosixFileSystem(), *store_, rules, [](std::string_view line) {
+                     std::cout << line << "\n";
+                   }).Apply(nullptr);
+    ASSERT_THAT(deleted, IsOk());
+    deleted_ += static_cast<int64_t>(deleted->size());
   }
   std::vector<std::string> Names(const std::string& folder) const {
     std::vector<std::string> names;
@@ -53,6 +64,8 @@ class WorkerKillTest : public testing::Test {
   std::string warnings_;
   std::unique_ptr<storage::Store> store_;
   int64_t last_step_ = 0;
+  int64_t deleted_ = 0;
+  int64_t reports_ = 0;  // those that said something new, as the trainer counts them
 };
 
 TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
@@ -71,6 +84,7 @@ TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
     }
     for (int steps = up_to(2); steps > 0; --steps) CommitNext();
     if (up_to(3) == 0) TakeInReports();
+    if (up_to(3) == 0) ApplyRetention();
     // A moment: after so many of its doings, or none in a tenth of a second, and a little later.
     auto& victim = workers[static_cast<size_t>(up_to(kWorkers - 1))];
     for (int doings = up_to(4); doings > 0 && victim->Next(100); --doings) continue;
@@ -86,6 +100,7 @@ TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
   std::cout << kKills << " kills, " << while_evaluating << " of them between evaluation and report, " << early
             << " before the first; " << last_step_ << " steps\n";
   EXPECT_GT(while_evaluating, 0) << "else little is tested";
+  EXPECT_GT(deleted_, 0) << "beside the workers";
 
   CommitNext();
   for (auto& worker : workers = std::vector<std::unique_ptr<WorkerProcess>>(kWorkers)) {
@@ -107,6 +122,7 @@ TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
     EXPECT_EQ((*record)->info.evaluations.size(), 1u) << "step " << step;
   }
   EXPECT_EQ(rows, last_step_);
+  EXPECT_EQ(reports_, last_step_) << "a step was counted twice";
   storage::LeaseObserver leases(storage::PosixFileSystem(), store_->layout(), storage::ThisMachine(), absl::Now);
   auto live = leases.Live();
   ASSERT_THAT(live, IsOk());

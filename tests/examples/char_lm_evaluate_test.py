@@ -68,9 +68,15 @@ class CharLmEvaluate(unittest.TestCase):
     def test_a_model_of_another_size_is_a_failed_evaluation(self):
         self.train(1)
         result = self.evaluate("--once", width=64)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(result.stderr, "char_lm_evaluate: 1 of 1 evaluations failed\n")
         self.assertRegex(result.stdout, r"^step 0: failed: INVALID_ARGUMENT: .*does not fit the module")
         self.assertEqual(len(result.stdout.splitlines()), 1)
+        result = self.evaluate("--once")
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+        result = self.evaluate("--once", "--again-if-failed")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.steps_of(result.stdout), [0])
 
     def test_says_why_it_cannot_begin(self):
         for arguments, message in ((["--text", self.path("none")], "NOT_FOUND"), (["--name", "a/b"], "INVALID_ARGUMENT")):

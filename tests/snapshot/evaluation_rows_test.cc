@@ -1,5 +1,6 @@
 // What becomes of evaluators' rows between the stream and the record, and that evaluators hold up no save.
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -180,6 +181,28 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfAnAttemptThatWasReplaced) {
   EXPECT_EQ(checkpointer->statistics().reports_rejected, 1u);
 }
 
+TEST_F(EvaluationRowsTest, LeavesWhatWasReportedWhereTheEvaluatorOfThatNameWasNotAsked) {
+  CheckpointerOptions options;
+  std::atomic<int> told = 0;
+  options.on_evaluated = [&](int64_t step, const Evaluation&) { told += step == 2 ? 1 : 0; };
+  auto checkpointer = Open(std::move(options));
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  gate_.AwaitCalls(1);
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  ASSERT_THAT(checkpointer->ReportMetrics(2, "e", {{"loss", 1}}).Wait(), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 3), IsOk());  // takes the place of step 2 in the evaluator's queue
+  gate_.LetThrough(2);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  const StepInfo info = Info(*checkpointer, 2);
+  ASSERT_THAT(info.evaluations, SizeIs(1));
+  EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kDone);
+  EXPECT_EQ(info.metrics.at("e/loss"), 1);
+  EXPECT_EQ(checkpointer->BestStep("e/loss", BestMode::kLowest)->step, 2);
+  EXPECT_EQ(told, 1) << "what changes nothing is told nobody";
+  EXPECT_EQ(Warnings("is dropped"), 0);
+}
+
 TEST_F(EvaluationRowsTest, DropsTheRowOfASaveThatFailedAndLeavesTheStepAsItWas) {
   auto checkpointer = Open();
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
@@ -207,6 +230,19 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfASnapshotThatWasNotSavedIfTheStepWasSave
   EXPECT_EQ(info.state, StepState::kCommitted);
   EXPECT_THAT(info.metrics, IsEmpty());
   EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
+}
+
+TEST_F(EvaluationRowsTest, SaysWhyItDropsTheRowOfASnapshotThatWasNotSavedOfADeletedStep) {
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  gate_.LetThrough(1);
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1, {.persist = false}), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty()) << "they would be taken for those of what was deleted";
+  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has a save, which is deleted"), 1);
 }
 
 TEST_F(EvaluationRowsTest, RecordsWhatIsSaidOfOtherStepsWhereOneRefuses) {

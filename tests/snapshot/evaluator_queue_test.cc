@@ -230,7 +230,7 @@ TEST_F(EvaluatorQueueTest, MakesARowOfWhateverTheFunctionThrowsOrReturnsAndGoesO
       case 3:
         return absl::UnavailableError("the data set is gone");
       case 4:
-        return Verdict({{"", 1.0}});
+        return Verdict({{"", 1.0}}, "3 NaN");
       default:
         return Verdict({{"loss", 1.0}});
     }
@@ -243,6 +243,7 @@ TEST_F(EvaluatorQueueTest, MakesARowOfWhateverTheFunctionThrowsOrReturnsAndGoesO
                           "3 failed: UNAVAILABLE: the data set is gone",
                           testing::StartsWith("4 failed: INVALID_ARGUMENT: evaluator 'e': a metric's name"), "5 done"));
   EXPECT_THAT(sink_.rows()[3].second.metrics, IsEmpty());
+  EXPECT_EQ(sink_.rows()[3].second.unhealthy, "3 NaN") << "that counts all the same";
   EXPECT_EQ(trainer.snapshots_held(), 0u);
 }
 

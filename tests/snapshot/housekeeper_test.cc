@@ -18,6 +18,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store_layout.h"
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -366,6 +368,47 @@ TEST_F(HousekeeperTest, LooksIntoTheInboxInEveryInterval) {
   });
   auto checkpointer = Open({.inbox_poll_interval = absl::Milliseconds(1)});
   looked.WaitForNotification();
+}
+
+TEST_F(HousekeeperTest, CountsAStepOnceThatTwoWorkersOfOneNameHaveEvaluated) {
+  std::atomic<int> told = 0;
+  CheckpointerOptions options;
+  options.on_evaluated = [&](int64_t, const Evaluation&) { ++told; };
+  auto checkpointer = Open(std::move(options));
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  storage::MetricReport report = ReportOn(*checkpointer, 1);
+  report.evaluation.metrics["loss"] = 3;
+  for (const char* worker : {"one", "two"}) {
+    report.evaluation.worker = worker;
+    report.evaluation.took += absl::Seconds(1);
+    ASSERT_THAT(storage::DeliverReport(files_, storage::StoreLayout(store_), report), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+    EXPECT_EQ(checkpointer->statistics().reports_recorded, 1u);
+    EXPECT_EQ(told, 1);
+  }
+  EXPECT_EQ(Info(*checkpointer, 1).evaluations.at(0).worker, "one");
+}
+
+TEST_F(HousekeeperTest, SaysThatOneOfTheWorkersReportsWasNotTakenIn) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  storage::MetricReport report = ReportOn(*checkpointer, 1);
+  for (const char* evaluator : {"good", "stuck"}) {
+    report.evaluation.evaluator = evaluator;
+    ASSERT_THAT(storage::DeliverReport(files_, storage::StoreLayout(store_), report), IsOk());
+  }
+  const std::string stuck = storage::InboxFileName(1, report.attempt, "stuck");
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool read = call.operation == "OpenForRead" && call.path.ends_with(stuck);
+    return read ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kInternal, "EIO"));
+  EXPECT_EQ(checkpointer->statistics().reports_recorded, 1u) << "the other one is, all the same";
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), StatusIs(absl::StatusCode::kInternal, "EIO"));
+  EXPECT_EQ(warnings_.Count("workers' reports cannot be taken in"), 1) << testing::PrintToString(warnings_.Get());
+  files_.Reset();
+  EXPECT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(checkpointer->statistics().reports_recorded, 2u);
 }
 
 TEST_F(HousekeeperTest, SaysInTheSavesLineWhichEvaluatorWasLeftOut) {

@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
 #define TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +14,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_layout.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -92,6 +96,18 @@ class HousekeeperTest : public testing::Test {
     }
     ADD_FAILURE() << "no step " << step;
     return {};
+  }
+
+  // What a worker may deliver.
+  storage::MetricReport ReportOn(const AsyncCheckpointer& checkpointer, int64_t step) {
+    auto store = storage::ReadStoreIdentity(files_, storage::StoreLayout(store_));
+    EXPECT_THAT(store, storage::IsOk());
+    const auto attempt = storage::FromHex(Info(checkpointer, step).attempt);
+    EXPECT_TRUE(attempt.has_value());
+    return {.store = store.value_or(storage::StoreId{}),
+            .step = step,
+            .attempt = storage::AttemptId{attempt.value_or(std::array<uint8_t, 16>{})},
+            .evaluation = {.evaluator = "validation", .worker = "worker"}};
   }
 
   storage::TestDirectory directory_;

@@ -1,9 +1,6 @@
 // What opening a store saves itself after the store was closed in good order, and what it never does.
 
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,6 +15,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
+#include "tests/storage/manifest/unwritable_files.h"
 
 namespace tidemark::storage {
 namespace {
@@ -349,24 +347,6 @@ TEST_F(DamagedManifestTest, IsRebuiltWhereOnlyAnIndexIsDamaged) {
   }
   ExpectRebuilt();
 }
-
-// While it lives, no file can be written to, as on a disk that failed; directories can be made.
-class UnwritableFiles {
- public:
-  UnwritableFiles() : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit none = {.rlim_cur = 0, .rlim_max = limit_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~UnwritableFiles() {
-    setrlimit(RLIMIT_FSIZE, &limit_);
-    signal(SIGXFSZ, handler_);
-  }
-
- private:
-  const sighandler_t handler_;
-  rlimit limit_ = {};
-};
 
 TEST_F(DamagedManifestTest, IsRebuiltWhereTheDatabaseTakesNoMoreWrites) {
   Damage(Marker(2));

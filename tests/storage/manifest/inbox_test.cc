@@ -1,8 +1,5 @@
 #include "storage/manifest/inbox.h"
 
-#include <sys/resource.h>
-
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -18,6 +15,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
+#include "tests/storage/manifest/unwritable_files.h"
 
 namespace tidemark::storage {
 namespace {
@@ -37,24 +35,6 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-// While it lives no file of this process grows, as if the disk were full.
-class FullDisk {
- public:
-  FullDisk() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit none{.rlim_cur = 0, .rlim_max = limit_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &none);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &limit_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit limit_;
-  void (*const handler_)(int);
-};
 
 class InboxTest : public testing::Test {
  protected:
@@ -83,7 +63,7 @@ class InboxTest : public testing::Test {
   }
 
   absl::Status Deliver(const MetricReport& report) { return DeliverReport(files_, layout_, report); }
-  absl::StatusOr<InboxResult> Collect(std::set<std::string>* warned = nullptr) {
+  InboxResult Collect(std::set<std::string>* warned = nullptr) {
     return CollectInbox(
         failing_, *store_, [this](std::string_view line) { warnings_ += std::string(line) + "\n"; }, warned);
   }
@@ -118,10 +98,10 @@ TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
   EXPECT_THAT(Info(10).evaluations, IsEmpty());
 
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  ASSERT_THAT(collected->recorded, SizeIs(1));
-  EXPECT_EQ(collected->recorded[0].evaluation.evaluator, "validation");
-  EXPECT_EQ(collected->rejected, 0);
+  ASSERT_THAT(collected.error, IsOk());
+  ASSERT_THAT(collected.recorded, SizeIs(1));
+  EXPECT_EQ(collected.recorded[0].evaluation.evaluator, "validation");
+  EXPECT_EQ(collected.rejected, 0);
   EXPECT_EQ(warnings_, "");
   const StepInfo info = Info(10);
   ASSERT_THAT(info.evaluations, SizeIs(1));
@@ -135,8 +115,8 @@ TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
 
 TEST_F(InboxTest, IsEmptyWhereNobodyHasReported) {
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, IsEmpty());
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, IsEmpty());
   EXPECT_THAT(*PeekInbox(files_, layout_, store_->id()), IsEmpty());
 }
 
@@ -144,13 +124,13 @@ TEST_F(InboxTest, CountsAReportOnceThatIsDeliveredTwice) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
   ASSERT_THAT(Deliver(ReportOn(step_, 0.25)), IsOk());
   EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
-  EXPECT_THAT(Collect()->recorded, SizeIs(1));
+  EXPECT_THAT(Collect().recorded, SizeIs(1));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.25);
 
   ASSERT_THAT(Deliver(ReportOn(step_, 0.25)), IsOk());
   auto again = Collect();
-  ASSERT_THAT(again, IsOk());
-  EXPECT_THAT(again->recorded, IsEmpty()) << "it says nothing new";
+  ASSERT_THAT(again.error, IsOk());
+  EXPECT_THAT(again.recorded, IsEmpty()) << "it says nothing new";
   EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, SizeIs(1));
 }
@@ -167,12 +147,42 @@ TEST_F(InboxTest, RecordsALaterReportThatCameBetweenReadingAndMoving) {
   auto collected = Collect();
   failing_.Reset();
   ASSERT_TRUE(delivered);
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, SizeIs(2));
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, SizeIs(2));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.25);
   EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
   EXPECT_EQ(ReadReport(files_, FolderPathOf(later))->evaluation.metrics.at("loss"), 0.25);
   EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(InboxTest, LeavesWhatWasFoundWhereALaterReportFoundNothing) {
+  const MetricReport found = ReportOn(step_, 0.5);
+  MetricReport nothing = found;
+  nothing.evaluation = {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
+  const auto expect_found = [&] {
+    EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
+    EXPECT_EQ(ReadReport(files_, FolderPathOf(found))->evaluation.outcome, Evaluation::Outcome::kDone)
+        << "a rebuild finds it too";
+    EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+    EXPECT_EQ(warnings_, "");
+  };
+  ASSERT_THAT(Deliver(found), IsOk());
+  bool delivered = false;
+  failing_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.operation != "Rename" || delivered) return absl::OkStatus();
+    delivered = true;
+    return Deliver(nothing);
+  });
+  EXPECT_THAT(Collect().recorded, SizeIs(1)) << "the later one came between reading and moving";
+  failing_.Reset();
+  expect_found();
+  ASSERT_THAT(Deliver(nothing), IsOk());
+  EXPECT_THAT(Collect().recorded, IsEmpty());
+  expect_found();
+  nothing.evaluation.outcome = Evaluation::Outcome::kSkipped;
+  EXPECT_THAT(RecordReport(files_, *store_, nothing),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("'validation' has said before")));
+  expect_found();
 }
 
 TEST_F(InboxTest, WarnsWhereItCannotReadWhatItHasMoved) {
@@ -184,8 +194,8 @@ TEST_F(InboxTest, WarnsWhereItCannotReadWhatItHasMoved) {
   });
   auto collected = Collect();
   failing_.Reset();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, SizeIs(1));
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, SizeIs(1));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
   EXPECT_THAT(warnings_, HasSubstr("says of step 10 is recorded, but a rebuild of the manifest may not know: EIO"));
 }
@@ -225,9 +235,9 @@ TEST_F(InboxTest, MovesWhatIsNoReportToQuarantineWithOneWarningEach) {
   fs::create_symlink("/etc/passwd", layout_.inbox() + "/" + InboxFileName(10, step_.attempt, "link"));
   Place(".nfs0001", "");
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_EQ(collected->rejected, 8);
-  EXPECT_THAT(collected->recorded, IsEmpty());
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_EQ(collected.rejected, 8);
+  EXPECT_THAT(collected.recorded, IsEmpty());
   EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(".nfs0001"));
   EXPECT_THAT(NamesIn(layout_.quarantine()), SizeIs(8));
   EXPECT_THAT(warnings_, AllOf(HasSubstr("it is about store"), HasSubstr("it is what evaluator 'validation' says"),
@@ -235,7 +245,7 @@ TEST_F(InboxTest, MovesWhatIsNoReportToQuarantineWithOneWarningEach) {
                                HasSubstr("there is no step 11"), HasSubstr("notes.txt was moved to "),
                                HasSubstr("it is no regular file"), HasSubstr("its name is no report's")));
   warnings_.clear();
-  EXPECT_EQ(Collect()->rejected, 0);
+  EXPECT_EQ(Collect().rejected, 0);
   EXPECT_EQ(warnings_, "");
 }
 
@@ -243,8 +253,8 @@ TEST_F(InboxTest, DropsAReportOnAnAttemptThatWasReplaced) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
   CommitStep(*store_, 10, 43);
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, IsEmpty());
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, IsEmpty());
   EXPECT_THAT(warnings_, HasSubstr("evaluator 'validation' says of step 10 is dropped"));
   EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, IsEmpty());
@@ -260,8 +270,8 @@ TEST_F(InboxTest, RecordsAReportOnAStepThatWasDeletedMeanwhile) {
       IsOk());
   ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, SizeIs(1));
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, SizeIs(1));
   const StepInfo info = Info(10);
   EXPECT_EQ(info.state, StepState::kDeleted);
   EXPECT_EQ(info.metrics.at("validation/loss"), 0.5);
@@ -274,8 +284,8 @@ TEST_F(InboxTest, RecordsAReportOnAStepWhoseFolderIsLost) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
   fs::remove_all(layout_.attempt(10, step_.attempt));
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, SizeIs(1));
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, SizeIs(1));
   EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
 }
 
@@ -287,8 +297,8 @@ TEST_F(InboxTest, LeavesANewerVersionsReportAndWarnsOnce) {
   std::set<std::string> warned;
   for (int i = 0; i < 3; ++i) {
     auto collected = Collect(&warned);
-    ASSERT_THAT(collected, IsOk());
-    EXPECT_EQ(collected->rejected, 0);
+    ASSERT_THAT(collected.error, IsOk());
+    EXPECT_EQ(collected.rejected, 0);
   }
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
   EXPECT_THAT(warnings_, AllOf(HasSubstr("left for a newer version"), HasSubstr(name), HasSubstr("version 2")));
@@ -301,11 +311,11 @@ TEST_F(InboxTest, RemovesDraftsOnlyWhereNobodyCanNeedThem) {
   const std::string no_step = InboxFileName(11, step_.attempt, "validation") + end;
   const std::string replaced = InboxFileName(10, AttemptId{{9}}, "validation") + end;
   for (const std::string& name : {open, no_step, replaced}) Place(name, "{");
-  ASSERT_THAT(Collect(), IsOk());
+  ASSERT_THAT(Collect().error, IsOk());
   EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(open));
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
-  ASSERT_THAT(Collect(), IsOk());
-  ASSERT_THAT(Collect(), IsOk()) << "the draft may be looked at before the report";
+  ASSERT_THAT(Collect().error, IsOk());
+  ASSERT_THAT(Collect().error, IsOk()) << "the draft may be looked at before the report";
   EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
   EXPECT_EQ(warnings_, "");
 }
@@ -357,21 +367,20 @@ TEST_F(InboxTest, TakesInEveryReportAtTheSecondTryWhicheverCallFails) {
     if (calls) failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
     auto collected = Collect();
     if (!calls) {
-      ASSERT_THAT(collected, IsOk());
+      ASSERT_THAT(collected.error, IsOk());
       calls = failing_.calls().size();
       ASSERT_GE(*calls, 10u);
       i = static_cast<size_t>(-1);
       continue;
     }
-    size_t recorded = 0;
-    if (collected.ok()) {
-      recorded = collected->recorded.size();
-    } else {
-      EXPECT_THAT(collected, StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    const size_t recorded = collected.recorded.size();
+    // A report that was moved, and cannot be read where it is then, is only warned of.
+    if (!collected.error.ok()) {
+      EXPECT_THAT(collected.error, StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
     }
     collected = Collect();
-    ASSERT_THAT(collected, IsOk());
-    EXPECT_EQ(recorded + collected->recorded.size(), 2u) << "each is told once";
+    ASSERT_THAT(collected.error, IsOk());
+    EXPECT_EQ(recorded + collected.recorded.size(), 2u) << "each is told once";
     EXPECT_THAT(Info(step).evaluations, SizeIs(2));
     EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
     EXPECT_TRUE(fs::exists(FolderPathOf(ReportOn(identity, 0.5))));
@@ -383,14 +392,14 @@ TEST_F(InboxTest, KeepsTheReportWhereTheManifestCannotBeWritten) {
   const MetricReport report = ReportOn(step_, 0.5);
   ASSERT_THAT(Deliver(report), IsOk());
   {
-    const FullDisk full;
-    EXPECT_FALSE(Collect().ok());
+    const UnwritableFiles full;
+    EXPECT_FALSE(Collect().error.ok());
   }
   EXPECT_TRUE(fs::exists(InboxPathOf(report)));
   EXPECT_FALSE(fs::exists(FolderPathOf(report)));
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, SizeIs(1));
+  ASSERT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, SizeIs(1));
   EXPECT_THAT(Info(10).evaluations, SizeIs(1));
 }
 
@@ -399,13 +408,13 @@ TEST_F(InboxTest, TakesInTheOtherReportsWhereOneCannotBeMoved) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.75, "test")), IsOk());
   failing_.FailOperation("Rename", absl::InternalError("EIO"));
   auto collected = Collect();
-  ASSERT_THAT(collected, IsOk());
-  EXPECT_THAT(collected->recorded, SizeIs(2));
+  EXPECT_THAT(collected.error, StatusIs(absl::StatusCode::kInternal, "EIO"));
+  EXPECT_THAT(collected.recorded, SizeIs(2));
   EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
   failing_.SetRule([](const FailingFileSystem::Call& call) {
     return call.operation == "Rename" ? absl::InternalError("EIO") : absl::OkStatus();
   });
-  EXPECT_THAT(Collect(), StatusIs(absl::StatusCode::kInternal, "EIO")) << "nothing new was recorded";
+  EXPECT_THAT(Collect().error, StatusIs(absl::StatusCode::kInternal, "EIO")) << "nothing new was recorded";
 }
 
 TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
@@ -416,6 +425,27 @@ TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
   EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
   EXPECT_TRUE(fs::exists(FolderPathOf(report)));
   EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "trainer"));
+}
+
+TEST_F(InboxTest, TellsReportsOfFailedEvaluationsFromOthers) {
+  MetricReport report = ReportOn(step_, 0.5);
+  report.evaluation = {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
+  const auto has_report = [&](CountedReports counted) {
+    return *HasReport(files_, layout_, 10, step_.attempt, "validation", counted);
+  };
+  EXPECT_FALSE(has_report(CountedReports::kAll));
+  ASSERT_THAT(Deliver(report), IsOk());
+  for (int taken_in = 0; taken_in < 2; ++taken_in) {
+    EXPECT_TRUE(has_report(CountedReports::kAll));
+    EXPECT_FALSE(has_report(CountedReports::kNotFailed));
+    EXPECT_THAT(Collect().error, IsOk());
+  }
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
+  EXPECT_TRUE(has_report(CountedReports::kNotFailed)) << "in the inbox, before that of the folder";
+  EXPECT_THAT(Collect().error, IsOk());
+  EXPECT_TRUE(has_report(CountedReports::kNotFailed));
+  std::ofstream(FolderPathOf(report)) << "{";
+  EXPECT_TRUE(has_report(CountedReports::kNotFailed)) << "what cannot be read does not say that it failed";
 }
 
 TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {

@@ -308,17 +308,55 @@ TEST(ApplyEvaluation, MergesMetricsUnderTheEvaluatorsName) {
 TEST(ApplyEvaluation, TakesThePlaceOfWhatTheEvaluatorSaidBefore) {
   StepInfo info{.metrics = {{"loss", 3}}};
   ApplyEvaluation(info, {.evaluator = "a", .metrics = {{"loss", 1}, {"accuracy", 2}}});
-  const Evaluation failed{.evaluator = "a",
-                          .outcome = Evaluation::Outcome::kFailed,
-                          .metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}};
-  EXPECT_FALSE(HasEvaluation(info, failed));
-  ApplyEvaluation(info, failed);
-  EXPECT_TRUE(HasEvaluation(info, failed));
+  const Evaluation later{.evaluator = "a", .metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}};
+  EXPECT_FALSE(HasEvaluation(info, later));
+  ApplyEvaluation(info, later);
+  EXPECT_TRUE(HasEvaluation(info, later));
   ASSERT_EQ(info.evaluations.size(), 1u);
   EXPECT_EQ(info.metrics.size(), 2u);
   EXPECT_TRUE(std::isnan(info.metrics.at("a/loss")));
   ApplyEvaluation(info, {.evaluator = "a"});
   EXPECT_EQ(info.metrics, (Metrics{{"loss", 3}}));
+}
+
+TEST(ApplyEvaluation, LeavesWhatWasFoundWhereALaterRowFoundNothing) {
+  using Outcome = Evaluation::Outcome;
+  StepInfo info;
+  ApplyEvaluation(info, {.evaluator = "a", .outcome = Outcome::kSkipped, .reason = "lagging"});
+  const Evaluation failed{.evaluator = "a", .outcome = Outcome::kFailed, .reason = "no memory"};
+  EXPECT_FALSE(IsOutranked(info, failed));
+  ApplyEvaluation(info, failed);
+  EXPECT_EQ(info.evaluations[0].reason, "no memory");
+  ApplyEvaluation(info, {.evaluator = "a", .metrics = {{"loss", 1}}});
+  for (const Outcome outcome : {Outcome::kSkipped, Outcome::kFailed}) {
+    const Evaluation nothing{.evaluator = "a", .outcome = outcome, .reason = "later"};
+    EXPECT_TRUE(IsOutranked(info, nothing));
+    EXPECT_TRUE(HasEvaluation(info, nothing)) << "it would change nothing";
+    ApplyEvaluation(info, nothing);
+    EXPECT_FALSE(IsOutranked(info, {.evaluator = "b", .outcome = outcome}));
+  }
+  ASSERT_EQ(info.evaluations.size(), 1u);
+  EXPECT_EQ(info.evaluations[0].outcome, Outcome::kDone);
+  EXPECT_EQ(info.metrics, (Metrics{{"a/loss", 1}}));
+  ApplyEvaluation(info, {.evaluator = "a", .outcome = Outcome::kFailed, .unhealthy = "3 NaN"});
+  EXPECT_EQ(info.unhealthy(), "a: 3 NaN") << "a verdict is not lost to what was found before";
+}
+
+TEST(HasEvaluation, KnowsWhatTwoWorkersFoundAlike) {
+  StepInfo info;
+  Evaluation row{.evaluator = "a", .worker = "one", .metrics = {{"loss", 1}}, .took = absl::Seconds(2)};
+  ApplyEvaluation(info, row);
+  row.worker = "two";
+  row.reported = absl::FromUnixSeconds(1'700'000'000);
+  row.took = absl::Seconds(3);
+  EXPECT_TRUE(HasEvaluation(info, row));
+  row.metrics["loss"] = 2;
+  EXPECT_FALSE(HasEvaluation(info, row));
+  row = {.evaluator = "b", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
+  ApplyEvaluation(info, row);
+  EXPECT_TRUE(HasEvaluation(info, row));
+  row.reported = absl::FromUnixSeconds(1'700'000'000);
+  EXPECT_FALSE(HasEvaluation(info, row)) << "that it has failed once more is news";
 }
 
 }  // namespace

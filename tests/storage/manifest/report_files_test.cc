@@ -105,7 +105,7 @@ TEST_F(ReportFilesTest, BringEvaluationsBackInARebuild) {
     step = CommitStep(*store, 10, 42);
     CommitStep(*store, 11, 43);
     ASSERT_THAT(DeliverReport(PosixFileSystem(), layout_, ReportOn(step, 0.5, "validation")), IsOk());
-    ASSERT_THAT(CollectInbox(PosixFileSystem(), *store, [](std::string_view) {}), IsOk());
+    ASSERT_THAT(CollectInbox(PosixFileSystem(), *store, [](std::string_view) {}).error, IsOk());
     ASSERT_THAT(RecordReport(PosixFileSystem(), *store, ReportOn(step, 0.75, "trainer")), IsOk());
     std::ofstream(PathOf(step, "torn")) << "{";
   }

@@ -208,6 +208,19 @@ TEST(RetentionPlan, DelaysUntilTheEvaluatorHasSaidSomething) {
                   "7: latest"));
 }
 
+TEST(RetentionPlan, KeepsWhatAnEvaluatorFailedOn) {
+  const RetentionOptions options{.keep_best = {{.metric = "v/x"}}, .keep_unevaluated_until = {{.evaluator = "v"}}};
+  std::vector<StepInfo> steps = Steps({1, 2, 3});
+  for (size_t i = 0; i < 2; ++i) {
+    steps[i].evaluations = {{.evaluator = "v", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"}};
+  }
+  steps[2].evaluations = {{.evaluator = "v"}};
+  const std::string failed = "evaluator v failed and has yet to say what it finds";
+  EXPECT_THAT(Plan(options, steps), ElementsAre("1: " + failed, "2: " + failed, "3: latest"));
+  steps[0].evaluations[0].outcome = Evaluation::Outcome::kDone;
+  EXPECT_THAT(Plan(options, steps), ElementsAre("-1: not among the best of v/x", "2: " + failed, "3: latest"));
+}
+
 TEST(RetentionPlan, KeepsWhatIsPinnedOrClaimed) {
   std::vector<StepInfo> steps = Steps({1, 2, 3, 4, 5});
   steps[0].pinned = true;

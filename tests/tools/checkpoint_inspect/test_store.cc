@@ -144,8 +144,8 @@ void TestStore::Deliver(int64_t step, const Evaluation& evaluation) const {
 void TestStore::TakeInReports() const {
   const auto store = OpenStore();
   const auto collected = storage::CollectInbox(storage::PosixFileSystem(), *store, [](std::string_view) {});
-  ASSERT_TRUE(collected.ok()) << collected.status();
-  EXPECT_FALSE(collected->recorded.empty());
+  ASSERT_TRUE(collected.error.ok()) << collected.error;
+  EXPECT_FALSE(collected.recorded.empty());
 }
 
 void TestStore::Update(int64_t step, const std::function<void(StepInfo&)>& change) const {
