@@ -2,16 +2,15 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 bench clang clang-torch asan tsan install-test clean
+.PHONY: help demo test test-torch2 bench clang-torch asan tsan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
-	@echo "make clang         the core with clang and its thread-safety analysis, and its tests"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
-	@echo "make asan          the core's tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
@@ -41,7 +40,7 @@ bench:
 	cmake --build --preset release -j $(JOBS) --target tidemark-bench
 	build/release/bench/tidemark-bench --dir build $(BENCH)
 
-clang asan:
+asan:
 	@tools/setup clang
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)

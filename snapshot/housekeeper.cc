@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "snapshot/metrics_file.h"
 #include "snapshot/resolved_future.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/metric_report.h"
@@ -34,9 +33,11 @@ bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(sta
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
     : host_(std::move(host)),
       options_(std::move(options)),
-      retention_(host_.files, host_.store, options_.retention, [this](std::string_view line) {
-        if (retention_complaints_.IsNew(line)) host_.listeners.Warn(line);
-      }) {}
+      retention_(host_.files, host_.store, options_.retention,
+                 [this](std::string_view line) {
+                   if (retention_complaints_.IsNew(line)) host_.listeners.Warn(line);
+                 }),
+      metrics_file_(host_.files, options_.metrics_file, options_.metrics_file_interval) {}
 
 absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost host, HousekeeperOptions options) {
   if (options.retention.keep) {
@@ -239,10 +240,8 @@ bool Housekeeper::HasWork() const {
 Housekeeper::Round Housekeeper::NextRound() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return HasWork(); };
-  absl::Duration until_next = options_.inbox_poll_interval - since_poll_.elapsed();
-  if (!options_.metrics_file.empty()) {
-    until_next = std::min(until_next, options_.metrics_file_interval - since_metrics_file_.elapsed());
-  }
+  const absl::Duration until_next =
+      std::min(options_.inbox_poll_interval - since_poll_.elapsed(), metrics_file_.until_due());
   has_work_.Await(&mutex_, has_work, Deadline::After(until_next));
   Round round;
   round.tasks = std::exchange(tasks_, {});
@@ -288,7 +287,9 @@ void Housekeeper::Do(Round round) {
   absl::Status everything = recorded;
   if (retention) everything.Update(ApplyRetention());
   if (everything.ok() && !round.last && retention_.unfinished()) AskAgain(round.requests);
-  WriteMetricsFile(round.everything || round.save_ended || round.last);
+  Note("the statistics' file cannot be written",
+       metrics_file_.Update(round.everything || round.save_ended || round.last, host_.statistics.changes(),
+                            [this] { return PrometheusText(host_.read_statistics()); }));
   for (const Request& request : round.requests) request.done->Set(request.everything ? everything : recorded);
   if (!round.last) return;
   // What could not be recorded by now never will.
@@ -475,18 +476,6 @@ absl::Status Housekeeper::ApplyRetention() {
   host_.statistics.AddDeleted(deleted->size());
   for (const RetentionDecision& decision : *deleted) host_.listeners.Deleted(decision.step, decision.reason);
   return absl::OkStatus();
-}
-
-void Housekeeper::WriteMetricsFile(bool at_once) {
-  if (options_.metrics_file.empty()) return;
-  if (!at_once && since_metrics_file_.elapsed() < options_.metrics_file_interval) return;
-  since_metrics_file_ = Stopwatch();  // also where there is nothing to write: NextRound waits by it
-  const uint64_t changes = host_.statistics.changes();
-  if (changes == written_changes_) return;
-  const absl::Status status =
-      ReplaceMetricsFile(host_.files, options_.metrics_file, PrometheusText(host_.read_statistics()));
-  if (status.ok()) written_changes_ = changes;
-  Note("the statistics' file cannot be written", status);
 }
 
 void Housekeeper::Note(std::string_view kind, const absl::Status& status) {

@@ -24,6 +24,7 @@
 #include "snapshot/deadline.h"
 #include "snapshot/evaluation_sink.h"
 #include "snapshot/listeners.h"
+#include "snapshot/metrics_file.h"
 #include "snapshot/report_book.h"
 #include "snapshot/save_outcome.h"
 #include "snapshot/statistics_collector.h"
@@ -162,7 +163,6 @@ class Housekeeper final : public EvaluationSink {
   void WarnIfFailed(const Report& report);
   absl::Status CollectFromInbox();
   absl::Status ApplyRetention();
-  void WriteMetricsFile(bool at_once);
   void Recorded(int64_t step, const Evaluation& evaluation);
   void GiveUp(const Report& report, absl::Status why);
   // Warns of trouble of this kind unless it has, and it has not gone since.
@@ -181,8 +181,7 @@ class Housekeeper final : public EvaluationSink {
   absl::Status lost_;              // what the last round could not record; for Stop, once the thread has ended
   std::set<std::string, std::less<>> troubles_;
   Stopwatch since_poll_;
-  Stopwatch since_metrics_file_;
-  uint64_t written_changes_ = 0;  // what of the statistics is in the file
+  MetricsFile metrics_file_;
 
   mutable absl::Mutex mutex_;
   ReportBook book_ ABSL_GUARDED_BY(mutex_);

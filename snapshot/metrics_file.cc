@@ -28,4 +28,13 @@ absl::Status ReplaceMetricsFile(storage::FileSystem& files, const std::string& p
   return status;
 }
 
+absl::Status MetricsFile::Update(bool at_once, uint64_t changes, absl::FunctionRef<std::string()> text) {
+  if (path_.empty() || (!at_once && until_due() > absl::ZeroDuration())) return last_try_;
+  since_update_ = Stopwatch();  // also where there is nothing to write
+  if (changes == written_changes_) return last_try_;
+  last_try_ = ReplaceMetricsFile(files_, path_, text());
+  if (last_try_.ok()) written_changes_ = changes;
+  return last_try_;
+}
+
 }  // namespace tidemark

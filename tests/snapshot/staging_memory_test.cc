@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark {
@@ -36,9 +37,9 @@ TEST(StagingMemory, IsThereWhenItIsGiven) {
 }
 
 TEST(StagingMemory, SaysWhyItIsNotLocked) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers answer mlock themselves, and always yes";
-#endif
+  if (storage::kAddressSanitizer || storage::kThreadSanitizer) {
+    GTEST_SKIP() << "sanitizers answer mlock themselves, and always yes";
+  }
   const std::string kind = storage::InChild([]() -> std::string {
     const rlimit nothing = {.rlim_cur = 0, .rlim_max = 0};
     if (setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || !storage::GiveUpRights()) return "SKIP";
@@ -52,9 +53,7 @@ TEST(StagingMemory, SaysWhyItIsNotLocked) {
 
 // What a fork would have to copy at once, once the ring has pinned it.
 TEST(StagingMemory, IsNotInheritedByChildren) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "under ThreadSanitizer a child may find something else mapped there";
-#endif
+  if (storage::kThreadSanitizer) GTEST_SKIP() << "under ThreadSanitizer a child may find something else mapped there";
   CopyPool pool(1);
   auto memory = MapStagingMemory(RoundUpToPages(1 << 20), pool);
   ASSERT_THAT(memory, IsOk());

@@ -26,7 +26,7 @@ bool IsFirstOfAnInterval(const Model& model, const ModelStep& step, absl::Durati
 
 bool IsAwaited(const ModelStep& step, const RetentionOptions& options) {
   for (const AwaitEvaluation& rule : options.keep_unevaluated_until) {
-    if (step.identity.step % rule.every_steps == 0 && !step.evaluators.contains(rule.evaluator)) return true;
+    if (step.identity.step % rule.every_steps == 0 && !step.answers.contains(rule.evaluator)) return true;
   }
   return false;
 }
@@ -34,12 +34,23 @@ bool IsAwaited(const ModelStep& step, const RetentionOptions& options) {
 }  // namespace
 
 void Say(ModelStep& step, const Evaluation& evaluation) {
+  const bool done = evaluation.outcome == Evaluation::Outcome::kDone;
+  // Who found nothing does not take the place of who did.
+  if (!done && evaluation.unhealthy.empty() && step.finders.contains(evaluation.evaluator)) return;
   const std::string prefix = evaluation.evaluator + "/";
   std::erase_if(step.metrics, [&](const auto& metric) { return absl::StartsWith(metric.first, prefix); });
   for (const auto& [name, value] : evaluation.metrics) step.metrics[prefix + name] = value;
   step.evaluators.insert(evaluation.evaluator);
-  step.doubters.erase(evaluation.evaluator);
-  if (!evaluation.unhealthy.empty()) step.doubters.insert(evaluation.evaluator);
+  const auto note = [&](std::set<std::string>& names, bool is) {
+    if (is) {
+      names.insert(evaluation.evaluator);
+    } else {
+      names.erase(evaluation.evaluator);
+    }
+  };
+  note(step.finders, done);
+  note(step.answers, evaluation.outcome != Evaluation::Outcome::kFailed);
+  note(step.doubters, !evaluation.unhealthy.empty());
 }
 
 bool CanBeBest(const ModelStep& step, const std::string& metric) {
@@ -70,7 +81,9 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   int64_t higher = 0;
   int64_t higher_healthy = 0;
   int64_t later = 0;
-  const auto is_healthy = [&](const ModelStep& any) { return any.doubters.empty() && !IsAwaited(any, options); };
+  const auto is_healthy = [&](const ModelStep& any) {
+    return any.doubters.empty() && !any.unjudged && !IsAwaited(any, options);
+  };
   for (const auto& [number, other] : model) {
     if (other.deleted) continue;
     if (number > step.identity.step) {

@@ -24,7 +24,10 @@ struct ModelStep {
   absl::Time created;
   Metrics metrics;
   std::set<std::string> evaluators;
+  std::set<std::string> answers;   // those of them that did not fail
+  std::set<std::string> finders;   // those of them that were asked and found something
   std::set<std::string> doubters;  // those of them that call it unhealthy
+  bool unjudged = false;           // an evaluator in the trainer's process has yet to say what it finds
   bool pinned = false;
   bool deleted = false;
 };

@@ -20,6 +20,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/retention.h"
 #include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/manifest/retention_model.h"
 #include "tests/storage/manifest/test_store.h"
@@ -27,11 +28,7 @@
 namespace tidemark::storage {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSequences = 30;
-#else
-constexpr int kSequences = 200;
-#endif
+constexpr int kSequences = kAddressSanitizer || kThreadSanitizer ? 30 : 200;
 constexpr int kOperations = 30;
 constexpr int64_t kStepMax = 30;
 constexpr absl::Duration kExpiry = absl::Seconds(60);

@@ -1,0 +1,27 @@
+// Which sanitizers the tests are compiled with, by gcc or by clang: both slow everything down, and each does some
+// system calls' work itself.
+
+#ifndef TIDEMARK_TESTS_STORAGE_IO_SANITIZERS_H_
+#define TIDEMARK_TESTS_STORAGE_IO_SANITIZERS_H_
+
+namespace tidemark::storage {
+
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
+
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_IO_SANITIZERS_H_
