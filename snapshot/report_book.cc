@@ -83,9 +83,10 @@ std::shared_ptr<const SaveTicket> ReportBook::AddCommitted(const StepInfo& commi
 std::set<int64_t> ReportBook::AwaitingRows() const {
   std::set<int64_t> steps;
   for (const KnownSave& save : saves_) {
-    if (!save.settled || save.unsaved != nullptr) continue;  // the end of an unsaved one's ticket is an event
+    if (save.unsaved != nullptr) continue;  // the end of its ticket is an event
     const std::shared_ptr<const SaveTicket> ticket = save.ticket.lock();
-    if (ticket != nullptr && ticket->expects_rows()) steps.insert(save.step);
+    const bool awaits = ticket != nullptr && ticket->expects_rows();
+    if (awaits || !save.held.empty()) steps.insert(save.step);
   }
   for (const Report& report : ready_) steps.insert(report.step);
   return steps;

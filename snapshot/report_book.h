@@ -56,8 +56,8 @@ class ReportBook {
   // A step that is committed already, as if its save had just been settled.
   std::shared_ptr<const SaveTicket> AddCommitted(const StepInfo& committed);
 
-  // The steps that are known here and of which more will be said: an evaluator has yet to give its row on the save, or
-  // the report can be recorded and was not taken.
+  // The steps of which more will be said than is recorded: an evaluator has yet to give its row on a save, be it
+  // settled or not (it is committed before it is settled here), or a report waits for its save or has not been taken.
   std::set<int64_t> AwaitingRows() const;
 
   // A note for the line of the save of this number, if it is in flight.

@@ -6,9 +6,10 @@
 //   });
 //
 // A step stays if any rule wants it. Whatever the rules say, these stay: the latest committed step; the one that was
-// committed last (another one after a rollback); the latest healthy one, of which no awaited evaluator (below), and none
-// in this process, has yet to report; pinned ones; and those that a live reader holds a lease on. Without a rule all
-// stay. Steps that are not committed (damaged, lost) are neither counted nor deleted.
+// committed last (another one after a rollback); the latest healthy one, of which no awaited evaluator (below) has yet
+// to report, and if one in this process has yet to, also the latest on which all of them have; pinned ones; and those
+// that a live reader holds a lease on. Without a rule all stay. Steps that are not committed (damaged, lost) are neither
+// counted nor deleted.
 //
 // A step that is let go keeps its record: metrics, history, and why it went. Its file goes when no other step refers to
 // chunks in it.

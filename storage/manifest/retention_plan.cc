@@ -137,13 +137,19 @@ void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged
   }
   if (options.keep_interval > absl::ZeroDuration()) AddIntervals(steps, options.keep_interval);
   Candidate* healthy = nullptr;
+  Candidate* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
   for (Candidate& step : steps) {
     if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
     const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
-    if (!awaited && !unjudged.contains(step.info->step) && FirstVerdict(*step.info).empty()) healthy = &step;
+    if (awaited || !FirstVerdict(*step.info).empty()) continue;
+    presumed = &step;
+    if (!unjudged.contains(step.info->step)) healthy = &step;
   }
   // What a run that diverges is rolled back to. Where all is well it is the latest.
   if (healthy != nullptr && healthy != &steps.back()) healthy->reasons.push_back("the latest healthy one");
+  if (presumed != healthy && presumed != &steps.back()) {
+    presumed->reasons.push_back("the latest healthy one, unless an evaluator finds otherwise");
+  }
 }
 
 }  // namespace

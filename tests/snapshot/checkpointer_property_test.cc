@@ -80,27 +80,6 @@ class Verdicts {
   std::map<int64_t, Planned> planned_ ABSL_GUARDED_BY(mutex_);
 };
 
-// WhyWanted's word for a part of StepInfo::kept.
-std::string RuleOf(std::string_view text) {
-  const std::pair<const char*, const char*> beginnings[] = {{"latest", "latest"},
-                                                            {"among the latest ", "recent"},
-                                                            {"committed last", "recent"},
-                                                            {"the latest healthy one", "healthy"},
-                                                            {"pinned", "pinned"},
-                                                            {"divisible by ", "every"},
-                                                            {"first in ", "interval"},
-                                                            {"asked for by the predicate", "predicate"},
-                                                            {"evaluator validation ", "awaited"}};
-  for (const auto& [beginning, rule] : beginnings) {
-    if (text.starts_with(beginning)) return rule;
-  }
-  for (const char* metric : storage::kModelMetrics) {
-    if (text.starts_with(absl::StrCat("best ", metric, " ("))) return absl::StrCat("best ", metric);
-    if (text.starts_with(absl::StrCat("among the best 2 of ", metric, " ("))) return absl::StrCat("best ", metric);
-  }
-  return absl::StrCat("unknown: ", std::string(text));
-}
-
 class RandomRun {
  public:
   explicit RandomRun(uint32_t seed) : random_(seed), directory_(storage::NewFolderInMemory("checkpointer")) { Open(); }
@@ -456,7 +435,7 @@ class RandomRun {
     }
     std::set<std::string> reasons;
     for (const absl::string_view reason : absl::StrSplit(info.kept, "; ", absl::SkipEmpty())) {
-      reasons.insert(RuleOf({reason.data(), reason.size()}));
+      reasons.insert(storage::RuleOf({reason.data(), reason.size()}));
     }
     EXPECT_EQ(reasons, expected) << info.kept;
   }

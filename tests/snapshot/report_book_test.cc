@@ -170,5 +170,23 @@ TEST_F(ReportBookTest, ReportsOnACommittedStepAreOfTheAttemptThatItHadThen) {
   EXPECT_THAT(Ready(), ElementsAre("4 a old")) << "it does not wait for the new one";
 }
 
+// From when an evaluator is given the snapshot until its row has been taken, whatever becomes of the save meanwhile.
+TEST_F(ReportBookTest, KnowsOnWhichStepsARowIsToCome) {
+  const int64_t save = BeginSave(7);
+  EXPECT_THAT(book_.AwaitingRows(), IsEmpty());
+  tickets_.back()->ExpectRow();
+  EXPECT_THAT(book_.AwaitingRows(), ElementsAre(7));
+  tickets_.back()->RowGiven();
+  book_.Add(ReportOf(save, 7, "health"));
+  EXPECT_THAT(book_.AwaitingRows(), ElementsAre(7)) << "held";
+  book_.EndSave(save, absl::OkStatus(), "a", &notes_);
+  EXPECT_THAT(book_.AwaitingRows(), ElementsAre(7)) << "ready";
+  EXPECT_THAT(Ready(), SizeIs(1));
+  EXPECT_THAT(book_.AwaitingRows(), IsEmpty());
+  BeginSave(8, std::make_shared<StepInfo>());
+  tickets_.back()->ExpectRow();
+  EXPECT_THAT(book_.AwaitingRows(), IsEmpty()) << "not to be saved";
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -81,14 +81,15 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   int64_t higher = 0;
   int64_t higher_healthy = 0;
   int64_t later = 0;
-  const auto is_healthy = [&](const ModelStep& any) {
-    return any.doubters.empty() && !any.unjudged && !IsAwaited(any, options);
-  };
+  int64_t higher_presumed = 0;
+  const auto is_presumed = [&](const ModelStep& any) { return any.doubters.empty() && !IsAwaited(any, options); };
+  const auto is_healthy = [&](const ModelStep& any) { return is_presumed(any) && !any.unjudged; };
   for (const auto& [number, other] : model) {
     if (other.deleted) continue;
     if (number > step.identity.step) {
       ++higher;
       if (is_healthy(other)) ++higher_healthy;
+      if (is_presumed(other)) ++higher_presumed;
     }
     if (other.identity.sequence > step.identity.sequence) ++later;
   }
@@ -96,6 +97,7 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   if (higher == 0) why.insert("latest");
   if (later == 0 || later < options.max_to_keep) why.insert("recent");
   if (higher_healthy == 0 && is_healthy(step)) why.insert("healthy");
+  if (higher_presumed == 0 && is_presumed(step)) why.insert("healthy");
   if (step.pinned) why.insert("pinned");
   for (const KeepBest& rule : options.keep_best) {
     if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) {
@@ -109,6 +111,26 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   if (options.keep && step.identity.step % 7 == 3) why.insert("predicate");
   if (IsAwaited(step, options)) why.insert("awaited");
   return why;
+}
+
+std::string RuleOf(std::string_view text) {
+  const std::pair<const char*, const char*> beginnings[] = {{"latest", "latest"},
+                                                            {"among the latest ", "recent"},
+                                                            {"committed last", "recent"},
+                                                            {"the latest healthy one", "healthy"},
+                                                            {"pinned", "pinned"},
+                                                            {"divisible by ", "every"},
+                                                            {"first in ", "interval"},
+                                                            {"asked for by the predicate", "predicate"},
+                                                            {"evaluator validation ", "awaited"}};
+  for (const auto& [beginning, rule] : beginnings) {
+    if (text.starts_with(beginning)) return rule;
+  }
+  for (const char* metric : kModelMetrics) {
+    if (text.starts_with(absl::StrCat("best ", metric, " ("))) return absl::StrCat("best ", metric);
+    if (text.starts_with(absl::StrCat("among the best 2 of ", metric, " ("))) return absl::StrCat("best ", metric);
+  }
+  return absl::StrCat("unknown: ", std::string(text));
 }
 
 double RandomValue(std::mt19937& random) {

@@ -48,9 +48,9 @@ CommittedSteps Shared(const std::vector<StepInfo>& steps) {
 
 // "step: reason", with a "-" before the step if it goes.
 std::vector<std::string> Plan(const RetentionOptions& options, const std::vector<StepInfo>& steps,
-                              const Claims& claims = {}) {
+                              const Claims& claims = {}, const std::set<int64_t>& unjudged = {}) {
   std::vector<std::string> lines;
-  for (const RetentionDecision& decision : PlanRetention(options, Shared(steps), claims)) {
+  for (const RetentionDecision& decision : PlanRetention(options, Shared(steps), claims, unjudged)) {
     lines.push_back(absl::StrCat(decision.keep ? "" : "-", decision.step, ": ", decision.reason));
   }
   return lines;
@@ -108,6 +108,19 @@ TEST(RetentionPlan, KeepsWhatIsKnownToBeHealthyUntilTheNextIs) {
   for (size_t i = 0; i < 2; ++i) steps[i].evaluations = {{.evaluator = "health"}};
   EXPECT_THAT(Plan(options, steps), ElementsAre("-1: not among the latest 1", "2: the latest healthy one",
                                                 "3: latest; evaluator health has yet to report"));
+}
+
+// What an evaluator may yet call unhealthy takes the place of nothing, and is not given up for that either.
+TEST(RetentionPlan, KeepsWhatIsHealthyAsFarAsIsKnownAndWhatIsKnownToBe) {
+  std::vector<StepInfo> steps = Steps({1, 2, 3, 4, 5});
+  steps[4].evaluations = {{.evaluator = "health", .unhealthy = "1 NaN"}};
+  EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {3, 4}),
+              ElementsAre("-1: not among the latest 1", "2: the latest healthy one", "-3: not among the latest 1",
+                          "4: the latest healthy one, unless an evaluator finds otherwise", "5: latest"));
+  steps[4].evaluations.clear();
+  EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {5}),
+              ElementsAre("-1: not among the latest 1", "-2: not among the latest 1", "-3: not among the latest 1",
+                          "4: the latest healthy one", "5: latest"));
 }
 
 TEST(RetentionPlan, NeitherCountsNorDecidesAboutStepsThatAreNotCommitted) {
