@@ -136,8 +136,9 @@ absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait
     const StepInfo& info = *shared;
     const bool awaited = std::any_of(rules.begin(), rules.end(),
                                      [&](const AwaitEvaluation& rule) { return storage::IsAwaited(rule, info); });
-    // One on which it failed has its row.
-    if (!awaited || info.evaluated_by(evaluator.name) || info.step % evaluator.every_steps != 0) continue;
+    if (!awaited || info.step % evaluator.every_steps != 0) continue;
+    // One on which it failed has its row, and is evaluated again by who drops nothing.
+    if (info.evaluated_by(evaluator.name) && evaluator.when_lagging != WhenLagging::kQueue) continue;
     earlier.push_back({.save = housekeeper->TicketOf(info),
                        .reason = info.sequence <= sequence_at_open ? "the process ended before it was evaluated"
                                                                    : "it was saved before the evaluator was there"});

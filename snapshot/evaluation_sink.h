@@ -19,9 +19,9 @@ class EvaluationSink {
   virtual ~EvaluationSink() = default;
 
   // Takes one row about a save: what an evaluator said of it, or why it was never asked. Tells the ticket that it was
-  // given, once the row is known here. Called by the evaluators'
-  // threads, and by the trainer's for what is left out during a save; the save may be in flight still, may fail yet,
-  // and may have been replaced by another one of its step. Must be quick, and must not call the stream.
+  // given, once the row is known here. Called by the evaluators' threads, and by the trainer's for what is left out
+  // during a save; the save may be in flight still, may fail yet, and may have been replaced by another one of its
+  // step. Must be quick, and must not call the stream.
   //
   // The ticket's holders are the caller and whoever else has yet to give a row, so a save that is not to be persisted
   // ends after its last row; the snapshot's memory may have gone back before. A reason for leaving it out is one of a

@@ -432,10 +432,10 @@ void Housekeeper::Recorded(int64_t step, const Evaluation& evaluation) {
 }
 
 void Housekeeper::GiveUp(const Report& report, absl::Status why) {
+  // That somebody was not asked is of no interest where the step is not, or where more is known.
+  if (report.recorded == nullptr && report.evaluation.outcome == Evaluation::Outcome::kSkipped) return;
   host_.statistics.AddRejected(1);
   if (report.recorded != nullptr) return report.recorded->Set(std::move(why));
-  // That somebody was not asked is of no interest where the step is not.
-  if (report.evaluation.outcome == Evaluation::Outcome::kSkipped) return;
   host_.listeners.Warn(fmt::format("what evaluator '{}' says of step {} is dropped: {}", report.evaluation.evaluator,
                                    report.step, Text(why)));
 }

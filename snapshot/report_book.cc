@@ -13,13 +13,6 @@ std::string VerdictOn(const StepInfo& info, const Report& report) {
   return fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
 }
 
-bool IsOutdone(const Evaluation& evaluation, const StepInfo& info) {
-  return evaluation.outcome == Evaluation::Outcome::kSkipped &&
-         std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
-           return row.evaluator == evaluation.evaluator && row.outcome != Evaluation::Outcome::kSkipped;
-         });
-}
-
 Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
   constexpr size_t kTextBytesMax = 256;
   Evaluation row;
@@ -88,7 +81,9 @@ std::set<int64_t> ReportBook::AwaitingRows() const {
     const bool awaits = ticket != nullptr && ticket->expects_rows();
     if (awaits || !save.held.empty()) steps.insert(save.step);
   }
-  for (const Report& report : ready_) steps.insert(report.step);
+  for (const Report& report : ready_) {
+    if (report.save != 0) steps.insert(report.step);
+  }
   return steps;
 }
 

@@ -34,9 +34,6 @@ struct Report {
 // Why the report says that this step, in this attempt, is not to be trusted, "evaluator: reason"; empty: it does not.
 std::string VerdictOn(const StepInfo& info, const Report& report);
 
-// Whether the row says that the evaluator was not asked, and another one what it has said: that is not to be replaced.
-bool IsOutdone(const Evaluation& evaluation, const StepInfo& info);
-
 // A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
 // same.
 Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why);
@@ -57,7 +54,8 @@ class ReportBook {
   std::shared_ptr<const SaveTicket> AddCommitted(const StepInfo& committed);
 
   // The steps of which more will be said than is recorded: an evaluator has yet to give its row on a save, be it
-  // settled or not (it is committed before it is settled here), or a report waits for its save or has not been taken.
+  // settled or not (it is committed before it is settled here), or a row of it waits for its save or has not been
+  // taken.
   std::set<int64_t> AwaitingRows() const;
 
   // A note for the line of the save of this number, if it is in flight.

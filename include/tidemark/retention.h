@@ -7,9 +7,9 @@
 //
 // A step stays if any rule wants it. Whatever the rules say, these stay: the latest committed step; the one that was
 // committed last (another one after a rollback); the latest healthy one, of which no awaited evaluator (below) has yet
-// to report, and if one in this process has yet to, also the latest on which all of them have; pinned ones; and those
-// that a live reader holds a lease on. Without a rule all stay. Steps that are not committed (damaged, lost) are neither
-// counted nor deleted.
+// to report, and if one in this process has yet to, also the latest on which all of them have and the next after that;
+// pinned ones; and those that a live reader holds a lease on. Without a rule all stay. Steps that are not committed
+// (damaged, lost) are neither counted nor deleted.
 //
 // A step that is let go keeps its record: metrics, history, and why it went. Its file goes when no other step refers to
 // chunks in it.
@@ -38,8 +38,9 @@ struct KeepBest {
 };
 
 // Steps divisible by `every_steps` (>= 1) stay until `evaluator` has said something of them, be it that it skipped
-// them. That it failed does not count, since it may be asked again (WorkerOptions::again_if_failed): a step on which it
-// always fails stays until it is deleted by hand, or somebody reports on it in that name. What one in the trainer's
+// them. That it failed does not count, since it may be asked again (WorkerOptions::again_if_failed, or
+// WhenLagging::kQueue in a later process): a step on which it always fails stays until somebody reports on it in that
+// name (AsyncCheckpointer::ReportMetrics), or opens the store without this rule. What one in the trainer's
 // process had yet to evaluate when that was killed stays until an evaluator of that name is added in a later process:
 // it evaluates those steps then, or they get rows which say that it did not (see AsyncCheckpointer::AddEvaluator).
 // Where none is added, and no worker or ReportMetrics reports on them, they stay.

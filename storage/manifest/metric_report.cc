@@ -180,7 +180,10 @@ std::optional<InboxName> ParseInboxFileName(std::string_view name) {
 bool IsOutranked(const StepInfo& info, const Evaluation& evaluation) {
   if (evaluation.outcome == Evaluation::Outcome::kDone || !evaluation.unhealthy.empty()) return false;
   return std::any_of(info.evaluations.begin(), info.evaluations.end(), [&](const Evaluation& row) {
-    return row.evaluator == evaluation.evaluator && row.outcome == Evaluation::Outcome::kDone;
+    if (row.evaluator != evaluation.evaluator) return false;
+    const bool failed_before = row.outcome == Evaluation::Outcome::kFailed;
+    return row.outcome == Evaluation::Outcome::kDone || !row.unhealthy.empty() ||
+           (failed_before && evaluation.outcome == Evaluation::Outcome::kSkipped);
   });
 }
 

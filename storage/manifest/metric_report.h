@@ -58,8 +58,8 @@ struct InboxName {
 // Nothing for a name that InboxFileName would not give.
 std::optional<InboxName> ParseInboxFileName(std::string_view name);
 
-// Whether the step has a row of that evaluator that says what it found, and this one only says that it was not asked,
-// or why it found nothing. A row that calls the step unhealthy says more than that.
+// Whether the step has a row of that evaluator that says more than this one: what it found, or that the step is
+// unhealthy, where this one says neither; or why it failed, where this one says that it was not asked.
 bool IsOutranked(const StepInfo& info, const Evaluation& evaluation);
 
 // Puts the evaluation among the step's, in the place of what that evaluator said before, and brings info.metrics along.

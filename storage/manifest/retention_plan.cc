@@ -138,18 +138,26 @@ void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged
   if (options.keep_interval > absl::ZeroDuration()) AddIntervals(steps, options.keep_interval);
   Candidate* healthy = nullptr;
   Candidate* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
+  Candidate* next = nullptr;      // the first after `healthy` of which that is not known yet
   for (Candidate& step : steps) {
     if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
     const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
     if (awaited || !FirstVerdict(*step.info).empty()) continue;
     presumed = &step;
-    if (!unjudged.contains(step.info->step)) healthy = &step;
+    if (!unjudged.contains(step.info->step)) {
+      healthy = &step;
+      next = nullptr;
+    } else if (next == nullptr) {
+      next = &step;
+    }
   }
   // What a run that diverges is rolled back to. Where all is well it is the latest.
   if (healthy != nullptr && healthy != &steps.back()) healthy->reasons.push_back("the latest healthy one");
   if (presumed != healthy && presumed != &steps.back()) {
     presumed->reasons.push_back("the latest healthy one, unless an evaluator finds otherwise");
   }
+  // So that an evaluator that always lags behind still comes to one that is there.
+  if (next != nullptr && next != presumed) next->reasons.push_back("the next that an evaluator has yet to judge");
 }
 
 }  // namespace

@@ -113,6 +113,27 @@ TEST_F(EarlierStepsTest, OfAKilledProcessAreEvaluatedFromTheStoreByAQueueThatDro
   }
 }
 
+TEST_F(EarlierStepsTest, OnWhichItFailedAreEvaluatedAgainByAQueueAndByNoOther) {
+  const auto fail = [](const Snapshot&) -> absl::StatusOr<Verdict> { return absl::InternalError("no memory"); };
+  {
+    auto checkpointer = Open({.retention = Awaiting()});
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation"}, fail), IsOk());
+    ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+    ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  }
+  const auto succeed = [](const Snapshot&) -> absl::StatusOr<Verdict> { return Verdict(); };
+  {
+    auto checkpointer = Open({.retention = Awaiting()});
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation"}, succeed), IsOk());
+    ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+    EXPECT_EQ(Info(*checkpointer, 1).evaluations.at(0).outcome, Evaluation::Outcome::kFailed);
+  }
+  auto checkpointer = Open({.retention = Awaiting()});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kQueue}, succeed), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(Rows(*checkpointer, 1), ElementsAre("validation done"));
+}
+
 TEST_F(EarlierStepsTest, ThatAreReplacedBeforeTheQueueComesToThemGetOneRowOfTheNewAttempt) {
   KillWhileEvaluating({1, 2}, Awaiting());
   auto checkpointer = Open({.retention = Awaiting()});

@@ -1,7 +1,5 @@
 #include "snapshot/housekeeper.h"
 
-#include <sys/resource.h>
-
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -309,32 +307,6 @@ TEST_F(HousekeeperTest, ReplacesTheStatisticsFileAfterASaveAndWarnsOnceIfItCanno
   ASSERT_THAT(text, IsOk());
   EXPECT_THAT(*text,
               AllOf(HasSubstr("tidemark_saves_committed_total 3\n"), HasSubstr("tidemark_last_committed_step 3\n")));
-}
-
-// The thread blocks once in each interval.
-TEST_F(HousekeeperTest, RestsWhereNothingChanges) {
-  auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
-  ASSERT_THAT(store, IsOk());
-  const Listeners listeners({});
-  StatisticsCollector statistics;
-  auto keeper = Housekeeper::Start({.files = files_,
-                                    .store = **store,
-                                    .listeners = listeners,
-                                    .statistics = statistics,
-                                    .read_statistics = [] { return CheckpointerStatistics(); },
-                                    .claims = [] { return storage::Claims(); }},
-                                   {.inbox_poll_interval = absl::InfiniteDuration(),
-                                    .metrics_file = directory_ / "tidemark.prom",
-                                    .metrics_file_interval = absl::Milliseconds(10)});
-  ASSERT_THAT(keeper, IsOk());
-  const auto blocked = [] {
-    rusage usage = {};
-    getrusage(RUSAGE_SELF, &usage);
-    return usage.ru_nvcsw;
-  };
-  const int64_t before = blocked();
-  absl::SleepFor(absl::Milliseconds(200));
-  EXPECT_LT(blocked() - before, 100) << "20 intervals";
 }
 
 TEST_F(HousekeeperTest, PassesOverUnhealthySteps) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -75,6 +76,47 @@ TEST_F(MetricsFileTest, KeepsTheOldTextWhenACallFails) {
 TEST_F(MetricsFileTest, SaysWhereItCouldNotBeMade) {
   EXPECT_THAT(ReplaceMetricsFile(files_, directory_ / "missing/x.prom", ""),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("missing/x.prom.tmp")));
+}
+
+constexpr absl::Duration kLong = absl::Hours(10);
+
+TEST_F(MetricsFileTest, IsWrittenWhenItIsDueAndSomethingHasChanged) {
+  MetricsFile never(files_, path_, kLong);
+  ASSERT_THAT(never.Update(/*at_once=*/false, 1, [] { return "early\n"; }), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  ASSERT_THAT(never.Update(/*at_once=*/true, 1, [] { return "at once\n"; }), IsOk());
+  EXPECT_EQ(Contents(), "at once\n");
+  MetricsFile always(files_, path_, absl::ZeroDuration());
+  ASSERT_THAT(always.Update(/*at_once=*/false, 1, [] { return "due\n"; }), IsOk());
+  EXPECT_EQ(Contents(), "due\n");
+  ASSERT_THAT(always.Update(/*at_once=*/false, 1, [] { return "unchanged\n"; }), IsOk());
+  EXPECT_EQ(Contents(), "due\n");
+}
+
+// Else who waits until it is due would wait no more.
+TEST_F(MetricsFileTest, BeginsAnIntervalAlsoWhereNothingHasChanged) {
+  MetricsFile file(files_, path_, absl::Milliseconds(50));
+  while (file.until_due() > absl::ZeroDuration()) continue;
+  ASSERT_THAT(file.Update(/*at_once=*/false, 0, [] { return "nothing\n"; }), IsOk());
+  EXPECT_GT(file.until_due(), absl::ZeroDuration());
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(MetricsFileTest, KeepsTheErrorOfTheLastTryUntilOneSucceeds) {
+  MetricsFile file(files_, path_, kLong);
+  files_.FailOperation("CreateReadable", absl::ResourceExhaustedError("no room"));
+  const auto text = [] { return "text\n"; };
+  EXPECT_THAT(file.Update(/*at_once=*/true, 1, text), StatusIs(absl::StatusCode::kResourceExhausted, "no room"));
+  EXPECT_THAT(file.Update(/*at_once=*/false, 1, text), StatusIs(absl::StatusCode::kResourceExhausted, "no room"));
+  files_.Reset();
+  EXPECT_THAT(file.Update(/*at_once=*/true, 1, text), IsOk());
+  EXPECT_EQ(Contents(), "text\n");
+}
+
+TEST_F(MetricsFileTest, IsNeverDueWithoutAPath) {
+  MetricsFile none(files_, "", absl::ZeroDuration());
+  EXPECT_EQ(none.until_due(), absl::InfiniteDuration());
+  EXPECT_THAT(none.Update(/*at_once=*/true, 1, [] { return "text\n"; }), IsOk());
 }
 
 }  // namespace

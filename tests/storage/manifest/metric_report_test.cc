@@ -340,6 +340,18 @@ TEST(ApplyEvaluation, LeavesWhatWasFoundWhereALaterRowFoundNothing) {
   EXPECT_EQ(info.metrics, (Metrics{{"a/loss", 1}}));
   ApplyEvaluation(info, {.evaluator = "a", .outcome = Outcome::kFailed, .unhealthy = "3 NaN"});
   EXPECT_EQ(info.unhealthy(), "a: 3 NaN") << "a verdict is not lost to what was found before";
+  ApplyEvaluation(info, failed);
+  ApplyEvaluation(info, {.evaluator = "a", .outcome = Outcome::kSkipped});
+  EXPECT_EQ(info.unhealthy(), "a: 3 NaN") << "nor to another failure";
+  ApplyEvaluation(info, {.evaluator = "a"});
+  EXPECT_EQ(info.unhealthy(), "") << "who was asked again has found otherwise";
+}
+
+TEST(ApplyEvaluation, LeavesAFailureWhereTheEvaluatorIsNotAskedLater) {
+  StepInfo info;
+  ApplyEvaluation(info, {.evaluator = "a", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"});
+  ApplyEvaluation(info, {.evaluator = "a", .outcome = Evaluation::Outcome::kSkipped, .reason = "lagging"});
+  EXPECT_EQ(info.evaluations[0].reason, "no memory");
 }
 
 TEST(HasEvaluation, KnowsWhatTwoWorkersFoundAlike) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -24,6 +25,16 @@ bool IsFirstOfAnInterval(const Model& model, const ModelStep& step, absl::Durati
   return false;
 }
 
+// Whether all between it and the latest below it that is known to be healthy are known not to be.
+bool IsNextToBeJudged(const Model& model, const ModelStep& step,
+                      const std::function<bool(const ModelStep&)>& is_presumed) {
+  for (auto other = model.rbegin(); other != model.rend(); ++other) {
+    if (other->first >= step.identity.step || other->second.deleted || !is_presumed(other->second)) continue;
+    return !other->second.unjudged;
+  }
+  return true;
+}
+
 bool IsAwaited(const ModelStep& step, const RetentionOptions& options) {
   for (const AwaitEvaluation& rule : options.keep_unevaluated_until) {
     if (step.identity.step % rule.every_steps == 0 && !step.answers.contains(rule.evaluator)) return true;
@@ -35,8 +46,11 @@ bool IsAwaited(const ModelStep& step, const RetentionOptions& options) {
 
 void Say(ModelStep& step, const Evaluation& evaluation) {
   const bool done = evaluation.outcome == Evaluation::Outcome::kDone;
-  // Who found nothing does not take the place of who did.
-  if (!done && evaluation.unhealthy.empty() && step.finders.contains(evaluation.evaluator)) return;
+  const bool says_nothing = !done && evaluation.unhealthy.empty();
+  const std::string& name = evaluation.evaluator;
+  if (says_nothing && (step.finders.contains(name) || step.doubters.contains(name))) return;
+  const bool failed_before = step.evaluators.contains(name) && !step.answers.contains(name);
+  if (says_nothing && evaluation.outcome == Evaluation::Outcome::kSkipped && failed_before) return;
   const std::string prefix = evaluation.evaluator + "/";
   std::erase_if(step.metrics, [&](const auto& metric) { return absl::StartsWith(metric.first, prefix); });
   for (const auto& [name, value] : evaluation.metrics) step.metrics[prefix + name] = value;
@@ -97,7 +111,11 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   if (higher == 0) why.insert("latest");
   if (later == 0 || later < options.max_to_keep) why.insert("recent");
   if (higher_healthy == 0 && is_healthy(step)) why.insert("healthy");
-  if (higher_presumed == 0 && is_presumed(step)) why.insert("healthy");
+  if (higher_presumed == 0 && is_presumed(step)) {
+    why.insert("healthy");
+  } else if (higher_healthy == 0 && is_presumed(step) && step.unjudged && IsNextToBeJudged(model, step, is_presumed)) {
+    why.insert("next");
+  }
   if (step.pinned) why.insert("pinned");
   for (const KeepBest& rule : options.keep_best) {
     if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) {
@@ -118,6 +136,7 @@ std::string RuleOf(std::string_view text) {
                                                             {"among the latest ", "recent"},
                                                             {"committed last", "recent"},
                                                             {"the latest healthy one", "healthy"},
+                                                            {"the next that an evaluator has yet", "next"},
                                                             {"pinned", "pinned"},
                                                             {"divisible by ", "every"},
                                                             {"first in ", "interval"},

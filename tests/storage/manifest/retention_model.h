@@ -47,8 +47,9 @@ int64_t BetterThan(const Model& model, const ModelStep& step, const std::string&
 std::optional<int64_t> BestOf(const Model& model, const std::string& metric, BestMode mode);
 
 // What speaks for the step, which is in the model and not deleted: "latest", "recent" (by the order of commits),
-// "healthy" (the latest of those, and of those that are judged), "pinned", "best loss", "every", "interval",
-// "predicate", "awaited". Empty: nothing does, and with any rule set it is to go. A predicate is that of RandomRules.
+// "healthy" (the latest of those, and of those that are judged), "next" (to be judged), "pinned", "best loss", "every",
+// "interval", "predicate", "awaited". Empty: nothing does, and with any rule set it is to go. A predicate is that of
+// RandomRules.
 std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const RetentionOptions& options);
 
 // WhyWanted's word for a part of StepInfo::kept.

@@ -115,7 +115,8 @@ TEST(RetentionPlan, KeepsWhatIsHealthyAsFarAsIsKnownAndWhatIsKnownToBe) {
   std::vector<StepInfo> steps = Steps({1, 2, 3, 4, 5});
   steps[4].evaluations = {{.evaluator = "health", .unhealthy = "1 NaN"}};
   EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {3, 4}),
-              ElementsAre("-1: not among the latest 1", "2: the latest healthy one", "-3: not among the latest 1",
+              ElementsAre("-1: not among the latest 1", "2: the latest healthy one",
+                          "3: the next that an evaluator has yet to judge",
                           "4: the latest healthy one, unless an evaluator finds otherwise", "5: latest"));
   steps[4].evaluations.clear();
   EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {5}),

@@ -180,8 +180,8 @@ TEST_F(StorePinTest, KeepsAStepFromDeletionWhereNobodyCanSayWhetherItIsPinned) {
     notes.push_back(
         {.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"});
   }
-  files.SetRule([&](const FailingFileSystem::Call& call) {
-    return call.path == PinOf(first) ? absl::InternalError("EIO") : absl::OkStatus();
+  files.SetRule([pin = PinOf(first)](const FailingFileSystem::Call& call) {
+    return call.path == pin ? absl::InternalError("EIO") : absl::OkStatus();
   });
   const auto deleted = (*store)->NoteSteps(notes);
   ASSERT_THAT(deleted, IsOk());
