@@ -14,6 +14,7 @@
 #include "storage/manifest/retention.h"
 #include "tests/eval/following_store.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/sanitizers.h"
 
 namespace tidemark {
 namespace {
@@ -351,6 +352,7 @@ TEST_F(StoreFollowerTest, RefusesWhatIsNoStore) {
 }
 
 TEST_F(StoreFollowerTest, SaysThatTheInboxMayNotBeWritten) {
+  if (storage::kThreadSanitizer) GTEST_SKIP() << storage::kNoThreadsInChild;
   OpenStore();
   CommitStep(10);
   store_.reset();

@@ -12,6 +12,7 @@
 #include "storage/manifest/store.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -319,6 +320,7 @@ TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {
 }
 
 TEST_F(EvaluatedStoreTest, IsReadByWhoMayNotWriteToIt) {
+  if (storage::kThreadSanitizer) GTEST_SKIP() << storage::kNoThreadsInChild;
   const auto make_writable = [&](bool writable) {
     using std::filesystem::perms;
     const auto options = writable ? std::filesystem::perm_options::add : std::filesystem::perm_options::remove;

@@ -22,6 +22,10 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
+// Why a test that forks where there are threads already is skipped under ThreadSanitizer.
+inline constexpr const char* kNoThreadsInChild =
+    "under ThreadSanitizer a child of a process with threads may start none of its own";
+
 }  // namespace tidemark::storage
 
 #endif  // TIDEMARK_TESTS_STORAGE_IO_SANITIZERS_H_

@@ -16,6 +16,7 @@
 #include "storage/manifest/database.h"
 #include "storage/manifest/manifest.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -182,6 +183,7 @@ TEST_F(ManifestFollowingTest, LeavesNoTrace) {
 }
 
 TEST_F(ManifestFollowingTest, NeedsNoRightToWrite) {
+  if (kThreadSanitizer) GTEST_SKIP() << kNoThreadsInChild;
   {
     auto writer = Manifest::Create(path_, store_);
     ASSERT_THAT(writer, IsOk());
