@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -23,23 +24,6 @@ using storage::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-// One tensor, which arrives when the test lets it.
-class GatedState final : public State {
- public:
-  GatedState() { SetDerivedEntries({Entry{.spec = {.name = "late", .dtype = Dtype::kInt32}, .bytes = 4}}); }
-  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
-    gate.WaitForNotification();
-    std::memcpy(requests[0].destination, &late, 4);
-    return absl::OkStatus();
-  }
-  absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
-    std::memcpy(&late, bytes.data(), 4);
-    return absl::OkStatus();
-  }
-  absl::Notification gate;
-  int32_t late = 7;
-};
 
 class CheckpointerClosingTest : public testing::Test {
  protected:
