@@ -32,12 +32,12 @@ class TestSnapshot final : public Snapshot {
     return AddBytes(std::move(spec), std::move(bytes));
   }
   // A tensor of one dimension.
-  TestSnapshot& Add(std::string name, const std::vector<float>& values) {
-    return Add({.name = std::move(name), .dtype = Dtype::kFloat32, .shape = {static_cast<int64_t>(values.size())}},
+  TestSnapshot& Add(std::string_view name, const std::vector<float>& values) {
+    return Add({.name = std::string(name), .dtype = Dtype::kFloat32, .shape = {static_cast<int64_t>(values.size())}},
                values);
   }
-  TestSnapshot& Add(std::string name, const std::vector<double>& values) {
-    return Add({.name = std::move(name), .dtype = Dtype::kFloat64, .shape = {static_cast<int64_t>(values.size())}},
+  TestSnapshot& Add(std::string_view name, const std::vector<double>& values) {
+    return Add({.name = std::string(name), .dtype = Dtype::kFloat64, .shape = {static_cast<int64_t>(values.size())}},
                values);
   }
   // An entry that is tied to an earlier one.
