@@ -9,10 +9,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -468,10 +466,7 @@ class RandomRun {
 };
 
 TEST(CheckpointerProperty, DoesWhatTheModelDoes) {
-  const char* given = std::getenv("TIDEMARK_SEED");
-  const uint32_t first =
-      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-  std::cout << "seed " << first << "\n";
+  const uint32_t first = storage::FirstSeed();
   for (int i = 0; i < kSequences; ++i) {
     const uint32_t seed = first + static_cast<uint32_t>(i);
     SCOPED_TRACE(absl::StrCat("seed ", seed));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -172,6 +173,14 @@ RetentionOptions RandomRules(std::mt19937& random) {
   if (draw(0, 3) == 0) options.keep = [](const StepInfo& info) { return info.step % 7 == 3; };
   if (draw(0, 3) == 0) options.keep_unevaluated_until = {{.evaluator = "validation", .every_steps = draw(1, 5)}};
   return options;
+}
+
+uint32_t FirstSeed() {
+  const char* given = std::getenv("TIDEMARK_SEED");
+  const uint32_t seed =
+      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+  std::cout << "seed " << seed << "\n";
+  return seed;
 }
 
 int64_t RandomNumber(std::mt19937& random, int64_t from, int64_t to) {

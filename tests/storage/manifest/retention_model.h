@@ -59,6 +59,7 @@ std::string RuleOf(std::string_view text);
 inline constexpr const char* kModelMetrics[] = {"loss", "validation/accuracy"};
 double RandomValue(std::mt19937& random);
 RetentionOptions RandomRules(std::mt19937& random);
+uint32_t FirstSeed();                                                  // the variable TIDEMARK_SEED, or any; prints it
 int64_t RandomNumber(std::mt19937& random, int64_t from, int64_t to);  // `to` included
 
 // A folder for a store that is written for nobody. In memory where the system has such a place: what takes time is

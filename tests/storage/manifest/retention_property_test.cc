@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -393,10 +392,7 @@ class RandomRun {
 };
 
 TEST(RetentionProperty, DoesWhatTheModelDoes) {
-  const char* given = std::getenv("TIDEMARK_SEED");
-  const uint32_t first =
-      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-  std::cout << "seed " << first << "\n";
+  const uint32_t first = FirstSeed();
   for (int i = 0; i < kSequences; ++i) {
     const uint32_t seed = first + static_cast<uint32_t>(i);
     SCOPED_TRACE(absl::StrCat("seed ", seed));
