@@ -187,6 +187,23 @@ TEST_F(CheckpointerFailureTest, EveryCallOfASaveThatReplacesAndRecyclesMayFailOn
   EXPECT_LT(failures, calls);
 }
 
+TEST_F(CheckpointerFailureTest, SyncsTheDirectoryThatARecycledShardCameFrom) {
+  auto checkpointer = Open({.compression = Compression::kNone, .reuse = false});
+  for (int64_t contents = 1; contents <= 3; ++contents) {
+    files_.Reset();
+    trainer_.SetTo(contents);
+    auto save = checkpointer->Save(0, trainer_.state, {.overwrite = true});
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+  }
+  std::vector<std::string> seen;
+  for (const FailingFileSystem::Call& call : files_.calls()) {
+    if (call.operation == "Rename" && call.path.starts_with(store_ + "/steps/")) seen.push_back("taken");
+    if (call.operation == "SyncDirectory" && call.path == store_) seen.push_back("synced");
+  }
+  EXPECT_THAT(seen, testing::ElementsAre("taken", "synced"));
+}
+
 TEST_F(CheckpointerFailureTest, EveryCallOfAnOpenMayFailAndTheNextOpenIsWhole) {
   size_t calls = 0;
   {
