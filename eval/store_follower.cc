@@ -163,7 +163,8 @@ absl::StatusOr<StoreFollower::Sight> StoreFollower::Look() {
     absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(parts_.files, layout_);
     if (absl::IsNotFound(store.status())) return Sight::kNothing;
     if (!store.ok()) return store.status();
-    absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest = storage::Manifest::OpenFollowing(layout_.manifest());
+    absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest =
+        storage::Manifest::OpenFollowing(parts_.files, layout_.manifest());
     if (IsBeingReplaced(manifest.status())) return Sight::kNoManifest;
     if (!manifest.ok()) return manifest.status();
     if ((*manifest)->store_id() != *store) {

@@ -70,7 +70,8 @@ struct StoreReader::Impl {
   }
 
   absl::Status OpenManifest() {
-    absl::StatusOr<std::unique_ptr<storage::Manifest>> opened = storage::Manifest::OpenFollowing(layout.manifest());
+    absl::StatusOr<std::unique_ptr<storage::Manifest>> opened =
+        storage::Manifest::OpenFollowing(files, layout.manifest());
     if (!opened.ok()) return opened.status();
     manifest = *std::move(opened);
     if (manifest->store_id() != store) {

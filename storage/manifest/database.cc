@@ -1,15 +1,13 @@
 #include "storage/manifest/database.h"
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 #include "fmt/format.h"
-#include "rocksdb/env.h"
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
 #include "storage/io/check.h"
+#include "storage/manifest/rocks_env.h"
 
 namespace tidemark::storage {
 namespace {
@@ -27,10 +25,9 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
-  // RocksDB has codes of its own for few of the system's errors; for the others there is only the system's text.
+  // RocksDB has no code of its own for what FileSystem calls kPermissionDenied; there are only FileSystem's words.
   const std::string text = status.ToString();
-  if (status.IsIOError() &&
-      (text.ends_with(strerror(EACCES)) || text.ends_with(strerror(EPERM)) || text.ends_with(strerror(EROFS)))) {
+  if (status.IsIOError() && (text.ends_with("(EACCES)") || text.ends_with("(EPERM)") || text.ends_with("(EROFS)"))) {
     code = absl::StatusCode::kPermissionDenied;
   }
   return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
@@ -45,8 +42,9 @@ class NullLogger final : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-rocksdb::Options MakeOptions() {
+rocksdb::Options MakeOptions(rocksdb::Env& env) {
   rocksdb::Options options;
+  options.env = &env;
   // Records are small and few: memory and background work are kept to what a guest in a training process may take.
   options.write_buffer_size = kWriteBufferBytes;
   options.max_background_jobs = 1;
@@ -62,15 +60,18 @@ rocksdb::Options MakeOptions() {
 // What a database's list of its files, its MANIFEST, looks like: the id that RocksDB gave the database when it was
 // made, the list's name and its size. It grows before a log that it makes superfluous is removed; so while the stamp
 // stays as it is, every log that counts is there. What cannot be read is left out: who opens the database is told why.
-std::string StampList(const std::string& path) {
-  rocksdb::Env& env = *rocksdb::Env::Default();
-  std::string database;
-  std::string name;
-  uint64_t bytes = 0;
-  rocksdb::ReadFileToString(&env, path + "/IDENTITY", &database).PermitUncheckedError();
-  rocksdb::ReadFileToString(&env, path + "/CURRENT", &name).PermitUncheckedError();
+std::string StampList(FileSystem& files, const std::string& path) {
+  constexpr size_t kNameBytesMax = 4096;
+  const std::string database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax).value_or("");
+  std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("");
   if (name.ends_with('\n')) name.pop_back();
-  env.GetFileSize(path + "/" + name, &bytes).PermitUncheckedError();
+  uint64_t bytes = 0;
+  // A name that is damaged must not lead elsewhere.
+  if (name.find('/') == std::string::npos) {
+    if (auto list = files.OpenForRead(path + "/" + name, /*direct=*/false); list.ok()) {
+      bytes = (*list)->Size().value_or(0);
+    }
+  }
   return fmt::format("{} {} {}", database, name, bytes);
 }
 
@@ -82,26 +83,26 @@ struct Opened {
 // Opens a database to read that may have a live writer. RocksDB reads the list of files first and then whatever logs it
 // finds: a table that is written in between takes a log along, of which nobody says that it is missing. So a database
 // counts as read if its list was the same before and after.
-absl::StatusOr<Opened> OpenBesideWriter(const std::string& path, std::string_view operation,
+absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& path, std::string_view operation,
                                         absl::FunctionRef<rocksdb::Status(rocksdb::DB**)> open) {
   constexpr int kTries = 20;
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {
-    std::string stamp = StampList(path);
+    std::string stamp = StampList(files, path);
     rocksdb::DB* opened = nullptr;
     status = FromRocks(open(&opened), operation, path);
     std::unique_ptr<rocksdb::DB> db(opened);
     if (!status.ok()) continue;
-    if (StampList(path) == stamp) return Opened{.db = std::move(db), .stamp = std::move(stamp)};
+    if (StampList(files, path) == stamp) return Opened{.db = std::move(db), .stamp = std::move(stamp)};
     status = absl::UnavailableError(fmt::format("{} manifest {}: it changed all the time", operation, path));
   }
   return status;
 }
 
-absl::StatusOr<Opened> OpenSecondary(const std::string& path) {
-  rocksdb::Options options = MakeOptions();
+absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const std::string& path) {
+  rocksdb::Options options = MakeOptions(env);
   options.max_open_files = -1;
-  return OpenBesideWriter(path, "follow", [&](rocksdb::DB** db) {
+  return OpenBesideWriter(files, path, "follow", [&](rocksdb::DB** db) {
     // The second path is a folder for the diary; since that goes elsewhere, it is never made.
     return rocksdb::DB::OpenAsSecondary(options, path, path + "/diary", db);
   });
@@ -109,10 +110,13 @@ absl::StatusOr<Opened> OpenSecondary(const std::string& path) {
 
 }  // namespace
 
-Database::Database(const std::string& path, rocksdb::DB* db, Mode mode) : path_(path), mode_(mode), db_(db) {}
+Database::Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db,
+                   Mode mode)
+    : files_(files), env_(std::move(env)), path_(path), mode_(mode), db_(db) {}
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Create(const std::string& path) {
-  rocksdb::Options options = MakeOptions();
+absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  rocksdb::Options options = MakeOptions(*env);
   options.create_if_missing = true;
   options.error_if_exists = true;
   rocksdb::DB* db = nullptr;
@@ -122,31 +126,34 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(const std::string& pa
     return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
-  return std::unique_ptr<Database>(new Database(path, db, Mode::kWrite));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   rocksdb::DB* db = nullptr;
-  const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(), path, &db);
+  const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
   if (opened.IsInvalidArgument() && opened.ToString().find("does not exist") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
-  return std::unique_ptr<Database>(new Database(path, db, Mode::kWrite));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path) {
-  const rocksdb::Options options = MakeOptions();
-  absl::StatusOr<Opened> opened =
-      OpenBesideWriter(path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  const rocksdb::Options options = MakeOptions(*env);
+  absl::StatusOr<Opened> opened = OpenBesideWriter(
+      files, path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
   if (!opened.ok()) return opened.status();
-  return std::unique_ptr<Database>(new Database(path, opened->db.release(), Mode::kRead));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(const std::string& path) {
-  absl::StatusOr<Opened> opened = OpenSecondary(path);
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  absl::StatusOr<Opened> opened = OpenSecondary(files, *env, path);
   if (!opened.ok()) return opened.status();
-  std::unique_ptr<Database> database(new Database(path, opened->db.release(), Mode::kFollow));
+  std::unique_ptr<Database> database(new Database(files, std::move(env), path, opened->db.release(), Mode::kFollow));
   absl::MutexLock lock(&database->mutex_);
   database->list_stamp_ = std::move(opened->stamp);
   return database;
@@ -157,12 +164,12 @@ absl::StatusOr<bool> Database::CatchUp() {
   absl::MutexLock lock(&mutex_);
   // RocksDB reads on by itself, but where a table was written meanwhile it may miss the end of a log, or prefer an old
   // value to the table's. So it is left to read on in logs only.
-  if (StampList(path_) == list_stamp_) {
+  if (StampList(files_, path_) == list_stamp_) {
     const rocksdb::SequenceNumber before = db_->GetLatestSequenceNumber();
     const rocksdb::Status status = db_->TryCatchUpWithPrimary();
-    if (status.ok() && StampList(path_) == list_stamp_) return db_->GetLatestSequenceNumber() != before;
+    if (status.ok() && StampList(files_, path_) == list_stamp_) return db_->GetLatestSequenceNumber() != before;
   }
-  absl::StatusOr<Opened> opened = OpenSecondary(path_);
+  absl::StatusOr<Opened> opened = OpenSecondary(files_, *env_, path_);
   if (!opened.ok()) return opened.status();
   db_ = std::move(opened->db);
   list_stamp_ = std::move(opened->stamp);
@@ -207,7 +214,7 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 absl::Status Database::EnsureOpen() {
   if (db_ != nullptr) return absl::OkStatus();
   rocksdb::DB* reopened = nullptr;
-  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(), path_, &reopened);
+  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
   if (!status.ok()) return Translate(status, "reopen");
   db_.reset(reopened);
   return absl::OkStatus();

@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "storage/io/file_system.h"
 
 namespace tidemark::storage {
 
@@ -22,18 +24,20 @@ namespace tidemark::storage {
 // opening anew keeps everybody else out. Errors: see Manifest.
 class Database {
  public:
+  // `files`: what the database lies on. Not owned, and used as long as the database lives.
+
   // kAlreadyExists if there is one.
-  static absl::StatusOr<std::unique_ptr<Database>> Create(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> Create(FileSystem& files, const std::string& path);
 
   // kNotFound if there is none.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> Open(FileSystem& files, const std::string& path);
 
   // As it is now, beside a live writer or not; writes nothing, not even a log.
-  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(FileSystem& files, const std::string& path);
 
   // The same, to be brought up to date by CatchUp. Holds every table open, so that what its writer deletes stays
   // readable. kNotFound if there is none.
-  static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }
 
@@ -60,10 +64,12 @@ class Database {
  private:
   enum class Mode { kWrite, kRead, kFollow };
 
-  Database(const std::string& path, rocksdb::DB* db, Mode mode);
+  Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db, Mode mode);
   absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  FileSystem& files_;
+  const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
 

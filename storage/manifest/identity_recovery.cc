@@ -12,7 +12,7 @@ namespace tidemark::storage {
 namespace {
 
 absl::StatusOr<StoreId> AskContents(FileSystem& files, const StoreLayout& layout) {
-  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(layout.manifest());
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, layout.manifest());
   if (manifest.ok()) return (*manifest)->store_id();
   if (!IsMissingOrDamaged(manifest.status())) return manifest.status();
   return FindStoreId(files, layout);

@@ -152,6 +152,13 @@ struct Manifest::Impl {
     return found;
   }
 
+  static absl::StatusOr<std::unique_ptr<Manifest>> ToRead(absl::StatusOr<std::unique_ptr<Database>> database) {
+    if (!database.ok()) return database.status();
+    auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
+    if (absl::Status status = impl->Load(); !status.ok()) return status;
+    return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+  }
+
   // Reads the store's record. kNotFound: its maker has not come to write it yet, or never will.
   absl::Status Load() {
     absl::StatusOr<std::optional<StoreRecord>> record = Get(kStoreKey, DecodeStoreRecord, kStoreKey);
@@ -272,8 +279,9 @@ struct Manifest::Impl {
 Manifest::Manifest(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Manifest::~Manifest() = default;
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& path, const StoreId& store) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Create(path);
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(FileSystem& files, const std::string& path,
+                                                           const StoreId& store) {
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Create(files, path);
   if (!database.ok()) return database.status();
   auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   impl->store = store;
@@ -283,8 +291,8 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& pa
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path);
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(FileSystem& files, const std::string& path) {
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(files, path);
   if (!database.ok()) return database.status();
   auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   absl::Status status = impl->Load();
@@ -293,20 +301,12 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenReadOnly(path);
-  if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
-  if (absl::Status status = impl->Load(); !status.ok()) return status;
-  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(FileSystem& files, const std::string& path) {
+  return Impl::ToRead(Database::OpenReadOnly(files, path));
 }
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenFollowing(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenFollowing(path);
-  if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
-  if (absl::Status status = impl->Load(); !status.ok()) return status;
-  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenFollowing(FileSystem& files, const std::string& path) {
+  return Impl::ToRead(Database::OpenFollowing(files, path));
 }
 
 absl::StatusOr<bool> Manifest::CatchUp() {

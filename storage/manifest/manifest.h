@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
 #include "storage/manifest/kept_steps.h"
 #include "storage/manifest/manifest_records.h"
 
@@ -28,19 +29,22 @@ namespace tidemark::storage {
 // record that it has read keeps others from it meanwhile.
 class Manifest {
  public:
+  // `files`: what the manifest lies on. Not owned, and used as long as the manifest lives.
+
   // Creates a new, empty database. kAlreadyExists if there is one.
-  static absl::StatusOr<std::unique_ptr<Manifest>> Create(const std::string& path, const StoreId& store);
+  static absl::StatusOr<std::unique_ptr<Manifest>> Create(FileSystem& files, const std::string& path,
+                                                          const StoreId& store);
 
   // Opens an existing one to read and write; one of before there were indices gets them. kNotFound if there is none, or
   // one whose making was cut short or goes on just now; kDataLoss if it cannot be used.
-  static absl::StatusOr<std::unique_ptr<Manifest>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Manifest>> Open(FileSystem& files, const std::string& path);
 
   // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer. One of
   // before there were indices stays without them: what asks these is kFailedPrecondition.
-  static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(FileSystem& files, const std::string& path);
 
   // The same, to be brought up to date by CatchUp.
-  static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(FileSystem& files, const std::string& path);
 
   ~Manifest();
 

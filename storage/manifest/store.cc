@@ -43,7 +43,7 @@ absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
 // RocksDB would make the directory only to say that it holds nothing.
 absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files, const StoreLayout& layout) {
   if (absl::StatusOr<FileType> type = files.TypeOf(layout.manifest()); !type.ok()) return type.status();
-  return Manifest::Open(layout.manifest());
+  return Manifest::Open(files, layout.manifest());
 }
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -122,7 +122,7 @@ absl::Status Store::OpenManifest() {
       status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn);
     }
     if (!status.ok()) return status;
-    manifest = Manifest::Open(layout_.manifest());
+    manifest = Manifest::Open(files_, layout_.manifest());
   }
   if (!manifest.ok()) return manifest.status();
   manifest_ = *std::move(manifest);
@@ -166,7 +166,8 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
   } else if (!absl::IsNotFound(status)) {
     return status;
   }
-  if (absl::StatusOr<std::unique_ptr<Manifest>> fresh = Manifest::Create(layout_.manifest(), id_); !fresh.ok()) {
+  if (absl::StatusOr<std::unique_ptr<Manifest>> fresh = Manifest::Create(files_, layout_.manifest(), id_);
+      !fresh.ok()) {
     return fresh.status();
   }
   return files_.SyncDirectory(layout_.directory());

@@ -202,7 +202,7 @@ TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsBeingMade) {
   store_.reset();
   const std::string manifest = options_.directory + "/manifest";
   std::filesystem::rename(manifest, directory_ / "done");
-  ASSERT_THAT(storage::Database::Create(manifest), IsOk());
+  ASSERT_THAT(storage::Database::Create(storage::PosixFileSystem(), manifest), IsOk());
   on_wait_ = [&](size_t count) {
     if (count != 3) return;
     std::filesystem::remove_all(manifest);

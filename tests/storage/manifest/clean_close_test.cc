@@ -46,7 +46,7 @@ class CleanCloseTest : public testing::Test {
   }
 
   bool HasMark() {
-    auto manifest = Manifest::OpenReadOnly(layout_.manifest());
+    auto manifest = Manifest::OpenReadOnly(PosixFileSystem(), layout_.manifest());
     EXPECT_THAT(manifest, IsOk());
     return (*manifest)->SettledMark()->has_value();
   }
@@ -236,7 +236,7 @@ TEST_F(CleanCloseTest, FinishesDeletionsAllTheSame) {
 TEST_F(CleanCloseTest, IsFollowedByARepairOfIndicesThatWereFoundWrong) {
   MakeSteps();
   {
-    auto database = Database::Open(layout_.manifest());
+    auto database = Database::Open(PosixFileSystem(), layout_.manifest());
     ASSERT_THAT(database, IsOk());
     rocksdb::WriteBatch batch;
     batch.Put(CommittedKey(77), "");

@@ -36,17 +36,17 @@ class DatabaseTest : public testing::Test {
 
 TEST_F(DatabaseTest, KeepsWhatWasWritten) {
   {
-    auto database = Database::Create(path_);
+    auto database = Database::Create(PosixFileSystem(), path_);
     ASSERT_THAT(database, IsOk());
     rocksdb::WriteBatch batch = Batch("x");
     EXPECT_THAT((*database)->Write(batch), IsOk());
   }
-  EXPECT_EQ(Read(**Database::Open(path_)), "x");
-  EXPECT_EQ(Read(**Database::OpenReadOnly(path_)), "x");
+  EXPECT_EQ(Read(**Database::Open(PosixFileSystem(), path_)), "x");
+  EXPECT_EQ(Read(**Database::OpenReadOnly(PosixFileSystem(), path_)), "x");
 }
 
 TEST_F(DatabaseTest, IsReadAndWrittenWhileOthersUseIt) {
-  auto database = Database::Create(path_);
+  auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());
   absl::Notification inside;
   absl::Notification leave;
@@ -67,14 +67,14 @@ TEST_F(DatabaseTest, IsReadAndWrittenWhileOthersUseIt) {
 }
 
 TEST_F(DatabaseTest, ReturnsWhatItsUserReturns) {
-  auto database = Database::Create(path_);
+  auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());
   EXPECT_THAT((*database)->Use([](rocksdb::DB&) { return absl::CancelledError("enough"); }),
               StatusIs(absl::StatusCode::kCancelled, "enough"));
 }
 
 TEST_F(DatabaseTest, RemembersThatAUserFoundDamage) {
-  auto database = Database::Create(path_);
+  auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());
   (*database)->Use([](rocksdb::DB&) { return absl::InternalError("EIO"); }).IgnoreError();
   EXPECT_FALSE((*database)->damage_found());
@@ -84,7 +84,7 @@ TEST_F(DatabaseTest, RemembersThatAUserFoundDamage) {
 }
 
 TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
-  auto database = Database::Create(path_);
+  auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());
   const auto translated = [&](const rocksdb::Status& status) { return (*database)->Translate(status, "read"); };
   EXPECT_THAT(translated(rocksdb::Status::OK()), IsOk());
@@ -96,9 +96,9 @@ TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
   EXPECT_THAT(translated(rocksdb::Status::Busy("it")), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("it")));
   EXPECT_THAT(translated(rocksdb::Status::NotSupported("it")),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("it")));
-  EXPECT_THAT(translated(rocksdb::Status::IOError("open", "Permission denied")),
+  EXPECT_THAT(translated(rocksdb::Status::IOError("open", "Permission denied (EACCES)")),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("open")));
-  EXPECT_THAT(translated(rocksdb::Status::IOError("open", "Input/output error")),
+  EXPECT_THAT(translated(rocksdb::Status::IOError("open", "Input/output error (EIO)")),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("open")));
 }
 

@@ -325,7 +325,7 @@ TEST(FinishDeletions, KeepsWhatALeasedStepRefersToThatIsMarkedMeanwhile) {
   const StoreLayout layout(directory.path());
   const AttemptId base{{1}};
   const AttemptId user{{2}};
-  auto created = Manifest::Create(layout.manifest(), StoreId{{7}});
+  auto created = Manifest::Create(PosixFileSystem(), layout.manifest(), StoreId{{7}});
   ASSERT_THAT(created, IsOk());
   Manifest& manifest = **created;
   for (const auto& [step, attempt] : {std::pair(1, base), std::pair(2, user), std::pair(3, AttemptId{{3}})}) {
