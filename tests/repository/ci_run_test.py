@@ -13,20 +13,27 @@ import unittest
 # Stands for make: a stage does what the variable named after it says.
 MAKE = """#!/bin/sh
 case " $SKIPPING " in *" $1 "*) echo "SKIPPED: $1: no network" ;; esac
-case " $FAILING " in *" $1 "*) exit 2 ;; esac
+case " $FAILING " in *" $1 "*) printf '%b' "$SAYING" >&2; exit 2 ;; esac
 """
+
+# What ctest prints of a test that passed, of one that failed, and what ninja prints of a source that gcc refuses.
+TESTS = r"""      Start  7: SumTest.Adds\n 7/9 Test  #7: SumTest.Adds ........   Passed    0.01 sec
+ 8/9 Test  #8: SumTest.Carries .....***Failed    0.02 sec\nsum_test.cc:12: Failure\nexpected 10, found 0
+      Start  9: SumTest.Overflows\n 9/9 Test  #9: SumTest.Overflows ...   Passed    0.01 sec\n50% tests passed\n"""
+REFUSAL = r"""[1/9] Building CXX object sum.cc.o\nFAILED: sum.cc.o\nsum.cc:3:1: error: expected ';'\nninja: stopped\n"""
 
 
 class CiRun(unittest.TestCase):
     root = None
 
-    def run_stages(self, failing="", skipping=""):
+    def run_stages(self, failing="", skipping="", saying=""):
         with tempfile.TemporaryDirectory(prefix="tidemark-ci-") as folder:
             make = os.path.join(folder, "make")
             with open(make, "w", encoding="utf-8") as file:
                 file.write(MAKE)
             os.chmod(make, 0o755)
-            environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], FAILING=failing, SKIPPING=skipping)
+            environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], FAILING=failing, SKIPPING=skipping,
+                               SAYING=saying)
             result = subprocess.run([os.path.join(self.root, ".ci", "run")], env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             return result.returncode, result.stdout
@@ -48,6 +55,21 @@ class CiRun(unittest.TestCase):
         self.assertRegex(out, r"(?m)^test +FAILED ")
         self.assertRegex(out, r"(?m)^asan +FAILED ")
         self.assertEqual(out.splitlines()[-1], "3 passed, 2 failed, 1 skipped")
+
+    def said_of_the_failure(self, saying):
+        _, out = self.run_stages(failing="asan", saying=saying)
+        return out.split("=== why asan failed\n")[1].split("=== stages\n")[0].splitlines()
+
+    def test_the_end_repeats_what_failed_tests_printed(self):
+        self.assertEqual(self.said_of_the_failure(TESTS),
+                         ["   8/9 Test  #8: SumTest.Carries .....***Failed    0.02 sec",
+                          "  sum_test.cc:12: Failure", "  expected 10, found 0"])
+
+    def test_the_end_repeats_what_the_compiler_refused(self):
+        self.assertEqual(self.said_of_the_failure(REFUSAL), ["  FAILED: sum.cc.o", "  sum.cc:3:1: error: expected ';'"])
+
+    def test_the_end_repeats_the_last_lines_of_what_it_does_not_understand(self):
+        self.assertEqual(self.said_of_the_failure("one\\ntwo\\n"), ["  one", "  two"])
 
 
 if __name__ == "__main__":
