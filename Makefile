@@ -40,23 +40,25 @@ bench:
 	cmake --build --preset release -j $(JOBS) --target tidemark-bench
 	build/release/bench/tidemark-bench --dir build $(BENCH)
 
+# A sanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off, where
+# it is allowed.
+UNSHUFFLED = $$(setarch -R true 2>/dev/null && echo setarch -R)
+
 asan:
 	@tools/setup clang
-	cmake --preset $@
-	cmake --build --preset $@ -j $(JOBS)
-	ctest --preset $@ -j $(JOBS)
+	cmake --preset asan
+	cmake --build --preset asan -j $(JOBS)
+	$(UNSHUFFLED) ctest --preset asan -j $(JOBS)
 
 clang-torch:
 	@tools/setup clang
 	JOBS=$(JOBS) tools/clang_torch
 
-# ThreadSanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off,
-# where it is allowed.
 tsan:
 	@tools/setup test
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS)
-	$$(setarch -R true 2>/dev/null && echo setarch -R) ctest --preset tsan -j $(JOBS)
+	$(UNSHUFFLED) ctest --preset tsan -j $(JOBS)
 
 install-test:
 	@tools/setup test
