@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "tests/storage/io/simulated_disk.h"
+#include "tests/storage/io/disk_log.h"
 
 namespace tidemark::storage {
 
