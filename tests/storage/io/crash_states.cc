@@ -4,12 +4,11 @@
 #include <random>
 
 #include "fmt/format.h"
+#include "tests/storage/io/disk_states.h"
 #include "xxhash.h"
 
 namespace tidemark::storage {
 namespace {
-
-constexpr uint64_t kWhole = ~uint64_t{0};
 
 uint64_t Mix(uint64_t a, uint64_t b) {
   const uint64_t words[] = {a, b};
@@ -22,10 +21,10 @@ bool SpansSectors(const DiskOperation& operation) {
   return operation.offset / kSectorBytes != last / kSectorBytes;
 }
 
-// The crashes before one operation.
+// The crashes before one operation. Functions that return bool: false if no more are wanted.
 class Cut {
  public:
-  using Try = std::function<bool(const Crash&)>;  // false: no more are wanted
+  using Try = std::function<bool(const Crash&)>;
 
   Cut(const DiskLog& log, const CrashOptions& options, size_t prefix, Try attempt)
       : log_(log),
@@ -35,10 +34,17 @@ class Cut {
         unsynced_(log.Unsynced(prefix)),
         random_(Mix(options.seed, prefix)) {}
 
-  bool Go() {
-    if (!Lose([](size_t) { return false; })) return false;
-    if (!(unsynced_.size() <= options_.all_subsets_up_to ? AllSubsets() : SomeSubsets())) return false;
-    return Tearings();
+  // Whether all subsets are lost in turn.
+  bool exhaustive() const { return unsynced_.size() <= options_.all_subsets_up_to; }
+
+  // `known`: every subset was lost in turn before the last operation, and nothing was promised by it. Then what is new
+  // are the states that have that operation.
+  bool Go(bool known) {
+    if (!exhaustive()) return Lose([](size_t) { return false; }) && SomeSubsets() && Tearings();
+    size_t free = unsynced_.size();
+    if (known && (free == 0 || unsynced_.back() != prefix_ - 1)) return Tearings();
+    if (known) --free;
+    return AllSubsets(free) && Tearings();
   }
 
  private:
@@ -52,8 +58,9 @@ class Cut {
     return attempt_(crash);
   }
 
-  bool AllSubsets() {
-    for (uint64_t subset = 1; subset < uint64_t{1} << unsynced_.size(); ++subset) {
+  // Of the first `free` of unsynced_.
+  bool AllSubsets(size_t free) {
+    for (uint64_t subset = 0; subset < uint64_t{1} << free; ++subset) {
       if (!Lose([&](size_t i) { return (subset >> i & 1) != 0; })) return false;
     }
     return true;
@@ -86,7 +93,7 @@ class Cut {
       if (kind % 3 != 1 || random_() % 2 == 0) lost |= uint64_t{1} << sector % 64;
     }
     // A mask of all ones would be the loss of the whole write.
-    return lost == kWhole ? lost >> 1 : lost;
+    return lost == kAllSectors ? lost >> 1 : lost;
   }
 
   bool Tearings() {
@@ -125,30 +132,34 @@ std::string Crash::ToString(const DiskLog& log) const {
   std::string text = fmt::format("after {} of {} operations", prefix, log.operations.size());
   for (size_t i = 0; i < lost.size(); ++i) {
     const LostOperation& operation = lost[i];
-    text += fmt::format("{} {} ({}{})", i == 0 ? ", without" : ",", operation.index,
-                        log.operations[operation.index].ToString(),
-                        operation.sector_mask == kWhole ? "" : fmt::format(" sectors {:#x}", operation.sector_mask));
+    text += fmt::format(
+        "{} {} ({}{})", i == 0 ? ", without" : ",", operation.index, log.operations[operation.index].ToString(),
+        operation.sector_mask == kAllSectors ? "" : fmt::format(" sectors {:#x}", operation.sector_mask));
   }
   return text;
 }
 
 size_t ForEachCrash(const DiskLog& log, const CrashOptions& options, std::unordered_set<uint64_t>& seen,
                     const std::function<bool(const Crash&, const DiskImage&)>& visit) {
+  DiskStates states(log);
   size_t visited = 0;
   uint64_t promised = 0;
+  bool known = false;
   for (size_t prefix = 0; prefix <= log.operations.size(); ++prefix) {
     if (prefix > 0 && log.operations[prefix - 1].kind == DiskOperation::Kind::kMark) {
       const std::string& text = log.operations[prefix - 1].name;
       promised = Mix(promised, XXH3_64bits(text.data(), text.size()));
+      known = false;
     }
     if (prefix < options.begin) continue;
-    const auto attempt = [&](const Crash& crash) {
-      const DiskImage image = log.StateAfter(crash.prefix, crash.lost);
+    Cut cut(log, options, prefix, [&](const Crash& crash) {
+      const DiskImage image = states.After(crash.prefix, crash.lost);
       if (!seen.insert(Mix(image.Fingerprint(), promised)).second) return true;
       ++visited;
       return visit(crash, image);
-    };
-    if (!Cut(log, options, prefix, attempt).Go()) break;
+    });
+    if (!cut.Go(known)) break;
+    known = cut.exhaustive();
   }
   return visited;
 }

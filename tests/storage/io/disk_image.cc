@@ -81,6 +81,23 @@ uint64_t FileContents::Hash() const {
   return hash;
 }
 
+void FileContents::Apply(const DiskOperation& operation, uint64_t lost_sectors) {
+  if (lost_sectors == kAllSectors) return;
+  switch (operation.kind) {
+    case DiskOperation::Kind::kWrite:
+      Write(operation.offset, *operation.bytes, lost_sectors);
+      break;
+    case DiskOperation::Kind::kAllocate:
+      Resize(std::max(size_, operation.offset));
+      break;
+    case DiskOperation::Kind::kTruncate:
+      Resize(operation.offset);
+      break;
+    default:
+      Check(false, "what does not change a file was done to its contents");
+  }
+}
+
 void FileContents::Write(uint64_t offset, std::string_view bytes, uint64_t lost_sectors) {
   if (bytes.empty()) return;
   hash_.store(0, std::memory_order_relaxed);
@@ -167,13 +184,9 @@ void ImageEditor::Apply(const DiskOperation& operation, uint64_t lost_sectors) {
       Unname(operation.parent, operation.name);
       break;
     case Kind::kWrite:
-      Edit(operation.node).Write(operation.offset, *operation.bytes, lost_sectors);
-      break;
     case Kind::kAllocate:
-      if (contents(operation.node).size() < operation.offset) Edit(operation.node).Resize(operation.offset);
-      break;
     case Kind::kTruncate:
-      Edit(operation.node).Resize(operation.offset);
+      Edit(operation.node).Apply(operation, lost_sectors);
       break;
     case Kind::kSyncData:
     case Kind::kSyncDirectory:

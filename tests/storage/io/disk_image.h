@@ -24,6 +24,9 @@ struct DiskOperation;
 // The unit in which a disk writes: whole or not at all.
 inline constexpr uint64_t kSectorBytes = 512;
 
+// What LostOperation has for all of it.
+inline constexpr uint64_t kAllSectors = ~uint64_t{0};
+
 // The bytes of a file. Zeros at its end take no memory: files are allocated far ahead. Thread-compatible; Hash() of one
 // that nobody changes may be called by several threads.
 class FileContents {
@@ -42,11 +45,13 @@ class FileContents {
   // Equal for equal contents, in every process. Found once.
   uint64_t Hash() const;
 
-  // As DiskOperation's kWrite and LostOperation's sector_mask have it: the file becomes long enough for all of `bytes`.
-  void Write(uint64_t offset, std::string_view bytes, uint64_t lost_sectors = 0);
-  void Resize(uint64_t size);
+  // A write, an allocation or a truncation, but for the sectors that are lost as LostOperation has it.
+  void Apply(const DiskOperation& operation, uint64_t lost_sectors = 0);
 
  private:
+  void Write(uint64_t offset, std::string_view bytes, uint64_t lost_sectors);
+  void Resize(uint64_t size);
+
   std::string data_;  // no longer than size_
   uint64_t size_ = 0;
   mutable std::atomic<uint64_t> hash_{0};  // 0: not known
@@ -86,7 +91,7 @@ class ImageEditor {
  public:
   explicit ImageEditor(DiskImage image) : image_(std::move(image)) {}
 
-  // `lost_sectors`: of a write.
+  // `lost_sectors`: of a write, as LostOperation has them.
   void Apply(const DiskOperation& operation, uint64_t lost_sectors = 0);
   // Time goes on, and there is a node that a later operation may name.
   void Lose(const DiskOperation& operation);
@@ -98,6 +103,10 @@ class ImageEditor {
 
   // As it is now.
   const DiskImage& image();
+  // Of a file, whatever was written to it.
+  void Set(uint64_t number, std::shared_ptr<const FileContents> contents) {
+    image_.nodes.at(number).bytes = std::move(contents);
+  }
 
  private:
   void Name(uint64_t directory, const std::string& name, uint64_t node);

@@ -1,6 +1,5 @@
 #include "tests/storage/io/disk_log.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -130,7 +129,7 @@ std::vector<size_t> DiskLog::Unsynced(size_t prefix) const {
   Check(prefix <= operations.size(), "more operations were asked for than a disk has seen");
   std::vector<size_t> unsynced;
   for (size_t i = 0; i < prefix; ++i) {
-    if (std::min(operations[i].durable_from, operations[i].moot_from) >= prefix) unsynced.push_back(i);
+    if (operations[i].MayBeLostAt(prefix)) unsynced.push_back(i);
   }
   return unsynced;
 }
@@ -144,7 +143,8 @@ DiskImage DiskLog::StateAfter(size_t prefix, const std::vector<LostOperation>& l
       editor.Apply(operations[i]);
       continue;
     }
-    if (operations[i].kind == Kind::kWrite && next->sector_mask != ~uint64_t{0}) {
+    if (next->sector_mask != kAllSectors) {
+      Check(operations[i].kind == Kind::kWrite, "sectors are lost of what is no write");
       editor.Apply(operations[i], next->sector_mask);
     } else {
       editor.Lose(operations[i]);

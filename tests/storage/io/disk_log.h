@@ -54,6 +54,8 @@ struct DiskOperation {
 
   bool IsData() const { return kind == Kind::kWrite || kind == Kind::kAllocate || kind == Kind::kTruncate; }
   bool IsName() const { return kind <= Kind::kRemove; }
+  // By a crash just before operation `prefix`, which is later.
+  bool MayBeLostAt(size_t prefix) const { return durable_from >= prefix && moot_from >= prefix; }
 
   // One line: "write /steps/0000000001-x/shard-00000-of-00001.tmk [4096, 8192)".
   std::string ToString() const;
@@ -66,7 +68,7 @@ struct LostOperation {
   // All ones, or any other kind of operation: all of it. Sectors are counted from the file's offset 0, so the first
   // and last of a write may be parts. A file is as long as if a write that is lost in part were there: what was lost
   // reads as what was there before, or as zeros.
-  uint64_t sector_mask = ~uint64_t{0};
+  uint64_t sector_mask = kAllSectors;
 };
 
 // What was done to a disk since it was booted. A value.

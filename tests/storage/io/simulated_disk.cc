@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -19,7 +20,14 @@ constexpr size_t kDepthMax = 256;
 constexpr size_t kNameBytesMax = 255;
 constexpr size_t kNoteShownMax = 256;
 constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
 constexpr const char* kNoUring = "a simulated disk has no io_uring";
+
+// errno of opening what is there for writing, or 0.
+int TypeError(FileType type) {
+  if (type == FileType::kDirectory) return EISDIR;
+  return type == FileType::kOther ? ELOOP : 0;
+}
 
 }  // namespace
 
@@ -63,17 +71,12 @@ class SimulatedDisk::OpenFile final : public File {
   }
 
   absl::Status Allocate(uint64_t bytes) override {
-    const int error = closed_ || !writable_ ? EBADF : bytes == 0 ? EINVAL : bytes > kFileBytesMax ? EFBIG : 0;
-    if (error != 0) return ErrnoStatus(error, fmt::format("allocate {} bytes for", bytes), path_);
-    disk_.Resize(Kind::kAllocate, node_, path_, bytes);
-    return absl::OkStatus();
+    const int error = closed_ || !writable_ ? EBADF : bytes == 0 ? EINVAL : 0;
+    return Resize(Kind::kAllocate, bytes, error, fmt::format("allocate {} bytes for", bytes));
   }
-
   absl::Status Truncate(uint64_t bytes) override {
-    const int error = closed_ ? EBADF : !writable_ ? EINVAL : bytes > kFileBytesMax ? EFBIG : 0;
-    if (error != 0) return ErrnoStatus(error, fmt::format("truncate to {} bytes", bytes), path_);
-    disk_.Resize(Kind::kTruncate, node_, path_, bytes);
-    return absl::OkStatus();
+    const int error = closed_ ? EBADF : !writable_ ? EINVAL : 0;
+    return Resize(Kind::kTruncate, bytes, error, fmt::format("truncate to {} bytes", bytes));
   }
 
   absl::Status SyncData() override {
@@ -88,6 +91,18 @@ class SimulatedDisk::OpenFile final : public File {
   }
 
  private:
+  absl::Status Resize(Kind kind, uint64_t bytes, int error, const std::string& operation) {
+    if (bytes > kOffsetMax) {
+      return absl::InvalidArgumentError(fmt::format("{} {} to {} bytes: the largest size is {}",
+                                                    kind == Kind::kAllocate ? "allocate" : "truncate", path_, bytes,
+                                                    kOffsetMax));
+    }
+    if (error == 0 && bytes > kFileBytesMax) error = EFBIG;
+    if (error != 0) return ErrnoStatus(error, operation, path_);
+    disk_.Resize(kind, node_, path_, bytes);
+    return absl::OkStatus();
+  }
+
   bool Misaligned(uint64_t offset, const std::byte* data, size_t size) const {
     return direct_ && (offset | size | reinterpret_cast<uintptr_t>(data)) % kDirectAlignment != 0;
   }
@@ -153,23 +168,20 @@ DiskImage SimulatedDisk::image() const {
   return image;
 }
 
-absl::StatusOr<SimulatedDisk::Place> SimulatedDisk::Resolve(const std::string& path, std::string_view operation) const {
-  Place place;
-  place.directories = {DiskImage::kRoot};
-  place.node = DiskImage::kRoot;
-  place.type = FileType::kDirectory;
-  if (path.empty()) return ErrnoStatus(ENOENT, operation, path);
+SimulatedDisk::Place SimulatedDisk::Resolve(const std::string& path) const {
+  if (path.empty()) return {.error = ENOENT};
+  Place place = {.directories = {DiskImage::kRoot}, .node = DiskImage::kRoot, .type = FileType::kDirectory};
   for (size_t at = path.find_first_not_of('/'); at != std::string::npos;) {
     // What the components before this one lead to is no last component: it has to be a directory.
     if (!place.name.empty()) {
-      if (place.node == 0) return ErrnoStatus(ENOENT, operation, path);
-      if (place.type != FileType::kDirectory) return ErrnoStatus(ENOTDIR, operation, path);
+      if (place.node == 0) return {.error = ENOENT};
+      if (place.type != FileType::kDirectory) return {.error = ENOTDIR};
       place.directories.push_back(place.node);
     }
     const size_t end = std::min(path.find('/', at), path.size());
     place.name = path.substr(at, end - at);
     at = path.find_first_not_of('/', end);
-    if (place.name.size() > kNameBytesMax) return ErrnoStatus(ENAMETOOLONG, operation, path);
+    if (place.name.size() > kNameBytesMax) return {.error = ENAMETOOLONG};
     if (place.name == ".." && place.directories.size() > 1) place.directories.pop_back();
     if (place.name == "." || place.name == "..") {
       place.name.clear();
@@ -183,23 +195,20 @@ absl::StatusOr<SimulatedDisk::Place> SimulatedDisk::Resolve(const std::string& p
     place.type = place.node == 0 ? FileType::kOther : disk_.node(place.node).type;
   }
   place.slash = path.back() == '/';
-  if (place.slash && place.node != 0 && place.type != FileType::kDirectory) {
-    return ErrnoStatus(ENOTDIR, operation, path);
-  }
   return place;
 }
 
-absl::StatusOr<SimulatedDisk::Place> SimulatedDisk::Find(const std::string& path, std::string_view operation) const {
-  absl::StatusOr<Place> place = Resolve(path, operation);
-  if (place.ok() && place->node == 0) return ErrnoStatus(ENOENT, operation, path);
+SimulatedDisk::Place SimulatedDisk::Find(const std::string& path) const {
+  Place place = Resolve(path);
+  if (place.error == 0 && place.node == 0) place.error = ENOENT;
+  if (place.error == 0 && place.slash && place.type != FileType::kDirectory) place.error = ENOTDIR;
   return place;
 }
 
-absl::StatusOr<uint64_t> SimulatedDisk::FindDirectory(const std::string& path, std::string_view operation) const {
-  absl::StatusOr<Place> place = Find(path, operation);
-  if (!place.ok()) return place.status();
-  if (place->type != FileType::kDirectory) return ErrnoStatus(ENOTDIR, operation, path);
-  return place->node;
+SimulatedDisk::Place SimulatedDisk::FindDirectory(const std::string& path) const {
+  Place place = Find(path);
+  if (place.error == 0 && place.type != FileType::kDirectory) place.error = ENOTDIR;
+  return place;
 }
 
 void SimulatedDisk::Log(DiskOperation operation) {
@@ -271,22 +280,19 @@ void SimulatedDisk::SyncData(uint64_t node, const std::string& path) {
 
 absl::Status SimulatedDisk::CreateDirectory(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Resolve(path, "create directory");
-  if (absl::IsFailedPrecondition(place.status()) && Resolve(path.substr(0, path.find_last_not_of('/') + 1), "").ok()) {
-    return ErrnoStatus(EEXIST, "create directory", path);
-  }
-  if (!place.ok()) return place.status();
-  if (place->node != 0) return ErrnoStatus(EEXIST, "create directory", path);
-  AddNode(Kind::kCreateDirectory, *place, path);
+  const Place place = Resolve(path);
+  const int error = place.error != 0 ? place.error : place.node != 0 ? EEXIST : 0;
+  if (error != 0) return ErrnoStatus(error, "create directory", path);
+  AddNode(Kind::kCreateDirectory, place, path);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> SimulatedDisk::ListDirectory(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<uint64_t> directory = FindDirectory(path, "open directory");
-  if (!directory.ok()) return directory.status();
+  const Place place = FindDirectory(path);
+  if (place.error != 0) return ErrnoStatus(place.error, "open directory", path);
   std::vector<DirectoryEntry> entries;
-  for (const auto& [name, node] : disk_.node(*directory).names) {
+  for (const auto& [name, node] : disk_.node(place.node).names) {
     entries.push_back({.name = name, .type = disk_.node(node).type});
   }
   return entries;
@@ -294,61 +300,56 @@ absl::StatusOr<std::vector<DirectoryEntry>> SimulatedDisk::ListDirectory(const s
 
 absl::StatusOr<FileType> SimulatedDisk::TypeOf(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, "stat");
-  if (!place.ok()) return place.status();
-  return place->type;
+  const Place place = Find(path);
+  if (place.error != 0) return ErrnoStatus(place.error, "stat", path);
+  return place.type;
 }
 
 absl::StatusOr<DirectoryStamp> SimulatedDisk::StampDirectory(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, "stat");
-  if (!place.ok()) return place.status();
-  if (place->type != FileType::kDirectory) {
+  const Place place = Find(path);
+  if (place.error != 0) return ErrnoStatus(place.error, "stat", path);
+  if (place.type != FileType::kDirectory) {
     return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
   }
-  const DiskImage::Node& directory = disk_.node(place->node);
-  const auto subdirectories = std::count_if(directory.names.begin(), directory.names.end(), [&](const auto& entry) {
-    mutex_.AssertHeld();
-    return disk_.node(entry.second).type == FileType::kDirectory;
-  });
-  return DirectoryStamp{.inode = place->node,
-                        .links = 2 + static_cast<uint64_t>(subdirectories),
+  const DiskImage::Node& directory = disk_.node(place.node);
+  uint64_t links = 2;
+  for (const auto& [name, node] : directory.names) links += disk_.node(node).type == FileType::kDirectory ? 1 : 0;
+  return DirectoryStamp{.inode = place.node,
+                        .links = links,
                         .modified_unix_ns = static_cast<int64_t>(directory.changed),
                         .changed_unix_ns = static_cast<int64_t>(directory.changed)};
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRead(const std::string& path, bool direct) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, "open");
-  if (!place.ok()) return place.status();
-  if (place->type == FileType::kOther) return ErrnoStatus(ELOOP, "open", path);
-  if (place->type == FileType::kDirectory) {
+  const Place place = Find(path);
+  const int error = place.error != 0 ? place.error : place.type == FileType::kOther ? ELOOP : 0;
+  if (error != 0) return ErrnoStatus(error, "open", path);
+  if (place.type == FileType::kDirectory) {
     return absl::FailedPreconditionError(fmt::format("open {}: a directory, not a regular file", path));
   }
-  if (!TryClaim(place->node, Claim::kShared)) {
+  if (!TryClaim(place.node, Claim::kShared)) {
     return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is being written anew", path));
   }
-  return std::make_unique<OpenFile>(*this, place->node, path, direct, /*writable=*/false, Claim::kShared);
+  return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/false, Claim::kShared);
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRewrite(const std::string& path, bool direct) {
-  constexpr std::string_view kOperation = "open to write anew";
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, kOperation);
-  if (!place.ok()) return place.status();
-  if (place->type == FileType::kOther) return ErrnoStatus(ELOOP, kOperation, path);
-  if (place->type == FileType::kDirectory) return ErrnoStatus(EISDIR, kOperation, path);
-  if (!TryClaim(place->node, Claim::kExclusive)) return ErrnoStatus(EAGAIN, "lock to write anew", path);
-  return std::make_unique<OpenFile>(*this, place->node, path, direct, /*writable=*/true, Claim::kExclusive);
+  const Place place = Find(path);
+  const int error = place.error != 0 ? place.error : TypeError(place.type);
+  if (error != 0) return ErrnoStatus(error, "open to write anew", path);
+  if (!TryClaim(place.node, Claim::kExclusive)) return ErrnoStatus(EWOULDBLOCK, "lock to write anew", path);
+  return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/true, Claim::kExclusive);
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::Create(const std::string& path, bool direct) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Resolve(path, "create");
-  if (!place.ok()) return place.status();
-  if (place->node != 0) return ErrnoStatus(EEXIST, "create", path);
-  if (place->slash) return ErrnoStatus(EISDIR, "create", path);
-  const uint64_t node = AddNode(Kind::kCreateFile, *place, path);
+  const Place place = Resolve(path);
+  const int error = place.error != 0 ? place.error : place.node != 0 ? EEXIST : place.slash ? EISDIR : 0;
+  if (error != 0) return ErrnoStatus(error, "create", path);
+  const uint64_t node = AddNode(Kind::kCreateFile, place, path);
   return std::make_unique<OpenFile>(*this, node, path, direct, /*writable=*/true, Claim::kNone);
 }
 
@@ -356,41 +357,34 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::CreateReadable(const std::s
   return Create(path, /*direct=*/false);
 }
 
-absl::Status SimulatedDisk::CheckRename(const Place& from, const Place& to, std::string_view operation,
-                                        const std::string& path) {
-  if (from.name.empty() || to.name.empty()) return ErrnoStatus(EBUSY, operation, path);
+int SimulatedDisk::RenameError(const Place& from, const Place& to) const {
+  if (from.error != 0 || to.error != 0) return from.error != 0 ? from.error : to.error;
+  if (from.name.empty() || to.name.empty()) return EBUSY;
   const bool directory = from.type == FileType::kDirectory;
   const auto& above = to.directories;
-  if (directory && std::find(above.begin(), above.end(), from.node) != above.end()) {
-    return ErrnoStatus(EINVAL, operation, path);
-  }
-  if (to.slash && !directory) return ErrnoStatus(ENOTDIR, operation, path);
-  if (to.node == 0 || to.node == from.node) return absl::OkStatus();
-  if (directory && to.type != FileType::kDirectory) return ErrnoStatus(ENOTDIR, operation, path);
-  if (!disk_.node(to.node).names.empty()) return ErrnoStatus(directory ? ENOTEMPTY : EISDIR, operation, path);
-  if (!directory && to.type == FileType::kDirectory) return ErrnoStatus(EISDIR, operation, path);
-  return absl::OkStatus();
+  if (directory && std::find(above.begin(), above.end(), from.node) != above.end()) return EINVAL;
+  if (to.slash && !directory) return ENOTDIR;
+  if (to.node == 0 || to.node == from.node) return 0;
+  if (directory && to.type != FileType::kDirectory) return ENOTDIR;
+  if (!directory && to.type == FileType::kDirectory) return EISDIR;
+  return disk_.node(to.node).names.empty() ? 0 : ENOTEMPTY;
 }
 
 absl::Status SimulatedDisk::Rename(const std::string& from, const std::string& to) {
   absl::MutexLock lock(&mutex_);
-  const std::string operation = fmt::format("rename {} to", from);
-  absl::StatusOr<Place> old_place = Resolve(from, operation);
-  absl::StatusOr<Place> new_place = Resolve(to, operation);
-  if (old_place.ok() && old_place->node == 0) old_place = absl::NotFoundError("");
-  for (const auto* place : {&old_place, &new_place}) {
-    if (place->ok()) continue;
-    return absl::IsNotFound(place->status()) ? ErrnoStatus(ENOENT, operation, to) : ErrnoStatus(ENOTDIR, operation, to);
+  const Place old_place = Find(from);
+  const Place new_place = Resolve(to);
+  if (const int error = RenameError(old_place, new_place); error != 0) {
+    return ErrnoStatus(error, fmt::format("rename {} to", from), to);
   }
-  if (absl::Status status = CheckRename(*old_place, *new_place, operation, to); !status.ok()) return status;
-  if (old_place->node == new_place->node) return absl::OkStatus();
+  if (old_place.node == new_place.node) return absl::OkStatus();
   Log({.kind = Kind::kRename,
-       .node = old_place->node,
-       .parent = old_place->parent(),
-       .new_parent = new_place->parent(),
-       .replaced = new_place->node,
-       .name = old_place->name,
-       .new_name = new_place->name,
+       .node = old_place.node,
+       .parent = old_place.parent(),
+       .new_parent = new_place.parent(),
+       .replaced = new_place.node,
+       .name = old_place.name,
+       .new_name = new_place.name,
        .path = from,
        .new_path = to});
   return absl::OkStatus();
@@ -398,42 +392,41 @@ absl::Status SimulatedDisk::Rename(const std::string& from, const std::string& t
 
 absl::Status SimulatedDisk::RemoveFile(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, "remove");
-  if (!place.ok()) return place.status();
-  if (place->type == FileType::kDirectory) return ErrnoStatus(EISDIR, "remove", path);
-  RemoveName(*place, path);
+  const Place place = Find(path);
+  const int error = place.error != 0 ? place.error : place.type == FileType::kDirectory ? EISDIR : 0;
+  if (error != 0) return ErrnoStatus(error, "remove", path);
+  RemoveName(place, path);
   return absl::OkStatus();
 }
 
 absl::Status SimulatedDisk::RemoveDirectory(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, "remove directory");
-  if (!place.ok()) return place.status();
-  if (place->type != FileType::kDirectory) return ErrnoStatus(ENOTDIR, "remove directory", path);
-  if (!disk_.node(place->node).names.empty()) return ErrnoStatus(ENOTEMPTY, "remove directory", path);
-  if (place->name.empty()) return ErrnoStatus(EBUSY, "remove directory", path);
-  RemoveName(*place, path);
+  const Place place = FindDirectory(path);
+  int error = place.error;
+  if (error == 0 && !disk_.node(place.node).names.empty()) error = ENOTEMPTY;
+  if (error == 0 && place.name.empty()) error = EBUSY;
+  if (error != 0) return ErrnoStatus(error, "remove directory", path);
+  RemoveName(place, path);
   return absl::OkStatus();
 }
 
 absl::Status SimulatedDisk::SyncDirectory(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<uint64_t> directory = FindDirectory(path, "open directory");
-  if (!directory.ok()) return directory.status();
-  Log({.kind = Kind::kSyncDirectory, .node = *directory, .path = path});
+  const Place place = FindDirectory(path);
+  if (place.error != 0) return ErrnoStatus(place.error, "open directory", path);
+  Log({.kind = Kind::kSyncDirectory, .node = place.node, .path = path});
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> SimulatedDisk::TryLock(const std::string& path) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Resolve(path, "open lock file");
-  if (!place.ok()) return place.status();
-  if (place->node == 0 && place->slash) return ErrnoStatus(EISDIR, "open lock file", path);
-  if (place->node != 0 && place->type == FileType::kDirectory) return ErrnoStatus(EISDIR, "open lock file", path);
-  if (place->node != 0 && place->type == FileType::kOther) return ErrnoStatus(ELOOP, "open lock file", path);
-  const uint64_t node = place->node != 0 ? place->node : AddNode(Kind::kCreateFile, *place, path);
+  const Place place = Resolve(path);
+  int error = place.error;
+  if (error == 0) error = place.node == 0 ? (place.slash ? EISDIR : 0) : TypeError(place.type);
+  if (error != 0) return ErrnoStatus(error, "open lock file", path);
+  const uint64_t node = place.node != 0 ? place.node : AddNode(Kind::kCreateFile, place, path);
   if (!TryClaim(node, Claim::kExclusive)) {
-    std::string note = NoteOf(node).substr(0, kNoteShownMax);
+    std::string note = disk_.contents(node).ToString().substr(0, kNoteShownMax);
     for (char& c : note) {
       if (c < ' ' || c > '~') c = '?';
     }
@@ -446,21 +439,19 @@ absl::StatusOr<std::unique_ptr<FileLock>> SimulatedDisk::TryLock(const std::stri
 
 absl::StatusOr<std::string> SimulatedDisk::ReadNote(const std::string& path, size_t bytes_max) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = Find(path, "open lock file");
-  if (!place.ok()) return place.status();
-  if (place->type == FileType::kOther) return ErrnoStatus(ELOOP, "open lock file", path);
-  if (place->type == FileType::kDirectory) {
+  const Place place = Find(path);
+  const int error = place.error != 0 ? place.error : place.type == FileType::kOther ? ELOOP : 0;
+  if (error != 0) return ErrnoStatus(error, "open lock file", path);
+  if (place.type == FileType::kDirectory) {
     return absl::FailedPreconditionError(fmt::format("open lock file {}: not a regular file", path));
   }
-  std::string note = NoteOf(place->node);
+  const FileContents& note = disk_.contents(place.node);
   if (note.size() > bytes_max) {
     return absl::ResourceExhaustedError(
         fmt::format("read note in {}: more than {} bytes, where fewer are expected", path, bytes_max));
   }
-  return note;
+  return note.ToString();
 }
-
-std::string SimulatedDisk::NoteOf(uint64_t node) const { return disk_.contents(node).ToString(); }
 
 absl::StatusOr<std::unique_ptr<IoQueue>> SimulatedDisk::NewIoQueue(IoQueueKind kind, size_t depth) {
   if (depth < 1 || depth > kDepthMax) {

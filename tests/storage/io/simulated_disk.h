@@ -64,6 +64,7 @@ class SimulatedDisk final : public FileSystem {
 
   // What a path leads to.
   struct Place {
+    int error = 0;                      // errno; what follows means nothing then
     std::vector<uint64_t> directories;  // on the way, from the root to the one that has the name
     std::string name;                   // empty: the path ends in a directory by "/", "." or ".."
     uint64_t node = 0;                  // 0: there is nothing of that name
@@ -78,22 +79,18 @@ class SimulatedDisk final : public FileSystem {
   };
   enum class Claim { kNone, kShared, kExclusive };
 
-  absl::StatusOr<Place> Resolve(const std::string& path, std::string_view operation) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // kNotFound if there is nothing.
-  absl::StatusOr<Place> Find(const std::string& path, std::string_view operation) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<uint64_t> FindDirectory(const std::string& path, std::string_view operation) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckRename(const Place& from, const Place& to, std::string_view operation, const std::string& path)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Place Resolve(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same, but that there is nothing of that name, or no directory where a slash follows, is an error too.
+  Place Find(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Place FindDirectory(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // errno of a rename that is not possible, or 0.
+  int RenameError(const Place& from, const Place& to) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t AddNode(DiskOperation::Kind kind, const Place& place, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveName(const Place& place, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Log(DiskOperation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TryClaim(uint64_t node, Claim claim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unclaim(uint64_t node, Claim claim) ABSL_LOCKS_EXCLUDED(mutex_);
-  std::string NoteOf(uint64_t node) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // What files and locks are made of; `path` is for the log.
   uint64_t Size(uint64_t node) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "storage/io/check.h"
 #include "storage/io/file_system.h"
@@ -16,7 +17,7 @@ namespace tidemark::storage {
 // Owned by one thread, which does each transfer in Submit, whatever the file; completions come in that order.
 class SimulatedQueue final : public IoQueue {
  public:
-  explicit SimulatedQueue(size_t depth, std::string_view note) : depth_(depth), note_(note) {}
+  explicit SimulatedQueue(size_t depth, std::string_view note = {}) : depth_(depth), note_(note) {}
 
   std::string_view name() const override { return "threads"; }
   std::string_view note() const override { return note_; }
