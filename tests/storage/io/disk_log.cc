@@ -143,6 +143,7 @@ DiskImage DiskLog::StateAfter(size_t prefix, const std::vector<LostOperation>& l
       editor.Apply(operations[i]);
       continue;
     }
+    Check(operations[i].MayBeLostAt(prefix), "an operation is lost that was synced");
     if (next->sector_mask != kAllSectors) {
       Check(operations[i].kind == Kind::kWrite, "sectors are lost of what is no write");
       editor.Apply(operations[i], next->sector_mask);
