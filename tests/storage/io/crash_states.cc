@@ -143,7 +143,7 @@ size_t ForEachCrash(const DiskLog& log, const CrashOptions& options, std::unorde
                     const std::function<bool(const Crash&, const DiskImage&)>& visit) {
   DiskStates states(log);
   size_t visited = 0;
-  uint64_t promised = 0;
+  uint64_t promised = options.promised;
   bool known = false;
   for (size_t prefix = 0; prefix <= log.operations.size(); ++prefix) {
     if (prefix > 0 && log.operations[prefix - 1].kind == DiskOperation::Kind::kMark) {
