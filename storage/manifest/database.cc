@@ -17,17 +17,29 @@ namespace {
 // a process that was forked has none.)
 constexpr size_t kWriteBufferBytes = 512 << 10;
 
+// Whether RocksDB's words are of an I/O error other than that a file is not there. It calls it corruption, too, when it
+// cannot look at a file that its list names; then nobody knows what is in it.
+bool TellsOfDevice(std::string_view text) {
+  constexpr std::string_view kError = "IO error: ";
+  for (size_t at = text.find(kError); at != std::string_view::npos; at = text.find(kError, at)) {
+    at += kError.size();
+    if (!text.substr(at).starts_with("No such file or directory")) return true;
+  }
+  return false;
+}
+
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
   if (status.ok()) return absl::OkStatus();
+  const std::string text = status.ToString();
+  const auto tells_of = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   absl::StatusCode code = absl::StatusCode::kInternal;
   if (status.IsNotFound() || status.IsPathNotFound()) code = absl::StatusCode::kNotFound;
-  if (status.IsCorruption()) code = absl::StatusCode::kDataLoss;
+  if (status.IsCorruption() && !TellsOfDevice(text)) code = absl::StatusCode::kDataLoss;
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
   // RocksDB has no code of its own for what FileSystem calls kPermissionDenied; there are only FileSystem's words.
-  const std::string text = status.ToString();
-  if (status.IsIOError() && (text.ends_with("(EACCES)") || text.ends_with("(EPERM)") || text.ends_with("(EROFS)"))) {
+  if (TellsOfDevice(text) && (tells_of("(EACCES)") || tells_of("(EPERM)") || tells_of("(EROFS)"))) {
     code = absl::StatusCode::kPermissionDenied;
   }
   return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));

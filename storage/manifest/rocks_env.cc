@@ -162,8 +162,9 @@ class Files final : public rocksdb::FileSystem {
 
   IOStatus NewDirectory(const std::string& path, const IOOptions&, std::unique_ptr<rocksdb::FSDirectory>* result,
                         IODebugContext*) override {
-    *result = std::make_unique<Directory>(files_, path);
-    return ToRocks(files_.TypeOf(path).status());
+    const IOStatus status = CheckDirectory(path);
+    if (status.ok()) *result = std::make_unique<Directory>(files_, path);
+    return status;
   }
 
   IOStatus FileExists(const std::string& path, const IOOptions&, IODebugContext*) override {
@@ -190,7 +191,7 @@ class Files final : public rocksdb::FileSystem {
 
   IOStatus CreateDirIfMissing(const std::string& path, const IOOptions&, IODebugContext*) override {
     const absl::Status status = files_.CreateDirectory(path);
-    return absl::IsAlreadyExists(status) ? IOStatus::OK() : ToRocks(status);
+    return absl::IsAlreadyExists(status) ? CheckDirectory(path) : ToRocks(status);
   }
 
   IOStatus DeleteDir(const std::string& path, const IOOptions&, IODebugContext*) override {
@@ -210,7 +211,12 @@ class Files final : public rocksdb::FileSystem {
     return IOStatus::NotSupported("times of files");
   }
 
+  // The rename to CURRENT is what makes a list of files the database's. RocksDB syncs the directory only after it, and
+  // power loss could keep that name and lose those of the list, or of a table in it that was made while opening.
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
+    if (const size_t slash = to.rfind('/'); slash != std::string::npos && to.substr(slash) == "/CURRENT") {
+      if (absl::Status status = files_.SyncDirectory(to.substr(0, slash)); !status.ok()) return ToRocks(status);
+    }
     return ToRocks(files_.Rename(from, to));
   }
 
@@ -241,6 +247,12 @@ class Files final : public rocksdb::FileSystem {
   }
 
  private:
+  IOStatus CheckDirectory(const std::string& path) {
+    const absl::StatusOr<FileType> type = files_.TypeOf(path);
+    if (type.ok() && *type != FileType::kDirectory) return IOStatus::IOError(path, "it is no directory");
+    return ToRocks(type.status());
+  }
+
   storage::FileSystem& files_;
 };
 

@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "tests/storage/io/simulated_disk.h"
+#include "tests/storage/io/disk_log.h"
 
 namespace tidemark::storage {
 
@@ -27,11 +27,12 @@ struct CrashOptions {
   size_t all_subsets_up_to = 12;  // unsynced operations of which every subset is lost in turn; beyond: singles, pairs
   size_t samples = 16;            // and so many random subsets at each prefix that has more, all but nothing among them
   size_t torn = 4;                // random tearings at each prefix whose unsynced writes span several sectors
+  uint64_t promised = 0;          // stands for what was promised before the log begins
   uint64_t seed = 0;              // of the samples and the tearings; a state depends on seed, log and prefix only
 };
 
 // Calls `visit` with every crash whose image has not been seen yet, in the order of prefixes; `seen` holds the
-// fingerprints with the marks that were promised by then (the same image is another state after another promise) and
+// fingerprints with the marks that were logged by then (the same image is another state after another promise) and
 // may be shared between calls. Stops early when `visit` returns false. Returns how many were visited.
 size_t ForEachCrash(const DiskLog& log, const CrashOptions& options, std::unordered_set<uint64_t>& seen,
                     const std::function<bool(const Crash&, const DiskImage&)>& visit);

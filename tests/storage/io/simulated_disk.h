@@ -1,103 +1,34 @@
 // A disk in memory that logs what is done to it and knows what was synced, so that every state can be made that a kill
-// or a loss of power could leave.
-//
-// What power loss may do, and this disk does: any operation that no sync covers may be lost while later ones are kept,
-// and a write may be torn at any multiple of 512 bytes. A sync covers what was logged before it was called:
-//   SyncData(file)        the writes, allocations and truncations of that file (not its name);
-//   SyncDirectory(dir)    the names made, replaced and removed in that directory (not what the names stand for).
-// A rename within a directory is one operation: it is there whole or not at all. One across directories is, too, and
-// takes the syncs of both. A sync that failed covers nothing. A lock dies with its process, its file and note stay.
+// or a loss of power could leave. disk_log.h says which those are.
 
 #ifndef TIDEMARK_TESTS_STORAGE_IO_SIMULATED_DISK_H_
 #define TIDEMARK_TESTS_STORAGE_IO_SIMULATED_DISK_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
+#include "tests/storage/io/disk_image.h"
+#include "tests/storage/io/disk_log.h"
 
 namespace tidemark::storage {
 
-// Files and directories as a boot finds them. A value; copies share the contents of files until they are changed.
-struct DiskImage {
-  static constexpr uint64_t kRoot = 1;
-  struct Node {
-    FileType type = FileType::kDirectory;
-    std::shared_ptr<const std::string> bytes;  // of a file
-    std::map<std::string, uint64_t> names;     // of a directory: the nodes by name
-  };
-  std::map<uint64_t, Node> nodes = {{kRoot, Node{}}};
-
-  // Equal for images in which the same paths have the same contents, whatever the numbers of their nodes; nodes that
-  // no path leads to do not count.
-  uint64_t Fingerprint() const;
-  // Writes it below an existing empty directory of the real file system, for a person to look at.
-  absl::Status ExportTo(const std::string& directory) const;
-};
-
-struct DiskOperation {
-  enum class Kind {
-    kCreateFile,       // node, in parent under name
-    kCreateDirectory,  // node, in parent under name
-    kRename,           // parent/name becomes new_parent/new_name, whatever was there before
-    kRemove,           // parent/name, a file or an empty directory
-    kWrite,            // bytes at offset
-    kAllocate,         // the file is at least `offset` long
-    kTruncate,         // the file is `offset` long
-    kSyncData,         // of node; a barrier for the operations before it
-    kSyncDirectory,    // of node
-    kMark,             // nothing on the disk: `name` is what a test says has been promised by now
-  };
-  static constexpr size_t kNever = ~size_t{0};
-
-  Kind kind = Kind::kMark;
-  uint64_t node = 0;
-  uint64_t parent = 0;
-  uint64_t new_parent = 0;
-  std::string name;
-  std::string new_name;
-  uint64_t offset = 0;
-  std::shared_ptr<const std::string> bytes;
-  std::string path;  // for people: what it was done to, as it was called then
-  // The index of the first sync in the log with which it is sure to survive; its own for syncs and marks.
-  size_t durable_from = kNever;
-
-  // One line: "write steps/0000000001-x/shard-00000-of-00001.tmk [4096, 8192)".
-  std::string ToString() const;
-};
-
-// What a crash does to one operation that no sync covers.
-struct LostOperation {
-  size_t index = 0;
-  // Of a write, which of its 512-byte sectors are lost: those whose bit is set in sector_mask, sector i by bit i % 64.
-  // All ones, or any other kind of operation: all of it. Sectors are counted from the file's offset 0, so the first
-  // and last of a write may be parts.
-  uint64_t sector_mask = ~uint64_t{0};
-};
-
-// What was done to a disk since it was booted. A value.
-struct DiskLog {
-  DiskImage boot;
-  std::vector<DiskOperation> operations;
-
-  // Indices below `prefix` of what power loss just before operation `prefix` may undo, in order.
-  std::vector<size_t> Unsynced(size_t prefix) const;
-  // The disk after the first `prefix` operations, with `lost` undone (each of them in Unsynced(prefix)).
-  DiskImage StateAfter(size_t prefix, const std::vector<LostOperation>& lost = {}) const;
-};
-
-// Thread-safe; its operations have one order. Outlives its files, locks and queues. Paths begin at the root "/".
-// Everything that FileSystem promises holds; a queue does each transfer when it is submitted, one write being one
-// operation. Time, as directories have it, is the number of operations.
+// Thread-safe; its operations have one order. Outlives its files, locks and queues. Paths begin at the root, "/", with
+// or without a slash. Everything that FileSystem promises holds; a queue does each transfer when it is submitted, one
+// write being one operation. Direct transfers must be aligned. Time, as directories have it, is the number of
+// operations. A lock dies with its process, its file and note stay. What can make no difference is not logged: to set a
+// size that the file has, all of it synced. A file has room for 1 GiB.
 class SimulatedDisk final : public FileSystem {
  public:
   SimulatedDisk() : SimulatedDisk(DiskImage()) {}
@@ -124,7 +55,60 @@ class SimulatedDisk final : public FileSystem {
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
+  // One of threads without any; there is no io_uring.
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
+
+ private:
+  class OpenFile;
+  class HeldLock;
+
+  // What a path leads to.
+  struct Place {
+    int error = 0;                      // errno; what follows means nothing then
+    std::vector<uint64_t> directories;  // on the way, from the root to the one that has the name
+    std::string name;                   // empty: the path ends in a directory by "/", "." or ".."
+    uint64_t node = 0;                  // 0: there is nothing of that name
+    FileType type = FileType::kOther;   // of the node
+    bool slash = false;                 // behind the name
+    uint64_t parent() const { return directories.back(); }
+  };
+  // As flock(2) has it on an open file.
+  struct Claims {
+    size_t shared = 0;
+    bool exclusive = false;
+  };
+  enum class Claim { kNone, kShared, kExclusive };
+
+  Place Resolve(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same, but that there is nothing of that name, or no directory where a slash follows, is an error too.
+  Place Find(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Place FindDirectory(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // errno of a rename that is not possible, or 0.
+  int RenameError(const Place& from, const Place& to) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t AddNode(DiskOperation::Kind kind, const Place& place, const std::string& path)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveName(const Place& place, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Log(DiskOperation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TryClaim(uint64_t node, Claim claim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unclaim(uint64_t node, Claim claim) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What files and locks are made of; `path` is for the log.
+  uint64_t Size(uint64_t node) ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t Read(uint64_t node, uint64_t offset, std::span<std::byte> out) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Write(uint64_t node, const std::string& path, uint64_t offset, std::string_view bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Resize(DiskOperation::Kind kind, uint64_t node, const std::string& path, uint64_t bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void LogResize(DiskOperation::Kind kind, uint64_t node, const std::string& path, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SyncData(uint64_t node, const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  mutable ImageEditor disk_ ABSL_GUARDED_BY(mutex_);
+  DiskLog log_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_node_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Claims> claims_ ABSL_GUARDED_BY(mutex_);  // by node
+  absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);  // nodes
 };
 
 }  // namespace tidemark::storage

@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -103,10 +104,13 @@ TEST_F(CleanCloseTest, CostsASaveNothingButTheFirst) {
   auto store = Open();
   files_.Reset();
   CommitStep(*store, 3, 300);
-  const auto once = files_.operations();
+  const auto first = files_.operations();
   files_.Reset();
   CommitStep(*store, 4, 400);
-  EXPECT_EQ(files_.operations(), once);
+  // The mark is taken back, synced, and with it the name of the log that RocksDB began when it was opened.
+  std::vector<std::string> expected = {"WriteAt", "SyncData", "SyncDirectory"};
+  for (const std::string& operation : files_.operations()) expected.push_back(operation);
+  EXPECT_EQ(first, expected);
 }
 
 TEST_F(CleanCloseTest, IsNoticedWhereAnAttemptFailed) {

@@ -102,5 +102,23 @@ TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("open")));
 }
 
+// A manifest that is damaged is rebuilt, and what only it knew is lost: that a device or a right failed is no damage.
+TEST_F(DatabaseTest, CorruptionThatIsAnErrorOfTheDeviceIsNoDamage) {
+  auto database = Database::Create(PosixFileSystem(), path_);
+  ASSERT_THAT(database, IsOk());
+  const std::string missing = rocksdb::Status::PathNotFound("open 8.ldb", "(ENOENT)").ToString();
+  const std::string failing = rocksdb::Status::IOError("open 8.sst", "Input/output error (EIO)").ToString();
+  const std::string denied = rocksdb::Status::IOError("open 8.sst", "Permission denied (EACCES)").ToString();
+  const auto code = [&](const std::string& words) {
+    return (*database)->Translate(rocksdb::Status::Corruption("Can't access /8.sst", words), "read").code();
+  };
+  EXPECT_EQ(code("bits"), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code(missing), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code(missing + "\n" + missing), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code(failing), absl::StatusCode::kInternal);
+  EXPECT_EQ(code(missing + "\n" + failing), absl::StatusCode::kInternal);
+  EXPECT_EQ(code(denied), absl::StatusCode::kPermissionDenied);
+}
+
 }  // namespace
 }  // namespace tidemark::storage
