@@ -1,12 +1,16 @@
 #include "storage/manifest/database.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "fmt/format.h"
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
 #include "storage/io/check.h"
+#include "storage/io/errno_status.h"
 #include "storage/manifest/rocks_env.h"
 
 namespace tidemark::storage {
@@ -17,7 +21,22 @@ namespace {
 // a process that was forked has none.)
 constexpr size_t kWriteBufferBytes = 512 << 10;
 
+// What FileSystem called the failure of a file, with its words at the end of one of the lines. Only that a file is
+// missing means what RocksDB says.
+std::optional<absl::StatusCode> CodeOfFile(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::optional<absl::StatusCode> code = ErrnoCodeOf(text.substr(0, end));
+    if (code && *code != absl::StatusCode::kNotFound) return code;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return std::nullopt;
+}
+
+// To be called by the thread that has called RocksDB, which may take a file's failure for damage, or for something
+// else: whatever it says then, nothing is known about what is there.
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
+  const absl::Status file_failure = TakeFileFailure();
   if (status.ok()) return absl::OkStatus();
   absl::StatusCode code = absl::StatusCode::kInternal;
   if (status.IsNotFound() || status.IsPathNotFound()) code = absl::StatusCode::kNotFound;
@@ -25,10 +44,12 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
-  // RocksDB has no code of its own for what FileSystem calls kPermissionDenied; there are only FileSystem's words.
-  const std::string text = status.ToString();
-  if (status.IsIOError() && (text.ends_with("(EACCES)") || text.ends_with("(EPERM)") || text.ends_with("(EROFS)"))) {
-    code = absl::StatusCode::kPermissionDenied;
+  std::string text = status.ToString();
+  if (const std::optional<absl::StatusCode> of_file = CodeOfFile(text)) {
+    code = *of_file;
+  } else if (!file_failure.ok()) {
+    code = file_failure.code();
+    text = fmt::format("{}; before that: {}", text, std::string(file_failure.message()));
   }
   return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
 }
@@ -122,7 +143,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
   rocksdb::DB* db = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(options, path, &db);
   // error_if_exists is reported as an invalid argument, like many other things: the text tells them apart.
-  if (opened.IsInvalidArgument() && opened.ToString().find("exists") != std::string::npos) {
+  if (opened.IsInvalidArgument() && opened.ToString().find("exists (error_if_exists") != std::string::npos) {
     return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
@@ -133,7 +154,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   rocksdb::DB* db = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
-  if (opened.IsInvalidArgument() && opened.ToString().find("does not exist") != std::string::npos) {
+  if (opened.IsInvalidArgument() && opened.ToString().find("does not exist (create_if_missing") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
