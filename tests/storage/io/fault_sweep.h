@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/sanitizers.h"
 
 namespace tidemark::storage {
 
@@ -78,8 +79,12 @@ struct FaultFigures {
 
 // Runs the scenario once as it is, and then under every fault: prepare, act, check. Each run must leave as many file
 // descriptors open as there were, and come to its end within two minutes, or the process ends with the fault's name.
-// With `one_of` > 1 only so many of the faults are run, drawn by a seed that is shown. Prints the figures.
+// With `one_of` > 1 only one of so many faults is run, drawn by a seed that is shown and that the variable
+// TIDEMARK_SEED gives; where there is a variable TIDEMARK_ALL_FAULTS, all are. Prints the figures.
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of = 1);
+
+// `one_of` for the build at hand: sanitizers make each run many times slower.
+constexpr size_t FaultsToRun(size_t one_of) { return one_of * (kThreadSanitizer ? 40 : kAddressSanitizer ? 15 : 1); }
 
 }  // namespace tidemark::storage
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -174,6 +175,15 @@ TEST_F(DatabaseOnAFailingDiskTest, SaysWhatFailedWhereRocksDbSaysSomethingElse) 
   EXPECT_THAT((*database)->Use([&](rocksdb::DB& db) { return (*database)->Translate(db.VerifyChecksum(), "verify"); }),
               StatusIs(absl::StatusCode::kResourceExhausted, AllOf(HasSubstr("Size"), HasSubstr("(EMFILE)"))));
   EXPECT_FALSE((*database)->damage_found());
+}
+
+TEST_F(DatabaseOnAFailingDiskTest, KeepsDamageApartFromWhatFailedBefore) {
+  Create(/*in_table=*/false);
+  Fail("ListDirectory", "manifest", EIO, 100);
+  EXPECT_FALSE(Database::Open(files_, path_).ok());
+  files_.SetRule(nullptr);
+  std::ofstream(path_ + "/CURRENT") << "garbage";
+  EXPECT_THAT(Database::Open(files_, path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("CURRENT")));
 }
 
 }  // namespace
