@@ -101,11 +101,13 @@ TEST_F(CleanCloseTest, HasNoMarkWhileAnythingIsUnderWay) {
 TEST_F(CleanCloseTest, CostsASaveNothingButTheFirst) {
   MakeSteps();
   auto store = Open();
-  files_.Reset();
   CommitStep(*store, 3, 300);
-  const auto once = files_.operations();
   files_.Reset();
   CommitStep(*store, 4, 400);
+  const auto once = files_.operations();
+  EXPECT_THAT(once, testing::ElementsAre("CreateDirectory", "SyncDirectory", "SyncDirectory", "WriteAt", "SyncData"));
+  files_.Reset();
+  CommitStep(*store, 5, 500);
   EXPECT_EQ(files_.operations(), once);
 }
 
