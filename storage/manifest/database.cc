@@ -223,7 +223,7 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
 }
 
 absl::Status Database::Write(rocksdb::WriteBatch& batch) {
-  if (broken_.exchange(false)) {
+  if (broken_.exchange(false) || HasBackgroundError()) {
     absl::MutexLock lock(&mutex_);
     db_.reset();
   }
@@ -234,6 +234,14 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
     if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
   });
+}
+
+// A table that RocksDB's own threads could not write. It takes no write after that; what the table was to hold is in
+// its logs.
+bool Database::HasBackgroundError() {
+  absl::ReaderMutexLock lock(&mutex_);
+  uint64_t errors = 0;
+  return db_ != nullptr && db_->GetIntProperty(rocksdb::DB::Properties::kBackgroundErrors, &errors) && errors > 0;
 }
 
 absl::Status Database::Translate(const rocksdb::Status& status, std::string_view operation) const {
