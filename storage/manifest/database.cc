@@ -1,12 +1,16 @@
 #include "storage/manifest/database.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "fmt/format.h"
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
 #include "storage/io/check.h"
+#include "storage/io/errno_status.h"
 #include "storage/manifest/rocks_env.h"
 
 namespace tidemark::storage {
@@ -17,18 +21,26 @@ namespace {
 // a process that was forked has none.)
 constexpr size_t kWriteBufferBytes = 512 << 10;
 
-// Whether RocksDB's words are of an I/O error other than that a file is not there. It calls it corruption, too, when it
-// cannot look at a file that its list names; then nobody knows what is in it.
-bool TellsOfDevice(std::string_view text) {
-  constexpr std::string_view kError = "IO error: ";
-  for (size_t at = text.find(kError); at != std::string_view::npos; at = text.find(kError, at)) {
-    at += kError.size();
-    if (!text.substr(at).starts_with("No such file or directory")) return true;
+// What FileSystem called the failure of a file, with its words at the end of one of the lines. Only that a file is
+// missing means what RocksDB says.
+std::optional<absl::StatusCode> CodeOfFile(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::optional<absl::StatusCode> code = ErrnoCodeOf(text.substr(0, end));
+    if (code && *code != absl::StatusCode::kNotFound) return code;
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
-  return false;
+  return std::nullopt;
 }
 
+// Before RocksDB is asked something whose answer goes to FromRocks: what failed behind an earlier answer, as when a
+// database was closed, has nothing to do with it.
+void ForgetFileFailure() { TakeFileFailure().IgnoreError(); }
+
+// To be called by the thread that has called RocksDB, which may take a file's failure for damage, or for something
+// else: whatever it says then, nothing is known about what is there.
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
+  const absl::Status file_failure = TakeFileFailure();
   if (status.ok()) return absl::OkStatus();
   const std::string text = status.ToString();
   const auto tells_of = [&](std::string_view word) { return text.find(word) != std::string::npos; };
@@ -38,9 +50,12 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
-  // RocksDB has no code of its own for what FileSystem calls kPermissionDenied; there are only FileSystem's words.
-  if (TellsOfDevice(text) && (tells_of("(EACCES)") || tells_of("(EPERM)") || tells_of("(EROFS)"))) {
-    code = absl::StatusCode::kPermissionDenied;
+  std::string text = status.ToString();
+  if (const std::optional<absl::StatusCode> of_file = CodeOfFile(text)) {
+    code = *of_file;
+  } else if (!file_failure.ok()) {
+    code = file_failure.code();
+    text = fmt::format("{}; before that: {}", text, std::string(file_failure.message()));
   }
   return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
 }
@@ -102,6 +117,7 @@ absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& pa
   for (int i = 0; i < kTries; ++i) {
     std::string stamp = StampList(files, path);
     rocksdb::DB* opened = nullptr;
+    ForgetFileFailure();
     status = FromRocks(open(&opened), operation, path);
     std::unique_ptr<rocksdb::DB> db(opened);
     if (!status.ok()) continue;
@@ -132,9 +148,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
   options.create_if_missing = true;
   options.error_if_exists = true;
   rocksdb::DB* db = nullptr;
+  ForgetFileFailure();
   const rocksdb::Status opened = rocksdb::DB::Open(options, path, &db);
   // error_if_exists is reported as an invalid argument, like many other things: the text tells them apart.
-  if (opened.IsInvalidArgument() && opened.ToString().find("exists") != std::string::npos) {
+  if (opened.IsInvalidArgument() && opened.ToString().find("exists (error_if_exists") != std::string::npos) {
     return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
@@ -144,8 +161,9 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   rocksdb::DB* db = nullptr;
+  ForgetFileFailure();
   const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
-  if (opened.IsInvalidArgument() && opened.ToString().find("does not exist") != std::string::npos) {
+  if (opened.IsInvalidArgument() && opened.ToString().find("does not exist (create_if_missing") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
@@ -198,6 +216,7 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
   for (;;) {
     {
       absl::ReaderMutexLock lock(&mutex_);
+      ForgetFileFailure();
       if (db_ != nullptr) return use(*db_);
     }
     absl::MutexLock lock(&mutex_);
@@ -206,7 +225,7 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
 }
 
 absl::Status Database::Write(rocksdb::WriteBatch& batch) {
-  if (broken_.exchange(false)) {
+  if (broken_.exchange(false) || HasBackgroundError()) {
     absl::MutexLock lock(&mutex_);
     db_.reset();
   }
@@ -219,6 +238,14 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
   });
 }
 
+// A table that RocksDB's own threads could not write. It takes no write after that; what the table was to hold is in
+// its logs.
+bool Database::HasBackgroundError() {
+  absl::ReaderMutexLock lock(&mutex_);
+  uint64_t errors = 0;
+  return db_ != nullptr && db_->GetIntProperty(rocksdb::DB::Properties::kBackgroundErrors, &errors) && errors > 0;
+}
+
 absl::Status Database::Translate(const rocksdb::Status& status, std::string_view operation) const {
   return FromRocks(status, operation, path_);
 }
@@ -226,6 +253,7 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 absl::Status Database::EnsureOpen() {
   if (db_ != nullptr) return absl::OkStatus();
   rocksdb::DB* reopened = nullptr;
+  ForgetFileFailure();
   const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
   if (!status.ok()) return Translate(status, "reopen");
   db_.reset(reopened);

@@ -45,8 +45,9 @@ class Database {
   // again first, and its error returned. `use` must not call Use or Write, nor keep anything of the database.
   absl::Status Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Writes the batch and syncs it. After a failure RocksDB refuses more: the next Write opens it anew. Reads need no
-  // more than Use does: they go on with what was there before.
+  // Writes the batch and syncs it. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
+  // refuses more: the next Write opens it anew. Reads need no more than Use does: they go on with what was there
+  // before.
   absl::Status Write(rocksdb::WriteBatch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes in what has been written since; returns whether that may be anything. All of it up to some moment that is not
@@ -66,6 +67,7 @@ class Database {
 
   Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db, Mode mode);
   absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasBackgroundError() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem& files_;

@@ -19,8 +19,14 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
+// The first since TakeFileFailure.
+thread_local absl::Status file_failure;
+
+// What is none of the three codes below is an I/O error, be it a server that does not answer: where RocksDB reads a log
+// and hears of another kind of failure, it takes the log to end there, and what follows for lost.
 IOStatus ToRocks(const absl::Status& status) {
   const Slice text(status.message().data(), status.message().size());
+  if (!absl::IsNotFound(status) && !absl::IsAlreadyExists(status)) file_failure.Update(status);
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return IOStatus::OK();
@@ -28,10 +34,6 @@ IOStatus ToRocks(const absl::Status& status) {
       return IOStatus::PathNotFound(text);
     case absl::StatusCode::kResourceExhausted:
       return IOStatus::NoSpace(text);
-    case absl::StatusCode::kUnavailable:
-      return IOStatus::Busy(text);
-    case absl::StatusCode::kInvalidArgument:
-      return IOStatus::InvalidArgument(text);
     case absl::StatusCode::kUnimplemented:
       return IOStatus::NotSupported(text);
     default:
@@ -222,6 +224,7 @@ class Files final : public rocksdb::FileSystem {
 
   IOStatus LockFile(const std::string& path, const IOOptions&, rocksdb::FileLock** lock, IODebugContext*) override {
     absl::StatusOr<std::unique_ptr<storage::FileLock>> taken = files_.TryLock(path);
+    if (absl::IsUnavailable(taken.status())) return IOStatus::Busy(std::string(taken.status().message()));
     if (taken.ok()) *lock = new Lock(*std::move(taken));
     return ToRocks(taken.status());
   }
@@ -261,5 +264,7 @@ class Files final : public rocksdb::FileSystem {
 std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files) {
   return rocksdb::NewCompositeEnv(std::make_shared<Files>(files));
 }
+
+absl::Status TakeFileFailure() { return std::exchange(file_failure, absl::OkStatus()); }
 
 }  // namespace tidemark::storage

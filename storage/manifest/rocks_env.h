@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "rocksdb/env.h"
 #include "storage/io/file_system.h"
 
@@ -13,9 +14,13 @@ namespace tidemark::storage {
 
 // An Env with the files of `files`, not owned, and with the threads and the clock of rocksdb::Env::Default(). Has what
 // a database of MakeOptions() in database.cc uses: no memory maps, no direct I/O, no files that are opened to be
-// written on. Its errors have FileSystem's words; what FileSystem calls kNotFound, kResourceExhausted, kUnavailable,
-// kInvalidArgument and kUnimplemented have RocksDB's codes for that, the others are I/O errors.
+// written on. Its errors have FileSystem's words; what FileSystem calls kNotFound, kResourceExhausted and
+// kUnimplemented have RocksDB's codes for that, a lock that is held is busy, and everything else is an I/O error.
 std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files);
+
+// The first failure of a file in any such Env that RocksDB met on the calling thread since the last call; ok: none.
+// That a file is not there, or is there already, does not count. RocksDB does not look at all of them.
+absl::Status TakeFileFailure();
 
 }  // namespace tidemark::storage
 

@@ -1,5 +1,9 @@
 #include "storage/manifest/database.h"
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -7,6 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/write_batch.h"
+#include "storage/io/errno_status.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -118,6 +124,84 @@ TEST_F(DatabaseTest, CorruptionThatIsAnErrorOfTheDeviceIsNoDamage) {
   EXPECT_EQ(code(failing), absl::StatusCode::kInternal);
   EXPECT_EQ(code(missing + "\n" + failing), absl::StatusCode::kInternal);
   EXPECT_EQ(code(denied), absl::StatusCode::kPermissionDenied);
+}
+
+// A database with its record in a table or in the log, and a disk that fails at the file of that name.
+class DatabaseOnAFailingDiskTest : public DatabaseTest {
+ protected:
+  void Create(bool in_table) {
+    auto database = Database::Create(PosixFileSystem(), path_);
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch = Batch("x");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+    if (!in_table) return;
+    ASSERT_THAT((*database)->Use([](rocksdb::DB& db) {
+      return db.Flush(rocksdb::FlushOptions()).ok() ? absl::OkStatus() : absl::InternalError("flush");
+    }),
+                IsOk());
+  }
+  void Fail(const std::string& operation, const std::string& file, int error, int times = 1) {
+    files_.SetRule([=, left = times](const FailingFileSystem::Call& call) mutable {
+      if (call.operation != operation || call.path.find(file) == std::string::npos || left-- <= 0) {
+        return absl::OkStatus();
+      }
+      return ErrnoStatus(error, operation, call.path);
+    });
+  }
+  FailingFileSystem files_{PosixFileSystem()};
+};
+
+TEST_F(DatabaseOnAFailingDiskTest, TakesATableThatCannotBeOpenedForNoDamage) {
+  Create(/*in_table=*/true);
+  Fail("OpenForRead", ".sst", EIO);
+  EXPECT_THAT(Database::Open(files_, path_),
+              StatusIs(absl::StatusCode::kInternal, AllOf(HasSubstr(".sst"), HasSubstr("(EIO)"))));
+  EXPECT_EQ(Read(**Database::Open(files_, path_)), "x");
+}
+
+TEST_F(DatabaseOnAFailingDiskTest, TakesATableThatIsMissingForDamage) {
+  Create(/*in_table=*/true);
+  Fail("OpenForRead", ".sst", ENOENT, 100);
+  EXPECT_THAT(Database::Open(files_, path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("(ENOENT)")));
+}
+
+TEST_F(DatabaseOnAFailingDiskTest, TakesALogThatAServerDoesNotGiveOutForNoEndOfIt) {
+  Create(/*in_table=*/false);
+  for (const int error : {ETIMEDOUT, EBUSY, EINVAL, EIO, EACCES, EMFILE}) {
+    for (const std::string operation : {"OpenForRead", "Size", "ReadAt"}) {
+      Fail(operation, ".log", error, 100);
+      EXPECT_THAT(
+          Database::Open(files_, path_),
+          StatusIs(ErrnoStatus(error, "", "").code(), AllOf(HasSubstr(operation), HasSubstr(strerrorname_np(error)))));
+    }
+  }
+  files_.SetRule(nullptr);
+  EXPECT_EQ(Read(**Database::Open(files_, path_)), "x");
+}
+
+TEST_F(DatabaseOnAFailingDiskTest, SaysWhatFailedWhereRocksDbSaysSomethingElse) {
+  Create(/*in_table=*/true);
+  // RocksDB looks at it again, finds it readable and complains of direct transfers.
+  Fail("OpenForRead", "CURRENT", EIO);
+  EXPECT_THAT(Database::Open(files_, path_),
+              StatusIs(absl::StatusCode::kInternal, AllOf(HasSubstr("OpenForRead"), HasSubstr("(EIO)"))));
+  // It goes on with a size that it does not have.
+  files_.SetRule(nullptr);
+  auto database = Database::Open(files_, path_);
+  ASSERT_THAT(database, IsOk());
+  Fail("Size", ".sst", EMFILE);
+  EXPECT_THAT((*database)->Use([&](rocksdb::DB& db) { return (*database)->Translate(db.VerifyChecksum(), "verify"); }),
+              StatusIs(absl::StatusCode::kResourceExhausted, AllOf(HasSubstr("Size"), HasSubstr("(EMFILE)"))));
+  EXPECT_FALSE((*database)->damage_found());
+}
+
+TEST_F(DatabaseOnAFailingDiskTest, KeepsDamageApartFromWhatFailedBefore) {
+  Create(/*in_table=*/false);
+  Fail("ListDirectory", "manifest", EIO, 100);
+  EXPECT_FALSE(Database::Open(files_, path_).ok());
+  files_.SetRule(nullptr);
+  std::ofstream(path_ + "/CURRENT") << "garbage";
+  EXPECT_THAT(Database::Open(files_, path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("CURRENT")));
 }
 
 }  // namespace
