@@ -33,6 +33,8 @@ using storage::UniqueFd;
 constexpr unsigned long kShutdown = _IOR('X', 125, __u32);
 constexpr __u32 kWithoutFlushingTheJournal = 2;
 
+constexpr uint64_t kBlockBytes = 4096;
+
 absl::Status NotHere(const std::string& why) { return absl::UnimplementedError(why); }
 
 bool KernelKnows(const std::string& type) {
@@ -69,7 +71,10 @@ absl::Status RunProgram(std::vector<std::string> arguments, const std::string& l
 }  // namespace
 
 LoopFileSystem::LoopFileSystem(const Options& options)
-    : options_(options), image_(options.directory + "/image"), mount_point_(options.directory + "/disk") {}
+    : options_(options),
+      image_(options.directory + "/image"),
+      mount_point_(options.directory + "/disk"),
+      ballast_(mount_point_ + "/ballast") {}
 
 LoopFileSystem::~LoopFileSystem() {
   Unmount().IgnoreError();  // then the end of the process does it
@@ -92,7 +97,9 @@ absl::StatusOr<std::unique_ptr<LoopFileSystem>> LoopFileSystem::Make(const Optio
 }
 
 absl::Status LoopFileSystem::EnterMemory() {
-  if (!storage::EnterMountNamespace()) return NotHere("a mount namespace is not allowed here");
+  // Once: threads that the process keeps, like RocksDB's, stay in the one in which they were started.
+  static const bool entered = storage::EnterMountNamespace();
+  if (!entered) return NotHere("a mount namespace is not allowed here");
   const std::string size = fmt::format("size={},mode=700", options_.bytes + (16 << 20));
   if (mount("tidemark", options_.directory.c_str(), "tmpfs", 0, size.c_str()) != 0) {
     return NotHere(fmt::format("mount a tmpfs: {}", strerrordesc_np(errno)));
@@ -170,6 +177,36 @@ absl::Status LoopFileSystem::CutPower() {
   if (ioctl(root_.get(), kShutdown, &flags) == 0) return absl::OkStatus();
   // Of one that is down already, some kernels say so.
   return errno == EIO ? absl::OkStatus() : ErrnoStatus(errno, "shut down", mount_point_);
+}
+
+absl::Status LoopFileSystem::FillUpTo(uint64_t left) {
+  const UniqueFd ballast(open(ballast_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!ballast.valid()) return ErrnoStatus(errno, "create", ballast_);
+  constexpr int kTries = 100;  // what records the file's own blocks takes some, too
+  for (int i = 0; i < kTries; ++i) {
+    if (syncfs(ballast.get()) != 0) return ErrnoStatus(errno, "syncfs", mount_point_);
+    absl::StatusOr<uint64_t> free = FreeBytes();
+    if (!free.ok() || *free == left) return free.status();
+    struct stat info = {};
+    if (fstat(ballast.get(), &info) != 0) return ErrnoStatus(errno, "stat", ballast_);
+    if (*free < left) {
+      const off_t size = info.st_size - static_cast<off_t>(left - *free);
+      if (size < 0) return absl::ResourceExhaustedError(fmt::format("only {} bytes are free", *free));
+      if (ftruncate(ballast.get(), size) != 0) return ErrnoStatus(errno, "truncate", ballast_);
+      continue;
+    }
+    // By half where there is not as much in one go.
+    for (uint64_t bytes = *free - left; bytes >= kBlockBytes; bytes = bytes / 2 / kBlockBytes * kBlockBytes) {
+      if (fallocate(ballast.get(), 0, info.st_size, static_cast<off_t>(bytes)) == 0) break;
+      if (errno != ENOSPC) return ErrnoStatus(errno, "fallocate", ballast_);
+    }
+  }
+  return absl::InternalError(fmt::format("{} bytes cannot be left on {}", left, mount_point_));
+}
+
+absl::Status LoopFileSystem::Empty() {
+  if (unlink(ballast_.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, "remove", ballast_);
+  return syncfs(root_.get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "syncfs", mount_point_);
 }
 
 absl::StatusOr<uint64_t> LoopFileSystem::FreeBytes() const {

@@ -13,10 +13,10 @@
 
 namespace tidemark {
 
-// Image and mounts lie in a mount namespace of the calling thread's own, and of the threads that it starts from then
-// on: nobody else sees them, and the kernel takes mounts, loop device and image back when the process ends, however
-// that happens. Image and mount point are in memory (tmpfs), so that a sync takes as long as the kernel's work and no
-// longer. Thread-compatible, but for CutPower.
+// Image and mounts lie in a mount namespace of the process's own: nobody else sees them, and the kernel takes mounts,
+// loop device and image back when the process ends, however that happens. It is that of the thread that first calls
+// Make and of those that are started from then on, so others must have no business there. Image and mount point are in
+// memory (tmpfs), so that a sync takes as long as the kernel's work and no longer. Thread-compatible, but for CutPower.
 class LoopFileSystem {
  public:
   // Named as mount(8) and mkfs name it: "ext4", "xfs".
@@ -42,6 +42,13 @@ class LoopFileSystem {
   // second cut does nothing.
   absl::Status CutPower();
 
+  // Takes blocks with a file of its own until so many bytes, a multiple of 4096, are left, exactly; or gives some back.
+  // Blocks that were freed, and those that are to be allocated when they are written back, are settled first.
+  absl::Status FillUpTo(uint64_t left);
+
+  // Gives back all that FillUpTo has taken.
+  absl::Status Empty();
+
   // Bytes that can be allocated.
   absl::StatusOr<uint64_t> FreeBytes() const;
 
@@ -57,6 +64,7 @@ class LoopFileSystem {
   const Options options_;
   const std::string image_;
   const std::string mount_point_;
+  const std::string ballast_;
   storage::UniqueFd root_;  // of the mounted file system, for the ioctl
   bool in_memory_ = false;
   bool mounted_ = false;

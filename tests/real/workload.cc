@@ -83,9 +83,12 @@ absl::Status Workload::Report() {
   absl::StatusOr<RestoreReport> report = checkpointer_.RestoreLatest(restored.state());
   if (!report.ok()) return report.status();
   const double score = std::uniform_real_distribution<double>(0, 1)(random_);
-  const absl::Status reported = checkpointer_.ReportMetrics(report->step, "late", {{"score", score}}).Wait();
-  if (reported.ok()) log_.Reported(restored.version(), score);
-  return reported;
+  checkpointer_.ReportMetrics(report->step, "late", {{"score", score}})
+      .OnReady([log = &log_, version = restored.version(), score](const absl::Status& status) {
+        if (status.ok()) log->Reported(version, score);
+      });
+  // A report that the disk refuses is tried again until it takes it, so it is not waited for itself.
+  return checkpointer_.WaitUntilEvaluated();
 }
 
 absl::Status Workload::PinOrUnpin() {
