@@ -194,13 +194,16 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
 }
 
 absl::Status Database::Write(rocksdb::WriteBatch& batch) {
-  if (broken_.exchange(false)) {
+  if (broken_) {
     absl::MutexLock lock(&mutex_);
-    db_.reset();
+    if (broken_.exchange(false)) {
+      if (absl::Status status = OpenToWrite(); !status.ok()) return status;
+    }
   }
   rocksdb::WriteOptions synced;
   synced.sync = true;
   return Use([&](rocksdb::DB& db) {
+    if (is_stand_in_) return absl::UnavailableError(fmt::format("write manifest {}: it can only be read", path_));
     const rocksdb::Status status = db.Write(synced, &batch);
     if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
@@ -213,8 +216,22 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 
 absl::Status Database::EnsureOpen() {
   if (db_ != nullptr) return absl::OkStatus();
+  const absl::Status status = OpenToWrite();
+  if (status.ok()) return status;
+  rocksdb::DB* readable = nullptr;
+  if (!rocksdb::DB::OpenForReadOnly(MakeOptions(*env_), path_, &readable).ok()) return status;
+  db_.reset(readable);
+  is_stand_in_ = true;
+  return absl::OkStatus();
+}
+
+// In the place of what was open.
+absl::Status Database::OpenToWrite() {
+  db_.reset();
+  is_stand_in_ = false;
   rocksdb::DB* reopened = nullptr;
   const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
+  broken_ = !status.ok();
   if (!status.ok()) return Translate(status, "reopen");
   db_.reset(reopened);
   return absl::OkStatus();
