@@ -2,13 +2,14 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 bench clang-torch asan tsan install-test clean
+.PHONY: help demo test test-torch2 bench crash-real clang-torch asan tsan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
+	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
@@ -39,6 +40,13 @@ bench:
 	cmake --preset release -DTIDEMARK_TESTS=OFF
 	cmake --build --preset release -j $(JOBS) --target tidemark-bench
 	build/release/bench/tidemark-bench --dir build $(BENCH)
+
+# CUTS=N, FILL_STEP=N (blocks of 4 KiB), KILLS=N and SEED=N: something else than the whole, and a run once more.
+crash-real:
+	@tools/setup real
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target real_power_cut_test real_full_disk_test real_kill_loop_test
+	CUTS="$(CUTS)" FILL_STEP="$(FILL_STEP)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
 
 asan:
 	@tools/setup clang
