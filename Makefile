@@ -2,13 +2,14 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 bench clang-torch asan tsan install-test clean
+.PHONY: help demo test test-torch2 bench crash-real clang-torch asan tsan install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
+	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
@@ -40,10 +41,7 @@ bench:
 	cmake --build --preset release -j $(JOBS) --target tidemark-bench
 	build/release/bench/tidemark-bench --dir build $(BENCH)
 
-# A sanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off, where
-# it is allowed.
-UNSHUFFLED = $$(setarch -R true 2>/dev/null && echo setarch -R)
-
+ba
 asan:
 	@tools/setup clang
 	cmake --preset asan

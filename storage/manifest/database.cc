@@ -225,13 +225,21 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
 }
 
 absl::Status Database::Write(rocksdb::WriteBatch& batch) {
-  if (broken_.exchange(false) || HasBackgroundError()) {
+  bool open_anew = false;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    open_anew = broken_ || HasBackgroundError();
+  }
+  if (open_anew) {
     absl::MutexLock lock(&mutex_);
-    db_.reset();
+    if (broken_ || HasBackgroundError()) {
+      if (absl::Status status = OpenToWrite(); !status.ok()) return status;
+    }
   }
   rocksdb::WriteOptions synced;
   synced.sync = true;
   return Use([&](rocksdb::DB& db) {
+    if (is_stand_in_) return absl::UnavailableError(fmt::format("write manifest {}: it can only be read", path_));
     const rocksdb::Status status = db.Write(synced, &batch);
     if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
@@ -241,7 +249,6 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
 // A table that RocksDB's own threads could not write. It takes no write after that; what the table was to hold is in
 // its logs.
 bool Database::HasBackgroundError() {
-  absl::ReaderMutexLock lock(&mutex_);
   uint64_t errors = 0;
   return db_ != nullptr && db_->GetIntProperty(rocksdb::DB::Properties::kBackgroundErrors, &errors) && errors > 0;
 }
@@ -252,9 +259,23 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 
 absl::Status Database::EnsureOpen() {
   if (db_ != nullptr) return absl::OkStatus();
+  const absl::Status status = OpenToWrite();
+  if (status.ok()) return status;
+  rocksdb::DB* readable = nullptr;
+  if (!rocksdb::DB::OpenForReadOnly(MakeOptions(*env_), path_, &readable).ok()) return status;
+  db_.reset(readable);
+  is_stand_in_ = true;
+  return absl::OkStatus();
+}
+
+// In the place of what was open.
+absl::Status Database::OpenToWrite() {
+  db_.reset();
+  is_stand_in_ = false;
   rocksdb::DB* reopened = nullptr;
   ForgetFileFailure();
   const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
+  broken_ = !status.ok();
   if (!status.ok()) return Translate(status, "reopen");
   db_.reset(reopened);
   return absl::OkStatus();

@@ -42,7 +42,8 @@ class Database {
   const std::string& path() const { return path_; }
 
   // Calls `use` and returns its answer. Where the database is closed, since opening it anew has failed, that is tried
-  // again first, and its error returned. `use` must not call Use or Write, nor keep anything of the database.
+  // again first; where it cannot be opened to be written, as on a full disk, to be read until the next Write; where
+  // neither can be, its error is returned. `use` must not call Use or Write, nor keep anything of the database.
   absl::Status Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Writes the batch and syncs it. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
@@ -67,16 +68,19 @@ class Database {
 
   Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db, Mode mode);
   absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool HasBackgroundError() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasBackgroundError() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenToWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem& files_;
   const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
 
-  // A write failed, and the database has not been closed since.
+  // A write failed, and the database has not been opened to be written since.
   std::atomic<bool> broken_{false};
+  // db_ is one that can only be read, in the place of the one that could not be opened. Changes with db_.
+  std::atomic<bool> is_stand_in_{false};
 
   std::atomic<bool> damage_found_{false};
 

@@ -89,6 +89,37 @@ TEST_F(DatabaseTest, RemembersThatAUserFoundDamage) {
   EXPECT_TRUE((*database)->damage_found());
 }
 
+// As on a full disk: a write fails, and so does every file that opening anew would write.
+TEST_F(DatabaseTest, IsReadWhereItCannotBeOpenedAnewAndWrittenOnceItCan) {
+  FailingFileSystem files(PosixFileSystem());
+  auto database = Database::Create(files, path_);
+  ASSERT_THAT(database, IsOk());
+  rocksdb::WriteBatch first = Batch("first");
+  ASSERT_THAT((*database)->Write(first), IsOk());
+  files.SetRule([](const FailingFileSystem::Call& call) {
+    const bool writes = call.operation == "WriteAt" || call.operation == "Create";
+    return writes ? absl::ResourceExhaustedError("write x: No space left on device (ENOSPC)") : absl::OkStatus();
+  });
+  rocksdb::WriteBatch second = Batch("second");
+  const auto no_room = [](const std::string& operation) {
+    return StatusIs(absl::StatusCode::kResourceExhausted,
+                    AllOf(HasSubstr(operation + " manifest"), HasSubstr("ENOSPC")));
+  };
+  EXPECT_THAT((*database)->Write(second), no_room("write"));
+  EXPECT_EQ(Read(**database), "first");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT((*database)->Write(second), no_room("reopen"));
+    EXPECT_EQ(Read(**database), "first");
+    EXPECT_EQ(Read(**database), "first");
+  }
+  files.Reset();
+  EXPECT_EQ(Read(**database), "first");
+  EXPECT_THAT((*database)->Write(second), IsOk());
+  EXPECT_EQ(Read(**database), "second");
+  database->reset();
+  EXPECT_EQ(Read(**Database::Open(PosixFileSystem(), path_)), "second");
+}
+
 TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
   auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());
