@@ -1,5 +1,6 @@
 #include "storage/manifest/rocks_env.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_set>
