@@ -102,6 +102,7 @@ TEST_F(CleanCloseTest, HasNoMarkWhileAnythingIsUnderWay) {
 TEST_F(CleanCloseTest, CostsASaveNothingButTheFirst) {
   MakeSteps();
   auto store = Open();
+  files_.Reset();
   CommitStep(*store, 3, 300);
   const auto first = files_.operations();
   files_.Reset();

@@ -52,16 +52,35 @@ TEST_F(RocksEnvTest, AnswersInRocksDbsCodesAndOurWords) {
   };
   EXPECT_TRUE(answer(StatusCode::kNotFound).IsPathNotFound());
   EXPECT_TRUE(answer(StatusCode::kResourceExhausted).IsNoSpace());
-  EXPECT_TRUE(answer(StatusCode::kUnavailable).IsBusy());
-  EXPECT_TRUE(answer(StatusCode::kInvalidArgument).IsInvalidArgument());
   EXPECT_TRUE(answer(StatusCode::kUnimplemented).IsNotSupported());
   for (const StatusCode code : {StatusCode::kInternal, StatusCode::kPermissionDenied, StatusCode::kFailedPrecondition,
-                                StatusCode::kAlreadyExists, StatusCode::kDataLoss, StatusCode::kCancelled}) {
+                                StatusCode::kAlreadyExists, StatusCode::kDataLoss, StatusCode::kCancelled,
+                                StatusCode::kUnavailable, StatusCode::kInvalidArgument}) {
     const IOStatus status = answer(code);
     EXPECT_TRUE(status.IsIOError()) << status.ToString();
     EXPECT_FALSE(status.IsPathNotFound() || status.IsNoSpace()) << status.ToString();
     EXPECT_THAT(status.ToString(), HasSubstr("remove x: why"));
   }
+}
+
+TEST_F(RocksEnvTest, ALockThatIsHeldIsBusy) {
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_TRUE(rocks_.LockFile("/LOCK", {}, &lock, nullptr).ok());
+  rocksdb::FileLock* second = nullptr;
+  EXPECT_TRUE(rocks_.LockFile("/LOCK", {}, &second, nullptr).IsBusy());
+  EXPECT_TRUE(rocks_.UnlockFile(lock, {}, nullptr).ok());
+}
+
+TEST_F(RocksEnvTest, KeepsTheFirstFailureOfAFileForWhoAsks) {
+  TakeFileFailure().IgnoreError();
+  EXPECT_FALSE(rocks_.DeleteFile("/none", {}, nullptr).ok());  // not there: no failure of the file's
+  EXPECT_TRUE(TakeFileFailure().ok());
+  for (const char* text : {"first", "second"}) {
+    files_.FailOperation("RemoveFile", absl::InternalError(text));
+    EXPECT_FALSE(rocks_.DeleteFile("/x", {}, nullptr).ok());
+  }
+  EXPECT_EQ(TakeFileFailure(), absl::InternalError("first"));
+  EXPECT_TRUE(TakeFileFailure().ok());
 }
 
 TEST_F(RocksEnvTest, EveryCallAnswersWhatTheFileSystemDoes) {
