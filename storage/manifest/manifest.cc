@@ -12,6 +12,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/step_batch.h"
 
 namespace tidemark::storage {
 namespace {
@@ -50,28 +51,6 @@ void SeekBest(rocksdb::Iterator& it, std::string_view metric, BestMode mode) {
   const std::string prefix = MetricPrefix(metric);
   it.Seek(prefix);
   if (IsOn(it, prefix)) it.SeekForPrev(LastKeyOfValue(View(it.key())));
-}
-
-// Puts the record and its index keys in the place of `old` and its own. Returns it as it will be read: names that are
-// no UTF-8 have been replaced by then. kInvalidArgument: it could not be read again.
-absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
-                                 const StepRecord& record) {
-  const std::string encoded = EncodeStepRecord(record);
-  absl::StatusOr<StepRecord> as_read = DecodeStepRecord(encoded);
-  if (!as_read.ok()) {
-    return absl::InvalidArgumentError(fmt::format("the record of step {} is not written, for it could not be read: {}",
-                                                  record.info.step, std::string(as_read.status().message())));
-  }
-  batch.Put(StepKey(record.info.step), encoded);
-  const std::set<std::string> keys = IndexKeys(*as_read);
-  const std::set<std::string> old_keys = old ? IndexKeys(*old) : std::set<std::string>();
-  for (const std::string& key : old_keys) {
-    if (!keys.contains(key)) batch.Delete(key);
-  }
-  for (const std::string& key : keys) {
-    if (!old_keys.contains(key)) batch.Put(key, "");
-  }
-  return std::move(as_read->info);
 }
 
 }  // namespace
@@ -227,6 +206,7 @@ struct Manifest::Impl {
   // Writes a batch with these steps. Every batch with steps in it goes this way.
   absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
+    for (const StepInfo& info : steps) last_step = std::max<int64_t>(last_step, info.step);
     absl::Status status = database->Write(batch);
     kept.Wrote(status, std::move(steps));
     return status;
@@ -269,6 +249,9 @@ struct Manifest::Impl {
 
   std::atomic<uint64_t> last_sequence{0};
 
+  // No step above it has a record; records are never removed. Not known where others write the manifest.
+  std::atomic<int64_t> last_step{std::numeric_limits<int64_t>::max()};
+
   // Held by who changes a record, from reading the old one to the end of the write: the index keys to be removed are
   // those of the record that is replaced.
   absl::Mutex write_mutex;
@@ -285,6 +268,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(FileSystem& files, co
   if (!database.ok()) return database.status();
   auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   impl->store = store;
+  impl->last_step = -1;
   rocksdb::WriteBatch batch;
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = 0}));
   if (absl::Status status = impl->database->Write(batch); !status.ok()) return status;
@@ -298,7 +282,12 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(FileSystem& files, cons
   absl::Status status = impl->Load();
   if (status.ok() && impl->version < kStoreRecordVersion) status = impl->Upgrade();
   if (!status.ok()) return status;
-  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+  std::unique_ptr<Manifest> manifest(new Manifest(std::move(impl)));
+  // Who cannot read it hears of that from somebody who needs it.
+  if (auto last = manifest->FindAtOrBelow(std::numeric_limits<int64_t>::max()); last.ok()) {
+    manifest->impl_->last_step = last->has_value() ? (*last)->info.step : -1;
+  }
+  return manifest;
 }
 
 absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(FileSystem& files, const std::string& path) {
@@ -326,6 +315,7 @@ const StoreId& Manifest::store_id() const { return impl_->store; }
 uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
+  if (step > impl_->last_step) return std::nullopt;
   return impl_->Get(StepKey(step), DecodeStepRecord, fmt::format("{}{}", kStepKeyPrefix, step));
 }
 

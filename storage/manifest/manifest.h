@@ -59,7 +59,8 @@ class Manifest {
   // The highest of all committed attempts; 0 if there was none.
   uint64_t last_sequence() const;
 
-  // nullopt if there is no record of the step.
+  // nullopt if there is no record of the step. Where the manifest is open for writing, one that is above all steps with
+  // a record is not looked for on the disk: the trainer's thread asks before each save, and must not wait for that.
   absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const;
 
   // All records from `first_step` on, ascending by step, until `visit` returns false. `visit` must not use the

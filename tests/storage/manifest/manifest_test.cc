@@ -2,6 +2,7 @@
 
 #include <sys/mount.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,7 +11,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/errno_status.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -369,6 +372,21 @@ TEST_F(ManifestTest, CommitsAgainAfterItCouldNotBeReopened) {
   // Once closed it cannot be read either; before that, reads go on.
   EXPECT_THAT(outcome, HasSubstr("OK full: RESOURCE_EXHAUSTED"));
   EXPECT_THAT(outcome, testing::EndsWith(" refused refused refused not found found OK"));
+}
+
+TEST_F(ManifestTest, LooksOnTheDiskForNoStepAboveAllThatHaveARecord) {
+  FailingFileSystem files(PosixFileSystem());
+  ASSERT_THAT((*Manifest::Create(files, path_, store_))->Commit(MakeRecord(10, 1, 1)), IsOk());
+  auto manifest = Manifest::Open(files, path_);  // which puts the record into a table
+  ASSERT_THAT(manifest, IsOk());
+  files.SetRule([](const FailingFileSystem::Call& call) { return ErrnoStatus(EIO, call.operation, call.path); });
+  EXPECT_FALSE((*manifest)->Find(11)->has_value());
+  EXPECT_FALSE((*manifest)->Commit(MakeRecord(12, 2, 2)).ok());
+  EXPECT_FALSE((*manifest)->Find(13)->has_value());
+  files.SetRule(nullptr);
+  ASSERT_THAT((*manifest)->Commit(MakeRecord(14, 3, 3)), IsOk());
+  EXPECT_TRUE((*manifest)->Find(14)->has_value());
+  EXPECT_TRUE((*manifest)->Find(10)->has_value());
 }
 
 }  // namespace

@@ -64,6 +64,26 @@ TEST_F(RocksEnvTest, AnswersInRocksDbsCodesAndOurWords) {
   }
 }
 
+TEST_F(RocksEnvTest, ALockThatIsHeldIsBusy) {
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_TRUE(rocks_.LockFile("/LOCK", {}, &lock, nullptr).ok());
+  rocksdb::FileLock* second = nullptr;
+  EXPECT_TRUE(rocks_.LockFile("/LOCK", {}, &second, nullptr).IsBusy());
+  EXPECT_TRUE(rocks_.UnlockFile(lock, {}, nullptr).ok());
+}
+
+TEST_F(RocksEnvTest, KeepsTheFirstFailureOfAFileForWhoAsks) {
+  TakeFileFailure().IgnoreError();
+  EXPECT_FALSE(rocks_.DeleteFile("/none", {}, nullptr).ok());  // not there: no failure of the file's
+  EXPECT_TRUE(TakeFileFailure().ok());
+  for (const char* text : {"first", "second"}) {
+    files_.FailOperation("RemoveFile", absl::InternalError(text));
+    EXPECT_FALSE(rocks_.DeleteFile("/x", {}, nullptr).ok());
+  }
+  EXPECT_EQ(TakeFileFailure(), absl::InternalError("first"));
+  EXPECT_TRUE(TakeFileFailure().ok());
+}
+
 TEST_F(RocksEnvTest, EveryCallAnswersWhatTheFileSystemDoes) {
   Put("/x", "abc");
   std::unique_ptr<rocksdb::FSSequentialFile> sequential;
