@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "storage/io/check.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/rebuild.h"
@@ -92,15 +93,24 @@ absl::Status Store::Initialize() {
     }
     if (status = WriteIdentity(); !status.ok()) return status;
   }
-  status = OpenManifest();
-  if (status.ok()) status = Reconcile();
+  status = OpenAndReconcile();
+  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenAndReconcile();
   if (manifest_ != nullptr && absl::IsDataLoss(status)) {
     options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(status)));
     manifest_.reset();
     if (status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn); !status.ok()) return status;
-    if (status = OpenManifest(); status.ok()) status = Reconcile();
+    status = OpenAndReconcile();
   }
-  return status;
+  if (!status.ok()) return status;
+  absl::MutexLock records(&records_mutex_);
+  lacks_reserve_ = !SetRoomAside(files_, layout_);
+  return absl::OkStatus();
+}
+
+absl::Status Store::OpenAndReconcile() {
+  manifest_.reset();
+  const absl::Status status = OpenManifest();
+  return status.ok() ? Reconcile() : status;
 }
 
 absl::Status Store::WriteIdentity() { return WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(id_)); }
@@ -216,7 +226,8 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
   if (!pending.ok() || !*pending) return pending;
   {
     absl::MutexLock lock(&records_mutex_);
-    if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+    const auto write = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return RemoveSettledMark(); };
+    if (absl::Status status = WriteToFree(write); !status.ok()) return status;
   }
   return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);
 }
@@ -315,6 +326,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
     absl::MutexLock lock(&records_mutex_);
     replaced = CommitLocked(record);
     if (replaced.ok()) open_attempts_.erase(AttemptId{*id});
+    if (replaced.ok() && lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
   }
   if (!replaced.ok()) return replaced.status();
   if (!replaced->has_value()) return absl::OkStatus();

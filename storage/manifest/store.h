@@ -124,6 +124,8 @@ class Store {
   absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   void RecordSettled();
+  absl::Status OpenAndReconcile();
+  absl::Status WriteToFree(absl::FunctionRef<absl::Status()> write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
@@ -154,6 +156,8 @@ class Store {
   // Whether the next Open would find anything to do that a look at steps/ does not tell.
   bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
   std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);
+  // Whether no room is set aside, since it was given up or there was none; see disk_reserve.h.
+  bool lacks_reserve_ ABSL_GUARDED_BY(records_mutex_) = false;
 };
 
 }  // namespace tidemark::storage

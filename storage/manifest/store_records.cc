@@ -9,6 +9,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/check.h"
+#include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
 
@@ -74,9 +75,20 @@ absl::StatusOr<std::set<int64_t>> Store::NoteSteps(const std::vector<StepNote>& 
     changed.push_back(std::move(record));
   }
   if (changed.empty()) return deleted;
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  if (absl::Status status = manifest_->Update(changed, deletions); !status.ok()) return status;
+  const auto write = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+    const absl::Status status = RemoveSettledMark();
+    return status.ok() ? manifest_->Update(changed, deletions) : status;
+  };
+  if (absl::Status status = deleted.empty() ? write() : WriteToFree(write); !status.ok()) return status;
   return deleted;
+}
+
+// What room is made by may be written into the room that was set aside for it.
+absl::Status Store::WriteToFree(absl::FunctionRef<absl::Status()> write) {
+  const absl::Status status = write();
+  if (!absl::IsResourceExhausted(status) || !GiveUpRoom(files_, layout_)) return status;
+  lacks_reserve_ = true;
+  return write();
 }
 
 absl::Status Store::Pin(int64_t step, std::string_view note) {

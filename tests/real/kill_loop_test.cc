@@ -11,7 +11,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
@@ -192,11 +191,14 @@ TEST_F(KillLoopTest, EveryAcknowledgedStepIsThereAfterEveryKill) {
     progress.Show(i + 1, fmt::format("{} acknowledged saves", acknowledged_ + oracle_->acknowledged()));
   }
   BeginStore(/*in_memory=*/false);
-  std::cout << fmt::format(
-      "SUMMARY kills: {}, of them {} before the trainer had resumed; {} saves acknowledged, {} acknowledged steps held "
-      "against the store, none lost, and every resumption exact; {} warnings; seed {}\n",
-      kills, kills - resumed_, acknowledged_, checked_, warnings_, seed);
-  EXPECT_GT(acknowledged_, static_cast<uint64_t>(kills)) << "else little is tested";
+  progress.End();
+  Summarize(fmt::format(
+      "kills: {}, of them {} before the trainer had resumed; {} saves acknowledged, {} acknowledged steps held "
+      "against the store, none lost, and every resumption exact; {} warnings; seed {}",
+      kills, kills - resumed_, acknowledged_, checked_, warnings_, seed));
+  if (kills >= kKills) {
+    EXPECT_GT(acknowledged_, static_cast<uint64_t>(kills)) << "else little is tested";
+  }
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
@@ -94,7 +93,11 @@ class PowerCutTest : public testing::TestWithParam<std::string> {
     // mkfs.xfs makes none that are smaller than 300 MiB.
     const uint64_t mebibytes = GetParam() == "xfs" ? 320 : 64;
     auto disk = LoopFileSystem::Make({.type = GetParam(), .bytes = mebibytes << 20, .directory = folder_.path()});
-    if (absl::IsUnimplemented(disk.status())) GTEST_SKIP() << GetParam() << ": " << disk.status().message();
+    if (absl::IsUnimplemented(disk.status())) {
+      const std::string why = fmt::format("{}: {}", GetParam(), std::string(disk.status().message()));
+      Summarize("SKIPPED " + why);
+      GTEST_SKIP() << why;
+    }
     ASSERT_THAT(disk, IsOk());
     disk_ = *std::move(disk);
   }
@@ -219,11 +222,14 @@ TEST_P(PowerCutTest, EveryAcknowledgedStepIsThereAndTheNextSaveWorks) {
     progress.Show(cut + 1, fmt::format("{} acknowledged saves", acknowledged_ + oracle_->acknowledged()));
   }
   Count();
-  std::cout << fmt::format(
-      "SUMMARY {}: {} power cuts, and {} more during recoveries; {} saves acknowledged, {} acknowledged steps held "
-      "against the disk, none lost; of {} saves that were cut off {} were there whole and {} not at all; seed {}\n",
-      GetParam(), cuts, recoveries_cut_, acknowledged_, checked_, found_ + vanished_, found_, vanished_, seed);
-  EXPECT_GT(acknowledged_, static_cast<uint64_t>(cuts)) << "else little is tested";
+  progress.End();
+  Summarize(fmt::format(
+      "{}: {} power cuts, and {} more during recoveries; {} saves acknowledged, {} acknowledged steps held "
+      "against the disk, none lost; of {} saves that were cut off {} were there whole and {} not at all; seed {}",
+      GetParam(), cuts, recoveries_cut_, acknowledged_, checked_, found_ + vanished_, found_, vanished_, seed));
+  if (cuts >= kCuts) {
+    EXPECT_GT(acknowledged_, static_cast<uint64_t>(cuts)) << "else little is tested";
+  }
 }
 
 // What the test above says is worth something: where nothing is synced, a step that was acknowledged is gone.
@@ -232,12 +238,10 @@ TEST_P(PowerCutTest, NoticesThatNothingIsSynced) {
   BeginStore();
   std::thread([&] {
     PowerSwitch power(*disk_, absl::ZeroDuration());
-    auto checkpointer = AsyncCheckpointer::Open({.directory = store_, .io = IoBackend::kThreads});
-    ASSERT_THAT(checkpointer, IsOk());
-    // For this thread and those that it starts, the checkpointer's own being there already: it is opened anew.
-    ASSERT_THAT((*checkpointer)->Close(), IsOk());
+    // For this thread and those that it starts.
     if (!storage::DenySystemCalls({SYS_fsync, SYS_fdatasync}, /*error=*/0)) GTEST_SKIP() << "seccomp is not allowed";
-    checkpointer = AsyncCheckpointer::Open({.directory = store_, .io = IoBackend::kThreads});
+    auto checkpointer = AsyncCheckpointer::Open(
+        {.directory = store_, .io = IoBackend::kThreads, .on_warning = [](std::string_view) {}});
     ASSERT_THAT(checkpointer, IsOk());
     VersionedState state;
     state.SetTo(1, 1);

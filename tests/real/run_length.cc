@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -18,10 +19,17 @@ int RunLength(const char* variable, int otherwise) {
   return storage::kAddressSanitizer || storage::kThreadSanitizer ? std::max(1, otherwise / 8) : otherwise;
 }
 
+void Summarize(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+  if (const char* path = std::getenv("TIDEMARK_SUMMARY"); path != nullptr)
+    std::ofstream(path, std::ios::app) << line << "\n";
+}
+
 RunProgress::RunProgress(std::string what, int total)
     : what_(std::move(what)), total_(total), is_terminal_(isatty(STDOUT_FILENO) == 1), begin_(absl::Now()) {}
 
-RunProgress::~RunProgress() {
+void RunProgress::End() {
   if (is_terminal_) fmt::print("\r\033[K");
   std::fflush(stdout);
 }

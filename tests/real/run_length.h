@@ -13,15 +13,22 @@ namespace tidemark {
 // slower, a few of those.
 int RunLength(const char* variable, int otherwise);
 
+// A line on standard output that says what a run has shown, or that it was skipped; also added to the file that the
+// environment's TIDEMARK_SUMMARY names, if it does.
+void Summarize(const std::string& line);
+
 // Lines on standard output: on a terminal one that changes, with the time that is left; elsewhere one for each tenth of
 // a run that takes longer than some seconds. Thread-compatible.
 class RunProgress {
  public:
   RunProgress(std::string what, int total);
-  ~RunProgress();
+  ~RunProgress() { End(); }
 
   // So many are done; `figures` is added to the line.
   void Show(int done, const std::string& figures);
+
+  // Takes the line that changes away.
+  void End();
 
  private:
   const std::string what_;

@@ -20,6 +20,10 @@ void SaveLineWriter::Begun(int64_t step, int64_t version, double loss) {
 
 void SaveLineWriter::Committed(int64_t version) { WriteLine(descriptor_, fmt::format("committed {}", version)); }
 
+void SaveLineWriter::Reporting(int64_t version, double score) {
+  WriteLine(descriptor_, fmt::format("reporting {} {:a}", version, score));
+}
+
 void SaveLineWriter::Reported(int64_t version, double score) {
   WriteLine(descriptor_, fmt::format("reported {} {:a}", version, score));
 }
@@ -38,6 +42,8 @@ bool ReadSaveLine(const std::string& line, SaveLog& log) {
     log.Begun(first, second, value);
   } else if (std::sscanf(line.c_str(), "committed %ld", &first) == 1) {
     log.Committed(first);
+  } else if (std::sscanf(line.c_str(), "reporting %ld %la", &first, &value) == 2) {
+    log.Reporting(first, value);
   } else if (std::sscanf(line.c_str(), "reported %ld %la", &first, &value) == 2) {
     log.Reported(first, value);
   } else if (std::sscanf(line.c_str(), "pinning %ld", &first) == 1) {

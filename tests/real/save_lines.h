@@ -22,6 +22,7 @@ class SaveLineWriter final : public SaveLog {
   explicit SaveLineWriter(int descriptor) : descriptor_(descriptor) {}
   void Begun(int64_t step, int64_t version, double loss) override;
   void Committed(int64_t version) override;
+  void Reporting(int64_t version, double score) override;
   void Reported(int64_t version, double score) override;
   void Pinning(int64_t step) override;
   void Pinned(int64_t step, bool pinned) override;

@@ -16,7 +16,9 @@ class SaveLog {
   virtual void Begun(int64_t step, int64_t version, double loss) = 0;
   // `committed` resolved with ok.
   virtual void Committed(int64_t version) = 0;
-  // ReportMetrics resolved with ok.
+  // Before ReportMetrics is called, of what has no report under way.
+  virtual void Reporting(int64_t version, double score) = 0;
+  // It resolved with ok.
   virtual void Reported(int64_t version, double score) = 0;
   // Before Pin or Unpin is called: from here on the step is pinned or not.
   virtual void Pinning(int64_t step) = 0;

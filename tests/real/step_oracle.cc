@@ -53,25 +53,36 @@ RetentionOptions StepOracle::Rules() { return {.max_to_keep = kMaxToKeep, .keep_
 
 void StepOracle::Begun(int64_t step, int64_t version, double loss) {
   absl::MutexLock lock(&mutex_);
-  steps_[step].push_back({.version = version, .loss = loss, .score = std::nullopt});
+  steps_[step].push_back({.version = version, .loss = loss, .score = std::nullopt, .new_scores = {}});
   step_of_version_[version] = step;
   last_version_ = std::max(last_version_, version);
   last_step_ = std::max(last_step_, step);
 }
 
+StepOracle::Attempt* StepOracle::Find(int64_t version) {
+  for (Attempt& attempt : steps_[step_of_version_.at(version)]) {
+    if (attempt.version == version) return &attempt;
+  }
+  return nullptr;
+}
+
 void StepOracle::Committed(int64_t version) {
   absl::MutexLock lock(&mutex_);
   ++acknowledged_;
-  for (Attempt& attempt : steps_[step_of_version_.at(version)]) {
-    if (attempt.version == version) attempt.acknowledged = true;
-  }
+  if (Attempt* attempt = Find(version)) attempt->acknowledged = true;
+}
+
+void StepOracle::Reporting(int64_t version, double score) {
+  absl::MutexLock lock(&mutex_);
+  if (Attempt* attempt = Find(version)) attempt->new_scores.push_back(score);
 }
 
 void StepOracle::Reported(int64_t version, double score) {
   absl::MutexLock lock(&mutex_);
-  for (Attempt& attempt : steps_[step_of_version_.at(version)]) {
-    if (attempt.version == version) attempt.score = score;
-  }
+  Attempt* attempt = Find(version);
+  if (attempt == nullptr) return;
+  attempt->score = score;
+  attempt->new_scores.clear();
 }
 
 void StepOracle::Pinning(int64_t step) {
@@ -135,9 +146,11 @@ std::string StepOracle::CheckInfo(const StepInfo& info, int64_t version) const {
     if (attempt.version != version) continue;
     const auto loss = info.metrics.find("loss");
     if (loss == info.metrics.end() || loss->second != attempt.loss) return "has another loss than it was saved with";
-    const auto score = info.metrics.find("late/score");
-    if (attempt.score && (score == info.metrics.end() || score->second != *attempt.score)) {
-      return "has lost a report that was acknowledged";
+    const auto found = info.metrics.find("late/score");
+    const std::optional<double> score = found != info.metrics.end() ? std::optional(found->second) : std::nullopt;
+    const auto& possible = attempt.new_scores;
+    if (score != attempt.score && (!score || std::find(possible.begin(), possible.end(), *score) == possible.end())) {
+      return attempt.score ? "has lost a report that was acknowledged" : "has a report that was never made";
     }
     const auto pin = pins_.find(info.step);
     if (pin != pins_.end() && pin->second && info.pinned != *pin->second) {
@@ -191,6 +204,9 @@ std::vector<std::string> StepOracle::CheckOpened(AsyncCheckpointer& checkpointer
       if (attempt.version != restored.version()) continue;
       if (!attempt.acknowledged) ++found_unacknowledged;
       attempt.acknowledged = true;
+      const auto score = info.metrics.find("late/score");
+      attempt.score = score != info.metrics.end() ? std::optional(score->second) : std::nullopt;
+      attempt.new_scores.clear();
       found[info.step].push_back(attempt);
     }
   }

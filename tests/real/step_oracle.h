@@ -28,6 +28,7 @@ class StepOracle final : public SaveLog {
 
   void Begun(int64_t step, int64_t version, double loss) override;
   void Committed(int64_t version) override;
+  void Reporting(int64_t version, double score) override;
   void Reported(int64_t version, double score) override;
   void Pinning(int64_t step) override;
   void Pinned(int64_t step, bool pinned) override;
@@ -62,7 +63,8 @@ class StepOracle final : public SaveLog {
   struct Attempt {
     int64_t version = 0;
     double loss = 0;
-    std::optional<double> score;
+    std::optional<double> score;     // of the last report that was acknowledged
+    std::vector<double> new_scores;  // of those that were begun since
     bool acknowledged = false;
   };
   // Ascending by version. From the last acknowledged one on they may be in the store.
@@ -72,6 +74,7 @@ class StepOracle final : public SaveLog {
   static std::vector<Attempt> Possible(const Attempts& attempts);
   bool MayBeGone(int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsBest(int64_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Attempt* Find(int64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What is wrong with a committed step of which only this much is known; empty: nothing.
   std::string CheckInfo(const StepInfo& info, int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckAbsent(const std::map<int64_t, StepInfo>& infos, std::vector<std::string>* wrong) const

@@ -83,6 +83,7 @@ absl::Status Workload::Report() {
   absl::StatusOr<RestoreReport> report = checkpointer_.RestoreLatest(restored.state());
   if (!report.ok()) return report.status();
   const double score = std::uniform_real_distribution<double>(0, 1)(random_);
+  log_.Reporting(restored.version(), score);
   checkpointer_.ReportMetrics(report->step, "late", {{"score", score}})
       .OnReady([log = &log_, version = restored.version(), score](const absl::Status& status) {
         if (status.ok()) log->Reported(version, score);
