@@ -65,8 +65,8 @@ class DraftFileSystem::MemoryFile final : public File {
   absl::StatusOr<uint64_t> Size() override { return contents_->Size(); }
   absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) override {
     if (contents_->Read(offset, out)) return absl::OkStatus();
-    return absl::DataLossError(fmt::format("read {}: {} bytes at {}, but the file ends at {}", path_, out.size(),
-                                           offset, contents_->Size()));
+    return absl::DataLossError(
+        fmt::format("read {}: {} bytes at {}, but the file ends at {}", path_, out.size(), offset, contents_->Size()));
   }
   absl::Status WriteAt(uint64_t offset, std::span<const std::byte> data) override {
     if (!writable_) return ErrnoStatus(EBADF, "write", path_);
@@ -94,8 +94,8 @@ class DraftFileSystem::MemoryFile final : public File {
 
 struct DraftFileSystem::Node {
   FileType type = FileType::kDirectory;
-  std::string base_path;               // where the base has it, wherever it is now; empty: it was made here
-  std::shared_ptr<Contents> contents;  // of a file; null: as in the base
+  std::string base_path;                 // where the base has it, wherever it is now; empty: it was made here
+  std::shared_ptr<Contents> contents;    // of a file; null: as in the base
   std::map<std::string, NodePtr> names;  // of a directory: those that were looked for or changed; null: removed
   bool names_loaded = false;             // `names` has all that the base has
   int64_t changed = 0;                   // the number of the last change of its names; 0: as in the base
