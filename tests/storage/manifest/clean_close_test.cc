@@ -49,7 +49,7 @@ class CleanCloseTest : public testing::Test {
   bool HasMark() {
     auto manifest = Manifest::OpenReadOnly(PosixFileSystem(), layout_.manifest());
     EXPECT_THAT(manifest, IsOk());
-    return (*manifest)->SettledMark()->has_value();
+    return (*manifest)->Settled()->has_value();
   }
 
   // A store with steps 1 and 2, closed.
@@ -244,6 +244,12 @@ TEST_F(CleanCloseTest, IsFollowedByARepairOfIndicesThatWereFoundWrong) {
     rocksdb::WriteBatch batch;
     batch.Put(CommittedKey(77), "");
     ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  {
+    // Whoever opens the database begins a new list of its files.
+    auto manifest = Manifest::Open(PosixFileSystem(), layout_.manifest());
+    ASSERT_THAT(manifest, IsOk());
+    ASSERT_THAT((*manifest)->SetSettledMark(*PosixFileSystem().StampDirectory(layout_.steps())), IsOk());
   }
   {
     auto store = Open();

@@ -187,7 +187,7 @@ TEST_F(ManifestRotTest, LosesNothingWhicheverFileOfTheDatabaseIsCutEmptiedOrGone
   for (const auto& [path, bytes] : tree_->files) {
     if (!path.starts_with("/manifest/")) continue;
     std::map<std::string, int64_t> of_file;
-    const size_t stride = bytes.size() > 1000 ? 41 * StrideOf(path) : 7;
+    const size_t stride = bytes.size() > 1000 ? 41 * StrideOf(path) : StrideOf(path);
     for (size_t length = 0; length < bytes.size() + stride; length += stride) {
       const bool gone = length >= bytes.size();
       for (const bool settled : {true, false}) {
