@@ -307,6 +307,9 @@ absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRead(const std::st
     if ((*node)->type == FileType::kDirectory && (*node)->base_path.empty()) {
       return absl::FailedPreconditionError(fmt::format("open {}: not a regular file", path));
     }
+    if ((*node)->locked) {
+      return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is locked", path));
+    }
     if ((*node)->contents != nullptr) return std::make_unique<MemoryFile>(path, (*node)->contents, /*writable=*/false);
     base_path = (*node)->base_path;
   }
