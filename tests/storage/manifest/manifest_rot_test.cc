@@ -114,9 +114,9 @@ class ManifestRotTest : public testing::Test {
       EXPECT_NE((*gone)->info.state, StepState::kCommitted);
     }
     const auto pinned = store.manifest().Find(2);
-    if (pinned.ok() && !(*pinned)->info.pinned) return "pin not recorded";
+    if (pinned.ok() && !(*pinned)->info.pinned) return Said("pin lost, and said");
     const auto evaluated = store.manifest().Find(3);
-    if (evaluated.ok() && !(*evaluated)->info.evaluated_by("validation")) return "report not recorded";
+    if (evaluated.ok() && !(*evaluated)->info.evaluated_by("validation")) return Said("report lost, and said");
     return warnings_.empty() ? outcome : outcome + ", with a warning";
   }
 
@@ -128,6 +128,11 @@ class ManifestRotTest : public testing::Test {
     if (path.find("OPTIONS") != std::string_view::npos) return 101 * slower;  // nobody reads it
     if (path.ends_with(".sst") || path.ends_with(".log")) return 3 * slower;
     return slower;
+  }
+
+  std::string Said(std::string outcome) {
+    EXPECT_NE(warnings_, "") << "LOST WITHOUT A WORD";
+    return outcome;
   }
 
   // A name came and went in steps/.
