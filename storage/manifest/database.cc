@@ -44,11 +44,9 @@ void ForgetFileFailure() { TakeFileFailure().IgnoreError(); }
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
   const absl::Status file_failure = TakeFileFailure();
   if (status.ok()) return absl::OkStatus();
-  const std::string text = status.ToString();
-  const auto tells_of = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   absl::StatusCode code = absl::StatusCode::kInternal;
   if (status.IsNotFound() || status.IsPathNotFound()) code = absl::StatusCode::kNotFound;
-  if (status.IsCorruption() && !TellsOfDevice(text)) code = absl::StatusCode::kDataLoss;
+  if (status.IsCorruption()) code = absl::StatusCode::kDataLoss;
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
