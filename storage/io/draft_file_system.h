@@ -22,8 +22,8 @@ namespace tidemark::storage {
 // Thread-safe. Outlives its files, locks and queues. What is written takes as much memory, and so does the whole of a
 // file that is opened to be written over; what is only read, renamed or removed takes none, and files are read from the
 // base whenever somebody reads them, so that the base should not change meanwhile. Below the directory everything that
-// FileSystem promises holds; syncs do nothing. Elsewhere the base is read, and changes are refused with
-// kFailedPrecondition.
+// FileSystem promises holds for paths without "." and ".."; syncs do nothing. Elsewhere the base is read, and changes
+// are refused with kFailedPrecondition.
 //
 // A lock can be had here if nobody holds it on the base at that moment; nobody is kept from taking it there.
 class DraftFileSystem final : public FileSystem {
