@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "storage/io/check.h"
 #include "storage/io/errno_status.h"
 #include "storage/manifest/rocks_env.h"
+#include "storage/shard/ids.h"
 
 namespace tidemark::storage {
 namespace {
@@ -100,6 +102,17 @@ std::string StampList(FileSystem& files, const std::string& path) {
   return fmt::format("{} {} {}", database, name, bytes);
 }
 
+// The same, with what is in the list: a changed byte can make the rest of it look like what a crash has cut off.
+std::string StampListContents(FileSystem& files, const std::string& path) {
+  constexpr size_t kListBytesMax = 64 << 20;
+  const std::string stamp = StampList(files, path);
+  std::string name = ReadSmallFile(files, path + "/CURRENT", kListBytesMax).value_or("/");
+  if (name.ends_with('\n')) name.pop_back();
+  if (name.find('/') != std::string::npos) return stamp;
+  const std::string list = ReadSmallFile(files, path + "/" + name, kListBytesMax).value_or("");
+  return fmt::format("{} {:016x}", stamp, ChecksumOf(std::as_bytes(std::span(list))));
+}
+
 struct Opened {
   std::unique_ptr<rocksdb::DB> db;
   std::string stamp;
@@ -137,8 +150,19 @@ absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const
 }  // namespace
 
 Database::Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db,
-                   Mode mode)
-    : files_(files), env_(std::move(env)), path_(path), mode_(mode), db_(db) {}
+                   Mode mode, std::string list_as_opened)
+    : files_(files),
+      env_(std::move(env)),
+      path_(path),
+      mode_(mode),
+      list_as_opened_(std::move(list_as_opened)),
+      db_(db) {}
+
+std::string Database::SettleList() {
+  // A compaction would end in the list.
+  absl::Status status = Use([&](rocksdb::DB& db) { return Translate(db.PauseBackgroundWork(), "settle"); });
+  return status.ok() ? StampListContents(files_, path_) : "";
+}
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
@@ -158,6 +182,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  std::string list = StampListContents(files, path);
   rocksdb::DB* db = nullptr;
   ForgetFileFailure();
   const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
@@ -165,16 +190,18 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
-  return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite, std::move(list)));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   const rocksdb::Options options = MakeOptions(*env);
+  std::string list = StampListContents(files, path);
   absl::StatusOr<Opened> opened = OpenBesideWriter(
       files, path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
   if (!opened.ok()) return opened.status();
-  return std::unique_ptr<Database>(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
+  return std::unique_ptr<Database>(
+      new Database(files, std::move(env), path, opened->db.release(), Mode::kRead, std::move(list)));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& files, const std::string& path) {

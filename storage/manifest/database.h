@@ -41,6 +41,14 @@ class Database {
 
   const std::string& path() const { return path_; }
 
+  // What the database's list of its files was like before it was opened: id, name, size and checksum. Opening one to
+  // write begins a new list.
+  const std::string& list_as_opened() const { return list_as_opened_; }
+
+  // The same of the list now, which does not change any more: RocksDB's own work waits until the database is closed, so
+  // that hardly more than one write may follow. Empty where it could not be stopped.
+  std::string SettleList();
+
   // Calls `use` and returns its answer. Where the database is closed, since opening it anew has failed, that is tried
   // again first; where it cannot be opened to be written, as on a full disk, to be read until the next Write; where
   // neither can be, its error is returned. `use` must not call Use or Write, nor keep anything of the database.
@@ -66,7 +74,8 @@ class Database {
  private:
   enum class Mode { kWrite, kRead, kFollow };
 
-  Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db, Mode mode);
+  Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db, Mode mode,
+           std::string list_as_opened = "");
   absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasBackgroundError() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -76,6 +85,7 @@ class Database {
   const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
+  const std::string list_as_opened_;  // empty where nothing was there
 
   // A write failed, and the database has not been opened to be written since.
   std::atomic<bool> broken_{false};

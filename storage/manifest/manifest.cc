@@ -311,8 +311,9 @@ absl::StatusOr<bool> Manifest::CatchUp() {
 }
 
 const StoreId& Manifest::store_id() const { return impl_->store; }
-
 uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
+bool Manifest::damage_found() const { return impl_->database->damage_found(); }
+const std::string& Manifest::list_as_opened() const { return impl_->database->list_as_opened(); }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
   if (step > impl_->last_step) return std::nullopt;
@@ -410,8 +411,6 @@ absl::StatusOr<size_t> Manifest::RepairIndices() {
   return corrected;
 }
 
-bool Manifest::damage_found() const { return impl_->database->damage_found(); }
-
 absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record) {
   absl::MutexLock lock(&impl_->write_mutex);
   absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
@@ -471,13 +470,13 @@ absl::Status Manifest::FinishDeletions(std::span<const AttemptId> attempts) {
   return impl_->database->Write(batch);
 }
 
-absl::StatusOr<std::optional<DirectoryStamp>> Manifest::SettledMark() const {
-  return impl_->Get(kSettledKey, DecodeDirectoryStamp, kSettledKey);
+absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
+  return impl_->Get(kSettledKey, DecodeSettledMark, kSettledKey);
 }
 
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
-  batch.Put(Slice(kSettledKey), EncodeDirectoryStamp(steps));
+  batch.Put(Slice(kSettledKey), EncodeSettledMark({.steps = steps, .files = impl_->database->SettleList()}));
   return impl_->database->Write(batch);
 }
 

@@ -124,10 +124,12 @@ class Manifest {
   // The files of these attempts are gone, and that has been synced. One batch.
   absl::Status FinishDeletions(std::span<const AttemptId> attempts);
 
-  // The mark of a store that was closed in good order: what steps/ looked like when all records agreed with it. nullopt
-  // if there is none.
-  absl::StatusOr<std::optional<DirectoryStamp>> SettledMark() const;
-  absl::Status SetSettledMark(const DirectoryStamp& steps);
+  // The mark of a store that was closed in good order; nullopt if there is none. It does not hold if the list of the
+  // database's files was another one when the manifest was opened: a list that has lost its end takes tables away, and
+  // leaves the mark, which is in the log.
+  absl::StatusOr<std::optional<SettledMark>> Settled() const;
+  const std::string& list_as_opened() const;
+  absl::Status SetSettledMark(const DirectoryStamp& steps);  // the last write before the manifest is closed
   absl::Status RemoveSettledMark();
 
  private:

@@ -90,20 +90,23 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
   return Decode<DeletionRecord>(bytes, "deletion", decode, kDeletionRecordVersion);
 }
 
-std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
+std::string EncodeSettledMark(const SettledMark& mark) {
+  const DirectoryStamp& stamp = mark.steps;
   return DumpJson({{"version", kManifestVersion},
+                   {"files", mark.files},
                    {"inode", stamp.inode},
                    {"links", stamp.links},
                    {"modified_unix_ns", stamp.modified_unix_ns},
                    {"changed_unix_ns", stamp.changed_unix_ns}});
 }
 
-absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes) {
-  return Decode<DirectoryStamp>(bytes, "settled", [](const Json& json) {
-    return DirectoryStamp{.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
-                          .links = DecodeUnsigned<uint64_t>(json.at("links")),
-                          .modified_unix_ns = json.at("modified_unix_ns").get<int64_t>(),
-                          .changed_unix_ns = json.at("changed_unix_ns").get<int64_t>()};
+absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes) {
+  return Decode<SettledMark>(bytes, "settled", [](const Json& json) {
+    return SettledMark{.steps = {.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
+                                 .links = DecodeUnsigned<uint64_t>(json.at("links")),
+                                 .modified_unix_ns = json.at("modified_unix_ns").get<int64_t>(),
+                                 .changed_unix_ns = json.at("changed_unix_ns").get<int64_t>()},
+                       .files = json.value("files", "")};
   });
 }
 

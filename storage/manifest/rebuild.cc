@@ -163,7 +163,8 @@ bool IsReferenced(const AttemptId& attempt, const std::vector<Candidate>& candid
 }  // namespace
 
 absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
+                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
+                             const OnStoreChange& on_change) {
   absl::StatusOr<Findings> findings = ReadAll(files, layout, store, warn);
   if (!findings.ok()) return findings.status();
   if (absl::Status status = VerifyWinners(files, layout, store, read, *findings); !status.ok()) return status;
@@ -187,6 +188,12 @@ absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const
     warn(fmt::format("step {} is incomplete or damaged and was moved to quarantine: {}", rejected.folder.step,
                      rejected.why));
     if (absl::Status status = MoveToQuarantine(files, layout, rejected.folder); !status.ok()) return status;
+    if (on_change != nullptr) {
+      on_change({.kind = StoreChange::Kind::kQuarantined,
+                 .step = rejected.folder.step,
+                 .path = layout.attempt(rejected.folder.step, rejected.folder.attempt),
+                 .why = rejected.why});
+    }
   }
   absl::Status moved = files.Rename(layout.manifest(), layout.manifest() + ".broken-" + suffix);
   if (!moved.ok() && !absl::IsNotFound(moved)) return moved;

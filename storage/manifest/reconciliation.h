@@ -19,6 +19,7 @@
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 
@@ -30,8 +31,14 @@ class Reconciliation {
   using Warn = std::function<void(std::string_view)>;
 
   Reconciliation(FileSystem& files, const StoreLayout& layout, const StoreId& store, Manifest& manifest,
-                 const ShardReadOptions& read, const Warn& warn)
-      : files_(files), layout_(layout), store_(store), manifest_(manifest), read_(read), warn_(warn) {}
+                 const ShardReadOptions& read, const Warn& warn, const OnStoreChange& on_change)
+      : files_(files),
+        layout_(layout),
+        store_(store),
+        manifest_(manifest),
+        read_(read),
+        warn_(warn),
+        on_change_(on_change) {}
 
   // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
   // again once all of it is back. Steps whose folder has a pin are pinned. Attempts without a record, and those of
@@ -61,6 +68,7 @@ class Reconciliation {
   absl::Status ReconcileFolder(const StepFolder& folder);
   absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
+  void Tell(StoreChange::Kind kind, const StepFolder& folder, std::string why) const;
 
   FileSystem& files_;
   const StoreLayout& layout_;
@@ -68,6 +76,7 @@ class Reconciliation {
   Manifest& manifest_;
   const ShardReadOptions& read_;
   const Warn& warn_;
+  const OnStoreChange& on_change_;
 
   std::vector<StepFolder> folders_;  // as listed, once
   std::set<FolderKey> present_;      // the same

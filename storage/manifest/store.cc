@@ -1,5 +1,6 @@
 #include "storage/manifest/store.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -91,14 +92,13 @@ absl::Status Store::Initialize() {
     if (identity->id) {
       options_.warn(fmt::format("store.json was written anew from what the store holds: {}", Text(identity->written)));
     }
-    if (status = WriteIdentity(); !status.ok()) return status;
+    if (status = WriteIdentity(identity->written); !status.ok()) return status;
   }
   status = OpenAndReconcile();
   if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenAndReconcile();
   if (manifest_ != nullptr && absl::IsDataLoss(status)) {
-    options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(status)));
     manifest_.reset();
-    if (status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn); !status.ok()) return status;
+    if (status = Rebuild(status); !status.ok()) return status;
     status = OpenAndReconcile();
   }
   if (!status.ok()) return status;
@@ -113,7 +113,24 @@ absl::Status Store::OpenAndReconcile() {
   return status.ok() ? Reconcile() : status;
 }
 
-absl::Status Store::WriteIdentity() { return WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(id_)); }
+void Store::Tell(const StoreChange& change) const {
+  if (options_.on_change != nullptr) options_.on_change(change);
+}
+
+absl::Status Store::WriteIdentity(const absl::Status& why) {
+  absl::Status status = WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(id_));
+  if (!status.ok()) return status;
+  Tell({.kind = StoreChange::Kind::kIdentityWritten, .path = layout_.identity(), .why = Text(why)});
+  return absl::OkStatus();
+}
+
+absl::Status Store::Rebuild(const absl::Status& why) {
+  options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(why)));
+  absl::Status status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn, options_.on_change);
+  if (!status.ok()) return status;
+  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = Text(why)});
+  return absl::OkStatus();
+}
 
 absl::Status Store::OpenManifest() {
   absl::StatusOr<std::unique_ptr<Manifest>> manifest = OpenManifestIfThere(files_, layout_);
@@ -128,8 +145,7 @@ absl::Status Store::OpenManifest() {
     if (folders->empty()) {
       status = StartEmptyManifest(manifest.status());
     } else {
-      options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(manifest.status())));
-      status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn);
+      status = Rebuild(manifest.status());
     }
     if (!status.ok()) return status;
     manifest = Manifest::Open(files_, layout_.manifest());
@@ -161,7 +177,7 @@ absl::Status Store::SettleIdentity(const StoreId& of_manifest) {
   }
   options_.warn(fmt::format("store.json was written anew, for the shards agree with the manifest: {}", conflict));
   id_ = of_manifest;
-  return WriteIdentity();
+  return WriteIdentity(absl::DataLossError(conflict));
 }
 
 // Of a new store, of one whose creation was cut short, or of one whose steps are gone and whose records cannot be read.
@@ -180,12 +196,15 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
       !fresh.ok()) {
     return fresh.status();
   }
-  return files_.SyncDirectory(layout_.directory());
+  if (absl::Status synced = files_.SyncDirectory(layout_.directory()); !synced.ok()) return synced;
+  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = Text(why)});
+  return absl::OkStatus();
 }
 
 absl::Status Store::Reconcile() {
   absl::StatusOr<bool> settled = WasLeftSettled();
   if (!settled.ok()) return settled.status();
+  settled = *settled && !options_.look_at_everything;
   if (*settled) {
     // The record that is asked for first, for what it costs: one seek. (Opening the manifest has read the store's.)
     // Damage in others is found when they are read, and the next Open sees to it.
@@ -199,24 +218,49 @@ absl::Status Store::Reconcile() {
     if (*repaired > 0) {
       options_.warn(
           fmt::format("the manifest's indices did not agree with its records: {} keys were put right", *repaired));
+      Tell({.kind = StoreChange::Kind::kIndicesCorrected,
+            .path = layout_.manifest(),
+            .why = fmt::format("{} keys did not agree with the records", *repaired)});
     }
-    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn);
+    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn, options_.on_change);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
     next_sequence_ = manifest_->last_sequence() + 1;
     settled = reconciliation.settled();
   }
-  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}); !more.ok()) return more.status();
+  if (absl::Status status = RemoveDeletedAndTell(); !status.ok()) return status;
   // Rebuilds that a crash cut short.
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
     if (!entry.name.starts_with("manifest.rebuilt-")) continue;
-    if (absl::Status status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) {
+    const std::string path = layout_.directory() + "/" + entry.name;
+    if (absl::Status status = RemoveTree(files_, path); !status.ok()) {
       options_.warn(fmt::format("what is left of a rebuild that was cut short stays: {}", Text(status)));
+    } else {
+      Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = "a rebuild of the manifest was cut short"});
     }
   }
   absl::MutexLock lock(&records_mutex_);
   left_unsettled_ = !*settled;
+  return absl::OkStatus();
+}
+
+absl::Status Store::RemoveDeletedAndTell() {
+  absl::StatusOr<std::vector<DeletionRecord>> before = manifest_->Deletions();
+  if (!before.ok()) return before.status();
+  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}); !more.ok()) return more.status();
+  if (before->empty()) return absl::OkStatus();
+  absl::StatusOr<std::vector<DeletionRecord>> after = manifest_->Deletions();
+  if (!after.ok()) return after.status();
+  for (const DeletionRecord& deletion : *before) {
+    const bool stays = std::any_of(after->begin(), after->end(),
+                                   [&](const DeletionRecord& other) { return other.attempt == deletion.attempt; });
+    if (stays) continue;
+    Tell({.kind = StoreChange::Kind::kRemoved,
+          .step = deletion.step,
+          .path = layout_.attempt(deletion.step, deletion.attempt),
+          .why = "it was let go, or another attempt took its place"});
+  }
   return absl::OkStatus();
 }
 
@@ -235,7 +279,7 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
 // Whether the store was closed in good order and nobody has been at steps/ since. A mark that does not hold is removed.
 absl::StatusOr<bool> Store::WasLeftSettled() {
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<DirectoryStamp>> mark = manifest_->SettledMark();
+  absl::StatusOr<std::optional<SettledMark>> mark = manifest_->Settled();
   settled_mark_ = true;
   if (mark.ok() && !mark->has_value()) {
     settled_mark_ = false;
@@ -243,9 +287,12 @@ absl::StatusOr<bool> Store::WasLeftSettled() {
   }
   // A mark that cannot be read says nothing.
   if (!mark.ok() && !absl::IsDataLoss(mark.status()) && !absl::IsUnimplemented(mark.status())) return mark.status();
-  if (mark.ok()) {
+  if (mark.ok() && (*mark)->files == manifest_->list_as_opened()) {
     absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
-    if (stamp.ok() && *stamp == **mark) return true;
+    if (stamp.ok() && *stamp == (*mark)->steps) {
+      settled_steps_ = *stamp;
+      return true;
+    }
     if (!stamp.ok() && !absl::IsUnavailable(stamp.status())) return stamp.status();
   }
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
@@ -279,12 +326,18 @@ void Store::RecordSettled() {
     }
     return;
   }
-  if (settled_mark_ || left_unsettled_ || !open_attempts_.empty()) return;
-  // What was removed may otherwise be back after power loss, and the stamp with it.
-  absl::Status status = files_.SyncDirectory(layout_.steps());
-  if (status.ok()) {
-    absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
-    status = stamp.ok() ? manifest_->SetSettledMark(*stamp) : stamp.status();
+  if (left_unsettled_ || !open_attempts_.empty()) return;
+  absl::Status status;
+  if (settled_mark_) {
+    // The list of the manifest's files began anew when it was opened. Of steps/ nobody here has changed anything.
+    status = manifest_->SetSettledMark(settled_steps_);
+  } else {
+    // What was removed may otherwise be back after power loss, and the stamp with it.
+    status = files_.SyncDirectory(layout_.steps());
+    if (status.ok()) {
+      absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
+      status = stamp.ok() ? manifest_->SetSettledMark(*stamp) : stamp.status();
+    }
   }
   if (!status.ok()) {
     options_.warn(

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 
@@ -37,6 +38,8 @@ struct StoreOptions {
   std::string directory;
   std::function<void(std::string_view)> warn;  // any thread; not null
   ShardReadOptions read;                       // for verifying an attempt before it is adopted
+  bool look_at_everything = false;             // opening looks at every step, in whatever order the store was closed
+  OnStoreChange on_change = nullptr;           // of what opening does; the opener's thread
 };
 
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
@@ -118,8 +121,11 @@ class Store {
   absl::Status OpenManifest();
   absl::Status SettleIdentity(const StoreId& of_manifest);
   absl::Status StartEmptyManifest(const absl::Status& why);
-  absl::Status WriteIdentity();
+  absl::Status WriteIdentity(const absl::Status& why);
+  absl::Status Rebuild(const absl::Status& why);
+  void Tell(const StoreChange& change) const;
   absl::Status Reconcile();
+  absl::Status RemoveDeletedAndTell();
   absl::StatusOr<bool> WasLeftSettled();
   absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
@@ -153,6 +159,7 @@ class Store {
   // Whether the manifest says that records and folders agree. Taken back, durably, before either changes; a save pays
   // for that once in the store's lifetime.
   bool settled_mark_ ABSL_GUARDED_BY(records_mutex_) = false;
+  DirectoryStamp settled_steps_ ABSL_GUARDED_BY(records_mutex_);  // what it says, where it held when it was opened
   // Whether the next Open would find anything to do that a look at steps/ does not tell.
   bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
   std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);

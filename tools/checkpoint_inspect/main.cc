@@ -1,4 +1,4 @@
-// checkpoint-inspect: looks into a store and never changes it. docs/checkpoint-inspect.md is its manual.
+// checkpoint-inspect: looks into a store; only `repair --apply` changes it. docs/checkpoint-inspect.md is its manual.
 
 #include <csignal>
 #include <cstdlib>
@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/repair.h"
 #include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
@@ -23,16 +24,26 @@ Examples:
   checkpoint-inspect --store run/ckpt show latest
   checkpoint-inspect --store run/ckpt history validation/loss
   checkpoint-inspect --store run/ckpt verify 1000
+  checkpoint-inspect --store run/ckpt repair
   TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
 
 Exit status:
   0 ok, 1 failure, 2 usage, 3 damaged but a valid step remains, 10 no store, 12 nothing restorable,
   13 integrity failure, 14 written by a newer version)";
 
+constexpr const char* kRepairFooter = R"(
+Reads every byte of every committed step. Rebuilds a manifest that is missing or damaged, commits complete
+attempts that are not recorded, moves damaged steps to quarantine/, and removes what dead processes have left.
+
+Example:
+  checkpoint-inspect --store run/ckpt repair
+  checkpoint-inspect --store run/ckpt repair --apply)";
+
 struct Arguments {
   std::string store;
   bool json = false;
   bool all = false;
+  bool apply = false;
   std::string step;
   std::vector<std::string> metrics;
 };
@@ -58,8 +69,8 @@ ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& argu
 // CLI11 throws where the command line is wrong, and for --help and --version.
 ExitCode Run(Console& console, int argc, char** argv) {
   CLI::App app(
-      "Lists, shows and verifies the checkpoints of a Tidemark store. Changes nothing; may run beside a live "
-      "trainer.",
+      "Lists, shows and verifies the checkpoints of a Tidemark store. Changes nothing, but for repair --apply; may run "
+      "beside a live trainer, but for repair.",
       "checkpoint-inspect");
   Arguments arguments;
   app.add_option("--store", arguments.store, "The store; by default $TIDEMARK_STORE, else the current directory")
@@ -77,6 +88,9 @@ ExitCode Run(Console& console, int argc, char** argv) {
   history->add_option("METRIC", arguments.metrics, "Show these metrics instead, step by step");
   CLI::App* verify = app.add_subcommand("verify", "Read every byte and hold it against its checksum");
   verify->add_option("STEP", arguments.step, "A step; by default every committed one");
+  CLI::App* repair = app.add_subcommand("repair", "Say what is out of order in the store, and what would mend it");
+  repair->add_flag("--apply", arguments.apply, "Do it. Takes the store's lock meanwhile");
+  repair->footer(kRepairFooter);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -99,6 +113,7 @@ ExitCode Run(Console& console, int argc, char** argv) {
       return ExitCode::kUsage;
     }
   }
+  if (repair->parsed()) return RepairDirectory(console, arguments.store, arguments.apply, arguments.json);
   return RunCommand(console, app, arguments, step);
 }
 

@@ -253,7 +253,7 @@ TEST_F(StoreDeletionTest, WritesNothingThatDidNotChange) {
   EXPECT_EQ(RecordOf(*store, 1).info.kept, "");
   ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = ToHex(identity.attempt.bytes)}}), IsOk());
   ASSERT_THAT(store->RemoveDeleted({}), IsOk());
-  EXPECT_TRUE(store->manifest().SettledMark()->has_value()) << "which the first write takes back";
+  EXPECT_TRUE(store->manifest().Settled()->has_value()) << "which the first write takes back";
 }
 
 TEST_F(StoreDeletionTest, MarksNothingOnAStepThatWasDeletedMeanwhile) {

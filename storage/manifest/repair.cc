@@ -1,0 +1,349 @@
+#include "storage/manifest/repair.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/io/draft_file_system.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/identity_recovery.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/quarantine.h"
+#include "storage/manifest/retired_shard.h"
+#include "storage/manifest/store.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/shard/shard_verify.h"
+
+namespace tidemark::storage {
+namespace {
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// Of a note that WriteFileDurably had begun to write into a step's folder when the process died.
+bool IsTemporaryNote(std::string_view name) {
+  if (!name.ends_with(".tmp")) return false;
+  name.remove_suffix(4);
+  return name == "pin.json" || name == "deleted.json" || IsMetricFileName(name);
+}
+
+bool IsOfAttempt(std::string_view name) {
+  return name == "pin.json" || name == "deleted.json" || IsMetricFileName(name) ||
+         (name.starts_with("shard-") && name.ends_with(".tmk"));
+}
+
+bool IsOfStore(std::string_view name) {
+  constexpr std::string_view kNames[] = {"LOCK", "store.json", "manifest", "steps", "inbox", "leases", "quarantine"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) || name == "lost+found";
+}
+
+// One repair. Used once, by one thread.
+class Repair {
+ public:
+  Repair(FileSystem& files, const RepairOptions& options)
+      : files_(files), options_(options), layout_(options.directory) {}
+
+  absl::StatusOr<RepairReport> Run();
+
+ private:
+  // What reading all of a step came to.
+  struct Verdict {
+    StepRecord record;
+    StepFolder folder;
+    std::vector<ShardDamage> damage;
+  };
+
+  absl::Status OpenStore();
+  absl::Status VerifyAll();
+  absl::Status Verify(Verdict& verdict);
+  absl::Status PutAway(const Verdict& verdict);
+  absl::Status MarkDamaged(const Verdict& verdict);
+  absl::Status CommitAgain(const Verdict& verdict);
+  absl::Status RemoveLeftovers();
+  absl::Status RemoveDeadLeases();
+  absl::Status LookAtStrangers();
+  absl::Status Conclude();
+  absl::Status RemoveFile(const std::string& path, std::string why);
+  void Tell(const StoreChange& change);
+  bool IsNeeded(const Verdict& damaged) const;
+
+  FileSystem& files_;
+  const RepairOptions& options_;
+  const StoreLayout layout_;
+  std::unique_ptr<Store> store_;
+  std::vector<Verdict> sound_, damaged_;
+  RepairProgress progress_;
+  RepairReport report_;
+};
+
+void Repair::Tell(const StoreChange& change) {
+  (change.kind == StoreChange::Kind::kLeftAlone ? report_.left_alone : report_.changes).push_back(change);
+}
+
+absl::Status Repair::OpenStore() {
+  // Opening would make a store where there is none.
+  absl::StatusOr<FileType> type = files_.TypeOf(layout_.directory());
+  if (!type.ok()) return type.status();
+  if (*type != FileType::kDirectory) {
+    return absl::NotFoundError(fmt::format("{} is not a directory", layout_.directory()));
+  }
+  absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
+  if (absl::IsFailedPrecondition(identity.status())) return absl::NotFoundError(identity.status().message());
+  if (!identity.ok()) return identity.status();
+  if (!identity->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
+  // A lost step is no news to those who were told when it was marked, but it is to whoever asks now.
+  absl::StatusOr<std::unique_ptr<Store>> store =
+      Store::Open(files_, {.directory = options_.directory,
+                           .warn = [](std::string_view) {},  // all of it is among the changes
+                           .read = options_.read,
+                           .look_at_everything = true,
+                           .on_change = [this](const StoreChange& change) { Tell(change); }});
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  report_.store = store_->id();
+  return absl::OkStatus();
+}
+
+// Reads every byte of the step. An error says that reading failed.
+absl::Status Repair::Verify(Verdict& verdict) {
+  const StepInfo& info = verdict.record.info;
+  const uint64_t before = progress_.bytes_done;
+  const auto advance = [&](uint64_t bytes) {
+    progress_.step = info.step;
+    progress_.bytes_done += bytes;
+    progress_.bytes_total = std::max(progress_.bytes_total, progress_.bytes_done);
+    if (options_.progress != nullptr) options_.progress(progress_);
+  };
+  for (const RecordedShard& recorded : verdict.record.shards) {
+    const ShardIdentity identity{.store = store_->id(),
+                                 .step = info.step,
+                                 .attempt = verdict.folder.attempt,
+                                 .sequence = info.sequence,
+                                 .rank = recorded.rank,
+                                 .world_size = info.world_size};
+    const std::string path = layout_.shard(info.step, verdict.folder.attempt, recorded.rank, info.world_size);
+    absl::StatusOr<ShardVerification> verified =
+        VerifyShard(files_, path, layout_.steps(), &identity, options_.read, advance);
+    if (!verified.ok()) return verified.status();
+    std::move(verified->damage.begin(), verified->damage.end(), std::back_inserter(verdict.damage));
+  }
+  progress_.bytes_done = before + info.stored_bytes;
+  if (!verdict.damage.empty()) return absl::OkStatus();
+  // Sound in itself, and yet not what was committed: a shard that was put in its place.
+  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
+  absl::Status status = attempt.status();
+  if (attempt.ok() && attempt->record.shards != verdict.record.shards) {
+    status = absl::DataLossError("its shards are not the ones that were committed: size or digest differ");
+  }
+  if (!status.ok())
+    verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
+  return absl::OkStatus();
+}
+
+absl::Status Repair::VerifyAll() {
+  std::vector<Verdict> verdicts;
+  absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
+    const auto id = FromHex(record.info.attempt);
+    const StepState state = record.info.state;
+    if (id && (state == StepState::kCommitted || state == StepState::kDamaged)) {
+      progress_.bytes_total += record.info.stored_bytes;
+      const StepFolder folder{record.info.step, AttemptId{*id}};
+      verdicts.push_back({.record = std::move(record), .folder = folder});
+    }
+    return true;
+  });
+  if (!status.ok()) return status;
+  for (Verdict& verdict : verdicts) {
+    if (absl::Status read = Verify(verdict); !read.ok()) {
+      report_.unread.push_back({.step = verdict.folder.step, .why = Text(read)});
+      // Nobody knows whether it is sound, so what it refers to stays.
+      verdict.damage.clear();
+      verdict.record.info.state = StepState::kCommitted;
+    }
+    (verdict.damage.empty() ? sound_ : damaged_).push_back(std::move(verdict));
+  }
+  return absl::OkStatus();
+}
+
+// Whether a step that is not damaged has chunks in its files.
+bool Repair::IsNeeded(const Verdict& damaged) const {
+  return std::any_of(sound_.begin(), sound_.end(), [&](const Verdict& verdict) {
+    const std::vector<FileReference>& references = verdict.record.references;
+    return std::any_of(references.begin(), references.end(),
+                       [&](const FileReference& file) { return file.attempt == damaged.folder.attempt; });
+  });
+}
+
+StoreChange ChangeOf(StoreChange::Kind kind, int64_t step, std::string path, const std::vector<ShardDamage>& damage) {
+  StoreChange change{.kind = kind, .step = step, .path = std::move(path), .why = damage.front().what};
+  if (damage.size() > 1) change.why += fmt::format(", and {} more", damage.size() - 1);
+  std::set<std::string> entries;
+  for (const ShardDamage& place : damage) entries.insert(place.entries.begin(), place.entries.end());
+  change.entries.assign(entries.begin(), entries.end());
+  return change;
+}
+
+// Record first: an attempt of a deleted step that is still there is moved by whoever opens the store next.
+absl::Status Repair::PutAway(const Verdict& verdict) {
+  const auto& [step, attempt] = verdict.folder;
+  const StoreChange change =
+      ChangeOf(StoreChange::Kind::kQuarantined, step, layout_.attempt(step, attempt), verdict.damage);
+  absl::Status status = store_->UpdateStep(step, verdict.record.info.attempt, [&](StepRecord& record) {
+    MakeDeleted(record, fmt::format("damaged, and moved to quarantine: {}", change.why));
+    return true;
+  });
+  if (status.ok()) status = MoveToQuarantine(files_, layout_, verdict.folder);
+  if (absl::IsNotFound(status)) status = absl::OkStatus();  // it was the folder itself that is gone
+  if (!status.ok()) return status;
+  Tell(change);
+  report_.lost.push_back({.step = step, .why = change.why, .entries = change.entries});
+  return absl::OkStatus();
+}
+
+absl::Status Repair::MarkDamaged(const Verdict& verdict) {
+  const auto& [step, attempt] = verdict.folder;
+  const StoreChange change =
+      ChangeOf(StoreChange::Kind::kMarkedDamaged, step, layout_.attempt(step, attempt), verdict.damage);
+  report_.lost.push_back({.step = step, .why = change.why, .entries = change.entries});
+  if (verdict.record.info.state == StepState::kDamaged) return absl::OkStatus();
+  absl::Status status = store_->MarkStep(step, verdict.record.info.attempt, StepState::kDamaged, change.why);
+  if (status.ok()) Tell(change);
+  return status;
+}
+
+absl::Status Repair::CommitAgain(const Verdict& verdict) {
+  const auto& [step, attempt] = verdict.folder;
+  absl::StatusOr<Attempt> read = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
+  absl::Status status = read.status();
+  if (status.ok()) status = VerifyAndSync(files_, layout_, verdict.folder, *read, options_.read);
+  if (status.ok()) status = store_->MarkStep(step, verdict.record.info.attempt, StepState::kCommitted, "");
+  if (!status.ok()) return status;
+  Tell({.kind = StoreChange::Kind::kCommittedAgain,
+        .step = step,
+        .path = layout_.attempt(step, attempt),
+        .why = "it was marked as damaged, and every byte is what was committed"});
+  return absl::OkStatus();
+}
+
+absl::Status Repair::RemoveFile(const std::string& path, std::string why) {
+  absl::Status status = files_.RemoveFile(path);
+  if (status.ok()) Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = std::move(why)});
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::Status Repair::RemoveLeftovers() {
+  absl::Status status = RemoveFile(layout_.identity() + ".tmp", "store.json was being written");
+  if (status.ok()) status = RemoveFile(layout_.retired(), "the blocks of an attempt that was removed");
+  if (!status.ok()) return status;
+  std::vector<std::string> strangers;
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
+  if (!folders.ok()) return folders.status();
+  for (const StepFolder& folder : *folders) {
+    const std::string path = layout_.attempt(folder.step, folder.attempt);
+    absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(path);
+    if (!entries.ok()) return entries.status();
+    for (const DirectoryEntry& entry : *entries) {
+      if (IsTemporaryNote(entry.name)) {
+        status = RemoveFile(path + "/" + entry.name, "a note was being written");
+        if (!status.ok()) return status;
+      } else if (!IsOfAttempt(entry.name)) {
+        Tell({.step = folder.step, .path = path + "/" + entry.name, .why = "it is not Tidemark's"});
+      }
+    }
+  }
+  return RemoveDeadLeases();
+}
+
+absl::Status Repair::RemoveDeadLeases() {
+  const auto list = [&]() -> absl::StatusOr<std::set<std::string>> {
+    std::set<std::string> names;
+    absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.leases());
+    if (absl::IsNotFound(entries.status())) return names;
+    if (!entries.ok()) return entries.status();
+    for (const DirectoryEntry& entry : *entries) names.insert(entry.name);
+    return names;
+  };
+  absl::StatusOr<std::set<std::string>> before = list();
+  if (!before.ok()) return before.status();
+  if (before->empty()) return absl::OkStatus();
+  LeaseObserver observer(files_, layout_, ThisMachine(), MonotonicNow);
+  if (absl::Status status = observer.Live().status(); !status.ok()) return status;
+  absl::StatusOr<std::set<std::string>> after = list();
+  if (!after.ok()) return after.status();
+  for (const std::string& name : *before) {
+    const std::string path = layout_.leases() + "/" + name;
+    if (!after->contains(name)) {
+      Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = "the lease of a process that is gone"});
+    } else if (!AttemptOfLeaseFile(name)) {
+      Tell({.path = path, .why = "it is not Tidemark's"});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Repair::LookAtStrangers() {
+  absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
+  if (!entries.ok()) return entries.status();
+  for (const DirectoryEntry& entry : *entries) {
+    if (IsOfStore(entry.name)) continue;
+    const bool old = entry.name.starts_with("manifest.broken-");
+    Tell({.path = layout_.directory() + "/" + entry.name,
+          .why = old ? "a manifest that could not be read, kept for a person to look at" : "it is not Tidemark's"});
+  }
+  return absl::OkStatus();
+}
+
+// What is lost, and what a restore takes.
+absl::Status Repair::Conclude() {
+  absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
+    const StepInfo& info = record.info;
+    if (info.state == StepState::kCommitted) report_.restores = info.step;
+    if (info.state == StepState::kLost) report_.lost.push_back({.step = info.step, .why = info.reason});
+    return true;
+  });
+  std::sort(report_.lost.begin(), report_.lost.end(),
+            [](const LostStep& a, const LostStep& b) { return a.step < b.step; });
+  return status;
+}
+
+absl::StatusOr<RepairReport> Repair::Run() {
+  absl::Status status = OpenStore();
+  if (status.ok()) status = VerifyAll();
+  for (size_t i = 0; status.ok() && i < damaged_.size(); ++i) {
+    status = IsNeeded(damaged_[i]) ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
+  }
+  for (size_t i = 0; status.ok() && i < sound_.size(); ++i) {
+    if (sound_[i].record.info.state == StepState::kDamaged) status = CommitAgain(sound_[i]);
+  }
+  if (status.ok()) status = RemoveLeftovers();
+  if (status.ok()) status = LookAtStrangers();
+  if (status.ok()) status = Conclude();
+  if (!status.ok()) return status;
+  return std::move(report_);
+}
+
+}  // namespace
+
+absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options) {
+  return Repair(files, options).Run();
+}
+
+absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options) {
+  constexpr size_t kNoteBytesMax = 4096;
+  const StoreLayout layout(options.directory);
+  const std::string note = files.ReadNote(layout.lock(), kNoteBytesMax).value_or("");
+  DraftFileSystem draft(files, layout.directory());
+  absl::StatusOr<RepairReport> report = RepairStore(draft, options);
+  // Whoever takes the lock leaves a note, which says when that was.
+  if (absl::IsUnavailable(report.status())) return report;
+  if (const std::string now = files.ReadNote(layout.lock(), kNoteBytesMax).value_or(""); now != note) {
+    return absl::UnavailableError(
+        fmt::format("store {} was opened while it was looked at: {}", layout.directory(), now));
+  }
+  return report;
+}
+
+}  // namespace tidemark::storage

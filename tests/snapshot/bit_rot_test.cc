@@ -1,0 +1,262 @@
+// Every single bit of a small store's shards changed, every length that a shard can be cut to, sectors that are in
+// another's place or as an earlier save had them: what a restore gives then is an error or the right answer, never
+// wrong bytes; a verification finds it; and restoring the latest step falls back past it and says so.
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/rotting_store.h"
+
+namespace tidemark {
+namespace {
+
+using storage::DraftFileSystem;
+using storage::IsOk;
+using testing::HasSubstr;
+
+constexpr size_t kSector = 512;
+
+using BitRotTest = RottingStoreTest;
+
+TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverBitOfAShardChanges) {
+  Outcomes outcomes;
+  const size_t stride = Stride(997);
+  for (const int64_t number : {30, 10}) {
+    const std::string& bytes = BytesOf(number);
+    const auto file = OpenShard(number);
+    for (size_t bit = 0; bit < bytes.size() * 8; bit += stride) {
+      SCOPED_TRACE(testing::Message() << "step " << number << ", byte " << bit / 8 << ", bit " << bit % 8);
+      const char flipped = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+      Put(*file, bit / 8, {&flipped, 1});
+      const std::string restored = RestoreOf(30);
+      EXPECT_TRUE(VerifyFinds(number)) << "a verification finds nothing";
+      ++outcomes.counts["restored " + restored];
+      Put(*file, bit / 8, {&bytes[bit / 8], 1});
+      if (HasFailure()) return;
+    }
+  }
+  outcomes.Print("bits flipped");
+}
+
+TEST_F(BitRotTest, IsFoundAndNeverRestoredWhateverLengthAShardIsCutTo) {
+  Outcomes outcomes;
+  const std::string& bytes = BytesOf(30);
+  const auto file = OpenShard(30);
+  for (size_t length = 0; length < bytes.size(); length += Stride(61)) {
+    SCOPED_TRACE(testing::Message() << "cut to " << length);
+    ASSERT_THAT(file->Truncate(length), IsOk());
+    const std::string restored = RestoreOf(30);
+    EXPECT_NE(restored, "right");
+    EXPECT_TRUE(VerifyFinds(30));
+    ++outcomes.counts["restored " + restored];
+    Put(*file, length, std::string_view(bytes).substr(length));
+    if (HasFailure()) return;
+  }
+  // Nor may anything stand behind the footer.
+  for (const size_t more : {1, 511, 512, 4095, 4096, 8192}) {
+    Put(*file, bytes.size(), std::string(more, '\0'));
+    EXPECT_NE(RestoreOf(30), "right") << more;
+    EXPECT_TRUE(VerifyFinds(30)) << more;
+    ++outcomes.counts["made longer"];
+    ASSERT_THAT(file->Truncate(bytes.size()), IsOk());
+  }
+  EXPECT_EQ(RestoreOf(30), "right");
+  outcomes.Print("truncations");
+}
+
+TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverTwoSectorsAreSwapped) {
+  Outcomes outcomes;
+  const std::string& bytes = BytesOf(30);
+  const std::string_view view = bytes;
+  const auto file = OpenShard(30);
+  for (size_t i = 0; i < bytes.size(); i += kSector) {
+    for (size_t j = i + kSector; j < bytes.size(); j += kSector * Stride(5)) {
+      if (view.substr(i, kSector) == view.substr(j, kSector)) {
+        ++outcomes.counts["alike"];
+        continue;
+      }
+      SCOPED_TRACE(testing::Message() << "sectors at " << i << " and " << j);
+      Put(*file, i, view.substr(j, kSector));
+      Put(*file, j, view.substr(i, kSector));
+      ++outcomes.counts["restored " + RestoreOf(30)];
+      EXPECT_TRUE(VerifyFinds(30));
+      Put(*file, i, view.substr(i, kSector));
+      Put(*file, j, view.substr(j, kSector));
+      if (HasFailure()) return;
+    }
+  }
+  outcomes.Print("pairs of sectors swapped");
+}
+
+TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverSectorIsAnEarlierSaves) {
+  Outcomes outcomes;
+  const std::string& bytes = BytesOf(30);
+  const auto file = OpenShard(30);
+  const auto try_it = [&](const std::string& mixed) {
+    if (mixed == bytes) {
+      ++outcomes.counts["alike"];
+      return;
+    }
+    Put(*file, 0, mixed);
+    ASSERT_THAT(file->Truncate(mixed.size()), IsOk());
+    ++outcomes.counts["restored " + RestoreOf(30)];
+    EXPECT_TRUE(VerifyFinds(30));
+    Put(*file, 0, bytes);
+    ASSERT_THAT(file->Truncate(bytes.size()), IsOk());
+  };
+  for (const std::string& other : {*stale_, BytesOf(20), BytesOf(10), BytesOf(5)}) {
+    const size_t end = std::min(other.size(), bytes.size());
+    for (size_t at = 0; at < end; at += kSector) {
+      SCOPED_TRACE(testing::Message() << "sector at " << at);
+      // One that was never written, and a write that never came beyond it.
+      try_it(std::string(bytes).replace(at, kSector, other.substr(at, kSector)));
+      try_it(bytes.substr(0, at) + other.substr(at));
+      try_it(other.substr(0, at) + bytes.substr(at));
+      if (HasFailure()) return;
+    }
+  }
+  outcomes.Print("stale sectors, and prefixes and rests of them");
+}
+
+TEST_F(BitRotTest, IsFoundAndNeverRestoredWhateverShardLiesInAnothersPlace) {
+  Outcomes outcomes;
+  // Another store with a step 30 of the very same contents.
+  DraftFileSystem elsewhere(storage::PosixFileSystem(), home_->path());
+  {
+    auto checkpointer = OpenOn(elsewhere, nullptr);
+    ASSERT_THAT(checkpointer, IsOk());
+    RotTrainer trainer;
+    trainer.SetTo(30);
+    ASSERT_THAT((*checkpointer)->Save(30, trainer.state)->committed().Wait(), IsOk());
+  }
+  std::vector<std::string> others = {
+      *stale_, BytesOf(5), BytesOf(10), BytesOf(20), std::string(), "no shard", std::string(BytesOf(30).size(), '\0')};
+  for (const auto& [path, bytes] : storage::ReadTree(elsewhere, StorePath()).files) {
+    if (path.ends_with(".tmk")) others.push_back(bytes);
+  }
+  ASSERT_EQ(others.size(), 8u);
+  for (const std::string& other : others) {
+    storage::PutFile(files_, PathOf(30), other);
+    const std::string restored = RestoreOf(30);
+    EXPECT_NE(restored, "right");
+    EXPECT_TRUE(VerifyFinds(30));
+    ++outcomes.counts["restored " + restored];
+  }
+  outcomes.Print("shards of another step, attempt or store, and none");
+}
+
+// Restores the latest step through a checkpointer that stays open, and takes the marks back afterwards.
+class FallbackTest : public RottingStoreTest {
+ protected:
+  FallbackTest() {
+    auto opened = OpenOn(files_, &warnings_);
+    EXPECT_THAT(opened, IsOk());
+    checkpointer_ = *std::move(opened);
+  }
+
+  // Where the latest is not what was restored: it says so, in the report, in a warning and in the record.
+  void ExpectRightAnswer(int64_t oldest, Outcomes* outcomes) {
+    warnings_.clear();
+    trainer_.SetTo(1);
+    const auto report = checkpointer_->RestoreLatest(trainer_.state);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_TRUE(trainer_.IsAt(report->step)) << "WRONG BYTES were restored";
+    EXPECT_GE(report->step, oldest);
+    ++outcomes->counts["restored step " + std::to_string(report->step)];
+    size_t passed = 0;
+    for (const auto& [number, step] : *steps_) {
+      if (number <= report->step) continue;
+      EXPECT_THAT(warnings_, HasSubstr("step " + std::to_string(number) + " is "));
+      const auto steps = checkpointer_->Steps();
+      ASSERT_THAT(steps, IsOk());
+      const auto info = std::find_if(steps->begin(), steps->end(), [&](const StepInfo& i) { return i.step == number; });
+      ASSERT_NE(info, steps->end());
+      EXPECT_TRUE(info->state == StepState::kDamaged || info->state == StepState::kLost);
+      ++passed;
+    }
+    ASSERT_EQ(report->passed_over.size(), passed);
+    if (passed > 0) {
+      EXPECT_EQ(report->passed_over[0].first, 30);
+    } else {
+      EXPECT_EQ(warnings_, "");
+    }
+  }
+
+  // What was damaged is whole again.
+  void TakeMarksBack() {
+    for (const auto& [number, step] : *steps_) {
+      ASSERT_THAT(checkpointer_->Restore(number, trainer_.state), IsOk());
+      ASSERT_TRUE(trainer_.IsAt(number));
+    }
+  }
+
+  std::string warnings_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+  RotTrainer trainer_;
+};
+
+TEST_F(FallbackTest, PassesOverTheLatestStepWhicheverOfItsBytesChanges) {
+  const std::string& bytes = BytesOf(30);
+  const auto file = OpenShard(30);
+  Outcomes outcomes;
+  // Zeros are the same to everybody: of them a few.
+  size_t zeros = 0;
+  for (size_t at = 0; at < bytes.size(); at += Stride(211)) {
+    if (bytes[at] == 0 && zeros++ % 64 != 0) continue;
+    SCOPED_TRACE(testing::Message() << "byte " << at);
+    const char changed = static_cast<char>(bytes[at] ^ (1 << at % 8));
+    Put(*file, at, {&changed, 1});
+    ExpectRightAnswer(20, &outcomes);
+    Put(*file, at, {&bytes[at], 1});
+    ASSERT_THAT(checkpointer_->Restore(30, trainer_.state), IsOk());
+    ASSERT_TRUE(trainer_.IsAt(30));
+    if (HasFailure()) return;
+  }
+  outcomes.Print("bytes of the latest step changed");
+}
+
+TEST_F(FallbackTest, PassesOverAllThatReferToWhatIsDamaged) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const std::string& bytes = BytesOf(10);
+  const auto file = OpenShard(10);
+  Outcomes outcomes;
+  for (int i = 0; i < (Stride(2) > 1 ? 20 : 400); ++i) {
+    const size_t at = random() % bytes.size();
+    SCOPED_TRACE(testing::Message() << "byte " << at);
+    const char changed = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+    Put(*file, at, {&changed, 1});
+    ExpectRightAnswer(5, &outcomes);
+    Put(*file, at, {&bytes[at], 1});
+    TakeMarksBack();
+    if (HasFailure()) return;
+  }
+  outcomes.Print("bytes of the step that others refer to changed");
+}
+
+TEST_F(FallbackTest, PassesOverWhateverFileIsGoneOrEmpty) {
+  Outcomes outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (!path.starts_with("/steps/")) continue;
+    for (const bool gone : {true, false}) {
+      SCOPED_TRACE(path + (gone ? " is gone" : " is empty"));
+      if (gone) {
+        ASSERT_THAT(files_.RemoveFile(StorePath() + path), IsOk());
+      } else {
+        storage::PutFile(files_, StorePath() + path, "");
+      }
+      ExpectRightAnswer(5, &outcomes);
+      storage::PutFile(files_, StorePath() + path, bytes);
+      TakeMarksBack();
+    }
+  }
+  outcomes.Print("files removed or emptied");
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,275 @@
+// Every byte of the manifest's files changed, and of every other small file of a store; each of them cut, emptied and
+// gone: the store opens with all that was acknowledged, found again or right, or it says what is wrong. No acknowledged
+// step is ever lost without a word.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/io/draft_file_system.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/metric_report.h"
+#include "tests/storage/io/file_tree.h"
+#include "tests/storage/io/sanitizers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ShardReadOptions kRead{.codec_threads = 1, .io = IoQueueKind::kThreads, .io_depth = 2};
+
+// Step 1 was let go, 2 is pinned, 3 has a report, 4 refers to 3, a save of 5 failed, 6 was saved twice and is the
+// latest.
+class ManifestRotTest : public testing::Test {
+ protected:
+  static constexpr int64_t kCommitted[] = {2, 3, 4, 6};
+
+  static void SetUpTestSuite() {
+    home_ = new TestDirectory();
+    made_ = new DraftFileSystem(PosixFileSystem(), home_->path());
+    std::string warnings;
+    // Two sessions, so that there is a table beside the log; not more, or RocksDB compacts tables while they are looked
+    // at, and sleeps for a second where one is damaged.
+    for (const int session : {0, 1}) {
+      auto store = OpenSoundStore(Path(), &warnings, *made_);
+      if (session == 0) {
+        const std::string one = ToHex(CommitStep(*store, 1, 100, *made_).attempt.bytes);
+        CommitStep(*store, 2, 200, *made_);
+        const ShardIdentity three = CommitStep(*store, 3, 300, *made_);
+        ASSERT_THAT(store->Pin(2, "the paper's"), IsOk());
+        MetricReport report{.store = store->id(), .step = 3, .attempt = three.attempt};
+        report.evaluation.evaluator = "validation";
+        report.evaluation.metrics = {{"loss", 1.25}};
+        ASSERT_THAT(RecordReport(*made_, *store, report), IsOk());
+        ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = one, .deleted = true, .reason = "old"}}), IsOk());
+        ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+        CommitReferringStep(*store, 4, three, *made_);
+        CommitStep(*store, 6, 599, *made_);
+      } else {
+        const auto failed = store->BeginAttempt(5);
+        ASSERT_THAT(failed, IsOk());
+        store->AbandonAttempt(*failed, absl::Now(), absl::InternalError("no disk"));
+        CommitStep(*store, 6, 600, *made_);
+      }
+    }
+    tree_ = new FileTree(ReadTree(*made_, Path()));
+  }
+  static void TearDownTestSuite() {
+    delete tree_;
+    delete made_;
+    delete home_;
+  }
+
+  static std::string Path() { return *home_ / "store"; }
+
+  static absl::StatusOr<int64_t> Value(FileSystem& files, const Store& store, int64_t step) {
+    auto record = store.manifest().Find(step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
+      return absl::NotFoundError("not committed");
+    }
+    auto attempt = ReadAttempt(files, store.layout(), store.id(), {step, AttemptId{*FromHex((*record)->info.attempt)}});
+    if (!attempt.ok()) return attempt.status();
+    int64_t value = -1;
+    const EntryRead read{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
+    if (absl::Status status = attempt->shards[0]->Read({&read, 1}, kRead); !status.ok()) return status;
+    return value;
+  }
+
+  static std::string Code(const absl::Status& status) { return absl::StatusCodeToString(status.code()); }
+
+  // Opens the store, looks at everything and closes it. "right", or what went wrong, in so many words that it can be
+  // counted; what must not be fails the test.
+  std::string Outcome(FileSystem& files) {
+    warnings_.clear();
+    auto opened = OpenStore(Path(), &warnings_, files);
+    if (!opened.ok()) return "not opened: " + Code(opened.status());
+    Store& store = **opened;
+    std::string outcome = "right";
+    for (const int64_t step : kCommitted) {
+      const absl::StatusOr<int64_t> value = Value(files, store, step);
+      if (value.ok()) {
+        EXPECT_EQ(*value, step == 4 ? 300 : 100 * step) << "WRONG VALUE of step " << step;
+      } else if (absl::IsNotFound(value.status())) {
+        EXPECT_THAT(warnings_, HasSubstr("step " + std::to_string(step))) << "LOST WITHOUT A WORD";
+        outcome = "step lost, and said";
+      } else {
+        outcome = "step not read: " + Code(value.status());
+      }
+    }
+    if (outcome != "right") return outcome;
+    const auto gone = store.manifest().Find(1);
+    if (gone.ok() && gone->has_value()) {
+      EXPECT_NE((*gone)->info.state, StepState::kCommitted);
+    }
+    const auto pinned = store.manifest().Find(2);
+    if (pinned.ok() && !(*pinned)->info.pinned) return Said("pin lost, and said");
+    const auto evaluated = store.manifest().Find(3);
+    if (evaluated.ok() && !(*evaluated)->info.evaluated_by("validation")) return Said("report lost, and said");
+    return warnings_.empty() ? outcome : outcome + ", with a warning";
+  }
+
+  // Of how many bytes of the file one is changed. Of those that RocksDB reads, all in the files that are a few bytes,
+  // and else every third, beginning anywhere; with TIDEMARK_EVERY_BYTE=1, which takes minutes, all.
+  static size_t StrideOf(std::string_view path) {
+    if (const char* all = std::getenv("TIDEMARK_EVERY_BYTE"); all != nullptr && *all == '1') return 1;
+    const size_t slower = kThreadSanitizer || kAddressSanitizer ? 31 : 1;
+    if (path.find("OPTIONS") != std::string_view::npos) return 101 * slower;  // nobody reads it
+    if (path.ends_with(".sst") || path.ends_with(".log")) return 3 * slower;
+    return slower;
+  }
+
+  std::string Said(std::string outcome) {
+    EXPECT_NE(warnings_, "") << "LOST WITHOUT A WORD";
+    return outcome;
+  }
+
+  // A name came and went in steps/.
+  static void Unsettle(FileSystem& files) {
+    ASSERT_THAT(files.CreateDirectory(Path() + "/steps/x"), IsOk());
+    ASSERT_THAT(files.RemoveDirectory(Path() + "/steps/x"), IsOk());
+  }
+
+  static void Print(const char* what, const std::map<std::string, int64_t>& outcomes) {
+    std::printf("%s:", what);
+    for (const auto& [outcome, count] : outcomes)
+      std::printf(" %lld %s;", static_cast<long long>(count), outcome.c_str());
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  static TestDirectory* home_;
+  static DraftFileSystem* made_;  // the store, in memory
+  static FileTree* tree_;         // the same
+  std::string warnings_;
+};
+
+TestDirectory* ManifestRotTest::home_ = nullptr;
+DraftFileSystem* ManifestRotTest::made_ = nullptr;
+FileTree* ManifestRotTest::tree_ = nullptr;
+
+TEST_F(ManifestRotTest, LosesNothingWhicheverByteOfTheDatabaseChanges) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (!path.starts_with("/manifest/") || bytes.empty()) continue;
+    const size_t stride = StrideOf(path);
+    std::map<std::string, int64_t> of_file;
+    for (size_t at = random() % std::min(stride, bytes.size()); at < bytes.size(); at += stride) {
+      // As it was closed in good order, and as a crash leaves it, where everything is looked at.
+      const bool settled = random() % 2 == 0;
+      SCOPED_TRACE(testing::Message() << path << " byte " << at << " of " << bytes.size() << ", settled " << settled);
+      DraftFileSystem files(*made_, Path());
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << random() % 8));
+      PutFile(files, Path() + path, changed);
+      if (!settled) Unsettle(files);
+      const std::string outcome = Outcome(files);
+      ++outcomes[outcome];
+      ++of_file[outcome];
+      if (HasFailure()) return;
+    }
+    Print(path.c_str(), of_file);
+  }
+  Print("bytes of RocksDB's files changed", outcomes);
+}
+
+TEST_F(ManifestRotTest, LosesNothingWhicheverFileOfTheDatabaseIsCutEmptiedOrGone) {
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (!path.starts_with("/manifest/")) continue;
+    std::map<std::string, int64_t> of_file;
+    const size_t stride = bytes.size() > 1000 ? 41 * StrideOf(path) : StrideOf(path);
+    for (size_t length = 0; length < bytes.size() + stride; length += stride) {
+      const bool gone = length >= bytes.size();
+      for (const bool settled : {true, false}) {
+        SCOPED_TRACE(testing::Message() << path << (gone ? " is gone" : " is cut to ") << length << " of "
+                                        << bytes.size() << ", settled " << settled);
+        DraftFileSystem files(*made_, Path());
+        ASSERT_THAT(files.RemoveFile(Path() + path), IsOk());
+        if (!gone) PutFile(files, Path() + path, std::string_view(bytes).substr(0, length));
+        if (!settled) Unsettle(files);
+        const std::string outcome = Outcome(files);
+        ++outcomes[outcome];
+        ++of_file[outcome];
+        if (HasFailure()) return;
+      }
+    }
+    Print(path.c_str(), of_file);
+  }
+  // The whole of it.
+  DraftFileSystem files(*made_, Path());
+  ASSERT_THAT(RemoveTree(files, Path() + "/manifest"), IsOk());
+  ++outcomes["without any of them: " + Outcome(files)];
+  Print("RocksDB's files cut, emptied or gone", outcomes);
+}
+
+TEST_F(ManifestRotTest, LosesNothingWhicheverByteOfTheOtherSmallFilesChanges) {
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (path.starts_with("/manifest/") || path.ends_with(".tmk")) continue;
+    std::map<std::string, int64_t> of_file;
+    for (size_t at = 0; at <= bytes.size(); ++at) {
+      // As it is, and where the manifest has to be rebuilt from the folders.
+      for (const bool with_manifest : {true, false}) {
+        SCOPED_TRACE(testing::Message() << path << " byte " << at << ", manifest " << with_manifest);
+        if (!with_manifest && at % StrideOf(".sst") != 0) continue;
+        DraftFileSystem files(*made_, Path());
+        std::string changed = bytes;
+        if (at < bytes.size()) {
+          changed[at] = static_cast<char>(changed[at] ^ (1 << at % 8));
+        } else {
+          changed.clear();
+        }
+        PutFile(files, Path() + path, changed);
+        Unsettle(files);
+        if (!with_manifest) {
+          ASSERT_THAT(RemoveTree(files, Path() + "/manifest"), IsOk());
+        }
+        std::string outcome = Outcome(files);
+        if (!with_manifest) outcome = "rebuilt: " + outcome;
+        ++outcomes[outcome];
+        ++of_file[outcome];
+        if (HasFailure()) return;
+      }
+    }
+    Print(path.c_str(), of_file);
+  }
+  Print("bytes of the other small files changed, and each emptied", outcomes);
+}
+
+TEST_F(ManifestRotTest, OpensWhateverLiesInLockLeasesAndInbox) {
+  const uint32_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const StoreLayout layout(Path());
+  for (int i = 0; i < 40; ++i) {
+    DraftFileSystem files(*made_, Path());
+    std::string garbage(random() % 300, '\0');
+    for (char& c : garbage) c = static_cast<char>(random());
+    PutFile(files, layout.lock(), garbage);
+    for (const std::string& folder : {layout.leases(), layout.inbox()}) {
+      files.CreateDirectory(folder).IgnoreError();
+      PutFile(files, folder + "/" + LeaseFileName(AttemptId{{1}}, "x"), garbage);
+      PutFile(files, folder + "/" + InboxFileName(3, AttemptId{{1}}, "x"), garbage);
+    }
+    if (i % 2 == 0) Unsettle(files);
+    EXPECT_EQ(Outcome(files), "right");
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
