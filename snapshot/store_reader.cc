@@ -12,6 +12,8 @@
 #include "fmt/format.h"
 #include "snapshot/restore.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/inbox.h"
@@ -47,14 +49,14 @@ absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shar
   const uint64_t entry_bytes = shard.RawBytes(entry);
   if (window && (window->offset > entry_bytes || window->bytes > entry_bytes - window->offset)) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
-                                             shard.path(), name, entry_bytes, window->bytes, window->offset));
+                                             shard.path(), storage::PrintableText(name), entry_bytes, window->bytes, window->offset));
   }
   const uint64_t wanted = window ? window->bytes : entry_bytes;
   std::vector<std::byte> bytes;
   try {
     bytes.resize(wanted);
   } catch (const std::exception&) {  // out of memory, or more than a vector can be
-    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, name));
+    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, storage::PrintableText(name)));
   }
   storage::EntryRead read{.entry = entry, .destination = bytes};
   if (window) read.begin = window->offset;
@@ -229,7 +231,7 @@ absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenUntrusted(const st
 absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenAs(const std::string& directory, bool trusted) {
   if (directory.empty()) return absl::NotFoundError("the directory of the store is empty");
   std::unique_ptr<StoreReader> reader(new StoreReader());
-  auto impl = std::make_unique<Impl>(directory, trusted);
+  auto impl = std::make_unique<Impl>(storage::FollowLinks(directory), trusted);
   absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(impl->files, impl->layout);
   // kFailedPrecondition: the path names a file.
   if (absl::IsNotFound(id.status()) || absl::IsFailedPrecondition(id.status())) {

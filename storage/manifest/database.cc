@@ -7,6 +7,7 @@
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
 #include "storage/io/check.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/rocks_env.h"
 
 namespace tidemark::storage {
@@ -30,7 +31,7 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   if (status.IsIOError() && (text.ends_with("(EACCES)") || text.ends_with("(EPERM)") || text.ends_with("(EROFS)"))) {
     code = absl::StatusCode::kPermissionDenied;
   }
-  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
+  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, PrintableText(text)));
 }
 
 // RocksDB keeps a diary of its work beside the data unless it is given another place. A reader must leave no trace in

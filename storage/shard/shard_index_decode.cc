@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
@@ -220,7 +220,7 @@ class EntryTable {
       return Fail("description", "a valid one", std::string_view(status.message().data(), status.message().size()));
     }
     if (!names_.insert(entry.spec.name).second) {
-      return Fail("name", "one that no other entry has", fmt::format("'{}' again", entry.spec.name));
+      return Fail("name", "one that no other entry has", fmt::format("'{}' again", PrintableText(entry.spec.name)));
     }
     const uint64_t count = bytes / chunk_bytes_ + (bytes % chunk_bytes_ != 0);
     if (entry.chunk_count != count) {
@@ -273,7 +273,7 @@ class EntryTable {
   uint64_t number_ = 0;  // of the entry at hand
   uint64_t next_chunk_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> ranges_;  // first chunk and count of all so far, ascending
-  absl::flat_hash_set<std::string_view, std::hash<std::string_view>> names_;  // into the entries, which stay in place
+  absl::flat_hash_set<std::string_view> names_;  // into the entries, which stay in place
 };
 
 std::string GetKey(uint64_t bytes, std::string_view what, std::string_view before, bool first, ByteReader* in) {
@@ -282,7 +282,8 @@ std::string GetKey(uint64_t bytes, std::string_view what, std::string_view befor
   if (key.empty() || key.size() > EntrySpec::kNameBytesMax) {
     in->FailAt(start, what, fmt::format("1 to {} bytes", EntrySpec::kNameBytesMax), fmt::format("{} bytes", bytes));
   } else if (!first && key <= before) {
-    in->FailAt(start, what, fmt::format("one after '{}' in byte order", before), fmt::format("'{}'", key));
+    in->FailAt(start, what, fmt::format("one after '{}' in byte order", PrintableText(before)),
+               fmt::format("'{}'", PrintableText(key)));
   }
   return key;
 }
