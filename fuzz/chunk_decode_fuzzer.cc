@@ -12,7 +12,7 @@ namespace tidemark::fuzz {
 namespace {
 
 // The record's size is what bounds a frame; a larger one would only be slower.
-constexpr uint32_t kRawBytesMax = 1 << 20;
+constexpr uint32_t kRawBytesMax = 300'000;
 
 // A chunk whose digest is not known is decoded before that is found out: what is in `out` then is what the frame says.
 bool Decodes(const storage::ChunkRecord& record, std::span<const std::byte> stored, std::vector<std::byte>* out,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint8_t kWidths[] = {0, 2, 4, 8};
 // Enough for the byte planes, which begin at 4096 bytes, and for several blocks of a zstd frame.
-constexpr size_t kRawBytesMax = 400'000;
+constexpr size_t kRawBytesMax = 150'000;
 
 // Repeats with a change, so that an input of a few bytes is a chunk of many that does not compress to nothing.
 std::string Grow(std::string_view seed, uint16_t times, uint8_t change) {

@@ -25,6 +25,12 @@ std::vector<HostileCase> HostileIndices();  // index of a shard
 std::vector<HostileCase> HostileChunks();   // what the chunks hold
 std::vector<HostileCase> HostileTexts();    // JSON
 
+// All of them, by name.
+std::vector<HostileCase> HostileCases();
+
+// A line of each: the name, the code and the part of the message, with tabs between them.
+std::string HostileTable(const std::vector<HostileCase>& cases);
+
 // Of the shards among them: any other one lies in another place than it says.
 inline constexpr uint8_t kHostilePlace = 1;  // see IdentityAt
 

@@ -176,8 +176,11 @@ std::vector<HostileCase> HostileChunkRecords() {
       {"overlap-same_chunk.tmk", kDataLoss, "offset of chunk 1 at byte 104: expected 8192 or more, where chunk 0 ends",
        PatchedChunk(1, 16, uint64_t{4096})},
       {"overlap-last_byte.tmk", kDataLoss, "offset of chunk 1", PatchedChunk(1, 16, uint64_t{8191})},
-      {"overlap-backwards.tmk", kDataLoss, "offset of chunk 0",
-       Changed([](ShardIndex& index) { index.chunks[0].offset = kBlock + 4050; })},
+      {"overlap-backwards.tmk", kDataLoss, "offset of chunk 0 at byte 56: expected 4196 or more, where chunk 1 ends",
+       Changed([](ShardIndex& index) {
+         index.chunks[0].offset = kBlock + 50;
+         index.chunks[1].offset = kBlock;
+       })},
       {"chunk-other_digest.tmk", kDataLoss, "digest of the decoded bytes", PatchedChunk(0, 32, uint64_t{1})},
       {"chunk-other_checksum.tmk", kDataLoss, "checksum of the stored bytes", PatchedChunk(0, 24, uint64_t{1})},
       {"path-file_not_listed.tmk", kDataLoss, "file of chunk 0 at byte 56: expected at most 0, found 65535",
@@ -227,9 +230,9 @@ std::vector<HostileCase> HostileEntries() {
       {"utf8-surrogate.tmk", kDataLoss, utf8, WithName("\xed\xa0\x80")},
       {"utf8-beyond_unicode.tmk", kDataLoss, utf8, WithName("\xf4\x90\x80\x80")},
       {"utf8-cut_short.tmk", kDataLoss, utf8, WithName("name\xe2\x82")},
-      {"name-twice.tmk", kDataLoss, "expected one that no other entry has, found ''b' again'",
+      {"name-twice.tmk", kDataLoss, "expected one that no other entry has, found 'b' again",
        Changed([](ShardIndex& index) { index.entries[0].spec.name = "b"; })},
-      {"name-twice_with_escapes.tmk", kDataLoss, "found ''\\x1b[2J\\n' again'",
+      {"name-twice_with_escapes.tmk", kDataLoss, "found '\\x1b[2J\\n' again",
        Changed([](ShardIndex& index) { index.entries[0].spec.name = index.entries[1].spec.name = "\x1b[2J\n"; })},
       {"entry-kind_unknown.tmk", kDataLoss, "kind 9 is unknown", PatchedEntry(2, uint8_t{9})},
       {"entry-flags_unknown.tmk", kDataLoss, "flags of entry 0 at byte 152: expected 0 or 1, found 128",

@@ -10,8 +10,10 @@
 #include "CLI/CLI.hpp"
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "storage/io/link_free_path.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/sandbox.h"
 #include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
@@ -23,6 +25,7 @@ Examples:
   checkpoint-inspect --store run/ckpt show latest
   checkpoint-inspect --store run/ckpt history validation/loss
   checkpoint-inspect --store run/ckpt verify 1000
+  checkpoint-inspect --store downloaded --untrusted verify
   TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
 
 Exit status:
@@ -32,6 +35,7 @@ Exit status:
 struct Arguments {
   std::string store;
   bool json = false;
+  bool untrusted = false;
   bool all = false;
   std::string step;
   std::vector<std::string> metrics;
@@ -39,7 +43,17 @@ struct Arguments {
 
 // Runs the command that was chosen; its usage has been checked.
 ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& arguments, std::optional<int64_t> step) {
-  absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(arguments.store);
+  // Here, for what follows can look for no link outside of the store any more.
+  const std::string directory = arguments.untrusted ? storage::FollowLinks(arguments.store) : arguments.store;
+  if (arguments.untrusted) {
+    const absl::StatusOr<std::string> lacking = EnterSandbox(directory);
+    if (!lacking.ok()) {
+      console.Fail(lacking.status());
+      return OpenExitCode(lacking.status());
+    }
+    if (!lacking->empty()) console.Warn(*lacking);
+  }
+  absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(directory, arguments.untrusted);
   if (!reader.ok()) {
     console.Fail(reader.status());
     return OpenExitCode(reader.status());
@@ -65,6 +79,8 @@ ExitCode Run(Console& console, int argc, char** argv) {
   app.add_option("--store", arguments.store, "The store; by default $TIDEMARK_STORE, else the current directory")
       ->type_name("DIR");
   app.add_flag("--json", arguments.json, "Print JSON, see docs/checkpoint-inspect.md");
+  app.add_flag("--untrusted", arguments.untrusted,
+               "The store may mean harm: read the shards alone, never the manifest, in a sandbox");
   app.set_version_flag("--version", "checkpoint-inspect " TIDEMARK_VERSION);
   app.footer(kFooter);
   app.require_subcommand(1);
