@@ -2,7 +2,9 @@
 
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-torch2 bench crash-real clang-torch asan tsan install-test clean
+SECONDS_EACH ?= 30
+
+.PHONY: help demo test test-torch2 bench crash-real clang-torch asan tsan fuzz install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
@@ -13,6 +15,7 @@ help:
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
+	@echo "make fuzz          fuzz what reads bytes from the disk, under clang's libFuzzer, for SECONDS_EACH=30 each target"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
@@ -67,6 +70,12 @@ tsan:
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS)
 	$(UNSHUFFLED) ctest --preset tsan -j $(JOBS)
+
+fuzz:
+	@tools/setup clang
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	fuzz/run --programs build/fuzz/fuzz --work build/fuzz/findings --seconds $(SECONDS_EACH) --jobs $(JOBS)
 
 install-test:
 	@tools/setup test

@@ -12,9 +12,9 @@
 #include "eval/lease_renewal.h"
 #include "fmt/format.h"
 #include "snapshot/checkpointer_options.h"
-#include "snapshot/printable_line.h"
 #include "snapshot/restore.h"
 #include "snapshot/stored_snapshot.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store_identity.h"
 
@@ -346,7 +346,7 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
 }
 
 void StoreFollower::Warn(std::string_view text) const {
-  const std::string line = PrintableLine(text);
+  const std::string line = storage::PrintableText(text);
   if (options_.on_warning) return options_.on_warning(line);
   std::fprintf(stderr, "tidemark: %s\n", line.c_str());
 }

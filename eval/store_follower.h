@@ -69,7 +69,7 @@ class StoreFollower {
   absl::StatusOr<Evaluation> Ask(const storage::StepRecord& record) const;
   Progress NoteMissing(const StepBacklog::Step& step, const absl::Status& why);
   absl::Status Deliver(const StepBacklog::Step& step, Evaluation& row);
-  // May quote other processes and paths: control characters are written out, see printable_line.h.
+  // May quote other processes and paths: control characters are written out, see printable_text.h.
   void Warn(std::string_view text) const;
 
   const WorkerOptions options_;

@@ -3,12 +3,14 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "eval/store_follower.h"
 #include "snapshot/termination_signal.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
 
 namespace tidemark {
 
@@ -19,8 +21,10 @@ absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const Eva
   if (options.stop_on_signal) signals = {SIGTERM, SIGINT};
   absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(std::move(signals));
   if (!asked.ok()) return asked.status();
+  WorkerOptions followed = options;
+  followed.directory = storage::FollowLinks(options.directory);
   StoreFollower follower(
-      options, function,
+      std::move(followed), function,
       {.files = storage::PosixFileSystem(),
        .now = [] { return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); },
        .signalled = [&] { return (*asked)->received(); },

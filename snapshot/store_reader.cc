@@ -12,6 +12,8 @@
 #include "fmt/format.h"
 #include "snapshot/restore.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/inbox.h"
@@ -27,6 +29,10 @@ namespace {
 // A reader beside a trainer takes few of its cores.
 constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
 
+// For strangers' stores. io_uring is more of the kernel than they need to reach.
+constexpr storage::ShardReadOptions kUntrustedReadOptions{
+    .codec_threads = 1, .io = storage::IoQueueKind::kThreads, .io_depth = 8};
+
 // How often Verify reports progress.
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
@@ -37,30 +43,32 @@ struct Window {
 };
 
 absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shard, size_t entry,
-                                                std::optional<Window> window) {
+                                                std::optional<Window> window,
+                                                const storage::ShardReadOptions& options) {
   const std::string& name = shard.index().entries[entry].spec.name;
   const uint64_t entry_bytes = shard.RawBytes(entry);
   if (window && (window->offset > entry_bytes || window->bytes > entry_bytes - window->offset)) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
-                                             shard.path(), name, entry_bytes, window->bytes, window->offset));
+                                             shard.path(), storage::PrintableText(name), entry_bytes, window->bytes, window->offset));
   }
   const uint64_t wanted = window ? window->bytes : entry_bytes;
   std::vector<std::byte> bytes;
   try {
     bytes.resize(wanted);
   } catch (const std::exception&) {  // out of memory, or more than a vector can be
-    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, name));
+    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, storage::PrintableText(name)));
   }
   storage::EntryRead read{.entry = entry, .destination = bytes};
   if (window) read.begin = window->offset;
-  if (absl::Status status = shard.Read({&read, 1}, kReadOptions); !status.ok()) return status;
+  if (absl::Status status = shard.Read({&read, 1}, options); !status.ok()) return status;
   return bytes;
 }
 
 }  // namespace
 
 struct StoreReader::Impl {
-  explicit Impl(const std::string& directory) : layout(directory) {}
+  Impl(const std::string& directory, bool trusted)
+      : layout(directory), trusted(trusted), read(trusted ? kReadOptions : kUntrustedReadOptions) {}
 
   // The steps as the manifest has them; the records are kept for their digests, and while nothing changes.
   absl::Status LoadManifest() {
@@ -138,9 +146,9 @@ struct StoreReader::Impl {
     // Looked at first: a report that is recorded meanwhile is then in both, and not in neither. An inbox that cannot be
     // read hides no step.
     const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
-    manifest_problem = LoadManifest();
+    if (trusted) manifest_problem = LoadManifest();
     if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
-    if (!manifest_problem.ok()) {
+    if (!trusted || !manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
     steps.clear();
@@ -181,7 +189,7 @@ struct StoreReader::Impl {
   absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
     absl::StatusOr<const storage::StepRecord*> record = FindSaved(step);
     if (!record.ok()) return record.status();
-    return OpenRecorded({files, layout, store, kReadOptions}, **record);
+    return OpenRecorded({files, layout, store, read}, **record);
   }
 
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name,
@@ -192,13 +200,15 @@ struct StoreReader::Impl {
       const std::vector<storage::ShardEntry>& entries = shard->index().entries;
       const auto found = std::find_if(entries.begin(), entries.end(),
                                       [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
-      if (found != entries.end()) return ReadFrom(*shard, static_cast<size_t>(found - entries.begin()), window);
+      if (found != entries.end()) return ReadFrom(*shard, static_cast<size_t>(found - entries.begin()), window, read);
     }
     return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, name));
   }
 
   storage::FileSystem& files = storage::PosixFileSystem();
   const storage::StoreLayout layout;
+  const bool trusted;
+  const storage::ShardReadOptions read;
   storage::StoreId store;
   std::string store_id;
   std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
@@ -211,9 +221,17 @@ StoreReader::StoreReader() = default;
 StoreReader::~StoreReader() = default;
 
 absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::Open(const std::string& directory) {
+  return OpenAs(directory, /*trusted=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenUntrusted(const std::string& directory) {
+  return OpenAs(directory, /*trusted=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenAs(const std::string& directory, bool trusted) {
   if (directory.empty()) return absl::NotFoundError("the directory of the store is empty");
   std::unique_ptr<StoreReader> reader(new StoreReader());
-  auto impl = std::make_unique<Impl>(directory);
+  auto impl = std::make_unique<Impl>(storage::FollowLinks(directory), trusted);
   absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(impl->files, impl->layout);
   // kFailedPrecondition: the path names a file.
   if (absl::IsNotFound(id.status()) || absl::IsFailedPrecondition(id.status())) {
@@ -345,7 +363,7 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
                                           .world_size = record.info.world_size};
     const std::string path = impl_->layout.shard(step, identity.attempt, recorded.rank, record.info.world_size);
     absl::StatusOr<storage::ShardVerification> shard =
-        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, kReadOptions, advance);
+        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, impl_->read, advance);
     if (!shard.ok()) return shard.status();
     report.bytes_read += shard->bytes_read;
     report.chunks += shard->chunks;

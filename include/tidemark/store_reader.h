@@ -76,12 +76,17 @@ class StoreReader {
   // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
   // cannot be read the steps are found by their shards, and manifest_problem() says why.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
+
+  // The same for a store from a stranger. RocksDB is not made for files that mean harm, so the manifest is never opened:
+  // the steps are those of the shards, what only a manifest knows is missing, and manifest_problem() is ok. Decodes on
+  // one thread, so that chunks made to be large take their memory once.
+  static absl::StatusOr<std::unique_ptr<StoreReader>> OpenUntrusted(const std::string& directory);
   ~StoreReader();
 
   // 32 hexadecimal digits.
   const std::string& store_id() const;
 
-  // Ok, or why the steps below come from the shards and not from the manifest.
+  // Ok, or why the steps below come from the shards though the manifest was to tell.
   const absl::Status& manifest_problem() const;
 
   // As of Open or the last Refresh, ascending by step; those that were deleted or only evaluated included. With reports
@@ -122,6 +127,7 @@ class StoreReader {
 
  private:
   StoreReader();
+  static absl::StatusOr<std::unique_ptr<StoreReader>> OpenAs(const std::string& directory, bool trusted);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -140,11 +140,11 @@ class FileLock {
   virtual absl::Status WriteNote(std::string_view note) = 0;
 };
 
-// Thread-safe. Paths are never followed through a symbolic link in their last component (one that ends in a slash has
-// an empty last component). Failures of every call: kNotFound if something on the way to the name is missing,
-// kFailedPrecondition if it is of the wrong type (a link where a file or directory is asked for included),
-// kPermissionDenied, kResourceExhausted for want of room or descriptors, kInternal where the disk fails. A call that
-// fails has changed nothing, but for SyncDirectory.
+// Thread-safe. No path is ever followed through a symbolic link, wherever on it that is (link_free_path.h says why, and
+// what is done about those on the way to a store). Failures of every call: kNotFound if something on the way to the
+// name is missing, kFailedPrecondition if it is of the wrong type (a link where a file or directory is asked for
+// included), kPermissionDenied, kResourceExhausted for want of room or descriptors, kInternal where the disk fails. A
+// call that fails has changed nothing, but for SyncDirectory.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/link_free_path.h"
 #include "storage/io/posix_call.h"
 
 namespace tidemark::storage {
@@ -19,7 +20,11 @@ namespace {
 constexpr size_t kNoteShownMax = 256;
 
 absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
-  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600); }));
+  const absl::StatusOr<Place> place = FindPlace("open lock file", path);
+  if (!place.ok()) return place.status();
+  UniqueFd fd(RetryOnEintr([&] {
+    return openat(place->folder.get(), place->c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+  }));
   if (!fd.valid()) return ErrnoStatus(errno, "open lock file", path);
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat lock file", path);
@@ -50,7 +55,7 @@ absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
   struct stat locked;
   if (fstat(fd, &locked) != 0) return ErrnoStatus(errno, "stat lock file", path);
   struct stat named;
-  if (lstat(path.c_str(), &named) != 0) {
+  if (StatWithoutLinks(path.c_str(), &named) != 0) {
     if (errno == ENOENT) return false;
     return ErrnoStatus(errno, "stat lock file", path);
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "fmt/format.h"
@@ -11,6 +13,9 @@
 
 namespace tidemark::storage {
 namespace {
+
+// What a record can hold; nearly 300 years.
+constexpr uint64_t kBlockedMax = std::numeric_limits<int64_t>::max();
 
 // The world size in a name that ShardFileName gave.
 std::optional<uint32_t> WorldSizeOf(std::string_view name) {
@@ -76,9 +81,10 @@ StepRecord MakeRecord(const std::vector<std::unique_ptr<ShardReader>>& shards) {
   info.sequence = identity.sequence;
   info.world_size = identity.world_size;
   info.created = absl::FromUnixNanos(first.created_unix_ns);
-  info.blocked = absl::Nanoseconds(static_cast<int64_t>(first.blocked_ns));
+  info.blocked = absl::Nanoseconds(static_cast<int64_t>(std::min(first.blocked_ns, kBlockedMax)));
   info.metrics = first.metrics;
   info.user_metadata = first.user_metadata;
+  std::set<std::tuple<AttemptId, int64_t, uint32_t, uint32_t>> seen;
   for (const auto& shard : shards) {
     const ShardIndex& index = shard->index();
     info.entry_count += index.entries.size();
@@ -91,9 +97,8 @@ StepRecord MakeRecord(const std::vector<std::unique_ptr<ShardReader>>& shards) {
                              .file_bytes = shard->footer().file_bytes,
                              .index_digest = shard->footer().index_digest});
     for (const FileReference& file : index.files) {
-      if (std::find(record.references.begin(), record.references.end(), file) == record.references.end()) {
-        record.references.push_back(file);
-      }
+      // A list may have 65535 of them, and a shard that means harm has as many as there can be.
+      if (seen.emplace(file.attempt, file.step, file.rank, file.world_size).second) record.references.push_back(file);
     }
   }
   return record;

@@ -12,6 +12,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/io/check.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/rocks_env.h"
 #include "storage/shard/ids.h"
 
@@ -57,7 +58,7 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
     code = file_failure.code();
     text = fmt::format("{}; before that: {}", text, std::string(file_failure.message()));
   }
-  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
+  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, PrintableText(text)));
 }
 
 // RocksDB keeps a diary of its work beside the data unless it is given another place. A reader must leave no trace in

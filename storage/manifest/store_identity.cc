@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/io/printable_text.h"
+#include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
 namespace {
@@ -33,7 +35,7 @@ std::string EncodeStoreIdentity(const StoreId& id) {
 absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    const int64_t format = json.at("format").get<int64_t>();
+    const int64_t format = DecodeInt64(json.at("format"));
     if (format > kStoreFormat) {
       return absl::UnimplementedError(
           fmt::format("the store has format {}; this library reads up to {}", format, kStoreFormat));
@@ -43,11 +45,11 @@ absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
     if (format < 1 || !id) return absl::DataLossError("it has no valid format and store_id");
     const std::string& check = json.at("check").get_ref<const std::string&>();
     if (check != CheckOf(text)) {
-      return absl::DataLossError(fmt::format("the check of its store_id is '{}', expected '{}'", check, CheckOf(text)));
+      return absl::DataLossError(fmt::format("the check of its store_id is '{}', expected '{}'", PrintableText(check), CheckOf(text)));
     }
     return StoreId{*id};
   } catch (const std::exception& error) {
-    return absl::DataLossError(error.what());
+    return absl::DataLossError(PrintableText(error.what()));
   }
 }
 
@@ -75,7 +77,7 @@ absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout) {
       if (steps->empty()) continue;
     }
     return absl::FailedPreconditionError(fmt::format("{} is not a Tidemark store: it has no store.json, and holds '{}'",
-                                                     layout.directory(), entry.name));
+                                                     layout.directory(), PrintableText(entry.name)));
   }
   return absl::OkStatus();
 }

@@ -33,6 +33,10 @@ bool IsDamage(const absl::Status& status) {
 
 std::string MessageOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
 
+// How many ranges are planned before they are read: they take memory, and a file that is mostly a hole has as many as
+// its author likes.
+constexpr size_t kRangesMax = 1024;
+
 // Collects damage from several threads. Thread-safe.
 class DamageList {
  public:
@@ -83,8 +87,10 @@ class ShardVerifier {
 
  private:
   absl::Status VerifyFrame(const ShardIdentity* expected);
-  void PlanOwnRanges();
-  absl::Status PlanReferencedRanges();
+  absl::Status VerifyOwnRanges();
+  absl::Status VerifyReferencedRanges();
+  // Reads the ranges that are planned, and forgets them.
+  absl::Status FetchPlanned();
   absl::Status VerifyRange(const ByteRange& range, const absl::Status& read, std::span<const std::byte> bytes,
                            FetchWorker& worker);
   void VerifyZeros(std::span<const std::byte> bytes, uint64_t offset);
@@ -100,6 +106,7 @@ class ShardVerifier {
   FileSystem& files_;
   const std::string& path_;
   const std::function<void(uint64_t)>& progress_;
+  FetchOptions fetch_;
   std::unique_ptr<File> file_;
   Frame frame_;
   std::unique_ptr<ReferencedShards> referenced_;
@@ -183,21 +190,34 @@ absl::Status ShardVerifier::VerifyFrame(const ShardIdentity* expected) {
   return absl::OkStatus();
 }
 
+absl::Status ShardVerifier::FetchPlanned() {
+  absl::Status status = FetchRanges(
+      files_, fetch_, ranges_,
+      [this](size_t range, const absl::Status& read, std::span<const std::byte> bytes, FetchWorker& worker) {
+        return VerifyRange(ranges_[range], read, bytes, worker);
+      },
+      [this](size_t range) { CountRange(ranges_[range]); });
+  ranges_.clear();
+  return status;
+}
+
 // Ranges that cover the file from the header to the index, chunks and what is between them, and the index's padding.
-void ShardVerifier::PlanOwnRanges() {
+absl::Status ShardVerifier::VerifyOwnRanges() {
+  absl::Status status;
   ByteRange range{file_.get(), kShardBlockBytes, kShardBlockBytes, 0, 0};
   const auto finish_range = [&] {
     if (range.end > range.begin) ranges_.push_back(range);
+    if (ranges_.size() >= kRangesMax) status = FetchPlanned();
     range = {file_.get(), range.end, range.end, range.last_item, range.last_item};
   };
   const auto cover_gap = [&](uint64_t end) {
-    while (end - range.begin > kRangeBytes && range.end < end) {
+    while (status.ok() && end - range.begin > kRangeBytes && range.end < end) {
       range.end = std::max(range.end, std::min(end, range.begin + kRangeBytes));
       finish_range();
     }
     range.end = std::max(range.end, end);
   };
-  for (size_t i = 0; i < order_.size() && ChunkOf(i).file == 0; ++i) {
+  for (size_t i = 0; i < order_.size() && ChunkOf(i).file == 0 && status.ok(); ++i) {
     const ChunkRecord& chunk = ChunkOf(i);
     cover_gap(chunk.offset);
     if (chunk.offset + chunk.stored_bytes - range.begin > kRangeBytes) finish_range();
@@ -210,10 +230,11 @@ void ShardVerifier::PlanOwnRanges() {
   range.begin = footer.index_offset + footer.index_bytes;
   range.end = frame_.file_bytes - kShardBlockBytes;
   finish_range();
+  return status.ok() ? FetchPlanned() : status;
 }
 
 // A referenced shard that cannot be opened is damage to the entries that use it.
-absl::Status ShardVerifier::PlanReferencedRanges() {
+absl::Status ShardVerifier::VerifyReferencedRanges() {
   for (size_t first = 0, last = 0; first < order_.size(); first = last) {
     const uint16_t number = ChunkOf(first).file;
     while (last < order_.size() && ChunkOf(last).file == number) ++last;
@@ -225,10 +246,13 @@ absl::Status ShardVerifier::PlanReferencedRanges() {
       continue;
     }
     for (size_t i = first; i < last; ++i) {
+      if (ranges_.size() >= kRangesMax) {
+        if (absl::Status status = FetchPlanned(); !status.ok()) return status;
+      }
       AddToRanges(*file, ChunkOf(i).offset, ChunkOf(i).offset + ChunkOf(i).stored_bytes, i, &ranges_);
     }
   }
-  return absl::OkStatus();
+  return FetchPlanned();
 }
 
 void ShardVerifier::VerifyZeros(std::span<const std::byte> bytes, uint64_t offset) {
@@ -285,15 +309,10 @@ absl::Status ShardVerifier::Run(const std::string& steps_directory, const ShardI
     return std::tuple(chunks[a].file, chunks[a].offset, a) < std::tuple(chunks[b].file, chunks[b].offset, b);
   });
   SortEntries();
-  PlanOwnRanges();
-  if (auto status = PlanReferencedRanges(); !status.ok()) return status;
+  fetch_ = {options.codec_threads, options.io, options.io_depth};
   result_.chunks = order_.size();
-  return FetchRanges(
-      files_, {options.codec_threads, options.io, options.io_depth}, ranges_,
-      [this](size_t range, const absl::Status& read, std::span<const std::byte> bytes, FetchWorker& worker) {
-        return VerifyRange(ranges_[range], read, bytes, worker);
-      },
-      [this](size_t range) { CountRange(ranges_[range]); });
+  if (auto status = VerifyOwnRanges(); !status.ok()) return status;
+  return VerifyReferencedRanges();
 }
 
 }  // namespace

@@ -10,9 +10,11 @@
 #include "CLI/CLI.hpp"
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "storage/io/link_free_path.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/console.h"
 #include "tools/checkpoint_inspect/repair.h"
+#include "tools/checkpoint_inspect/sandbox.h"
 #include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
@@ -25,6 +27,7 @@ Examples:
   checkpoint-inspect --store run/ckpt history validation/loss
   checkpoint-inspect --store run/ckpt verify 1000
   checkpoint-inspect --store run/ckpt repair
+  checkpoint-inspect --store downloaded --untrusted verify
   TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
 
 Exit status:
@@ -42,6 +45,7 @@ Example:
 struct Arguments {
   std::string store;
   bool json = false;
+  bool untrusted = false;
   bool all = false;
   bool apply = false;
   std::string step;
@@ -50,7 +54,17 @@ struct Arguments {
 
 // Runs the command that was chosen; its usage has been checked.
 ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& arguments, std::optional<int64_t> step) {
-  absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(arguments.store);
+  // Here, for what follows can look for no link outside of the store any more.
+  const std::string directory = arguments.untrusted ? storage::FollowLinks(arguments.store) : arguments.store;
+  if (arguments.untrusted) {
+    const absl::StatusOr<std::string> lacking = EnterSandbox(directory);
+    if (!lacking.ok()) {
+      console.Fail(lacking.status());
+      return OpenExitCode(lacking.status());
+    }
+    if (!lacking->empty()) console.Warn(*lacking);
+  }
+  absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(directory, arguments.untrusted);
   if (!reader.ok()) {
     console.Fail(reader.status());
     return OpenExitCode(reader.status());
@@ -76,6 +90,8 @@ ExitCode Run(Console& console, int argc, char** argv) {
   app.add_option("--store", arguments.store, "The store; by default $TIDEMARK_STORE, else the current directory")
       ->type_name("DIR");
   app.add_flag("--json", arguments.json, "Print JSON, see docs/checkpoint-inspect.md");
+  app.add_flag("--untrusted", arguments.untrusted,
+               "The store may mean harm: read the shards alone, never the manifest, in a sandbox");
   app.set_version_flag("--version", "checkpoint-inspect " TIDEMARK_VERSION);
   app.footer(kFooter);
   app.require_subcommand(1);
@@ -112,6 +128,10 @@ ExitCode Run(Console& console, int argc, char** argv) {
       console.Fail(fmt::format("'{}' is not a step; a step is a number from 0 on", arguments.step));
       return ExitCode::kUsage;
     }
+  }
+  if (repair->parsed() && arguments.untrusted) {
+    console.Fail("repair writes into the store, which --untrusted gives up the right to");
+    return ExitCode::kUsage;
   }
   if (repair->parsed()) return RepairDirectory(console, arguments.store, arguments.apply, arguments.json);
   return RunCommand(console, app, arguments, step);

@@ -123,7 +123,7 @@ TEST_F(PosixFileTest, FullFileSystemIsResourceExhausted) {
 }
 
 TEST_F(PosixFileTest, FallsBackToBufferedWhereTheFlagIsRefused) {
-  auto file = PosixFileSystem().OpenForRead("/proc/self/status", /*direct=*/true);
+  auto file = PosixFileSystem().OpenForRead("/proc/" + std::to_string(getpid()) + "/status", /*direct=*/true);
   ASSERT_THAT(file, IsOk());
   EXPECT_FALSE((*file)->direct());
   char name[5];
