@@ -1,16 +1,17 @@
 # Short names for the CMake presets. Each target installs what it lacks (Debian packages) before it builds.
 
 JOBS ?= $(shell nproc)
-
+STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 bench crash-real clang-torch asan tsan fuzz install-test clean
+.PHONY: help demo test test-torch2 bench crash-long crash-real clang-torch asan tsan fuzz install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
+	@echo "make crash-long    look at a million states that a crash could leave, in an hour or so; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
@@ -33,6 +34,12 @@ test:
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS)
 	ctest --preset dev -j $(JOBS)
+
+crash-long:
+	@tools/setup test
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target crash_scenarios_test
+	JOBS=$(JOBS) STATES=$(STATES) tests/crash/long.sh build/dev
 
 test-torch2:
 	@tools/setup torch2

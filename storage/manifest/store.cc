@@ -362,8 +362,10 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
 }
 
 bool Store::Recycle(const ShardIdentity& identity) {
-  return RecycleShard(files_, layout_,
-                      layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
+  const bool recycled =
+      RecycleShard(files_, layout_, layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
+  if (recycled) recycled_ = true;
+  return recycled;
 }
 
 absl::Status Store::CommitAttempt(const StepRecord& record) {
@@ -373,6 +375,8 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
         fmt::format("commit of step {}: attempt '{}' is no id", record.info.step, record.info.attempt));
   absl::Status status = files_.SyncDirectory(layout_.attempt(record.info.step, AttemptId{*id}));
   if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  // A shard that was recycled came from there: until both directories are synced power loss may take it back.
+  if (recycled_.exchange(false) && status.ok()) status = files_.SyncDirectory(layout_.directory());
   if (!status.ok()) return status;
   absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
   {

@@ -145,6 +145,7 @@ class Store {
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<Manifest> manifest_;
   std::atomic<uint64_t> next_sequence_{1};
+  std::atomic<bool> recycled_{false};  // a shard came from the store's own directory since the last commit
 
   // Some 70 ms on a local SSD, for which the next save waits at most.
   static constexpr size_t kRemovalsPerCommitMax = 256;

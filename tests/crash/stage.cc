@@ -1,0 +1,141 @@
+#include "tests/crash/stage.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "storage/io/check.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store_identity.h"
+#include "tests/crash/oracle.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+
+namespace tidemark::crash {
+
+CheckpointerOptions SmallOptions(std::vector<std::string>* warnings) {
+  CheckpointerOptions options;
+  options.directory = kStore;
+  // Which chunks kThroughput compresses depends on the machine.
+  options.compression = Compression::kSpace;
+  options.chunk_bytes = 4096;
+  options.codec_threads = 1;
+  options.io = IoBackend::kThreads;
+  options.io_depth = 1;
+  options.background_nice = 0;
+  options.inbox_poll_interval = absl::InfiniteDuration();
+  options.now = [] { return absl::FromUnixSeconds(1'800'000'000); };
+  options.on_warning = [warnings](std::string_view line) {
+    if (warnings != nullptr) warnings->emplace_back(line);
+  };
+  return options;
+}
+
+Stage::~Stage() { gate_.Open(); }
+
+void Stage::Expect(const absl::Status& status, std::string_view what) {
+  if (!status.ok()) ADD_FAILURE() << what << ": " << status;
+}
+
+void Stage::Open(const CheckpointerOptions& options) {
+  CheckpointerOptions small = SmallOptions();
+  small.retention = options.retention;
+  small.reuse = options.reuse;
+  if (options.compression == Compression::kNone) small.compression = Compression::kNone;
+  if (small.retention.any()) {
+    small.retention.keep = [this](const StepInfo&) {
+      gate_.Pass();
+      return false;
+    };
+  }
+  auto opened = CheckpointerOnFileSystem::Open(files_, std::move(small));
+  Expect(opened.status(), "open");
+  storage::Check(opened.ok(), "a scenario could not open its store");
+  checkpointer_ = *std::move(opened);
+}
+
+absl::Status Stage::TrySave(int64_t step, int64_t content) {
+  disk_.Mark(Saving(step, content));
+  trainer_.SetTo(step, content);
+  auto save =
+      checkpointer_->Save(step, trainer_.state, {.metrics = {{"loss", LossOf(step, content)}}, .overwrite = true});
+  const absl::Status status = save.ok() ? save->committed().Wait() : save.status();
+  if (!status.ok()) return status;
+  disk_.Mark(Saved(step, content));
+  steps_[step] = content;
+  return status;
+}
+
+void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& going) {
+  for (const int64_t gone : going) disk_.Mark(LettingGo(gone));
+  gate_.Shut();
+  Expect(TrySave(step, content), "save");
+  gate_.Open();
+  if (going.empty()) return;
+  Tidy();
+  for (const int64_t gone : going) {
+    disk_.Mark(LetGo(gone));
+    steps_.erase(gone);
+  }
+}
+
+void Stage::LetAnyGo() {
+  for (const auto& [step, content] : steps_) disk_.Mark(LettingGo(step));
+}
+
+void Stage::SeeWhatIsLeft() {
+  Tidy();
+  const auto steps = checkpointer_->Steps();
+  Expect(steps.status(), "list the steps");
+  if (!steps.ok()) return;
+  for (const StepInfo& info : *steps) {
+    const auto saved = steps_.find(info.step);
+    if (saved == steps_.end()) continue;
+    const bool left = info.state == StepState::kCommitted;
+    disk_.Mark(left ? Saved(saved->first, saved->second) : LetGo(saved->first));
+    if (!left) steps_.erase(saved);
+  }
+}
+
+void Stage::SaveInVain(int64_t step, int64_t content) {
+  if (TrySave(step, content).ok()) ADD_FAILURE() << "a save was committed that could not be";
+}
+
+void Stage::Report(int64_t step, const std::string& evaluator, double value) {
+  const std::string metric = evaluator + "/score";
+  disk_.Mark(Reporting(step, metric, value));
+  Expect(checkpointer_->ReportMetrics(step, evaluator, {{"score", value}}).Wait(), "report");
+  disk_.Mark(Reported(step, metric, value));
+}
+
+void Stage::Deliver(int64_t step, const std::string& evaluator, double value) {
+  const storage::StoreLayout layout(kStore);
+  auto store = storage::ReadStoreIdentity(files_, layout);
+  auto steps = checkpointer_->Steps();
+  Expect(store.status(), "read the store's id");
+  Expect(steps.status(), "list the steps");
+  if (!store.ok() || !steps.ok()) return;
+  storage::MetricReport report{.store = *store, .step = step};
+  report.evaluation = {.evaluator = evaluator, .worker = "worker", .metrics = {{"score", value}}};
+  for (const StepInfo& info : *steps) {
+    if (info.step == step) report.attempt.bytes = *storage::FromHex(info.attempt);
+  }
+  const std::string metric = evaluator + "/score";
+  disk_.Mark(Reporting(step, metric, value));
+  Expect(storage::DeliverReport(files_, layout, report), "deliver");
+  disk_.Mark(Reported(step, metric, value));
+}
+
+void Stage::Pin(int64_t step, bool pin) {
+  disk_.Mark(Pinning(step, pin));
+  Expect(pin ? checkpointer_->Pin(step, "a good one") : checkpointer_->Unpin(step), "pin");
+  disk_.Mark(Pinned(step, pin));
+}
+
+void Stage::Tidy() { Expect(checkpointer_->Tidy(), "tidy"); }
+
+void Stage::Close() {
+  Expect(checkpointer_->Close(), "close");
+  checkpointer_.reset();
+}
+
+}  // namespace tidemark::crash
