@@ -88,7 +88,7 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
       for (int times = 1; times <= 3; ++times) {
         ++step;
         SCOPED_TRACE(fmt::format("step {}", step));
-        TestTrainer trainer(300'000 * step);
+        TestTrainer trainer(600'000 * step);  // more than a huge page apart
         trainer.SetTo(step);
         const SystemCallFault fault("mmap", error, static_cast<size_t>(times));
         for (int failures = 0; failures < times; ++failures) {

@@ -41,7 +41,7 @@ class DatabaseFaultsTest : public testing::Test {
   void ExpectAcknowledged() {
     for (const auto& [key, expected] : acknowledged_) {
       std::string value;
-      ASSERT_THAT(database_->Use([&](rocksdb::DB& db) {
+      ASSERT_THAT(database_->Use([&, key = key](rocksdb::DB& db) {
         return database_->Translate(db.Get(rocksdb::ReadOptions(), key, &value), "read");
       }),
                   IsOk());
