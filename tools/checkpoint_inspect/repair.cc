@@ -10,6 +10,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
 #include "storage/manifest/repair.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
@@ -157,7 +158,7 @@ ExitCode Judge(const RepairReport& report, bool apply) {
 
 ExitCode RepairDirectory(Console& console, const std::string& directory, bool apply, bool json) {
   std::optional<ProgressLine> line;
-  storage::RepairOptions options{.directory = directory};
+  storage::RepairOptions options{.directory = storage::FollowLinks(directory)};
   options.read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
   if (console.progress()) {
     options.progress = [&](const storage::RepairProgress& progress) {

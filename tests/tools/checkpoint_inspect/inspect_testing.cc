@@ -61,8 +61,6 @@ std::string ReadWhole(int file) {
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::map<std::string, std::string> environment = options.environment;
   environment.emplace("TERM", "xterm");
-  // To look for leaks is more than a sandbox allows.
-  environment.emplace("ASAN_OPTIONS", "detect_leaks=0");
   std::vector<std::string> settings;
   for (const auto& [name, value] : environment) settings.push_back(name + "=" + value);
   const auto pointers = [](std::vector<std::string>& strings) {

@@ -39,6 +39,18 @@ TEST(Repair, FindsNothingToDoInASoundStore) {
   EXPECT_THAT(run.err, HasSubstr("nothing to repair"));
 }
 
+TEST(Repair, FollowsALinkOnTheUsersOwnPath) {
+  TestStore store;
+  store.Save({1});
+  const std::string link = store.directory() + "-link";
+  std::filesystem::create_directory_symlink(store.directory(), link);
+  for (const char* flag : {"--json", "--apply"}) {
+    const Finished run = RunInspect({"repair", "--store", link, flag});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  }
+  std::filesystem::remove(link);
+}
+
 TEST(Repair, SaysWhatItWouldDoAndChangesNotOneByte) {
   TestStore store;
   store.Save({1, 2, 3});
