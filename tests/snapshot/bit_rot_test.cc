@@ -3,8 +3,11 @@
 // wrong bytes; a verification finds it; and restoring the latest step falls back past it and says so.
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -22,22 +25,34 @@ constexpr size_t kSector = 512;
 
 using BitRotTest = RottingStoreTest;
 
+// Several threads, each with a store of its own: what takes the time is that each restore and each verification has
+// threads to wait for.
 TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverBitOfAShardChanges) {
-  Outcomes outcomes;
+  constexpr size_t kThreads = 6;
   const size_t stride = Stride(997);
-  for (const int64_t number : {30, 10}) {
+  std::mutex mutex;
+  Outcomes outcomes;
+  const auto flip = [&](int64_t number, size_t thread) {
+    DraftFileSystem files(storage::PosixFileSystem(), home_->path());
+    storage::WriteTree(files, StorePath(), *tree_);
     const std::string& bytes = BytesOf(number);
-    const auto file = OpenShard(number);
-    for (size_t bit = 0; bit < bytes.size() * 8; bit += stride) {
+    const auto file = OpenShardOn(files, number);
+    std::map<std::string, int64_t> counts;
+    for (size_t bit = thread * stride; bit < bytes.size() * 8 && !HasFailure(); bit += kThreads * stride) {
       SCOPED_TRACE(testing::Message() << "step " << number << ", byte " << bit / 8 << ", bit " << bit % 8);
       const char flipped = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
       Put(*file, bit / 8, {&flipped, 1});
-      const std::string restored = RestoreOf(30);
-      EXPECT_TRUE(VerifyFinds(number)) << "a verification finds nothing";
-      ++outcomes.counts["restored " + restored];
+      ++counts["restored " + RestoreOn(files, 30)];
+      EXPECT_TRUE(VerifyFindsOn(files, number)) << "a verification finds nothing";
       Put(*file, bit / 8, {&bytes[bit / 8], 1});
-      if (HasFailure()) return;
     }
+    std::lock_guard lock(mutex);
+    for (const auto& [outcome, count] : counts) outcomes.counts[outcome] += count;
+  };
+  for (const int64_t number : {30, 10}) {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kThreads; ++i) threads.emplace_back(flip, number, i);
+    for (std::thread& thread : threads) thread.join();
   }
   outcomes.Print("bits flipped");
 }

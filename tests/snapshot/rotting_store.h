@@ -145,8 +145,9 @@ class RottingStoreTest : public testing::Test {
   const std::string& BytesOf(int64_t number) const { return tree_->files.at(step(number).shard); }
 
   // The step's file, to be changed in place.
-  std::unique_ptr<storage::File> OpenShard(int64_t number) {
-    auto file = files_.OpenForRewrite(PathOf(number), /*direct=*/false);
+  std::unique_ptr<storage::File> OpenShard(int64_t number) { return OpenShardOn(files_, number); }
+  std::unique_ptr<storage::File> OpenShardOn(storage::FileSystem& files, int64_t number) {
+    auto file = files.OpenForRewrite(PathOf(number), /*direct=*/false);
     EXPECT_THAT(file, storage::IsOk());
     return *std::move(file);
   }
@@ -156,12 +157,13 @@ class RottingStoreTest : public testing::Test {
   }
 
   // "right" or the code of the error; what is neither fails the test.
-  std::string RestoreOf(int64_t number) {
+  std::string RestoreOf(int64_t number) { return RestoreOn(files_, number); }
+  std::string RestoreOn(storage::FileSystem& files, int64_t number) const {
     const storage::StoreLayout layout(StorePath());
     RotTrainer trainer;
     trainer.SetTo(1);
     const RestoreResult result =
-        RestoreAttempt({files_, layout, id_, kRotRead, {}}, step(number).record, trainer.state, {});
+        RestoreAttempt({files, layout, id_, kRotRead, {}}, step(number).record, trainer.state, {});
     if (result.status.ok()) {
       EXPECT_TRUE(trainer.IsAt(number)) << "WRONG BYTES were restored";
       return "right";
@@ -172,13 +174,14 @@ class RottingStoreTest : public testing::Test {
     return absl::StatusCodeToString(result.status.code());
   }
 
-  bool VerifyFinds(int64_t number) {
+  bool VerifyFinds(int64_t number) { return VerifyFindsOn(files_, number); }
+  bool VerifyFindsOn(storage::FileSystem& files, int64_t number) const {
     const auto verified =
-        storage::VerifyShard(files_, PathOf(number), StorePath() + "/steps", &step(number).identity, kRotRead);
+        storage::VerifyShard(files, PathOf(number), StorePath() + "/steps", &step(number).identity, kRotRead);
     EXPECT_THAT(verified, storage::IsOk());
     if (!verified.ok() || !verified->damage.empty()) return verified.ok();
     const storage::StoreLayout layout(StorePath());
-    return !OpenRecorded({files_, layout, id_, kRotRead, {}}, step(number).record).ok();
+    return !OpenRecorded({files, layout, id_, kRotRead, {}}, step(number).record).ok();
   }
 
   // How many of the changes are tried where everything is slow.
