@@ -33,7 +33,7 @@ constexpr uint64_t kBlockBytes = 4096;
 // A save takes some 400 KiB at most, and what RocksDB writes now and then a table of 512 KiB.
 constexpr int kBlocksMax = 300;
 constexpr int kRetentionBlocksMax = 32;
-constexpr int kFills = 25;
+constexpr int kFills = 15;
 
 // From so many blocks to the next number of them.
 int Stride() { return std::max(1, kBlocksMax / std::max(1, RunLength("TIDEMARK_FILLS", kFills))); }

@@ -34,7 +34,7 @@ namespace {
 using storage::IsOk;
 using testing::IsEmpty;
 
-constexpr int kCuts = 12;
+constexpr int kCuts = 10;
 constexpr int kCutsOfOneStore = 20;
 // Calls of the file system until the power goes: of a recovery and some ten saves, and of a recovery alone.
 constexpr int64_t kCallsMax = 900;
