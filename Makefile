@@ -51,12 +51,12 @@ bench:
 	cmake --build --preset release -j $(JOBS) --target tidemark-bench
 	build/release/bench/tidemark-bench --dir build $(BENCH)
 
-# CUTS=N, FILL_STEP=N (blocks of 4 KiB), KILLS=N and SEED=N: something else than the whole, and a run once more.
+# CUTS=N, FILLS=N, KILLS=N and SEED=N: something else than the whole, and a run once more.
 crash-real:
 	@tools/setup real
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS) --target real_power_cut_test real_full_disk_test real_kill_loop_test
-	CUTS="$(CUTS)" FILL_STEP="$(FILL_STEP)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
+	CUTS="$(CUTS)" FILLS="$(FILLS)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
 
 # A sanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off, where
 # it is allowed.

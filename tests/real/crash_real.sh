@@ -3,7 +3,7 @@
 #
 #   crash_real.sh FOLDER     where the test programs are
 #
-# CUTS, FILL_STEP, KILLS and SEED of the environment ask for something else than the whole; see the tests. Ends with a
+# CUTS, FILLS, KILLS and SEED of the environment ask for something else than the whole; see the tests. Ends with a
 # summary, and with 1 if a test failed or could not run. Where xfs is not to be had, that is said and is no failure.
 
 set -euo pipefail
@@ -13,7 +13,7 @@ if [[ $EUID -ne 0 ]]; then
   echo "crash_real.sh: run it as root: it mounts file systems of its own, in a mount namespace that nobody else sees" >&2
   exit 1
 fi
-export TIDEMARK_CUTS=${CUTS:-200} TIDEMARK_FILL_STEP=${FILL_STEP:-1} TIDEMARK_KILLS=${KILLS:-1000}
+export TIDEMARK_CUTS=${CUTS:-200} TIDEMARK_FILLS=${FILLS:-300} TIDEMARK_KILLS=${KILLS:-1000}
 [[ -z "${SEED:-}" ]] || export TIDEMARK_SEED=$SEED
 
 TIDEMARK_SUMMARY=$(mktemp)

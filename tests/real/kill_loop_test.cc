@@ -35,7 +35,7 @@ namespace {
 using storage::IsOk;
 using testing::IsEmpty;
 
-constexpr int kKills = 30;
+constexpr int kKills = 25;
 constexpr int kKillsOfOneStore = 20;
 // After so many lines of the trainer, and then after so many microseconds.
 constexpr int64_t kLinesMax = 30;
