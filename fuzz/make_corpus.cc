@@ -183,8 +183,9 @@ void AddRecordSeeds(Seeds& seeds) {
   seeds["manifest_record/deletion"] = seed(2, EncodeDeletionRecord(*DeletionOf(step)));
   MakeDeleted(step, "not among the best");
   seeds["manifest_record/deleted_step"] = seed(0, EncodeStepRecord(step));
-  seeds["manifest_record/stamp"] =
-      seed(3, storage::EncodeDirectoryStamp({.inode = 7, .links = 3, .modified_unix_ns = 5, .changed_unix_ns = 6}));
+  const storage::DirectoryStamp stamp = {.inode = 7, .links = 3, .modified_unix_ns = 5, .changed_unix_ns = 6};
+  seeds["manifest_record/settled"] =
+      seed(3, storage::EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12"}));
   storage::LeaseNote note;
   note.step = 1;
   note.attempt = identity.attempt;
