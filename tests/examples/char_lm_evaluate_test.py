@@ -69,7 +69,7 @@ class CharLmEvaluate(unittest.TestCase):
         self.train(1)
         result = self.evaluate("--once", width=64)
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertEqual(result.stderr, "char_lm_evaluate: 1 of 1 evaluations failed\n")
+        self.assertIn("char_lm_evaluate: 1 of 1 evaluations failed\n", result.stderr)
         self.assertRegex(result.stdout, r"^step 0: failed: INVALID_ARGUMENT: .*does not fit the module")
         self.assertEqual(len(result.stdout.splitlines()), 1)
         result = self.evaluate("--once")
