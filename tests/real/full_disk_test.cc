@@ -32,6 +32,7 @@ using testing::MatchesRegex;
 constexpr uint64_t kBlockBytes = 4096;
 // A save takes some 400 KiB at most, and what RocksDB writes now and then a table of 512 KiB.
 constexpr int kBlocksMax = 300;
+constexpr int kBlocksOfEverySave = 256;
 constexpr int kRetentionBlocksMax = 32;
 constexpr int kFills = 15;
 
@@ -130,6 +131,9 @@ TEST_F(FullDiskTest, ASaveSucceedsOrNamesWhatHasNoRoomWhateverIsLeft) {
     ASSERT_THAT(disk_->FillUpTo(left), IsOk());
     absl::Status status = Save();
     EXPECT_THAT(status, AnyOf(IsOk(), NoRoom()));
+    if (blocks >= kBlocksOfEverySave) {
+      EXPECT_THAT(status, IsOk());
+    }
     ++(status.ok() ? saved : refused);
     ExpectRestores();
     ASSERT_THAT(disk_->Empty(), IsOk());
@@ -163,9 +167,22 @@ TEST_F(FullDiskTest, ASaveSucceedsOrNamesWhatHasNoRoomWhateverIsLeft) {
       "and every next save worked once there was room",
       sizes, (kBlocksMax - 1) * 4, saved, refused, opened, not_opened, saved_anew));
   EXPECT_GT(saved, 0);
-  if (stride == 1) {
-    EXPECT_GT(refused, 0);
-  }
+}
+
+// Not even what the store itself has set aside.
+TEST_F(FullDiskTest, ASaveIsRefusedWhereNothingIsLeft) {
+  CheckpointerOptions options = Options();
+  options.reuse = false;
+  options.retention = {};
+  ASSERT_THAT(Open(options), IsOk());
+  ASSERT_THAT(Save(), IsOk());
+  std::filesystem::remove(store_ + "/reserve");
+  ASSERT_THAT(disk_->FillUpTo(0), IsOk());
+  EXPECT_THAT(Save(), NoRoom());
+  ExpectRestores();
+  ASSERT_THAT(disk_->Empty(), IsOk());
+  EXPECT_THAT(Save(), IsOk());
+  Close();
 }
 
 // A disk that somebody else has filled: what the rules let go makes room, be it in a trainer that goes on or in one

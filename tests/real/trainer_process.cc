@@ -4,6 +4,8 @@
 // acknowledged to standard output, in lines that save_lines.h reads. Ends with 1 and an "error" line if anything fails
 // or is not as it was saved.
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -48,6 +50,7 @@ int Run(const std::string& store, uint32_t seed, int64_t next_step, int64_t next
 
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // it does not outlive its test
   const auto number = [&](int index) { return std::strtoll(argv[index], nullptr, 10); };
   return tidemark::Run(argv[1], static_cast<uint32_t>(number(2)), number(3), number(4));
 }

@@ -1,9 +1,13 @@
 // A disk that stands still, or crawls: the trainer waits for its tensors to be copied and, if WhenFull says so, for
 // room, and for nothing that is on the disk.
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -32,46 +36,76 @@ using storage::StatusIs;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Lets so many calls through and holds the next ones, but for those of the trainer's thread, which are noted.
+// Lets so many calls through and holds the next ones, but for those of the trainer's thread, which are noted. As long
+// as it lives; then it lets all through.
 class Disk {
  public:
-  explicit Disk(FailingFileSystem& files) : trainer_(std::this_thread::get_id()) {
-    files.SetRule([this](const FailingFileSystem::Call& call) {
-      Admit(call);
-      return absl::OkStatus();
-    });
+  explicit Disk(FailingFileSystem& files) : files_(files) {
+    files.SetGate(
+        [state = state_](const std::string& operation, const std::string& path) { state->Admit(operation, path); });
   }
-  ~Disk() { Let(kAll); }
+  ~Disk() {
+    files_.SetGate(nullptr);
+    Let(kAll);
+  }
+  Disk(const Disk&) = delete;
+  Disk& operator=(const Disk&) = delete;
 
+  // The calling thread is a trainer's too.
+  void AddTrainer() {
+    absl::MutexLock lock(&state_->mutex);
+    state_->trainers.push_back(std::this_thread::get_id());
+  }
   // So many more.
   void Let(int64_t calls) {
-    absl::MutexLock lock(&mutex_);
-    left_ = calls == kAll ? kAll : left_ + calls;
+    absl::MutexLock lock(&state_->mutex);
+    state_->left = calls == kAll ? kAll : state_->left + calls;
+  }
+  // Until all that were let through have been made.
+  void AwaitStandstill() {
+    const auto stands = [this]() ABSL_SHARED_LOCKS_REQUIRED(state_->mutex) { return state_->left == 0; };
+    absl::MutexLock lock(&state_->mutex);
+    state_->mutex.Await(absl::Condition(&stands));
   }
   std::vector<std::string> calls_of_trainer() const {
-    absl::MutexLock lock(&mutex_);
-    return calls_of_trainer_;
+    absl::MutexLock lock(&state_->mutex);
+    return state_->calls_of_trainer;
   }
 
   static constexpr int64_t kAll = int64_t{1} << 60;
 
  private:
-  void Admit(const FailingFileSystem::Call& call) {
-    absl::MutexLock lock(&mutex_);
-    if (std::this_thread::get_id() == trainer_) {
-      if (left_ < kAll) calls_of_trainer_.push_back(fmt::format("{} {}", call.operation, call.path));
-      return;
+  // Shared with the calls that it holds, which go on when it is gone.
+  struct State {
+    void Admit(const std::string& operation, const std::string& path) {
+      absl::MutexLock lock(&mutex);
+      if (std::find(trainers.begin(), trainers.end(), std::this_thread::get_id()) != trainers.end()) {
+        if (left < kAll) calls_of_trainer.push_back(fmt::format("{} {}", operation, path));
+        return;
+      }
+      const auto may_pass = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return left > 0; };
+      mutex.Await(absl::Condition(&may_pass));
+      if (left < kAll) --left;
     }
-    const auto may_pass = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return left_ > 0; };
-    mutex_.Await(absl::Condition(&may_pass));
-    if (left_ < kAll) --left_;
-  }
 
-  const std::thread::id trainer_;
-  mutable absl::Mutex mutex_;
-  int64_t left_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::string> calls_of_trainer_ ABSL_GUARDED_BY(mutex_);
+    absl::Mutex mutex;
+    std::vector<std::thread::id> trainers ABSL_GUARDED_BY(mutex) = {std::this_thread::get_id()};
+    int64_t left ABSL_GUARDED_BY(mutex) = 0;
+    std::vector<std::string> calls_of_trainer ABSL_GUARDED_BY(mutex);
+  };
+
+  FailingFileSystem& files_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
+
+// Whether a thread, given by its file in /proc, waits for something.
+bool Sleeps(const std::string& stat) {
+  std::ifstream file(stat);
+  std::string text;
+  std::getline(file, text);
+  const size_t behind_name = text.rfind(") ");
+  return behind_name == std::string::npos || text[behind_name + 2] == 'S';
+}
 
 class SlowDiskTest : public testing::TestWithParam<Staging> {
  protected:
@@ -139,7 +173,6 @@ TEST_P(SlowDiskTest, SavesReturnWhileItStandsStillAndAreCommittedWhenItMoves) {
     EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
     disk.Let(Disk::kAll);
     for (const SaveHandle& save : saves) EXPECT_THAT(save.committed().Wait(), IsOk());
-    files_.SetRule(nullptr);
   }
   for (const int64_t step : {11, 12}) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
 }
@@ -149,16 +182,23 @@ TEST_P(SlowDiskTest, BlocksTheTrainerForRoomAloneIfItIsTold) {
   {
     Disk disk(files_);
     for (const int64_t step : {11, 12}) ASSERT_THAT(Save(step), IsOk());
-    std::atomic<bool> moves = false;
-    std::thread mover([&] {
-      moves = true;
-      disk.Let(Disk::kAll);
+    trainer_.SetTo(13);
+    std::atomic<pid_t> saver_id = 0;
+    absl::Notification saved;
+    std::thread saver([&] {
+      disk.AddTrainer();
+      saver_id = gettid();
+      EXPECT_THAT(checkpointer_->Save(13, trainer_.state), IsOk());
+      saved.Notify();
     });
-    ASSERT_THAT(Save(13), IsOk());
-    EXPECT_TRUE(moves) << "there was no room before";
-    mover.join();
+    const auto waits = [&] { return saver_id != 0 && Sleeps(fmt::format("/proc/self/task/{}/stat", saver_id.load())); };
+    while (!waits() && !saved.HasBeenNotified()) std::this_thread::yield();
+    EXPECT_FALSE(saved.HasBeenNotified()) << "there was no room";
+    EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
+    disk.Let(Disk::kAll);
+    saver.join();
+    EXPECT_THAT(checkpointer_->WaitUntilStaged(), IsOk());
     ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
-    files_.SetRule(nullptr);
   }
   for (const int64_t step : {11, 12, 13}) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
 }
@@ -177,7 +217,6 @@ TEST_P(SlowDiskTest, SkipsOrFailsAtOnceWhereThereIsNoRoom) {
     EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
     disk.Let(Disk::kAll);
     ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
-    files_.SetRule(nullptr);
     ASSERT_THAT(Save(15), IsOk());
     ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
     for (const int64_t step : {11, 12, 15}) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
@@ -187,24 +226,27 @@ TEST_P(SlowDiskTest, SkipsOrFailsAtOnceWhereThereIsNoRoom) {
   }
 }
 
-// A disk that does a few calls while the trainer does a step.
+// A disk that does a few calls while the trainer does a step: fewer than a save takes.
 TEST_P(SlowDiskTest, TakesAsManySavesAsItCanWhereItCrawls) {
+  constexpr int64_t kCallsPerStep = 3;
+  constexpr size_t kSteps = 50;
   ASSERT_NO_FATAL_FAILURE(Open(WhenFull::kSkip));
   std::vector<int64_t> saved;
   {
     Disk disk(files_);
-    for (int64_t step = 11; step <= 60; ++step) {
+    for (int64_t step = 11; step < 11 + int64_t{kSteps}; ++step) {
       auto save = Save(step);
       ASSERT_THAT(save, IsOk());
       if (!save->skipped()) saved.push_back(step);
-      disk.Let(3);
+      disk.Let(kCallsPerStep);
+      disk.AwaitStandstill();
     }
     EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
     disk.Let(Disk::kAll);
     ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
-    files_.SetRule(nullptr);
   }
-  EXPECT_GE(saved.size(), 2u);
+  EXPECT_GT(saved.size(), 2u) << "two have room while the disk stands still";
+  EXPECT_LT(saved.size(), kSteps) << "the disk was to be too slow for all of them";
   for (const int64_t step : saved) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
 }
 

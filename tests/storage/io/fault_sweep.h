@@ -74,13 +74,15 @@ struct FaultFigures {
   size_t sites = 0;     // calls that the work makes where nothing fails
   size_t faults = 0;    // sites x errnos
   size_t runs = 0;      // faults once and from then on, or as many of them as were drawn
+  size_t fired = 0;     // runs in which a call met the fault; else there were fewer calls or others
   size_t reported = 0;  // runs in which the work reported a failure
 };
 
 // Runs the scenario once as it is, and then under every fault: prepare, act, check. Each run must leave as many file
 // descriptors open as there were, and come to its end within two minutes, or the process ends with the fault's name.
 // With `one_of` > 1 only one of so many faults is run, drawn by a seed that is shown and that the variable
-// TIDEMARK_SEED gives; where there is a variable TIDEMARK_ALL_FAULTS, all are. Prints the figures.
+// TIDEMARK_SEED gives; where there is a variable TIDEMARK_ALL_FAULTS, all are. Prints the figures. All
+// runs but a quarter and five must meet their fault.
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of = 1);
 
 // `one_of` for the build at hand: sanitizers make each run many times slower.
