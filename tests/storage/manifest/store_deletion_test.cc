@@ -18,6 +18,7 @@
 namespace tidemark::storage {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -338,7 +339,8 @@ TEST_F(StoreDeletionTest, IsFinishedByTheNextOpenWhicheverCallFails) {
         if (!while_opening) {
           const size_t before = files.calls().size();
           files.FailCall(before + call, absl::InternalError("EIO"));
-          EXPECT_THAT((*store)->RemoveDeleted({}), IsOk());
+          EXPECT_THAT((*store)->RemoveDeleted({}),
+                      AnyOf(IsOk(), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO"))));
           untouched += files.calls().size() <= before + call ? 1 : 0;
         }
       }
