@@ -250,6 +250,21 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
   }
 }
 
+absl::Status Database::UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
+  for (;;) {
+    if (broken_) {
+      absl::MutexLock lock(&mutex_);
+      if (absl::Status status = broken_ ? OpenToWrite() : absl::OkStatus(); !status.ok()) return status;
+    }
+    bool broken_since = false;
+    absl::Status status = Use([&](rocksdb::DB& db) {
+      broken_since = broken_;
+      return broken_since ? absl::OkStatus() : use(db);
+    });
+    if (!broken_since) return status;
+  }
+}
+
 absl::Status Database::Write(rocksdb::WriteBatch& batch) {
   bool open_anew = false;
   {

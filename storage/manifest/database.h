@@ -54,6 +54,11 @@ class Database {
   // neither can be, its error is returned. `use` must not call Use or Write, nor keep anything of the database.
   absl::Status Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The same for who removes something because of what it reads: all that `use` finds survives power loss. What a
+  // database shows that can only be read may come from a write that failed and that the disk never got. Such a one is
+  // opened anew first, which writes down what it shows; where that fails, its error is returned and `use` not called.
+  absl::Status UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Writes the batch and syncs it. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
   // refuses more: the next Write opens it anew. Reads need no more than Use does: they go on with what was there
   // before.

@@ -270,7 +270,11 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
   if (!pending.ok() || !*pending) return pending;
   {
     absl::MutexLock lock(&records_mutex_);
-    const auto write = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return RemoveSettledMark(); };
+    // What follows looks at durable records only, and may have to open the manifest anew for that.
+    const auto write = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+      const absl::Status status = RemoveSettledMark();
+      return status.ok() ? manifest_->EnsureDurable() : status;
+    };
     if (absl::Status status = WriteToFree(write); !status.ok()) return status;
   }
   return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);

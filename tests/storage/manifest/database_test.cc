@@ -120,6 +120,36 @@ TEST_F(DatabaseTest, IsReadWhereItCannotBeOpenedAnewAndWrittenOnceItCan) {
   EXPECT_EQ(Read(**Database::Open(PosixFileSystem(), path_)), "second");
 }
 
+// What a failed sync leaves in the log is read from memory, where the disk may not have it.
+TEST_F(DatabaseTest, ShowsNothingForDurableThatTheDiskMayNotHave) {
+  FailingFileSystem files(PosixFileSystem());
+  auto database = Database::Create(files, path_);
+  ASSERT_THAT(database, IsOk());
+  rocksdb::WriteBatch first = Batch("first");
+  ASSERT_THAT((*database)->Write(first), IsOk());
+  files.SetRule([](const FailingFileSystem::Call& call) {
+    const bool fails = call.operation == "SyncData" || call.operation == "Create";
+    return fails ? absl::InternalError("x: Input/output error (EIO)") : absl::OkStatus();
+  });
+  size_t used = 0;
+  const auto use = [&](rocksdb::DB&) {
+    ++used;
+    return absl::OkStatus();
+  };
+  EXPECT_THAT((*database)->UseDurable(use), IsOk());
+  EXPECT_EQ(used, 1u);
+  rocksdb::WriteBatch second = Batch("second");
+  EXPECT_THAT((*database)->Write(second), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_THAT((*database)->Write(second), StatusIs(absl::StatusCode::kInternal, HasSubstr("reopen manifest")));
+  EXPECT_EQ(Read(**database), "second") << "it can only be read";
+  EXPECT_THAT((*database)->UseDurable(use),
+              StatusIs(absl::StatusCode::kInternal, AllOf(HasSubstr("reopen manifest"), HasSubstr("EIO"))));
+  EXPECT_EQ(used, 1u);
+  files.Reset();
+  EXPECT_THAT((*database)->UseDurable(use), IsOk());
+  EXPECT_EQ(used, 2u);
+}
+
 TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
   auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());
