@@ -94,17 +94,21 @@ absl::Status Store::Initialize() {
     }
     if (status = WriteIdentity(identity->written); !status.ok()) return status;
   }
-  status = OpenAndReconcile();
-  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenAndReconcile();
-  if (manifest_ != nullptr && absl::IsDataLoss(status)) {
-    manifest_.reset();
-    if (status = Rebuild(status); !status.ok()) return status;
-    status = OpenAndReconcile();
-  }
+  status = OpenOrRebuild();
+  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenOrRebuild();
   if (!status.ok()) return status;
   absl::MutexLock records(&records_mutex_);
   lacks_reserve_ = !SetRoomAside(files_, layout_);
   return absl::OkStatus();
+}
+
+// A manifest that turns out to be damaged only once it is open is rebuilt too, and opened again.
+absl::Status Store::OpenOrRebuild() {
+  absl::Status status = OpenAndReconcile();
+  if (manifest_ == nullptr || !absl::IsDataLoss(status)) return status;
+  manifest_.reset();
+  status = Rebuild(status);
+  return status.ok() ? OpenAndReconcile() : status;
 }
 
 absl::Status Store::OpenAndReconcile() {
