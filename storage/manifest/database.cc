@@ -85,11 +85,12 @@ rocksdb::Options MakeOptions(rocksdb::Env& env) {
   return options;
 }
 
+constexpr size_t kNameBytesMax = 4096;
+
 // What a database's list of its files, its MANIFEST, looks like: the id that RocksDB gave the database when it was
 // made, the list's name and its size. It grows before a log that it makes superfluous is removed; so while the stamp
 // stays as it is, every log that counts is there. What cannot be read is left out: who opens the database is told why.
 std::string StampList(FileSystem& files, const std::string& path) {
-  constexpr size_t kNameBytesMax = 4096;
   const std::string database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax).value_or("");
   std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("");
   if (name.ends_with('\n')) name.pop_back();
@@ -103,15 +104,17 @@ std::string StampList(FileSystem& files, const std::string& path) {
   return fmt::format("{} {} {}", database, name, bytes);
 }
 
-// The same, with what is in the list: a changed byte can make the rest of it look like what a crash has cut off.
+// The same, with what is in the list: a changed byte can make the rest of it look like what a crash has cut off. Empty
+// where any of it cannot be read.
 std::string StampListContents(FileSystem& files, const std::string& path) {
   constexpr size_t kListBytesMax = 64 << 20;
-  const std::string stamp = StampList(files, path);
-  std::string name = ReadSmallFile(files, path + "/CURRENT", kListBytesMax).value_or("/");
+  const absl::StatusOr<std::string> database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax);
+  std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("/");
   if (name.ends_with('\n')) name.pop_back();
-  if (name.find('/') != std::string::npos) return stamp;
-  const std::string list = ReadSmallFile(files, path + "/" + name, kListBytesMax).value_or("");
-  return fmt::format("{} {:016x}", stamp, ChecksumOf(std::as_bytes(std::span(list))));
+  if (!database.ok() || name.find('/') != std::string::npos) return "";
+  const absl::StatusOr<std::string> list = ReadSmallFile(files, path + "/" + name, kListBytesMax);
+  if (!list.ok()) return "";
+  return fmt::format("{} {} {} {:016x}", *database, name, list->size(), ChecksumOf(std::as_bytes(std::span(*list))));
 }
 
 struct Opened {
@@ -197,12 +200,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   const rocksdb::Options options = MakeOptions(*env);
-  std::string list = StampListContents(files, path);
   absl::StatusOr<Opened> opened = OpenBesideWriter(
       files, path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
   if (!opened.ok()) return opened.status();
-  return std::unique_ptr<Database>(
-      new Database(files, std::move(env), path, opened->db.release(), Mode::kRead, std::move(list)));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& files, const std::string& path) {

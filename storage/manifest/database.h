@@ -41,12 +41,12 @@ class Database {
 
   const std::string& path() const { return path_; }
 
-  // What the database's list of its files was like before it was opened: id, name, size and checksum. Opening one to
-  // write begins a new list.
+  // What the database's list of its files was like before it was opened to be written, which begins a new list: id,
+  // name, size and checksum. Empty where there was none or it could not be read, which is like no other.
   const std::string& list_as_opened() const { return list_as_opened_; }
 
   // The same of the list now, which does not change any more: RocksDB's own work waits until the database is closed, so
-  // that hardly more than one write may follow. Empty where it could not be stopped.
+  // that hardly more than one write may follow. Empty where it could not be stopped or the list not be read.
   std::string SettleList();
 
   // Calls `use` and returns its answer. Where the database is closed, since opening it anew has failed, that is tried
@@ -90,7 +90,7 @@ class Database {
   const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
-  const std::string list_as_opened_;  // empty where nothing was there
+  const std::string list_as_opened_;
 
   // A write failed, and the database has not been opened to be written since.
   std::atomic<bool> broken_{false};

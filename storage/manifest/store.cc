@@ -295,7 +295,8 @@ absl::StatusOr<bool> Store::WasLeftSettled() {
   }
   // A mark that cannot be read says nothing.
   if (!mark.ok() && !absl::IsDataLoss(mark.status()) && !absl::IsUnimplemented(mark.status())) return mark.status();
-  if (mark.ok() && (*mark)->files == manifest_->list_as_opened()) {
+  const std::string& list = manifest_->list_as_opened();
+  if (mark.ok() && !list.empty() && (*mark)->files == list) {
     absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
     if (stamp.ok() && *stamp == (*mark)->steps) {
       settled_steps_ = *stamp;

@@ -89,6 +89,28 @@ TEST_F(DatabaseTest, RemembersThatAUserFoundDamage) {
   EXPECT_TRUE((*database)->damage_found());
 }
 
+TEST_F(DatabaseTest, ItsListIsLikeNoOtherWhereItCannotBeRead) {
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
+  const auto list_as_opened = [&](const std::string& unreadable) {
+    FailingFileSystem files(PosixFileSystem());
+    files.SetRule([&, left = 1](const FailingFileSystem::Call& call) mutable {
+      const bool fails = call.operation == "OpenForRead" && !unreadable.empty() &&
+                         call.path.starts_with(path_ + "/" + unreadable) && left-- > 0;
+      return fails ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+    auto database = Database::Open(files, path_);
+    EXPECT_THAT(database, IsOk());
+    return database.ok() ? (*database)->list_as_opened() : "none";
+  };
+  EXPECT_THAT(list_as_opened(""), HasSubstr("MANIFEST-"));
+  for (const std::string file : {"IDENTITY", "CURRENT", "MANIFEST-"}) EXPECT_EQ(list_as_opened(file), "") << file;
+}
+
+TEST_F(DatabaseTest, IsReadWithoutAHashOfItsList) {
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
+  EXPECT_EQ((*Database::OpenReadOnly(PosixFileSystem(), path_))->list_as_opened(), "");
+}
+
 // As on a full disk: a write fails, and so does every file that opening anew would write.
 TEST_F(DatabaseTest, IsReadWhereItCannotBeOpenedAnewAndWrittenOnceItCan) {
   FailingFileSystem files(PosixFileSystem());
@@ -242,8 +264,9 @@ TEST_F(DatabaseOnAFailingDiskTest, TakesALogThatAServerDoesNotGiveOutForNoEndOfI
 
 TEST_F(DatabaseOnAFailingDiskTest, SaysWhatFailedWhereRocksDbSaysSomethingElse) {
   Create(/*in_table=*/true);
-  // RocksDB looks at it again, finds it readable and complains of direct transfers.
-  Fail("OpenForRead", "CURRENT", EIO);
+  // After what stamps the list of files, RocksDB looks at it twice, finds it readable then and complains of direct
+  // transfers.
+  Fail("OpenForRead", "CURRENT", EIO, 2);
   EXPECT_THAT(Database::Open(files_, path_),
               StatusIs(absl::StatusCode::kInternal, AllOf(HasSubstr("OpenForRead"), HasSubstr("(EIO)"))));
   // It goes on with a size that it does not have.
