@@ -36,14 +36,10 @@ std::optional<absl::StatusCode> CodeOfFile(std::string_view text) {
   return std::nullopt;
 }
 
-// Before RocksDB is asked something whose answer goes to FromRocks: what failed behind an earlier answer, as when a
-// database was closed, has nothing to do with it.
-void ForgetFileFailure() { TakeFileFailure().IgnoreError(); }
-
-// To be called by the thread that has called RocksDB, which may take a file's failure for damage, or for something
-// else: whatever it says then, nothing is known about what is there.
+// To be called by the thread that has called RocksDB, with the FileFailures of before that: RocksDB may take a file's
+// failure for damage, or for something else. Whatever it says then, nothing is known about what is there.
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
-  const absl::Status file_failure = TakeFileFailure();
+  const absl::Status file_failure = FileFailures::Take();
   if (status.ok()) return absl::OkStatus();
   absl::StatusCode code = absl::StatusCode::kInternal;
   if (status.IsNotFound() || status.IsPathNotFound()) code = absl::StatusCode::kNotFound;
@@ -132,7 +128,7 @@ absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& pa
   for (int i = 0; i < kTries; ++i) {
     std::string stamp = StampList(files, path);
     rocksdb::DB* opened = nullptr;
-    ForgetFileFailure();
+    const FileFailures failures;
     status = FromRocks(open(&opened), operation, path);
     std::unique_ptr<rocksdb::DB> db(opened);
     if (!status.ok()) continue;
@@ -174,7 +170,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
   options.create_if_missing = true;
   options.error_if_exists = true;
   rocksdb::DB* db = nullptr;
-  ForgetFileFailure();
+  const FileFailures failures;
   const rocksdb::Status opened = rocksdb::DB::Open(options, path, &db);
   // error_if_exists is reported as an invalid argument, like many other things: the text tells them apart.
   if (opened.IsInvalidArgument() && opened.ToString().find("exists (error_if_exists") != std::string::npos) {
@@ -188,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   std::string list = StampListContents(files, path);
   rocksdb::DB* db = nullptr;
-  ForgetFileFailure();
+  const FileFailures failures;
   const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
   if (opened.IsInvalidArgument() && opened.ToString().find("does not exist (create_if_missing") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
@@ -243,7 +239,7 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
   for (;;) {
     {
       absl::ReaderMutexLock lock(&mutex_);
-      ForgetFileFailure();
+      const FileFailures failures;
       if (db_ != nullptr) return use(*db_);
     }
     absl::MutexLock lock(&mutex_);
@@ -315,7 +311,7 @@ absl::Status Database::OpenToWrite() {
   db_.reset();
   is_stand_in_ = false;
   rocksdb::DB* reopened = nullptr;
-  ForgetFileFailure();
+  const FileFailures failures;
   const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
   broken_ = !status.ok();
   if (!status.ok()) return Translate(status, "reopen");

@@ -11,6 +11,13 @@
 #include "rocksdb/file_system.h"
 
 namespace tidemark::storage {
+
+static thread_local FileFailures* innermost_failures = nullptr;
+
+void NoteFileFailure(const absl::Status& status) {
+  if (innermost_failures != nullptr) innermost_failures->first_.Update(status);
+}
+
 namespace {
 
 using rocksdb::FileOptions;
@@ -19,14 +26,11 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-// The first since TakeFileFailure.
-thread_local absl::Status file_failure;
-
 // What is none of the three codes below is an I/O error, be it a server that does not answer: where RocksDB reads a log
 // and hears of another kind of failure, it takes the log to end there, and what follows for lost.
 IOStatus ToRocks(const absl::Status& status) {
   const Slice text(status.message().data(), status.message().size());
-  if (!absl::IsNotFound(status) && !absl::IsAlreadyExists(status)) file_failure.Update(status);
+  if (!absl::IsNotFound(status) && !absl::IsAlreadyExists(status)) NoteFileFailure(status);
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return IOStatus::OK();
@@ -265,6 +269,12 @@ std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files) {
   return rocksdb::NewCompositeEnv(std::make_shared<Files>(files));
 }
 
-absl::Status TakeFileFailure() { return std::exchange(file_failure, absl::OkStatus()); }
+FileFailures::FileFailures() : outer_(std::exchange(innermost_failures, this)) {}
+
+FileFailures::~FileFailures() { innermost_failures = outer_; }
+
+absl::Status FileFailures::Take() {
+  return innermost_failures == nullptr ? absl::OkStatus() : std::exchange(innermost_failures->first_, absl::OkStatus());
+}
 
 }  // namespace tidemark::storage

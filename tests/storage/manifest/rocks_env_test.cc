@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -73,15 +74,25 @@ TEST_F(RocksEnvTest, ALockThatIsHeldIsBusy) {
 }
 
 TEST_F(RocksEnvTest, KeepsTheFirstFailureOfAFileForWhoAsks) {
-  TakeFileFailure().IgnoreError();
-  EXPECT_FALSE(rocks_.DeleteFile("/none", {}, nullptr).ok());  // not there: no failure of the file's
-  EXPECT_TRUE(TakeFileFailure().ok());
-  for (const char* text : {"first", "second"}) {
+  const auto fail = [&](const char* text) {
     files_.FailOperation("RemoveFile", absl::InternalError(text));
     EXPECT_FALSE(rocks_.DeleteFile("/x", {}, nullptr).ok());
+  };
+  fail("before");
+  EXPECT_THAT(FileFailures::Take(), IsOk()) << "nobody asked for it";
+  const FileFailures failures;
+  EXPECT_FALSE(rocks_.DeleteFile("/none", {}, nullptr).ok());  // not there: no failure of the file's
+  EXPECT_THAT(FileFailures::Take(), IsOk());
+  fail("first");
+  fail("second");
+  {
+    const FileFailures inner;
+    EXPECT_THAT(FileFailures::Take(), IsOk());
+    fail("inner");
   }
-  EXPECT_EQ(TakeFileFailure(), absl::InternalError("first"));
-  EXPECT_TRUE(TakeFileFailure().ok());
+  std::thread([&] { fail("another thread's"); }).join();
+  EXPECT_EQ(FileFailures::Take(), absl::InternalError("first"));
+  EXPECT_THAT(FileFailures::Take(), IsOk());
 }
 
 TEST_F(RocksEnvTest, EveryCallAnswersWhatTheFileSystemDoes) {
