@@ -108,6 +108,7 @@ TEST_F(RocksEnvTest, EveryCallAnswersWhatTheFileSystemDoes) {
   const std::pair<const char*, std::function<IOStatus()>> cases[] = {
       {"OpenForRead", [&] { return rocks_.NewSequentialFile("/x", {}, &sequential, nullptr); }},
       {"OpenForRead", [&] { return rocks_.NewRandomAccessFile("/x", {}, &random, nullptr); }},
+      {"Size", [&] { return rocks_.NewRandomAccessFile("/x", {}, &random, nullptr); }},
       {"Create", [&] { return rocks_.NewWritableFile("/new", {}, &writable, nullptr); }},
       {"RemoveFile", [&] { return rocks_.NewWritableFile("/x", {}, &writable, nullptr); }},
       {"TypeOf", [&] { return rocks_.NewDirectory("/", {}, &directory, nullptr); }},
@@ -152,7 +153,6 @@ TEST_F(RocksEnvTest, EveryCallOnAnOpenFileAnswersWhatTheFileDoes) {
   const std::pair<const char*, std::function<IOStatus()>> cases[] = {
       {"Size", [&] { return sequential->Read(3, {}, &result, scratch, nullptr); }},
       {"ReadAt", [&] { return sequential->Read(3, {}, &result, scratch, nullptr); }},
-      {"Size", [&] { return random->Read(0, 3, {}, &result, scratch, nullptr); }},
       {"ReadAt", [&] { return random->Read(0, 3, {}, &result, scratch, nullptr); }},
       {"WriteAt", [&] { return writable->Append("abc", {}, nullptr); }},
       {"Truncate", [&] { return writable->Truncate(1, {}, nullptr); }},
@@ -201,6 +201,24 @@ TEST_F(RocksEnvTest, ReadsEndWhereTheFileDoes) {
   EXPECT_EQ(read_at(4, 10), "ef");
   EXPECT_EQ(read_at(6, 1), "");
   EXPECT_EQ(read_at(1000, 1), "");
+}
+
+TEST_F(RocksEnvTest, AsksForASizeOnlyWhereAFileMayHaveGrown) {
+  Put("/x", "abcdef");
+  std::unique_ptr<rocksdb::FSSequentialFile> sequential;
+  std::unique_ptr<rocksdb::FSRandomAccessFile> random;
+  ASSERT_TRUE(rocks_.NewSequentialFile("/x", {}, &sequential, nullptr).ok());
+  ASSERT_TRUE(rocks_.NewRandomAccessFile("/x", {}, &random, nullptr).ok());
+  files_.Reset();
+  char scratch[10];
+  rocksdb::Slice result;
+  for (const uint64_t offset : {0, 2, 4}) {
+    EXPECT_TRUE(random->Read(offset, 2, {}, &result, scratch, nullptr).ok());
+  }
+  EXPECT_THAT(files_.operations(), testing::ElementsAre("ReadAt", "ReadAt", "ReadAt"));
+  files_.Reset();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(sequential->Read(2, {}, &result, scratch, nullptr).ok());
+  EXPECT_THAT(files_.operations(), testing::ElementsAre("Size", "ReadAt", "ReadAt", "ReadAt", "Size"));
 }
 
 TEST_F(RocksEnvTest, FollowsAFileThatGrows) {
