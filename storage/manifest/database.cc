@@ -36,14 +36,10 @@ std::optional<absl::StatusCode> CodeOfFile(std::string_view text) {
   return std::nullopt;
 }
 
-// Before RocksDB is asked something whose answer goes to FromRocks: what failed behind an earlier answer, as when a
-// database was closed, has nothing to do with it.
-void ForgetFileFailure() { TakeFileFailure().IgnoreError(); }
-
-// To be called by the thread that has called RocksDB, which may take a file's failure for damage, or for something
-// else: whatever it says then, nothing is known about what is there.
+// To be called by the thread that has called RocksDB, with the FileFailures of before that: RocksDB may take a file's
+// failure for damage, or for something else. Whatever it says then, nothing is known about what is there.
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
-  const absl::Status file_failure = TakeFileFailure();
+  const absl::Status file_failure = FileFailures::Take();
   if (status.ok()) return absl::OkStatus();
   absl::StatusCode code = absl::StatusCode::kInternal;
   if (status.IsNotFound() || status.IsPathNotFound()) code = absl::StatusCode::kNotFound;
@@ -85,11 +81,12 @@ rocksdb::Options MakeOptions(rocksdb::Env& env) {
   return options;
 }
 
+constexpr size_t kNameBytesMax = 4096;
+
 // What a database's list of its files, its MANIFEST, looks like: the id that RocksDB gave the database when it was
 // made, the list's name and its size. It grows before a log that it makes superfluous is removed; so while the stamp
 // stays as it is, every log that counts is there. What cannot be read is left out: who opens the database is told why.
 std::string StampList(FileSystem& files, const std::string& path) {
-  constexpr size_t kNameBytesMax = 4096;
   const std::string database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax).value_or("");
   std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("");
   if (name.ends_with('\n')) name.pop_back();
@@ -103,15 +100,17 @@ std::string StampList(FileSystem& files, const std::string& path) {
   return fmt::format("{} {} {}", database, name, bytes);
 }
 
-// The same, with what is in the list: a changed byte can make the rest of it look like what a crash has cut off.
+// The same, with what is in the list: a changed byte can make the rest of it look like what a crash has cut off. Empty
+// where any of it cannot be read.
 std::string StampListContents(FileSystem& files, const std::string& path) {
   constexpr size_t kListBytesMax = 64 << 20;
-  const std::string stamp = StampList(files, path);
-  std::string name = ReadSmallFile(files, path + "/CURRENT", kListBytesMax).value_or("/");
+  const absl::StatusOr<std::string> database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax);
+  std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("/");
   if (name.ends_with('\n')) name.pop_back();
-  if (name.find('/') != std::string::npos) return stamp;
-  const std::string list = ReadSmallFile(files, path + "/" + name, kListBytesMax).value_or("");
-  return fmt::format("{} {:016x}", stamp, ChecksumOf(std::as_bytes(std::span(list))));
+  if (!database.ok() || name.find('/') != std::string::npos) return "";
+  const absl::StatusOr<std::string> list = ReadSmallFile(files, path + "/" + name, kListBytesMax);
+  if (!list.ok()) return "";
+  return fmt::format("{} {} {} {:016x}", *database, name, list->size(), ChecksumOf(std::as_bytes(std::span(*list))));
 }
 
 struct Opened {
@@ -129,7 +128,7 @@ absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& pa
   for (int i = 0; i < kTries; ++i) {
     std::string stamp = StampList(files, path);
     rocksdb::DB* opened = nullptr;
-    ForgetFileFailure();
+    const FileFailures failures;
     status = FromRocks(open(&opened), operation, path);
     std::unique_ptr<rocksdb::DB> db(opened);
     if (!status.ok()) continue;
@@ -171,7 +170,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
   options.create_if_missing = true;
   options.error_if_exists = true;
   rocksdb::DB* db = nullptr;
-  ForgetFileFailure();
+  const FileFailures failures;
   const rocksdb::Status opened = rocksdb::DB::Open(options, path, &db);
   // error_if_exists is reported as an invalid argument, like many other things: the text tells them apart.
   if (opened.IsInvalidArgument() && opened.ToString().find("exists (error_if_exists") != std::string::npos) {
@@ -185,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   std::string list = StampListContents(files, path);
   rocksdb::DB* db = nullptr;
-  ForgetFileFailure();
+  const FileFailures failures;
   const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
   if (opened.IsInvalidArgument() && opened.ToString().find("does not exist (create_if_missing") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
@@ -197,12 +196,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
   const rocksdb::Options options = MakeOptions(*env);
-  std::string list = StampListContents(files, path);
   absl::StatusOr<Opened> opened = OpenBesideWriter(
       files, path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
   if (!opened.ok()) return opened.status();
-  return std::unique_ptr<Database>(
-      new Database(files, std::move(env), path, opened->db.release(), Mode::kRead, std::move(list)));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& files, const std::string& path) {
@@ -242,11 +239,26 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
   for (;;) {
     {
       absl::ReaderMutexLock lock(&mutex_);
-      ForgetFileFailure();
+      const FileFailures failures;
       if (db_ != nullptr) return use(*db_);
     }
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = EnsureOpen(); !status.ok()) return status;
+  }
+}
+
+absl::Status Database::UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
+  for (;;) {
+    if (broken_) {
+      absl::MutexLock lock(&mutex_);
+      if (absl::Status status = broken_ ? OpenToWrite() : absl::OkStatus(); !status.ok()) return status;
+    }
+    bool broken_since = false;
+    absl::Status status = Use([&](rocksdb::DB& db) {
+      broken_since = broken_;
+      return broken_since ? absl::OkStatus() : use(db);
+    });
+    if (!broken_since) return status;
   }
 }
 
@@ -299,7 +311,7 @@ absl::Status Database::OpenToWrite() {
   db_.reset();
   is_stand_in_ = false;
   rocksdb::DB* reopened = nullptr;
-  ForgetFileFailure();
+  const FileFailures failures;
   const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
   broken_ = !status.ok();
   if (!status.ok()) return Translate(status, "reopen");

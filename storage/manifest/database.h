@@ -41,18 +41,23 @@ class Database {
 
   const std::string& path() const { return path_; }
 
-  // What the database's list of its files was like before it was opened: id, name, size and checksum. Opening one to
-  // write begins a new list.
+  // What the database's list of its files was like before it was opened to be written, which begins a new list: id,
+  // name, size and checksum. Empty where there was none or it could not be read, which is like no other.
   const std::string& list_as_opened() const { return list_as_opened_; }
 
   // The same of the list now, which does not change any more: RocksDB's own work waits until the database is closed, so
-  // that hardly more than one write may follow. Empty where it could not be stopped.
+  // that hardly more than one write may follow. Empty where it could not be stopped or the list not be read.
   std::string SettleList();
 
   // Calls `use` and returns its answer. Where the database is closed, since opening it anew has failed, that is tried
   // again first; where it cannot be opened to be written, as on a full disk, to be read until the next Write; where
   // neither can be, its error is returned. `use` must not call Use or Write, nor keep anything of the database.
   absl::Status Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The same for who removes something because of what it reads: all that `use` finds survives power loss. What a
+  // database shows that can only be read may come from a write that failed and that the disk never got. Such a one is
+  // opened anew first, which writes down what it shows; where that fails, its error is returned and `use` not called.
+  absl::Status UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Writes the batch and syncs it. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
   // refuses more: the next Write opens it anew. Reads need no more than Use does: they go on with what was there
@@ -85,7 +90,7 @@ class Database {
   const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
-  const std::string list_as_opened_;  // empty where nothing was there
+  const std::string list_as_opened_;
 
   // A write failed, and the database has not been opened to be written since.
   std::atomic<bool> broken_{false};

@@ -6,6 +6,8 @@ namespace tidemark::storage {
 
 bool SetRoomAside(FileSystem& files, const StoreLayout& layout) {
   absl::StatusOr<std::unique_ptr<File>> file = files.Create(layout.reserve(), /*direct=*/false);
+  // A crash may have left the name without the room.
+  if (absl::IsAlreadyExists(file.status())) file = files.OpenForRewrite(layout.reserve(), /*direct=*/false);
   if (!file.ok()) return !absl::IsResourceExhausted(file.status());
   absl::Status status = (*file)->Allocate(kDiskReserveBytes);
   status.Update((*file)->Close());

@@ -16,7 +16,8 @@ namespace tidemark::storage {
 // Opening the manifest writes what its log holds, up to 512 KiB, into a table, and four small files.
 inline constexpr uint64_t kDiskReserveBytes = 1 << 20;
 
-// Makes the file, if the file system can set room aside. False: the disk has no room for it, so that it may later.
+// Makes the file, or makes one that is too short what it should be, if the file system can set room aside. False: the
+// disk has no room for it, so that it may later.
 bool SetRoomAside(FileSystem& files, const StoreLayout& layout);
 
 // Removes it, and the retired shard, which is only room as well. False: there was neither.

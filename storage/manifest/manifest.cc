@@ -80,16 +80,18 @@ struct Manifest::Impl {
     return found;
   }
 
-  // Calls `visit` for every key that begins with `prefix`, in order, until it returns false or fails.
-  absl::Status Scan(std::string_view prefix,
-                    absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit) const {
-    return ScanFrom(prefix, prefix, visit);
+  // Calls `visit` for every key that begins with `prefix`, in order, until it returns false or fails. `durable`: see
+  // Database::UseDurable.
+  absl::Status Scan(std::string_view prefix, absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit,
+                    bool durable = false) const {
+    return ScanFrom(prefix, prefix, visit, durable);
   }
 
   // The same from the key `first` on.
   absl::Status ScanFrom(std::string_view first, std::string_view prefix,
-                        absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit) const {
-    return database->Use([&](rocksdb::DB& db) -> absl::Status {
+                        absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit,
+                        bool durable = false) const {
+    const auto scan = [&](rocksdb::DB& db) -> absl::Status {
       const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
       for (it->Seek(Slice(first)); IsOn(*it, prefix); it->Next()) {
         absl::StatusOr<bool> more = visit(*it);
@@ -97,16 +99,18 @@ struct Manifest::Impl {
         if (!*more) break;
       }
       return database->Translate(it->status(), "scan");
-    });
+    };
+    return durable ? database->UseDurable(scan) : database->Use(scan);
   }
 
   // Whether any key begins with `prefix`.
-  absl::StatusOr<bool> HasAny(std::string_view prefix) const {
+  absl::StatusOr<bool> HasAny(std::string_view prefix, bool durable = false) const {
     bool any = false;
-    absl::Status status = Scan(prefix, [&](const rocksdb::Iterator&) {
+    const auto see = [&](const rocksdb::Iterator&) {
       any = true;
       return false;
-    });
+    };
+    absl::Status status = Scan(prefix, see, durable);
     if (!status.ok()) return status;
     return any;
   }
@@ -393,7 +397,7 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view me
 
 absl::StatusOr<bool> Manifest::IsReferenced(const AttemptId& attempt) const {
   if (absl::Status status = impl_->CheckIndexed(); !status.ok()) return status;
-  return impl_->HasAny(ReferencePrefix(attempt));
+  return impl_->HasAny(ReferencePrefix(attempt), /*durable=*/true);
 }
 
 absl::Status Manifest::VerifyTables() const {
@@ -452,14 +456,19 @@ absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<con
 
 absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
   std::vector<DeletionRecord> deletions;
-  absl::Status status = impl_->Scan(kDeletionKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
+  const auto decode = [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
     absl::StatusOr<DeletionRecord> record = DecodeDeletionRecord(View(it.value()));
     if (!record.ok()) return Located(record.status(), impl_->path(), View(it.key()));
     deletions.push_back(*record);
     return true;
-  });
+  };
+  absl::Status status = impl_->Scan(kDeletionKeyPrefix, decode, /*durable=*/true);
   if (!status.ok()) return status;
   return deletions;
+}
+
+absl::Status Manifest::EnsureDurable() const {
+  return impl_->database->UseDurable([](rocksdb::DB&) { return absl::OkStatus(); });
 }
 
 absl::StatusOr<bool> Manifest::HasDeletions() const { return impl_->HasAny(kDeletionKeyPrefix); }

@@ -89,8 +89,9 @@ class Manifest {
   // kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
 
-  // Whether any step that is not deleted has chunks in files of the attempt, its own apart. kFailedPrecondition: the
-  // manifest has no indices.
+  // Whether any step that is not deleted has chunks in files of the attempt, its own apart. Files are removed on that
+  // word, so it survives power loss, which is more than what is merely read after a write that failed. An error where
+  // the manifest cannot be opened anew to be written. kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
 
   // Reads every block of every table; kDataLoss if one is damaged. Of the records it says nothing, nor of whether the
@@ -117,9 +118,12 @@ class Manifest {
   // of the same step.
   absl::Status Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions);
 
-  // Attempts whose files must go, and whether there are any.
+  // Attempts whose files must go, and whether there are any. The first is as IsReferenced in what it needs.
   absl::StatusOr<std::vector<DeletionRecord>> Deletions() const;
   absl::StatusOr<bool> HasDeletions() const;
+
+  // Whether those two can answer: the error of opening the manifest anew where a write has failed and that fails too.
+  absl::Status EnsureDurable() const;
 
   // The files of these attempts are gone, and that has been synced. One batch.
   absl::Status FinishDeletions(std::span<const AttemptId> attempts);

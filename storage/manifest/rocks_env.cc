@@ -11,6 +11,13 @@
 #include "rocksdb/file_system.h"
 
 namespace tidemark::storage {
+
+static thread_local FileFailures* innermost_failures = nullptr;
+
+void NoteFileFailure(const absl::Status& status) {
+  if (innermost_failures != nullptr) innermost_failures->first_.Update(status);
+}
+
 namespace {
 
 using rocksdb::FileOptions;
@@ -19,14 +26,11 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
-// The first since TakeFileFailure.
-thread_local absl::Status file_failure;
-
 // What is none of the three codes below is an I/O error, be it a server that does not answer: where RocksDB reads a log
 // and hears of another kind of failure, it takes the log to end there, and what follows for lost.
 IOStatus ToRocks(const absl::Status& status) {
   const Slice text(status.message().data(), status.message().size());
-  if (!absl::IsNotFound(status) && !absl::IsAlreadyExists(status)) file_failure.Update(status);
+  if (!absl::IsNotFound(status) && !absl::IsAlreadyExists(status)) NoteFileFailure(status);
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return IOStatus::OK();
@@ -41,13 +45,11 @@ IOStatus ToRocks(const absl::Status& status) {
   }
 }
 
-// As many of the `n` bytes at `offset` as the file has.
-IOStatus ReadSome(File& file, uint64_t offset, size_t n, Slice* result, char* scratch) {
+// As many of the `n` bytes at `offset` as the file has, which has `size`.
+IOStatus ReadSome(File& file, uint64_t size, uint64_t offset, size_t n, Slice* result, char* scratch) {
   *result = Slice();
-  const absl::StatusOr<uint64_t> size = file.Size();
-  if (!size.ok()) return ToRocks(size.status());
-  if (offset >= *size) return IOStatus::OK();
-  const size_t there = std::min<uint64_t>(n, *size - offset);
+  if (offset >= size) return IOStatus::OK();
+  const size_t there = std::min<uint64_t>(n, size - offset);
   const absl::Status status = file.ReadAt(offset, std::as_writable_bytes(std::span(scratch, there)));
   if (!status.ok()) return ToRocks(status);
   *result = Slice(scratch, there);
@@ -59,7 +61,14 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
   explicit SequentialFile(std::unique_ptr<File> file) : file_(std::move(file)) {}
 
   IOStatus Read(size_t n, const IOOptions&, Slice* result, char* scratch, IODebugContext*) override {
-    const IOStatus status = ReadSome(*file_, position_, n, result, scratch);
+    *result = Slice();
+    // It may have grown since it was seen to end.
+    if (position_ > size_ || size_ - position_ < n) {
+      const absl::StatusOr<uint64_t> size = file_->Size();
+      if (!size.ok()) return ToRocks(size.status());
+      size_ = *size;
+    }
+    const IOStatus status = ReadSome(*file_, size_, position_, n, result, scratch);
     position_ += result->size();
     return status;
   }
@@ -71,19 +80,22 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
  private:
   const std::unique_ptr<File> file_;
   uint64_t position_ = 0;
+  uint64_t size_ = 0;  // when it was last asked for
 };
 
+// A table, which is whole before anybody opens it and never changes.
 class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
  public:
-  explicit RandomAccessFile(std::unique_ptr<File> file) : file_(std::move(file)) {}
+  RandomAccessFile(std::unique_ptr<File> file, uint64_t size) : file_(std::move(file)), size_(size) {}
 
   IOStatus Read(uint64_t offset, size_t n, const IOOptions&, Slice* result, char* scratch,
                 IODebugContext*) const override {
-    return ReadSome(*file_, offset, n, result, scratch);
+    return ReadSome(*file_, size_, offset, n, result, scratch);
   }
 
  private:
   const std::unique_ptr<File> file_;
+  const uint64_t size_;
 };
 
 // Written through: RocksDB has a buffer of its own.
@@ -146,8 +158,10 @@ class Files final : public rocksdb::FileSystem {
   IOStatus NewRandomAccessFile(const std::string& path, const FileOptions&,
                                std::unique_ptr<rocksdb::FSRandomAccessFile>* result, IODebugContext*) override {
     absl::StatusOr<std::unique_ptr<File>> file = files_.OpenForRead(path, /*direct=*/false);
-    if (file.ok()) *result = std::make_unique<RandomAccessFile>(*std::move(file));
-    return ToRocks(file.status());
+    if (!file.ok()) return ToRocks(file.status());
+    const absl::StatusOr<uint64_t> size = (*file)->Size();
+    if (size.ok()) *result = std::make_unique<RandomAccessFile>(*std::move(file), *size);
+    return ToRocks(size.status());
   }
 
   // One of that name that an earlier process left is replaced, as RocksDB expects.
@@ -265,6 +279,12 @@ std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files) {
   return rocksdb::NewCompositeEnv(std::make_shared<Files>(files));
 }
 
-absl::Status TakeFileFailure() { return std::exchange(file_failure, absl::OkStatus()); }
+FileFailures::FileFailures() : outer_(std::exchange(innermost_failures, this)) {}
+
+FileFailures::~FileFailures() { innermost_failures = outer_; }
+
+absl::Status FileFailures::Take() {
+  return innermost_failures == nullptr ? absl::OkStatus() : std::exchange(innermost_failures->first_, absl::OkStatus());
+}
 
 }  // namespace tidemark::storage

@@ -18,9 +18,26 @@ namespace tidemark::storage {
 // kUnimplemented have RocksDB's codes for that, a lock that is held is busy, and everything else is an I/O error.
 std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files);
 
-// The first failure of a file in any such Env that RocksDB met on the calling thread since the last call; ok: none.
-// That a file is not there, or is there already, does not count. RocksDB does not look at all of them.
-absl::Status TakeFileFailure();
+// While it lives: the first failure of a file in any such Env that RocksDB meets on the thread that made it. That a
+// file is not there, or is there already, does not count. RocksDB does not look at all of them. What fails on a thread
+// that has none is nobody's. They nest, and a failure is the innermost one's. Used and destroyed by the thread that
+// made it.
+class FileFailures {
+ public:
+  FileFailures();
+  ~FileFailures();
+  FileFailures(const FileFailures&) = delete;
+  FileFailures& operator=(const FileFailures&) = delete;
+
+  // The first failure since the last call, of the calling thread's innermost one; ok: none, be it of either.
+  static absl::Status Take();
+
+ private:
+  friend void NoteFileFailure(const absl::Status& status);
+
+  FileFailures* const outer_;
+  absl::Status first_;
+};
 
 }  // namespace tidemark::storage
 

@@ -94,17 +94,21 @@ absl::Status Store::Initialize() {
     }
     if (status = WriteIdentity(identity->written); !status.ok()) return status;
   }
-  status = OpenAndReconcile();
-  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenAndReconcile();
-  if (manifest_ != nullptr && absl::IsDataLoss(status)) {
-    manifest_.reset();
-    if (status = Rebuild(status); !status.ok()) return status;
-    status = OpenAndReconcile();
-  }
+  status = OpenOrRebuild();
+  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenOrRebuild();
   if (!status.ok()) return status;
   absl::MutexLock records(&records_mutex_);
   lacks_reserve_ = !SetRoomAside(files_, layout_);
   return absl::OkStatus();
+}
+
+// A manifest that turns out to be damaged only once it is open is rebuilt too, and opened again.
+absl::Status Store::OpenOrRebuild() {
+  absl::Status status = OpenAndReconcile();
+  if (manifest_ == nullptr || !absl::IsDataLoss(status)) return status;
+  manifest_.reset();
+  status = Rebuild(status);
+  return status.ok() ? OpenAndReconcile() : status;
 }
 
 absl::Status Store::OpenAndReconcile() {
@@ -270,7 +274,11 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
   if (!pending.ok() || !*pending) return pending;
   {
     absl::MutexLock lock(&records_mutex_);
-    const auto write = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return RemoveSettledMark(); };
+    // What follows looks at durable records only, and may have to open the manifest anew for that.
+    const auto write = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+      const absl::Status status = RemoveSettledMark();
+      return status.ok() ? manifest_->EnsureDurable() : status;
+    };
     if (absl::Status status = WriteToFree(write); !status.ok()) return status;
   }
   return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);
@@ -287,7 +295,8 @@ absl::StatusOr<bool> Store::WasLeftSettled() {
   }
   // A mark that cannot be read says nothing.
   if (!mark.ok() && !absl::IsDataLoss(mark.status()) && !absl::IsUnimplemented(mark.status())) return mark.status();
-  if (mark.ok() && (*mark)->files == manifest_->list_as_opened()) {
+  const std::string& list = manifest_->list_as_opened();
+  if (mark.ok() && !list.empty() && (*mark)->files == list) {
     absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
     if (stamp.ok() && *stamp == (*mark)->steps) {
       settled_steps_ = *stamp;

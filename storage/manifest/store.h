@@ -130,6 +130,7 @@ class Store {
   absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   void RecordSettled();
+  absl::Status OpenOrRebuild();
   absl::Status OpenAndReconcile();
   absl::Status WriteToFree(absl::FunctionRef<absl::Status()> write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record)

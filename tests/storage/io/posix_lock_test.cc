@@ -1,10 +1,12 @@
 #include "storage/io/posix_lock.h"
 
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <filesystem>
 #include <thread>
 
@@ -84,8 +86,15 @@ TEST_F(PosixLockTest, IsFreeAfterDestructionThoughAForkedChildLives) {
 
 TEST_F(PosixLockTest, RefusesWhatIsNoRegularFile) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(PosixLock::TryLock(path_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not a regular file")));
-  EXPECT_THAT(PosixLock::TryLock(directory_.path()), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("EISDIR")));
+  const UniqueFd opens(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  ASSERT_GE(inotify_add_watch(opens.get(), path_.c_str(), IN_OPEN), 0);
+  const auto refused = StatusIs(StatusCode::kFailedPrecondition, HasSubstr("a fifo, not a regular file"));
+  EXPECT_THAT(PosixLock::TryLock(path_), refused);
+  EXPECT_THAT(PosixLock::ReadNote(path_, 10), refused);
+  char event[sizeof(inotify_event) + NAME_MAX + 1];
+  EXPECT_EQ(read(opens.get(), event, sizeof(event)), -1) << "it was not even opened";
+  EXPECT_THAT(PosixLock::TryLock(directory_.path()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("a directory, not a regular file")));
   std::filesystem::create_symlink("elsewhere", directory_ / "link");
   EXPECT_THAT(PosixLock::TryLock(directory_ / "link"), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ELOOP")));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "elsewhere"));

@@ -89,6 +89,28 @@ TEST_F(DatabaseTest, RemembersThatAUserFoundDamage) {
   EXPECT_TRUE((*database)->damage_found());
 }
 
+TEST_F(DatabaseTest, ItsListIsLikeNoOtherWhereItCannotBeRead) {
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
+  const auto list_as_opened = [&](const std::string& unreadable) {
+    FailingFileSystem files(PosixFileSystem());
+    files.SetRule([&, left = 1](const FailingFileSystem::Call& call) mutable {
+      const bool fails = call.operation == "OpenForRead" && !unreadable.empty() &&
+                         call.path.starts_with(path_ + "/" + unreadable) && left-- > 0;
+      return fails ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+    auto database = Database::Open(files, path_);
+    EXPECT_THAT(database, IsOk());
+    return database.ok() ? (*database)->list_as_opened() : "none";
+  };
+  EXPECT_THAT(list_as_opened(""), HasSubstr("MANIFEST-"));
+  for (const std::string file : {"IDENTITY", "CURRENT", "MANIFEST-"}) EXPECT_EQ(list_as_opened(file), "") << file;
+}
+
+TEST_F(DatabaseTest, IsReadWithoutAHashOfItsList) {
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
+  EXPECT_EQ((*Database::OpenReadOnly(PosixFileSystem(), path_))->list_as_opened(), "");
+}
+
 // As on a full disk: a write fails, and so does every file that opening anew would write.
 TEST_F(DatabaseTest, IsReadWhereItCannotBeOpenedAnewAndWrittenOnceItCan) {
   FailingFileSystem files(PosixFileSystem());
@@ -118,6 +140,36 @@ TEST_F(DatabaseTest, IsReadWhereItCannotBeOpenedAnewAndWrittenOnceItCan) {
   EXPECT_EQ(Read(**database), "second");
   database->reset();
   EXPECT_EQ(Read(**Database::Open(PosixFileSystem(), path_)), "second");
+}
+
+// What a failed sync leaves in the log is read from memory, where the disk may not have it.
+TEST_F(DatabaseTest, ShowsNothingForDurableThatTheDiskMayNotHave) {
+  FailingFileSystem files(PosixFileSystem());
+  auto database = Database::Create(files, path_);
+  ASSERT_THAT(database, IsOk());
+  rocksdb::WriteBatch first = Batch("first");
+  ASSERT_THAT((*database)->Write(first), IsOk());
+  files.SetRule([](const FailingFileSystem::Call& call) {
+    const bool fails = call.operation == "SyncData" || call.operation == "Create";
+    return fails ? absl::InternalError("x: Input/output error (EIO)") : absl::OkStatus();
+  });
+  size_t used = 0;
+  const auto use = [&](rocksdb::DB&) {
+    ++used;
+    return absl::OkStatus();
+  };
+  EXPECT_THAT((*database)->UseDurable(use), IsOk());
+  EXPECT_EQ(used, 1u);
+  rocksdb::WriteBatch second = Batch("second");
+  EXPECT_THAT((*database)->Write(second), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_THAT((*database)->Write(second), StatusIs(absl::StatusCode::kInternal, HasSubstr("reopen manifest")));
+  EXPECT_EQ(Read(**database), "second") << "it can only be read";
+  EXPECT_THAT((*database)->UseDurable(use),
+              StatusIs(absl::StatusCode::kInternal, AllOf(HasSubstr("reopen manifest"), HasSubstr("EIO"))));
+  EXPECT_EQ(used, 1u);
+  files.Reset();
+  EXPECT_THAT((*database)->UseDurable(use), IsOk());
+  EXPECT_EQ(used, 2u);
 }
 
 TEST_F(DatabaseTest, SaysWhatRocksDbSaysWithOperationAndPath) {
@@ -212,8 +264,9 @@ TEST_F(DatabaseOnAFailingDiskTest, TakesALogThatAServerDoesNotGiveOutForNoEndOfI
 
 TEST_F(DatabaseOnAFailingDiskTest, SaysWhatFailedWhereRocksDbSaysSomethingElse) {
   Create(/*in_table=*/true);
-  // RocksDB looks at it again, finds it readable and complains of direct transfers.
-  Fail("OpenForRead", "CURRENT", EIO);
+  // After what stamps the list of files, RocksDB looks at it twice, finds it readable then and complains of direct
+  // transfers.
+  Fail("OpenForRead", "CURRENT", EIO, 2);
   EXPECT_THAT(Database::Open(files_, path_),
               StatusIs(absl::StatusCode::kInternal, AllOf(HasSubstr("OpenForRead"), HasSubstr("(EIO)"))));
   // It goes on with a size that it does not have.

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,19 @@ TEST_F(DiskReserveTest, HoldsBlocksUntilItIsGivenUp) {
   EXPECT_TRUE(GiveUpRoom(files_, layout_));
   EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
   EXPECT_FALSE(GiveUpRoom(files_, layout_));
+}
+
+TEST_F(DiskReserveTest, GetsTheRoomThatACrashLeftItWithout) {
+  for (const uint64_t bytes : {uint64_t{0}, kDiskReserveBytes / 2}) {
+    std::ofstream(layout_.reserve()) << std::string(bytes, 'x');
+    EXPECT_TRUE(SetRoomAside(files_, layout_));
+    EXPECT_EQ(std::filesystem::file_size(layout_.reserve()), kDiskReserveBytes);
+    EXPECT_TRUE(GiveUpRoom(files_, layout_));
+  }
+  std::ofstream(layout_.reserve()) << "";
+  files_.FailOperation("Allocate", absl::ResourceExhaustedError("ENOSPC"));
+  EXPECT_FALSE(SetRoomAside(files_, layout_));
+  EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
 }
 
 TEST_F(DiskReserveTest, IsNotMadeWhereThereIsNoRoom) {

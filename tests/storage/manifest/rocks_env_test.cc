@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -73,15 +74,24 @@ TEST_F(RocksEnvTest, ALockThatIsHeldIsBusy) {
 }
 
 TEST_F(RocksEnvTest, KeepsTheFirstFailureOfAFileForWhoAsks) {
-  TakeFileFailure().IgnoreError();
-  EXPECT_FALSE(rocks_.DeleteFile("/none", {}, nullptr).ok());  // not there: no failure of the file's
-  EXPECT_TRUE(TakeFileFailure().ok());
-  for (const char* text : {"first", "second"}) {
+  const auto fail = [&](const char* text) {
     files_.FailOperation("RemoveFile", absl::InternalError(text));
     EXPECT_FALSE(rocks_.DeleteFile("/x", {}, nullptr).ok());
+  };
+  fail("before");
+  EXPECT_THAT(FileFailures::Take(), IsOk()) << "nobody asked for it";
+  const FileFailures failures;
+  EXPECT_FALSE(rocks_.DeleteFile("/none", {}, nullptr).ok());  // not there: no failure of the file's
+  fail("first");
+  fail("second");
+  {
+    const FileFailures inner;
+    EXPECT_THAT(FileFailures::Take(), IsOk());
+    fail("inner");
   }
-  EXPECT_EQ(TakeFileFailure(), absl::InternalError("first"));
-  EXPECT_TRUE(TakeFileFailure().ok());
+  std::thread([&] { fail("another thread's"); }).join();
+  EXPECT_EQ(FileFailures::Take(), absl::InternalError("first"));
+  EXPECT_THAT(FileFailures::Take(), IsOk());
 }
 
 TEST_F(RocksEnvTest, EveryCallAnswersWhatTheFileSystemDoes) {
@@ -97,6 +107,7 @@ TEST_F(RocksEnvTest, EveryCallAnswersWhatTheFileSystemDoes) {
   const std::pair<const char*, std::function<IOStatus()>> cases[] = {
       {"OpenForRead", [&] { return rocks_.NewSequentialFile("/x", {}, &sequential, nullptr); }},
       {"OpenForRead", [&] { return rocks_.NewRandomAccessFile("/x", {}, &random, nullptr); }},
+      {"Size", [&] { return rocks_.NewRandomAccessFile("/x", {}, &random, nullptr); }},
       {"Create", [&] { return rocks_.NewWritableFile("/new", {}, &writable, nullptr); }},
       {"RemoveFile", [&] { return rocks_.NewWritableFile("/x", {}, &writable, nullptr); }},
       {"TypeOf", [&] { return rocks_.NewDirectory("/", {}, &directory, nullptr); }},
@@ -141,7 +152,6 @@ TEST_F(RocksEnvTest, EveryCallOnAnOpenFileAnswersWhatTheFileDoes) {
   const std::pair<const char*, std::function<IOStatus()>> cases[] = {
       {"Size", [&] { return sequential->Read(3, {}, &result, scratch, nullptr); }},
       {"ReadAt", [&] { return sequential->Read(3, {}, &result, scratch, nullptr); }},
-      {"Size", [&] { return random->Read(0, 3, {}, &result, scratch, nullptr); }},
       {"ReadAt", [&] { return random->Read(0, 3, {}, &result, scratch, nullptr); }},
       {"WriteAt", [&] { return writable->Append("abc", {}, nullptr); }},
       {"Truncate", [&] { return writable->Truncate(1, {}, nullptr); }},
@@ -190,6 +200,20 @@ TEST_F(RocksEnvTest, ReadsEndWhereTheFileDoes) {
   EXPECT_EQ(read_at(4, 10), "ef");
   EXPECT_EQ(read_at(6, 1), "");
   EXPECT_EQ(read_at(1000, 1), "");
+}
+
+TEST_F(RocksEnvTest, AsksForASizeOnlyWhereAFileMayHaveGrown) {
+  Put("/x", "abcdef");
+  std::unique_ptr<rocksdb::FSSequentialFile> sequential;
+  std::unique_ptr<rocksdb::FSRandomAccessFile> random;
+  ASSERT_TRUE(rocks_.NewSequentialFile("/x", {}, &sequential, nullptr).ok());
+  ASSERT_TRUE(rocks_.NewRandomAccessFile("/x", {}, &random, nullptr).ok());
+  files_.Reset();
+  char scratch[10];
+  rocksdb::Slice result;
+  EXPECT_TRUE(random->Read(2, 2, {}, &result, scratch, nullptr).ok());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(sequential->Read(2, {}, &result, scratch, nullptr).ok());
+  EXPECT_THAT(files_.operations(), testing::ElementsAre("ReadAt", "Size", "ReadAt", "ReadAt", "ReadAt", "Size"));
 }
 
 TEST_F(RocksEnvTest, FollowsAFileThatGrows) {

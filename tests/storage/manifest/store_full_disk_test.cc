@@ -6,6 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/database.h"
+#include "storage/manifest/index_keys.h"
 #include "storage/manifest/store.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
@@ -96,6 +99,32 @@ TEST_F(StoreFullDiskTest, IsOpenedByTheRoomThatWasSetAside) {
   files_.Reset();
   ASSERT_THAT(Open(), IsOk());
   EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
+// Damage that is only found once the manifest is open, and no room for what is to take its place.
+TEST_F(StoreFullDiskTest, IsRebuiltByTheRoomThatWasSetAside) {
+  {
+    auto store = Open();
+    ASSERT_THAT(store, IsOk());
+    CommitStep(**store, 1, 100);
+  }
+  {
+    auto database = Database::Open(PosixFileSystem(), layout_.manifest());
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch;
+    batch.Put(StepKey(1), "no record");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  files_.SetRule([this](const FailingFileSystem::Call& call) {
+    const bool full = call.path.starts_with(layout_.manifest() + ".rebuilt-") &&
+                      (call.operation == "Create" || call.operation == "WriteAt") &&
+                      std::filesystem::exists(layout_.reserve());
+    return full ? NoRoom(call.path) : absl::OkStatus();
+  });
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("the manifest cannot be read and is rebuilt"));
+  EXPECT_EQ(ValueAt(**store, 1), 100);
 }
 
 }  // namespace
