@@ -35,11 +35,6 @@ bool IsOfAttempt(std::string_view name) {
          (name.starts_with("shard-") && name.ends_with(".tmk"));
 }
 
-bool IsOfStore(std::string_view name) {
-  constexpr std::string_view kNames[] = {"LOCK", "store.json", "manifest", "steps", "inbox", "leases", "quarantine"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) || name == "lost+found";
-}
-
 // One repair. Used once, by one thread.
 class Repair {
  public:
@@ -288,7 +283,7 @@ absl::Status Repair::LookAtStrangers() {
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
-    if (IsOfStore(entry.name)) continue;
+    if (layout_.IsOwnName(entry.name) || entry.name == "lost+found") continue;
     const bool old = entry.name.starts_with("manifest.broken-");
     Tell({.path = layout_.directory() + "/" + entry.name,
           .why = old ? "a manifest that could not be read, kept for a person to look at" : "it is not Tidemark's"});

@@ -129,6 +129,7 @@ TEST_F(RepairTest, FindsNothingToDoInASoundStore) {
     const auto report = apply ? RepairStore(files_, options) : PlanRepair(files_, options);
     ASSERT_THAT(report, IsOk());
     EXPECT_THAT(Sentences(*report), IsEmpty());
+    EXPECT_THAT(Of(report->left_alone), IsEmpty());
     EXPECT_THAT(report->lost, IsEmpty());
     EXPECT_EQ(report->restores, 2);
     ASSERT_EQ(done.size(), 2u);
