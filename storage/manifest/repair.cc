@@ -128,13 +128,13 @@ absl::Status Repair::Verify(Verdict& verdict) {
   progress_.bytes_done = before + info.stored_bytes;
   if (!verdict.damage.empty()) return absl::OkStatus();
   // Sound in itself, and yet not what was committed: a shard that was put in its place.
-  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
-  absl::Status status = attempt.status();
-  if (attempt.ok() && attempt->record.shards != verdict.record.shards) {
+  absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder);
+  absl::Status status = found.status();
+  if (found.ok() && found->shards != verdict.record.shards) {
     status = absl::DataLossError("its shards are not the ones that were committed: size or digest differ");
   }
-  if (!status.ok())
-    verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
+  if (!IsMissingOrDamaged(status)) return status;
+  verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
   return absl::OkStatus();
 }
 
