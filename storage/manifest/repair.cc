@@ -64,12 +64,14 @@ class Repair {
   absl::Status RemoveFile(const std::string& path, std::string why);
   void Tell(const StoreChange& change);
   bool IsNeeded(const Verdict& damaged) const;
+  bool KeepsWhatWasLetGo(const Verdict& damaged) const;
 
   FileSystem& files_;
   const RepairOptions& options_;
   const StoreLayout layout_;
   std::unique_ptr<Store> store_;
   std::vector<Verdict> sound_, damaged_;
+  std::set<AttemptId> recorded_;  // of steps that are not deleted
   RepairProgress progress_;
   RepairReport report_;
 };
@@ -102,7 +104,7 @@ absl::Status Repair::OpenStore() {
   return absl::OkStatus();
 }
 
-// Reads every byte of the step. An error says that reading failed.
+// Reads every byte of the step. An error says that reading failed, or that it came upon what is not this store's.
 absl::Status Repair::Verify(Verdict& verdict) {
   const StepInfo& info = verdict.record.info;
   const uint64_t before = progress_.bytes_done;
@@ -126,6 +128,9 @@ absl::Status Repair::Verify(Verdict& verdict) {
     std::move(verified->damage.begin(), verified->damage.end(), std::back_inserter(verdict.damage));
   }
   progress_.bytes_done = before + info.stored_bytes;
+  for (const ShardDamage& damage : verdict.damage) {
+    if (damage.foreign) return absl::FailedPreconditionError(damage.what);
+  }
   if (!verdict.damage.empty()) return absl::OkStatus();
   // Sound in itself, and yet not what was committed: a shard that was put in its place.
   absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder);
@@ -143,6 +148,7 @@ absl::Status Repair::VerifyAll() {
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
     const StepState state = record.info.state;
+    if (id && state != StepState::kDeleted) recorded_.insert(AttemptId{*id});
     if (id && (state == StepState::kCommitted || state == StepState::kDamaged)) {
       progress_.bytes_total += record.info.stored_bytes;
       const StepFolder folder{record.info.step, AttemptId{*id}};
@@ -151,13 +157,23 @@ absl::Status Repair::VerifyAll() {
     return true;
   });
   if (!status.ok()) return status;
+  std::set<AttemptId> unread;
+  const auto leave = [&](Verdict& verdict, std::string why) {
+    report_.unread.push_back({.step = verdict.folder.step, .why = std::move(why)});
+    unread.insert(verdict.folder.attempt);
+    // Nobody knows whether it is sound, so what it refers to stays.
+    verdict.damage.clear();
+    verdict.record.info.state = StepState::kCommitted;
+  };
   for (Verdict& verdict : verdicts) {
-    if (absl::Status read = Verify(verdict); !read.ok()) {
-      report_.unread.push_back({.step = verdict.folder.step, .why = Text(read)});
-      // Nobody knows whether it is sound, so what it refers to stays.
-      verdict.damage.clear();
-      verdict.record.info.state = StepState::kCommitted;
-    }
+    if (absl::Status read = Verify(verdict); !read.ok()) leave(verdict, Text(read));
+  }
+  for (Verdict& verdict : verdicts) {
+    // Who has chunks in files that could not be judged cannot be judged either.
+    const std::vector<FileReference>& references = verdict.record.references;
+    const bool hangs = std::any_of(references.begin(), references.end(),
+                                   [&](const FileReference& file) { return unread.contains(file.attempt); });
+    if (hangs && !verdict.damage.empty()) leave(verdict, verdict.damage.front().what);
     (verdict.damage.empty() ? sound_ : damaged_).push_back(std::move(verdict));
   }
   return absl::OkStatus();
@@ -170,6 +186,14 @@ bool Repair::IsNeeded(const Verdict& damaged) const {
     return std::any_of(references.begin(), references.end(),
                        [&](const FileReference& file) { return file.attempt == damaged.folder.attempt; });
   });
+}
+
+// Whether it has chunks in files that stay for its sake alone, as those of a step that was let go: without its record
+// the next opening removes them, and a sound copy that somebody puts back would lack them.
+bool Repair::KeepsWhatWasLetGo(const Verdict& damaged) const {
+  const std::vector<FileReference>& references = damaged.record.references;
+  return std::any_of(references.begin(), references.end(),
+                     [&](const FileReference& file) { return !recorded_.contains(file.attempt); });
 }
 
 StoreChange ChangeOf(StoreChange::Kind kind, int64_t step, std::string path, const std::vector<ShardDamage>& damage) {
@@ -308,7 +332,8 @@ absl::StatusOr<RepairReport> Repair::Run() {
   absl::Status status = OpenStore();
   if (status.ok()) status = VerifyAll();
   for (size_t i = 0; status.ok() && i < damaged_.size(); ++i) {
-    status = IsNeeded(damaged_[i]) ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
+    const bool stays = IsNeeded(damaged_[i]) || KeepsWhatWasLetGo(damaged_[i]);
+    status = stays ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
   }
   for (size_t i = 0; status.ok() && i < sound_.size(); ++i) {
     if (sound_[i].record.info.state == StepState::kDamaged) status = CommitAgain(sound_[i]);
