@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "storage/io/check.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/lock_note.h"
 
 namespace tidemark::storage {
 
@@ -431,7 +432,6 @@ absl::Status DraftFileSystem::SyncDirectory(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::string& path) {
-  constexpr size_t kNoteBytesMax = 4096;
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<Place> place = FindPlace("open lock file", path);
   if (!place.ok()) return place.status();
@@ -454,12 +454,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::st
     if (!held && !probe.ok()) return probe;
     if (held) note = base_.ReadNote(file.base_path, kNoteBytesMax).value_or("");
   }
-  if (held) {
-    std::replace_if(
-        note.begin(), note.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return absl::UnavailableError(
-        fmt::format("lock {}: held by {}", path, note.empty() ? "a process that left no note" : note));
-  }
+  if (held) return LockIsHeld(path, note);
   file.locked = true;
   file.contents = std::make_shared<Contents>();
   return std::make_unique<Lock>(mutex_, *node);

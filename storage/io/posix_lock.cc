@@ -11,13 +11,11 @@
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/link_free_path.h"
+#include "storage/io/lock_note.h"
 #include "storage/io/posix_call.h"
 
 namespace tidemark::storage {
 namespace {
-
-// More than a host name, a process id and a time need; the rest of a longer note is not shown.
-constexpr size_t kNoteShownMax = 256;
 
 absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
   const absl::StatusOr<Place> place = FindPlace("open lock file", path);
@@ -34,21 +32,11 @@ absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
   return fd;
 }
 
-// Its bytes may be anybody's, and end up on a terminal.
-std::string PrintableNote(int fd) {
-  std::string note(kNoteShownMax, '\0');
+absl::Status HeldByAnother(int fd, const std::string& path) {
+  std::string note(kNoteBytesMax, '\0');
   const ssize_t size = RetryOnEintr([&] { return pread(fd, note.data(), note.size(), 0); });
   note.resize(size < 0 ? 0 : static_cast<size_t>(size));
-  for (char& c : note) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return note;
-}
-
-absl::Status HeldByAnother(int fd, const std::string& path) {
-  const std::string note = PrintableNote(fd);
-  return absl::UnavailableError(
-      fmt::format("lock {}: held by {}", path, note.empty() ? "a process that left no note" : note));
+  return LockIsHeld(path, note);
 }
 
 absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
