@@ -8,6 +8,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/draft_file_system.h"
+#include "storage/io/lock_note.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/lease.h"
@@ -345,6 +346,13 @@ absl::StatusOr<RepairReport> Repair::Run() {
   return std::move(report_);
 }
 
+// Empty where nobody has ever had the lock.
+absl::StatusOr<std::string> ReadLockNote(FileSystem& files, const StoreLayout& layout) {
+  absl::StatusOr<std::string> note = files.ReadNote(layout.lock(), kNoteBytesMax);
+  if (absl::IsNotFound(note.status())) return std::string();
+  return note;
+}
+
 }  // namespace
 
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options) {
@@ -352,17 +360,20 @@ absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions&
 }
 
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options) {
-  constexpr size_t kNoteBytesMax = 4096;
   const StoreLayout layout(options.directory);
-  const std::string note = files.ReadNote(layout.lock(), kNoteBytesMax).value_or("");
+  const absl::StatusOr<std::string> before = ReadLockNote(files, layout);
   DraftFileSystem draft(files, layout.directory());
   absl::StatusOr<RepairReport> report = RepairStore(draft, options);
   // Whoever takes the lock leaves a note, which says when that was.
   if (absl::IsUnavailable(report.status())) return report;
-  if (const std::string now = files.ReadNote(layout.lock(), kNoteBytesMax).value_or(""); now != note) {
+  const absl::StatusOr<std::string> after = ReadLockNote(files, layout);
+  if (before.ok() && after.ok() && *before != *after) {
     return absl::UnavailableError(
-        fmt::format("store {} was opened while it was looked at: {}", layout.directory(), now));
+        fmt::format("store {} was opened while it was looked at: {}", layout.directory(), PrintableNote(*after)));
   }
+  if (!report.ok()) return report;
+  if (!before.ok()) return before.status();
+  if (!after.ok()) return after.status();
   return report;
 }
 

@@ -419,6 +419,20 @@ TEST_F(RepairTest, RefusesAPlanOfAStoreThatWasOpenedMeanwhile) {
               StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("was opened"), HasSubstr("\"pid\":2"))));
 }
 
+TEST_F(RepairTest, ReturnsTheErrorOfALookWhetherTheStoreWasOpenedMeanwhile) {
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100, files_);
+  }
+  for (const size_t before : {0u, 1u}) {
+    FailingFileSystem failing(files_);
+    failing.FailOperation("ReadNote", absl::InternalError("EIO"), before);
+    EXPECT_THAT(PlanRepair(failing, Options()), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  }
+  ASSERT_THAT(files_.RemoveFile(layout_.lock()), IsOk());
+  EXPECT_THAT(Plan(), IsOk()) << "nobody has ever had the lock";
+}
+
 TEST_F(RepairTest, MakesNoStoreWhereThereIsNone) {
   for (const bool apply : {false, true}) {
     const auto run = [&] { return apply ? Apply() : Plan(); };
