@@ -448,7 +448,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::st
   bool held = file.locked;
   std::string note = file.contents == nullptr ? "" : file.contents->Copy();
   if (!held && file.contents == nullptr) {
-    // Readers share a lock that keeps off the holder of this one, and are kept off by it.
+    // Readers share a lock that is kept off by the holder of this one; TryLock of the base waits out so short a look.
     absl::Status probe = base_.OpenForRead(file.base_path, /*direct=*/false).status();
     held = absl::IsNotFound(probe);
     if (!held && !probe.ok()) return probe;

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "fmt/format.h"
@@ -16,6 +18,11 @@
 
 namespace tidemark::storage {
 namespace {
+
+// How long somebody who only looks at the file may keep it from being locked, as OpenForRead does for as long as a file
+// is open, and one who asks whether anybody has the lock for a moment.
+constexpr int kLooksMax = 100;
+constexpr std::chrono::milliseconds kBetweenLooks(2);
 
 absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
   const absl::StatusOr<Place> place = FindPlace("open lock file", path);
@@ -39,6 +46,13 @@ absl::Status HeldByAnother(int fd, const std::string& path) {
   return LockIsHeld(path, note);
 }
 
+// Whether nobody has the file locked but for looking at it.
+bool IsOnlyLookedAt(int fd) {
+  if (RetryOnEintr([&] { return flock(fd, LOCK_SH | LOCK_NB); }) != 0) return false;
+  RetryOnEintr([&] { return flock(fd, LOCK_UN); });
+  return true;
+}
+
 absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
   struct stat locked;
   if (fstat(fd, &locked) != 0) return ErrnoStatus(errno, "stat lock file", path);
@@ -54,12 +68,14 @@ absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& path) {
   // Between open and flock another holder may have removed the file; a lock on what has no name keeps nobody out.
-  for (;;) {
+  for (int looks = 0;;) {
     absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDWR | O_CREAT);
     if (!fd.ok()) return fd.status();
     if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
-      if (errno == EWOULDBLOCK) return HeldByAnother(fd->get(), path);
-      return ErrnoStatus(errno, "lock", path);
+      if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
+      if (!IsOnlyLookedAt(fd->get()) || ++looks == kLooksMax) return HeldByAnother(fd->get(), path);
+      std::this_thread::sleep_for(kBetweenLooks);
+      continue;
     }
     absl::StatusOr<bool> named = IsNamed(fd->get(), path);
     if (!named.ok()) return named.status();

@@ -52,8 +52,9 @@ struct RepairReport {
   std::optional<int64_t> restores;  // the step that a restore of the latest then takes
 };
 
-// What RepairStore would do. Writes nothing and takes no lock: a store that somebody holds, or has opened meanwhile, is
-// kUnavailable, with the holder's note. Errors: see RepairStore; those of writing do not show.
+// What RepairStore would do. Writes nothing and keeps nobody from a lock: to find out whether somebody has one it is
+// shared for a moment, which those who take it wait out (see FileSystem::TryLock). A store that somebody holds, or has
+// opened meanwhile, is kUnavailable, with the holder's note. Errors: see RepairStore; those of writing do not show.
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options);
 
 // Holds the store's lock meanwhile. In this order: whatever opening the store does (see Store::Open); a committed step
