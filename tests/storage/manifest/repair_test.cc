@@ -352,7 +352,8 @@ TEST_F(RepairTest, LeavesACommittedStepAloneThatHasAShardOfANewerVersionOrOfAnot
   EXPECT_THAT(Of(applied->changes), IsEmpty());
   ASSERT_EQ(applied->unread.size(), 2u) << "step 3 has its chunk there";
   EXPECT_EQ(applied->unread[0].step, 2);
-  EXPECT_THAT(applied->unread[0].why, AllOf(HasSubstr(ShardOf(two_)), HasSubstr("version 2")));
+  EXPECT_THAT(applied->unread[0].why,
+              AllOf(HasSubstr(ShardOf(two_)), HasSubstr("found 2: written by a newer version")));
   EXPECT_EQ(applied->unread[1].step, 3);
   EXPECT_THAT(applied->lost, IsEmpty());
 
