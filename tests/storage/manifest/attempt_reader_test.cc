@@ -53,7 +53,7 @@ TEST_F(AttemptReaderTest, MakesTheRecordThatWasCommitted) {
 }
 
 TEST_F(AttemptReaderTest, MakesTheRecordOfMoreShardsThanMayBeOpenAtOnce) {
-  constexpr uint32_t kWorldSize = 40;
+  constexpr uint32_t kWorldSize = 24;
   const StepFolder folder{11, AttemptId{{7}}};
   ASSERT_THAT(files_.CreateDirectory(layout_.attempt(folder.step, folder.attempt)), IsOk());
   for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
