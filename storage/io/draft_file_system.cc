@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "storage/io/check.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/lock_note.h"
 
 namespace tidemark::storage {
 
@@ -431,7 +432,6 @@ absl::Status DraftFileSystem::SyncDirectory(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::string& path) {
-  constexpr size_t kNoteBytesMax = 4096;
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<Place> place = FindPlace("open lock file", path);
   if (!place.ok()) return place.status();
@@ -448,18 +448,13 @@ absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::st
   bool held = file.locked;
   std::string note = file.contents == nullptr ? "" : file.contents->Copy();
   if (!held && file.contents == nullptr) {
-    // Readers share a lock that keeps off the holder of this one, and are kept off by it.
+    // Readers share a lock that is kept off by the holder of this one; TryLock of the base waits out so short a look.
     absl::Status probe = base_.OpenForRead(file.base_path, /*direct=*/false).status();
     held = absl::IsNotFound(probe);
     if (!held && !probe.ok()) return probe;
     if (held) note = base_.ReadNote(file.base_path, kNoteBytesMax).value_or("");
   }
-  if (held) {
-    std::replace_if(
-        note.begin(), note.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-    return absl::UnavailableError(
-        fmt::format("lock {}: held by {}", path, note.empty() ? "a process that left no note" : note));
-  }
+  if (held) return LockIsHeld(path, note);
   file.locked = true;
   file.contents = std::make_shared<Contents>();
   return std::make_unique<Lock>(mutex_, *node);

@@ -1,5 +1,5 @@
 // DraftFileSystem: shows a directory of another file system and keeps every change to itself. What would come of a
-// piece of work is found out by doing it here: nothing is written to the disk, not even a time.
+// piece of work is found out by doing it here: nothing is written to the disk, no time of modification either.
 
 #ifndef TIDEMARK_STORAGE_IO_DRAFT_FILE_SYSTEM_H_
 #define TIDEMARK_STORAGE_IO_DRAFT_FILE_SYSTEM_H_
@@ -25,7 +25,8 @@ namespace tidemark::storage {
 // FileSystem promises holds for paths without "." and ".."; syncs do nothing. Elsewhere the base is read, and changes
 // are refused with kFailedPrecondition.
 //
-// A lock can be had here if nobody holds it on the base at that moment; nobody is kept from taking it there.
+// A lock can be had here if nobody holds it on the base at that moment, which is found out by opening the file for
+// reading. Nobody is kept from taking it there: TryLock waits out so short a look.
 class DraftFileSystem final : public FileSystem {
  public:
   // `base`: not owned, and used as long as this lives. `directory`: without a slash at its end; it need not be there.

@@ -28,6 +28,10 @@ struct Attempt {
 absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const StepFolder& folder);
 
+// The same for the record alone. Holds one shard open at a time, however many there are.
+absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                             const StepFolder& folder);
+
 // The attempts in steps/, by name. Names that are no attempt's are appended to `*strangers`.
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
                                                      std::vector<std::string>* strangers);

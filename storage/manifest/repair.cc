@@ -8,6 +8,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/draft_file_system.h"
+#include "storage/io/lock_note.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/lease.h"
@@ -33,11 +34,6 @@ bool IsTemporaryNote(std::string_view name) {
 bool IsOfAttempt(std::string_view name) {
   return name == "pin.json" || name == "deleted.json" || IsMetricFileName(name) ||
          (name.starts_with("shard-") && name.ends_with(".tmk"));
-}
-
-bool IsOfStore(std::string_view name) {
-  constexpr std::string_view kNames[] = {"LOCK", "store.json", "manifest", "steps", "inbox", "leases", "quarantine"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) || name == "lost+found";
 }
 
 // One repair. Used once, by one thread.
@@ -69,12 +65,14 @@ class Repair {
   absl::Status RemoveFile(const std::string& path, std::string why);
   void Tell(const StoreChange& change);
   bool IsNeeded(const Verdict& damaged) const;
+  bool KeepsWhatWasLetGo(const Verdict& damaged) const;
 
   FileSystem& files_;
   const RepairOptions& options_;
   const StoreLayout layout_;
   std::unique_ptr<Store> store_;
   std::vector<Verdict> sound_, damaged_;
+  std::set<AttemptId> recorded_;  // of steps that are not deleted
   RepairProgress progress_;
   RepairReport report_;
 };
@@ -107,7 +105,7 @@ absl::Status Repair::OpenStore() {
   return absl::OkStatus();
 }
 
-// Reads every byte of the step. An error says that reading failed.
+// Reads every byte of the step. An error says that reading failed, or that it came upon what is not this store's.
 absl::Status Repair::Verify(Verdict& verdict) {
   const StepInfo& info = verdict.record.info;
   const uint64_t before = progress_.bytes_done;
@@ -131,15 +129,18 @@ absl::Status Repair::Verify(Verdict& verdict) {
     std::move(verified->damage.begin(), verified->damage.end(), std::back_inserter(verdict.damage));
   }
   progress_.bytes_done = before + info.stored_bytes;
+  for (const ShardDamage& damage : verdict.damage) {
+    if (damage.foreign) return absl::FailedPreconditionError(damage.what);
+  }
   if (!verdict.damage.empty()) return absl::OkStatus();
   // Sound in itself, and yet not what was committed: a shard that was put in its place.
-  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
-  absl::Status status = attempt.status();
-  if (attempt.ok() && attempt->record.shards != verdict.record.shards) {
+  absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder);
+  absl::Status status = found.status();
+  if (found.ok() && found->shards != verdict.record.shards) {
     status = absl::DataLossError("its shards are not the ones that were committed: size or digest differ");
   }
-  if (!status.ok())
-    verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
+  if (!IsMissingOrDamaged(status)) return status;
+  verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
   return absl::OkStatus();
 }
 
@@ -148,6 +149,7 @@ absl::Status Repair::VerifyAll() {
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
     const StepState state = record.info.state;
+    if (id && state != StepState::kDeleted) recorded_.insert(AttemptId{*id});
     if (id && (state == StepState::kCommitted || state == StepState::kDamaged)) {
       progress_.bytes_total += record.info.stored_bytes;
       const StepFolder folder{record.info.step, AttemptId{*id}};
@@ -156,13 +158,23 @@ absl::Status Repair::VerifyAll() {
     return true;
   });
   if (!status.ok()) return status;
+  std::set<AttemptId> unread;
+  const auto leave = [&](Verdict& verdict, std::string why) {
+    report_.unread.push_back({.step = verdict.folder.step, .why = std::move(why)});
+    unread.insert(verdict.folder.attempt);
+    // Nobody knows whether it is sound, so what it refers to stays.
+    verdict.damage.clear();
+    verdict.record.info.state = StepState::kCommitted;
+  };
   for (Verdict& verdict : verdicts) {
-    if (absl::Status read = Verify(verdict); !read.ok()) {
-      report_.unread.push_back({.step = verdict.folder.step, .why = Text(read)});
-      // Nobody knows whether it is sound, so what it refers to stays.
-      verdict.damage.clear();
-      verdict.record.info.state = StepState::kCommitted;
-    }
+    if (absl::Status read = Verify(verdict); !read.ok()) leave(verdict, Text(read));
+  }
+  for (Verdict& verdict : verdicts) {
+    // Who has chunks in files that could not be judged cannot be judged either.
+    const std::vector<FileReference>& references = verdict.record.references;
+    const bool hangs = std::any_of(references.begin(), references.end(),
+                                   [&](const FileReference& file) { return unread.contains(file.attempt); });
+    if (hangs && !verdict.damage.empty()) leave(verdict, verdict.damage.front().what);
     (verdict.damage.empty() ? sound_ : damaged_).push_back(std::move(verdict));
   }
   return absl::OkStatus();
@@ -175,6 +187,14 @@ bool Repair::IsNeeded(const Verdict& damaged) const {
     return std::any_of(references.begin(), references.end(),
                        [&](const FileReference& file) { return file.attempt == damaged.folder.attempt; });
   });
+}
+
+// Whether it has chunks in files that stay for its sake alone, as those of a step that was let go: without its record
+// the next opening removes them, and a sound copy that somebody puts back would lack them.
+bool Repair::KeepsWhatWasLetGo(const Verdict& damaged) const {
+  const std::vector<FileReference>& references = damaged.record.references;
+  return std::any_of(references.begin(), references.end(),
+                     [&](const FileReference& file) { return !recorded_.contains(file.attempt); });
 }
 
 StoreChange ChangeOf(StoreChange::Kind kind, int64_t step, std::string path, const std::vector<ShardDamage>& damage) {
@@ -288,7 +308,7 @@ absl::Status Repair::LookAtStrangers() {
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
-    if (IsOfStore(entry.name)) continue;
+    if (layout_.IsOwnName(entry.name) || entry.name == "lost+found") continue;
     const bool old = entry.name.starts_with("manifest.broken-");
     Tell({.path = layout_.directory() + "/" + entry.name,
           .why = old ? "a manifest that could not be read, kept for a person to look at" : "it is not Tidemark's"});
@@ -313,7 +333,8 @@ absl::StatusOr<RepairReport> Repair::Run() {
   absl::Status status = OpenStore();
   if (status.ok()) status = VerifyAll();
   for (size_t i = 0; status.ok() && i < damaged_.size(); ++i) {
-    status = IsNeeded(damaged_[i]) ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
+    const bool stays = IsNeeded(damaged_[i]) || KeepsWhatWasLetGo(damaged_[i]);
+    status = stays ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
   }
   for (size_t i = 0; status.ok() && i < sound_.size(); ++i) {
     if (sound_[i].record.info.state == StepState::kDamaged) status = CommitAgain(sound_[i]);
@@ -325,6 +346,13 @@ absl::StatusOr<RepairReport> Repair::Run() {
   return std::move(report_);
 }
 
+// Empty where nobody has ever had the lock.
+absl::StatusOr<std::string> ReadLockNote(FileSystem& files, const StoreLayout& layout) {
+  absl::StatusOr<std::string> note = files.ReadNote(layout.lock(), kNoteBytesMax);
+  if (absl::IsNotFound(note.status())) return std::string();
+  return note;
+}
+
 }  // namespace
 
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options) {
@@ -332,17 +360,20 @@ absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions&
 }
 
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options) {
-  constexpr size_t kNoteBytesMax = 4096;
   const StoreLayout layout(options.directory);
-  const std::string note = files.ReadNote(layout.lock(), kNoteBytesMax).value_or("");
+  const absl::StatusOr<std::string> before = ReadLockNote(files, layout);
   DraftFileSystem draft(files, layout.directory());
   absl::StatusOr<RepairReport> report = RepairStore(draft, options);
   // Whoever takes the lock leaves a note, which says when that was.
   if (absl::IsUnavailable(report.status())) return report;
-  if (const std::string now = files.ReadNote(layout.lock(), kNoteBytesMax).value_or(""); now != note) {
+  const absl::StatusOr<std::string> after = ReadLockNote(files, layout);
+  if (before.ok() && after.ok() && *before != *after) {
     return absl::UnavailableError(
-        fmt::format("store {} was opened while it was looked at: {}", layout.directory(), now));
+        fmt::format("store {} was opened while it was looked at: {}", layout.directory(), PrintableNote(*after)));
   }
+  if (!report.ok()) return report;
+  if (!before.ok()) return before.status();
+  if (!after.ok()) return after.status();
   return report;
 }
 

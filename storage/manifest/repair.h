@@ -46,20 +46,23 @@ struct RepairReport {
   std::vector<StoreChange> changes;     // in their order; none is kLeftAlone
   std::vector<StoreChange> left_alone;  // what is not Tidemark's, or is kept for a person
   std::vector<LostStep> lost;           // ascending by step, those lost earlier included
-  // Reading these failed, which says nothing about their bytes. They stay as they are.
+  // Reading these failed, or they have a shard of another store or of a newer version: which says nothing about their
+  // bytes. They stay as they are.
   std::vector<LostStep> unread;
   std::optional<int64_t> restores;  // the step that a restore of the latest then takes
 };
 
-// What RepairStore would do. Writes nothing and takes no lock: a store that somebody holds, or has opened meanwhile, is
-// kUnavailable, with the holder's note. Errors: see RepairStore; those of writing do not show.
+// What RepairStore would do. Writes nothing and keeps nobody from a lock: to find out whether somebody has one it is
+// shared for a moment, which those who take it wait out (see FileSystem::TryLock). A store that somebody holds, or has
+// opened meanwhile, is kUnavailable, with the holder's note. Errors: see RepairStore; those of writing do not show.
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options);
 
 // Holds the store's lock meanwhile. In this order: whatever opening the store does (see Store::Open); a committed step
 // whose data fails to verify is moved to quarantine/ and recorded as deleted, with the reason, so that it is adopted
-// again if somebody puts sound files back; where other, sound steps have chunks in its files these stay, and it is
-// marked damaged; one that was marked and verifies is committed again; temporary files, dead leases and a retired shard
-// are removed. Nothing that is not Tidemark's is touched, and no manifest is ever removed.
+// again if somebody puts sound files back; where other, sound steps have chunks in its files, or it has some in those
+// of a step that was let go, which stay only for its sake, all files stay, and it is marked damaged; one that was
+// marked and verifies is committed again; temporary files, dead leases and a retired shard are removed. Nothing that is
+// not Tidemark's is touched, and no manifest is ever removed.
 //
 // Whenever it is cut short, the next call, or the next opening, goes on from there. kNotFound: no store is there.
 // kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss, kFailedPrecondition: nobody can say

@@ -20,7 +20,7 @@ struct StoreChange {
     kCommittedAgain,    // a step that was lost or damaged is whole
     kPinned,            // a record, as the step's folder says
     kMarkedLost,        // the step's files are gone
-    kMarkedDamaged,     // bytes are wrong, and the files stay, for other steps need what is sound of them
+    kMarkedDamaged,     // bytes are wrong, and the files stay, for other steps need them, or it needs others' files
     kQuarantined,       // moved to quarantine/
     kRemoved,
     kLeftAlone,  // nothing was done: it is somebody else's, or of a newer version, or kept for a person

@@ -21,10 +21,6 @@ constexpr size_t kIdentityBytesMax = 64 * 1024;
 
 std::string CheckOf(std::string_view id) { return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(id)))); }
 
-bool CountsAsNothing(std::string_view name) {
-  return name == "LOCK" || name == "store.json.tmp" || name == "lost+found" || name.starts_with(".");
-}
-
 }  // namespace
 
 std::string EncodeStoreIdentity(const StoreId& id) {
@@ -70,7 +66,7 @@ absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout) {
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
-    if (CountsAsNothing(entry.name)) continue;
+    if (layout.MeansNothing(entry.name)) continue;
     if (entry.name == "steps" && entry.type == FileType::kDirectory) {
       absl::StatusOr<std::vector<DirectoryEntry>> steps = files.ListDirectory(layout.steps());
       if (!steps.ok()) return steps.status();

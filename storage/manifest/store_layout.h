@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "storage/shard/ids.h"
@@ -40,6 +41,13 @@ class StoreLayout {
   std::string shard(int64_t step, const AttemptId& id, uint32_t rank, uint32_t world_size) const {
     return attempt(step, id) + "/" + ShardFileName(rank, world_size);
   }
+
+  // Whether what has this name in the store's directory is the store's own.
+  bool IsOwnName(std::string_view name) const;
+
+  // Whether a directory may have this name and yet no store, nor what is left of one: the file system's and hidden
+  // ones, and own ones that hold nothing.
+  bool MeansNothing(std::string_view name) const;
 
  private:
   std::string directory_;

@@ -31,6 +31,11 @@ bool IsDamage(const absl::Status& status) {
   }
 }
 
+// Whether such an error may as well be somebody else's sound file.
+bool IsForeign(const absl::Status& status) {
+  return absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+}
+
 std::string MessageOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
 
 // How many ranges are planned before they are read: they take memory, and a file that is mostly a hole has as many as
@@ -119,7 +124,7 @@ class ShardVerifier {
 
 absl::Status ShardVerifier::NoteUnreadable(const absl::Status& status) {
   if (status.ok() || !IsDamage(status)) return status;
-  damage_.Add(0, 0, {path_, MessageOf(status), {}});
+  damage_.Add(0, 0, {path_, MessageOf(status), {}, IsForeign(status)});
   return absl::OkStatus();
 }
 
@@ -175,7 +180,9 @@ absl::Status ShardVerifier::VerifyFrame(const ShardIdentity* expected) {
   auto header = ReadShardHeader(*file_);
   if (auto status = NoteUnreadable(header.status()); !status.ok()) return status;
   if (header.ok() && expected != nullptr) {
-    if (auto status = NoteUnreadable(CheckIdentity(path_, *header, *expected)); !status.ok()) return status;
+    if (absl::Status status = CheckIdentity(path_, *header, *expected); !status.ok()) {
+      damage_.Add(0, 0, {path_, MessageOf(status), {}, header->identity.store != expected->store});
+    }
   }
   auto footer = ReadShardFooter(*file_, *size);
   if (auto status = NoteUnreadable(footer.status()); !status.ok()) return status;
@@ -242,7 +249,9 @@ absl::Status ShardVerifier::VerifyReferencedRanges() {
     auto file = referenced_->Get(number - 1);
     if (!file.ok()) {
       if (!IsDamage(file.status())) return file.status();
-      damage_.Add(number, 0, {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last)});
+      damage_.Add(
+          number, 0,
+          {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last), IsForeign(file.status())});
       continue;
     }
     for (size_t i = first; i < last; ++i) {
@@ -288,7 +297,8 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
                                               std::span(worker.scratch).first(chunk.raw_bytes));
     if (status.ok()) continue;
     const auto prefix = fmt::format("{}: chunk {}, {} bytes at {}", path, order_[i], chunk.stored_bytes, chunk.offset);
-    damage_.Add(number, chunk.offset, {path, MessageOf(WithPrefix(status, prefix)), EntriesOf(i, i + 1)});
+    damage_.Add(number, chunk.offset,
+                {path, MessageOf(WithPrefix(status, prefix)), EntriesOf(i, i + 1), IsForeign(status)});
   }
   verify_gap(range.end);
   return absl::OkStatus();

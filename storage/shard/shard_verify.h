@@ -20,6 +20,9 @@ struct ShardDamage {
   std::string what;  // with offset, expected and found
   // Names of those that lose data. Empty: none does, or the shard cannot be read at all.
   std::vector<std::string> entries;
+  // It says that it is of a newer version or of another store, or it is no regular file: perhaps nothing is damaged,
+  // and it is not this store's to judge.
+  bool foreign = false;
 };
 
 struct ShardVerification {

@@ -49,8 +49,8 @@ Wording WordingOf(StoreChange::Kind kind) {
     case StoreChange::Kind::kMarkedLost:
       return {"mark_lost", "record that {} is lost", "recorded that {} is lost"};
     case StoreChange::Kind::kMarkedDamaged:
-      return {"mark_damaged", "mark {} as damaged, and leave its files, which other steps refer to",
-              "marked {} as damaged, and left its files, which other steps refer to"};
+      return {"mark_damaged", "mark {} as damaged, and leave its files where they are",
+              "marked {} as damaged, and left its files where they are"};
     case StoreChange::Kind::kQuarantined:
       return {"quarantine", "move {} to quarantine", "moved {} to quarantine"};
     case StoreChange::Kind::kRemoved:

@@ -184,8 +184,8 @@ TEST_P(FileContractTest, LockIsExclusiveWithinOneProcessAndNamesTheHolder) {
     EXPECT_THAT(files_.TryLock(none_),
                 StatusIs(StatusCode::kUnavailable, "lock " + none_ + ": held by process 17 on host a"));
     ASSERT_THAT((*lock)->WriteNote("\x1b[31m\n" + std::string(1000, 'x')), IsOk());
-    EXPECT_THAT(files_.TryLock(none_),
-                StatusIs(StatusCode::kUnavailable, "lock " + none_ + ": held by ?[31m?" + std::string(250, 'x')));
+    EXPECT_THAT(files_.TryLock(none_), StatusIs(StatusCode::kUnavailable,
+                                                "lock " + none_ + ": held by \\x1b[31m\\n" + std::string(1000, 'x')));
   }
   for (int i = 0; i < 2; ++i) EXPECT_THAT(files_.TryLock(none_), IsOk());
 }

@@ -8,6 +8,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/lock_note.h"
 #include "storage/io/transfer.h"
 #include "tests/storage/io/simulated_queue.h"
 
@@ -18,7 +19,6 @@ using Kind = DiskOperation::Kind;
 
 constexpr size_t kDepthMax = 256;
 constexpr size_t kNameBytesMax = 255;
-constexpr size_t kNoteShownMax = 256;
 constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
 constexpr const char* kNoUring = "a simulated disk has no io_uring";
@@ -425,14 +425,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> SimulatedDisk::TryLock(const std::stri
   if (error == 0) error = place.node == 0 ? (place.slash ? EISDIR : 0) : TypeError(place.type);
   if (error != 0) return ErrnoStatus(error, "open lock file", path);
   const uint64_t node = place.node != 0 ? place.node : AddNode(Kind::kCreateFile, place, path);
-  if (!TryClaim(node, Claim::kExclusive)) {
-    std::string note = disk_.contents(node).ToString().substr(0, kNoteShownMax);
-    for (char& c : note) {
-      if (c < ' ' || c > '~') c = '?';
-    }
-    return absl::UnavailableError(
-        fmt::format("lock {}: held by {}", path, note.empty() ? "a process that left no note" : note));
-  }
+  if (!TryClaim(node, Claim::kExclusive)) return LockIsHeld(path, disk_.contents(node).ToString());
   LogResize(Kind::kTruncate, node, path, 0);
   return std::make_unique<HeldLock>(*this, node, path);
 }

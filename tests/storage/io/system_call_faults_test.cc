@@ -218,6 +218,20 @@ TEST_F(SystemCallFaultsTest, TransfersGoOnWhereTheyStoodAfterShortOnes) {
   }
 }
 
+// As a reader of the lock file has it, for as long as the file is open, or whoever asks whether somebody holds the
+// lock.
+TEST_F(SystemCallFaultsTest, ALockThatIsOnlySharedForAMomentIsWaitedFor) {
+  Prepare();
+  {
+    const SystemCallFault fault("flock", EWOULDBLOCK, 1);
+    EXPECT_THAT(files_.TryLock(new_), IsOk());
+    EXPECT_EQ(std::count(fault.calls().begin(), fault.calls().end(), "flock"), 5) << "shared, and let go, and had";
+  }
+  // That it can be shared neither means that somebody holds it.
+  const SystemCallFault fault("flock", EWOULDBLOCK, 2);
+  EXPECT_THAT(files_.TryLock(new_), StatusIs(absl::StatusCode::kUnavailable, testing::HasSubstr("held by")));
+}
+
 TEST_F(SystemCallFaultsTest, ADirectTransferGoesOnFromTheLastAlignedPlaceAfterAShortOne) {
   Prepare();
   if (auto file = files_.OpenForRead(file_, /*direct=*/true); !file.ok() || !(*file)->direct()) {

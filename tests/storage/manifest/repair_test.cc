@@ -129,6 +129,7 @@ TEST_F(RepairTest, FindsNothingToDoInASoundStore) {
     const auto report = apply ? RepairStore(files_, options) : PlanRepair(files_, options);
     ASSERT_THAT(report, IsOk());
     EXPECT_THAT(Sentences(*report), IsEmpty());
+    EXPECT_THAT(Of(report->left_alone), IsEmpty());
     EXPECT_THAT(report->lost, IsEmpty());
     EXPECT_EQ(report->restores, 2);
     ASSERT_EQ(done.size(), 2u);
@@ -309,6 +310,95 @@ TEST_F(RepairTest, LeavesAStepAloneThatTheDiskDoesNotGiveOut) {
   EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
 }
 
+// It was read once, and found sound.
+TEST_F(RepairTest, LeavesAStepAloneWhoseShardCannotBeOpenedASecondTime) {
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100, files_);
+    two_ = CommitStep(*store, 2, 200, files_);
+  }
+  for (const absl::Status& error :
+       {absl::InternalError("EIO"), absl::ResourceExhaustedError("EMFILE"), absl::PermissionDeniedError("EACCES")}) {
+    FailingFileSystem failing(files_);
+    size_t opened = 0;
+    failing.SetRule([&](const FailingFileSystem::Call& call) {
+      const bool second = call.operation == "OpenForRead" && call.path == ShardOf(two_) && ++opened == 2;
+      return second ? error : absl::OkStatus();
+    });
+    const auto applied = RepairStore(failing, Options());
+    ASSERT_THAT(applied, IsOk());
+    EXPECT_GE(opened, 2u);
+    EXPECT_THAT(Of(applied->changes), IsEmpty());
+    ASSERT_EQ(applied->unread.size(), 1u);
+    EXPECT_EQ(applied->unread[0].step, 2);
+    EXPECT_THAT(applied->unread[0].why, HasSubstr(std::string(error.message())));
+    EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
+  }
+}
+
+TEST_F(RepairTest, LeavesACommittedStepAloneThatHasAShardOfANewerVersionOrOfAnotherStore) {
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100, files_);
+    two_ = CommitStep(*store, 2, 200, files_);
+    CommitReferringStep(*store, 3, two_, files_);
+  }
+  auto newer = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
+  ASSERT_THAT(newer, IsOk());
+  (*newer)[8] = 2;  // the version
+  PutFile(files_, ShardOf(two_), *newer);
+  auto applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), IsEmpty());
+  ASSERT_EQ(applied->unread.size(), 2u) << "step 3 has its chunk there";
+  EXPECT_EQ(applied->unread[0].step, 2);
+  EXPECT_THAT(applied->unread[0].why,
+              AllOf(HasSubstr(ShardOf(two_)), HasSubstr("found 2: written by a newer version")));
+  EXPECT_EQ(applied->unread[1].step, 3);
+  EXPECT_THAT(applied->lost, IsEmpty());
+
+  ShardIdentity strange = two_;
+  strange.store = StoreId{{9}};
+  ASSERT_THAT(files_.RemoveFile(ShardOf(two_)), IsOk());
+  ASSERT_THAT(WriteShard(layout_, strange, 900, files_), IsOk());
+  applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), IsEmpty());
+  ASSERT_EQ(applied->unread.size(), 2u);
+  EXPECT_THAT(applied->unread[0].why, AllOf(HasSubstr(ShardOf(two_)), HasSubstr(ToHex(strange.store.bytes))));
+  EXPECT_TRUE(IsThere(ShardOf(two_)));
+}
+
+// Step 1 was let go, and its files stay for the sake of step 2.
+TEST_F(RepairTest, MarksADamagedStepThatAloneKeepsFilesOfOneThatWasLetGo) {
+  {
+    auto store = Open();
+    one_ = CommitStep(*store, 1, 100, files_);
+    two_ = CommitReferringStep(*store, 2, one_, files_);
+    CommitStep(*store, 3, 300, files_);
+    const std::string attempt = ToHex(one_.attempt.bytes);
+    ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = attempt, .deleted = true, .reason = "old"}}), IsOk());
+    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  }
+  const auto good = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
+  ASSERT_THAT(good, IsOk());
+  Flip(two_, /*chunk=*/true);
+  auto applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), ElementsAre("damaged 2"));
+  ASSERT_EQ(applied->lost.size(), 1u);
+  EXPECT_EQ(applied->lost[0].step, 2);
+  applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), IsEmpty());
+  // A sound copy has all that it refers to.
+  PutFile(files_, ShardOf(two_), *good);
+  applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), ElementsAre("again 2"));
+  EXPECT_EQ(ValueAt(*Open(), 2, files_), 100);
+}
+
 TEST_F(RepairTest, RefusesAStoreThatSomebodyHolds) {
   const auto store = Open();
   CommitStep(*store, 1, 100, files_);
@@ -328,6 +418,20 @@ TEST_F(RepairTest, RefusesAPlanOfAStoreThatWasOpenedMeanwhile) {
   options.progress = [&](const RepairProgress&) { PutFile(files_, layout_.lock(), "{\"pid\":2}\n"); };
   EXPECT_THAT(PlanRepair(files_, options),
               StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("was opened"), HasSubstr("\"pid\":2"))));
+}
+
+TEST_F(RepairTest, ReturnsTheErrorOfALookWhetherTheStoreWasOpenedMeanwhile) {
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100, files_);
+  }
+  for (const size_t before : {0u, 1u}) {
+    FailingFileSystem failing(files_);
+    failing.FailOperation("ReadNote", absl::InternalError("EIO"), before);
+    EXPECT_THAT(PlanRepair(failing, Options()), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  }
+  ASSERT_THAT(files_.RemoveFile(layout_.lock()), IsOk());
+  EXPECT_THAT(Plan(), IsOk()) << "nobody has ever had the lock";
 }
 
 TEST_F(RepairTest, MakesNoStoreWhereThereIsNone) {
