@@ -27,7 +27,9 @@ using testing::Not;
 
 class CheckpointerClosingTest : public testing::Test {
  protected:
-  // Outlives what is left to itself.
+  // What is left to itself uses this, until it releases the store.
+  void TearDown() override { OpenWhenReleased(); }
+
   struct World {
     storage::TestDirectory directory;
     FailingFileSystem files{storage::PosixFileSystem()};
