@@ -47,7 +47,8 @@ class UringRegistrationTest : public testing::Test {
   void SetUp() override {
     if (io_uring_queue_init(4, &ring_, 0) != 0) GTEST_SKIP() << "no io_uring here";
     created_ = true;
-    const Pages probe(1);
+    // As much as any of the tests registers.
+    const Pages probe(4 * UringRegistration::kBuffersMax);
     if (auto status = registration_.AddMemory(probe.span()); !status.ok()) GTEST_SKIP() << status;
     registration_.RemoveMemory(probe.span());
   }
