@@ -276,6 +276,8 @@ class RandomRun {
   void Crash() {
     // Processes on this machine die with it.
     std::erase_if(leases_, [](const auto& lease) { return lease.second.held != nullptr; });
+    // The observer of this pass has seen none, nor will the next one remember what this one has.
+    for (auto& [name, lease] : leases_) lease.seen.reset();
     if (options_.any()) LookAtLeases();
     const std::set<int64_t> unwanted = Unwanted();
     files_.FailFrom(static_cast<size_t>(Draw(0, 12)), absl::InternalError("crashed"));
