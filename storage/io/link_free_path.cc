@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "fmt/format.h"
@@ -18,6 +21,9 @@ namespace tidemark::storage {
 namespace {
 
 constexpr int kFolderFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+
+// One after the other, to what is not there: as many as the kernel follows. They may lead in a circle.
+constexpr int kDanglingLinksMax = 40;
 
 // Name by name. -1 and errno where it does not lead to a directory, a link included.
 int WalkTo(std::string_view path) {
@@ -59,6 +65,14 @@ std::pair<std::string, std::string> Split(std::string path) {
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
 }
 
+// Where a link leads, in its own words; nothing where there is none.
+std::optional<std::string> ReadLink(const std::string& path) {
+  std::array<char, PATH_MAX> target;
+  const ssize_t size = readlink(path.c_str(), target.data(), target.size());
+  if (size <= 0) return std::nullopt;
+  return std::string(target.data(), static_cast<size_t>(size));
+}
+
 const char* TypeName(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a fifo";
@@ -66,12 +80,33 @@ const char* TypeName(mode_t mode) {
   return "a device";
 }
 
+// The front of the path that is a link, if any is. For a message: what it finds may be another a moment later.
+std::optional<std::string> FirstLink(const std::string& path) {
+  for (size_t end = 0; end != std::string::npos;) {
+    end = path.find('/', end + 1);
+    std::string front = path.substr(0, end);
+    struct stat info;
+    if (lstat(front.c_str(), &info) == 0 && S_ISLNK(info.st_mode)) return front;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+absl::Status PathStatus(int error, std::string_view operation, const std::string& path) {
+  // ENOTDIR is what O_DIRECTORY says of a link.
+  if (error == ELOOP || error == ENOTDIR) {
+    if (const std::optional<std::string> link = FirstLink(path)) {
+      return ErrnoStatus(ELOOP, operation, fmt::format("{} ({} is a link, and none is followed here)", path, *link));
+    }
+  }
+  return ErrnoStatus(error, operation, path);
+}
 
 absl::StatusOr<Place> FindPlace(std::string_view operation, const std::string& path) {
   auto [folder, name] = Split(path);
   UniqueFd fd(OpenFolder(folder));
-  if (!fd.valid()) return ErrnoStatus(errno, operation, path);
+  if (!fd.valid()) return PathStatus(errno, operation, path);
   return Place{std::move(fd), std::move(name)};
 }
 
@@ -80,7 +115,7 @@ absl::StatusOr<UniqueFd> OpenWithoutLinks(std::string_view operation, const std:
   if (!place.ok()) return place.status();
   UniqueFd fd(RetryOnEintr(
       [&] { return openat(place->folder.get(), place->c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY); }));
-  if (!fd.valid()) return ErrnoStatus(errno, operation, path);
+  if (!fd.valid()) return PathStatus(errno, operation, path);
   return fd;
 }
 
@@ -89,15 +124,15 @@ absl::StatusOr<UniqueFd> OpenRegularFile(std::string_view operation, const std::
   if (!place.ok()) return place.status();
   struct stat info;
   if (fstatat(place->folder.get(), place->c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-    return ErrnoStatus(errno, operation, path);
+    return PathStatus(errno, operation, path);
   }
-  if (S_ISLNK(info.st_mode)) return ErrnoStatus(ELOOP, operation, path);
+  if (S_ISLNK(info.st_mode)) return PathStatus(ELOOP, operation, path);
   if (absl::Status regular = CheckRegular(info.st_mode, operation, path); !regular.ok()) return regular;
   // Looked at again by who opens it: something else may have come into its place meanwhile.
   UniqueFd fd(RetryOnEintr([&] {
     return openat(place->folder.get(), place->c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   }));
-  if (!fd.valid()) return ErrnoStatus(errno, operation, path);
+  if (!fd.valid()) return PathStatus(errno, operation, path);
   return fd;
 }
 
@@ -116,12 +151,19 @@ std::string FollowLinks(const std::string& path) {
   // The longest front of it that is there, and what is not.
   std::string front = path.empty() ? "." : path;
   std::string rest;
+  int dangling = 0;
   for (;;) {
-    if (const UniqueFd direct(OpenFolder(front)); direct.valid()) return path;
+    if (const UniqueFd direct(OpenFolder(front)); direct.valid()) return dangling == 0 ? path : front + rest;
     const std::unique_ptr<char, decltype(&std::free)> real(realpath(front.c_str(), nullptr), &std::free);
     if (real != nullptr) return real.get() + rest;
     auto [folder, name] = Split(front);
-    if (folder == front || name == ".") return path;
+    // A link may be there before what it leads to.
+    if (std::optional<std::string> target = ReadLink(folder + "/" + name)) {
+      if (++dangling > kDanglingLinksMax) return path;
+      front = target->starts_with('/') ? *std::move(target) : folder + "/" + *target;
+      continue;
+    }
+    if (folder == front || name == ".") return dangling == 0 ? path : front + rest;
     rest = "/" + name + rest;
     front = std::move(folder);
   }

@@ -27,6 +27,9 @@ struct Place {
   const char* c_str() const { return name.c_str(); }
 };
 
+// ErrnoStatus. Where the path was refused for a link on it: ELOOP, and which of its names that is.
+absl::Status PathStatus(int error, std::string_view operation, const std::string& path);
+
 // Where `path` leads. Slashes at its end do not count. Errors as open(2) has them, with `operation`: kNotFound where a
 // directory on the way is missing, kFailedPrecondition (ELOOP) where there is a link in its place.
 absl::StatusOr<Place> FindPlace(std::string_view operation, const std::string& path);
@@ -44,8 +47,8 @@ absl::Status CheckRegular(mode_t mode, std::string_view operation, std::string_v
 // lstat(2), and in no case through a link.
 int StatWithoutLinks(const char* path, struct stat* info);
 
-// The path of a directory itself, if there is no link on it; else, as far as it is there, where it leads to. For paths
-// that a user names and not for any that a store is made of.
+// The path of a directory itself, if there is no link on it; else where it leads to, be it there or not. For paths that
+// a user names and not for any that a store is made of.
 std::string FollowLinks(const std::string& path);
 
 // The same for a file: a link of its own name stays in the path.

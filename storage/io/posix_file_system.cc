@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<File>> CreateWithMode(const std::string& path, bo
   UniqueFd fd(RetryOnEintr([&] {
     return openat(place->folder.get(), place->c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   }));
-  if (!fd.valid()) return ErrnoStatus(errno, "create", path);
+  if (!fd.valid()) return PathStatus(errno, "create", path);
   return PosixFile::Adopt(std::move(fd), path, direct);
 }
 
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std:
 
 absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
   struct stat info;
-  if (StatWithoutLinks(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+  if (StatWithoutLinks(path.c_str(), &info) != 0) return PathStatus(errno, "stat", path);
   return TypeOfMode(info.st_mode);
 }
 
@@ -109,7 +109,7 @@ absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& pat
   constexpr int kSecondWaitsMax = 1000 + kTickWaitsMax;
   for (int waits = 0;; ++waits) {
     struct stat info;
-    if (stat_(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+    if (stat_(path.c_str(), &info) != 0) return PathStatus(errno, "stat", path);
     if (!S_ISDIR(info.st_mode)) {
       return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
     }

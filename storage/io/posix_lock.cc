@@ -30,7 +30,7 @@ absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
   struct stat info;
   // To open a device or a fifo may do something to it.
   if (fstatat(place->folder.get(), place->c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-    if (S_ISLNK(info.st_mode)) return ErrnoStatus(ELOOP, "open lock file", path);
+    if (S_ISLNK(info.st_mode)) return PathStatus(ELOOP, "open lock file", path);
     if (absl::Status regular = CheckRegular(info.st_mode, "open lock file", path); !regular.ok()) return regular;
   } else if (errno != ENOENT || (flags & O_CREAT) == 0) {
     return ErrnoStatus(errno, "open lock file", path);
@@ -39,7 +39,7 @@ absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
   UniqueFd fd(RetryOnEintr([&] {
     return openat(place->folder.get(), place->c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
   }));
-  if (!fd.valid()) return ErrnoStatus(errno, "open lock file", path);
+  if (!fd.valid()) return PathStatus(errno, "open lock file", path);
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat lock file", path);
   if (absl::Status regular = CheckRegular(info.st_mode, "open lock file", path); !regular.ok()) return regular;
   return fd;

@@ -64,6 +64,20 @@ TEST_F(LinkFreePathTest, ALinkAnywhereOnThePathIsRefused) {
   ExpectBothWays(open("/"), testing::Eq("OK"));
 }
 
+TEST_F(LinkFreePathTest, SaysWhichNameIsTheLink) {
+  const auto names = [&](const std::string& link) {
+    return StatusIs(StatusCode::kFailedPrecondition,
+                    AllOf(HasSubstr(" (" + (directory_ / link) + " is a link, and none is followed here)"),
+                          testing::EndsWith("(ELOOP)")));
+  };
+  FileSystem& files = PosixFileSystem();
+  EXPECT_THAT(files.OpenForRead(directory_ / "link/file", false).status(), names("link"));
+  EXPECT_THAT(files.OpenForRead(directory_ / "in/loop", false).status(), names("in/loop"));
+  EXPECT_THAT(files.ListDirectory(directory_ / "link").status(), names("link"));
+  EXPECT_THAT(files.TypeOf(directory_ / "link/file").status(), names("link"));
+  EXPECT_THAT(files.TryLock(directory_ / "in/loop").status(), names("in/loop"));
+}
+
 TEST_F(LinkFreePathTest, WhatIsMissingOnTheWayIsNotFound) {
   ExpectBothWays([&]() -> std::string { return FindPlace("look at", directory_ / "no/file").status().ToString(); },
                  HasSubstr("NOT_FOUND: look at " + (directory_ / "no/file") + ": No such file"));
@@ -136,6 +150,18 @@ TEST_F(LinkFreePathTest, AUsersPathIsFollowedOnceAsFarAsItIsThere) {
   EXPECT_EQ(FollowLinksToFile("metrics"), "metrics");
   // A link of the file's own name is replaced by who writes the file, as ever.
   EXPECT_EQ(FollowLinksToFile(directory_ / "in/loop"), directory_ / "in/loop");
+}
+
+TEST_F(LinkFreePathTest, AUsersLinkIsFollowedToWhatIsNotThereYet) {
+  const std::string real = std::filesystem::canonical(folder_);
+  std::filesystem::create_symlink("later", directory_ / "in/near");
+  std::filesystem::create_symlink("../link/near", directory_ / "in/far");
+  std::filesystem::create_symlink(directory_ / "none", directory_ / "away");
+  for (const std::string link : {"in/near", "link/near", "in/far", "link/far/"}) {
+    EXPECT_EQ(std::filesystem::path(FollowLinks(directory_ / link)).lexically_normal(), real + "/later") << link;
+  }
+  EXPECT_EQ(FollowLinks(directory_ / "away/store"), directory_ / "none/store");
+  EXPECT_EQ(FollowLinks(directory_ / "in/loop"), directory_ / "in/loop") << "it leads nowhere";
 }
 
 }  // namespace
