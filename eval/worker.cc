@@ -21,11 +21,10 @@ absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const Eva
   if (options.stop_on_signal) signals = {SIGTERM, SIGINT};
   absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(std::move(signals));
   if (!asked.ok()) return asked.status();
-  WorkerOptions followed = options;
-  followed.directory = storage::FollowLinks(options.directory);
   StoreFollower follower(
-      std::move(followed), function,
+      options, function,
       {.files = storage::PosixFileSystem(),
+       .locate = [&] { return storage::FollowLinks(options.directory); },
        .now = [] { return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); },
        .signalled = [&] { return (*asked)->received(); },
        .wait = [&](absl::Duration duration) { (*asked)->WaitFor(duration); }});
