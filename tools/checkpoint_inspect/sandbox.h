@@ -26,6 +26,9 @@ namespace tidemark::inspect {
 // process is as confined as it got, and must not go on.
 absl::StatusOr<std::string> EnterSandbox(const std::string& directory);
 
+// That line. `knows_architecture`: whether there is a filter for this architecture, whatever the kernel has.
+std::string DescribeLacking(bool has_landlock, bool has_filter, bool knows_architecture);
+
 }  // namespace tidemark::inspect
 
 #endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_SANDBOX_H_

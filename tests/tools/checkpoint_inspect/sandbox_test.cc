@@ -180,6 +180,26 @@ TEST_F(SandboxTest, SaysThatTheKernelHasNeither) {
   EXPECT_EQ(said, "lacking: this kernel has no Landlock and no system call filter, so the sandbox is missing\n");
 }
 
+TEST(DescribeLacking, TellsTheKernelFromTheArchitecture) {
+  EXPECT_EQ(DescribeLacking(true, true, true), "");
+  EXPECT_EQ(DescribeLacking(true, false, false),
+            "there is no system call filter for this architecture, so the sandbox is weaker");
+  EXPECT_EQ(DescribeLacking(false, false, false),
+            "this kernel has no Landlock, and there is no system call filter for this architecture, so the sandbox is "
+            "missing");
+}
+
+// A C library that is newer than this list falls back to what it used before.
+TEST_F(SandboxTest, CallsThatAreNewerThanTheFilterAreNotThere) {
+  const std::string said = InProcess([&] {
+    Enter();
+    Report("cachestat", syscall(451));
+    Report("a later one", syscall(10000));
+    Report("a known one", syscall(SYS_sethostname, "", 0));
+  });
+  EXPECT_THAT(said, HasSubstr("cachestat: ENOSYS\na later one: ENOSYS\na known one: EPERM\n"));
+}
+
 TEST_F(SandboxTest, WhatIsOutsideOfTheStoreCannotBeOpened) {
   const std::string said = InProcess([&] {
     Enter();
