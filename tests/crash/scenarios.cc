@@ -8,6 +8,7 @@
 #include "storage/io/check.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/crash/disordered_disk.h"
+#include "tests/crash/kept_steps.h"
 #include "tests/storage/io/failing_file_system.h"
 
 namespace tidemark::crash {
@@ -28,8 +29,8 @@ void LiveLong(Stage& stage) {
   stage.Save(3, 1);
   stage.Save(3, 2);
   stage.Report(3, "bench", 0.25);
-  stage.Save(4, 3);
-  stage.Save(5, 4, {1});
+  stage.Save(4, 3, {1});
+  stage.Save(5, 4);
   stage.Close();
 }
 
@@ -62,11 +63,7 @@ class RandomLife {
   void Go() {
     constexpr int kOperations = 8;
     Open();
-    for (int i = 0; i < kOperations; ++i) {
-      if (retains_) stage_.LetAnyGo();
-      Operate(10 + i);
-      if (retains_) stage_.SeeWhatIsLeft();
-    }
+    for (int i = 0; i < kOperations; ++i) Operate(10 + i);
     stage_.Close();
   }
 
@@ -74,18 +71,41 @@ class RandomLife {
   bool Chance(uint64_t of) { return random_() % of == 0; }
 
   void Open() {
-    retains_ = Chance(2);
+    max_to_keep_ = Chance(2) ? 2 : 0;
+    const std::vector<int64_t> due = kept_.Due(max_to_keep_);
+    stage_.LetGoOf(due);
     stage_.Open({.compression = Chance(2) ? Compression::kNone : Compression::kSpace,
                  .reuse = !Chance(3),
-                 .retention = {.max_to_keep = retains_ ? 2 : 0}});
-    if (retains_) stage_.LetAnyGo();
+                 .retention = {.max_to_keep = max_to_keep_}});
+    See(due);
+  }
+
+  void See(const std::vector<int64_t>& due) {
+    stage_.ExpectGone(due);
+    for (const int64_t step : due) kept_.Gone(step);
+  }
+
+  void Save(int64_t step, int64_t content) {
+    kept_.Saved(step);
+    const std::vector<int64_t> due = kept_.Due(max_to_keep_);
+    stage_.Save(step, content, due);
+    for (const int64_t gone : due) kept_.Gone(gone);
+  }
+
+  // The step itself may go as soon as its pin does.
+  void Pin(int64_t step, bool pin) {
+    kept_.Pinned(step, pin);
+    const std::vector<int64_t> due = kept_.Due(max_to_keep_);
+    stage_.LetGoOf(due);
+    stage_.Pin(step, pin);
+    See(due);
   }
 
   void Operate(int64_t content) {
     const auto& steps = stage_.steps();
     if (steps.empty() || Chance(2)) {
       const int64_t next = steps.empty() ? 1 : steps.rbegin()->first + 1;
-      return stage_.Save(!steps.empty() && Chance(3) ? Any() : next, content);
+      return Save(!steps.empty() && Chance(3) ? Any() : next, content);
     }
     switch (random_() % 4) {
       case 0:
@@ -95,7 +115,7 @@ class RandomLife {
         return stage_.Tidy();
       case 2: {
         const int64_t step = Any();
-        return stage_.Pin(step, !Chance(3));
+        return Pin(step, !Chance(3));
       }
       default:
         // Each opening may leave a table; with four of them RocksDB begins to compact, on a thread of its own and at
@@ -116,7 +136,8 @@ class RandomLife {
   Stage& stage_;
   std::mt19937_64 random_;
   int opened_ = 1;
-  bool retains_ = false;
+  int64_t max_to_keep_ = 0;
+  KeptSteps kept_;
 };
 
 }  // namespace

@@ -66,34 +66,36 @@ absl::Status Stage::TrySave(int64_t step, int64_t content) {
 }
 
 void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& going) {
-  for (const int64_t gone : going) disk_.Mark(LettingGo(gone));
   gate_.Shut();
   Expect(TrySave(step, content), "save");
+  LetGoOf(going);
   gate_.Open();
-  if (going.empty()) return;
-  Tidy();
-  for (const int64_t gone : going) {
-    disk_.Mark(LetGo(gone));
-    steps_.erase(gone);
-  }
+  if (!going.empty()) ExpectGone(going);
 }
 
-void Stage::LetAnyGo() {
-  for (const auto& [step, content] : steps_) disk_.Mark(LettingGo(step));
+void Stage::LetGoOf(const std::vector<int64_t>& going) {
+  for (const int64_t gone : going) disk_.Mark(LettingGo(gone));
 }
 
-void Stage::SeeWhatIsLeft() {
+void Stage::ExpectGone(const std::vector<int64_t>& going) {
   Tidy();
   const auto steps = checkpointer_->Steps();
   Expect(steps.status(), "list the steps");
   if (!steps.ok()) return;
-  for (const StepInfo& info : *steps) {
-    const auto saved = steps_.find(info.step);
-    if (saved == steps_.end()) continue;
-    const bool left = info.state == StepState::kCommitted;
-    disk_.Mark(left ? Saved(saved->first, saved->second) : LetGo(saved->first));
-    if (!left) steps_.erase(saved);
+  std::map<int64_t, StepState> states;
+  for (const StepInfo& info : *steps) states[info.step] = info.state;
+  const auto expect = [&](int64_t step, StepState state) {
+    const auto found = states.find(step);
+    if (found != states.end() && found->second == state) return;
+    ADD_FAILURE() << "step " << step << " is " << (found == states.end() ? "unknown" : StepStateName(found->second))
+                  << ", not " << StepStateName(state);
+  };
+  for (const int64_t gone : going) {
+    expect(gone, StepState::kDeleted);
+    disk_.Mark(LetGo(gone));
+    steps_.erase(gone);
   }
+  for (const auto& [step, content] : steps_) expect(step, StepState::kCommitted);
 }
 
 void Stage::SaveInVain(int64_t step, int64_t content) {

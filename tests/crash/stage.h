@@ -43,11 +43,12 @@ class Stage {
 
   // With SmallOptions, and the retention, reuse and compression of `options`.
   void Open(const CheckpointerOptions& options = {});
-  // Replaces the step, if there is one. Waits for the commit and then until retention has deleted `going`.
+  // Replaces the step, if there is one. Waits for the commit and then until retention has deleted `going`, which may go
+  // no sooner than the save is promised.
   void Save(int64_t step, int64_t content, const std::vector<int64_t>& going = {});
-  // Around operations after which retention may delete any step: before, and after, when it is looked up which it has.
-  void LetAnyGo();
-  void SeeWhatIsLeft();
+  // Around operations after which retention must have deleted `going`: before, and after.
+  void LetGoOf(const std::vector<int64_t>& going);
+  void ExpectGone(const std::vector<int64_t>& going);
   // A save that cannot be committed: what of it is on the disk is not known.
   void SaveInVain(int64_t step, int64_t content);
   // Of a metric "score", by the trainer.
