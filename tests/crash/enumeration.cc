@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <random>
 #include <unordered_set>
 #include <utility>
@@ -67,7 +69,7 @@ std::mt19937_64 RandomFor(uint64_t seed, const Disaster& disaster) {
 }
 
 // Of more crashes than may be looked at, the same number at every prefix. The first of each prefix are those without
-// loss and with the most.
+// loss and with the most. Where there are fewer than prefixes, at prefixes the same way apart, of each kind in turn.
 std::vector<Crash> Choose(std::vector<Crash> crashes, size_t count, uint64_t seed) {
   if (crashes.size() <= count) return crashes;
   std::map<size_t, std::vector<std::pair<uint64_t, Crash>>> at;
@@ -82,6 +84,13 @@ std::vector<Crash> Choose(std::vector<Crash> crashes, size_t count, uint64_t see
     if (some.size() > 1) std::iter_swap(some.begin() + 1, std::max_element(some.begin() + 1, some.end(), fewer));
   }
   std::vector<Crash> chosen;
+  if (count < at.size()) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto& some = std::next(at.begin(), static_cast<ptrdiff_t>(i * at.size() / count))->second;
+      chosen.push_back(some[i % std::min<size_t>(3, some.size())].second);
+    }
+    return chosen;
+  }
   for (size_t i = 0; chosen.size() < count; ++i) {
     for (auto& [prefix, some] : at) {
       if (i < some.size() && chosen.size() < count) chosen.push_back(some[i].second);
@@ -125,7 +134,8 @@ class Enumerator {
   };
 
   Visited Look(const DiskImage& image, Oracle oracle, const History& history, bool again);
-  Visited VisitCrash(const Disaster& disaster, bool again);
+  // Nothing where that state was seen before.
+  std::optional<Visited> VisitCrash(const Disaster& disaster, bool again);
   void VisitSeconds(const Visited& first, const Disaster& disaster, size_t count, std::mt19937_64& random);
   void VisitFurther(const Visited& first, const Crash& crash, size_t count, std::mt19937_64& random);
   bool enough() const { return result_.findings.size() >= options_.findings; }
@@ -134,7 +144,8 @@ class Enumerator {
 
   const Recording& recording_;
   const EnumerationOptions options_;
-  std::unordered_set<uint64_t> seconds_seen_;
+  // Images, with what was promised by then. Whatever befell a store, the same state is looked at once.
+  std::unordered_set<uint64_t> seen_;
   Enumeration result_;
 };
 
@@ -170,22 +181,23 @@ Enumerator::Visited Enumerator::Look(const DiskImage& image, Oracle oracle, cons
   return visited;
 }
 
-Enumerator::Visited Enumerator::VisitCrash(const Disaster& disaster, bool again) {
-  ++(disaster.manifest_lost ? result_.rebuilt : result_.crashed);
+std::optional<Enumerator::Visited> Enumerator::VisitCrash(const Disaster& disaster, bool again) {
   const Crash& crash = disaster.crash;
-  const DiskImage image = recording_.log.StateAfter(crash.prefix, crash.lost);
-  return Look(disaster.manifest_lost ? WithoutManifest(image) : image,
-              OracleAt(recording_.before, recording_.log, crash.prefix), {{&recording_.log, disaster}}, again);
+  DiskImage image = recording_.log.StateAfter(crash.prefix, crash.lost);
+  if (disaster.manifest_lost) image = WithoutManifest(image);
+  if (!seen_.insert(image.Fingerprint() ^ MarksHash(recording_.log, crash.prefix) * 31).second) return std::nullopt;
+  ++(disaster.manifest_lost ? result_.rebuilt : result_.crashed);
+  return Look(image, OracleAt(recording_.before, recording_.log, crash.prefix), {{&recording_.log, disaster}}, again);
 }
 
 // `count` of them, or all that can be found.
 void Enumerator::VisitSeconds(const Visited& first, const Disaster& disaster, size_t count, std::mt19937_64& random) {
-  size_t tries = 4 * count;
+  size_t tries = 64 + 4 * count;
   while (count > 0 && tries-- > 0 && !enough()) {
     const Crash second = RandomCrash(first.log, random);
     const DiskImage image = first.log.StateAfter(second.prefix, second.lost);
     const uint64_t marks = MarksHash(recording_.log, disaster.crash.prefix) * 31 + MarksHash(first.log, second.prefix);
-    if (!seconds_seen_.insert(image.Fingerprint() ^ marks).second) continue;
+    if (!seen_.insert(image.Fingerprint() ^ marks).second) continue;
     ++result_.recovered;
     --count;
     Look(image, OracleAt(first.oracle, first.log, second.prefix),
@@ -196,8 +208,9 @@ void Enumerator::VisitSeconds(const Visited& first, const Disaster& disaster, si
 void Enumerator::VisitFurther(const Visited& first, const Crash& crash, size_t count, std::mt19937_64& random) {
   if (random() % 3 != 0) return VisitSeconds(first, {.crash = crash}, count, random);
   const Disaster disaster{.crash = crash, .manifest_lost = true};
-  const Visited rebuilt = VisitCrash(disaster, Again(random));
-  if (rebuilt.sound) VisitSeconds(rebuilt, disaster, count - 1, random);
+  const std::optional<Visited> rebuilt = VisitCrash(disaster, Again(random));
+  if (!rebuilt) return VisitSeconds(first, {.crash = crash}, count, random);
+  if (rebuilt->sound) VisitSeconds(*rebuilt, disaster, count - 1, random);
 }
 
 Enumeration Enumerator::Run() {
@@ -208,15 +221,21 @@ Enumeration Enumerator::Run() {
                                              crashes.push_back(crash);
                                              return true;
                                            });
-  crashes = Choose(std::move(crashes), options_.states, options_.seed);
+  // However many there are after one crash, a fifth of the states is of what comes then.
+  const size_t reserved = options_.further ? options_.states / 5 : 0;
+  crashes = Choose(std::move(crashes), options_.states - reserved, options_.seed);
+  size_t further = 0;  // so many were looked at
   for (size_t i = 0; i < crashes.size() && !enough(); ++i) {
     std::mt19937_64 random = RandomFor(options_.seed, {.crash = crashes[i]});
-    const Visited visited = VisitCrash({.crash = crashes[i]}, Again(random));
-    // The states that are left are spread over the crashes to come.
-    const size_t to_come = crashes.size() - i;
-    const size_t spoken_for = result_.states() + to_come - 1;
-    if (options_.further && visited.sound && spoken_for < options_.states) {
-      VisitFurther(visited, crashes[i], (options_.states - spoken_for + to_come - 1) / to_come, random);
+    const std::optional<Visited> visited = VisitCrash({.crash = crashes[i]}, Again(random));
+    // The states that are left are spread over all crashes. What one of them cannot take goes to the next.
+    const size_t left =
+        options_.states - std::min(options_.states, result_.states() - further + crashes.size() - i - 1);
+    const size_t due = left * (i + 1) / crashes.size();
+    if (options_.further && visited && visited->sound && due > further) {
+      const size_t before = result_.states();
+      VisitFurther(*visited, crashes[i], due - further, random);
+      further += result_.states() - before;
     }
     if (options_.progress) options_.progress(result_.states());
   }
@@ -224,7 +243,7 @@ Enumeration Enumerator::Run() {
 }
 
 Enumeration Enumerator::Visit(const std::vector<Disaster>& disasters) {
-  const Visited first = VisitCrash(disasters.front(), /*again=*/true);
+  const Visited first = *VisitCrash(disasters.front(), /*again=*/true);
   if (disasters.size() > 1) {
     const Crash& second = disasters[1].crash;
     ++result_.recovered;
@@ -286,7 +305,7 @@ void Report(const Finding& finding, std::string_view scenario, uint64_t seed) {
 
 uint64_t CrashSeed() {
   const char* given = std::getenv("TIDEMARK_CRASH_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
 }
 
 }  // namespace tidemark::crash

@@ -12,7 +12,8 @@
 // "41!" is one after which the manifest is lost as well, and "41/17-16" one before operation 41 and another one of what
 // production code did to the disk then. The environment:
 //
-//   TIDEMARK_CRASH_SEED    which states are looked at where there are too many; else any
+//   TIDEMARK_CRASH_SEED    which states are looked at where there are too many; else always the same, so that a
+//                          change fails by what it changes. long.sh takes any
 //   TIDEMARK_CRASH_STATES  how many of each scenario; else as many as the suite has time for
 //   TIDEMARK_CRASH         this crash alone; with --gtest_filter for its scenario and, for a random one, the seed
 //
@@ -87,9 +88,10 @@ struct Enumeration {
   size_t states() const { return crashed + rebuilt + recovered; }
 };
 
-// Looks at the states that crashes of the scenario could leave, and then, as far as `states` goes, at what may befall
-// these: for some the loss of the manifest, for each the same number of crashes of the reopening. Where there are too
-// many of the first: at every prefix those without loss and those with all of it, and of the others the same number.
+// Looks at the states that crashes of the scenario could leave, and at what may befall these: for some the loss of the
+// manifest, for each the same number of crashes of the reopening. A fifth of `states` or more are of these. Where there
+// are too many of the first: at every prefix those without loss and those with all of it, and of the others the same
+// number; where there are more prefixes than that, at as many of them, in the same distances.
 Enumeration Enumerate(const Recording& recording, const EnumerationOptions& options);
 
 // Looks at the one state that a crash of that name leaves. What it finds is in `findings`.
@@ -98,7 +100,7 @@ Enumeration Reenact(const Recording& recording, std::string_view crash);
 // Fails the test with all that is needed to look into the finding, whose disk is left in a directory that stays.
 void Report(const Finding& finding, std::string_view scenario, uint64_t seed);
 
-// The variable TIDEMARK_CRASH_SEED, or any.
+// The variable TIDEMARK_CRASH_SEED, or 1.
 uint64_t CrashSeed();
 
 }  // namespace tidemark::crash

@@ -31,4 +31,8 @@ wait
 
 total=$(cat "$logs"/*.log | sed -n 's/^[A-Za-z]*: [0-9]* operations, \([0-9]*\) states.*/\1/p' | awk '{ n += $1 } END { print n + 0 }')
 echo "$total crash states were looked at, TIDEMARK_CRASH_SEED=$TIDEMARK_CRASH_SEED"
+if [ "$total" -lt "$states" ]; then
+  echo "long.sh: $states crash states were asked for" >&2
+  exit 1
+fi
 [ "$(cat "$logs"/*.failed | sort -u)" = 0 ]

@@ -18,6 +18,9 @@ namespace {
 // Of each scenario. All of them together take two minutes of one core.
 constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'900;
 
+constexpr size_t kScenarios = 12;
+static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || kScenarios * kStates >= 20'000);
+
 // Lives at random are many rather than long.
 constexpr size_t kStatesOfALife = 1'900;
 
@@ -65,6 +68,11 @@ void Check(const Scenario& scenario, uint64_t seed, size_t states) {
             << " after a crash of the recovery; TIDEMARK_CRASH_SEED=" << seed << "\n"
             << std::flush;
   for (const Finding& finding : found.findings) Report(finding, scenario.name, seed);
+  if (crash != nullptr || !found.findings.empty()) return;
+  EXPECT_EQ(found.states(), states);
+  EXPECT_GE(found.rebuilt + found.recovered, states / 5);
+  // Two thirds of these, as chance has it.
+  EXPECT_GE(found.recovered, states >= 200 ? states / 10 : states / 40);
 }
 
 void Check(const Scenario& scenario) { Check(scenario, Seed(), States()); }
