@@ -385,7 +385,10 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   absl::Status status = files_.SyncDirectory(layout_.attempt(record.info.step, AttemptId{*id}));
   if (status.ok()) status = files_.SyncDirectory(layout_.steps());
   // A shard that was recycled came from there: until both directories are synced power loss may take it back.
-  if (recycled_.exchange(false) && status.ok()) status = files_.SyncDirectory(layout_.directory());
+  if (status.ok() && recycled_.exchange(false)) {
+    status = files_.SyncDirectory(layout_.directory());
+    if (!status.ok()) recycled_ = true;
+  }
   if (!status.ok()) return status;
   absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
   {
