@@ -98,7 +98,7 @@ TEST_F(Untrusted, ReachesAStoreThroughALinkOfTheUsersOwnAndNoneOfTheStores) {
   const Finished through = RunInspect({"--store", link, "--untrusted", "ls"});
   EXPECT_EQ(through.exit_code, 10);
   EXPECT_EQ(through.out, "");
-  EXPECT_THAT(through.err, HasSubstr("/steps: "));
+  EXPECT_THAT(through.err, HasSubstr("/steps is a link"));
   std::filesystem::remove(link);
 }
 
