@@ -188,7 +188,8 @@ class FallbackTest : public RottingStoreTest {
       EXPECT_THAT(warnings_, HasSubstr("step " + std::to_string(number) + " is "));
       const auto steps = checkpointer_->Steps();
       ASSERT_THAT(steps, IsOk());
-      const auto info = std::find_if(steps->begin(), steps->end(), [&](const StepInfo& i) { return i.step == number; });
+      const auto info =
+          std::find_if(steps->begin(), steps->end(), [step = number](const StepInfo& i) { return i.step == step; });
       ASSERT_NE(info, steps->end());
       EXPECT_TRUE(info->state == StepState::kDamaged || info->state == StepState::kLost);
       ++passed;
