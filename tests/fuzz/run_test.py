@@ -17,7 +17,17 @@ echo "#65536 pulse  cov: 900 ft: 2000 corp: 280/20Kb lim: 300 exec/s: 32768 rss:
 echo "#131072 DONE   cov: 911 ft: 2011 corp: 284/21Kb lim: 300 exec/s: 32768 rss: 100Mb"
 echo "stat::number_of_executed_units: 131072"
 echo "stat::peak_rss_mb:              492"
-case "$FAILING" in $(basename "$0")) echo "fuzz: violated: a rule"; exit 77 ;; esac
+case "$FAILING" in $(basename "$0"))
+  echo "fuzz: violated: a rule"
+  for word; do case "$word" in -artifact_prefix=*)
+    if [ -n "$KEEPING" ]; then
+      kept=${word#-artifact_prefix=}crash-1
+      printf 'abc' > "$kept"
+      echo "artifact_prefix='${word#-artifact_prefix=}'; Test unit written to $kept"
+    fi
+  esac; done
+  exit 77 ;;
+esac
 for word; do case "$word" in -max_total_time=7) echo "$word" >> "$(dirname "$0")/times" ;; esac; done
 """
 
@@ -25,7 +35,7 @@ for word; do case "$word" in -max_total_time=7) echo "$word" >> "$(dirname "$0")
 class FuzzRun(unittest.TestCase):
     root = None
 
-    def run_targets(self, *targets, failing=""):
+    def run_targets(self, *targets, failing="", keeping="yes"):
         with tempfile.TemporaryDirectory(prefix="tidemark-fuzz-") as folder:
             for target in os.listdir(os.path.join(self.root, "fuzz", "corpus")):
                 path = os.path.join(folder, "fuzz_" + target)
@@ -34,7 +44,7 @@ class FuzzRun(unittest.TestCase):
                 os.chmod(path, 0o755)
             result = subprocess.run([os.path.join(self.root, "fuzz", "run"), "--programs", folder, "--work", folder + "/work",
                                      "--seconds", "7", "--jobs", "2", *targets], text=True,
-                                    env=dict(os.environ, FAILING=failing), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                    env=dict(os.environ, FAILING=failing, KEEPING=keeping), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.times = 0
             if not failing:
                 with open(os.path.join(folder, "times"), encoding="utf-8") as times:
@@ -63,6 +73,12 @@ class FuzzRun(unittest.TestCase):
         self.assertRegex(out, r"(?m)^shard_index .* FAILED$")
         self.assertRegex(out, r"(?m)^shard_block .* 492$")
         self.assertIn("fuzz: violated: a rule", out)
+        self.assertRegex(out, r"(?m)^FOUND by shard_index: .*/crashes/shard_index-crash-1, 3 bytes, in base64: YWJj$")
+
+    def test_a_target_that_fails_without_an_input_fails_the_run(self):
+        status, out = self.run_targets("shard_index", failing="fuzz_shard_index", keeping="")
+        self.assertEqual(status, 1, out)
+        self.assertRegex(out, r"(?m)^FOUND by shard_index: no input was kept$")
 
 
 if __name__ == "__main__":
