@@ -105,6 +105,62 @@ TEST(Verify, CountsWhatIsRecordedAsLostOrDamaged) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "3"}).exit_code, 13);
 }
 
+TEST(Verify, NamesTheStepWhicheverBitOfItsShardChanges) {
+  const TestStore store;
+  store.Save({1, 2}, {}, /*elements=*/300);
+  const std::string path = store.ShardPath(2);
+  const std::string sound = ReadWhole(path);
+  const size_t stride = sound.size() * 8 / 40 | 1;  // odd, so that every bit of a byte has its turn
+  for (size_t bit = 0; bit < sound.size() * 8; bit += stride) {
+    SCOPED_TRACE(testing::Message() << "byte " << bit / 8 << ", bit " << bit % 8);
+    std::string changed = sound;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    WriteWhole(path, changed);
+    const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+    EXPECT_EQ(verify.exit_code, 3);
+    EXPECT_THAT(verify.out, MatchesRegex("step 1: sound[^\n]*\nstep 2: damaged\n  [^\n]*shard-00000-of-00001.tmk[: ]"
+                                         "[^\n]*\n(  [^\n]*\n)*restore takes step 1\n"));
+    if (HasFailure()) return;
+  }
+  WriteWhole(path, sound);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+}
+
+TEST(Verify, NamesEveryStepThatNeedsAShardWhateverLengthThatIsCutTo) {
+  TestStore store;
+  {
+    CheckpointerOptions options{.directory = store.directory(), .reuse = true};
+    options.chunk_bytes = 4096;
+    options.compression = Compression::kNone;
+    auto opened = AsyncCheckpointer::Open(std::move(options));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    TestState state(5000);
+    for (const int64_t step : {1, 2}) {
+      ASSERT_TRUE((*opened)->Save(step, state).ok());
+      ASSERT_TRUE((*opened)->WaitUntilCommitted().ok());
+    }
+    ASSERT_TRUE((*opened)->Close().ok());
+  }
+  const std::string path = store.ShardPath(1);
+  const std::string sound = ReadWhole(path);
+  ASSERT_GT(sound.size(), 2 * ReadWhole(store.ShardPath(2)).size());  // which refers to it
+  for (size_t length = 0; length < sound.size(); length += sound.size() / 23) {
+    SCOPED_TRACE(testing::Message() << "cut to " << length);
+    WriteWhole(path, sound.substr(0, length));
+    const json document = RunInspectJson({"--store", store.directory(), "verify"}, 13);
+    ASSERT_THAT(document["steps"], SizeIs(2));
+    for (const json& step : document["steps"]) {
+      EXPECT_EQ(step["result"], "damaged");
+      ASSERT_FALSE(step["damage"].empty());
+      EXPECT_EQ(step["damage"][0]["path"], path);
+    }
+    EXPECT_EQ(document["restore"], nullptr);
+    if (HasFailure()) return;
+  }
+  WriteWhole(path, sound);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+}
+
 TEST(Verify, FindsDamageOfTheIndex) {
   TestStore store;
   store.Save({1});
