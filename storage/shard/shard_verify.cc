@@ -39,7 +39,9 @@ bool IsForeign(const absl::Status& status) {
 std::string MessageOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
 
 // How many ranges are planned before they are read: they take memory, and a file that is mostly a hole has as many as
-// its author likes.
+// its author likes. Each plan begins with a ring, threads and buffers of its own and ends when the last range is
+// decoded: by its parts some hundredths of a second for what is 1 GiB as a rule, and less than a second way into
+// FetchRanges, which would take ranges as they are made, is worth.
 constexpr size_t kRangesMax = 1024;
 
 // Collects damage from several threads. Thread-safe.
