@@ -234,6 +234,8 @@ absl::Status Repair::MarkDamaged(const Verdict& verdict) {
   return status;
 }
 
+// Reads the shards once more: between their verdict and this lies the reading of all other steps, which may take hours,
+// and a step that was marked and is whole again is rare.
 absl::Status Repair::CommitAgain(const Verdict& verdict) {
   const auto& [step, attempt] = verdict.folder;
   absl::StatusOr<Attempt> read = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
