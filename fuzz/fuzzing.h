@@ -40,7 +40,7 @@ class FuzzInput {
   T Take() {
     T value = 0;
     const size_t size = std::min(sizeof(T), bytes_.size());
-    std::memcpy(&value, bytes_.data(), size);
+    if (size > 0) std::memcpy(&value, bytes_.data(), size);
     bytes_.remove_prefix(size);
     return value;
   }
