@@ -314,9 +314,13 @@ absl::Status Database::OpenToWrite() {
   const FileFailures failures;
   const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
   broken_ = !status.ok();
-  if (!status.ok()) return Translate(status, "reopen");
-  db_.reset(reopened);
-  return absl::OkStatus();
+  if (status.ok()) {
+    db_.reset(reopened);
+    return absl::OkStatus();
+  }
+  absl::Status why = Translate(status, "reopen");
+  if (absl::IsDataLoss(why)) damage_found_ = true;
+  return why;
 }
 
 }  // namespace tidemark::storage

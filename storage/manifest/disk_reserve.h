@@ -13,7 +13,8 @@
 
 namespace tidemark::storage {
 
-// Opening the manifest writes what its log holds, up to 512 KiB, into a table, and four small files.
+// Opening the manifest writes what its log holds into a table, and four small files: up to 512 KiB, and the last batch,
+// which has Store::kNotedBytesMax and one record where it lets steps go.
 inline constexpr uint64_t kDiskReserveBytes = 1 << 20;
 
 // Makes the file, or makes one that is too short what it should be, if the file system can set room aside. False: the

@@ -18,7 +18,6 @@ namespace tidemark::storage {
 namespace {
 
 std::string_view View(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
-
 rocksdb::Slice Slice(std::string_view text) { return {text.data(), text.size()}; }
 
 bool IsOn(const rocksdb::Iterator& it, std::string_view prefix) {
@@ -110,8 +109,7 @@ struct Manifest::Impl {
       any = true;
       return false;
     };
-    absl::Status status = Scan(prefix, see, durable);
-    if (!status.ok()) return status;
+    if (absl::Status status = Scan(prefix, see, durable); !status.ok()) return status;
     return any;
   }
 
@@ -324,6 +322,11 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
   return impl_->Get(StepKey(step), DecodeStepRecord, fmt::format("{}{}", kStepKeyPrefix, step));
 }
 
+absl::StatusOr<std::optional<StepRecord>> Manifest::FindToChange(int64_t step) const {
+  if (absl::Status status = EnsureDurable(); !status.ok()) return status;
+  return Find(step);
+}
+
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) const {
   return impl_->FindBackward(step, [](const StepRecord&) { return true; });
 }
@@ -417,7 +420,7 @@ absl::StatusOr<size_t> Manifest::RepairIndices() {
 
 absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record) {
   absl::MutexLock lock(&impl_->write_mutex);
-  absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
+  absl::StatusOr<std::optional<StepRecord>> old = FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   rocksdb::WriteBatch batch;
   absl::StatusOr<StepInfo> info = PutStep(batch, *old, record);
@@ -442,7 +445,7 @@ absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<con
   rocksdb::WriteBatch batch;
   std::vector<StepInfo> changed;
   for (const StepRecord& record : records) {
-    absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
+    absl::StatusOr<std::optional<StepRecord>> old = FindToChange(record.info.step);
     if (!old.ok()) return old.status();
     absl::StatusOr<StepInfo> info = PutStep(batch, *old, record);
     if (!info.ok()) return info.status();
@@ -462,8 +465,7 @@ absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
     deletions.push_back(*record);
     return true;
   };
-  absl::Status status = impl_->Scan(kDeletionKeyPrefix, decode, /*durable=*/true);
-  if (!status.ok()) return status;
+  if (absl::Status status = impl_->Scan(kDeletionKeyPrefix, decode, /*durable=*/true); !status.ok()) return status;
   return deletions;
 }
 

@@ -77,6 +77,11 @@ class Manifest {
   // The highest committed step; nullopt if there is none. kFailedPrecondition: the manifest has no such index.
   absl::StatusOr<std::optional<int64_t>> LatestCommitted() const;
 
+  // The same for who changes the record. A write that failed may have reached the disk all the same, and would come
+  // back with the next one, which was thought up without it. So this opens the manifest anew first, where a write has
+  // failed; an error where it cannot be.
+  absl::StatusOr<std::optional<StepRecord>> FindToChange(int64_t step) const;
+
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
@@ -110,8 +115,8 @@ class Manifest {
   // that was deleted has been marked before.
   absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
 
-  // Replaces the record of a step whose state changed. Precondition: same attempt as before, or no files belong to
-  // `record`.
+  // Replaces the record of a step whose state changed. Preconditions: it was made of what FindToChange has given; same
+  // attempt as before, or no files belong to `record`.
   absl::Status Update(const StepRecord& record);
 
   // Replaces several records and marks attempts for deletion, all in one batch. Preconditions: as of Update; no two are

@@ -112,6 +112,14 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
   return more;
 }
 
+// Never so, as long as records and marks are written together. Files are removed once.
+absl::StatusOr<bool> IsOfALiveStep(const Manifest& manifest, const DeletionRecord& deletion) {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest.Find(deletion.step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.attempt != ToHex(deletion.attempt.bytes)) return false;
+  return (*record)->info.state != StepState::kDeleted;
+}
+
 }  // namespace
 
 void Reconciliation::Tell(StoreChange::Kind kind, const StepFolder& folder, std::string why) const {
@@ -334,6 +342,13 @@ absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layou
   if (!deletions.ok()) return deletions.status();
   std::vector<DeletionRecord> staying, going;
   for (DeletionRecord& deletion : *deletions) {
+    absl::StatusOr<bool> needed = IsOfALiveStep(manifest, deletion);
+    if (!needed.ok()) return needed.status();
+    if (*needed) {
+      warn(fmt::format("step {} stays, though its files are marked for deletion: its record says that they are needed",
+                       deletion.step));
+      continue;
+    }
     absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
     if (!referenced.ok()) return referenced.status();
     (*referenced ? staying : going).push_back(std::move(deletion));

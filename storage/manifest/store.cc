@@ -79,11 +79,22 @@ absl::Status Store::Initialize() {
         fmt::format("store {} is open for writing elsewhere: {}", layout_.directory(), Text(lock.status())));
   }
   lock_ = *std::move(lock);
-  if (absl::Status status = lock_->WriteNote(DescribeThisProcess()); !status.ok()) return status;
+  absl::Status status = SetUp();
+  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = SetUp();
+  if (!status.ok()) return status;
+  absl::MutexLock records(&records_mutex_);
+  lacks_reserve_ = !SetRoomAside(files_, layout_);
+  return absl::OkStatus();
+}
+
+// What Open does once it has the lock. May be called again after a failure.
+absl::Status Store::SetUp() {
+  absl::Status status = lock_->WriteNote(DescribeThisProcess());
+  if (!status.ok()) return status;
   // Another process may have made the store since the first look.
-  identity = FindIdentity(files_, layout_);
+  absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
   if (!identity.ok()) return identity.status();
-  absl::Status status = files_.CreateDirectory(layout_.steps());
+  status = files_.CreateDirectory(layout_.steps());
   if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
   // Also where it was there: a crash may have come between its making and this.
   if (status = files_.SyncDirectory(layout_.directory()); !status.ok()) return status;
@@ -94,12 +105,7 @@ absl::Status Store::Initialize() {
     }
     if (status = WriteIdentity(identity->written); !status.ok()) return status;
   }
-  status = OpenOrRebuild();
-  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = OpenOrRebuild();
-  if (!status.ok()) return status;
-  absl::MutexLock records(&records_mutex_);
-  lacks_reserve_ = !SetRoomAside(files_, layout_);
-  return absl::OkStatus();
+  return OpenOrRebuild();
 }
 
 // A manifest that turns out to be damaged only once it is open is rebuilt too, and opened again.
@@ -250,6 +256,7 @@ absl::Status Store::Reconcile() {
 }
 
 absl::Status Store::RemoveDeletedAndTell() {
+  if (options_.on_change == nullptr) return RemoveDeleted(/*in_use=*/{}).status();
   absl::StatusOr<std::vector<DeletionRecord>> before = manifest_->Deletions();
   if (!before.ok()) return before.status();
   if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}); !more.ok()) return more.status();
@@ -407,7 +414,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
 }
 
 absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record) {
-  absl::StatusOr<std::optional<StepRecord>> old = manifest_->Find(record.info.step);
+  absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   if (old->has_value()) {
     if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, record.info); !pinned.ok()) {
@@ -426,7 +433,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   }
   absl::MutexLock lock(&records_mutex_);
   if (removed.ok()) open_attempts_.erase(identity.attempt);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(identity.step);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(identity.step);
   // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
   if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
   StepRecord failed;

@@ -83,18 +83,24 @@ class Store {
   // Records a step that was only evaluated, unless it has a record already. Precondition: its state is kUnsaved.
   absl::Status RecordUnsaved(const StepInfo& info);
 
-  // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch. A
+  // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch; of the
+  // notes the first ones, for not more than kNotedBytesMax of records and one. A
   // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
   // and has been pinned, or is the latest committed one. One whose folder has a pin that its record does not know of is
-  // pinned; one where nobody can say is left, with a warning. Returns the steps that were marked; their files are for
-  // RemoveDeleted.
+  // pinned; one where nobody can say is left, with a warning.
   struct StepNote {
     int64_t step = 0;
     std::string attempt;
     bool deleted = false;
     std::string reason;  // why it is deleted, or kept
   };
-  absl::StatusOr<std::set<int64_t>> NoteSteps(const std::vector<StepNote>& notes);
+  struct NotedSteps {
+    std::set<int64_t> deleted;  // their files are for RemoveDeleted
+    size_t notes = 0;           // so many of the notes have been seen to
+  };
+  absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes);
+  // Fits into the room that is set aside; see disk_reserve.h.
+  static constexpr size_t kNotedBytesMax = 256 << 10;
 
   // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are leased or
   // that are in `in_use`; of so many attempts at most. Returns whether there are more. See FinishDeletions in
@@ -118,6 +124,7 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
+  absl::Status SetUp();
   absl::Status OpenManifest();
   absl::Status SettleIdentity(const StoreId& of_manifest);
   absl::Status StartEmptyManifest(const absl::Status& why);

@@ -19,7 +19,7 @@ bool StoreLayout::IsOwnName(std::string_view name) const {
 
 bool StoreLayout::MeansNothing(std::string_view name) const {
   return name == "lost+found" || name.starts_with(".") ||
-         IsAmong(directory_ + "/" + std::string(name), {lock(), identity() + ".tmp", reserve()});
+         IsAmong(directory_ + "/" + std::string(name), {lock(), identity() + ".tmp"});
 }
 
 }  // namespace tidemark::storage

@@ -176,7 +176,7 @@ TEST_F(FullDiskTest, ASaveIsRefusedWhereNothingIsLeft) {
   options.retention = {};
   ASSERT_THAT(Open(options), IsOk());
   ASSERT_THAT(Save(), IsOk());
-  std::filesystem::remove(store_ + "/reserve");
+  std::filesystem::remove(store_ + "/reserve.tmk");
   ASSERT_THAT(disk_->FillUpTo(0), IsOk());
   EXPECT_THAT(Save(), NoRoom());
   ExpectRestores();
@@ -219,7 +219,7 @@ TEST_F(FullDiskTest, RetentionMakesRoomWhateverIsLeft) {
       EXPECT_THAT(Save(), IsOk());
       ASSERT_THAT(disk_->Empty(), IsOk());
       EXPECT_THAT(Save(), IsOk());
-      EXPECT_TRUE(std::filesystem::exists(store_ + "/reserve")) << "there is room for it again";
+      EXPECT_TRUE(std::filesystem::exists(store_ + "/reserve.tmk")) << "there is room for it again";
       Close();
       ASSERT_FALSE(HasFailure());
     }

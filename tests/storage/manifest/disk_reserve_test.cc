@@ -40,6 +40,9 @@ TEST_F(DiskReserveTest, GetsTheRoomThatACrashLeftItWithout) {
     EXPECT_EQ(std::filesystem::file_size(layout_.reserve()), kDiskReserveBytes);
     EXPECT_TRUE(GiveUpRoom(files_, layout_));
   }
+  std::ofstream(layout_.reserve()) << std::string(kDiskReserveBytes + 1, 'x');
+  EXPECT_TRUE(SetRoomAside(files_, layout_));
+  EXPECT_EQ(std::filesystem::file_size(layout_.reserve()), kDiskReserveBytes + 1) << "it is enough";
   std::ofstream(layout_.reserve()) << "";
   files_.FailOperation("Allocate", absl::ResourceExhaustedError("ENOSPC"));
   EXPECT_FALSE(SetRoomAside(files_, layout_));

@@ -330,7 +330,7 @@ class RetentionBacklogTest : public RetentionTest {
     }
     auto marked = store_->NoteSteps(notes);
     ASSERT_THAT(marked, IsOk());
-    ASSERT_EQ(marked->size(), attempts.size());
+    ASSERT_EQ(marked->deleted.size(), attempts.size());
   }
   Retention Remover(size_t changes_max) {
     return Retention(

@@ -37,7 +37,7 @@ class StoreFullDiskTest : public testing::Test {
 
   absl::StatusOr<std::unique_ptr<Store>> Open() { return OpenStore(path_, &warnings_, files_); }
 
-  static absl::StatusOr<std::set<int64_t>> LetGo(Store& store, const ShardIdentity& identity) {
+  static absl::StatusOr<Store::NotedSteps> LetGo(Store& store, const ShardIdentity& identity) {
     return store.NoteSteps(
         {{.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"}});
   }
@@ -99,6 +99,22 @@ TEST_F(StoreFullDiskTest, IsOpenedByTheRoomThatWasSetAside) {
   files_.Reset();
   ASSERT_THAT(Open(), IsOk());
   EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
+// The lock's note is the first thing that is written.
+TEST_F(StoreFullDiskTest, IsLockedByTheRoomThatWasSetAside) {
+  {
+    auto store = Open();
+    ASSERT_THAT(store, IsOk());
+    CommitStep(**store, 1, 100);
+  }
+  files_.SetRule([this](const FailingFileSystem::Call& call) {
+    return call.operation == "WriteNote" && std::filesystem::exists(layout_.reserve()) ? NoRoom(call.path)
+                                                                                       : absl::OkStatus();
+  });
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  EXPECT_EQ(ValueAt(**store, 1), 100);
 }
 
 // Damage that is only found once the manifest is open, and no room for what is to take its place.

@@ -19,10 +19,11 @@ TEST(StoreLayout, KnowsWhatIsAStoresOwn) {
 
 TEST(StoreLayout, KnowsWhatMayLieInADirectoryWithoutAStore) {
   const StoreLayout layout("/data/run");
-  for (const char* name : {"LOCK", "store.json.tmp", "reserve", "lost+found", ".snapshot"}) {
+  for (const char* name : {"LOCK", "store.json.tmp", "lost+found", ".snapshot"}) {
     EXPECT_TRUE(layout.MeansNothing(name)) << name;
   }
-  for (const char* name : {"store.json", "manifest", "steps", "inbox", "leases", "retired.tmk", "quarantine", "x"}) {
+  for (const char* name :
+       {"store.json", "manifest", "steps", "inbox", "leases", "retired.tmk", "reserve.tmk", "quarantine", "x"}) {
     EXPECT_FALSE(layout.MeansNothing(name)) << name;
   }
 }
