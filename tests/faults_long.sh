@@ -32,7 +32,7 @@ list_tests() {
     local program
     program=$build/tests/$(dirname "$source")/$(target_of "$source")
     "$program" --gtest_list_tests | awk -v program="$program" '
-      /^[^ ]/ { suite = $1 }
+      /^[^ ].*\.$/ { suite = $1 }
       /^  / { print program " " suite $1 }'
   done
 }
@@ -41,6 +41,7 @@ run_test() {
   local begin=$SECONDS output status=0
   output=$("$1" --gtest_brief=1 --gtest_filter="$2" 2>&1) || status=$?
   if [[ $status -ne 0 ]]; then echo "$2, which ended with $status" >>"$failed"; fi
+  if [[ $status -eq 0 ]]; then output=$(grep -vE '^(Running main|\[)' <<<"$output" || true); fi
   printf '=== %s, %d s\n%s\n' "$2" $((SECONDS - begin)) "$output"
 }
 export -f run_test
