@@ -32,7 +32,7 @@ list_tests() {
     local program
     program=$build/tests/$(dirname "$source")/$(target_of "$source")
     "$program" --gtest_list_tests | awk -v program="$program" '
-      /^[^ ].*\.$/ { suite = $1 }
+      /^[^ ]/ { suite = $1 }
       /^  / { print program " " suite $1 }'
   done
 }
