@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 bench crash-long crash-real clang-torch asan tsan fuzz fuzz-short install-test clean
+.PHONY: help demo test test-torch2 bench crash-long crash-real faults-long clang-torch asan tsan fuzz fuzz-short install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
@@ -13,6 +13,7 @@ help:
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or so; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
+	@echo "make faults-long   every fault of every call, every bit and byte of a store, of which the suite draws some; SEED=N"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
@@ -58,6 +59,12 @@ crash-real:
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS) --target real_power_cut_test real_full_disk_test real_kill_loop_test
 	CUTS="$(CUTS)" FILLS="$(FILLS)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
+
+faults-long:
+	@tools/setup test
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target $$(tests/faults_long.sh --targets)
+	JOBS=$(JOBS) SEED="$(SEED)" tests/faults_long.sh build/dev
 
 # A sanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off, where
 # it is allowed.

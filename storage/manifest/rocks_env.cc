@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,33 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
   uint64_t size_ = 0;  // when it was last asked for
 };
 
+// The integer that is written in as many bytes as it needs, at the beginning of `bytes`.
+uint64_t DecodeVarint(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes.size() && i < 9; ++i) {
+    value |= uint64_t{static_cast<unsigned char>(bytes[i]) & 0x7Fu} << 7 * i;
+    if ((bytes[i] & 0x80) == 0) break;
+  }
+  return value;
+}
+
+// Whether a table claims that its properties have a hash index, which they never have. RocksDB looks at that before it
+// looks at the block's checksum, and Debian's build of it ends the process then. The properties end with the claim, in
+// the highest bit, and with five bytes of a checksum; then comes the block whose offset is in the footer.
+absl::StatusOr<bool> ClaimsHashedProperties(File& file, uint64_t size) {
+  constexpr size_t kFooterBytes = 53;
+  constexpr size_t kTailBytes = 256;  // the footer, that block and the end of the properties
+  constexpr size_t kClaimBytes = 6;
+  std::string tail(std::min<uint64_t>(size, kTailBytes), '\0');
+  if (tail.size() < kFooterBytes) return false;
+  const absl::Status status = file.ReadAt(size - tail.size(), std::as_writable_bytes(std::span(tail)));
+  if (!status.ok()) return status;
+  const uint64_t next = DecodeVarint(std::string_view(tail).substr(tail.size() - kFooterBytes + 1));
+  const uint64_t begin = size - tail.size();
+  if (next < begin + kClaimBytes || next >= size) return false;
+  return (tail[next - kClaimBytes - begin] & 0x80) != 0;
+}
+
 // A table, which is whole before anybody opens it and never changes.
 class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
  public:
@@ -160,8 +188,12 @@ class Files final : public rocksdb::FileSystem {
     absl::StatusOr<std::unique_ptr<File>> file = files_.OpenForRead(path, /*direct=*/false);
     if (!file.ok()) return ToRocks(file.status());
     const absl::StatusOr<uint64_t> size = (*file)->Size();
-    if (size.ok()) *result = std::make_unique<RandomAccessFile>(*std::move(file), *size);
-    return ToRocks(size.status());
+    if (!size.ok()) return ToRocks(size.status());
+    const absl::StatusOr<bool> broken = ClaimsHashedProperties(**file, *size);
+    if (!broken.ok()) return ToRocks(broken.status());
+    if (*broken) return IOStatus::Corruption(path, "the properties of the table are damaged");
+    *result = std::make_unique<RandomAccessFile>(*std::move(file), *size);
+    return IOStatus::OK();
   }
 
   // One of that name that an earlier process left is replaced, as RocksDB expects.

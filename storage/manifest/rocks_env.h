@@ -15,7 +15,8 @@ namespace tidemark::storage {
 // An Env with the files of `files`, not owned, and with the threads and the clock of rocksdb::Env::Default(). Has what
 // a database of MakeOptions() in database.cc uses: no memory maps, no direct I/O, no files that are opened to be
 // written on. Its errors have FileSystem's words; what FileSystem calls kNotFound, kResourceExhausted and
-// kUnimplemented have RocksDB's codes for that, a lock that is held is busy, and everything else is an I/O error.
+// kUnimplemented have RocksDB's codes for that, a lock that is held is busy, and everything else is an I/O error. A
+// table with damage that would make RocksDB end the process is not opened: that is corruption.
 std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files);
 
 // While it lives: the first failure of a file in any such Env that RocksDB meets on the thread that made it. That a

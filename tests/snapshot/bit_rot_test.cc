@@ -1,11 +1,12 @@
 // Every single bit of a small store's shards changed, every length that a shard can be cut to, sectors that are in
 // another's place or as an earlier save had them: what a restore gives then is an error or the right answer, never
 // wrong bytes; a verification finds it; and restoring the latest step falls back past it and says so.
+//
+// Bits, lengths and bytes are drawn; make faults-long takes all, in less than a minute.
 
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,12 +14,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/rotting_store.h"
+#include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark {
 namespace {
 
 using storage::DraftFileSystem;
 using storage::IsOk;
+using storage::OneOf;
 using testing::HasSubstr;
 
 constexpr size_t kSector = 512;
@@ -29,7 +32,8 @@ using BitRotTest = RottingStoreTest;
 // threads to wait for.
 TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverBitOfAShardChanges) {
   constexpr size_t kThreads = 6;
-  const size_t stride = Stride(997);
+  const size_t stride = OneOf(11, 997);
+  const size_t first = random_() % stride;
   std::mutex mutex;
   Outcomes outcomes;
   const auto flip = [&](int64_t number, size_t thread) {
@@ -38,7 +42,7 @@ TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverBitOfAShardChanges) {
     const std::string& bytes = BytesOf(number);
     const auto file = OpenShardOn(files, number);
     std::map<std::string, int64_t> counts;
-    for (size_t bit = thread * stride; bit < bytes.size() * 8 && !HasFailure(); bit += kThreads * stride) {
+    for (size_t bit = first + thread * stride; bit < bytes.size() * 8 && !HasFailure(); bit += kThreads * stride) {
       SCOPED_TRACE(testing::Message() << "step " << number << ", byte " << bit / 8 << ", bit " << bit % 8);
       const char flipped = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
       Put(*file, bit / 8, {&flipped, 1});
@@ -61,7 +65,8 @@ TEST_F(BitRotTest, IsFoundAndNeverRestoredWhateverLengthAShardIsCutTo) {
   Outcomes outcomes;
   const std::string& bytes = BytesOf(30);
   const auto file = OpenShard(30);
-  for (size_t length = 0; length < bytes.size(); length += Stride(61)) {
+  const size_t stride = OneOf(7, 61);
+  for (size_t length = random_() % stride; length < bytes.size(); length += stride) {
     SCOPED_TRACE(testing::Message() << "cut to " << length);
     ASSERT_THAT(file->Truncate(length), IsOk());
     const std::string restored = RestoreOf(30);
@@ -89,7 +94,7 @@ TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverTwoSectorsAreSwapped) {
   const std::string_view view = bytes;
   const auto file = OpenShard(30);
   for (size_t i = 0; i < bytes.size(); i += kSector) {
-    for (size_t j = i + kSector; j < bytes.size(); j += kSector * Stride(5)) {
+    for (size_t j = i + kSector; j < bytes.size(); j += kSector * OneOf(1, 5)) {
       if (view.substr(i, kSector) == view.substr(j, kSector)) {
         ++outcomes.counts["alike"];
         continue;
@@ -221,7 +226,8 @@ TEST_F(FallbackTest, PassesOverTheLatestStepWhicheverOfItsBytesChanges) {
   Outcomes outcomes;
   // Zeros are the same to everybody: of them a few.
   size_t zeros = 0;
-  for (size_t at = 0; at < bytes.size(); at += Stride(211)) {
+  const size_t stride = OneOf(5, 211);
+  for (size_t at = random_() % stride; at < bytes.size(); at += stride) {
     if (bytes[at] == 0 && zeros++ % 64 != 0) continue;
     SCOPED_TRACE(testing::Message() << "byte " << at);
     const char changed = static_cast<char>(bytes[at] ^ (1 << at % 8));
@@ -236,16 +242,14 @@ TEST_F(FallbackTest, PassesOverTheLatestStepWhicheverOfItsBytesChanges) {
 }
 
 TEST_F(FallbackTest, PassesOverAllThatReferToWhatIsDamaged) {
-  const uint32_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937_64 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed_);
   const std::string& bytes = BytesOf(10);
   const auto file = OpenShard(10);
   Outcomes outcomes;
-  for (int i = 0; i < (Stride(2) > 1 ? 20 : 400); ++i) {
-    const size_t at = random() % bytes.size();
+  for (int i = 0; i < static_cast<int>(400 / OneOf(1, 20)); ++i) {
+    const size_t at = random_() % bytes.size();
     SCOPED_TRACE(testing::Message() << "byte " << at);
-    const char changed = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+    const char changed = static_cast<char>(bytes[at] ^ (1 << random_() % 8));
     Put(*file, at, {&changed, 1});
     ExpectRightAnswer(5, &outcomes);
     Put(*file, at, {&bytes[at], 1});

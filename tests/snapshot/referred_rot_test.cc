@@ -1,5 +1,5 @@
 // The shard of a step that later ones refer to, cut short: a restore of any of them is an error, never wrong bytes, and
-// a verification of each finds it.
+// a verification of each finds it. Lengths are drawn; make faults-long takes all.
 
 #include <cstdio>
 #include <string>
@@ -9,11 +9,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/rotting_store.h"
+#include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark {
 namespace {
 
 using storage::IsOk;
+using storage::OneOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::Field;
@@ -34,7 +36,8 @@ TEST_F(ReferredRotTest, IsFoundInAllStepsThatReferToAShardWhateverLengthItIsCutT
   int lengths = 0;
   const std::string& bytes = BytesOf(10);
   const auto file = OpenShard(10);
-  for (size_t length = 0; length < bytes.size(); length += 7 * Stride(61)) {
+  const size_t stride = OneOf(7, 427);
+  for (size_t length = random_() % stride; length < bytes.size(); length += stride) {
     SCOPED_TRACE(testing::Message() << "step 10 cut to " << length);
     ASSERT_THAT(file->Truncate(length), IsOk());
     EXPECT_NE(RestoreOf(10), "right");

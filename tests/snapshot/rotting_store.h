@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,8 +20,8 @@
 #include "storage/shard/shard_verify.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/file_tree.h"
-#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -184,17 +185,14 @@ class RottingStoreTest : public testing::Test {
     return !OpenRecorded({files, layout, id_, kRotRead, {}}, step(number).record).ok();
   }
 
-  // How many of the changes are tried where everything is slow.
-  static size_t Stride(size_t under_sanitizers) {
-    return storage::kThreadSanitizer || storage::kAddressSanitizer ? under_sanitizers : 1;
-  }
-
   static inline storage::TestDirectory* home_ = nullptr;
   static inline storage::FileTree* tree_ = nullptr;
   static inline std::string* stale_ = nullptr;  // the shard of the first attempt at step 30
   static inline storage::StoreId id_;
   static inline std::map<int64_t, Step>* steps_ = nullptr;
 
+  const uint32_t seed_ = storage::SeedOfCases();  // of the changes that are drawn
+  std::mt19937_64 random_{seed_};
   storage::DraftFileSystem files_;
 };
 

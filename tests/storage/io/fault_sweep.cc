@@ -17,6 +17,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "storage/io/errno_status.h"
+#include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark::storage {
 namespace {
@@ -158,10 +159,8 @@ bool InjectedFault::Explains(const absl::Status& status) const {
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of) {
   FaultFigures figures;
   const absl::Time begin = absl::Now();
-  const char* given = std::getenv("TIDEMARK_SEED");
-  const uint32_t seed =
-      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
-  if (std::getenv("TIDEMARK_ALL_FAULTS") != nullptr) one_of = 1;
+  const uint32_t seed = SeedOfCases();
+  if (AllCasesAsked()) one_of = 1;
   std::mt19937 draw(seed);
   constexpr size_t kNever = ~size_t{0};
   const auto [calls, fired, reported] = RunOnce(files, scenario, {.call = kNever});

@@ -52,7 +52,7 @@ class StoreDeletionTest : public testing::Test {
     return path;
   }
 
-  TestDirectory directory_;
+  const TestDirectory directory_ = TestDirectory::InMemory();
   const std::string path_ = directory_ / "store";
   const StoreLayout layout_{path_};
   std::string warnings_;
