@@ -360,7 +360,9 @@ TEST_F(StoreDeletionTest, IsNoticedByThePinThatFollowsAMarkWhichSeemedToFail) {
   ASSERT_THAT(store->RemoveDeleted({}), IsOk());
   EXPECT_EQ(pinned.ok(), IsThere(first)) << pinned;
   EXPECT_EQ(pinned.ok(), RecordOf(*store, 1).info.state == StepState::kCommitted);
-  // The same of what is reported on it.
+  const auto committed = store->manifest().Committed();
+  ASSERT_THAT(committed, IsOk());
+  EXPECT_EQ(committed->size(), pinned.ok() ? 2u : 1u);
   EXPECT_THAT(store->UpdateStep(2, RecordOf(*store, 2).info.attempt, [](StepRecord&) { return true; }), IsOk());
   store.reset();
   store = Open();
