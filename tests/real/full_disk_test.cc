@@ -1,6 +1,7 @@
 // A file system of 64 MiB that fills up: a save that finds no room says so, and nothing else is lost by it.
 //
-// TIDEMARK_FILLS: how many sizes of what is left are tried; with 300 of them each is 4 KiB more than the last.
+// TIDEMARK_FILLS: how many sizes of what is left are tried beside none; with 300 of them each is 4 KiB more than the
+// last.
 
 #include <algorithm>
 #include <cstdint>
@@ -122,7 +123,7 @@ TEST_F(FullDiskTest, ASaveSucceedsOrNamesWhatHasNoRoomWhateverIsLeft) {
   const int stride = Stride();
   RunProgress progress("full disk: blocks of 4 KiB that are left", kBlocksMax);
   int saved = 0, refused = 0, opened = 0, not_opened = 0, saved_anew = 0, sizes = 0;
-  for (int blocks = 0; blocks < kBlocksMax; blocks += stride) {
+  for (int blocks = 0; blocks <= kBlocksMax; blocks += stride) {
     SCOPED_TRACE(fmt::format("{} blocks of 4 KiB are left", blocks));
     const uint64_t left = static_cast<uint64_t>(blocks) * kBlockBytes;
     ++sizes;
@@ -158,14 +159,14 @@ TEST_F(FullDiskTest, ASaveSucceedsOrNamesWhatHasNoRoomWhateverIsLeft) {
     EXPECT_THAT(Save(), IsOk());
     Close();
     ASSERT_FALSE(HasFailure());
-    progress.Show(blocks + 1, fmt::format("{} saves refused", refused));
+    progress.Show(blocks, fmt::format("{} saves refused", refused));
   }
   progress.End();
   Summarize(fmt::format(
       "full disk: {} sizes of free space, from 0 to {} KiB; of the saves {} had room and {} were refused, of "
       "the starts {} had room and {} were refused, of the saves after those {} had room; every earlier step restored, "
       "and every next save worked once there was room",
-      sizes, (kBlocksMax - 1) * 4, saved, refused, opened, not_opened, saved_anew));
+      sizes, kBlocksMax * 4, saved, refused, opened, not_opened, saved_anew));
   EXPECT_GT(saved, 0);
 }
 
