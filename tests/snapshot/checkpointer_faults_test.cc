@@ -62,7 +62,7 @@ TEST_F(CheckpointerFaultsTest, ASaveFailsCleanlyOrSucceeds) {
            }},
       FaultsToRun(2));
   EXPECT_GT(figures.sites, kSitesMin);
-  EXPECT_GT(figures.reported, 0u);
+  EXPECT_TRUE(figures.any_reported());
 }
 
 TEST_F(CheckpointerFaultsTest, AnOverwriteLeavesTheOldContentsOrTheNew) {
@@ -82,7 +82,7 @@ TEST_F(CheckpointerFaultsTest, AnOverwriteLeavesTheOldContentsOrTheNew) {
            }},
       FaultsToRun(2));
   EXPECT_GT(figures.sites, kSitesMin);
-  EXPECT_GT(figures.reported, 0u);
+  EXPECT_TRUE(figures.any_reported());
 }
 
 TEST_F(CheckpointerFaultsTest, ASaveThatIsClosedOnAFailingDiskLeavesASoundStore) {
@@ -134,7 +134,7 @@ TEST_F(CheckpointerFaultsTest, AFirstOpeningLeavesNothingThatTheNextCannotUse) {
                                         }},
                                    FaultsToRun(12));
   EXPECT_GT(figures.sites, kSitesMin);
-  EXPECT_GT(figures.reported, 0u);
+  EXPECT_TRUE(figures.any_reported());
 }
 
 TEST_F(CheckpointerFaultsTest, AClosingLosesNothing) {
@@ -175,17 +175,20 @@ TEST_F(CheckpointerFaultsTest, ARestoreIsExactOrSaysWhatFailedAndMarksNothing) {
                                       auto report = checkpointer_->RestoreLatest(trainer_.state);
                                       if (!report.ok()) return report.status();
                                       EXPECT_TRUE(trainer_.IsAt(report->step));
+                                      EXPECT_TRUE(report->step == 2 || report->passed_over.at(0).first == 2);
                                       return absl::OkStatus();
                                     },
                                     .check =
-                                        [&](const absl::Status&, const InjectedFault&) {
+                                        [&](const absl::Status& status, const InjectedFault& fault) {
+                                          // As it is, or among the reasons why no step can be restored.
+                                          EXPECT_TRUE(status.ok() || fault.IsNamedIn(status)) << status;
                                           ASSERT_NO_FATAL_FAILURE(ExpectSteps(*checkpointer_, {{1, {1}}, {2, {2}}}));
                                           EXPECT_THAT(checkpointer_->Close(), IsOk());
                                           checkpointer_.reset();
                                         }},
                                    FaultsToRun(1));
   EXPECT_GT(figures.sites, kSitesMin);
-  EXPECT_GT(figures.reported, 0u);
+  EXPECT_TRUE(figures.any_reported());
 }
 
 }  // namespace

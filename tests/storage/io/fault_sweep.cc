@@ -148,8 +148,11 @@ absl::Status InjectedFault::first() const {
 }
 
 bool InjectedFault::Explains(const absl::Status& status) const {
+  return status.code() == first().code() && IsNamedIn(status);
+}
+
+bool InjectedFault::IsNamedIn(const absl::Status& status) const {
   absl::MutexLock lock(&mutex_);
-  if (status.code() != first_.code()) return false;
   const std::string_view message = {status.message().data(), status.message().size()};
   if (message.find(fmt::format("({})", strerrorname_np(errno_))) == std::string_view::npos) return false;
   return std::any_of(paths_.begin(), paths_.end(),

@@ -49,6 +49,9 @@ class InjectedFault {
   // Whether `status` is that of a call that failed: its code, its errno and its path.
   bool Explains(const absl::Status& status) const;
 
+  // Whether `status`, whatever its code, has the errno and the path of a call that failed in its message.
+  bool IsNamedIn(const absl::Status& status) const;
+
  private:
   absl::Status Admit(const Fault& fault, const FailingFileSystem::Call& call);
 
@@ -76,6 +79,9 @@ struct FaultFigures {
   size_t runs = 0;      // faults once and from then on, or as many of them as were drawn
   size_t fired = 0;     // runs in which a call met the fault; else there were fewer calls or others
   size_t reported = 0;  // runs in which the work reported a failure
+
+  // Whether any did, as far as so few runs tell: of those that are drawn under a sanitizer all may be among the others.
+  bool any_reported() const { return reported > 0 || runs < 50; }
 };
 
 // Runs the scenario once as it is, and then under every fault: prepare, act, check. Each run must leave as many file

@@ -93,7 +93,7 @@ TEST_F(DatabaseFaultsTest, ATableThatCannotBeWrittenLosesNothingAndStopsNoLaterW
                          database_.reset();
                        }},
                   FaultsToRun(20));  // after each that it meets there, a thread of RocksDB's sleeps for a second
-  EXPECT_GT(figures.reported, 0u);
+  EXPECT_TRUE(figures.any_reported());
 }
 
 }  // namespace
