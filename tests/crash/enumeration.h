@@ -42,6 +42,7 @@ namespace tidemark::crash {
 struct Scenario {
   std::string name;
   // Whether there is a manifest: no crash alone makes it one that must be rebuilt, for that loses what only it knows.
+  // False: not before the mark kManifestIsSound.
   bool manifest_is_sound = true;
   std::function<void(Stage&)> prepare;               // what was there before; null: an empty disk
   std::function<void(storage::FileSystem&)> damage;  // and what befell it then; null: nothing
@@ -83,6 +84,10 @@ struct Enumeration {
   size_t crashed = 0;    // of these
   size_t rebuilt = 0;    // of these, with the manifest lost besides
   size_t recovered = 0;  // after another crash, of the reopening
+  // Of all these, where nothing but a torn end of the manifest's list of files would excuse a rebuild, and those where
+  // there was one.
+  size_t torn = 0;
+  size_t excused = 0;
   std::vector<Finding> findings;
 
   size_t states() const { return crashed + rebuilt + recovered; }

@@ -263,6 +263,7 @@ Scenario RebuildMissing() {
           .drive =
               [](Stage& stage) {
                 stage.Open();
+                stage.Mark(std::string(kManifestIsSound));
                 stage.Save(6, 1);
                 stage.Close();
               }};
@@ -284,6 +285,7 @@ Scenario RebuildDamaged() {
           .drive =
               [](Stage& stage) {
                 stage.Open();
+                stage.Mark(std::string(kManifestIsSound));
                 stage.Save(6, 1);
                 stage.Close();
               }};

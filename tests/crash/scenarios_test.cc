@@ -64,8 +64,9 @@ void Check(const Scenario& scenario, uint64_t seed, size_t states) {
           : Enumerate(recording, {.seed = seed, .states = states, .progress = Progress(scenario.name, states)});
   std::cout << scenario.name << ": " << recording.log.operations.size() << " operations, " << found.states()
             << " states: " << found.crashed << " of " << found.possible << " after a crash, " << found.rebuilt
-            << " with the manifest lost besides, " << found.recovered
-            << " after a crash of the recovery; TIDEMARK_CRASH_SEED=" << seed << "\n"
+            << " with the manifest lost besides, " << found.recovered << " after a crash of the recovery; "
+            << found.torn << " with a torn list, " << found.excused << " of them rebuilt; TIDEMARK_CRASH_SEED=" << seed
+            << "\n"
             << std::flush;
   for (const Finding& finding : found.findings) Report(finding, scenario.name, seed);
   if (crash != nullptr || !found.findings.empty()) return;
