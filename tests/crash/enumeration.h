@@ -6,7 +6,9 @@
 //   oracle.h           what a store must hold, from these promises alone
 //   reopening.h        production code opens what a crash has left; held against the oracle
 //   enumeration.h      the states: every crash of a scenario, and what more may befall the store then
-//   disordered_disk.h  a disk on which an operation is left out or comes too late: the enumeration must notice
+//   failing_disk.h     a disk on which operations fail
+//   disordered_disk.h  a disk on which an operation is left out, comes too late or is taken for done: the enumeration
+//                      must notice
 //
 // A crash has a name, "41-38-40:ff": before operation 41, without 38, and without the sectors ff of the write 40.
 // "41!" is one after which the manifest is lost as well, and "41/17-16" one before operation 41 and another one of what

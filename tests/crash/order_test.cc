@@ -1,9 +1,10 @@
 // The order in which a save gets to the disk: data, its sync, its names, the manifest's commit. Each of these is left
-// out in turn, and any two of them change places; the enumeration of crash states must notice, or it would not notice
-// either if the product did so.
+// out in turn, any two of them change places, and one that has failed is tried again; the enumeration of crash states
+// must notice, or it would not notice either if the product did so.
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/crash/disordered_disk.h"
+#include "tests/crash/failing_disk.h"
 #include "tests/crash/scenarios.h"
 #include "tests/storage/io/sanitizers.h"
 
@@ -243,6 +245,37 @@ TEST(Order, WithoutTheCommitIsNoticed) {
 // cost. What shows that it is left out is what only the manifest knows, above.
 TEST_F(OrderInManyStates, WithoutTheCommitOfANewStepIsHarmless) {
   EXPECT_FALSE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kCommit), "new steps without " + kCommit.name));
+}
+
+// What the product does not do where a sync fails: call it again, and believe that.
+Scenario RepeatAFailedSync(const std::string& operation, const std::string& suffix,
+                           const std::function<void(Stage&)>& act) {
+  Scenario scenario = SaveSteps();
+  scenario.name = "RepeatAFailedSync";
+  scenario.drive = [=](Stage& stage) {
+    FailingDisk failing(stage.disk());
+    DisorderedDisk trusting(failing.files());
+    trusting.Repeat([](Operation, const std::string&) { return true; });
+    Stage unlucky(stage.disk(), trusting);
+    unlucky.Open();
+    failing.FailOnce(operation, suffix, absl::InternalError("EIO"));
+    act(unlucky);
+  };
+  return scenario;
+}
+
+TEST_F(OrderInManyStates, SyncThatIsRepeatedAfterAFailureIsNoticed) {
+  const auto save = [](Stage& stage) {
+    stage.Save(2, 1);
+    stage.Save(3, 1);
+  };
+  const auto report = [](Stage& stage) { stage.Report(1, "bench", 0.5); };
+  const auto is_noticed = [](const Scenario& scenario, const std::string& what) {
+    return IsNoticed(SaveOnAFailingDisk(), Play(scenario), what + " again after it has failed");
+  };
+  EXPECT_TRUE(is_noticed(RepeatAFailedSync("SyncData", ".tmk", save), kDataSync.name));
+  EXPECT_TRUE(is_noticed(RepeatAFailedSync("SyncDirectory", "/steps", save), kStepsSync.name));
+  EXPECT_TRUE(is_noticed(RepeatAFailedSync("SyncData", ".log", report), kCommit.name));
 }
 
 // One part after another one that it should come before. Between the syncs of data and of names nothing is promised:

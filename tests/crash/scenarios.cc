@@ -8,8 +8,8 @@
 #include "storage/io/check.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/crash/disordered_disk.h"
+#include "tests/crash/failing_disk.h"
 #include "tests/crash/kept_steps.h"
-#include "tests/storage/io/failing_file_system.h"
 
 namespace tidemark::crash {
 namespace {
@@ -326,7 +326,6 @@ Scenario Recover() {
 }
 
 Scenario SaveOnAFailingDisk() {
-  using storage::FailingFileSystem;
   return {.name = "SaveOnAFailingDisk",
           .prepare =
               [](Stage& stage) {
@@ -337,26 +336,18 @@ Scenario SaveOnAFailingDisk() {
           .damage = nullptr,
           .drive =
               [](Stage& stage) {
-                FailingFileSystem failing(stage.disk());
-                const auto fail_once = [&](const std::string& operation, const std::string& suffix,
-                                           const absl::Status& error) {
-                  failing.SetRule([=, failed = false](const FailingFileSystem::Call& call) mutable {
-                    const bool fails = !failed && call.operation == operation && call.path.ends_with(suffix);
-                    failed = failed || fails;
-                    return fails ? error : absl::OkStatus();
-                  });
-                };
-                Stage unlucky(stage.disk(), failing);
+                FailingDisk failing(stage.disk());
+                Stage unlucky(stage.disk(), failing.files());
                 unlucky.Open();
-                fail_once("SyncData", ".tmk", absl::InternalError("EIO"));
+                failing.FailOnce("SyncData", ".tmk", absl::InternalError("EIO"));
                 unlucky.Save(2, 1);  // at the second try
-                fail_once("QueueWrite", ".tmk", absl::ResourceExhaustedError("ENOSPC"));
+                failing.FailOnce("QueueWrite", ".tmk", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(3, 1);
-                fail_once("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(4, 1);
-                fail_once("SyncData", ".log", absl::ResourceExhaustedError("ENOSPC"));
+                failing.FailOnce("SyncData", ".log", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(2, 2);
-                failing.Reset();
+                failing.Heal();
                 unlucky.Save(5, 1);
                 unlucky.Close();
               }};
