@@ -255,6 +255,39 @@ Scenario Retain() {
               }};
 }
 
+Scenario RetainLeased() {
+  const CheckpointerOptions keep_two{.reuse = true, .retention = {.max_to_keep = 2}};
+  return {.name = "RetainLeased",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [keep_two](Stage& stage) {
+                stage.Open(keep_two);
+                stage.Lease(1);
+                stage.Lease(2);
+                stage.Save(3, 1);
+                stage.ExpectGone({});
+                stage.Save(4, 1);
+                stage.ExpectGone({});
+                stage.LetGoOf({2});
+                stage.Release(2);
+                stage.ExpectGone({2});
+                stage.LetGoOf({1});
+                stage.Release(1);
+                stage.ExpectGone({1});
+                stage.Lease(4);
+                stage.Save(4, 3);  // the file that is read goes later
+                stage.Close();
+                stage.Release(4);
+              }};
+}
+
 Scenario RebuildMissing() {
   return {.name = "RebuildMissing",
           .manifest_is_sound = false,

@@ -16,9 +16,9 @@ namespace tidemark::crash {
 namespace {
 
 // Of each scenario. All of them together take two minutes of one core.
-constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'900;
+constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'750;
 
-constexpr size_t kScenarios = 12;
+constexpr size_t kScenarios = 13;
 static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || kScenarios * kStates >= 20'000);
 
 // Lives at random are many rather than long.
@@ -86,6 +86,7 @@ TEST(CrashStates, OfStepsThatAreOverwrittenKeepWhatWasPromised) { Check(Overwrit
 TEST(CrashStates, OfMetricsThatArriveKeepWhatWasPromised) { Check(ReportMetrics()); }
 TEST(CrashStates, OfPinsKeepWhatWasPromised) { Check(PinSteps()); }
 TEST(CrashStates, OfRetentionKeepWhatWasPromised) { Check(Retain()); }
+TEST(CrashStates, OfRetentionBesideLeasesKeepWhatWasPromised) { Check(RetainLeased()); }
 TEST(CrashStates, OfARebuildOfAMissingManifestKeepWhatWasPromised) { Check(RebuildMissing()); }
 TEST(CrashStates, OfARebuildOfADamagedManifestKeepWhatWasPromised) { Check(RebuildDamaged()); }
 TEST(CrashStates, OfARecoveryWithLeftoversKeepWhatWasPromised) { Check(Recover()); }
