@@ -1,5 +1,6 @@
 #include "tests/crash/enumeration.h"
 
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/check.h"
 #include "storage/manifest/store_layout.h"
+#include "tests/crash/scenarios.h"
 
 namespace tidemark::crash {
 namespace {
@@ -53,6 +55,24 @@ TEST(Enumeration, RebuildOfAManifestThatWasLostBeforeIsNoViolation) {
 
 TEST(Enumeration, RebuildAfterTheStoreWasOpenedIsAViolation) {
   EXPECT_THAT(ViolationsOf(LoseManifestTwice(true)), ElementsAre(HasSubstr("a crash alone has broken the manifest")));
+}
+
+// What is done, line by line, without what may differ: ids and, as records have times in them, sizes.
+std::string OperationsOf(const Scenario& scenario) {
+  static const std::regex differing("[0-9a-f]{32}| \\[.*");
+  std::string operations;
+  for (const storage::DiskOperation& operation : Play(scenario).log.operations) {
+    operations += std::regex_replace(operation.ToString(), differing, "") + "\n";
+  }
+  return operations;
+}
+
+// Or a crash's name would not lead to the same state again.
+TEST(Enumeration, LogOfAScenarioHasTheSameOperationsEveryTime) {
+  for (const Scenario& scenario : {Overwrite(), Retain(), RetainLeased(), SaveOnAFailingDisk(), LiveAtRandom(1)}) {
+    const std::string operations = OperationsOf(scenario);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(OperationsOf(scenario), operations) << scenario.name;
+  }
 }
 
 }  // namespace

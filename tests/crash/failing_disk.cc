@@ -13,4 +13,10 @@ void FailingDisk::FailOnce(const std::string& operation, const std::string& suff
   });
 }
 
+void FailingDisk::Hold(const std::string& operation, const std::string& suffix, const absl::Notification& until) {
+  files_.SetGate([=, &until](const std::string& called, const std::string& path) {
+    if (called == operation && path.ends_with(suffix)) until.WaitForNotification();
+  });
+}
+
 }  // namespace tidemark::crash

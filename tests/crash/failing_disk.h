@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/simulated_disk.h"
 
@@ -21,6 +22,10 @@ class FailingDisk {
   // The next call of that name (FailingFileSystem has them) on a path that ends so fails, and is not done. What a sync
   // should have covered may be lost from then on. Takes the place of what was asked for before.
   void FailOnce(const std::string& operation, const std::string& suffix, const absl::Status& error);
+  // Calls of that name on a path that ends so wait for `until` from now on. Takes the place of what was asked for
+  // before.
+  void Hold(const std::string& operation, const std::string& suffix, const absl::Notification& until);
+  // Nothing fails any more; what is held is held.
   void Heal() { files_.Reset(); }
 
  private:

@@ -41,7 +41,9 @@ void Stage::Open(const CheckpointerOptions& options) {
   small.retention = options.retention;
   small.reuse = options.reuse;
   if (options.compression == Compression::kNone) small.compression = Compression::kNone;
-  if (small.retention.any()) {
+  // Retention notes why a step stays, and does so in the midst of what comes next where nobody waits for it.
+  retains_ = small.retention.any();
+  if (retains_) {
     small.retention.keep = [this](const StepInfo&) {
       gate_.Pass();
       return false;
@@ -51,6 +53,7 @@ void Stage::Open(const CheckpointerOptions& options) {
   Expect(opened.status(), "open");
   storage::Check(opened.ok(), "a scenario could not open its store");
   checkpointer_ = *std::move(opened);
+  if (retains_) Tidy();
 }
 
 absl::Status Stage::TrySave(int64_t step, int64_t content) {
@@ -70,7 +73,8 @@ void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& goin
   Expect(TrySave(step, content), "save");
   LetGoOf(going);
   gate_.Open();
-  if (!going.empty()) ExpectGone(going);
+  // Also where nothing goes.
+  if (retains_) ExpectGone(going);
 }
 
 void Stage::LetGoOf(const std::vector<int64_t>& going) {
@@ -149,6 +153,7 @@ void Stage::Lease(int64_t step) {
       {.step = step, .attempt = *attempt, .evaluator = "validation", .holder = "worker", .expiry = absl::Minutes(1)});
   Expect(lease.status(), "lease");
   if (lease.ok()) leases_[step] = *std::move(lease);
+  if (retains_) Tidy();
 }
 
 void Stage::Tidy() { Expect(checkpointer_->Tidy(), "tidy"); }

@@ -46,8 +46,8 @@ class Stage {
 
   // With SmallOptions, and the retention, reuse and compression of `options`.
   void Open(const CheckpointerOptions& options = {});
-  // Replaces the step, if there is one. Waits for the commit and then until retention has deleted `going`, which may go
-  // no sooner than the save is promised.
+  // Replaces the step, if there is one. Waits for the commit and then until retention, if there is any, has deleted
+  // `going`, which may go no sooner than the save is promised, and nothing else.
   void Save(int64_t step, int64_t content, const std::vector<int64_t>& going = {});
   // Around operations after which retention must have deleted `going`: before, and after.
   void LetGoOf(const std::vector<int64_t>& going);
@@ -100,6 +100,7 @@ class Stage {
   SmallTrainer trainer_;
   std::map<int64_t, int64_t> steps_;
   std::map<int64_t, std::unique_ptr<storage::Lease>> leases_;  // by step
+  bool retains_ = false;
   Gate gate_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
 };
