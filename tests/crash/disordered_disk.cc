@@ -89,6 +89,11 @@ void DisorderedDisk::Delay(Match what, Match until) {
   rules_.push_back({.what = std::move(what), .until = std::move(until), .due = {}});
 }
 
+void DisorderedDisk::Repeat(Match what) {
+  absl::MutexLock lock(&mutex_);
+  repeated_.push_back(std::move(what));
+}
+
 absl::Status DisorderedDisk::Do(Operation operation, const std::string& path,
                                 const std::function<absl::Status()>& work) {
   absl::MutexLock lock(&mutex_);
@@ -98,6 +103,8 @@ absl::Status DisorderedDisk::Do(Operation operation, const std::string& path,
     return absl::OkStatus();
   }
   absl::Status status = work();
+  const auto is_repeated = [&](const Match& what) { return what(operation, path); };
+  if (!status.ok() && std::any_of(repeated_.begin(), repeated_.end(), is_repeated)) status = work();
   for (Rule& rule : rules_) {
     if (!rule.until || !rule.until(operation, path)) continue;
     for (const auto& late : rule.due) status.Update(late());

@@ -1,5 +1,6 @@
-// A file system that breaks the order in which things must get to the disk: chosen operations are left out, or done too
-// late, and answered with ok all the same. Everything else goes to another file system.
+// A file system that breaks the rules by which things must get to the disk: chosen operations are left out, or done too
+// late, and answered with ok all the same, or tried again where a failure is final. Everything else goes to another
+// file system.
 
 #ifndef TIDEMARK_TESTS_CRASH_DISORDERED_DISK_H_
 #define TIDEMARK_TESTS_CRASH_DISORDERED_DISK_H_
@@ -31,6 +32,8 @@ class DisorderedDisk final : public storage::FileSystem {
   void Drop(Match what) { Delay(std::move(what), nullptr); }
   // What matches is done right after the next operation that `until` matches.
   void Delay(Match what, Match until);
+  // What matches and fails is done a second time, and the answer is that of the second.
+  void Repeat(Match what);
 
   absl::Status CreateDirectory(const std::string& path) override { return other_.CreateDirectory(path); }
   absl::StatusOr<std::vector<storage::DirectoryEntry>> ListDirectory(const std::string& path) override {
@@ -74,6 +77,7 @@ class DisorderedDisk final : public storage::FileSystem {
 
   absl::Mutex mutex_;
   std::vector<Rule> rules_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Match> repeated_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidemark::crash

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/crash/failing_disk.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using Operation = DisorderedDisk::Operation;
 using storage::IsOk;
+using storage::StatusIs;
 using testing::ElementsAre;
 
 class DisorderedDiskTest : public testing::Test {
@@ -59,6 +61,19 @@ TEST_F(DisorderedDiskTest, DoesLaterWhatItIsToldAlsoWhenTheFileIsClosed) {
   disordered_.Delay(Is(Operation::kSyncData), Is(Operation::kSyncDirectory));
   MakeFile();
   EXPECT_THAT(Operations(), ElementsAre("create /file", "write /file [0, 4)", "sync directory /", "sync /file"));
+}
+
+TEST_F(DisorderedDiskTest, RepeatsWhatFailsWhereItIsTold) {
+  FailingDisk failing(disk_);
+  DisorderedDisk repeating(failing.files());
+  repeating.Repeat(Is(Operation::kSyncDirectory));
+  failing.FailOnce("SyncDirectory", "/", absl::InternalError("EIO"));
+  EXPECT_THAT(repeating.SyncDirectory("/"), IsOk());
+  EXPECT_THAT(Operations(), ElementsAre("sync in vain /", "sync directory /"));
+  auto file = repeating.Create("/file", /*direct=*/false);
+  ASSERT_THAT(file, IsOk());
+  failing.FailOnce("SyncData", "file", absl::InternalError("EIO"));
+  EXPECT_THAT((*file)->SyncData(), StatusIs(absl::StatusCode::kInternal, "EIO"));
 }
 
 TEST_F(DisorderedDiskTest, WritesLaterWhatWasSubmittedToAQueue) {

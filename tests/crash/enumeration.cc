@@ -106,13 +106,29 @@ DiskImage WithoutManifest(const DiskImage& image) {
   return disk.image();
 }
 
-// Whether the manifest may have to be rebuilt after the disaster. RocksDB takes a torn end of its list of files for
-// rot, and nobody could tell the one from the other; a rebuild is right for both.
-bool BreaksManifest(const DiskLog& log, const Disaster& disaster) {
-  const auto tears_list = [&](const LostOperation& lost) {
-    return lost.sector_mask != ~uint64_t{0} && log.operations[lost.index].path.find("/MANIFEST-") != std::string::npos;
+// What may be wrong with a manifest.
+enum class ManifestState {
+  kSound,
+  kTorn,  // the end of its list of files. RocksDB takes that for rot, and nobody could tell the one from the other
+  kLost,  // or damaged
+};
+
+bool TearsList(const DiskLog& log, const Crash& crash) {
+  return std::any_of(crash.lost.begin(), crash.lost.end(), [&](const LostOperation& lost) {
+    return lost.sector_mask != storage::kAllSectors &&
+           log.operations[lost.index].path.find("/MANIFEST-") != std::string::npos;
+  });
+}
+
+// The worst that may have become of the manifest by a disaster, of what it was when the log began.
+ManifestState ManifestAfter(ManifestState state, const DiskLog& log, const Disaster& disaster) {
+  const auto begin = log.operations.begin();
+  const auto opened = [](const DiskOperation& operation) {
+    return operation.kind == DiskOperation::Kind::kMark && operation.name == kManifestIsSound;
   };
-  return disaster.manifest_lost || std::any_of(disaster.crash.lost.begin(), disaster.crash.lost.end(), tears_list);
+  if (std::any_of(begin, begin + static_cast<ptrdiff_t>(disaster.crash.prefix), opened)) state = ManifestState::kSound;
+  if (disaster.manifest_lost) state = ManifestState::kLost;
+  return state == ManifestState::kSound && TearsList(log, disaster.crash) ? ManifestState::kTorn : state;
 }
 
 class Enumerator {
@@ -150,17 +166,20 @@ class Enumerator {
 };
 
 Enumerator::Visited Enumerator::Look(const DiskImage& image, Oracle oracle, const History& history, bool again) {
-  const bool manifest_is_sound =
-      recording_.manifest_is_sound && std::none_of(history.begin(), history.end(), [](const auto& event) {
-        return BreaksManifest(*event.first, event.second);
-      });
-  if (!manifest_is_sound) oracle.LoseManifest();
+  ManifestState manifest = recording_.manifest_is_sound ? ManifestState::kSound : ManifestState::kLost;
+  for (const auto& [log, disaster] : history) manifest = ManifestAfter(manifest, *log, disaster);
+  if (manifest != ManifestState::kSound) oracle.LoseManifest();
   SimulatedDisk disk(image);
   Reopening reopening = Reopen(disk, oracle, again);
-  for (const std::string& warning : reopening.warnings) {
-    if (manifest_is_sound && warning.find(" is rebuilt: ") != std::string::npos) {
-      reopening.violations.push_back("a crash alone has broken the manifest: " + warning);
-    }
+  const auto rebuilt = std::find_if(reopening.warnings.begin(), reopening.warnings.end(), [](const auto& warning) {
+    return warning.find(" is rebuilt: ") != std::string::npos;
+  });
+  if (rebuilt != reopening.warnings.end() && manifest == ManifestState::kSound) {
+    reopening.violations.push_back("a crash alone has broken the manifest: " + *rebuilt);
+  }
+  if (manifest == ManifestState::kTorn) {
+    ++result_.torn;
+    result_.excused += rebuilt != reopening.warnings.end() ? 1 : 0;
   }
   Visited visited{.sound = reopening.violations.empty(), .oracle = std::move(oracle), .log = disk.log()};
   if (visited.sound) return visited;
@@ -272,6 +291,7 @@ Recording Play(const Scenario& scenario, const Disorder& disorder) {
     scenario.damage(damaged);
     image = damaged.image();
   }
+  if (!scenario.manifest_is_sound) recording.before.LoseManifest();
   SimulatedDisk disk(image);
   const std::unique_ptr<storage::FileSystem> front = disorder ? disorder(disk) : nullptr;
   {

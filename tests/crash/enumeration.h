@@ -6,7 +6,9 @@
 //   oracle.h           what a store must hold, from these promises alone
 //   reopening.h        production code opens what a crash has left; held against the oracle
 //   enumeration.h      the states: every crash of a scenario, and what more may befall the store then
-//   disordered_disk.h  a disk on which an operation is left out or comes too late: the enumeration must notice
+//   failing_disk.h     a disk on which operations fail
+//   disordered_disk.h  a disk on which an operation is left out, comes too late or is taken for done: the enumeration
+//                      must notice
 //
 // A crash has a name, "41-38-40:ff": before operation 41, without 38, and without the sectors ff of the write 40.
 // "41!" is one after which the manifest is lost as well, and "41/17-16" one before operation 41 and another one of what
@@ -17,9 +19,9 @@
 //   TIDEMARK_CRASH_STATES  how many of each scenario; else as many as the suite has time for
 //   TIDEMARK_CRASH         this crash alone; with --gtest_filter for its scenario and, for a random one, the seed
 //
-// A log has the same operations in the same order every time; only their ids differ. Where RocksDB compacts, which it
-// does after some openings, at a moment of its own, that does not hold: the disk that a finding has left is all there
-// is then.
+// A log has the same operations in the same order every time; only the ids and times in them differ. Where RocksDB
+// compacts, which it does after some openings, at a moment of its own, that does not hold: the disk that a finding has
+// left is all there is then.
 
 #ifndef TIDEMARK_TESTS_CRASH_ENUMERATION_H_
 #define TIDEMARK_TESTS_CRASH_ENUMERATION_H_
@@ -42,6 +44,7 @@ namespace tidemark::crash {
 struct Scenario {
   std::string name;
   // Whether there is a manifest: no crash alone makes it one that must be rebuilt, for that loses what only it knows.
+  // False: not before the mark kManifestIsSound.
   bool manifest_is_sound = true;
   std::function<void(Stage&)> prepare;               // what was there before; null: an empty disk
   std::function<void(storage::FileSystem&)> damage;  // and what befell it then; null: nothing
@@ -83,6 +86,10 @@ struct Enumeration {
   size_t crashed = 0;    // of these
   size_t rebuilt = 0;    // of these, with the manifest lost besides
   size_t recovered = 0;  // after another crash, of the reopening
+  // Of all these, where nothing but a torn end of the manifest's list of files would excuse a rebuild, and those where
+  // there was one.
+  size_t torn = 0;
+  size_t excused = 0;
   std::vector<Finding> findings;
 
   size_t states() const { return crashed + rebuilt + recovered; }

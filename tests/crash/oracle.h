@@ -29,6 +29,9 @@ std::string Reporting(int64_t step, std::string_view metric, double value);
 std::string Reported(int64_t step, std::string_view metric, double value);
 std::string Pinning(int64_t step, bool pin);
 std::string Pinned(int64_t step, bool pin);
+// A store has been opened: whatever its manifest was before, from now on no crash alone makes it one that must be
+// rebuilt. Says nothing of steps.
+inline constexpr std::string_view kManifestIsSound = "manifest-is-sound";
 
 // The metric "loss" that is given with a save.
 double LossOf(int64_t step, int64_t content);
@@ -58,7 +61,8 @@ class Oracle {
   // Takes in a mark.
   void Hear(std::string_view mark);
 
-  // The manifest may be lost. A step whose files were being removed may then be back without what was said of it.
+  // The manifest may be lost by now. A step whose files were being removed may then be back without what was said of
+  // it.
   void LoseManifest();
 
   // What a store that shows this has broken of its promises; each begins with the invariant's name.

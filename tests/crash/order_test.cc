@@ -1,9 +1,10 @@
 // The order in which a save gets to the disk: data, its sync, its names, the manifest's commit. Each of these is left
-// out in turn, and any two of them change places; the enumeration of crash states must notice, or it would not notice
-// either if the product did so.
+// out in turn, any two of them change places, and one that has failed is tried again; the enumeration of crash states
+// must notice, or it would not notice either if the product did so.
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,7 +15,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/store_layout.h"
 #include "tests/crash/disordered_disk.h"
+#include "tests/crash/failing_disk.h"
 #include "tests/crash/scenarios.h"
 #include "tests/storage/io/sanitizers.h"
 
@@ -50,6 +53,11 @@ const Part kStepsSync{"the sync of steps/", [](Operation operation, const std::s
 const Part kCommit{"the manifest's commit", [](Operation operation, const std::string& path) {
                      return operation == Operation::kSyncData && IsManifestLog(path);
                    }};
+// Only where the shard is another file's that was renamed.
+const Part kOriginSync{"the sync of the directory that the shard came from",
+                       [](Operation operation, const std::string& path) {
+                         return operation == Operation::kSyncDirectory && path == kStore;
+                       }};
 const std::vector<Part> kParts = {kWrite, kDataSync, kAttemptSync, kStepsSync, kCommit};
 
 constexpr size_t kStatesMax = 400;
@@ -94,22 +102,87 @@ bool IsNoticed(const Scenario& scenario, const Recording& recording, const std::
   return true;
 }
 
-// The last operation that matches, in [begin, end) of a log.
-std::optional<size_t> LastOf(const DiskLog& log, const Part& part, size_t begin, size_t end) {
-  for (size_t i = end; i-- > begin;) {
+// One save in a log.
+struct LoggedSave {
+  size_t begin = 0;                // the mark that it has begun
+  size_t promise = 0;              // the mark that it is committed
+  size_t record = 0;               // the write of its record; what follows is about what it has replaced
+  std::string folder;              // of the attempt
+  std::optional<size_t> recycled;  // the rename that made another file its shard
+};
+
+// The save between two marks. Nothing where there is no shard, or no record of its attempt.
+std::optional<LoggedSave> FindSave(const DiskLog& log, size_t begin, size_t promise) {
+  LoggedSave save{.begin = begin, .promise = promise};
+  // An attempt that failed may come before.
+  for (size_t i = begin; i < promise; ++i) {
     const DiskOperation& operation = log.operations[i];
-    using Kind = DiskOperation::Kind;
-    const std::optional<Operation> kind = operation.kind == Kind::kWrite      ? std::optional(Operation::kWrite)
-                                          : operation.kind == Kind::kSyncData ? std::optional(Operation::kSyncData)
-                                          : operation.kind == Kind::kSyncDirectory
-                                              ? std::optional(Operation::kSyncDirectory)
-                                              : std::nullopt;
-    if (kind && part.matches(*kind, operation.path)) return i;
+    const bool renamed = operation.kind == DiskOperation::Kind::kRename;
+    const std::string& path = renamed ? operation.new_path : operation.path;
+    if (!IsShard(path) || (!renamed && operation.kind != DiskOperation::Kind::kCreateFile)) continue;
+    save.folder = path.substr(0, path.rfind('/'));
+    save.recycled = renamed ? std::optional(i) : std::nullopt;
+  }
+  const auto attempt = storage::ParseStepFolderName(save.folder.substr(save.folder.rfind('/') + 1));
+  if (!attempt) return std::nullopt;
+  const std::string id = storage::ToHex(attempt->attempt.bytes);
+  for (save.record = begin; save.record < promise; ++save.record) {
+    const DiskOperation& operation = log.operations[save.record];
+    if (operation.kind != DiskOperation::Kind::kWrite || !IsManifestLog(operation.path)) continue;
+    if (operation.bytes->find(id) != std::string::npos) return save;
   }
   return std::nullopt;
 }
 
-// Which parts of the scenario's saves come before the ones that they must come behind, or not at all.
+// What an operation of a log is to a disordered disk. Nothing for those that it lets pass.
+std::optional<Operation> OperationOf(const DiskOperation& operation) {
+  switch (operation.kind) {
+    case DiskOperation::Kind::kWrite:
+      return Operation::kWrite;
+    case DiskOperation::Kind::kSyncData:
+      return Operation::kSyncData;
+    case DiskOperation::Kind::kSyncDirectory:
+      return Operation::kSyncDirectory;
+    default:
+      return std::nullopt;
+  }
+}
+
+// The operations that match, in [begin, end) of a log.
+std::vector<size_t> Find(const DiskLog& log, const DisorderedDisk::Match& matches, size_t begin, size_t end) {
+  std::vector<size_t> found;
+  for (size_t i = begin; i < end; ++i) {
+    const std::optional<Operation> operation = OperationOf(log.operations[i]);
+    if (operation && matches(*operation, log.operations[i].path)) found.push_back(i);
+  }
+  return found;
+}
+
+// Adds the parts of the save that do not come behind the ones before them. All but the commit come before the record is
+// written; the commit's sync follows that.
+void AddMisplaced(const DiskLog& log, const LoggedSave& save, std::vector<std::string>& misplaced) {
+  const auto of_attempt = [&](const Part& part) {
+    return [&](Operation operation, const std::string& path) {
+      return part.matches(operation, path) && path.starts_with(save.folder);
+    };
+  };
+  // No byte of it may be written behind that either.
+  const std::vector<size_t> writes = Find(log, of_attempt(kWrite), save.begin, save.promise);
+  if (writes.empty()) misplaced.push_back(kWrite.name);
+  size_t at = writes.empty() ? save.begin : writes.back();
+  const auto expect = [&](const std::string& name, const DisorderedDisk::Match& matches, size_t begin, size_t end) {
+    const std::vector<size_t> found = Find(log, matches, begin, end);
+    if (found.empty()) misplaced.push_back(name);
+    return found.empty() ? begin : found.front();
+  };
+  at = expect(kDataSync.name, of_attempt(kDataSync), at, save.record);
+  at = expect(kAttemptSync.name, of_attempt(kAttemptSync), at, save.record);
+  expect(kStepsSync.name, kStepsSync.matches, at, save.record);
+  if (save.recycled) expect(kOriginSync.name, kOriginSync.matches, *save.recycled, save.record);
+  expect(kCommit.name, kCommit.matches, save.record, save.promise);
+}
+
+// What of the scenario's saves is not where it must be.
 std::vector<std::string> Misplaced(const DiskLog& log) {
   std::vector<std::string> misplaced;
   size_t begin = 0;
@@ -118,18 +191,23 @@ std::vector<std::string> Misplaced(const DiskLog& log) {
     if (operation.kind != DiskOperation::Kind::kMark) continue;
     if (operation.name.starts_with("saving ")) begin = i;
     if (!operation.name.starts_with("saved ")) continue;
-    std::optional<size_t> before = begin;
-    for (const Part& part : kParts) {
-      const std::optional<size_t> at = LastOf(log, part, begin, i);
-      if (!at || *at < *before) misplaced.push_back(part.name);
-      before = std::max(at, before);
+    if (const auto save = FindSave(log, begin, i)) {
+      AddMisplaced(log, *save, misplaced);
+    } else {
+      misplaced.push_back("the record of the save");
     }
   }
   return misplaced;
 }
 
+size_t RecycledShards(const DiskLog& log) {
+  return static_cast<size_t>(std::count_if(log.operations.begin(), log.operations.end(), [](const auto& operation) {
+    return operation.kind == DiskOperation::Kind::kRename && IsShard(operation.new_path);
+  }));
+}
+
 TEST(Order, OfASaveIsDataThenNamesThenTheCommit) {
-  for (const Scenario& scenario : {SaveSteps(), Retain()}) {
+  for (const Scenario& scenario : {OpenEmpty(), SaveSteps(), Overwrite(), PinSteps(), Retain(), SaveOnAFailingDisk()}) {
     EXPECT_THAT(Misplaced(Play(scenario).log), testing::IsEmpty()) << scenario.name;
   }
 }
@@ -150,6 +228,13 @@ TEST_F(OrderInManyStates, WithoutTheSyncOfTheStepsIsNoticed) {
   EXPECT_TRUE(IsNoticed(Overwrite(), PlayDisordered(Overwrite(), kStepsSync), "without " + kStepsSync.name));
 }
 
+TEST_F(OrderInManyStates, WithoutTheSyncOfWhereARecycledShardCameFromIsNoticed) {
+  const Recording recording = PlayDisordered(Overwrite(), kOriginSync);
+  ASSERT_GT(RecycledShards(recording.log), 0u);
+  EXPECT_THAT(Misplaced(recording.log), testing::Contains(kOriginSync.name));
+  EXPECT_TRUE(IsNoticed(Overwrite(), recording, "without " + kOriginSync.name));
+}
+
 TEST(Order, WithoutTheCommitIsNoticed) {
   EXPECT_TRUE(IsNoticed(Retain(), PlayDisordered(Retain(), kCommit), "retention without " + kCommit.name));
   EXPECT_TRUE(IsNoticed(ReportMetrics(), PlayDisordered(ReportMetrics(), kCommit), "reports without " + kCommit.name));
@@ -160,6 +245,37 @@ TEST(Order, WithoutTheCommitIsNoticed) {
 // cost. What shows that it is left out is what only the manifest knows, above.
 TEST_F(OrderInManyStates, WithoutTheCommitOfANewStepIsHarmless) {
   EXPECT_FALSE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kCommit), "new steps without " + kCommit.name));
+}
+
+// What the product does not do where a sync fails: call it again, and believe that.
+Scenario RepeatAFailedSync(const std::string& operation, const std::string& suffix,
+                           const std::function<void(Stage&)>& act) {
+  Scenario scenario = SaveSteps();
+  scenario.name = "RepeatAFailedSync";
+  scenario.drive = [=](Stage& stage) {
+    FailingDisk failing(stage.disk());
+    DisorderedDisk trusting(failing.files());
+    trusting.Repeat([](Operation, const std::string&) { return true; });
+    Stage unlucky(stage.disk(), trusting);
+    unlucky.Open();
+    failing.FailOnce(operation, suffix, absl::InternalError("EIO"));
+    act(unlucky);
+  };
+  return scenario;
+}
+
+TEST_F(OrderInManyStates, SyncThatIsRepeatedAfterAFailureIsNoticed) {
+  const auto save = [](Stage& stage) {
+    stage.Save(2, 1);
+    stage.Save(3, 1);
+  };
+  const auto report = [](Stage& stage) { stage.Report(1, "bench", 0.5); };
+  const auto is_noticed = [](const Scenario& scenario, const std::string& what) {
+    return IsNoticed(SaveOnAFailingDisk(), Play(scenario), what + " again after it has failed");
+  };
+  EXPECT_TRUE(is_noticed(RepeatAFailedSync("SyncData", ".tmk", save), kDataSync.name));
+  EXPECT_TRUE(is_noticed(RepeatAFailedSync("SyncDirectory", "/steps", save), kStepsSync.name));
+  EXPECT_TRUE(is_noticed(RepeatAFailedSync("SyncData", ".log", report), kCommit.name));
 }
 
 // One part after another one that it should come before. Between the syncs of data and of names nothing is promised:

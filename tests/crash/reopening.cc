@@ -87,6 +87,7 @@ bool Run::Open() {
   auto opened = CheckpointerOnFileSystem::Open(disk_, SmallOptions(&result_.warnings));
   if (!Fine("opening", opened.status())) return false;
   checkpointer_ = *std::move(opened);
+  Mark(std::string(kManifestIsSound));
   // Takes in what workers have left.
   return Fine("I5: tidying up", checkpointer_->Tidy());
 }

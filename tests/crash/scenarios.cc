@@ -5,11 +5,12 @@
 #include <span>
 #include <string>
 
+#include "absl/synchronization/notification.h"
 #include "storage/io/check.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/crash/disordered_disk.h"
+#include "tests/crash/failing_disk.h"
 #include "tests/crash/kept_steps.h"
-#include "tests/storage/io/failing_file_system.h"
 
 namespace tidemark::crash {
 namespace {
@@ -255,6 +256,37 @@ Scenario Retain() {
               }};
 }
 
+Scenario RetainLeased() {
+  const CheckpointerOptions keep_two{.reuse = true, .retention = {.max_to_keep = 2}};
+  return {.name = "RetainLeased",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [keep_two](Stage& stage) {
+                stage.Open(keep_two);
+                stage.Lease(1);
+                stage.Lease(2);
+                stage.Save(3, 1);
+                stage.Save(4, 1);
+                stage.LetGoOf({2});
+                stage.Release(2);
+                stage.ExpectGone({2});
+                stage.LetGoOf({1});
+                stage.Release(1);
+                stage.ExpectGone({1});
+                stage.Lease(4);
+                stage.Save(4, 3);  // the file that is read goes later
+                stage.Close();
+                stage.Release(4);
+              }};
+}
+
 Scenario RebuildMissing() {
   return {.name = "RebuildMissing",
           .manifest_is_sound = false,
@@ -263,6 +295,7 @@ Scenario RebuildMissing() {
           .drive =
               [](Stage& stage) {
                 stage.Open();
+                stage.Mark(std::string(kManifestIsSound));
                 stage.Save(6, 1);
                 stage.Close();
               }};
@@ -284,6 +317,7 @@ Scenario RebuildDamaged() {
           .drive =
               [](Stage& stage) {
                 stage.Open();
+                stage.Mark(std::string(kManifestIsSound));
                 stage.Save(6, 1);
                 stage.Close();
               }};
@@ -324,7 +358,6 @@ Scenario Recover() {
 }
 
 Scenario SaveOnAFailingDisk() {
-  using storage::FailingFileSystem;
   return {.name = "SaveOnAFailingDisk",
           .prepare =
               [](Stage& stage) {
@@ -335,27 +368,24 @@ Scenario SaveOnAFailingDisk() {
           .damage = nullptr,
           .drive =
               [](Stage& stage) {
-                FailingFileSystem failing(stage.disk());
-                const auto fail_once = [&](const std::string& operation, const std::string& suffix,
-                                           const absl::Status& error) {
-                  failing.SetRule([=, failed = false](const FailingFileSystem::Call& call) mutable {
-                    const bool fails = !failed && call.operation == operation && call.path.ends_with(suffix);
-                    failed = failed || fails;
-                    return fails ? error : absl::OkStatus();
-                  });
-                };
-                Stage unlucky(stage.disk(), failing);
+                absl::Notification promised;
+                FailingDisk failing(stage.disk());
+                Stage unlucky(stage.disk(), failing.files());
                 unlucky.Open();
-                fail_once("SyncData", ".tmk", absl::InternalError("EIO"));
+                failing.FailOnce("SyncData", ".tmk", absl::InternalError("EIO"));
                 unlucky.Save(2, 1);  // at the second try
-                fail_once("QueueWrite", ".tmk", absl::ResourceExhaustedError("ENOSPC"));
+                failing.FailOnce("QueueWrite", ".tmk", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(3, 1);
-                fail_once("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(4, 1);
-                fail_once("SyncData", ".log", absl::ResourceExhaustedError("ENOSPC"));
+                failing.FailOnce("SyncData", ".log", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(2, 2);
-                failing.Reset();
+                failing.Heal();
+                // This one finds the last one committed, whose old file goes on another thread then.
+                failing.Hold("Rename", "/retired.tmk", promised);
                 unlucky.Save(5, 1);
+                promised.Notify();
+                unlucky.Tidy();
                 unlucky.Close();
               }};
 }

@@ -15,6 +15,7 @@ Scenario Overwrite();                  // of steps, one of which another one ref
 Scenario ReportMetrics();              // by the trainer and by workers
 Scenario PinSteps();                   // and let go of them, and overwrite a pinned one
 Scenario Retain();                     // retention deletes steps, with and without others that refer to them
+Scenario RetainLeased();               // steps that an evaluator holds outlive their time, and go when it is done
 Scenario RebuildMissing();             // the manifest is gone
 Scenario RebuildDamaged();             // the manifest cannot be read
 Scenario Recover();                    // a kill has left attempts that are complete, incomplete and damaged

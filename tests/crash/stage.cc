@@ -41,7 +41,9 @@ void Stage::Open(const CheckpointerOptions& options) {
   small.retention = options.retention;
   small.reuse = options.reuse;
   if (options.compression == Compression::kNone) small.compression = Compression::kNone;
-  if (small.retention.any()) {
+  // Retention notes why a step stays, and does so in the midst of what comes next where nobody waits for it.
+  retains_ = small.retention.any();
+  if (retains_) {
     small.retention.keep = [this](const StepInfo&) {
       gate_.Pass();
       return false;
@@ -51,6 +53,7 @@ void Stage::Open(const CheckpointerOptions& options) {
   Expect(opened.status(), "open");
   storage::Check(opened.ok(), "a scenario could not open its store");
   checkpointer_ = *std::move(opened);
+  if (retains_) Tidy();
 }
 
 absl::Status Stage::TrySave(int64_t step, int64_t content) {
@@ -70,7 +73,8 @@ void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& goin
   Expect(TrySave(step, content), "save");
   LetGoOf(going);
   gate_.Open();
-  if (!going.empty()) ExpectGone(going);
+  // Also where nothing goes.
+  if (retains_) ExpectGone(going);
 }
 
 void Stage::LetGoOf(const std::vector<int64_t>& going) {
@@ -112,15 +116,11 @@ void Stage::Report(int64_t step, const std::string& evaluator, double value) {
 void Stage::Deliver(int64_t step, const std::string& evaluator, double value) {
   const storage::StoreLayout layout(kStore);
   auto store = storage::ReadStoreIdentity(files_, layout);
-  auto steps = checkpointer_->Steps();
+  const auto attempt = AttemptOf(step);
   Expect(store.status(), "read the store's id");
-  Expect(steps.status(), "list the steps");
-  if (!store.ok() || !steps.ok()) return;
-  storage::MetricReport report{.store = *store, .step = step};
+  if (!store.ok() || !attempt) return;
+  storage::MetricReport report{.store = *store, .step = step, .attempt = *attempt};
   report.evaluation = {.evaluator = evaluator, .worker = "worker", .metrics = {{"score", value}}};
-  for (const StepInfo& info : *steps) {
-    if (info.step == step) report.attempt.bytes = *storage::FromHex(info.attempt);
-  }
   const std::string metric = evaluator + "/score";
   disk_.Mark(Reporting(step, metric, value));
   Expect(storage::DeliverReport(files_, layout, report), "deliver");
@@ -131,6 +131,29 @@ void Stage::Pin(int64_t step, bool pin) {
   disk_.Mark(Pinning(step, pin));
   Expect(pin ? checkpointer_->Pin(step, "a good one") : checkpointer_->Unpin(step), "pin");
   disk_.Mark(Pinned(step, pin));
+}
+
+std::optional<storage::AttemptId> Stage::AttemptOf(int64_t step) {
+  const auto steps = checkpointer_->Steps();
+  Expect(steps.status(), "list the steps");
+  if (!steps.ok()) return std::nullopt;
+  for (const StepInfo& info : *steps) {
+    const auto id = storage::FromHex(info.attempt);
+    if (info.step == step && id) return storage::AttemptId{*id};
+  }
+  ADD_FAILURE() << "step " << step << " has no attempt";
+  return std::nullopt;
+}
+
+void Stage::Lease(int64_t step) {
+  const auto attempt = AttemptOf(step);
+  if (!attempt) return;
+  storage::LeaseObserver observer(files_, storage::StoreLayout(kStore), storage::ThisMachine(), storage::MonotonicNow);
+  auto lease = observer.Acquire(
+      {.step = step, .attempt = *attempt, .evaluator = "validation", .holder = "worker", .expiry = absl::Minutes(1)});
+  Expect(lease.status(), "lease");
+  if (lease.ok()) leases_[step] = *std::move(lease);
+  if (retains_) Tidy();
 }
 
 void Stage::Tidy() { Expect(checkpointer_->Tidy(), "tidy"); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
+#include "storage/manifest/lease.h"
+#include "storage/shard/ids.h"
 #include "tests/crash/small_trainer.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tidemark/async_checkpointer.h"
@@ -43,8 +46,8 @@ class Stage {
 
   // With SmallOptions, and the retention, reuse and compression of `options`.
   void Open(const CheckpointerOptions& options = {});
-  // Replaces the step, if there is one. Waits for the commit and then until retention has deleted `going`, which may go
-  // no sooner than the save is promised.
+  // Replaces the step, if there is one. Waits for the commit and then until retention, if there is any, has deleted
+  // `going`, which may go no sooner than the save is promised, and nothing else.
   void Save(int64_t step, int64_t content, const std::vector<int64_t>& going = {});
   // Around operations after which retention must have deleted `going`: before, and after.
   void LetGoOf(const std::vector<int64_t>& going);
@@ -56,6 +59,9 @@ class Stage {
   // The same by a worker, into the inbox; Tidy takes it in.
   void Deliver(int64_t step, const std::string& evaluator, double value);
   void Pin(int64_t step, bool pin);
+  // As an evaluator on this machine does, until it is released: retention must not delete the step meanwhile.
+  void Lease(int64_t step);
+  void Release(int64_t step) { leases_.erase(step); }
   void Tidy();
   void Close();
 
@@ -65,6 +71,8 @@ class Stage {
  private:
   absl::Status TrySave(int64_t step, int64_t content);
   void Expect(const absl::Status& status, std::string_view what);
+  // Of the step as it is listed now; nothing fails the test.
+  std::optional<storage::AttemptId> AttemptOf(int64_t step);
 
   // Retention does not look at the steps before what is promised of a save is in the log.
   class Gate {
@@ -91,6 +99,8 @@ class Stage {
   storage::FileSystem& files_;
   SmallTrainer trainer_;
   std::map<int64_t, int64_t> steps_;
+  std::map<int64_t, std::unique_ptr<storage::Lease>> leases_;  // by step
+  bool retains_ = false;
   Gate gate_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
 };

@@ -190,6 +190,7 @@ void ImageEditor::Apply(const DiskOperation& operation, uint64_t lost_sectors) {
       break;
     case Kind::kSyncData:
     case Kind::kSyncDirectory:
+    case Kind::kFailedSync:
     case Kind::kMark:
       break;
   }

@@ -1,6 +1,8 @@
 #include "tests/storage/io/disk_log.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "fmt/format.h"
@@ -31,6 +33,7 @@ class Settlement {
         operation.durable_from = i;
         if (operation.kind == Kind::kSyncData) SyncData(i);
         if (operation.kind == Kind::kSyncDirectory) SettleNames(operation.node, i, /*synced=*/true);
+        if (operation.kind == Kind::kFailedSync) Doubt(operation.node);
       }
     }
   }
@@ -42,6 +45,10 @@ class Settlement {
     size_t unsettled = 0;  // operations that gave it a name or took one, and may be lost
     std::vector<size_t> unsynced_data;
     std::vector<size_t> unsynced_names;  // of a directory
+    // The same, but that a sync of it has failed: none covers it.
+    std::vector<size_t> doubtful_data;
+    std::vector<size_t> doubtful_names;
+    std::optional<size_t> doubtful_creation;  // of this object: what else it was called makes up for that
   };
 
   void AddName(size_t i) {
@@ -67,12 +74,28 @@ class Settlement {
     file.unsynced_data.clear();
   }
 
+  // A sync of the node has failed. A rename across two directories is in doubt where one of them is.
+  void Doubt(uint64_t node) {
+    Object& object = objects_[node];
+    for (const size_t i : std::exchange(object.unsynced_data, {})) object.doubtful_data.push_back(i);
+    for (const size_t i : std::exchange(object.unsynced_names, {})) {
+      object.doubtful_names.push_back(i);
+      const DiskOperation& operation = operations_[i];
+      const bool creation = operation.kind == Kind::kCreateFile || operation.kind == Kind::kCreateDirectory;
+      if (creation) objects_[operation.node].doubtful_creation = i;
+    }
+  }
+
   // What was done to the names in a directory can be lost no more: they were synced, or the directory is gone for good.
   void SettleNames(uint64_t directory, size_t at, bool synced) {
-    for (const size_t i : std::exchange(objects_[directory].unsynced_names, {})) {
+    Object& object = objects_[directory];
+    std::vector<size_t> settled = std::exchange(object.unsynced_names, {});
+    if (!synced) settled.insert(settled.end(), object.doubtful_names.begin(), object.doubtful_names.end());
+    for (const size_t i : settled) {
       if (--halves_[i] > 0) continue;
       DiskOperation& operation = operations_[i];
-      (synced ? operation.durable_from : operation.moot_from) = at;
+      size_t& from = synced ? operation.durable_from : operation.moot_from;
+      from = std::min(from, at);
       Release(operation.node, at);
       if (operation.replaced != 0) Release(operation.replaced, at);
     }
@@ -80,9 +103,12 @@ class Settlement {
 
   void Release(uint64_t number, size_t at) {
     Object& object = objects_[number];
-    if (--object.unsettled > 0 || object.named || object.dead) return;
+    const size_t in_doubt = object.doubtful_creation ? 1 : 0;
+    if (--object.unsettled > in_doubt || object.named || object.dead) return;
     object.dead = true;
+    if (object.doubtful_creation) operations_[*object.doubtful_creation].moot_from = at;
     for (const size_t i : object.unsynced_data) operations_[i].moot_from = at;
+    for (const size_t i : object.doubtful_data) operations_[i].moot_from = at;
     SettleNames(number, at, /*synced=*/false);
   }
 
@@ -117,6 +143,8 @@ std::string DiskOperation::ToString() const {
       return "sync " + path;
     case Kind::kSyncDirectory:
       return "sync directory " + path;
+    case Kind::kFailedSync:
+      return "sync in vain " + path;
     case Kind::kMark:
       return "mark " + name;
   }

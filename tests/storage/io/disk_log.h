@@ -5,8 +5,9 @@
 //   SyncData(file)        the writes, allocations and truncations of that file (not its name);
 //   SyncDirectory(dir)    the names made, replaced and removed in that directory (not what the names stand for).
 // A rename within a directory is one operation: it is there whole or not at all. One across directories is, too, and
-// takes the syncs of both. A sync that failed covers nothing. Not lost either, for want of a difference, is what was
-// done to a file or in a directory whose removal is covered, together with all that ever named it.
+// takes the syncs of both. A sync that failed covers nothing, and what it should have covered no later one does: the
+// kernel may have dropped what could not be written, and call it clean. Not lost either, for want of a difference, is
+// what was done to a file or in a directory whose removal is covered, together with all that ever named it.
 
 #ifndef TIDEMARK_TESTS_STORAGE_IO_DISK_LOG_H_
 #define TIDEMARK_TESTS_STORAGE_IO_DISK_LOG_H_
@@ -32,6 +33,7 @@ struct DiskOperation {
     kTruncate,         // the file is `offset` long
     kSyncData,         // of node; a barrier for the operations before it
     kSyncDirectory,    // of node
+    kFailedSync,       // of node, a file or a directory
     kMark,             // nothing on the disk: `name` is what a test says has been promised by now
   };
   static constexpr size_t kNever = ~size_t{0};
@@ -47,7 +49,8 @@ struct DiskOperation {
   std::shared_ptr<const std::string> bytes;
   std::string path;      // for people: what it was done to, as it was called then
   std::string new_path;  // of a rename
-  // The index of the first sync in the log with which it is sure to survive; its own for syncs and marks.
+  // The index of the first sync in the log with which it is sure to survive; its own for syncs, failed or not, and
+  // marks.
   size_t durable_from = kNever;
   // The index of the first operation with which no later state can tell whether it is kept.
   size_t moot_from = kNever;

@@ -236,6 +236,56 @@ TEST_F(DiskLogTest, RemovedFileThatAnotherDirectoryMayStillHaveCounts) {
   EXPECT_THAT(Unsynced(), IsEmpty());
 }
 
+TEST_F(DiskLogTest, WhatAFailedSyncShouldHaveCoveredIsCoveredByNoOther) {
+  Put("/x", "abcd");
+  Sync("/");
+  auto file = disk_.OpenForRewrite("/x", false);
+  ASSERT_THAT((*file)->WriteAt(0, std::as_bytes(std::span("X", 1))), IsOk());
+  disk_.FailSync("/x");
+  ASSERT_THAT((*file)->WriteAt(2, std::as_bytes(std::span("Y", 1))), IsOk());
+  ASSERT_THAT((*file)->SyncData(), IsOk());
+  EXPECT_THAT(Unsynced(), ElementsAre("write /x [0, 1)"));
+  EXPECT_THAT(States(), ElementsAre(Files{{"/x", "XbYd"}}, Files{{"/x", "abYd"}}));
+  // What is written again is as good as any other write.
+  ASSERT_THAT((*file)->WriteAt(0, std::as_bytes(std::span("X", 1))), IsOk());
+  ASSERT_THAT((*file)->SyncData(), IsOk());
+  EXPECT_THAT(States(), ElementsAre(Files{{"/x", "XbYd"}}));
+}
+
+TEST_F(DiskLogTest, NamesThatAFailedSyncShouldHaveCoveredAreCoveredByNoOther) {
+  MakeDirectory("/d");
+  Put("/x", "1");
+  disk_.FailSync("/");
+  Rename("/x", "/d/x");
+  Sync("/");
+  disk_.FailSync("/d");
+  Sync("/d");
+  EXPECT_THAT(Unsynced(), ElementsAre("create directory /d", "create /x", "rename /x to /d/x"));
+  EXPECT_EQ(Without("rename /x to /d/x"), (Files{{"/d/", ""}, {"/x", "1"}}));
+  EXPECT_EQ(Without("create directory /d"), Files{});
+}
+
+TEST_F(DiskLogTest, WhatIsGoneForGoodIsInNoDoubt) {
+  MakeDirectory("/d");
+  auto file = disk_.Create("/d/x", false);
+  ASSERT_THAT((*file)->WriteAt(0, std::as_bytes(std::span("1", 1))), IsOk());
+  disk_.FailSync("/d/x");
+  disk_.FailSync("/d");
+  disk_.FailSync("/");
+  ASSERT_THAT(RemoveTree(disk_, "/d"), IsOk());
+  EXPECT_THAT(Unsynced(), testing::SizeIs(5));
+  Sync("/");
+  EXPECT_THAT(Unsynced(), IsEmpty());
+}
+
+TEST_F(DiskLogTest, RemovalThatAFailedSyncShouldHaveCoveredLeavesTheFileInDoubt) {
+  Put("/x", "1");
+  Remove("/x");
+  disk_.FailSync("/");
+  Sync("/");
+  EXPECT_THAT(States(), ElementsAre(Files{}, Files{{"/x", "1"}}));
+}
+
 TEST_F(DiskLogTest, WriteIsTornAtSectorsCountedFromTheBeginningOfTheFile) {
   Put("/x", std::string(2000, 'a'));
   Sync("/");
@@ -274,13 +324,14 @@ TEST_F(DiskLogTest, LosingWhatWasSyncedEndsTheProcess) {
 }
 
 // Files and directories under random operations, with what of them was synced told apart by a model that knows nothing
-// of logs: names as they were at the last sync of their directory, bytes as at the last sync of their file.
+// of logs: names as they were at the last sync of their directory, bytes as at the last sync of their file, without
+// what a sync that failed should have covered.
 class RandomDisk {
  public:
   explicit RandomDisk(uint64_t seed) : random_(seed) { objects_[""] = std::make_shared<Object>(); }
 
   void DoSomething() {
-    switch (random_() % 8) {
+    switch (random_() % 10) {
       case 0:
       case 1:
         return Create();
@@ -291,7 +342,10 @@ class RandomDisk {
       case 4:
         return Remove();
       case 5:
+      case 6:
         return SyncDirectory();
+      case 7:
+        return FailSync();
       default:
         return SyncFile();
     }
@@ -310,6 +364,9 @@ class RandomDisk {
     bool directory = true;
     std::string bytes, synced_bytes;
     Names names, synced_names;
+    // Without what a failed sync should have covered.
+    std::string sure_bytes;
+    Names sure_names;
   };
 
   static void AddSynced(const std::string& path, const Object& directory, Files& files) {
@@ -339,6 +396,7 @@ class RandomDisk {
     auto object = std::make_shared<Object>();
     object->directory = random_() % 3 == 0;
     parent->names[name] = object;
+    parent->sure_names[name] = object;
     objects_[path + "/" + name] = object;
     if (object->directory) {
       EXPECT_THAT(disk_.CreateDirectory(path + "/" + name), IsOk());
@@ -355,21 +413,31 @@ class RandomDisk {
     auto file = disk_.OpenForRewrite(path, false);
     ASSERT_THAT((*file)->WriteAt(offset, std::as_bytes(std::span(bytes))), IsOk());
     if (bytes.empty()) return;
-    if (object->bytes.size() < offset + bytes.size()) object->bytes.resize(offset + bytes.size());
-    object->bytes.replace(offset, bytes.size(), bytes);
+    for (std::string* const written : {&object->bytes, &object->sure_bytes}) {
+      if (written->size() < offset + bytes.size()) written->resize(offset + bytes.size());
+      written->replace(offset, bytes.size(), bytes);
+    }
   }
   void SyncFile() {
     std::string path;
     const auto object = Pick(false, path);
     if (object == nullptr) return;
     ASSERT_THAT((*disk_.OpenForRead(path, false))->SyncData(), IsOk());
-    object->synced_bytes = object->bytes;
+    object->synced_bytes = object->sure_bytes;
   }
   void SyncDirectory() {
     std::string path;
     const auto object = Pick(true, path);
     ASSERT_THAT(disk_.SyncDirectory(path + "/"), IsOk());
-    object->synced_names = object->names;
+    object->synced_names = object->sure_names;
+  }
+  void FailSync() {
+    std::string path;
+    const auto object = Pick(random_() % 2 == 0, path);
+    if (object == nullptr) return;
+    disk_.FailSync(path.empty() ? "/" : path);
+    object->sure_bytes = object->synced_bytes;
+    object->sure_names = object->synced_names;
   }
   // Within a directory: of moves between two the model knows nothing.
   void Rename() {
@@ -378,8 +446,11 @@ class RandomDisk {
     const std::string from = SomeName();
     const std::string to = SomeName();
     if (!disk_.Rename(path + "/" + from, path + "/" + to).ok() || from == to) return;
-    parent->names[to] = parent->names[from];
-    parent->names.erase(from);
+    const auto object = parent->names[from];
+    for (Names* const names : {&parent->names, &parent->sure_names}) {
+      std::erase_if(*names, [&](const auto& entry) { return entry.first == from || entry.second == object; });
+      (*names)[to] = object;
+    }
     Index();
   }
   void Remove() {
@@ -388,6 +459,7 @@ class RandomDisk {
     const std::string name = SomeName();
     if (!disk_.RemoveFile(path + "/" + name).ok() && !disk_.RemoveDirectory(path + "/" + name).ok()) return;
     parent->names.erase(name);
+    parent->sure_names.erase(name);
     Index();
   }
   void Index() {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/check.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/lock_note.h"
 #include "storage/io/transfer.h"
@@ -151,6 +152,13 @@ void SimulatedDisk::Mark(std::string text) {
   Log({.kind = Kind::kMark, .name = std::move(text)});
 }
 
+void SimulatedDisk::FailSync(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const Place place = Find(path);
+  Check(place.error == 0, "a sync fails of what is not there");
+  Log({.kind = Kind::kFailedSync, .node = place.node, .path = path});
+}
+
 DiskLog SimulatedDisk::log() const {
   DiskLog log;
   {
@@ -214,6 +222,9 @@ SimulatedDisk::Place SimulatedDisk::FindDirectory(const std::string& path) const
 void SimulatedDisk::Log(DiskOperation operation) {
   if (operation.IsData()) unsynced_files_.insert(operation.node);
   if (operation.kind == Kind::kSyncData) unsynced_files_.erase(operation.node);
+  if (operation.kind == Kind::kFailedSync && unsynced_files_.contains(operation.node)) {
+    doubtful_files_.insert(operation.node);
+  }
   disk_.Apply(operation);
   log_.operations.push_back(std::move(operation));
 }
@@ -269,7 +280,7 @@ void SimulatedDisk::Resize(Kind kind, uint64_t node, const std::string& path, ui
 void SimulatedDisk::LogResize(Kind kind, uint64_t node, const std::string& path, uint64_t bytes) {
   const uint64_t size = disk_.contents(node).size();
   const bool same = kind == Kind::kAllocate ? bytes <= size : bytes == size;
-  if (same && !unsynced_files_.contains(node)) return;
+  if (same && !unsynced_files_.contains(node) && !doubtful_files_.contains(node)) return;
   Log({.kind = kind, .node = node, .offset = bytes, .path = path});
 }
 

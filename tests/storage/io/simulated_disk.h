@@ -38,6 +38,9 @@ class SimulatedDisk final : public FileSystem {
 
   // Logs a mark: every state from here on comes after what it says.
   void Mark(std::string text);
+  // Logs that a sync of the file or directory has failed, for who answers that to its caller: what is not synced by now
+  // may be lost however often it is synced again. Precondition: it is there.
+  void FailSync(const std::string& path);
   DiskLog log() const;
   DiskImage image() const;
 
@@ -109,6 +112,7 @@ class SimulatedDisk final : public FileSystem {
   uint64_t next_node_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Claims> claims_ ABSL_GUARDED_BY(mutex_);  // by node
   absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);  // nodes
+  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);  // nodes of which no sync covers all
 };
 
 }  // namespace tidemark::storage

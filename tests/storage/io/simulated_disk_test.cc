@@ -101,6 +101,14 @@ TEST_F(SimulatedDiskTest, WhatMakesNoDifferenceIsNotLogged) {
   EXPECT_THAT(Log().back(), "truncate /x to 6");
 }
 
+TEST_F(SimulatedDiskTest, SizeMakesADifferenceWhereASyncHasFailed) {
+  auto file = Create("/x", "hello");
+  disk_.FailSync("/x");
+  ASSERT_THAT(file->SyncData(), IsOk());
+  ASSERT_THAT(file->Truncate(5), IsOk());
+  EXPECT_THAT(Log(), ElementsAre("create /x", "write /x [0, 5)", "sync in vain /x", "sync /x", "truncate /x to 5"));
+}
+
 TEST_F(SimulatedDiskTest, LocksDieWithTheirBootAndTheirNotesStay) {
   auto lock = disk_.TryLock("/lock");
   ASSERT_THAT(lock, IsOk());
