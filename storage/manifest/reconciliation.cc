@@ -240,6 +240,13 @@ bool Reconciliation::IsBack(const StepRecord& record) {
   });
 }
 
+absl::StatusOr<bool> Reconciliation::IsOfDeletedStep(const StepFolder& folder) const {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
+  if (!record.ok()) return record.status();
+  return record->has_value() && (*record)->info.state == StepState::kDeleted &&
+         (*record)->info.attempt == ToHex(folder.attempt.bytes);
+}
+
 // Adopts an attempt that has no record, or notes why it is none of ours to keep.
 absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   // It was let go, and what it refers to may be gone.
@@ -260,7 +267,11 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
       return absl::OkStatus();
     }
     if (!IsMissingOrDamaged(attempt.status())) return attempt.status();  // nothing is known about the attempt
-    discards_.push_back({folder, attempt.status(), /*to_quarantine=*/false});
+    // What retention removes has its mark in the manifest until it is gone. So what there is of a deleted step was put
+    // back by somebody, and may be all there is of it.
+    absl::StatusOr<bool> put_back = IsOfDeletedStep(folder);
+    if (!put_back.ok()) return put_back.status();
+    discards_.push_back({folder, attempt.status(), /*to_quarantine=*/*put_back});
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
@@ -316,10 +327,9 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
     settled_ = false;  // it goes when the step goes
     return absl::OkStatus();
   }
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
-  if (!record.ok()) return record.status();
-  const bool deleted = record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes);
-  warn_(fmt::format("{} was {} and is {}: {}", name, deleted ? "deleted" : "never committed",
+  absl::StatusOr<bool> deleted = IsOfDeletedStep(folder);
+  if (!deleted.ok()) return deleted.status();
+  warn_(fmt::format("{} was {} and is {}: {}", name, *deleted ? "deleted" : "never committed",
                     to_quarantine ? "moved to quarantine" : "removed", Text(why)));
   absl::Status status;
   if (to_quarantine) {
@@ -330,7 +340,7 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   }
   if (status.ok()) {
     Tell(to_quarantine ? StoreChange::Kind::kQuarantined : StoreChange::Kind::kRemoved, folder,
-         fmt::format("{}: {}", deleted ? "deleted" : "never committed", Text(why)));
+         fmt::format("{}: {}", *deleted ? "deleted" : "never committed", Text(why)));
   }
   return status;
 }

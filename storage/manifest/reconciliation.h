@@ -42,8 +42,9 @@ class Reconciliation {
 
   // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
   // again once all of it is back. Steps whose folder has a pin are pinned. Attempts without a record, and those of
-  // deleted steps that somebody has put back, are adopted where every byte of them verifies, else removed or moved to
-  // quarantine, as are those with a deletion mark; those of other stores and newer versions are left alone. Removes
+  // deleted steps that somebody has put back, are adopted where every byte of them verifies. Else those that are
+  // incomplete, or that a later attempt has replaced, are removed; those whose bytes are wrong, all that were put back,
+  // and those with a deletion mark move to quarantine; those of other stores and newer versions are left alone. Removes
   // nothing that a step refers to, and nothing that is marked for deletion.
   //
   // kDataLoss: the manifest has to be rebuilt. Any other error says nothing about what is on disk, and nothing was
@@ -58,13 +59,14 @@ class Reconciliation {
   struct Discard {
     StepFolder folder;
     absl::Status why;
-    bool to_quarantine;  // its index tells what is in it
+    bool to_quarantine;  // it may be worth a look
   };
 
   absl::Status ReconcileRecords();
   std::optional<StepFolder> MissingFolder(const StepRecord& record) const;
   void MarkLost(StepRecord& record, const StepFolder& missing);
   bool IsBack(const StepRecord& record);
+  absl::StatusOr<bool> IsOfDeletedStep(const StepFolder& folder) const;
   absl::Status ReconcileFolder(const StepFolder& folder);
   absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
