@@ -36,6 +36,15 @@ bool IsOfAttempt(std::string_view name) {
          (name.starts_with("shard-") && name.ends_with(".tmk"));
 }
 
+StoreChange ChangeOf(StoreChange::Kind kind, int64_t step, std::string path, const std::vector<ShardDamage>& damage) {
+  StoreChange change{.kind = kind, .step = step, .path = std::move(path), .why = damage.front().what};
+  if (damage.size() > 1) change.why += fmt::format(", and {} more", damage.size() - 1);
+  std::set<std::string> entries;
+  for (const ShardDamage& place : damage) entries.insert(place.entries.begin(), place.entries.end());
+  change.entries.assign(entries.begin(), entries.end());
+  return change;
+}
+
 // One repair. Used once, by one thread.
 class Repair {
  public:
@@ -55,6 +64,7 @@ class Repair {
   absl::Status OpenStore();
   absl::Status VerifyAll();
   absl::Status Verify(Verdict& verdict);
+  void LookAtLost(Verdict verdict);
   absl::Status PutAway(const Verdict& verdict);
   absl::Status MarkDamaged(const Verdict& verdict);
   absl::Status CommitAgain(const Verdict& verdict);
@@ -65,14 +75,12 @@ class Repair {
   absl::Status RemoveFile(const std::string& path, std::string why);
   void Tell(const StoreChange& change);
   bool IsNeeded(const Verdict& damaged) const;
-  bool KeepsWhatWasLetGo(const Verdict& damaged) const;
 
   FileSystem& files_;
   const RepairOptions& options_;
   const StoreLayout layout_;
   std::unique_ptr<Store> store_;
   std::vector<Verdict> sound_, damaged_;
-  std::set<AttemptId> recorded_;  // of steps that are not deleted
   RepairProgress progress_;
   RepairReport report_;
 };
@@ -145,16 +153,15 @@ absl::Status Repair::Verify(Verdict& verdict) {
 }
 
 absl::Status Repair::VerifyAll() {
-  std::vector<Verdict> verdicts;
+  std::vector<Verdict> verdicts, lost;
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
     const StepState state = record.info.state;
-    if (id && state != StepState::kDeleted) recorded_.insert(AttemptId{*id});
-    if (id && (state == StepState::kCommitted || state == StepState::kDamaged)) {
-      progress_.bytes_total += record.info.stored_bytes;
-      const StepFolder folder{record.info.step, AttemptId{*id}};
-      verdicts.push_back({.record = std::move(record), .folder = folder});
-    }
+    if (!id || (state != StepState::kCommitted && state != StepState::kDamaged && state != StepState::kLost))
+      return true;
+    const StepFolder folder{record.info.step, AttemptId{*id}};
+    if (state != StepState::kLost) progress_.bytes_total += record.info.stored_bytes;
+    (state == StepState::kLost ? lost : verdicts).push_back({.record = std::move(record), .folder = folder});
     return true;
   });
   if (!status.ok()) return status;
@@ -177,7 +184,17 @@ absl::Status Repair::VerifyAll() {
     if (hangs && !verdict.damage.empty()) leave(verdict, verdict.damage.front().what);
     (verdict.damage.empty() ? sound_ : damaged_).push_back(std::move(verdict));
   }
+  for (Verdict& verdict : lost) LookAtLost(std::move(verdict));
   return absl::OkStatus();
+}
+
+// What was put back of a lost step and is damaged goes the way of other damage. Where only files are missing it is left
+// alone: they may come back. (One that is back was committed again when the store was opened.)
+void Repair::LookAtLost(Verdict verdict) {
+  const absl::Status read = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder).status();
+  if (!absl::IsDataLoss(read)) return;
+  verdict.damage.push_back({.path = layout_.attempt(verdict.folder.step, verdict.folder.attempt), .what = Text(read)});
+  damaged_.push_back(std::move(verdict));
 }
 
 // Whether a step that is not damaged has chunks in its files.
@@ -189,37 +206,28 @@ bool Repair::IsNeeded(const Verdict& damaged) const {
   });
 }
 
-// Whether it has chunks in files that stay for its sake alone, as those of a step that was let go: without its record
-// the next opening removes them, and a sound copy that somebody puts back would lack them.
-bool Repair::KeepsWhatWasLetGo(const Verdict& damaged) const {
-  const std::vector<FileReference>& references = damaged.record.references;
-  return std::any_of(references.begin(), references.end(),
-                     [&](const FileReference& file) { return !recorded_.contains(file.attempt); });
-}
-
-StoreChange ChangeOf(StoreChange::Kind kind, int64_t step, std::string path, const std::vector<ShardDamage>& damage) {
-  StoreChange change{.kind = kind, .step = step, .path = std::move(path), .why = damage.front().what};
-  if (damage.size() > 1) change.why += fmt::format(", and {} more", damage.size() - 1);
-  std::set<std::string> entries;
-  for (const ShardDamage& place : damage) entries.insert(place.entries.begin(), place.entries.end());
-  change.entries.assign(entries.begin(), entries.end());
-  return change;
-}
-
-// Record first: an attempt of a deleted step that is still there is moved by whoever opens the store next.
+// Damaged, then moved, then lost: wherever this is cut short the record says that the step was committed and is not to
+// be had, and names its files, so that nobody takes what is still there for leftovers.
 absl::Status Repair::PutAway(const Verdict& verdict) {
   const auto& [step, attempt] = verdict.folder;
-  const StoreChange change =
-      ChangeOf(StoreChange::Kind::kQuarantined, step, layout_.attempt(step, attempt), verdict.damage);
-  absl::Status status = store_->UpdateStep(step, verdict.record.info.attempt, [&](StepRecord& record) {
-    MakeDeleted(record, fmt::format("damaged, and moved to quarantine: {}", change.why));
-    return true;
-  });
+  const StepInfo& info = verdict.record.info;
+  StoreChange change = ChangeOf(StoreChange::Kind::kQuarantined, step, layout_.attempt(step, attempt), verdict.damage);
+  std::string reason = fmt::format("damaged, and moved to quarantine: {}", change.why);
+  absl::Status status;
+  if (info.state == StepState::kCommitted) {
+    status = store_->MarkStep(step, info.attempt, StepState::kDamaged, change.why);
+  }
   if (status.ok()) status = MoveToQuarantine(files_, layout_, verdict.folder);
-  if (absl::IsNotFound(status)) status = absl::OkStatus();  // it was the folder itself that is gone
+  if (absl::IsNotFound(status)) {
+    // A repair was cut short behind this, or somebody has moved it. Why it was damaged can be found out no more.
+    reason = fmt::format("damaged, and not in {} any more: {}", layout_.steps(), info.reason);
+    change = {.kind = StoreChange::Kind::kMarkedLost, .step = step, .path = change.path, .why = reason};
+    status = absl::OkStatus();
+  }
+  if (status.ok()) status = store_->MarkStep(step, info.attempt, StepState::kLost, reason);
   if (!status.ok()) return status;
   Tell(change);
-  report_.lost.push_back({.step = step, .why = change.why, .entries = change.entries});
+  report_.lost.push_back({.step = step, .why = reason, .entries = change.entries});
   return absl::OkStatus();
 }
 
@@ -228,7 +236,7 @@ absl::Status Repair::MarkDamaged(const Verdict& verdict) {
   const StoreChange change =
       ChangeOf(StoreChange::Kind::kMarkedDamaged, step, layout_.attempt(step, attempt), verdict.damage);
   report_.lost.push_back({.step = step, .why = change.why, .entries = change.entries});
-  if (verdict.record.info.state == StepState::kDamaged) return absl::OkStatus();
+  if (verdict.record.info.state != StepState::kCommitted) return absl::OkStatus();
   absl::Status status = store_->MarkStep(step, verdict.record.info.attempt, StepState::kDamaged, change.why);
   if (status.ok()) Tell(change);
   return status;
@@ -320,10 +328,14 @@ absl::Status Repair::LookAtStrangers() {
 
 // What is lost, and what a restore takes.
 absl::Status Repair::Conclude() {
+  std::set<int64_t> lost;
+  for (const LostStep& step : report_.lost) lost.insert(step.step);
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const StepInfo& info = record.info;
     if (info.state == StepState::kCommitted) report_.restores = info.step;
-    if (info.state == StepState::kLost) report_.lost.push_back({.step = info.step, .why = info.reason});
+    if (info.state == StepState::kLost && !lost.contains(info.step)) {
+      report_.lost.push_back({.step = info.step, .why = info.reason});
+    }
     return true;
   });
   std::sort(report_.lost.begin(), report_.lost.end(),
@@ -335,8 +347,7 @@ absl::StatusOr<RepairReport> Repair::Run() {
   absl::Status status = OpenStore();
   if (status.ok()) status = VerifyAll();
   for (size_t i = 0; status.ok() && i < damaged_.size(); ++i) {
-    const bool stays = IsNeeded(damaged_[i]) || KeepsWhatWasLetGo(damaged_[i]);
-    status = stays ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
+    status = IsNeeded(damaged_[i]) ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
   }
   for (size_t i = 0; status.ok() && i < sound_.size(); ++i) {
     if (sound_[i].record.info.state == StepState::kDamaged) status = CommitAgain(sound_[i]);

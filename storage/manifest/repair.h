@@ -43,9 +43,9 @@ struct LostStep {
 
 struct RepairReport {
   StoreId store;
-  std::vector<StoreChange> changes;     // in their order; none is kLeftAlone
+  std::vector<StoreChange> changes;  // in their order; none is kLeftAlone
   std::vector<StoreChange> left_alone;  // what is not Tidemark's, or is kept for a person
-  std::vector<LostStep> lost;           // ascending by step, those lost earlier included
+  std::vector<LostStep> lost;  // ascending by step, those lost earlier included
   // Reading these failed, or they have a shard of another store or of a newer version: which says nothing about their
   // bytes. They stay as they are.
   std::vector<LostStep> unread;
@@ -58,15 +58,16 @@ struct RepairReport {
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options);
 
 // Holds the store's lock meanwhile. In this order: whatever opening the store does (see Store::Open); a committed step
-// whose data fails to verify is moved to quarantine/ and recorded as deleted, with the reason, so that it is adopted
-// again if somebody puts sound files back; where other, sound steps have chunks in its files, or it has some in those
-// of a step that was let go, which stay only for its sake, all files stay, and it is marked damaged; one that was
+// whose data fails to verify is moved to quarantine/ and recorded as lost, with the reason, so that a restore knows
+// that it was there, and that it is committed again if somebody puts sound files back (the files that it refers to stay
+// for that); where other, sound steps have chunks in its files, these stay, and it is marked damaged; one that was
 // marked and verifies is committed again; temporary files, dead leases and a retired shard are removed. Nothing that is
 // not Tidemark's is touched, and no manifest is ever removed.
 //
-// Whenever it is cut short, the next call, or the next opening, goes on from there. kNotFound: no store is there.
-// kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss, kFailedPrecondition: nobody can say
-// which store it is. Any other error is the disk's, and the store is as a crash would have left it.
+// Whenever it is cut short, the next call goes on from there, and an opening in between passes over what is damaged.
+// kNotFound: no store is there. kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss,
+// kFailedPrecondition: nobody can say which store it is. Any other error is the disk's, and the store is as a crash
+// would have left it.
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options);
 
 }  // namespace tidemark::storage

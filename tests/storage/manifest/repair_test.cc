@@ -5,13 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/io/draft_file_system.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_identity.h"
 #include "tests/storage/io/failing_file_system.h"
-#include "tests/storage/io/file_tree.h"
-#include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/manifest/repair_testing.h"
 
 namespace tidemark::storage {
 namespace {
@@ -23,98 +18,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 using Kind = StoreChange::Kind;
-
-// On a disk in memory.
-class RepairTest : public testing::Test {
- protected:
-  RepairTest() : files_(PosixFileSystem(), home_.path()) {}
-
-  RepairOptions Options() const { return {.directory = path_, .read = {.io = IoQueueKind::kThreads}}; }
-  absl::StatusOr<RepairReport> Plan() { return PlanRepair(files_, Options()); }
-  absl::StatusOr<RepairReport> Apply() { return RepairStore(files_, Options()); }
-  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_, files_); }
-  std::string ShardOf(const ShardIdentity& identity) { return layout_.shard(identity.step, identity.attempt, 0, 1); }
-  std::string FolderOf(const ShardIdentity& identity) { return layout_.attempt(identity.step, identity.attempt); }
-  bool IsThere(const std::string& path) { return files_.TypeOf(path).ok(); }
-
-  // Of its first chunk, or of the last byte before the index, which belongs to nothing.
-  void Flip(const ShardIdentity& identity, bool chunk) {
-    auto bytes = ReadSmallFile(files_, ShardOf(identity), 1 << 20);
-    ASSERT_THAT(bytes, IsOk());
-    const size_t at = chunk ? 4096 : 8191;
-    (*bytes)[at] = static_cast<char>((*bytes)[at] ^ 1);
-    PutFile(files_, ShardOf(identity), *bytes);
-  }
-
-  // "action step" of each, in order; the path's last component where there is no step.
-  static std::vector<std::string> Of(const std::vector<StoreChange>& changes) {
-    std::vector<std::string> texts;
-    for (const StoreChange& change : changes) {
-      static constexpr const char* kNames[] = {"identity", "rebuild", "indices",    "adopt",  "again", "pin",
-                                               "lost",     "damaged", "quarantine", "remove", "left"};
-      texts.push_back(std::string(kNames[static_cast<size_t>(change.kind)]) + " " +
-                      (change.step ? std::to_string(*change.step) : change.path.substr(change.path.rfind('/') + 1)));
-    }
-    return texts;
-  }
-  static std::vector<std::string> Sentences(const RepairReport& report) {
-    std::vector<std::string> texts;
-    for (const StoreChange& change : report.changes) texts.push_back(change.path + ": " + change.why);
-    return texts;
-  }
-
-  // Steps 1 to 5; 2 is damaged, so is 3, to which 4 refers, which is sound; 5 is complete, but not recorded; 6 is
-  // incomplete. There is what dead processes left, and what is somebody else's.
-  void MakeAMess() {
-    {
-      auto store = Open();
-      one_ = CommitStep(*store, 1, 100, files_);
-      two_ = CommitStep(*store, 2, 200, files_);
-      three_ = CommitStep(*store, 3, 300, files_);
-      CommitReferringStep(*store, 4, three_, files_);
-      five_ = WriteAttempt(*store, 5, 500, files_);
-      six_ = *store->BeginAttempt(6);
-    }
-    Flip(two_, /*chunk=*/true);
-    Flip(three_, /*chunk=*/false);
-    PutFile(files_, layout_.identity() + ".tmp", "{");
-    PutFile(files_, layout_.retired(), "blocks");
-    PutFile(files_, FolderOf(one_) + "/pin.json.tmp", "{");
-    PutFile(files_, FolderOf(one_) + "/core.17", "somebody's");
-    PutFile(files_, path_ + "/notes.txt", "somebody's");
-    PutFile(files_, layout_.steps() + "/x", "somebody's");
-    ASSERT_THAT(files_.CreateDirectory(layout_.leases()), IsOk());
-    PutFile(files_, layout_.leases() + "/" + LeaseFileName(one_.attempt, "validation"),
-            EncodeLeaseNote({.step = 1,
-                             .attempt = one_.attempt,
-                             .evaluator = "validation",
-                             .holder = "pid 7",
-                             .machine = ThisMachine(),
-                             .expiry = absl::Minutes(1)}));
-  }
-
-  void ExpectInOrder() {
-    const auto again = Apply();
-    ASSERT_THAT(again, IsOk());
-    EXPECT_THAT(Of(again->changes), IsEmpty());
-    auto store = Open();
-    ASSERT_NE(store, nullptr);
-    EXPECT_EQ(ValueAt(*store, 1, files_), 100);
-    EXPECT_EQ(ValueAt(*store, 2, files_), -1);
-    EXPECT_EQ(ValueAt(*store, 3, files_), -1);
-    EXPECT_EQ(ValueAt(*store, 4, files_), 300);
-    EXPECT_EQ(ValueAt(*store, 5, files_), 500);
-    CommitStep(*store, 7, 700, files_);
-    EXPECT_EQ(ValueAt(*store, 7, files_), 700);
-  }
-
-  const TestDirectory home_;
-  DraftFileSystem files_;
-  const std::string path_ = home_ / "store";
-  const StoreLayout layout_{path_};
-  std::string warnings_;
-  ShardIdentity one_, two_, three_, five_, six_;
-};
 
 TEST_F(RepairTest, FindsNothingToDoInASoundStore) {
   {
@@ -155,7 +58,7 @@ TEST_F(RepairTest, DoesWhatWasPlannedAndThenFindsNothingMore) {
   EXPECT_THAT(plan->lost[0].why, HasSubstr("chunk 0"));
   EXPECT_THAT(plan->lost[0].entries, ElementsAre("value"));
   EXPECT_EQ(plan->lost[1].step, 3);
-  EXPECT_THAT(plan->lost[1].why, HasSubstr("belongs to nothing"));
+  EXPECT_THAT(plan->lost[1].why, HasSubstr("index"));
   EXPECT_EQ(plan->restores, 5);
 
   const auto applied = Apply();
@@ -173,32 +76,36 @@ TEST_F(RepairTest, DoesWhatWasPlannedAndThenFindsNothingMore) {
   }
   const auto record = Open()->manifest().Find(2);
   ASSERT_THAT(record, IsOk());
-  EXPECT_EQ((*record)->info.state, StepState::kDeleted);
-  EXPECT_THAT((*record)->info.reason, HasSubstr("moved to quarantine"));
+  EXPECT_EQ((*record)->info.state, StepState::kLost);
+  EXPECT_THAT((*record)->info.reason, AllOf(HasSubstr("moved to quarantine"), HasSubstr("chunk 0")));
   ExpectInOrder();
 }
 
 TEST_F(RepairTest, IsFinishedByTheNextOneWhereverItIsCutShort) {
-  MakeAMess();
-  const FileTree mess = ReadTree(files_, path_);
-  bool finished = false;
   size_t cuts = 0;
-  for (size_t call = 0; !finished; call += 3, ++cuts) {
-    SCOPED_TRACE(testing::Message() << "call " << call);
-    ASSERT_LT(call, 3000u);
+  for (const size_t place : {kInChunk, kInIndex}) {
     ASSERT_THAT(RemoveTree(files_, path_), IsOk());
-    WriteTree(files_, path_, mess);
-    FailingFileSystem failing(files_);
-    failing.FailFrom(call, absl::InternalError("EIO"));
-    finished = RepairStore(failing, Options()).ok();
-    if (!finished) {
-      const auto again = Apply();
-      ASSERT_THAT(again, IsOk());
-      EXPECT_EQ(again->restores, 5);
+    MakeAMess(place);
+    const FileTree mess = ReadTree(files_, path_);
+    bool finished = false;
+    for (size_t call = 0; !finished; ++call, ++cuts) {
+      SCOPED_TRACE(testing::Message() << "byte " << place << ", call " << call);
+      ASSERT_LT(call, 3000u);
+      ASSERT_THAT(RemoveTree(files_, path_), IsOk());
+      WriteTree(files_, path_, mess);
+      FailingFileSystem failing(files_);
+      failing.FailFrom(call, absl::InternalError("EIO"));
+      finished = RepairStore(failing, Options()).ok();
+      if (!finished) {
+        const auto again = Apply();
+        ASSERT_THAT(again, IsOk());
+        EXPECT_EQ(again->restores, 5);
+        EXPECT_EQ(again->lost.size(), 2u);
+      }
+      ExpectInOrder();
+      EXPECT_TRUE(IsThere(layout_.quarantine() + "/" + StepFolderName(2, two_.attempt) + "/" + ShardFileName(0, 1)));
+      if (HasFailure()) return;
     }
-    ExpectInOrder();
-    EXPECT_TRUE(IsThere(layout_.quarantine() + "/" + StepFolderName(2, two_.attempt)));
-    if (HasFailure()) return;
   }
   std::printf("repairs cut short: %zu\n", cuts);
 }
@@ -210,7 +117,7 @@ TEST_F(RepairTest, RebuildsAManifestThatIsGoneOrDamaged) {
     two_ = CommitStep(*store, 2, 200, files_);
     CommitStep(*store, 3, 300, files_);
   }
-  Flip(two_, /*chunk=*/true);
+  Flip(two_, kInChunk);
   const FileTree tree = ReadTree(files_, path_);
   for (const bool gone : {true, false}) {
     ASSERT_THAT(RemoveTree(files_, path_), IsOk());
@@ -269,25 +176,6 @@ TEST_F(RepairTest, CommitsAStepAgainThatWasMarkedAndIsSound) {
   EXPECT_THAT(Of(applied->changes), ElementsAre("again 1"));
   EXPECT_EQ(applied->restores, 1);
   EXPECT_EQ(ValueAt(*Open(), 1, files_), 100);
-}
-
-TEST_F(RepairTest, TakesASoundCopyBackThatWasPutInThePlaceOfADamagedOne) {
-  {
-    auto store = Open();
-    CommitStep(*store, 1, 100, files_);
-    two_ = CommitStep(*store, 2, 200, files_);
-  }
-  const auto good = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
-  ASSERT_THAT(good, IsOk());
-  Flip(two_, /*chunk=*/true);
-  ASSERT_THAT(Apply(), IsOk());
-  EXPECT_EQ(ValueAt(*Open(), 2, files_), -1);
-  ASSERT_THAT(files_.CreateDirectory(FolderOf(two_)), IsOk());
-  PutFile(files_, ShardOf(two_), *good);
-  const auto applied = Apply();
-  ASSERT_THAT(applied, IsOk());
-  EXPECT_THAT(Of(applied->changes), ElementsAre("adopt 2"));
-  EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
 }
 
 TEST_F(RepairTest, LeavesAStepAloneThatTheDiskDoesNotGiveOut) {
@@ -367,36 +255,6 @@ TEST_F(RepairTest, LeavesACommittedStepAloneThatHasAShardOfANewerVersionOrOfAnot
   ASSERT_EQ(applied->unread.size(), 2u);
   EXPECT_THAT(applied->unread[0].why, AllOf(HasSubstr(ShardOf(two_)), HasSubstr(ToHex(strange.store.bytes))));
   EXPECT_TRUE(IsThere(ShardOf(two_)));
-}
-
-// Step 1 was let go, and its files stay for the sake of step 2.
-TEST_F(RepairTest, MarksADamagedStepThatAloneKeepsFilesOfOneThatWasLetGo) {
-  {
-    auto store = Open();
-    one_ = CommitStep(*store, 1, 100, files_);
-    two_ = CommitReferringStep(*store, 2, one_, files_);
-    CommitStep(*store, 3, 300, files_);
-    const std::string attempt = ToHex(one_.attempt.bytes);
-    ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = attempt, .deleted = true, .reason = "old"}}), IsOk());
-    ASSERT_THAT(store->RemoveDeleted({}), IsOk());
-  }
-  const auto good = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
-  ASSERT_THAT(good, IsOk());
-  Flip(two_, /*chunk=*/true);
-  auto applied = Apply();
-  ASSERT_THAT(applied, IsOk());
-  EXPECT_THAT(Of(applied->changes), ElementsAre("damaged 2"));
-  ASSERT_EQ(applied->lost.size(), 1u);
-  EXPECT_EQ(applied->lost[0].step, 2);
-  applied = Apply();
-  ASSERT_THAT(applied, IsOk());
-  EXPECT_THAT(Of(applied->changes), IsEmpty());
-  // A sound copy has all that it refers to.
-  PutFile(files_, ShardOf(two_), *good);
-  applied = Apply();
-  ASSERT_THAT(applied, IsOk());
-  EXPECT_THAT(Of(applied->changes), ElementsAre("again 2"));
-  EXPECT_EQ(ValueAt(*Open(), 2, files_), 100);
 }
 
 TEST_F(RepairTest, RefusesAStoreThatSomebodyHolds) {

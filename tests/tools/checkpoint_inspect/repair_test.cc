@@ -71,10 +71,15 @@ TEST(Repair, SaysWhatItWouldDoAndChangesNotOneByte) {
   EXPECT_EQ(applied.exit_code, 3) << "a step was lost";
   EXPECT_EQ(InOneTense(applied.out), InOneTense(dry.out));
   const Finished again = RunInspect({"repair", "--apply", "--store", store.directory()});
-  EXPECT_EQ(again.exit_code, 0);
-  EXPECT_THAT(again.out, AllOf(HasSubstr("left alone: "), HasSubstr("restore takes step 2")));
+  EXPECT_EQ(again.exit_code, 3) << "it still is";
+  EXPECT_THAT(again.out, AllOf(HasSubstr("left alone: "), HasSubstr("step 3: lost: damaged, and moved to quarantine"),
+                               HasSubstr("restore takes step 2")));
   EXPECT_THAT(again.err, HasSubstr("nothing to repair"));
-  EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 0);
+  EXPECT_THAT(RunInspect({"ls", "--store", store.directory()}).out,
+              AllOf(HasSubstr("lost"), HasSubstr("damaged, and moved to quarantine")));
+  EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 3);
+  store.Save({3});
+  EXPECT_EQ(RunInspect({"repair", "--apply", "--store", store.directory()}).exit_code, 0) << "until it is saved again";
 }
 
 TEST(Repair, RebuildsTheManifestAndTellsItAsJson) {
@@ -101,6 +106,13 @@ TEST(Repair, FailsWhereNoStepIsLeft) {
   const Finished run = RunInspect({"repair", "--store", store.directory()});
   EXPECT_EQ(run.exit_code, 13);
   EXPECT_THAT(run.out, HasSubstr("no step can be restored"));
+  for (int time = 0; time < 2; ++time) {
+    const auto applied = RunInspectJson({"repair", "--apply", "--store", store.directory()}, 13);
+    EXPECT_EQ(applied["restore"], nullptr);
+    ASSERT_EQ(applied["lost"].size(), 1u);
+    EXPECT_EQ(applied["lost"][0]["step"], 1);
+  }
+  EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 13);
 }
 
 TEST(Repair, NamesTheTrainerThatHoldsTheStore) {
