@@ -311,7 +311,7 @@ class AsyncCheckpointer {
   //
   // kNotFound: nothing is committed, or nothing that options.accept wants. kInvalidArgument: the checkpoint does not
   // fit the state; the one message lists every missing, unexpected, reshaped and retyped entry, and nothing of the
-  // state has been touched. kDataLoss: every candidate is damaged, or the one that is not cannot fill all that a
+  // state has been touched. kDataLoss: every candidate is damaged or lost, or the one that is not cannot fill what a
   // damaged one had begun to; tensors of the state may then hold parts of it, values never do. Other errors are the
   // state's own, or kResourceExhausted.
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
