@@ -196,8 +196,8 @@ absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const S
     absl::StatusOr<ShardVerification> verified =
         VerifyShard(files, shard->path(), layout.steps(), &shard->header().identity, options);
     if (!verified.ok()) return verified.status();
-    if (!verified->damage.empty()) {
-      return absl::DataLossError(fmt::format("{}: {}", verified->damage.front().path, verified->damage.front().what));
+    for (const ShardDamage& damage : verified->damage) {
+      if (!damage.unused) return absl::DataLossError(fmt::format("{}: {}", damage.path, damage.what));
     }
     auto file = files.OpenForRead(shard->path(), /*direct=*/false);
     if (!file.ok()) return file.status();

@@ -40,7 +40,8 @@ absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const St
 // disagree. Any error but kNotFound, kDataLoss and kUnimplemented of any shard is returned.
 absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout);
 
-// Reads every byte of the attempt and, if all are sound, syncs its files and folders. kDataLoss says what is damaged.
+// Reads every byte of the attempt and, if all that belong to something are sound, syncs its files and folders.
+// kDataLoss says what is damaged.
 absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                            const Attempt& attempt, const ShardReadOptions& options);
 

@@ -140,12 +140,22 @@ absl::Status Repair::Verify(Verdict& verdict) {
   for (const ShardDamage& damage : verdict.damage) {
     if (damage.foreign) return absl::FailedPreconditionError(damage.what);
   }
-  if (!verdict.damage.empty()) return absl::OkStatus();
+  // What no restore reads takes no step out of service.
+  std::vector<ShardDamage> unused;
+  for (const ShardDamage& damage : verdict.damage) {
+    if (!damage.unused) return absl::OkStatus();
+  }
+  unused.swap(verdict.damage);
   // Sound in itself, and yet not what was committed: a shard that was put in its place.
   absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder);
   absl::Status status = found.status();
   if (found.ok() && found->shards != verdict.record.shards) {
     status = absl::DataLossError("its shards are not the ones that were committed: size or digest differ");
+  }
+  if (status.ok() && !unused.empty()) {
+    StoreChange change = ChangeOf(StoreChange::Kind::kLeftAlone, info.step, unused.front().path, unused);
+    change.why += "; no entry is affected, and the step restores";
+    Tell(change);
   }
   if (!IsMissingOrDamaged(status)) return status;
   verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
@@ -254,7 +264,7 @@ absl::Status Repair::CommitAgain(const Verdict& verdict) {
   Tell({.kind = StoreChange::Kind::kCommittedAgain,
         .step = step,
         .path = layout_.attempt(step, attempt),
-        .why = "it was marked as damaged, and every byte is what was committed"});
+        .why = "it was marked as damaged, and every byte of its entries is what was committed"});
   return absl::OkStatus();
 }
 

@@ -44,7 +44,8 @@ struct LostStep {
 struct RepairReport {
   StoreId store;
   std::vector<StoreChange> changes;  // in their order; none is kLeftAlone
-  std::vector<StoreChange> left_alone;  // what is not Tidemark's, or is kept for a person
+  // What is not Tidemark's, or is kept for a person, and damage in bytes that no restore reads.
+  std::vector<StoreChange> left_alone;
   std::vector<LostStep> lost;  // ascending by step, those lost earlier included
   // Reading these failed, or they have a shard of another store or of a newer version: which says nothing about their
   // bytes. They stay as they are.

@@ -270,10 +270,10 @@ void ShardVerifier::VerifyZeros(std::span<const std::byte> bytes, uint64_t offse
   const size_t position = FindNonZero(bytes);
   if (position == bytes.size()) return;
   damage_.Add(0, offset + position,
-              {path_,
-               fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x{:02x}", path_,
-                           offset + position, static_cast<uint8_t>(bytes[position])),
-               {}});
+              {.path = path_,
+               .what = fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x{:02x}", path_,
+                                   offset + position, static_cast<uint8_t>(bytes[position])),
+               .unused = true});
 }
 
 absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Status& read,

@@ -23,6 +23,9 @@ struct ShardDamage {
   // It says that it is of a newer version or of another store, or it is no regular file: perhaps nothing is damaged,
   // and it is not this store's to judge.
   bool foreign = false;
+  // It is in bytes that belong to nothing, between chunks or behind the index: no reader of entries comes upon it, and
+  // all of them read as they were written.
+  bool unused = false;
 };
 
 struct ShardVerification {

@@ -130,8 +130,13 @@ TEST_F(AttemptReaderTest, VerifiesBeforeItSyncs) {
   auto attempt = Read(folder());
   ASSERT_THAT(attempt, IsOk());
   EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
-  // The first chunk begins after the header.
   std::fstream file(shard(), std::ios::in | std::ios::out | std::ios::binary);
+  // Behind the chunk; it belongs to nothing.
+  file.seekp(8191);
+  file.put('\xff');
+  file.flush();
+  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
+  // The first chunk begins after the header.
   file.seekp(4096);
   file.put('\xff');
   file.close();

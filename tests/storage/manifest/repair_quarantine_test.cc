@@ -136,5 +136,39 @@ TEST_F(RepairQuarantineTest, RecordsADamagedStepAsLostThatSomebodyHasMoved) {
   EXPECT_EQ((*Open()->manifest().Find(2))->info.state, StepState::kLost);
 }
 
+// A byte between chunks, or behind the index. No restore reads it.
+TEST_F(RepairQuarantineTest, LeavesAStepInServiceWhereAByteIsWrongThatBelongsToNothing) {
+  {
+    auto store = Open();
+    CommitStep(*store, 1, 100, files_);
+    two_ = CommitStep(*store, 2, 200, files_);
+  }
+  const auto good = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
+  ASSERT_THAT(good, IsOk());
+  ASSERT_EQ(good->size(), 4u * 4096);
+  for (const size_t place : {size_t{8191}, size_t{3 * 4096 - 1}}) {
+    SCOPED_TRACE(testing::Message() << "byte " << place);
+    PutFile(files_, ShardOf(two_), *good);
+    Flip(two_, place);
+    ASSERT_EQ(ValueAt(*Open(), 2, files_), 200);
+    const auto applied = Apply();
+    ASSERT_THAT(applied, IsOk());
+    EXPECT_THAT(Of(applied->changes), IsEmpty());
+    EXPECT_THAT(applied->lost, IsEmpty());
+    ASSERT_EQ(applied->left_alone.size(), 1u);
+    EXPECT_EQ(applied->left_alone[0].path, ShardOf(two_));
+    EXPECT_THAT(applied->left_alone[0].why, AllOf(HasSubstr(std::to_string(place)), HasSubstr("belongs to nothing"),
+                                                  HasSubstr("the step restores")));
+    EXPECT_EQ(applied->restores, 2);
+    EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
+  }
+  // Beside wrong bytes of an entry it is damage like others.
+  Flip(two_, kInChunk);
+  const auto applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), ElementsAre("quarantine 2"));
+  EXPECT_EQ(applied->restores, 1);
+}
+
 }  // namespace
 }  // namespace tidemark::storage

@@ -118,6 +118,7 @@ TEST_F(ShardVerifyTest, FindsBytesBetweenChunks) {
   EXPECT_EQ(result.damage[0].what,
             fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x01", path_, gap));
   EXPECT_THAT(result.damage[0].entries, IsEmpty());
+  EXPECT_TRUE(result.damage[0].unused);
   EXPECT_TRUE(result.readable);
 }
 
@@ -267,6 +268,7 @@ TEST(ShardVerifySparse, CoversLargeGapsAndLargeChunks) {
   std::string changed = good;
   changed[chunk.offset + (2 << 20)] ^= 1;
   EXPECT_THAT(verify(changed)[0].entries, ElementsAre("noise"));
+  EXPECT_FALSE(verify(changed)[0].unused);
 }
 
 // Two shards, of which the second uses chunks of the first.
