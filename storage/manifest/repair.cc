@@ -338,11 +338,12 @@ absl::Status Repair::LookAtStrangers() {
 
 // What is lost, and what a restore takes.
 absl::Status Repair::Conclude() {
-  std::set<int64_t> lost;
+  std::set<int64_t> lost, unread;
   for (const LostStep& step : report_.lost) lost.insert(step.step);
+  for (const LostStep& step : report_.unread) unread.insert(step.step);
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const StepInfo& info = record.info;
-    if (info.state == StepState::kCommitted) report_.restores = info.step;
+    if (info.state == StepState::kCommitted && !unread.contains(info.step)) report_.restores = info.step;
     if (info.state == StepState::kLost && !lost.contains(info.step)) {
       report_.lost.push_back({.step = info.step, .why = info.reason});
     }

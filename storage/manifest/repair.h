@@ -50,7 +50,8 @@ struct RepairReport {
   // Reading these failed, or they have a shard of another store or of a newer version: which says nothing about their
   // bytes. They stay as they are.
   std::vector<LostStep> unread;
-  std::optional<int64_t> restores;  // the step that a restore of the latest then takes
+  // The step that a restore of the latest then takes, as far as is known: none of those in `unread`.
+  std::optional<int64_t> restores;
 };
 
 // What RepairStore would do. Writes nothing and keeps nobody from a lock: to find out whether somebody has one it is

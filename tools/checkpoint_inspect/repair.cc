@@ -95,7 +95,7 @@ std::string ReportText(const Console& console, const RepairReport& report, bool 
   }
   text += report.restores ? fmt::format("restore {} step {}\n",
                                         apply || report.changes.empty() ? "takes" : "would take", *report.restores)
-                          : std::string("no step can be restored\n");
+                          : fmt::format("no step {}can be restored\n", report.unread.empty() ? "" : "that was read ");
   return text;
 }
 

@@ -195,6 +195,7 @@ TEST_F(RepairTest, LeavesAStepAloneThatTheDiskDoesNotGiveOut) {
   ASSERT_EQ(applied->unread.size(), 1u);
   EXPECT_EQ(applied->unread[0].step, 2);
   EXPECT_THAT(applied->unread[0].why, HasSubstr("EIO"));
+  EXPECT_EQ(applied->restores, 1);
   EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
 }
 
@@ -220,6 +221,7 @@ TEST_F(RepairTest, LeavesAStepAloneWhoseShardCannotBeOpenedASecondTime) {
     ASSERT_EQ(applied->unread.size(), 1u);
     EXPECT_EQ(applied->unread[0].step, 2);
     EXPECT_THAT(applied->unread[0].why, HasSubstr(std::string(error.message())));
+    EXPECT_EQ(applied->restores, 1);
     EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
   }
 }
