@@ -1,5 +1,9 @@
 #include "tools/checkpoint_inspect/repair.h"
 
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -132,6 +136,23 @@ std::string ReportJson(const std::string& directory, const RepairReport& report,
   return Dump(document);
 }
 
+std::string UserText(uid_t user) {
+  const passwd* entry = getpwuid(user);
+  return entry == nullptr ? fmt::format("user {}", user) : fmt::format("{} (user {})", entry->pw_name, user);
+}
+
+// A repair writes what only its own user may read. Root's would shut the trainer out of its own store.
+absl::Status CheckOwner(const std::string& directory) {
+  struct stat info;
+  // The directory itself may have been there before the store. What is missing or denied, the repair says better.
+  if (stat((directory + "/steps").c_str(), &info) != 0 && stat(directory.c_str(), &info) != 0) return absl::OkStatus();
+  if (info.st_uid == geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("store {} belongs to {}, who could not open what {} would write into it: run this as its owner (sudo "
+                  "-u '#{}' checkpoint-inspect ...)",
+                  directory, UserText(info.st_uid), UserText(geteuid()), info.st_uid));
+}
+
 ExitCode ErrorExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
@@ -159,6 +180,10 @@ ExitCode Judge(const RepairReport& report, bool apply) {
 ExitCode RepairDirectory(Console& console, const std::string& directory, bool apply, bool json) {
   std::optional<ProgressLine> line;
   storage::RepairOptions options{.directory = storage::FollowLinks(directory)};
+  if (absl::Status ours = apply ? CheckOwner(options.directory) : absl::OkStatus(); !ours.ok()) {
+    console.Fail(ours);
+    return ExitCode::kFailure;
+  }
   options.read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
   if (console.progress()) {
     options.progress = [&](const storage::RepairProgress& progress) {

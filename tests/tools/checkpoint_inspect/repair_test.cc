@@ -115,6 +115,29 @@ TEST(Repair, FailsWhereNoStepIsLeft) {
   EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 13);
 }
 
+// What it wrote would be root's alone, and the trainer shut out.
+TEST(Repair, IsForTheUserWhoseStoreItIs) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make a store of another user's";
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(2);
+  constexpr uid_t kSomebody = 54321;
+  const std::string& directory = store.directory();
+  ASSERT_EQ(chown(directory.c_str(), kSomebody, kSomebody), 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    ASSERT_EQ(lchown(entry.path().c_str(), kSomebody, kSomebody), 0);
+  }
+  const auto before = store.Listing();
+  const Finished applied = RunInspect({"repair", "--apply", "--store", directory});
+  EXPECT_EQ(applied.exit_code, 1);
+  EXPECT_THAT(applied.err, AllOf(HasSubstr(directory + " belongs to user 54321"), HasSubstr("root (user 0)"),
+                                 HasSubstr("run this as its owner"), HasSubstr("sudo -u '#54321'")));
+  EXPECT_EQ(applied.out, "");
+  EXPECT_EQ(store.Listing(), before);
+  EXPECT_EQ(RunInspect({"repair", "--store", directory}).exit_code, 3) << "who only looks writes nothing";
+  EXPECT_EQ(store.Listing(), before);
+}
+
 TEST(Repair, NamesTheTrainerThatHoldsTheStore) {
   TestStore store;
   store.Save({1});
