@@ -110,13 +110,19 @@ struct StoreReader::Impl {
     absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
     if (!folders.ok()) return folders.status();
     const auto no_warning = [](std::string_view) {};
+    const auto leave_out = [&](const storage::StepFolder& folder, const absl::Status& why) {
+      unread.push_back(fmt::format("{}: {}", StepFolderName(folder.step, folder.attempt), std::string(why.message())));
+    };
     std::multimap<std::pair<int64_t, uint64_t>, storage::StepRecord> attempts;  // by step and sequence
     for (const storage::StepFolder& folder : *folders) {
-      absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(files, layout, store, folder);
-      if (!attempt.ok()) continue;
+      // One shard at a time: there is no telling how many ranks a stranger's attempt has.
+      absl::StatusOr<storage::StepRecord> read = storage::ReadAttemptRecord(files, layout, store, folder);
       const auto deleted = storage::ReadDeletionMark(files, layout, folder);
-      if (!deleted.ok()) continue;
-      storage::StepRecord& record = attempt->record;
+      if (!read.ok() || !deleted.ok()) {
+        leave_out(folder, read.ok() ? deleted.status() : read.status());
+        continue;
+      }
+      storage::StepRecord& record = *read;
       // A pin or a report that cannot be read hides no step.
       storage::TakePin(files, layout, no_warning, record.info).status().IgnoreError();
       ApplyStoredReports(files, layout, store, folder, no_warning, record.info).IgnoreError();
@@ -146,6 +152,7 @@ struct StoreReader::Impl {
     // Looked at first: a report that is recorded meanwhile is then in both, and not in neither. An inbox that cannot be
     // read hides no step.
     const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
+    unread.clear();
     if (trusted) manifest_problem = LoadManifest();
     if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
     if (!trusted || !manifest_problem.ok()) {
@@ -215,6 +222,7 @@ struct StoreReader::Impl {
   absl::Status manifest_problem;
   std::vector<storage::StepRecord> records;  // ascending by step
   std::vector<StepInfo> steps;               // the same, with what lies in the inbox
+  std::vector<std::string> unread;
 };
 
 StoreReader::StoreReader() = default;
@@ -256,6 +264,8 @@ const std::string& StoreReader::store_id() const { return impl_->store_id; }
 const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
 
 const std::vector<StepInfo>& StoreReader::steps() const { return impl_->steps; }
+
+const std::vector<std::string>& StoreReader::unread() const { return impl_->unread; }
 
 absl::Status StoreReader::Refresh() { return impl_->Load(); }
 

@@ -77,9 +77,9 @@ class StoreReader {
   // cannot be read the steps are found by their shards, and manifest_problem() says why.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
 
-  // The same for a store from a stranger. RocksDB is not made for files that mean harm, so the manifest is never opened:
-  // the steps are those of the shards, what only a manifest knows is missing, and manifest_problem() is ok. Decodes on
-  // one thread, so that chunks made to be large take their memory once.
+  // The same for a store from a stranger. RocksDB is not made for files that mean harm, so the manifest is never
+  // opened: the steps are those of the shards, what only a manifest knows is missing, and manifest_problem() is ok.
+  // Decodes on one thread, so that chunks made to be large take their memory once.
   static absl::StatusOr<std::unique_ptr<StoreReader>> OpenUntrusted(const std::string& directory);
   ~StoreReader();
 
@@ -92,6 +92,10 @@ class StoreReader {
   // As of Open or the last Refresh, ascending by step; those that were deleted or only evaluated included. With reports
   // that workers have left and no trainer has taken in yet, as far as these can be read.
   const std::vector<StepInfo>& steps() const;
+
+  // Where the steps come from the shards: of each attempt that is not among them because it could not be read, its
+  // folder and why. One that is just being written is among these.
+  const std::vector<std::string>& unread() const;
 
   // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost.
   absl::Status Refresh();

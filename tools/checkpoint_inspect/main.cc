@@ -1,6 +1,8 @@
 // checkpoint-inspect: looks into a store; only `repair --apply` changes it. docs/checkpoint-inspect.md is its manual.
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <optional>
@@ -42,6 +44,9 @@ Example:
   checkpoint-inspect --store run/ckpt repair
   checkpoint-inspect --store run/ckpt repair --apply)";
 
+// A store may hold any number of attempts that cannot be read.
+constexpr size_t kUnreadNamedMax = 10;
+
 struct Arguments {
   std::string store;
   bool json = false;
@@ -51,6 +56,15 @@ struct Arguments {
   std::string step;
   std::vector<std::string> metrics;
 };
+
+void NameUnread(Console& console, const std::vector<std::string>& unread) {
+  for (size_t i = 0; i < std::min(unread.size(), kUnreadNamedMax); ++i) {
+    console.Warn("not among the steps, for it could not be read: " + unread[i]);
+  }
+  if (unread.size() > kUnreadNamedMax) {
+    console.Warn(fmt::format("nor could {} more be read", unread.size() - kUnreadNamedMax));
+  }
+}
 
 // Runs the command that was chosen; its usage has been checked.
 ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& arguments, std::optional<int64_t> step) {
@@ -73,6 +87,7 @@ ExitCode RunCommand(Console& console, const CLI::App& app, const Arguments& argu
     console.Warn(fmt::format("the manifest cannot be read, and the steps are those of the shards: {}",
                              std::string(problem.message())));
   }
+  NameUnread(console, (*reader)->unread());
   const Invocation invocation{console, **reader, arguments.store, arguments.json, absl::Now()};
   if (app.got_subcommand("show")) return ShowStep(invocation, step);
   if (app.got_subcommand("verify")) return VerifySteps(invocation, step);

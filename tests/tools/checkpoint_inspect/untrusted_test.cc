@@ -85,6 +85,15 @@ TEST_F(Untrusted, FindsDamage) {
   EXPECT_THAT(verify.out, AllOf(HasSubstr("step 2: damaged"), HasSubstr("restore takes step 1")));
 }
 
+TEST_F(Untrusted, NamesTheStepsThatItCannotRead) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageIndex(2);
+  const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});
+  EXPECT_THAT(ls.err,
+              AllOf(HasSubstr("not among the steps, for it could not be read: 0000000002-"), HasSubstr("index")));
+}
+
 TEST_F(Untrusted, ReachesAStoreThroughALinkOfTheUsersOwnAndNoneOfTheStores) {
   TestStore store;
   store.Save({1});
