@@ -33,7 +33,7 @@ class StoreLayout {
   std::string retired() const { return directory_ + "/retired.tmk"; }
   // Room that is given up when the disk is full.
   std::string reserve() const { return directory_ + "/reserve.tmk"; }
-  // Attempts that a rebuild found broken: kept for a person to look at, never read again.
+  // Attempts that were found damaged, see docs/format.md: kept for a person to look at, never read again.
   std::string quarantine() const { return directory_ + "/quarantine"; }
   std::string attempt(int64_t step, const AttemptId& attempt) const {
     return steps() + "/" + StepFolderName(step, attempt);
