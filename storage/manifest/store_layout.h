@@ -32,7 +32,7 @@ class StoreLayout {
   // The file of an attempt that was removed: its blocks are written over by the next one.
   std::string retired() const { return directory_ + "/retired.tmk"; }
   // Room that is given up when the disk is full.
-  std::string reserve() const { return directory_ + "/reserve.tmk"; }
+  std::string reserve() const { return directory_ + "/disk-reserve"; }
   // Attempts that were found damaged, see docs/format.md: kept for a person to look at, never read again.
   std::string quarantine() const { return directory_ + "/quarantine"; }
   std::string attempt(int64_t step, const AttemptId& attempt) const {

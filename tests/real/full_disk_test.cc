@@ -177,7 +177,7 @@ TEST_F(FullDiskTest, ASaveIsRefusedWhereNothingIsLeft) {
   options.retention = {};
   ASSERT_THAT(Open(options), IsOk());
   ASSERT_THAT(Save(), IsOk());
-  std::filesystem::remove(store_ + "/reserve.tmk");
+  std::filesystem::remove(store_ + "/disk-reserve");
   ASSERT_THAT(disk_->FillUpTo(0), IsOk());
   EXPECT_THAT(Save(), NoRoom());
   ExpectRestores();
@@ -220,7 +220,7 @@ TEST_F(FullDiskTest, RetentionMakesRoomWhateverIsLeft) {
       EXPECT_THAT(Save(), IsOk());
       ASSERT_THAT(disk_->Empty(), IsOk());
       EXPECT_THAT(Save(), IsOk());
-      EXPECT_TRUE(std::filesystem::exists(store_ + "/reserve.tmk")) << "there is room for it again";
+      EXPECT_TRUE(std::filesystem::exists(store_ + "/disk-reserve")) << "there is room for it again";
       Close();
       ASSERT_FALSE(HasFailure());
     }

@@ -67,7 +67,7 @@ TEST(CheckIsEmpty, AcceptsWhatDoesNotCount) {
   const StoreLayout layout(directory.path());
   EXPECT_THAT(CheckIsEmpty(PosixFileSystem(), layout), IsOk());
   for (const char* name : {"steps", "lost+found", ".snapshot"}) std::filesystem::create_directory(directory / name);
-  for (const char* name : {"LOCK", "store.json.tmp", "reserve"}) std::ofstream(directory / name) << "x";
+  for (const char* name : {"LOCK", "store.json.tmp"}) std::ofstream(directory / name) << "x";
   EXPECT_THAT(CheckIsEmpty(PosixFileSystem(), layout), IsOk());
 }
 

@@ -23,7 +23,7 @@ TEST(StoreLayout, KnowsWhatMayLieInADirectoryWithoutAStore) {
     EXPECT_TRUE(layout.MeansNothing(name)) << name;
   }
   for (const char* name :
-       {"store.json", "manifest", "steps", "inbox", "leases", "retired.tmk", "reserve.tmk", "quarantine", "x"}) {
+       {"store.json", "manifest", "steps", "inbox", "leases", "retired.tmk", "disk-reserve", "quarantine", "x"}) {
     EXPECT_FALSE(layout.MeansNothing(name)) << name;
   }
 }
