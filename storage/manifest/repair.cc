@@ -70,6 +70,7 @@ class Repair {
   absl::Status CommitAgain(const Verdict& verdict);
   absl::Status RemoveLeftovers();
   absl::Status RemoveDeadLeases();
+  absl::Status FinishDeletions();
   absl::Status LookAtStrangers();
   absl::Status Conclude();
   absl::Status RemoveFile(const std::string& path, std::string why);
@@ -79,7 +80,9 @@ class Repair {
   FileSystem& files_;
   const RepairOptions& options_;
   const StoreLayout layout_;
+  std::vector<std::string> warnings_;  // of the store, in its own words; until it is closed
   std::unique_ptr<Store> store_;
+  bool had_retired_ = false;  // opening makes another one
   std::vector<Verdict> sound_, damaged_;
   RepairProgress progress_;
   RepairReport report_;
@@ -100,10 +103,11 @@ absl::Status Repair::OpenStore() {
   if (absl::IsFailedPrecondition(identity.status())) return absl::NotFoundError(identity.status().message());
   if (!identity.ok()) return identity.status();
   if (!identity->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
+  had_retired_ = files_.TypeOf(layout_.retired()).ok();
   // A lost step is no news to those who were told when it was marked, but it is to whoever asks now.
   absl::StatusOr<std::unique_ptr<Store>> store =
       Store::Open(files_, {.directory = options_.directory,
-                           .warn = [](std::string_view) {},  // all of it is among the changes
+                           .warn = [this](std::string_view line) { warnings_.emplace_back(line); },
                            .read = options_.read,
                            .look_at_everything = true,
                            .on_change = [this](const StoreChange& change) { Tell(change); }});
@@ -276,7 +280,7 @@ absl::Status Repair::RemoveFile(const std::string& path, std::string why) {
 
 absl::Status Repair::RemoveLeftovers() {
   absl::Status status = RemoveFile(layout_.identity() + ".tmp", "store.json was being written");
-  if (status.ok()) status = RemoveFile(layout_.retired(), "the blocks of an attempt that was removed");
+  if (status.ok() && had_retired_) status = RemoveFile(layout_.retired(), "the blocks of an attempt that was removed");
   if (!status.ok()) return status;
   std::vector<std::string> strangers;
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
@@ -294,7 +298,34 @@ absl::Status Repair::RemoveLeftovers() {
       }
     }
   }
-  return RemoveDeadLeases();
+  status = RemoveDeadLeases();
+  return status.ok() ? FinishDeletions() : status;
+}
+
+// What was leased when the store was opened, or could not be removed then.
+absl::Status Repair::FinishDeletions() {
+  absl::StatusOr<std::vector<DeletionRecord>> before = store_->manifest().Deletions();
+  if (!before.ok() || before->empty()) return before.status();
+  warnings_.clear();
+  if (absl::Status status = store_->RemoveDeleted(/*in_use=*/{}).status(); !status.ok()) return status;
+  absl::StatusOr<std::vector<DeletionRecord>> after = store_->manifest().Deletions();
+  if (!after.ok()) return after.status();
+  std::set<AttemptId> staying;
+  for (const DeletionRecord& deletion : *after) staying.insert(deletion.attempt);
+  for (const DeletionRecord& deletion : *before) {
+    StoreChange change{.kind = StoreChange::Kind::kRemoved,
+                       .step = deletion.step,
+                       .path = layout_.attempt(deletion.step, deletion.attempt),
+                       .why = "it was let go, or another attempt took its place"};
+    if (staying.contains(deletion.attempt)) {
+      // Of those that a step refers to, or somebody reads, there is nothing to be said.
+      if (warnings_.empty()) continue;
+      change.kind = StoreChange::Kind::kLeftAlone;
+      change.why += "; " + warnings_.front();
+    }
+    Tell(change);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Repair::RemoveDeadLeases() {
@@ -386,18 +417,17 @@ absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions&
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options) {
   const StoreLayout layout(options.directory);
   const absl::StatusOr<std::string> before = ReadLockNote(files, layout);
+  if (!before.ok()) return before.status();
   DraftFileSystem draft(files, layout.directory());
   absl::StatusOr<RepairReport> report = RepairStore(draft, options);
   // Whoever takes the lock leaves a note, which says when that was.
   if (absl::IsUnavailable(report.status())) return report;
   const absl::StatusOr<std::string> after = ReadLockNote(files, layout);
-  if (before.ok() && after.ok() && *before != *after) {
+  if (after.ok() && *before != *after) {
     return absl::UnavailableError(
         fmt::format("store {} was opened while it was looked at: {}", layout.directory(), PrintableNote(*after)));
   }
-  if (!report.ok()) return report;
-  if (!before.ok()) return before.status();
-  if (!after.ok()) return after.status();
+  if (report.ok() && !after.ok()) return after.status();
   return report;
 }
 

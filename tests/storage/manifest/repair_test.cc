@@ -259,6 +259,46 @@ TEST_F(RepairTest, LeavesACommittedStepAloneThatHasAShardOfANewerVersionOrOfAnot
   EXPECT_TRUE(IsThere(ShardOf(two_)));
 }
 
+TEST_F(RepairTest, FinishesTheDeletionThatADeadReaderHeldUp) {
+  {
+    auto store = Open();
+    one_ = CommitStep(*store, 1, 100, files_);
+    CommitStep(*store, 2, 200, files_);
+  }
+  LeaseByADeadProcess(one_);
+  LetGo(one_);
+  const std::vector<std::string> expected = {"remove " + LeaseFileName(one_.attempt, "validation"), "remove 1"};
+  const auto plan = Plan();
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(Of(plan->changes), expected);
+  const auto applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_EQ(Of(applied->changes), expected);
+  EXPECT_FALSE(IsThere(FolderOf(one_)));
+  const auto again = Apply();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_THAT(Of(again->changes), IsEmpty());
+}
+
+TEST_F(RepairTest, SaysWhatOfADeletedStepCannotBeRemoved) {
+  {
+    auto store = Open();
+    one_ = CommitStep(*store, 1, 100, files_);
+    CommitStep(*store, 2, 200, files_);
+  }
+  LeaseByADeadProcess(one_);
+  LetGo(one_);
+  FailingFileSystem failing(files_);
+  failing.SetRule([&](const FailingFileSystem::Call& call) {
+    return call.operation == "RemoveDirectory" && call.path == FolderOf(one_) ? absl::PermissionDeniedError("EACCES")
+                                                                              : absl::OkStatus();
+  });
+  const auto applied = RepairStore(failing, Options());
+  ASSERT_THAT(applied, IsOk());
+  ASSERT_EQ(Of(applied->left_alone), std::vector<std::string>{"left 1"});
+  EXPECT_THAT(applied->left_alone[0].why, HasSubstr("step 1 was deleted, but its files are still there: EACCES"));
+}
+
 TEST_F(RepairTest, RefusesAStoreThatSomebodyHolds) {
   const auto store = Open();
   CommitStep(*store, 1, 100, files_);

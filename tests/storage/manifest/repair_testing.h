@@ -80,14 +80,26 @@ class RepairTest : public testing::Test {
     PutFile(files_, FolderOf(one_) + "/core.17", "somebody's");
     PutFile(files_, path_ + "/notes.txt", "somebody's");
     PutFile(files_, layout_.steps() + "/x", "somebody's");
+    LeaseByADeadProcess(one_);
+  }
+
+  void LeaseByADeadProcess(const ShardIdentity& identity) {
     ASSERT_THAT(files_.CreateDirectory(layout_.leases()), IsOk());
-    PutFile(files_, layout_.leases() + "/" + LeaseFileName(one_.attempt, "validation"),
-            EncodeLeaseNote({.step = 1,
-                             .attempt = one_.attempt,
+    PutFile(files_, layout_.leases() + "/" + LeaseFileName(identity.attempt, "validation"),
+            EncodeLeaseNote({.step = identity.step,
+                             .attempt = identity.attempt,
                              .evaluator = "validation",
                              .holder = "pid 7",
                              .machine = ThisMachine(),
                              .expiry = absl::Minutes(1)}));
+  }
+
+  // The mark alone: its files stay where they are leased.
+  void LetGo(const ShardIdentity& identity) {
+    auto store = Open();
+    const std::string attempt = ToHex(identity.attempt.bytes);
+    ASSERT_THAT(store->NoteSteps({{.step = identity.step, .attempt = attempt, .deleted = true, .reason = "too old"}}),
+                IsOk());
   }
 
   void ExpectInOrder() {
