@@ -49,14 +49,16 @@ absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shar
   const uint64_t entry_bytes = shard.RawBytes(entry);
   if (window && (window->offset > entry_bytes || window->bytes > entry_bytes - window->offset)) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
-                                             shard.path(), storage::PrintableText(name), entry_bytes, window->bytes, window->offset));
+                                             shard.path(), storage::PrintableText(name), entry_bytes, window->bytes,
+                                             window->offset));
   }
   const uint64_t wanted = window ? window->bytes : entry_bytes;
   std::vector<std::byte> bytes;
   try {
     bytes.resize(wanted);
   } catch (const std::exception&) {  // out of memory, or more than a vector can be
-    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, storage::PrintableText(name)));
+    return absl::ResourceExhaustedError(
+        fmt::format("no memory for {} bytes of '{}'", wanted, storage::PrintableText(name)));
   }
   storage::EntryRead read{.entry = entry, .destination = bytes};
   if (window) read.begin = window->offset;
@@ -260,6 +262,10 @@ absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenAs(const std::stri
 }
 
 const std::string& StoreReader::store_id() const { return impl_->store_id; }
+
+absl::Status StoreReader::VerifyManifest() const {
+  return impl_->manifest == nullptr ? absl::OkStatus() : impl_->manifest->VerifyTables();
+}
 
 const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
 
