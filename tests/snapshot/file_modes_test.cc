@@ -104,7 +104,7 @@ TEST_F(FileModesTest, SoIsWhatARebuildMakes) {
     for (int64_t step = 1; step <= 2; ++step) ASSERT_THAT(checkpointer->Save(step, trainer.state), IsOk());
     ASSERT_THAT(checkpointer->Close(), IsOk());
   }
-  FlipBit(ShardPath(store_, 2), 5000);
+  FlipBit(ShardPath(store_, 2), 4100);
   std::filesystem::resize_file(store_ + "/manifest/CURRENT", 1);
   ASSERT_THAT(Open()->Close(), IsOk());
   EXPECT_THAT(Walk(),
