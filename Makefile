@@ -1,17 +1,24 @@
 # Short names for the CMake presets. Each target installs what it lacks (Debian packages) before it builds.
 
 JOBS ?= $(shell nproc)
+STATES ?= 1000000
+SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 bench clang-torch asan tsan install-test clean
+.PHONY: help demo test test-torch2 bench crash-long crash-real faults-long clang-torch asan tsan fuzz fuzz-short install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
+	@echo "make crash-long    look at a million states that a crash could leave, in an hour or so; STATES=N: at so many"
+	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
+	@echo "make faults-long   every fault of every call, every bit and byte of a store, of which the suite draws some; SEED=N"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
+	@echo "make fuzz          fuzz what reads bytes from the disk, under clang's libFuzzer, for SECONDS_EACH=30 each target"
+	@echo "make fuzz-short    5 seconds of that for each target but the one that takes as long to build as all others"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
@@ -30,6 +37,12 @@ test:
 	cmake --build --preset dev -j $(JOBS)
 	ctest --preset dev -j $(JOBS)
 
+crash-long:
+	@tools/setup test
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target crash_scenarios_test
+	JOBS=$(JOBS) STATES=$(STATES) tests/crash/long.sh build/dev
+
 test-torch2:
 	@tools/setup torch2
 	JOBS=$(JOBS) tests/torch2.sh || [ $$? -eq 77 ] # the package index is out of reach, as its last line says
@@ -39,6 +52,19 @@ bench:
 	cmake --preset release -DTIDEMARK_TESTS=OFF
 	cmake --build --preset release -j $(JOBS) --target tidemark-bench
 	build/release/bench/tidemark-bench --dir build $(BENCH)
+
+# CUTS=N, FILLS=N, KILLS=N and SEED=N: something else than the whole, and a run once more.
+crash-real:
+	@tools/setup real
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target real_power_cut_test real_full_disk_test real_kill_loop_test
+	CUTS="$(CUTS)" FILLS="$(FILLS)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
+
+faults-long:
+	@tools/setup test
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target $$(tests/faults_long.sh --targets)
+	JOBS=$(JOBS) SEED="$(SEED)" tests/faults_long.sh build/dev
 
 # A sanitizer's map of the memory knows fewer places than newer kernels put a program at; setarch -R turns that off, where
 # it is allowed.
@@ -59,6 +85,17 @@ tsan:
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS)
 	$(UNSHUFFLED) ctest --preset tsan -j $(JOBS)
+
+FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
+# The target inspect alone needs what is above storage/: without it an empty compiler cache costs half the time.
+fuzz-short: FUZZ_TARGETS := $(filter-out inspect,$(FUZZ_TARGETS))
+fuzz-short: SECONDS_EACH := 5
+
+fuzz fuzz-short:
+	@tools/setup clang
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS) --target $(addprefix fuzz_,$(FUZZ_TARGETS))
+	fuzz/run --programs build/fuzz/fuzz --work build/fuzz/findings --seconds $(SECONDS_EACH) --jobs $(JOBS) $(FUZZ_TARGETS)
 
 install-test:
 	@tools/setup test

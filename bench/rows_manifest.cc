@@ -55,7 +55,7 @@ absl::Status AddMadeUpSteps(Context& context, const storage::StoreLayout& layout
   fs::rename(layout.manifest(), layout.manifest() + ".empty");
   fs::copy(layout.manifest() + ".empty", path, fs::copy_options::recursive);
   {
-    auto manifest = storage::Manifest::Open(path);
+    auto manifest = storage::Manifest::Open(storage::PosixFileSystem(), path);
     if (!manifest.ok()) return manifest.status();
     for (size_t i = 0; i < count; ++i) {
       const auto step = static_cast<int64_t>(i);
@@ -125,7 +125,8 @@ absl::StatusOr<Measurement> CommitVsFdatasync(Context& context) {
   constexpr int kTimes = 40;  // so many pairs for each: a commit is short, and its time varies
   const std::string manifest_path = context.NewPath("manifest");
   const std::string log_path = context.NewPath("log");
-  auto manifest = storage::Manifest::Create(manifest_path, storage::StoreId{storage::RandomBytes16()});
+  auto manifest =
+      storage::Manifest::Create(storage::PosixFileSystem(), manifest_path, storage::StoreId{storage::RandomBytes16()});
   if (!manifest.ok()) return manifest.status();
   const storage::UniqueFd log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) return absl::ErrnoToStatus(errno, "create " + log_path);

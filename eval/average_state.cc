@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 
 namespace tidemark {
 namespace {
@@ -71,7 +72,7 @@ absl::Status AverageState::PrepareRestore(std::span<const EntrySpec> saved) {
     if (spec.name == snapshots_name_) continue;
     if (spec.kind != EntryKind::kTensor || !spec.whole()) {
       return absl::InvalidArgumentError(
-          fmt::format("entry '{}' of the checkpoint is no whole tensor, and no average", spec.name));
+          fmt::format("entry '{}' of the checkpoint is no whole tensor, and no average", storage::PrintableText(spec.name)));
     }
     absl::StatusOr<Tensor> tensor = MakeTensor(spec, -1);
     if (!tensor.ok()) return tensor.status();

@@ -12,9 +12,9 @@
 #include "eval/lease_renewal.h"
 #include "fmt/format.h"
 #include "snapshot/checkpointer_options.h"
-#include "snapshot/printable_line.h"
 #include "snapshot/restore.h"
 #include "snapshot/stored_snapshot.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store_identity.h"
 
@@ -103,14 +103,13 @@ StoreFollower::StoreFollower(WorkerOptions options, EvaluatorFunction function, 
     : options_(WithDefaults(std::move(options))),
       function_(std::move(function)),
       parts_(std::move(parts)),
-      layout_(options_.directory),
       last_to_do_(LastStepToDo(options_)),
       asked_for_({.evaluator = options_.evaluator,
                   .every_steps = options_.every_steps,
                   .begin_step = options_.begin_step,
                   .again_if_failed = options_.again_if_failed}),
-      backlog_(asked_for_),
-      leases_(parts_.files, layout_, parts_.machine, parts_.now) {}
+      layout_(options_.directory),
+      backlog_(asked_for_) {}
 
 absl::StatusOr<WorkerReport> StoreFollower::Run() {
   std::optional<absl::Time> idle_since;
@@ -157,19 +156,31 @@ bool StoreFollower::IsUntilSeen() const {
   return options_.until_step && backlog_.highest_seen() >= options_.until_step;
 }
 
+// kCurrent: the manifest has been opened.
+absl::StatusOr<StoreFollower::Sight> StoreFollower::FindManifest() {
+  layout_ = storage::StoreLayout(parts_.locate());
+  absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(parts_.files, layout_);
+  if (absl::IsNotFound(store.status())) return Sight::kNothing;
+  // A link that was made or turned after it was looked for is refused; the next look goes through it.
+  if (!store.ok() && storage::StoreLayout(parts_.locate()).directory() != layout_.directory()) return Sight::kNothing;
+  if (!store.ok()) return store.status();
+  absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest =
+      storage::Manifest::OpenFollowing(parts_.files, layout_.manifest());
+  if (IsBeingReplaced(manifest.status())) return Sight::kNoManifest;
+  if (!manifest.ok()) return manifest.status();
+  if ((*manifest)->store_id() != *store) {
+    return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout_.manifest()));
+  }
+  manifest_ = *std::move(manifest);
+  leases_.emplace(parts_.files, layout_, parts_.machine, parts_.now);
+  return Sight::kCurrent;
+}
+
 // Brings manifest and backlog up to date.
 absl::StatusOr<StoreFollower::Sight> StoreFollower::Look() {
   if (manifest_ == nullptr) {
-    absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(parts_.files, layout_);
-    if (absl::IsNotFound(store.status())) return Sight::kNothing;
-    if (!store.ok()) return store.status();
-    absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest = storage::Manifest::OpenFollowing(layout_.manifest());
-    if (IsBeingReplaced(manifest.status())) return Sight::kNoManifest;
-    if (!manifest.ok()) return manifest.status();
-    if ((*manifest)->store_id() != *store) {
-      return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout_.manifest()));
-    }
-    manifest_ = *std::move(manifest);
+    absl::StatusOr<Sight> found = FindManifest();
+    if (!found.ok() || *found != Sight::kCurrent) return found;
   } else {
     absl::StatusOr<bool> changed = manifest_->CatchUp();
     if (!changed.ok()) behind_ = true;
@@ -223,11 +234,11 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     backlog_.Done(step);
     return Progress::kNone;
   }
-  absl::StatusOr<std::unique_ptr<storage::Lease>> lease = leases_.Acquire({.step = step.step,
-                                                                           .attempt = step.attempt,
-                                                                           .evaluator = options_.evaluator,
-                                                                           .holder = options_.worker,
-                                                                           .expiry = options_.lease_expiry});
+  absl::StatusOr<std::unique_ptr<storage::Lease>> lease = leases_->Acquire({.step = step.step,
+                                                                            .attempt = step.attempt,
+                                                                            .evaluator = options_.evaluator,
+                                                                            .holder = options_.worker,
+                                                                            .expiry = options_.lease_expiry});
   if (absl::IsUnavailable(lease.status())) return Progress::kBusy;
   if (!lease.ok()) return lease.status();
 
@@ -345,7 +356,7 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
 }
 
 void StoreFollower::Warn(std::string_view text) const {
-  const std::string line = PrintableLine(text);
+  const std::string line = storage::PrintableText(text);
   if (options_.on_warning) return options_.on_warning(line);
   std::fprintf(stderr, "tidemark: %s\n", line.c_str());
 }

@@ -30,6 +30,7 @@ absl::Status ValidateWorkerOptions(const WorkerOptions& options);
 // What a follower lives on. All of it is called by the thread that runs it.
 struct FollowerParts {
   storage::FileSystem& files;
+  std::function<std::string()> locate;           // the store's path, without links; asked until its manifest is seen
   std::function<absl::Time()> now;               // a monotonic clock
   std::function<bool()> signalled;               // whether the process was asked to end
   std::function<void(absl::Duration)> wait;      // for so long, or until it is
@@ -39,7 +40,7 @@ struct FollowerParts {
 // Owned by the thread that runs it.
 class StoreFollower {
  public:
-  // Precondition: ValidateWorkerOptions says ok.
+  // Precondition: ValidateWorkerOptions says ok. The options' directory is not looked at: `parts` say where it is.
   StoreFollower(WorkerOptions options, EvaluatorFunction function, FollowerParts parts);
 
   // As FollowStore. Once.
@@ -60,6 +61,7 @@ class StoreFollower {
   bool IsLastDone() const;
   bool IsUntilSeen() const;
   absl::StatusOr<Sight> Look();
+  absl::StatusOr<Sight> FindManifest();
   Progress AwaitManifest();
   absl::StatusOr<Progress> DoNext();
   absl::StatusOr<bool> IsReported(const StepBacklog::Step& step) const;
@@ -69,20 +71,20 @@ class StoreFollower {
   absl::StatusOr<Evaluation> Ask(const storage::StepRecord& record) const;
   Progress NoteMissing(const StepBacklog::Step& step, const absl::Status& why);
   absl::Status Deliver(const StepBacklog::Step& step, Evaluation& row);
-  // May quote other processes and paths: control characters are written out, see printable_line.h.
+  // May quote other processes and paths: control characters are written out, see printable_text.h.
   void Warn(std::string_view text) const;
 
   const WorkerOptions options_;
   const EvaluatorFunction function_;
   const FollowerParts parts_;
-  const storage::StoreLayout layout_;
   const std::optional<int64_t> last_to_do_;
   const StepBacklog::Filter asked_for_;
 
-  std::unique_ptr<storage::Manifest> manifest_;  // null: there is no store yet
+  std::unique_ptr<storage::Manifest> manifest_;  // null: there is no store yet, and where it will be is not settled
+  storage::StoreLayout layout_;
   StepBacklog backlog_;
-  bool behind_ = true;  // the backlog may have missed changes
-  storage::LeaseObserver leases_;
+  bool behind_ = true;                            // the backlog may have missed changes
+  std::optional<storage::LeaseObserver> leases_;  // there when the manifest is
   // Since when the manifest has been away, while it is.
   std::optional<absl::Time> replaced_since_;
   // What is committed, but has been looked for in vain.

@@ -3,12 +3,14 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "eval/store_follower.h"
 #include "snapshot/termination_signal.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
 
 namespace tidemark {
 
@@ -22,6 +24,7 @@ absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const Eva
   StoreFollower follower(
       options, function,
       {.files = storage::PosixFileSystem(),
+       .locate = [&] { return storage::FollowLinks(options.directory); },
        .now = [] { return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); },
        .signalled = [&] { return (*asked)->received(); },
        .wait = [&](absl::Duration duration) { (*asked)->WaitFor(duration); }});

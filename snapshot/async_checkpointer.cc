@@ -10,6 +10,7 @@
 #include "snapshot/deadline.h"
 #include "snapshot/resolved_future.h"
 #include "snapshot/stopwatch.h"
+#include "storage/io/link_free_path.h"
 
 namespace tidemark {
 namespace {
@@ -50,6 +51,8 @@ AsyncCheckpointer::~AsyncCheckpointer() {
 }
 
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(CheckpointerOptions options) {
+  options.directory = storage::FollowLinks(options.directory);
+  if (!options.metrics_file.empty()) options.metrics_file = storage::FollowLinksToFile(options.metrics_file);
   return OpenOn(storage::PosixFileSystem(), std::move(options));
 }
 

@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "snapshot/glob.h"
+#include "storage/io/printable_text.h"
 
 namespace tidemark {
 namespace {
@@ -64,7 +65,7 @@ void FindSlips(const storage::ShardIndex& index, const State& state, const Resto
 
 absl::Status DifferencesError(const std::vector<std::string>& differences) {
   std::string message = fmt::format("the checkpoint does not fit the state, {} differences:", differences.size());
-  for (const std::string& difference : differences) message += "\n  " + difference;
+  for (const std::string& difference : differences) message += "\n  " + storage::PrintableText(difference);
   return absl::InvalidArgumentError(message);
 }
 

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "fmt/format.h"
-#include "snapshot/printable_line.h"
+#include "storage/io/printable_text.h"
 
 namespace tidemark {
 namespace {
@@ -56,11 +56,11 @@ void Listeners::Evaluated(int64_t step, const Evaluation& evaluation) const {
 }
 
 void Listeners::SaveLine(const std::string& line) const {
-  if (save_line_) Call("on_save_line", [&] { save_line_(PrintableLine(line)); });
+  if (save_line_) Call("on_save_line", [&] { save_line_(storage::PrintableText(line)); });
 }
 
 void Listeners::Warn(std::string_view text) const {
-  const std::string line = PrintableLine(text);
+  const std::string line = storage::PrintableText(text);
   if (!warning_) return WarnOnStandardError(line);
   try {
     warning_(line);

@@ -24,7 +24,7 @@ class Listeners {
   void Failed(int64_t step, const absl::Status& status) const;
   void Deleted(int64_t step, std::string_view reason) const;
   void Evaluated(int64_t step, const Evaluation& evaluation) const;
-  // These may quote other processes: control characters are written out, see printable_line.h.
+  // These may quote other processes: control characters are written out, see printable_text.h.
   void SaveLine(const std::string& line) const;
   void Warn(std::string_view line) const;
 

@@ -95,7 +95,10 @@ absl::Status RestoreWalk::NothingToRestore() const {
   for (const auto& [step, reason] : passed_over_) reasons += fmt::format("\n  step {}: {}", step, reason);
   const std::string& directory = store_.layout().directory();
   if (found_damage_) {
-    return absl::DataLossError(fmt::format("no step of {} can be restored:{}", directory, reasons));
+    return absl::DataLossError(fmt::format(
+        "no step of {0} can be restored (`checkpoint-inspect --store {0} verify` looks again, `repair` says "
+        "what can be done):{1}",
+        directory, reasons));
   }
   return absl::NotFoundError(fmt::format("no step to restore in {}{}", directory, reasons));
 }

@@ -12,6 +12,8 @@
 #include "fmt/format.h"
 #include "snapshot/restore.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/inbox.h"
@@ -27,6 +29,10 @@ namespace {
 // A reader beside a trainer takes few of its cores.
 constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
 
+// For strangers' stores. io_uring is more of the kernel than they need to reach.
+constexpr storage::ShardReadOptions kUntrustedReadOptions{
+    .codec_threads = 1, .io = storage::IoQueueKind::kThreads, .io_depth = 8};
+
 // How often Verify reports progress.
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
@@ -37,30 +43,34 @@ struct Window {
 };
 
 absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shard, size_t entry,
-                                                std::optional<Window> window) {
+                                                std::optional<Window> window,
+                                                const storage::ShardReadOptions& options) {
   const std::string& name = shard.index().entries[entry].spec.name;
   const uint64_t entry_bytes = shard.RawBytes(entry);
   if (window && (window->offset > entry_bytes || window->bytes > entry_bytes - window->offset)) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
-                                             shard.path(), name, entry_bytes, window->bytes, window->offset));
+                                             shard.path(), storage::PrintableText(name), entry_bytes, window->bytes,
+                                             window->offset));
   }
   const uint64_t wanted = window ? window->bytes : entry_bytes;
   std::vector<std::byte> bytes;
   try {
     bytes.resize(wanted);
   } catch (const std::exception&) {  // out of memory, or more than a vector can be
-    return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of '{}'", wanted, name));
+    return absl::ResourceExhaustedError(
+        fmt::format("no memory for {} bytes of '{}'", wanted, storage::PrintableText(name)));
   }
   storage::EntryRead read{.entry = entry, .destination = bytes};
   if (window) read.begin = window->offset;
-  if (absl::Status status = shard.Read({&read, 1}, kReadOptions); !status.ok()) return status;
+  if (absl::Status status = shard.Read({&read, 1}, options); !status.ok()) return status;
   return bytes;
 }
 
 }  // namespace
 
 struct StoreReader::Impl {
-  explicit Impl(const std::string& directory) : layout(directory) {}
+  Impl(const std::string& directory, bool trusted)
+      : layout(directory), trusted(trusted), read(trusted ? kReadOptions : kUntrustedReadOptions) {}
 
   // The steps as the manifest has them; the records are kept for their digests, and while nothing changes.
   absl::Status LoadManifest() {
@@ -70,7 +80,8 @@ struct StoreReader::Impl {
   }
 
   absl::Status OpenManifest() {
-    absl::StatusOr<std::unique_ptr<storage::Manifest>> opened = storage::Manifest::OpenFollowing(layout.manifest());
+    absl::StatusOr<std::unique_ptr<storage::Manifest>> opened =
+        storage::Manifest::OpenFollowing(files, layout.manifest());
     if (!opened.ok()) return opened.status();
     manifest = *std::move(opened);
     if (manifest->store_id() != store) {
@@ -101,13 +112,19 @@ struct StoreReader::Impl {
     absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
     if (!folders.ok()) return folders.status();
     const auto no_warning = [](std::string_view) {};
+    const auto leave_out = [&](const storage::StepFolder& folder, const absl::Status& why) {
+      unread.push_back(fmt::format("{}: {}", StepFolderName(folder.step, folder.attempt), std::string(why.message())));
+    };
     std::multimap<std::pair<int64_t, uint64_t>, storage::StepRecord> attempts;  // by step and sequence
     for (const storage::StepFolder& folder : *folders) {
-      absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(files, layout, store, folder);
-      if (!attempt.ok()) continue;
+      // One shard at a time: there is no telling how many ranks a stranger's attempt has.
+      absl::StatusOr<storage::StepRecord> read = storage::ReadAttemptRecord(files, layout, store, folder);
       const auto deleted = storage::ReadDeletionMark(files, layout, folder);
-      if (!deleted.ok()) continue;
-      storage::StepRecord& record = attempt->record;
+      if (!read.ok() || !deleted.ok()) {
+        leave_out(folder, read.ok() ? deleted.status() : read.status());
+        continue;
+      }
+      storage::StepRecord& record = *read;
       // A pin or a report that cannot be read hides no step.
       storage::TakePin(files, layout, no_warning, record.info).status().IgnoreError();
       ApplyStoredReports(files, layout, store, folder, no_warning, record.info).IgnoreError();
@@ -137,9 +154,10 @@ struct StoreReader::Impl {
     // Looked at first: a report that is recorded meanwhile is then in both, and not in neither. An inbox that cannot be
     // read hides no step.
     const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
-    manifest_problem = LoadManifest();
+    unread.clear();
+    if (trusted) manifest_problem = LoadManifest();
     if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
-    if (!manifest_problem.ok()) {
+    if (!trusted || !manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
     steps.clear();
@@ -180,7 +198,7 @@ struct StoreReader::Impl {
   absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
     absl::StatusOr<const storage::StepRecord*> record = FindSaved(step);
     if (!record.ok()) return record.status();
-    return OpenRecorded({files, layout, store, kReadOptions}, **record);
+    return OpenRecorded({files, layout, store, read}, **record);
   }
 
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name,
@@ -191,28 +209,39 @@ struct StoreReader::Impl {
       const std::vector<storage::ShardEntry>& entries = shard->index().entries;
       const auto found = std::find_if(entries.begin(), entries.end(),
                                       [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
-      if (found != entries.end()) return ReadFrom(*shard, static_cast<size_t>(found - entries.begin()), window);
+      if (found != entries.end()) return ReadFrom(*shard, static_cast<size_t>(found - entries.begin()), window, read);
     }
     return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, name));
   }
 
   storage::FileSystem& files = storage::PosixFileSystem();
   const storage::StoreLayout layout;
+  const bool trusted;
+  const storage::ShardReadOptions read;
   storage::StoreId store;
   std::string store_id;
   std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
   absl::Status manifest_problem;
   std::vector<storage::StepRecord> records;  // ascending by step
   std::vector<StepInfo> steps;               // the same, with what lies in the inbox
+  std::vector<std::string> unread;
 };
 
 StoreReader::StoreReader() = default;
 StoreReader::~StoreReader() = default;
 
 absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::Open(const std::string& directory) {
+  return OpenAs(directory, /*trusted=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenUntrusted(const std::string& directory) {
+  return OpenAs(directory, /*trusted=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenAs(const std::string& directory, bool trusted) {
   if (directory.empty()) return absl::NotFoundError("the directory of the store is empty");
   std::unique_ptr<StoreReader> reader(new StoreReader());
-  auto impl = std::make_unique<Impl>(directory);
+  auto impl = std::make_unique<Impl>(storage::FollowLinks(directory), trusted);
   absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(impl->files, impl->layout);
   // kFailedPrecondition: the path names a file.
   if (absl::IsNotFound(id.status()) || absl::IsFailedPrecondition(id.status())) {
@@ -234,9 +263,15 @@ absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::Open(const std::string
 
 const std::string& StoreReader::store_id() const { return impl_->store_id; }
 
+absl::Status StoreReader::VerifyManifest() const {
+  return impl_->manifest == nullptr ? absl::OkStatus() : impl_->manifest->VerifyTables();
+}
+
 const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
 
 const std::vector<StepInfo>& StoreReader::steps() const { return impl_->steps; }
+
+const std::vector<std::string>& StoreReader::unread() const { return impl_->unread; }
 
 absl::Status StoreReader::Refresh() { return impl_->Load(); }
 
@@ -344,7 +379,7 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
                                           .world_size = record.info.world_size};
     const std::string path = impl_->layout.shard(step, identity.attempt, recorded.rank, record.info.world_size);
     absl::StatusOr<storage::ShardVerification> shard =
-        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, kReadOptions, advance);
+        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, impl_->read, advance);
     if (!shard.ok()) return shard.status();
     report.bytes_read += shard->bytes_read;
     report.chunks += shard->chunks;

@@ -17,6 +17,7 @@
 #include "snapshot/torch_dtypes.h"
 #include "snapshot/torch_errors.h"
 #include "snapshot/torch_sources.h"
+#include "storage/io/printable_text.h"
 #include "tidemark/torch.h"
 
 namespace tidemark {
@@ -116,7 +117,7 @@ std::vector<Assignment> Assign(const Snapshot& snapshot, std::string_view prefix
   const std::string scope = std::string(prefix) + ".";
   for (const EntrySpec& spec : snapshot.entries()) {
     if (spec.kind == EntryKind::kTensor && spec.name.starts_with(scope) && !names.contains(spec.name)) {
-      differences.push_back(fmt::format("not in the module: '{}' {}", spec.name, DescribeEntry(spec)));
+      differences.push_back(fmt::format("not in the module: '{}' {}", storage::PrintableText(spec.name), DescribeEntry(spec)));
     }
   }
   return assignments;

@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "snapshot/torch_dtypes.h"
+#include "storage/io/printable_text.h"
 
 namespace tidemark {
 namespace {
@@ -404,7 +405,8 @@ absl::Status OptimizerSource::Prepare(const SavedEntries& saved) {
   const OptimizerKind* saved_kind = SavedKind(saved, name());
   if (saved_kind != nullptr && saved_kind != &kind_) {
     return absl::InvalidArgumentError(
-        fmt::format("entry '{}.type': the checkpoint has '{}', the state '{}'", name(), saved_kind->type, kind_.type));
+        fmt::format("entry '{}.type': the checkpoint has '{}', the state '{}'", name(), storage::PrintableText(saved_kind->type),
+                    kind_.type));
   }
   // Without the type, a part of the optimizer was chosen, and the rest is to stay.
   const bool all_saved = saved.contains(name() + ".type");

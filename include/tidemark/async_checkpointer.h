@@ -85,7 +85,10 @@ enum class IoBackend {
 };
 
 struct CheckpointerOptions {
-  // The store. Created with its parents if it does not exist. One process at a time may hold it open for writing.
+  // The store. Created with its parents if it does not exist. One process at a time may hold it open for writing. The
+  // path to it may go through symbolic links; within a store every link is refused, so a manifest/ on another disk is
+  // mounted there. Files have mode 0600 and folders 0700: workers and readers run as the same user, or the files that
+  // are there are opened to others by an ACL; a default ACL does not do, for these modes mask it.
   std::string directory;
 
   // When ShouldSave says yes: if any of these does. With none of them set: at every step.
@@ -308,7 +311,7 @@ class AsyncCheckpointer {
   //
   // kNotFound: nothing is committed, or nothing that options.accept wants. kInvalidArgument: the checkpoint does not
   // fit the state; the one message lists every missing, unexpected, reshaped and retyped entry, and nothing of the
-  // state has been touched. kDataLoss: every candidate is damaged, or the one that is not cannot fill all that a
+  // state has been touched. kDataLoss: every candidate is damaged or lost, or the one that is not cannot fill what a
   // damaged one had begun to; tensors of the state may then hold parts of it, values never do. Other errors are the
   // state's own, or kResourceExhausted.
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});

@@ -16,7 +16,7 @@ namespace tidemark {
 enum class StepState {
   kCommitted,  // survives power loss, and restore finds it
   kDamaged,    // was committed; a read found wrong bytes
-  kLost,       // was committed; its files are gone
+  kLost,       // was committed; its files are gone, or a repair has moved them to quarantine
   kFailed,     // a save that did not commit; nothing of it is kept but the reason
   kDeleted,    // was committed; retention or a person let it go. What is known of it stays
   kUnsaved,    // was only evaluated, never to be saved; its metrics are known

@@ -76,17 +76,26 @@ class StoreReader {
   // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
   // cannot be read the steps are found by their shards, and manifest_problem() says why.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
+
+  // The same for a store from a stranger. RocksDB is not made for files that mean harm, so the manifest is never
+  // opened: the steps are those of the shards, what only a manifest knows is missing, and manifest_problem() is ok.
+  // Decodes on one thread, so that chunks made to be large take their memory once.
+  static absl::StatusOr<std::unique_ptr<StoreReader>> OpenUntrusted(const std::string& directory);
   ~StoreReader();
 
   // 32 hexadecimal digits.
   const std::string& store_id() const;
 
-  // Ok, or why the steps below come from the shards and not from the manifest.
+  // Ok, or why the steps below come from the shards though the manifest was to tell.
   const absl::Status& manifest_problem() const;
 
   // As of Open or the last Refresh, ascending by step; those that were deleted or only evaluated included. With reports
   // that workers have left and no trainer has taken in yet, as far as these can be read.
   const std::vector<StepInfo>& steps() const;
+
+  // Where the steps come from the shards: of each attempt that is not among them because it could not be read, its
+  // folder and why. One that is just being written is among these.
+  const std::vector<std::string>& unread() const;
 
   // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost.
   absl::Status Refresh();
@@ -120,8 +129,14 @@ class StoreReader {
   absl::StatusOr<VerifyReport> Verify(int64_t step,
                                       const std::function<void(const VerifyProgress&)>& progress = nullptr) const;
 
+  // Reads every block of the tables that the manifest consists of, those included that no question has needed. kDataLoss
+  // where one is damaged: the steps above are right all the same, but the manifest will have to be rebuilt. Ok where the
+  // steps come from the shards.
+  absl::Status VerifyManifest() const;
+
  private:
   StoreReader();
+  static absl::StatusOr<std::unique_ptr<StoreReader>> OpenAs(const std::string& directory, bool trusted);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -60,4 +60,13 @@ absl::Status ErrnoStatus(int error, std::string_view operation, std::string_view
                                                  name ? name : fmt::format("errno {}", error)));
 }
 
+std::optional<absl::StatusCode> ErrnoCodeOf(std::string_view message) {
+  constexpr int kErrnoMax = 133;  // EHWPOISON
+  for (int error = 1; error <= kErrnoMax; ++error) {
+    const char* name = strerrorname_np(error);
+    if (name != nullptr && message.ends_with(fmt::format("({})", name))) return CodeOf(error);
+  }
+  return std::nullopt;
+}
+
 }  // namespace tidemark::storage

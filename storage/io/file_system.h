@@ -140,11 +140,11 @@ class FileLock {
   virtual absl::Status WriteNote(std::string_view note) = 0;
 };
 
-// Thread-safe. Paths are never followed through a symbolic link in their last component (one that ends in a slash has
-// an empty last component). Failures of every call: kNotFound if something on the way to the name is missing,
-// kFailedPrecondition if it is of the wrong type (a link where a file or directory is asked for included),
-// kPermissionDenied, kResourceExhausted for want of room or descriptors, kInternal where the disk fails. A call that
-// fails has changed nothing, but for SyncDirectory.
+// Thread-safe. No path is ever followed through a symbolic link, wherever on it that is (link_free_path.h says why, and
+// what is done about those on the way to a store). Failures of every call: kNotFound if something on the way to the
+// name is missing, kFailedPrecondition if it is of the wrong type (a link where a file or directory is asked for
+// included), kPermissionDenied, kResourceExhausted for want of room or descriptors, kInternal where the disk fails. A
+// call that fails has changed nothing, but for SyncDirectory.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -192,9 +192,9 @@ class FileSystem {
   // Makes creations, renames and removals in the directory survive power loss. After a failure any of them may be lost.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
 
-  // Takes the lock on the file, creating it (mode 0600) if need be, without waiting, and erases the note of an earlier
-  // holder. kUnavailable, with the holder's note, if it is held, be it by this very process. Only its holder may remove
-  // the file.
+  // Takes the lock on the file, creating it (mode 0600) if need be, and erases the note of an earlier holder. Waits for
+  // no holder, be it this very process: kUnavailable, with its note. Who has the file open by OpenForRead, and no lock,
+  // is waited for, for a fifth of a second at most. Only its holder may remove the file.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) = 0;
 
   // What FileLock::WriteNote left in the file, whoever holds the lock: OpenForRead would find the file locked, and keep

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/link_free_path.h"
 #include "storage/io/posix_call.h"
 #include "storage/io/transfer.h"
 
@@ -18,13 +19,6 @@ namespace tidemark::storage {
 namespace {
 
 constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
-
-const char* TypeName(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a fifo";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
 
 // Sets the status flags of `fd` to O_DIRECT alone or to none, and says which. O_DIRECT comes by fcntl and not by
 // open(O_CREAT): an open that is refused leaves the new file behind. Some file systems take the flag and refuse the
@@ -51,9 +45,7 @@ absl::Status CheckSize(uint64_t bytes, std::string_view operation, const std::st
 absl::StatusOr<std::unique_ptr<File>> PosixFile::Adopt(UniqueFd fd, std::string path, bool direct) {
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(fmt::format("open {}: {}, not a regular file", path, TypeName(info.st_mode)));
-  }
+  if (absl::Status regular = CheckRegular(info.st_mode, "open", path); !regular.ok()) return regular;
   absl::StatusOr<bool> is_direct = SetDirect(fd.get(), path, direct);
   if (!is_direct.ok()) return is_direct.status();
   return std::unique_ptr<File>(new PosixFile(std::move(fd), std::move(path), *is_direct));

@@ -14,9 +14,11 @@
 
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/link_free_path.h"
 #include "storage/io/posix_call.h"
 #include "storage/io/posix_file.h"
 #include "storage/io/posix_lock.h"
+#include "storage/io/printable_text.h"
 #include "storage/io/thread_queue.h"
 #include "storage/io/unique_fd.h"
 #include "storage/io/uring_queue.h"
@@ -35,15 +37,16 @@ FileType TypeOfMode(mode_t mode) {
 int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
 absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
-  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
-  if (!fd.valid()) return ErrnoStatus(errno, "open directory", path);
-  return fd;
+  return OpenWithoutLinks("open directory", path, O_RDONLY | O_DIRECTORY);
 }
 
 absl::StatusOr<std::unique_ptr<File>> CreateWithMode(const std::string& path, bool direct, mode_t mode) {
-  UniqueFd fd(
-      RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode); }));
-  if (!fd.valid()) return ErrnoStatus(errno, "create", path);
+  const absl::StatusOr<Place> place = FindPlace("create", path);
+  if (!place.ok()) return place.status();
+  UniqueFd fd(RetryOnEintr([&] {
+    return openat(place->folder.get(), place->c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+  }));
+  if (!fd.valid()) return PathStatus(errno, "create", path);
   return PosixFile::Adopt(std::move(fd), path, direct);
 }
 
@@ -62,7 +65,9 @@ int64_t PosixFiles::KernelFileClock() {
 }
 
 absl::Status PosixFiles::CreateDirectory(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0) return ErrnoStatus(errno, "create directory", path);
+  const absl::StatusOr<Place> place = FindPlace("create directory", path);
+  if (!place.ok()) return place.status();
+  if (mkdirat(place->folder.get(), place->c_str(), 0700) != 0) return ErrnoStatus(errno, "create directory", path);
   return absl::OkStatus();
 }
 
@@ -83,7 +88,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std:
     if (fstatat(descriptor, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
       entries.push_back({.name = std::string(name), .type = TypeOfMode(info.st_mode)});
     } else if (errno != ENOENT) {  // removed since it was listed
-      return ErrnoStatus(errno, fmt::format("stat {} in", name), path);
+      return ErrnoStatus(errno, fmt::format("stat {} in", PrintableText(name)), path);
     }
   }
   if (errno != 0) return ErrnoStatus(errno, "list", path);
@@ -94,7 +99,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std:
 
 absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+  if (StatWithoutLinks(path.c_str(), &info) != 0) return PathStatus(errno, "stat", path);
   return TypeOfMode(info.st_mode);
 }
 
@@ -104,7 +109,7 @@ absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& pat
   constexpr int kSecondWaitsMax = 1000 + kTickWaitsMax;
   for (int waits = 0;; ++waits) {
     struct stat info;
-    if (stat_(path.c_str(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+    if (stat_(path.c_str(), &info) != 0) return PathStatus(errno, "stat", path);
     if (!S_ISDIR(info.st_mode)) {
       return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
     }
@@ -126,24 +131,24 @@ absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& pat
   }
 }
 
-// O_NONBLOCK, so that opening a fifo does not wait for its writer; Adopt turns it off again.
+// Adopt turns O_NONBLOCK off again.
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRead(const std::string& path, bool direct) {
-  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
-  if (!fd.valid()) return ErrnoStatus(errno, "open", path);
+  absl::StatusOr<UniqueFd> fd = OpenRegularFile("open", path, O_RDONLY);
+  if (!fd.ok()) return fd.status();
   // Shared with other readers, and gone with the descriptor. A file system without locks has no rewriters either.
-  if (RetryOnEintr([&] { return flock(fd.get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+  if (RetryOnEintr([&] { return flock(fd->get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
     return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is being written anew", path));
   }
-  return PosixFile::Adopt(std::move(fd), path, direct);
+  return PosixFile::Adopt(*std::move(fd), path, direct);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::string& path, bool direct) {
-  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
-  if (!fd.valid()) return ErrnoStatus(errno, "open to write anew", path);
-  if (RetryOnEintr([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
+  absl::StatusOr<UniqueFd> fd = OpenRegularFile("open to write anew", path, O_RDWR);
+  if (!fd.ok()) return fd.status();
+  if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
     return absl::UnavailableError(ErrnoStatus(errno, "lock to write anew", path).message());
   }
-  return PosixFile::Adopt(std::move(fd), path, direct);
+  return PosixFile::Adopt(*std::move(fd), path, direct);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path, bool direct) {
@@ -155,17 +160,29 @@ absl::StatusOr<std::unique_ptr<File>> PosixFiles::CreateReadable(const std::stri
 }
 
 absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, fmt::format("rename {} to", from), to);
+  const std::string operation = fmt::format("rename {} to", from);
+  const absl::StatusOr<Place> source = FindPlace("rename", from);
+  if (!source.ok()) return source.status();
+  const absl::StatusOr<Place> target = FindPlace(operation, to);
+  if (!target.ok()) return target.status();
+  if (renameat(source->folder.get(), source->c_str(), target->folder.get(), target->c_str()) != 0) {
+    return ErrnoStatus(errno, operation, to);
+  }
   return absl::OkStatus();
 }
 
 absl::Status PosixFiles::RemoveFile(const std::string& path) {
-  if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, "remove", path);
+  const absl::StatusOr<Place> place = FindPlace("remove", path);
+  if (!place.ok()) return place.status();
+  if (unlinkat(place->folder.get(), place->c_str(), 0) != 0) return ErrnoStatus(errno, "remove", path);
   return absl::OkStatus();
 }
 
 absl::Status PosixFiles::RemoveDirectory(const std::string& path) {
-  if (rmdir(path.c_str()) != 0) return ErrnoStatus(errno, "remove directory", path);
+  const absl::StatusOr<Place> place = FindPlace("remove directory", path);
+  if (!place.ok()) return place.status();
+  if (unlinkat(place->folder.get(), place->c_str(), AT_REMOVEDIR) != 0)
+    return ErrnoStatus(errno, "remove directory", path);
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
 
 namespace tidemark::storage {
 
@@ -27,13 +28,14 @@ class PosixFiles final : public FileSystem {
   // The clock that files are stamped with, in nanoseconds since 1970.
   using FileClock = std::function<int64_t()>;
 
-  // lstat(2), for the stamps of directories.
+  // StatWithoutLinks, for the stamps of directories.
   using StatCall = std::function<int(const char* path, struct stat* info)>;
 
   PosixFiles();
   // Tests give a factory that answers like a kernel without io_uring, a clock that is behind the file system's, and the
   // times of a file system that keeps whole seconds.
-  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock, StatCall stat = lstat);
+  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock,
+                      StatCall stat = StatWithoutLinks);
 
   static int64_t KernelFileClock();
 

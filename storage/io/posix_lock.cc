@@ -6,51 +6,64 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/link_free_path.h"
+#include "storage/io/lock_note.h"
 #include "storage/io/posix_call.h"
 
 namespace tidemark::storage {
 namespace {
 
-// More than a host name, a process id and a time need; the rest of a longer note is not shown.
-constexpr size_t kNoteShownMax = 256;
+// How long somebody who only looks at the file may keep it from being locked, as OpenForRead does for as long as a file
+// is open, and one who asks whether anybody has the lock for a moment.
+constexpr int kLooksMax = 100;
+constexpr std::chrono::milliseconds kBetweenLooks(2);
 
 absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
-  UniqueFd fd(RetryOnEintr([&] { return open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600); }));
-  if (!fd.valid()) return ErrnoStatus(errno, "open lock file", path);
+  const absl::StatusOr<Place> place = FindPlace("open lock file", path);
+  if (!place.ok()) return place.status();
   struct stat info;
-  if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat lock file", path);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(fmt::format("open lock file {}: not a regular file", path));
+  // To open a device or a fifo may do something to it.
+  if (fstatat(place->folder.get(), place->c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (S_ISLNK(info.st_mode)) return PathStatus(ELOOP, "open lock file", path);
+    if (absl::Status regular = CheckRegular(info.st_mode, "open lock file", path); !regular.ok()) return regular;
+  } else if (errno != ENOENT || (flags & O_CREAT) == 0) {
+    return ErrnoStatus(errno, "open lock file", path);
   }
+  // Something else may have come into its place meanwhile.
+  UniqueFd fd(RetryOnEintr([&] {
+    return openat(place->folder.get(), place->c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+  }));
+  if (!fd.valid()) return PathStatus(errno, "open lock file", path);
+  if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat lock file", path);
+  if (absl::Status regular = CheckRegular(info.st_mode, "open lock file", path); !regular.ok()) return regular;
   return fd;
 }
 
-// Its bytes may be anybody's, and end up on a terminal.
-std::string PrintableNote(int fd) {
-  std::string note(kNoteShownMax, '\0');
+absl::Status HeldByAnother(int fd, const std::string& path) {
+  std::string note(kNoteBytesMax, '\0');
   const ssize_t size = RetryOnEintr([&] { return pread(fd, note.data(), note.size(), 0); });
   note.resize(size < 0 ? 0 : static_cast<size_t>(size));
-  for (char& c : note) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return note;
+  return LockIsHeld(path, note);
 }
 
-absl::Status HeldByAnother(int fd, const std::string& path) {
-  const std::string note = PrintableNote(fd);
-  return absl::UnavailableError(
-      fmt::format("lock {}: held by {}", path, note.empty() ? "a process that left no note" : note));
+// Whether nobody has the file locked but for looking at it.
+bool IsOnlyLookedAt(int fd) {
+  if (RetryOnEintr([&] { return flock(fd, LOCK_SH | LOCK_NB); }) != 0) return false;
+  RetryOnEintr([&] { return flock(fd, LOCK_UN); });
+  return true;
 }
 
 absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
   struct stat locked;
   if (fstat(fd, &locked) != 0) return ErrnoStatus(errno, "stat lock file", path);
   struct stat named;
-  if (lstat(path.c_str(), &named) != 0) {
+  if (StatWithoutLinks(path.c_str(), &named) != 0) {
     if (errno == ENOENT) return false;
     return ErrnoStatus(errno, "stat lock file", path);
   }
@@ -61,12 +74,14 @@ absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& path) {
   // Between open and flock another holder may have removed the file; a lock on what has no name keeps nobody out.
-  for (;;) {
+  for (int looks = 0;;) {
     absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDWR | O_CREAT);
     if (!fd.ok()) return fd.status();
     if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
-      if (errno == EWOULDBLOCK) return HeldByAnother(fd->get(), path);
-      return ErrnoStatus(errno, "lock", path);
+      if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
+      if (!IsOnlyLookedAt(fd->get()) || ++looks == kLooksMax) return HeldByAnother(fd->get(), path);
+      std::this_thread::sleep_for(kBetweenLooks);
+      continue;
     }
     absl::StatusOr<bool> named = IsNamed(fd->get(), path);
     if (!named.ok()) return named.status();

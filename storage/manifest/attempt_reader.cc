@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "fmt/format.h"
 #include "storage/shard/shard_verify.h"
 
 namespace tidemark::storage {
 namespace {
+
+// What a record can hold; nearly 300 years.
+constexpr uint64_t kBlockedMax = std::numeric_limits<int64_t>::max();
 
 // The world size in a name that ShardFileName gave.
 std::optional<uint32_t> WorldSizeOf(std::string_view name) {
@@ -66,54 +72,82 @@ bool IsUnreadable(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsUnimplemented(status);
 }
 
-StepRecord MakeRecord(const std::vector<std::unique_ptr<ShardReader>>& shards) {
-  StepRecord record;
-  StepInfo& info = record.info;
-  const ShardIdentity& identity = shards.front()->header().identity;
-  const ShardIndex& first = shards.front()->index();
-  info.step = identity.step;
-  info.attempt = ToHex(identity.attempt.bytes);
-  info.sequence = identity.sequence;
-  info.world_size = identity.world_size;
-  info.created = absl::FromUnixNanos(first.created_unix_ns);
-  info.blocked = absl::Nanoseconds(static_cast<int64_t>(first.blocked_ns));
-  info.metrics = first.metrics;
-  info.user_metadata = first.user_metadata;
-  for (const auto& shard : shards) {
-    const ShardIndex& index = shard->index();
+// Puts the record together, shard by shard, from rank 0 on.
+class RecordMaker {
+ public:
+  void Add(const ShardReader& shard) {
+    StepInfo& info = record_.info;
+    const ShardIndex& index = shard.index();
+    if (record_.shards.empty()) Begin(shard.header().identity, index);
     info.entry_count += index.entries.size();
-    info.stored_bytes += shard->footer().file_bytes;
+    info.stored_bytes += shard.footer().file_bytes;
     for (const ChunkRecord& chunk : index.chunks) {
       info.logical_bytes += chunk.raw_bytes;
       if (chunk.file != 0) info.reused_bytes += chunk.stored_bytes;
     }
-    record.shards.push_back({.rank = shard->header().identity.rank,
-                             .file_bytes = shard->footer().file_bytes,
-                             .index_digest = shard->footer().index_digest});
+    record_.shards.push_back({.rank = shard.header().identity.rank,
+                              .file_bytes = shard.footer().file_bytes,
+                              .index_digest = shard.footer().index_digest});
     for (const FileReference& file : index.files) {
-      if (std::find(record.references.begin(), record.references.end(), file) == record.references.end()) {
-        record.references.push_back(file);
-      }
+      // A list may have 65535 of them, and a shard that means harm has as many as there can be.
+      if (seen_.emplace(file.attempt, file.step, file.rank, file.world_size).second) record_.references.push_back(file);
     }
   }
-  return record;
+  StepRecord Take() { return std::move(record_); }
+
+ private:
+  void Begin(const ShardIdentity& identity, const ShardIndex& first) {
+    StepInfo& info = record_.info;
+    info.step = identity.step;
+    info.attempt = ToHex(identity.attempt.bytes);
+    info.sequence = identity.sequence;
+    info.world_size = identity.world_size;
+    info.created = absl::FromUnixNanos(first.created_unix_ns);
+    info.blocked = absl::Nanoseconds(static_cast<int64_t>(std::min(first.blocked_ns, kBlockedMax)));
+    info.metrics = first.metrics;
+    info.user_metadata = first.user_metadata;
+  }
+
+  StepRecord record_;
+  std::set<std::tuple<AttemptId, int64_t, uint32_t, uint32_t>> seen_;
+};
+
+// Opens shard after shard, checks whose it is and hands it to `take`.
+absl::Status ForEachShard(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepFolder& folder,
+                          absl::FunctionRef<void(std::unique_ptr<ShardReader>)> take) {
+  absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
+  if (!world_size.ok()) return world_size.status();
+  for (uint32_t rank = 0; rank < *world_size; ++rank) {
+    auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, rank, *world_size), layout.steps());
+    if (!shard.ok()) return shard.status();
+    if (absl::Status status = CheckIdentity(**shard, store, folder, rank, *world_size); !status.ok()) return status;
+    take(*std::move(shard));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const StepFolder& folder) {
-  absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
-  if (!world_size.ok()) return world_size.status();
   Attempt attempt;
-  for (uint32_t rank = 0; rank < *world_size; ++rank) {
-    auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, rank, *world_size), layout.steps());
-    if (!shard.ok()) return shard.status();
-    if (absl::Status status = CheckIdentity(**shard, store, folder, rank, *world_size); !status.ok()) return status;
-    attempt.shards.push_back(*std::move(shard));
-  }
-  attempt.record = MakeRecord(attempt.shards);
+  RecordMaker record;
+  absl::Status status = ForEachShard(files, layout, store, folder, [&](std::unique_ptr<ShardReader> shard) {
+    record.Add(*shard);
+    attempt.shards.push_back(std::move(shard));
+  });
+  if (!status.ok()) return status;
+  attempt.record = record.Take();
   return attempt;
+}
+
+absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                             const StepFolder& folder) {
+  RecordMaker record;
+  absl::Status status =
+      ForEachShard(files, layout, store, folder, [&](std::unique_ptr<ShardReader> shard) { record.Add(*shard); });
+  if (!status.ok()) return status;
+  return record.Take();
 }
 
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
@@ -162,8 +196,8 @@ absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const S
     absl::StatusOr<ShardVerification> verified =
         VerifyShard(files, shard->path(), layout.steps(), &shard->header().identity, options);
     if (!verified.ok()) return verified.status();
-    if (!verified->damage.empty()) {
-      return absl::DataLossError(fmt::format("{}: {}", verified->damage.front().path, verified->damage.front().what));
+    for (const ShardDamage& damage : verified->damage) {
+      if (!damage.unused) return absl::DataLossError(fmt::format("{}: {}", damage.path, damage.what));
     }
     auto file = files.OpenForRead(shard->path(), /*direct=*/false);
     if (!file.ok()) return file.status();

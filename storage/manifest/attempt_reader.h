@@ -28,6 +28,10 @@ struct Attempt {
 absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const StepFolder& folder);
 
+// The same for the record alone. Holds one shard open at a time, however many there are.
+absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                             const StepFolder& folder);
+
 // The attempts in steps/, by name. Names that are no attempt's are appended to `*strangers`.
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
                                                      std::vector<std::string>* strangers);
@@ -36,7 +40,8 @@ absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const St
 // disagree. Any error but kNotFound, kDataLoss and kUnimplemented of any shard is returned.
 absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout);
 
-// Reads every byte of the attempt and, if all are sound, syncs its files and folders. kDataLoss says what is damaged.
+// Reads every byte of the attempt and, if all that belong to something are sound, syncs its files and folders.
+// kDataLoss says what is damaged.
 absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                            const Attempt& attempt, const ShardReadOptions& options);
 

@@ -1,15 +1,20 @@
 #include "storage/manifest/database.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "fmt/format.h"
-#include "rocksdb/env.h"
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
 #include "storage/io/check.h"
+#include "storage/io/errno_status.h"
+#include "storage/io/printable_text.h"
+#include "storage/manifest/rocks_env.h"
+#include "storage/shard/ids.h"
 
 namespace tidemark::storage {
 namespace {
@@ -19,7 +24,22 @@ namespace {
 // a process that was forked has none.)
 constexpr size_t kWriteBufferBytes = 512 << 10;
 
+// What FileSystem called the failure of a file, with its words at the end of one of the lines. Only that a file is
+// missing means what RocksDB says.
+std::optional<absl::StatusCode> CodeOfFile(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::optional<absl::StatusCode> code = ErrnoCodeOf(text.substr(0, end));
+    if (code && *code != absl::StatusCode::kNotFound) return code;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return std::nullopt;
+}
+
+// To be called by the thread that has called RocksDB, with the FileFailures of before that: RocksDB may take a file's
+// failure for damage, or for something else. Whatever it says then, nothing is known about what is there.
 absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation, const std::string& path) {
+  const absl::Status file_failure = FileFailures::Take();
   if (status.ok()) return absl::OkStatus();
   absl::StatusCode code = absl::StatusCode::kInternal;
   if (status.IsNotFound() || status.IsPathNotFound()) code = absl::StatusCode::kNotFound;
@@ -27,13 +47,14 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   if (status.IsNoSpace() || status.IsMemoryLimit()) code = absl::StatusCode::kResourceExhausted;
   if (status.IsBusy() || status.IsTryAgain()) code = absl::StatusCode::kUnavailable;
   if (status.IsNotSupported()) code = absl::StatusCode::kUnimplemented;
-  // RocksDB has codes of its own for few of the system's errors; for the others there is only the system's text.
-  const std::string text = status.ToString();
-  if (status.IsIOError() &&
-      (text.ends_with(strerror(EACCES)) || text.ends_with(strerror(EPERM)) || text.ends_with(strerror(EROFS)))) {
-    code = absl::StatusCode::kPermissionDenied;
+  std::string text = status.ToString();
+  if (const std::optional<absl::StatusCode> of_file = CodeOfFile(text)) {
+    code = *of_file;
+  } else if (!file_failure.ok()) {
+    code = file_failure.code();
+    text = fmt::format("{}; before that: {}", text, std::string(file_failure.message()));
   }
-  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, text));
+  return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, PrintableText(text)));
 }
 
 // RocksDB keeps a diary of its work beside the data unless it is given another place. A reader must leave no trace in
@@ -45,8 +66,9 @@ class NullLogger final : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-rocksdb::Options MakeOptions() {
+rocksdb::Options MakeOptions(rocksdb::Env& env) {
   rocksdb::Options options;
+  options.env = &env;
   // Records are small and few: memory and background work are kept to what a guest in a training process may take.
   options.write_buffer_size = kWriteBufferBytes;
   options.max_background_jobs = 1;
@@ -59,19 +81,36 @@ rocksdb::Options MakeOptions() {
   return options;
 }
 
+constexpr size_t kNameBytesMax = 4096;
+
 // What a database's list of its files, its MANIFEST, looks like: the id that RocksDB gave the database when it was
 // made, the list's name and its size. It grows before a log that it makes superfluous is removed; so while the stamp
 // stays as it is, every log that counts is there. What cannot be read is left out: who opens the database is told why.
-std::string StampList(const std::string& path) {
-  rocksdb::Env& env = *rocksdb::Env::Default();
-  std::string database;
-  std::string name;
-  uint64_t bytes = 0;
-  rocksdb::ReadFileToString(&env, path + "/IDENTITY", &database).PermitUncheckedError();
-  rocksdb::ReadFileToString(&env, path + "/CURRENT", &name).PermitUncheckedError();
+std::string StampList(FileSystem& files, const std::string& path) {
+  const std::string database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax).value_or("");
+  std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("");
   if (name.ends_with('\n')) name.pop_back();
-  env.GetFileSize(path + "/" + name, &bytes).PermitUncheckedError();
+  uint64_t bytes = 0;
+  // A name that is damaged must not lead elsewhere.
+  if (name.find('/') == std::string::npos) {
+    if (auto list = files.OpenForRead(path + "/" + name, /*direct=*/false); list.ok()) {
+      bytes = (*list)->Size().value_or(0);
+    }
+  }
   return fmt::format("{} {} {}", database, name, bytes);
+}
+
+// The same, with what is in the list: a changed byte can make the rest of it look like what a crash has cut off. Empty
+// where any of it cannot be read.
+std::string StampListContents(FileSystem& files, const std::string& path) {
+  constexpr size_t kListBytesMax = 64 << 20;
+  const absl::StatusOr<std::string> database = ReadSmallFile(files, path + "/IDENTITY", kNameBytesMax);
+  std::string name = ReadSmallFile(files, path + "/CURRENT", kNameBytesMax).value_or("/");
+  if (name.ends_with('\n')) name.pop_back();
+  if (!database.ok() || name.find('/') != std::string::npos) return "";
+  const absl::StatusOr<std::string> list = ReadSmallFile(files, path + "/" + name, kListBytesMax);
+  if (!list.ok()) return "";
+  return fmt::format("{} {} {} {:016x}", *database, name, list->size(), ChecksumOf(std::as_bytes(std::span(*list))));
 }
 
 struct Opened {
@@ -82,26 +121,27 @@ struct Opened {
 // Opens a database to read that may have a live writer. RocksDB reads the list of files first and then whatever logs it
 // finds: a table that is written in between takes a log along, of which nobody says that it is missing. So a database
 // counts as read if its list was the same before and after.
-absl::StatusOr<Opened> OpenBesideWriter(const std::string& path, std::string_view operation,
+absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& path, std::string_view operation,
                                         absl::FunctionRef<rocksdb::Status(rocksdb::DB**)> open) {
   constexpr int kTries = 20;
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {
-    std::string stamp = StampList(path);
+    std::string stamp = StampList(files, path);
     rocksdb::DB* opened = nullptr;
+    const FileFailures failures;
     status = FromRocks(open(&opened), operation, path);
     std::unique_ptr<rocksdb::DB> db(opened);
     if (!status.ok()) continue;
-    if (StampList(path) == stamp) return Opened{.db = std::move(db), .stamp = std::move(stamp)};
+    if (StampList(files, path) == stamp) return Opened{.db = std::move(db), .stamp = std::move(stamp)};
     status = absl::UnavailableError(fmt::format("{} manifest {}: it changed all the time", operation, path));
   }
   return status;
 }
 
-absl::StatusOr<Opened> OpenSecondary(const std::string& path) {
-  rocksdb::Options options = MakeOptions();
+absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const std::string& path) {
+  rocksdb::Options options = MakeOptions(env);
   options.max_open_files = -1;
-  return OpenBesideWriter(path, "follow", [&](rocksdb::DB** db) {
+  return OpenBesideWriter(files, path, "follow", [&](rocksdb::DB** db) {
     // The second path is a folder for the diary; since that goes elsewhere, it is never made.
     return rocksdb::DB::OpenAsSecondary(options, path, path + "/diary", db);
   });
@@ -109,44 +149,64 @@ absl::StatusOr<Opened> OpenSecondary(const std::string& path) {
 
 }  // namespace
 
-Database::Database(const std::string& path, rocksdb::DB* db, Mode mode) : path_(path), mode_(mode), db_(db) {}
+Database::Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db,
+                   Mode mode, std::string list_as_opened)
+    : files_(files),
+      env_(std::move(env)),
+      path_(path),
+      mode_(mode),
+      list_as_opened_(std::move(list_as_opened)),
+      db_(db) {}
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Create(const std::string& path) {
-  rocksdb::Options options = MakeOptions();
+std::string Database::SettleList() {
+  // A compaction would end in the list.
+  absl::Status status = Use([&](rocksdb::DB& db) { return Translate(db.PauseBackgroundWork(), "settle"); });
+  return status.ok() ? StampListContents(files_, path_) : "";
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  rocksdb::Options options = MakeOptions(*env);
   options.create_if_missing = true;
   options.error_if_exists = true;
   rocksdb::DB* db = nullptr;
+  const FileFailures failures;
   const rocksdb::Status opened = rocksdb::DB::Open(options, path, &db);
   // error_if_exists is reported as an invalid argument, like many other things: the text tells them apart.
-  if (opened.IsInvalidArgument() && opened.ToString().find("exists") != std::string::npos) {
+  if (opened.IsInvalidArgument() && opened.ToString().find("exists (error_if_exists") != std::string::npos) {
     return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
-  return std::unique_ptr<Database>(new Database(path, db, Mode::kWrite));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  std::string list = StampListContents(files, path);
   rocksdb::DB* db = nullptr;
-  const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(), path, &db);
-  if (opened.IsInvalidArgument() && opened.ToString().find("does not exist") != std::string::npos) {
+  const FileFailures failures;
+  const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
+  if (opened.IsInvalidArgument() && opened.ToString().find("does not exist (create_if_missing") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
   if (!opened.ok()) return FromRocks(opened, "open", path);
-  return std::unique_ptr<Database>(new Database(path, db, Mode::kWrite));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite, std::move(list)));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(const std::string& path) {
-  const rocksdb::Options options = MakeOptions();
-  absl::StatusOr<Opened> opened =
-      OpenBesideWriter(path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  const rocksdb::Options options = MakeOptions(*env);
+  absl::StatusOr<Opened> opened = OpenBesideWriter(
+      files, path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
   if (!opened.ok()) return opened.status();
-  return std::unique_ptr<Database>(new Database(path, opened->db.release(), Mode::kRead));
+  return std::unique_ptr<Database>(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(const std::string& path) {
-  absl::StatusOr<Opened> opened = OpenSecondary(path);
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& files, const std::string& path) {
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  absl::StatusOr<Opened> opened = OpenSecondary(files, *env, path);
   if (!opened.ok()) return opened.status();
-  std::unique_ptr<Database> database(new Database(path, opened->db.release(), Mode::kFollow));
+  std::unique_ptr<Database> database(new Database(files, std::move(env), path, opened->db.release(), Mode::kFollow));
   absl::MutexLock lock(&database->mutex_);
   database->list_stamp_ = std::move(opened->stamp);
   return database;
@@ -157,12 +217,12 @@ absl::StatusOr<bool> Database::CatchUp() {
   absl::MutexLock lock(&mutex_);
   // RocksDB reads on by itself, but where a table was written meanwhile it may miss the end of a log, or prefer an old
   // value to the table's. So it is left to read on in logs only.
-  if (StampList(path_) == list_stamp_) {
+  if (StampList(files_, path_) == list_stamp_) {
     const rocksdb::SequenceNumber before = db_->GetLatestSequenceNumber();
     const rocksdb::Status status = db_->TryCatchUpWithPrimary();
-    if (status.ok() && StampList(path_) == list_stamp_) return db_->GetLatestSequenceNumber() != before;
+    if (status.ok() && StampList(files_, path_) == list_stamp_) return db_->GetLatestSequenceNumber() != before;
   }
-  absl::StatusOr<Opened> opened = OpenSecondary(path_);
+  absl::StatusOr<Opened> opened = OpenSecondary(files_, *env_, path_);
   if (!opened.ok()) return opened.status();
   db_ = std::move(opened->db);
   list_stamp_ = std::move(opened->stamp);
@@ -179,6 +239,7 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
   for (;;) {
     {
       absl::ReaderMutexLock lock(&mutex_);
+      const FileFailures failures;
       if (db_ != nullptr) return use(*db_);
     }
     absl::MutexLock lock(&mutex_);
@@ -186,18 +247,48 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
   }
 }
 
+absl::Status Database::UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
+  for (;;) {
+    if (broken_) {
+      absl::MutexLock lock(&mutex_);
+      if (absl::Status status = broken_ ? OpenToWrite() : absl::OkStatus(); !status.ok()) return status;
+    }
+    bool broken_since = false;
+    absl::Status status = Use([&](rocksdb::DB& db) {
+      broken_since = broken_;
+      return broken_since ? absl::OkStatus() : use(db);
+    });
+    if (!broken_since) return status;
+  }
+}
+
 absl::Status Database::Write(rocksdb::WriteBatch& batch) {
-  if (broken_.exchange(false)) {
+  bool open_anew = false;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    open_anew = broken_ || HasBackgroundError();
+  }
+  if (open_anew) {
     absl::MutexLock lock(&mutex_);
-    db_.reset();
+    if (broken_ || HasBackgroundError()) {
+      if (absl::Status status = OpenToWrite(); !status.ok()) return status;
+    }
   }
   rocksdb::WriteOptions synced;
   synced.sync = true;
   return Use([&](rocksdb::DB& db) {
+    if (is_stand_in_) return absl::UnavailableError(fmt::format("write manifest {}: it can only be read", path_));
     const rocksdb::Status status = db.Write(synced, &batch);
     if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
   });
+}
+
+// A table that RocksDB's own threads could not write. It takes no write after that; what the table was to hold is in
+// its logs.
+bool Database::HasBackgroundError() {
+  uint64_t errors = 0;
+  return db_ != nullptr && db_->GetIntProperty(rocksdb::DB::Properties::kBackgroundErrors, &errors) && errors > 0;
 }
 
 absl::Status Database::Translate(const rocksdb::Status& status, std::string_view operation) const {
@@ -206,11 +297,30 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 
 absl::Status Database::EnsureOpen() {
   if (db_ != nullptr) return absl::OkStatus();
-  rocksdb::DB* reopened = nullptr;
-  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(), path_, &reopened);
-  if (!status.ok()) return Translate(status, "reopen");
-  db_.reset(reopened);
+  const absl::Status status = OpenToWrite();
+  if (status.ok()) return status;
+  rocksdb::DB* readable = nullptr;
+  if (!rocksdb::DB::OpenForReadOnly(MakeOptions(*env_), path_, &readable).ok()) return status;
+  db_.reset(readable);
+  is_stand_in_ = true;
   return absl::OkStatus();
+}
+
+// In the place of what was open.
+absl::Status Database::OpenToWrite() {
+  db_.reset();
+  is_stand_in_ = false;
+  rocksdb::DB* reopened = nullptr;
+  const FileFailures failures;
+  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
+  broken_ = !status.ok();
+  if (status.ok()) {
+    db_.reset(reopened);
+    return absl::OkStatus();
+  }
+  absl::Status why = Translate(status, "reopen");
+  if (absl::IsDataLoss(why)) damage_found_ = true;
+  return why;
 }
 
 }  // namespace tidemark::storage

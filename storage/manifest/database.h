@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "rocksdb/db.h"
+#include "rocksdb/env.h"
+#include "storage/io/file_system.h"
 
 namespace tidemark::storage {
 
@@ -22,27 +24,44 @@ namespace tidemark::storage {
 // opening anew keeps everybody else out. Errors: see Manifest.
 class Database {
  public:
+  // `files`: what the database lies on. Not owned, and used as long as the database lives.
+
   // kAlreadyExists if there is one.
-  static absl::StatusOr<std::unique_ptr<Database>> Create(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> Create(FileSystem& files, const std::string& path);
 
   // kNotFound if there is none.
-  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> Open(FileSystem& files, const std::string& path);
 
   // As it is now, beside a live writer or not; writes nothing, not even a log.
-  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(FileSystem& files, const std::string& path);
 
   // The same, to be brought up to date by CatchUp. Holds every table open, so that what its writer deletes stays
   // readable. kNotFound if there is none.
-  static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }
 
+  // What the database's list of its files was like before it was opened to be written, which begins a new list: id,
+  // name, size and checksum. Empty where there was none or it could not be read, which is like no other.
+  const std::string& list_as_opened() const { return list_as_opened_; }
+
+  // The same of the list now, which does not change any more: RocksDB's own work waits until the database is closed, so
+  // that hardly more than one write may follow. Empty where it could not be stopped or the list not be read.
+  std::string SettleList();
+
   // Calls `use` and returns its answer. Where the database is closed, since opening it anew has failed, that is tried
-  // again first, and its error returned. `use` must not call Use or Write, nor keep anything of the database.
+  // again first; where it cannot be opened to be written, as on a full disk, to be read until the next Write; where
+  // neither can be, its error is returned. `use` must not call Use or Write, nor keep anything of the database.
   absl::Status Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Writes the batch and syncs it. After a failure RocksDB refuses more: the next Write opens it anew. Reads need no
-  // more than Use does: they go on with what was there before.
+  // The same for who removes something because of what it reads: all that `use` finds survives power loss. What a
+  // database shows that can only be read may come from a write that failed and that the disk never got. Such a one is
+  // opened anew first, which writes down what it shows; where that fails, its error is returned and `use` not called.
+  absl::Status UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Writes the batch and syncs it. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
+  // refuses more: the next Write opens it anew. Reads need no more than Use does: they go on with what was there
+  // before.
   absl::Status Write(rocksdb::WriteBatch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes in what has been written since; returns whether that may be anything. All of it up to some moment that is not
@@ -60,15 +79,23 @@ class Database {
  private:
   enum class Mode { kWrite, kRead, kFollow };
 
-  Database(const std::string& path, rocksdb::DB* db, Mode mode);
+  Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db, Mode mode,
+           std::string list_as_opened = "");
   absl::Status UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasBackgroundError() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenToWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  FileSystem& files_;
+  const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
+  const std::string list_as_opened_;
 
-  // A write failed, and the database has not been closed since.
+  // A write failed, and the database has not been opened to be written since.
   std::atomic<bool> broken_{false};
+  // db_ is one that can only be read, in the place of the one that could not be opened. Changes with db_.
+  std::atomic<bool> is_stand_in_{false};
 
   std::atomic<bool> damage_found_{false};
 

@@ -12,7 +12,11 @@ namespace tidemark::storage {
 namespace {
 
 absl::StatusOr<StoreId> AskContents(FileSystem& files, const StoreLayout& layout) {
-  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(layout.manifest());
+  // To open one that may be changing is tried many times.
+  const absl::Status there = files.TypeOf(layout.manifest()).status();
+  if (absl::IsNotFound(there)) return FindStoreId(files, layout);
+  if (!there.ok()) return there;
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, layout.manifest());
   if (manifest.ok()) return (*manifest)->store_id();
   if (!IsMissingOrDamaged(manifest.status())) return manifest.status();
   return FindStoreId(files, layout);

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/io/printable_text.h"
 #include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
@@ -74,7 +75,7 @@ absl::StatusOr<Record> DecodeJson(std::string_view what, std::string_view bytes,
     if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
     return decode(json);
   } catch (const std::exception& error) {
-    return absl::DataLossError(fmt::format("{} of {} bytes: {}", what, bytes.size(), error.what()));
+    return absl::DataLossError(fmt::format("{} of {} bytes: {}", what, bytes.size(), PrintableText(error.what())));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
@@ -42,7 +43,8 @@ absl::Duration DecodeExpiry(const Json& json) {
 }
 
 std::string Describe(const LeaseNote& note) {
-  return fmt::format("step {} is leased by {} (evaluator {})", note.step, note.holder, note.evaluator);
+  return fmt::format("step {} is leased by {} (evaluator {})", note.step, PrintableText(note.holder),
+                     PrintableText(note.evaluator));
 }
 
 }  // namespace

@@ -12,12 +12,12 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/step_batch.h"
 
 namespace tidemark::storage {
 namespace {
 
 std::string_view View(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
-
 rocksdb::Slice Slice(std::string_view text) { return {text.data(), text.size()}; }
 
 bool IsOn(const rocksdb::Iterator& it, std::string_view prefix) {
@@ -52,28 +52,6 @@ void SeekBest(rocksdb::Iterator& it, std::string_view metric, BestMode mode) {
   if (IsOn(it, prefix)) it.SeekForPrev(LastKeyOfValue(View(it.key())));
 }
 
-// Puts the record and its index keys in the place of `old` and its own. Returns it as it will be read: names that are
-// no UTF-8 have been replaced by then. kInvalidArgument: it could not be read again.
-absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
-                                 const StepRecord& record) {
-  const std::string encoded = EncodeStepRecord(record);
-  absl::StatusOr<StepRecord> as_read = DecodeStepRecord(encoded);
-  if (!as_read.ok()) {
-    return absl::InvalidArgumentError(fmt::format("the record of step {} is not written, for it could not be read: {}",
-                                                  record.info.step, std::string(as_read.status().message())));
-  }
-  batch.Put(StepKey(record.info.step), encoded);
-  const std::set<std::string> keys = IndexKeys(*as_read);
-  const std::set<std::string> old_keys = old ? IndexKeys(*old) : std::set<std::string>();
-  for (const std::string& key : old_keys) {
-    if (!keys.contains(key)) batch.Delete(key);
-  }
-  for (const std::string& key : keys) {
-    if (!old_keys.contains(key)) batch.Put(key, "");
-  }
-  return std::move(as_read->info);
-}
-
 }  // namespace
 
 struct Manifest::Impl {
@@ -101,16 +79,18 @@ struct Manifest::Impl {
     return found;
   }
 
-  // Calls `visit` for every key that begins with `prefix`, in order, until it returns false or fails.
-  absl::Status Scan(std::string_view prefix,
-                    absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit) const {
-    return ScanFrom(prefix, prefix, visit);
+  // Calls `visit` for every key that begins with `prefix`, in order, until it returns false or fails. `durable`: see
+  // Database::UseDurable.
+  absl::Status Scan(std::string_view prefix, absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit,
+                    bool durable = false) const {
+    return ScanFrom(prefix, prefix, visit, durable);
   }
 
   // The same from the key `first` on.
   absl::Status ScanFrom(std::string_view first, std::string_view prefix,
-                        absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit) const {
-    return database->Use([&](rocksdb::DB& db) -> absl::Status {
+                        absl::FunctionRef<absl::StatusOr<bool>(const rocksdb::Iterator&)> visit,
+                        bool durable = false) const {
+    const auto scan = [&](rocksdb::DB& db) -> absl::Status {
       const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
       for (it->Seek(Slice(first)); IsOn(*it, prefix); it->Next()) {
         absl::StatusOr<bool> more = visit(*it);
@@ -118,17 +98,18 @@ struct Manifest::Impl {
         if (!*more) break;
       }
       return database->Translate(it->status(), "scan");
-    });
+    };
+    return durable ? database->UseDurable(scan) : database->Use(scan);
   }
 
   // Whether any key begins with `prefix`.
-  absl::StatusOr<bool> HasAny(std::string_view prefix) const {
+  absl::StatusOr<bool> HasAny(std::string_view prefix, bool durable = false) const {
     bool any = false;
-    absl::Status status = Scan(prefix, [&](const rocksdb::Iterator&) {
+    const auto see = [&](const rocksdb::Iterator&) {
       any = true;
       return false;
-    });
-    if (!status.ok()) return status;
+    };
+    if (absl::Status status = Scan(prefix, see, durable); !status.ok()) return status;
     return any;
   }
 
@@ -150,6 +131,13 @@ struct Manifest::Impl {
     });
     if (!status.ok()) return status;
     return found;
+  }
+
+  static absl::StatusOr<std::unique_ptr<Manifest>> ToRead(absl::StatusOr<std::unique_ptr<Database>> database) {
+    if (!database.ok()) return database.status();
+    auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
+    if (absl::Status status = impl->Load(); !status.ok()) return status;
+    return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
   }
 
   // Reads the store's record. kNotFound: its maker has not come to write it yet, or never will.
@@ -220,6 +208,7 @@ struct Manifest::Impl {
   // Writes a batch with these steps. Every batch with steps in it goes this way.
   absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
+    for (const StepInfo& info : steps) last_step = std::max<int64_t>(last_step, info.step);
     absl::Status status = database->Write(batch);
     kept.Wrote(status, std::move(steps));
     return status;
@@ -262,6 +251,9 @@ struct Manifest::Impl {
 
   std::atomic<uint64_t> last_sequence{0};
 
+  // No step above it has a record; records are never removed. Not known where others write the manifest.
+  std::atomic<int64_t> last_step{std::numeric_limits<int64_t>::max()};
+
   // Held by who changes a record, from reading the old one to the end of the write: the index keys to be removed are
   // those of the record that is replaced.
   absl::Mutex write_mutex;
@@ -272,41 +264,40 @@ struct Manifest::Impl {
 Manifest::Manifest(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Manifest::~Manifest() = default;
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(const std::string& path, const StoreId& store) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Create(path);
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(FileSystem& files, const std::string& path,
+                                                           const StoreId& store) {
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Create(files, path);
   if (!database.ok()) return database.status();
   auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   impl->store = store;
+  impl->last_step = -1;
   rocksdb::WriteBatch batch;
   batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = 0}));
   if (absl::Status status = impl->database->Write(batch); !status.ok()) return status;
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path);
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Open(FileSystem& files, const std::string& path) {
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(files, path);
   if (!database.ok()) return database.status();
   auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/true);
   absl::Status status = impl->Load();
   if (status.ok() && impl->version < kStoreRecordVersion) status = impl->Upgrade();
   if (!status.ok()) return status;
-  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+  std::unique_ptr<Manifest> manifest(new Manifest(std::move(impl)));
+  // Who cannot read it hears of that from somebody who needs it.
+  if (auto last = manifest->FindAtOrBelow(std::numeric_limits<int64_t>::max()); last.ok()) {
+    manifest->impl_->last_step = last->has_value() ? (*last)->info.step : -1;
+  }
+  return manifest;
 }
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenReadOnly(path);
-  if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
-  if (absl::Status status = impl->Load(); !status.ok()) return status;
-  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenReadOnly(FileSystem& files, const std::string& path) {
+  return Impl::ToRead(Database::OpenReadOnly(files, path));
 }
 
-absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenFollowing(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::OpenFollowing(path);
-  if (!database.ok()) return database.status();
-  auto impl = std::make_unique<Impl>(*std::move(database), /*for_writing=*/false);
-  if (absl::Status status = impl->Load(); !status.ok()) return status;
-  return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
+absl::StatusOr<std::unique_ptr<Manifest>> Manifest::OpenFollowing(FileSystem& files, const std::string& path) {
+  return Impl::ToRead(Database::OpenFollowing(files, path));
 }
 
 absl::StatusOr<bool> Manifest::CatchUp() {
@@ -322,11 +313,18 @@ absl::StatusOr<bool> Manifest::CatchUp() {
 }
 
 const StoreId& Manifest::store_id() const { return impl_->store; }
-
 uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
+bool Manifest::damage_found() const { return impl_->database->damage_found(); }
+const std::string& Manifest::list_as_opened() const { return impl_->database->list_as_opened(); }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
+  if (step > impl_->last_step) return std::nullopt;
   return impl_->Get(StepKey(step), DecodeStepRecord, fmt::format("{}{}", kStepKeyPrefix, step));
+}
+
+absl::StatusOr<std::optional<StepRecord>> Manifest::FindToChange(int64_t step) const {
+  if (absl::Status status = EnsureDurable(); !status.ok()) return status;
+  return Find(step);
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) const {
@@ -402,7 +400,7 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view me
 
 absl::StatusOr<bool> Manifest::IsReferenced(const AttemptId& attempt) const {
   if (absl::Status status = impl_->CheckIndexed(); !status.ok()) return status;
-  return impl_->HasAny(ReferencePrefix(attempt));
+  return impl_->HasAny(ReferencePrefix(attempt), /*durable=*/true);
 }
 
 absl::Status Manifest::VerifyTables() const {
@@ -420,11 +418,9 @@ absl::StatusOr<size_t> Manifest::RepairIndices() {
   return corrected;
 }
 
-bool Manifest::damage_found() const { return impl_->database->damage_found(); }
-
 absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record) {
   absl::MutexLock lock(&impl_->write_mutex);
-  absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
+  absl::StatusOr<std::optional<StepRecord>> old = FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   rocksdb::WriteBatch batch;
   absl::StatusOr<StepInfo> info = PutStep(batch, *old, record);
@@ -449,7 +445,7 @@ absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<con
   rocksdb::WriteBatch batch;
   std::vector<StepInfo> changed;
   for (const StepRecord& record : records) {
-    absl::StatusOr<std::optional<StepRecord>> old = Find(record.info.step);
+    absl::StatusOr<std::optional<StepRecord>> old = FindToChange(record.info.step);
     if (!old.ok()) return old.status();
     absl::StatusOr<StepInfo> info = PutStep(batch, *old, record);
     if (!info.ok()) return info.status();
@@ -463,14 +459,18 @@ absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<con
 
 absl::StatusOr<std::vector<DeletionRecord>> Manifest::Deletions() const {
   std::vector<DeletionRecord> deletions;
-  absl::Status status = impl_->Scan(kDeletionKeyPrefix, [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
+  const auto decode = [&](const rocksdb::Iterator& it) -> absl::StatusOr<bool> {
     absl::StatusOr<DeletionRecord> record = DecodeDeletionRecord(View(it.value()));
     if (!record.ok()) return Located(record.status(), impl_->path(), View(it.key()));
     deletions.push_back(*record);
     return true;
-  });
-  if (!status.ok()) return status;
+  };
+  if (absl::Status status = impl_->Scan(kDeletionKeyPrefix, decode, /*durable=*/true); !status.ok()) return status;
   return deletions;
+}
+
+absl::Status Manifest::EnsureDurable() const {
+  return impl_->database->UseDurable([](rocksdb::DB&) { return absl::OkStatus(); });
 }
 
 absl::StatusOr<bool> Manifest::HasDeletions() const { return impl_->HasAny(kDeletionKeyPrefix); }
@@ -481,13 +481,13 @@ absl::Status Manifest::FinishDeletions(std::span<const AttemptId> attempts) {
   return impl_->database->Write(batch);
 }
 
-absl::StatusOr<std::optional<DirectoryStamp>> Manifest::SettledMark() const {
-  return impl_->Get(kSettledKey, DecodeDirectoryStamp, kSettledKey);
+absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
+  return impl_->Get(kSettledKey, DecodeSettledMark, kSettledKey);
 }
 
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
-  batch.Put(Slice(kSettledKey), EncodeDirectoryStamp(steps));
+  batch.Put(Slice(kSettledKey), EncodeSettledMark({.steps = steps, .files = impl_->database->SettleList()}));
   return impl_->database->Write(batch);
 }
 

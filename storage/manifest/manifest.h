@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
 #include "storage/manifest/kept_steps.h"
 #include "storage/manifest/manifest_records.h"
 
@@ -28,19 +29,22 @@ namespace tidemark::storage {
 // record that it has read keeps others from it meanwhile.
 class Manifest {
  public:
+  // `files`: what the manifest lies on. Not owned, and used as long as the manifest lives.
+
   // Creates a new, empty database. kAlreadyExists if there is one.
-  static absl::StatusOr<std::unique_ptr<Manifest>> Create(const std::string& path, const StoreId& store);
+  static absl::StatusOr<std::unique_ptr<Manifest>> Create(FileSystem& files, const std::string& path,
+                                                          const StoreId& store);
 
   // Opens an existing one to read and write; one of before there were indices gets them. kNotFound if there is none, or
   // one whose making was cut short or goes on just now; kDataLoss if it cannot be used.
-  static absl::StatusOr<std::unique_ptr<Manifest>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Manifest>> Open(FileSystem& files, const std::string& path);
 
   // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer. One of
   // before there were indices stays without them: what asks these is kFailedPrecondition.
-  static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Manifest>> OpenReadOnly(FileSystem& files, const std::string& path);
 
   // The same, to be brought up to date by CatchUp.
-  static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(FileSystem& files, const std::string& path);
 
   ~Manifest();
 
@@ -55,7 +59,8 @@ class Manifest {
   // The highest of all committed attempts; 0 if there was none.
   uint64_t last_sequence() const;
 
-  // nullopt if there is no record of the step.
+  // nullopt if there is no record of the step. Where the manifest is open for writing, one that is above all steps with
+  // a record is not looked for on the disk: the trainer's thread asks before each save, and must not wait for that.
   absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const;
 
   // All records from `first_step` on, ascending by step, until `visit` returns false. `visit` must not use the
@@ -72,6 +77,11 @@ class Manifest {
   // The highest committed step; nullopt if there is none. kFailedPrecondition: the manifest has no such index.
   absl::StatusOr<std::optional<int64_t>> LatestCommitted() const;
 
+  // The same for who changes the record. A write that failed may have reached the disk all the same, and would come
+  // back with the next one, which was thought up without it. So this opens the manifest anew first, where a write has
+  // failed; an error where it cannot be.
+  absl::StatusOr<std::optional<StepRecord>> FindToChange(int64_t step) const;
+
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
@@ -84,8 +94,9 @@ class Manifest {
   // kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
 
-  // Whether any step that is not deleted has chunks in files of the attempt, its own apart. kFailedPrecondition: the
-  // manifest has no indices.
+  // Whether any step that is not deleted has chunks in files of the attempt, its own apart. Files are removed on that
+  // word, so it survives power loss, which is more than what is merely read after a write that failed. An error where
+  // the manifest cannot be opened anew to be written. kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
 
   // Reads every block of every table; kDataLoss if one is damaged. Of the records it says nothing, nor of whether the
@@ -104,25 +115,30 @@ class Manifest {
   // that was deleted has been marked before.
   absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
 
-  // Replaces the record of a step whose state changed. Precondition: same attempt as before, or no files belong to
-  // `record`.
+  // Replaces the record of a step whose state changed. Preconditions: it was made of what FindToChange has given; same
+  // attempt as before, or no files belong to `record`.
   absl::Status Update(const StepRecord& record);
 
   // Replaces several records and marks attempts for deletion, all in one batch. Preconditions: as of Update; no two are
   // of the same step.
   absl::Status Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions);
 
-  // Attempts whose files must go, and whether there are any.
+  // Attempts whose files must go, and whether there are any. The first is as IsReferenced in what it needs.
   absl::StatusOr<std::vector<DeletionRecord>> Deletions() const;
   absl::StatusOr<bool> HasDeletions() const;
+
+  // Whether those two can answer: the error of opening the manifest anew where a write has failed and that fails too.
+  absl::Status EnsureDurable() const;
 
   // The files of these attempts are gone, and that has been synced. One batch.
   absl::Status FinishDeletions(std::span<const AttemptId> attempts);
 
-  // The mark of a store that was closed in good order: what steps/ looked like when all records agreed with it. nullopt
-  // if there is none.
-  absl::StatusOr<std::optional<DirectoryStamp>> SettledMark() const;
-  absl::Status SetSettledMark(const DirectoryStamp& steps);
+  // The mark of a store that was closed in good order; nullopt if there is none. It does not hold if the list of the
+  // database's files was another one when the manifest was opened: a list that has lost its end takes tables away, and
+  // leaves the mark, which is in the log.
+  absl::StatusOr<std::optional<SettledMark>> Settled() const;
+  const std::string& list_as_opened() const;
+  absl::Status SetSettledMark(const DirectoryStamp& steps);  // the last write before the manifest is closed
   absl::Status RemoveSettledMark();
 
  private:

@@ -90,20 +90,23 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
   return Decode<DeletionRecord>(bytes, "deletion", decode, kDeletionRecordVersion);
 }
 
-std::string EncodeDirectoryStamp(const DirectoryStamp& stamp) {
+std::string EncodeSettledMark(const SettledMark& mark) {
+  const DirectoryStamp& stamp = mark.steps;
   return DumpJson({{"version", kManifestVersion},
+                   {"files", mark.files},
                    {"inode", stamp.inode},
                    {"links", stamp.links},
                    {"modified_unix_ns", stamp.modified_unix_ns},
                    {"changed_unix_ns", stamp.changed_unix_ns}});
 }
 
-absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes) {
-  return Decode<DirectoryStamp>(bytes, "settled", [](const Json& json) {
-    return DirectoryStamp{.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
-                          .links = DecodeUnsigned<uint64_t>(json.at("links")),
-                          .modified_unix_ns = json.at("modified_unix_ns").get<int64_t>(),
-                          .changed_unix_ns = json.at("changed_unix_ns").get<int64_t>()};
+absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes) {
+  return Decode<SettledMark>(bytes, "settled", [](const Json& json) {
+    return SettledMark{.steps = {.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
+                                 .links = DecodeUnsigned<uint64_t>(json.at("links")),
+                                 .modified_unix_ns = DecodeInt64(json.at("modified_unix_ns")),
+                                 .changed_unix_ns = DecodeInt64(json.at("changed_unix_ns"))},
+                       .files = json.value("files", "")};
   });
 }
 
@@ -155,8 +158,8 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
     info.attempt = json.at("attempt").get<std::string>();
     if (!(MayLackAttempt(info.state) && info.attempt.empty())) DecodeId<AttemptId>(json.at("attempt"));
     info.sequence = DecodeUnsigned<uint64_t>(json.at("sequence"));
-    info.created = absl::FromUnixNanos(json.at("created_unix_ns").get<int64_t>());
-    info.blocked = absl::Nanoseconds(json.at("blocked_ns").get<int64_t>());
+    info.created = absl::FromUnixNanos(DecodeInt64(json.at("created_unix_ns")));
+    info.blocked = absl::Nanoseconds(DecodeInt64(json.at("blocked_ns")));
     info.world_size = DecodeUnsigned<uint32_t>(json.at("world_size"));
     info.entry_count = DecodeUnsigned<uint64_t>(json.at("entry_count"));
     info.logical_bytes = DecodeUnsigned<uint64_t>(json.at("logical_bytes"));

@@ -3,7 +3,7 @@
 //   "store"              -> StoreRecord
 //   "step/" be64(step)   -> StepRecord
 //   "deleting/" attempt  -> DeletionRecord: an attempt that no step record names any more and whose files are going
-//   "settled"            -> DirectoryStamp of steps/, where the store was closed in good order
+//   "settled"            -> SettledMark, where the store was closed in good order
 //
 // The indices' keys are those of index_keys.h.
 //
@@ -73,6 +73,14 @@ struct DeletionRecord {
   std::vector<AttemptId> references;
 };
 
+// What the store looked like when it was closed and all records agreed with the folders.
+struct SettledMark {
+  DirectoryStamp steps;
+  // The stamp of the database's list of its files (Database::SettleList): with an older list, records may be missing
+  // that are older than the mark itself. Empty in marks of before there was any.
+  std::string files;
+};
+
 // The mark for what a record's attempt has on disk. nullopt: nothing, or it was marked when it was deleted.
 std::optional<DeletionRecord> DeletionOf(const StepRecord& record);
 
@@ -82,13 +90,13 @@ void MakeDeleted(StepRecord& record, std::string_view reason);
 std::string EncodeStoreRecord(const StoreRecord& record);
 std::string EncodeStepRecord(const StepRecord& record);
 std::string EncodeDeletionRecord(const DeletionRecord& record);
-std::string EncodeDirectoryStamp(const DirectoryStamp& stamp);
+std::string EncodeSettledMark(const SettledMark& mark);
 
 // kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer version.
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes);
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes);
-absl::StatusOr<DirectoryStamp> DecodeDirectoryStamp(std::string_view bytes);
+absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes);
 
 inline constexpr std::string_view kStoreKey = "store";
 inline constexpr std::string_view kStepKeyPrefix = "step/";

@@ -125,10 +125,11 @@ absl::Status Record(Manifest& manifest, const Candidate& candidate) {
 }
 
 // A manifest of the candidates at `path`, read back.
-absl::Status WriteManifest(const std::string& path, const StoreId& store, const std::vector<Candidate>& candidates) {
+absl::Status WriteManifest(FileSystem& files, const std::string& path, const StoreId& store,
+                           const std::vector<Candidate>& candidates) {
   std::map<int64_t, const StepInfo*> expected;
   {
-    absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(path, store);
+    absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(files, path, store);
     if (!manifest.ok()) return manifest.status();
     // Ascending by sequence, so that of two attempts at a step the later one wins.
     for (const Candidate& candidate : candidates) {
@@ -136,7 +137,7 @@ absl::Status WriteManifest(const std::string& path, const StoreId& store, const 
       expected[candidate.folder.step] = &candidate.record.info;
     }
   }
-  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(path);
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, path);
   if (!manifest.ok()) return manifest.status();
   for (const auto& [step, info] : expected) {
     absl::StatusOr<std::optional<StepRecord>> record = (*manifest)->Find(step);
@@ -162,7 +163,8 @@ bool IsReferenced(const AttemptId& attempt, const std::vector<Candidate>& candid
 }  // namespace
 
 absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
+                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
+                             const OnStoreChange& on_change) {
   absl::StatusOr<Findings> findings = ReadAll(files, layout, store, warn);
   if (!findings.ok()) return findings.status();
   if (absl::Status status = VerifyWinners(files, layout, store, read, *findings); !status.ok()) return status;
@@ -175,7 +177,7 @@ absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const
   }
   const std::string suffix = ToHex(RandomBytes16());
   const std::string fresh = layout.manifest() + ".rebuilt-" + suffix;
-  if (absl::Status status = WriteManifest(fresh, store, findings->candidates); !status.ok()) return status;
+  if (absl::Status status = WriteManifest(files, fresh, store, findings->candidates); !status.ok()) return status;
   // Before the new manifest is in place, or a crash would leave them to be removed as attempts without a record.
   for (const Rejected& rejected : findings->broken) {
     if (IsReferenced(rejected.folder.attempt, findings->candidates)) {
@@ -186,6 +188,12 @@ absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const
     warn(fmt::format("step {} is incomplete or damaged and was moved to quarantine: {}", rejected.folder.step,
                      rejected.why));
     if (absl::Status status = MoveToQuarantine(files, layout, rejected.folder); !status.ok()) return status;
+    if (on_change != nullptr) {
+      on_change({.kind = StoreChange::Kind::kQuarantined,
+                 .step = rejected.folder.step,
+                 .path = layout.attempt(rejected.folder.step, rejected.folder.attempt),
+                 .why = rejected.why});
+    }
   }
   absl::Status moved = files.Rename(layout.manifest(), layout.manifest() + ".broken-" + suffix);
   if (!moved.ok() && !absl::IsNotFound(moved)) return moved;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "storage/io/file_system.h"
+#include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 
@@ -27,7 +28,8 @@ namespace tidemark::storage {
 // wrong. Any error of reading an attempt but kNotFound and kDataLoss is returned before anything is moved. After an
 // error the old manifest is in place, or nothing is. Precondition: the lock is held and the old manifest is closed.
 absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn);
+                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
+                             const OnStoreChange& on_change);
 
 }  // namespace tidemark::storage
 

@@ -112,7 +112,21 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
   return more;
 }
 
+// Never so, as long as records and marks are written together. Files are removed once.
+absl::StatusOr<bool> IsOfALiveStep(const Manifest& manifest, const DeletionRecord& deletion) {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest.Find(deletion.step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.attempt != ToHex(deletion.attempt.bytes)) return false;
+  return (*record)->info.state != StepState::kDeleted;
+}
+
 }  // namespace
+
+void Reconciliation::Tell(StoreChange::Kind kind, const StepFolder& folder, std::string why) const {
+  if (on_change_ == nullptr) return;
+  on_change_(
+      {.kind = kind, .step = folder.step, .path = layout_.attempt(folder.step, folder.attempt), .why = std::move(why)});
+}
 
 absl::Status Reconciliation::Run() {
   std::vector<std::string> strangers;
@@ -120,6 +134,8 @@ absl::Status Reconciliation::Run() {
   if (!folders.ok()) return folders.status();
   for (const std::string& name : strangers) {
     warn_(fmt::format("left alone: {}/{} is not an attempt", layout_.steps(), name));
+    if (on_change_ == nullptr) continue;
+    on_change_({.path = layout_.steps() + "/" + name, .why = "it is not an attempt"});
   }
   folders_ = *std::move(folders);
   for (const StepFolder& folder : folders_) present_.emplace(folder.step, folder.attempt);
@@ -140,6 +156,7 @@ absl::Status Reconciliation::Run() {
 
 absl::Status Reconciliation::ReconcileRecords() {
   std::vector<StepRecord> changed;
+  std::vector<std::pair<StoreChange::Kind, StepFolder>> kinds;
   absl::Status pins;
   absl::Status status = manifest_.ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
@@ -152,14 +169,18 @@ absl::Status Reconciliation::ReconcileRecords() {
       pins = change.status();
       return false;
     }
+    const StepFolder own{record.info.step, AttemptId{*id}};
+    if (*change) kinds.emplace_back(StoreChange::Kind::kPinned, own);
     const std::optional<StepFolder> missing = MissingFolder(record);
     if (record.info.state == StepState::kCommitted && missing) {
       MarkLost(record, *missing);
+      kinds.emplace_back(StoreChange::Kind::kMarkedLost, own);
       *change = true;
     } else if (record.info.state == StepState::kLost && !missing) {
       if (IsBack(record)) {
         record.info.state = StepState::kCommitted;
         record.info.reason.clear();
+        kinds.emplace_back(StoreChange::Kind::kCommittedAgain, own);
         *change = true;
       } else {
         settled_ = false;  // a file may come back inside its folder
@@ -169,8 +190,25 @@ absl::Status Reconciliation::ReconcileRecords() {
     return true;
   });
   if (status.ok()) status = pins;
-  for (size_t i = 0; status.ok() && i < changed.size(); ++i) status = manifest_.Update(changed[i]);
-  return status;
+  std::map<int64_t, std::string> reasons;
+  for (size_t i = 0; status.ok() && i < changed.size(); ++i) {
+    status = manifest_.Update(changed[i]);
+    reasons[changed[i].info.step] = changed[i].info.reason;
+  }
+  if (!status.ok()) return status;
+  for (const auto& [kind, folder] : kinds) {
+    switch (kind) {
+      case StoreChange::Kind::kPinned:
+        Tell(kind, folder, "its folder has a pin.json");
+        break;
+      case StoreChange::Kind::kCommittedAgain:
+        Tell(kind, folder, "its files are back");
+        break;
+      default:
+        Tell(kind, folder, reasons[folder.step]);
+    }
+  }
+  return absl::OkStatus();
 }
 
 // The first of the folders in which the record's chunks lie that is not there. Precondition: it has an attempt.
@@ -202,6 +240,13 @@ bool Reconciliation::IsBack(const StepRecord& record) {
   });
 }
 
+absl::StatusOr<bool> Reconciliation::IsOfDeletedStep(const StepFolder& folder) const {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
+  if (!record.ok()) return record.status();
+  return record->has_value() && (*record)->info.state == StepState::kDeleted &&
+         (*record)->info.attempt == ToHex(folder.attempt.bytes);
+}
+
 // Adopts an attempt that has no record, or notes why it is none of ours to keep.
 absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   // It was let go, and what it refers to may be gone.
@@ -217,11 +262,16 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
     // The store's format and the manifest's are not too new, so a newer shard is more likely a flipped bit.
     if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
       warn_(fmt::format("left alone: {}", Text(attempt.status())));
+      Tell(StoreChange::Kind::kLeftAlone, folder, Text(attempt.status()));
       settled_ = false;
       return absl::OkStatus();
     }
     if (!IsMissingOrDamaged(attempt.status())) return attempt.status();  // nothing is known about the attempt
-    discards_.push_back({folder, attempt.status(), /*to_quarantine=*/false});
+    // What retention removes has its mark in the manifest until it is gone. So what there is of a deleted step was put
+    // back by somebody, and may be all there is of it.
+    absl::StatusOr<bool> put_back = IsOfDeletedStep(folder);
+    if (!put_back.ok()) return put_back.status();
+    discards_.push_back({folder, attempt.status(), /*to_quarantine=*/*put_back});
     return absl::OkStatus();
   }
   absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
@@ -254,12 +304,15 @@ absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRec
     // A deleted step that is back.
     info.metrics = old->info.metrics;
     info.evaluations = old->info.evaluations;
-    return manifest_.Commit(record).status();
+    absl::Status status = manifest_.Commit(record).status();
+    if (status.ok()) Tell(StoreChange::Kind::kAdopted, own, "the step was deleted, and its files are back");
+    return status;
   }
   absl::Status status = ApplyStoredReports(files_, layout_, store_, own, warn_, info);
   if (status.ok() && old && !info.pinned) status = InheritPin(files_, layout_, old->info, info);
-  if (!status.ok()) return status;
-  return manifest_.Commit(record).status();
+  if (status.ok()) status = manifest_.Commit(record).status();
+  if (status.ok()) Tell(StoreChange::Kind::kAdopted, own, "complete, and not recorded");
+  return status;
 }
 
 // Takes a folder that has no record out of steps/.
@@ -270,17 +323,26 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   const std::string name = StepFolderName(folder.step, folder.attempt);
   if (*referenced) {
     warn_(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, Text(why)));
+    Tell(StoreChange::Kind::kLeftAlone, folder, fmt::format("a step refers to it, though: {}", Text(why)));
     settled_ = false;  // it goes when the step goes
     return absl::OkStatus();
   }
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
-  if (!record.ok()) return record.status();
-  const bool deleted = record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes);
-  warn_(fmt::format("{} was {} and is {}: {}", name, deleted ? "deleted" : "never committed",
+  absl::StatusOr<bool> deleted = IsOfDeletedStep(folder);
+  if (!deleted.ok()) return deleted.status();
+  warn_(fmt::format("{} was {} and is {}: {}", name, *deleted ? "deleted" : "never committed",
                     to_quarantine ? "moved to quarantine" : "removed", Text(why)));
-  if (to_quarantine) return MoveToQuarantine(files_, layout_, folder);
-  absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
-  return status.ok() ? files_.SyncDirectory(layout_.steps()) : status;
+  absl::Status status;
+  if (to_quarantine) {
+    status = MoveToQuarantine(files_, layout_, folder);
+  } else {
+    status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+    if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  }
+  if (status.ok()) {
+    Tell(to_quarantine ? StoreChange::Kind::kQuarantined : StoreChange::Kind::kRemoved, folder,
+         fmt::format("{}: {}", *deleted ? "deleted" : "never committed", Text(why)));
+  }
+  return status;
 }
 
 absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,
@@ -290,6 +352,13 @@ absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layou
   if (!deletions.ok()) return deletions.status();
   std::vector<DeletionRecord> staying, going;
   for (DeletionRecord& deletion : *deletions) {
+    absl::StatusOr<bool> needed = IsOfALiveStep(manifest, deletion);
+    if (!needed.ok()) return needed.status();
+    if (*needed) {
+      warn(fmt::format("step {} stays, though its files are marked for deletion: its record says that they are needed",
+                       deletion.step));
+      continue;
+    }
     absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
     if (!referenced.ok()) return referenced.status();
     (*referenced ? staying : going).push_back(std::move(deletion));

@@ -19,6 +19,7 @@
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 
@@ -30,13 +31,20 @@ class Reconciliation {
   using Warn = std::function<void(std::string_view)>;
 
   Reconciliation(FileSystem& files, const StoreLayout& layout, const StoreId& store, Manifest& manifest,
-                 const ShardReadOptions& read, const Warn& warn)
-      : files_(files), layout_(layout), store_(store), manifest_(manifest), read_(read), warn_(warn) {}
+                 const ShardReadOptions& read, const Warn& warn, const OnStoreChange& on_change)
+      : files_(files),
+        layout_(layout),
+        store_(store),
+        manifest_(manifest),
+        read_(read),
+        warn_(warn),
+        on_change_(on_change) {}
 
   // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
   // again once all of it is back. Steps whose folder has a pin are pinned. Attempts without a record, and those of
-  // deleted steps that somebody has put back, are adopted where every byte of them verifies, else removed or moved to
-  // quarantine, as are those with a deletion mark; those of other stores and newer versions are left alone. Removes
+  // deleted steps that somebody has put back, are adopted where every byte of them verifies. Else those that are
+  // incomplete, or that a later attempt has replaced, are removed; those whose bytes are wrong, all that were put back,
+  // and those with a deletion mark move to quarantine; those of other stores and newer versions are left alone. Removes
   // nothing that a step refers to, and nothing that is marked for deletion.
   //
   // kDataLoss: the manifest has to be rebuilt. Any other error says nothing about what is on disk, and nothing was
@@ -51,16 +59,18 @@ class Reconciliation {
   struct Discard {
     StepFolder folder;
     absl::Status why;
-    bool to_quarantine;  // its index tells what is in it
+    bool to_quarantine;  // it may be worth a look
   };
 
   absl::Status ReconcileRecords();
   std::optional<StepFolder> MissingFolder(const StepRecord& record) const;
   void MarkLost(StepRecord& record, const StepFolder& missing);
   bool IsBack(const StepRecord& record);
+  absl::StatusOr<bool> IsOfDeletedStep(const StepFolder& folder) const;
   absl::Status ReconcileFolder(const StepFolder& folder);
   absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
+  void Tell(StoreChange::Kind kind, const StepFolder& folder, std::string why) const;
 
   FileSystem& files_;
   const StoreLayout& layout_;
@@ -68,6 +78,7 @@ class Reconciliation {
   Manifest& manifest_;
   const ShardReadOptions& read_;
   const Warn& warn_;
+  const OnStoreChange& on_change_;
 
   std::vector<StepFolder> folders_;  // as listed, once
   std::set<FolderKey> present_;      // the same

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 
 namespace tidemark::storage {
 namespace {
@@ -22,7 +23,8 @@ absl::Status CheckPlace(const MetricReport& report, const StoreId& store, const 
   if (report.step != folder.step || report.attempt != folder.attempt ||
       MetricFileName(report.evaluation.evaluator) != name) {
     return absl::DataLossError(fmt::format("{}: it is what evaluator '{}' says of step {}, attempt {}", path,
-                                           report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
+                                           PrintableText(report.evaluation.evaluator), report.step,
+                                           ToHex(report.attempt.bytes)));
   }
   return absl::OkStatus();
 }

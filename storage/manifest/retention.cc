@@ -88,10 +88,11 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
           {.step = info.step, .attempt = info.attempt, .deleted = !decision.keep, .reason = decision.reason});
     }
     if (!notes.empty()) {
-      absl::StatusOr<std::set<int64_t>> deleted = store_.NoteSteps(notes);
-      if (!deleted.ok()) return deleted.status();
+      absl::StatusOr<Store::NotedSteps> noted = store_.NoteSteps(notes);
+      if (!noted.ok()) return noted.status();
+      more = more || noted->notes < notes.size();
       for (RetentionDecision& decision : planned->decisions) {
-        if (deleted->contains(decision.step)) marked.push_back(std::move(decision));
+        if (noted->deleted.contains(decision.step)) marked.push_back(std::move(decision));
       }
     }
     // Where every record was refused, the next call would only meet the same ones.

@@ -1,5 +1,6 @@
 #include "storage/manifest/store.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "fmt/format.h"
 #include "storage/io/check.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/rebuild.h"
@@ -43,7 +45,7 @@ absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
 // RocksDB would make the directory only to say that it holds nothing.
 absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files, const StoreLayout& layout) {
   if (absl::StatusOr<FileType> type = files.TypeOf(layout.manifest()); !type.ok()) return type.status();
-  return Manifest::Open(layout.manifest());
+  return Manifest::Open(files, layout.manifest());
 }
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -77,11 +79,22 @@ absl::Status Store::Initialize() {
         fmt::format("store {} is open for writing elsewhere: {}", layout_.directory(), Text(lock.status())));
   }
   lock_ = *std::move(lock);
-  if (absl::Status status = lock_->WriteNote(DescribeThisProcess()); !status.ok()) return status;
+  absl::Status status = SetUp();
+  if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = SetUp();
+  if (!status.ok()) return status;
+  absl::MutexLock records(&records_mutex_);
+  lacks_reserve_ = !SetRoomAside(files_, layout_);
+  return absl::OkStatus();
+}
+
+// What Open does once it has the lock. May be called again after a failure.
+absl::Status Store::SetUp() {
+  absl::Status status = lock_->WriteNote(DescribeThisProcess());
+  if (!status.ok()) return status;
   // Another process may have made the store since the first look.
-  identity = FindIdentity(files_, layout_);
+  absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
   if (!identity.ok()) return identity.status();
-  absl::Status status = files_.CreateDirectory(layout_.steps());
+  status = files_.CreateDirectory(layout_.steps());
   if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
   // Also where it was there: a crash may have come between its making and this.
   if (status = files_.SyncDirectory(layout_.directory()); !status.ok()) return status;
@@ -90,20 +103,44 @@ absl::Status Store::Initialize() {
     if (identity->id) {
       options_.warn(fmt::format("store.json was written anew from what the store holds: {}", Text(identity->written)));
     }
-    if (status = WriteIdentity(); !status.ok()) return status;
+    if (status = WriteIdentity(identity->written); !status.ok()) return status;
   }
-  status = OpenManifest();
-  if (status.ok()) status = Reconcile();
-  if (manifest_ != nullptr && absl::IsDataLoss(status)) {
-    options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(status)));
-    manifest_.reset();
-    if (status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn); !status.ok()) return status;
-    if (status = OpenManifest(); status.ok()) status = Reconcile();
-  }
-  return status;
+  return OpenOrRebuild();
 }
 
-absl::Status Store::WriteIdentity() { return WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(id_)); }
+// A manifest that turns out to be damaged only once it is open is rebuilt too, and opened again.
+absl::Status Store::OpenOrRebuild() {
+  absl::Status status = OpenAndReconcile();
+  if (manifest_ == nullptr || !absl::IsDataLoss(status)) return status;
+  manifest_.reset();
+  status = Rebuild(status);
+  return status.ok() ? OpenAndReconcile() : status;
+}
+
+absl::Status Store::OpenAndReconcile() {
+  manifest_.reset();
+  const absl::Status status = OpenManifest();
+  return status.ok() ? Reconcile() : status;
+}
+
+void Store::Tell(const StoreChange& change) const {
+  if (options_.on_change != nullptr) options_.on_change(change);
+}
+
+absl::Status Store::WriteIdentity(const absl::Status& why) {
+  absl::Status status = WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(id_));
+  if (!status.ok()) return status;
+  Tell({.kind = StoreChange::Kind::kIdentityWritten, .path = layout_.identity(), .why = Text(why)});
+  return absl::OkStatus();
+}
+
+absl::Status Store::Rebuild(const absl::Status& why) {
+  options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(why)));
+  absl::Status status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn, options_.on_change);
+  if (!status.ok()) return status;
+  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = Text(why)});
+  return absl::OkStatus();
+}
 
 absl::Status Store::OpenManifest() {
   absl::StatusOr<std::unique_ptr<Manifest>> manifest = OpenManifestIfThere(files_, layout_);
@@ -118,11 +155,10 @@ absl::Status Store::OpenManifest() {
     if (folders->empty()) {
       status = StartEmptyManifest(manifest.status());
     } else {
-      options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(manifest.status())));
-      status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn);
+      status = Rebuild(manifest.status());
     }
     if (!status.ok()) return status;
-    manifest = Manifest::Open(layout_.manifest());
+    manifest = Manifest::Open(files_, layout_.manifest());
   }
   if (!manifest.ok()) return manifest.status();
   manifest_ = *std::move(manifest);
@@ -151,7 +187,7 @@ absl::Status Store::SettleIdentity(const StoreId& of_manifest) {
   }
   options_.warn(fmt::format("store.json was written anew, for the shards agree with the manifest: {}", conflict));
   id_ = of_manifest;
-  return WriteIdentity();
+  return WriteIdentity(absl::DataLossError(conflict));
 }
 
 // Of a new store, of one whose creation was cut short, or of one whose steps are gone and whose records cannot be read.
@@ -166,15 +202,19 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
   } else if (!absl::IsNotFound(status)) {
     return status;
   }
-  if (absl::StatusOr<std::unique_ptr<Manifest>> fresh = Manifest::Create(layout_.manifest(), id_); !fresh.ok()) {
+  if (absl::StatusOr<std::unique_ptr<Manifest>> fresh = Manifest::Create(files_, layout_.manifest(), id_);
+      !fresh.ok()) {
     return fresh.status();
   }
-  return files_.SyncDirectory(layout_.directory());
+  if (absl::Status synced = files_.SyncDirectory(layout_.directory()); !synced.ok()) return synced;
+  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = Text(why)});
+  return absl::OkStatus();
 }
 
 absl::Status Store::Reconcile() {
   absl::StatusOr<bool> settled = WasLeftSettled();
   if (!settled.ok()) return settled.status();
+  settled = *settled && !options_.look_at_everything;
   if (*settled) {
     // The record that is asked for first, for what it costs: one seek. (Opening the manifest has read the store's.)
     // Damage in others is found when they are read, and the next Open sees to it.
@@ -188,24 +228,50 @@ absl::Status Store::Reconcile() {
     if (*repaired > 0) {
       options_.warn(
           fmt::format("the manifest's indices did not agree with its records: {} keys were put right", *repaired));
+      Tell({.kind = StoreChange::Kind::kIndicesCorrected,
+            .path = layout_.manifest(),
+            .why = fmt::format("{} keys did not agree with the records", *repaired)});
     }
-    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn);
+    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn, options_.on_change);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
     next_sequence_ = manifest_->last_sequence() + 1;
     settled = reconciliation.settled();
   }
-  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}); !more.ok()) return more.status();
+  if (absl::Status status = RemoveDeletedAndTell(); !status.ok()) return status;
   // Rebuilds that a crash cut short.
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(layout_.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
     if (!entry.name.starts_with("manifest.rebuilt-")) continue;
-    if (absl::Status status = RemoveTree(files_, layout_.directory() + "/" + entry.name); !status.ok()) {
+    const std::string path = layout_.directory() + "/" + entry.name;
+    if (absl::Status status = RemoveTree(files_, path); !status.ok()) {
       options_.warn(fmt::format("what is left of a rebuild that was cut short stays: {}", Text(status)));
+    } else {
+      Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = "a rebuild of the manifest was cut short"});
     }
   }
   absl::MutexLock lock(&records_mutex_);
   left_unsettled_ = !*settled;
+  return absl::OkStatus();
+}
+
+absl::Status Store::RemoveDeletedAndTell() {
+  if (options_.on_change == nullptr) return RemoveDeleted(/*in_use=*/{}).status();
+  absl::StatusOr<std::vector<DeletionRecord>> before = manifest_->Deletions();
+  if (!before.ok()) return before.status();
+  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}); !more.ok()) return more.status();
+  if (before->empty()) return absl::OkStatus();
+  absl::StatusOr<std::vector<DeletionRecord>> after = manifest_->Deletions();
+  if (!after.ok()) return after.status();
+  for (const DeletionRecord& deletion : *before) {
+    const bool stays = std::any_of(after->begin(), after->end(),
+                                   [&](const DeletionRecord& other) { return other.attempt == deletion.attempt; });
+    if (stays) continue;
+    Tell({.kind = StoreChange::Kind::kRemoved,
+          .step = deletion.step,
+          .path = layout_.attempt(deletion.step, deletion.attempt),
+          .why = "it was let go, or another attempt took its place"});
+  }
   return absl::OkStatus();
 }
 
@@ -215,7 +281,12 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
   if (!pending.ok() || !*pending) return pending;
   {
     absl::MutexLock lock(&records_mutex_);
-    if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+    // What follows looks at durable records only, and may have to open the manifest anew for that.
+    const auto write = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+      const absl::Status status = RemoveSettledMark();
+      return status.ok() ? manifest_->EnsureDurable() : status;
+    };
+    if (absl::Status status = WriteToFree(write); !status.ok()) return status;
   }
   return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);
 }
@@ -223,7 +294,7 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
 // Whether the store was closed in good order and nobody has been at steps/ since. A mark that does not hold is removed.
 absl::StatusOr<bool> Store::WasLeftSettled() {
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<DirectoryStamp>> mark = manifest_->SettledMark();
+  absl::StatusOr<std::optional<SettledMark>> mark = manifest_->Settled();
   settled_mark_ = true;
   if (mark.ok() && !mark->has_value()) {
     settled_mark_ = false;
@@ -231,9 +302,13 @@ absl::StatusOr<bool> Store::WasLeftSettled() {
   }
   // A mark that cannot be read says nothing.
   if (!mark.ok() && !absl::IsDataLoss(mark.status()) && !absl::IsUnimplemented(mark.status())) return mark.status();
-  if (mark.ok()) {
+  const std::string& list = manifest_->list_as_opened();
+  if (mark.ok() && !list.empty() && (*mark)->files == list) {
     absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
-    if (stamp.ok() && *stamp == **mark) return true;
+    if (stamp.ok() && *stamp == (*mark)->steps) {
+      settled_steps_ = *stamp;
+      return true;
+    }
     if (!stamp.ok() && !absl::IsUnavailable(stamp.status())) return stamp.status();
   }
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
@@ -267,12 +342,18 @@ void Store::RecordSettled() {
     }
     return;
   }
-  if (settled_mark_ || left_unsettled_ || !open_attempts_.empty()) return;
-  // What was removed may otherwise be back after power loss, and the stamp with it.
-  absl::Status status = files_.SyncDirectory(layout_.steps());
-  if (status.ok()) {
-    absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
-    status = stamp.ok() ? manifest_->SetSettledMark(*stamp) : stamp.status();
+  if (left_unsettled_ || !open_attempts_.empty()) return;
+  absl::Status status;
+  if (settled_mark_) {
+    // The list of the manifest's files began anew when it was opened. Of steps/ nobody here has changed anything.
+    status = manifest_->SetSettledMark(settled_steps_);
+  } else {
+    // What was removed may otherwise be back after power loss, and the stamp with it.
+    status = files_.SyncDirectory(layout_.steps());
+    if (status.ok()) {
+      absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
+      status = stamp.ok() ? manifest_->SetSettledMark(*stamp) : stamp.status();
+    }
   }
   if (!status.ok()) {
     options_.warn(
@@ -321,6 +402,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
     absl::MutexLock lock(&records_mutex_);
     replaced = CommitLocked(record);
     if (replaced.ok()) open_attempts_.erase(AttemptId{*id});
+    if (replaced.ok() && lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
   }
   if (!replaced.ok()) return replaced.status();
   if (!replaced->has_value()) return absl::OkStatus();
@@ -332,7 +414,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
 }
 
 absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record) {
-  absl::StatusOr<std::optional<StepRecord>> old = manifest_->Find(record.info.step);
+  absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   if (old->has_value()) {
     if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, record.info); !pinned.ok()) {
@@ -351,7 +433,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   }
   absl::MutexLock lock(&records_mutex_);
   if (removed.ok()) open_attempts_.erase(identity.attempt);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(identity.step);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(identity.step);
   // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
   if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
   StepRecord failed;

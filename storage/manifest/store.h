@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/manifest.h"
+#include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 
@@ -37,6 +38,8 @@ struct StoreOptions {
   std::string directory;
   std::function<void(std::string_view)> warn;  // any thread; not null
   ShardReadOptions read;                       // for verifying an attempt before it is adopted
+  bool look_at_everything = false;             // opening looks at every step, in whatever order the store was closed
+  OnStoreChange on_change = nullptr;           // of what opening does; the opener's thread
 };
 
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
@@ -80,18 +83,24 @@ class Store {
   // Records a step that was only evaluated, unless it has a record already. Precondition: its state is kUnsaved.
   absl::Status RecordUnsaved(const StepInfo& info);
 
-  // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch. A
+  // Marks committed steps as deleted with these reasons and replaces what is noted on others, all in one batch; of the
+  // notes the first ones, for not more than kNotedBytesMax of records and one. A
   // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
   // and has been pinned, or is the latest committed one. One whose folder has a pin that its record does not know of is
-  // pinned; one where nobody can say is left, with a warning. Returns the steps that were marked; their files are for
-  // RemoveDeleted.
+  // pinned; one where nobody can say is left, with a warning.
   struct StepNote {
     int64_t step = 0;
     std::string attempt;
     bool deleted = false;
     std::string reason;  // why it is deleted, or kept
   };
-  absl::StatusOr<std::set<int64_t>> NoteSteps(const std::vector<StepNote>& notes);
+  struct NotedSteps {
+    std::set<int64_t> deleted;  // their files are for RemoveDeleted
+    size_t notes = 0;           // so many of the notes have been seen to
+  };
+  absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes);
+  // Fits into the room that is set aside; see disk_reserve.h.
+  static constexpr size_t kNotedBytesMax = 256 << 10;
 
   // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are leased or
   // that are in `in_use`; of so many attempts at most. Returns whether there are more. See FinishDeletions in
@@ -115,15 +124,22 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
+  absl::Status SetUp();
   absl::Status OpenManifest();
   absl::Status SettleIdentity(const StoreId& of_manifest);
   absl::Status StartEmptyManifest(const absl::Status& why);
-  absl::Status WriteIdentity();
+  absl::Status WriteIdentity(const absl::Status& why);
+  absl::Status Rebuild(const absl::Status& why);
+  void Tell(const StoreChange& change) const;
   absl::Status Reconcile();
+  absl::Status RemoveDeletedAndTell();
   absl::StatusOr<bool> WasLeftSettled();
   absl::Status VoidSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status RemoveSettledMark() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   void RecordSettled();
+  absl::Status OpenOrRebuild();
+  absl::Status OpenAndReconcile();
+  absl::Status WriteToFree(absl::FunctionRef<absl::Status()> write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
@@ -152,9 +168,12 @@ class Store {
   // Whether the manifest says that records and folders agree. Taken back, durably, before either changes; a save pays
   // for that once in the store's lifetime.
   bool settled_mark_ ABSL_GUARDED_BY(records_mutex_) = false;
+  DirectoryStamp settled_steps_ ABSL_GUARDED_BY(records_mutex_);  // what it says, where it held when it was opened
   // Whether the next Open would find anything to do that a look at steps/ does not tell.
   bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
   std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);
+  // Whether no room is set aside, since it was given up or there was none; see disk_reserve.h.
+  bool lacks_reserve_ ABSL_GUARDED_BY(records_mutex_) = false;
 };
 
 }  // namespace tidemark::storage

@@ -11,6 +11,8 @@
 #include "absl/time/time.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/io/printable_text.h"
+#include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
 namespace {
@@ -18,10 +20,6 @@ namespace {
 constexpr size_t kIdentityBytesMax = 64 * 1024;
 
 std::string CheckOf(std::string_view id) { return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(id)))); }
-
-bool CountsAsNothing(std::string_view name) {
-  return name == "LOCK" || name == "store.json.tmp" || name == "lost+found" || name.starts_with(".");
-}
 
 }  // namespace
 
@@ -33,7 +31,7 @@ std::string EncodeStoreIdentity(const StoreId& id) {
 absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    const int64_t format = json.at("format").get<int64_t>();
+    const int64_t format = DecodeInt64(json.at("format"));
     if (format > kStoreFormat) {
       return absl::UnimplementedError(
           fmt::format("the store has format {}; this library reads up to {}", format, kStoreFormat));
@@ -43,11 +41,11 @@ absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
     if (format < 1 || !id) return absl::DataLossError("it has no valid format and store_id");
     const std::string& check = json.at("check").get_ref<const std::string&>();
     if (check != CheckOf(text)) {
-      return absl::DataLossError(fmt::format("the check of its store_id is '{}', expected '{}'", check, CheckOf(text)));
+      return absl::DataLossError(fmt::format("the check of its store_id is '{}', expected '{}'", PrintableText(check), CheckOf(text)));
     }
     return StoreId{*id};
   } catch (const std::exception& error) {
-    return absl::DataLossError(error.what());
+    return absl::DataLossError(PrintableText(error.what()));
   }
 }
 
@@ -68,14 +66,14 @@ absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout) {
   absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.directory());
   if (!entries.ok()) return entries.status();
   for (const DirectoryEntry& entry : *entries) {
-    if (CountsAsNothing(entry.name)) continue;
+    if (layout.MeansNothing(entry.name)) continue;
     if (entry.name == "steps" && entry.type == FileType::kDirectory) {
       absl::StatusOr<std::vector<DirectoryEntry>> steps = files.ListDirectory(layout.steps());
       if (!steps.ok()) return steps.status();
       if (steps->empty()) continue;
     }
     return absl::FailedPreconditionError(fmt::format("{} is not a Tidemark store: it has no store.json, and holds '{}'",
-                                                     layout.directory(), entry.name));
+                                                     layout.directory(), PrintableText(entry.name)));
   }
   return absl::OkStatus();
 }

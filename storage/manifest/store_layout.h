@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "storage/shard/ids.h"
@@ -30,7 +31,9 @@ class StoreLayout {
   std::string leases() const { return directory_ + "/leases"; }
   // The file of an attempt that was removed: its blocks are written over by the next one.
   std::string retired() const { return directory_ + "/retired.tmk"; }
-  // Attempts that a rebuild found broken: kept for a person to look at, never read again.
+  // Room that is given up when the disk is full.
+  std::string reserve() const { return directory_ + "/disk-reserve"; }
+  // Attempts that were found damaged, see docs/format.md: kept for a person to look at, never read again.
   std::string quarantine() const { return directory_ + "/quarantine"; }
   std::string attempt(int64_t step, const AttemptId& attempt) const {
     return steps() + "/" + StepFolderName(step, attempt);
@@ -38,6 +41,13 @@ class StoreLayout {
   std::string shard(int64_t step, const AttemptId& id, uint32_t rank, uint32_t world_size) const {
     return attempt(step, id) + "/" + ShardFileName(rank, world_size);
   }
+
+  // Whether what has this name in the store's directory is the store's own.
+  bool IsOwnName(std::string_view name) const;
+
+  // Whether a directory may have this name and yet no store, nor what is left of one: the file system's and hidden
+  // ones, and own ones that hold nothing.
+  bool MeansNothing(std::string_view name) const;
 
  private:
   std::string directory_;

@@ -1,5 +1,7 @@
 // What a store does to the records of steps once these are committed.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -9,6 +11,8 @@
 
 #include "fmt/format.h"
 #include "storage/io/check.h"
+#include "storage/manifest/disk_reserve.h"
+#include "storage/manifest/manifest_records.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
 
@@ -16,7 +20,7 @@ namespace tidemark::storage {
 
 absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.attempt != attempt) {
     return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));
@@ -31,22 +35,28 @@ absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::F
 absl::Status Store::RecordUnsaved(const StepInfo& info) {
   Check(info.state == StepState::kUnsaved, "RecordUnsaved of a step that is not unsaved");
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(info.step);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(info.step);
   if (!record.ok()) return record.status();
   if (record->has_value()) return absl::OkStatus();
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   return manifest_->Update({.info = info});
 }
 
-absl::StatusOr<std::set<int64_t>> Store::NoteSteps(const std::vector<StepNote>& notes) {
+absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes) {
   absl::MutexLock lock(&records_mutex_);
+  const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
+  const auto settle = [this] { return manifest_->EnsureDurable(); };
+  if (absl::Status status = frees ? WriteToFree(settle) : settle(); !status.ok()) return status;
   // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
   absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();
   if (!latest.ok()) return latest.status();
   std::vector<StepRecord> changed;
   std::vector<DeletionRecord> deletions;
-  std::set<int64_t> deleted;
+  NotedSteps noted;
+  size_t bytes = 0;
   for (const StepNote& note : notes) {
+    if (bytes >= kNotedBytesMax) break;
+    ++noted.notes;
     absl::StatusOr<std::optional<StepRecord>> found = manifest_->Find(note.step);
     if (!found.ok()) return found.status();
     if (!found->has_value()) continue;
@@ -65,18 +75,30 @@ absl::StatusOr<std::set<int64_t>> Store::NoteSteps(const std::vector<StepNote>& 
       if (!*pinned) {
         if (auto deletion = DeletionOf(record)) deletions.push_back(*std::move(deletion));
         MakeDeleted(record, note.reason);
-        deleted.insert(note.step);
+        noted.deleted.insert(note.step);
       }
     } else {
       if (info.kept == note.reason) continue;
       info.kept = note.reason;
     }
+    bytes += EncodeStepRecord(record).size();
     changed.push_back(std::move(record));
   }
-  if (changed.empty()) return deleted;
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  if (absl::Status status = manifest_->Update(changed, deletions); !status.ok()) return status;
-  return deleted;
+  if (changed.empty()) return noted;
+  const auto write = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+    const absl::Status status = RemoveSettledMark();
+    return status.ok() ? manifest_->Update(changed, deletions) : status;
+  };
+  if (absl::Status status = noted.deleted.empty() ? write() : WriteToFree(write); !status.ok()) return status;
+  return noted;
+}
+
+// What room is made by may be written into the room that was set aside for it.
+absl::Status Store::WriteToFree(absl::FunctionRef<absl::Status()> write) {
+  const absl::Status status = write();
+  if (!absl::IsResourceExhausted(status) || !GiveUpRoom(files_, layout_)) return status;
+  lacks_reserve_ = true;
+  return write();
 }
 
 absl::Status Store::Pin(int64_t step, std::string_view note) {
@@ -85,7 +107,7 @@ absl::Status Store::Pin(int64_t step, std::string_view note) {
         fmt::format("pin of step {}: the note has {} bytes; at most {}", step, note.size(), kPinNoteBytesMax));
   }
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
     return absl::NotFoundError(fmt::format("pin of step {}: it is not committed", step));
@@ -103,7 +125,7 @@ absl::Status Store::Pin(int64_t step, std::string_view note) {
 
 absl::Status Store::Unpin(int64_t step) {
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->Find(step);
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
   if (!record.ok()) return record.status();
   const auto attempt = record->has_value() ? FromHex((*record)->info.attempt) : std::nullopt;
   if (!attempt) return absl::NotFoundError(fmt::format("unpin of step {}: it is not committed", step));

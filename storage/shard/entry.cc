@@ -9,6 +9,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/io/printable_text.h"
 #include "storage/shard/utf8.h"
 
 namespace tidemark {
@@ -60,7 +61,7 @@ constexpr DtypeInfo kDtypes[] = {
 };
 
 absl::Status Broken(const EntrySpec& spec, std::string_view rule) {
-  return absl::InvalidArgumentError(fmt::format("entry '{}': {}", spec.name.substr(0, 200), rule));
+  return absl::InvalidArgumentError(fmt::format("entry '{}': {}", storage::PrintableText(spec.name.substr(0, 200)), rule));
 }
 
 // Number of elements of `extents`; false if it does not fit in 63 bits, counted without the zeros so that no later

@@ -1,16 +1,20 @@
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::storage {
 namespace {
+
+// An entry takes many times the bytes here that it may have in the index: no more memory is taken ahead than for these,
+// whatever count an index of zeros claims.
+constexpr uint64_t kEntriesReservedMax = 1 << 16;
 
 struct Preamble {
   uint64_t chunk_count = 0;
@@ -173,7 +177,7 @@ class EntryTable {
 
   void Get(uint64_t count, std::vector<ShardEntry>* entries) {
     if (!in_->CheckCount(count, kEntryBytesMin, "entry count")) return;
-    entries->reserve(count);
+    entries->reserve(std::min(count, kEntriesReservedMax));
     for (uint64_t i = 0; i < count && in_->ok(); ++i) {
       start_ = in_->offset();
       number_ = i;
@@ -205,7 +209,8 @@ class EntryTable {
     if (dimensions > EntrySpec::kDimensionsMax) {
       Fail("dimensions", fmt::format("at most {}", EntrySpec::kDimensionsMax), fmt::format("{}", dimensions));
     }
-    spec.name = in_->GetText(name_bytes, "entry name");
+    name_ = in_->GetText(name_bytes, "entry name");
+    spec.name = name_;
     spec.shape = GetExtents(dimensions, "entry shape", in_);
     if (flags & kEntryHasBox) {
       spec.box_offset = GetExtents(dimensions, "entry box offset", in_);
@@ -219,8 +224,8 @@ class EntryTable {
     if (auto status = ValidateEntry(entry.spec, &bytes); !status.ok()) {
       return Fail("description", "a valid one", std::string_view(status.message().data(), status.message().size()));
     }
-    if (!names_.insert(entry.spec.name).second) {
-      return Fail("name", "one that no other entry has", fmt::format("'{}' again", entry.spec.name));
+    if (!names_.insert(name_).second) {
+      return Fail("name", "one that no other entry has", fmt::format("'{}' again", PrintableText(entry.spec.name)));
     }
     const uint64_t count = bytes / chunk_bytes_ + (bytes % chunk_bytes_ != 0);
     if (entry.chunk_count != count) {
@@ -273,7 +278,8 @@ class EntryTable {
   uint64_t number_ = 0;  // of the entry at hand
   uint64_t next_chunk_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> ranges_;  // first chunk and count of all so far, ascending
-  absl::flat_hash_set<std::string_view, std::hash<std::string_view>> names_;  // into the entries, which stay in place
+  std::string_view name_;                              // of the entry at hand
+  absl::flat_hash_set<std::string_view> names_;        // into the index, as the one above
 };
 
 std::string GetKey(uint64_t bytes, std::string_view what, std::string_view before, bool first, ByteReader* in) {
@@ -282,7 +288,8 @@ std::string GetKey(uint64_t bytes, std::string_view what, std::string_view befor
   if (key.empty() || key.size() > EntrySpec::kNameBytesMax) {
     in->FailAt(start, what, fmt::format("1 to {} bytes", EntrySpec::kNameBytesMax), fmt::format("{} bytes", bytes));
   } else if (!first && key <= before) {
-    in->FailAt(start, what, fmt::format("one after '{}' in byte order", before), fmt::format("'{}'", key));
+    in->FailAt(start, what, fmt::format("one after '{}' in byte order", PrintableText(before)),
+               fmt::format("'{}'", PrintableText(key)));
   }
   return key;
 }

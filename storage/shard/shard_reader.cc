@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 #include "storage/shard/range_fetcher.h"
 #include "storage/shard/shard_files.h"
 
@@ -113,12 +114,12 @@ absl::Status ShardReader::Impl::PlanRead(const EntryRead& read, std::vector<Chun
   const uint64_t begin = read.begin.value_or(0);
   if (!read.begin && read.destination.size() != bytes) {
     return absl::InvalidArgumentError(
-        fmt::format("read {}: entry '{}': expected a destination of {} bytes, found {} bytes", path, entry.spec.name,
-                    bytes, read.destination.size()));
+        fmt::format("read {}: entry '{}': expected a destination of {} bytes, found {} bytes", path,
+                    PrintableText(entry.spec.name), bytes, read.destination.size()));
   }
   if (begin > bytes || read.destination.size() > bytes - begin) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
-                                             path, entry.spec.name, bytes, read.destination.size(), begin));
+                                             path, PrintableText(entry.spec.name), bytes, read.destination.size(), begin));
   }
   for (uint64_t done = 0; done < read.destination.size();) {
     const uint64_t chunk = entry.first_chunk + (begin + done) / header.chunk_bytes;
@@ -165,7 +166,7 @@ absl::StatusOr<File*> ShardReader::Impl::FileOf(const ChunkRead& item) const {
 
 std::string ShardReader::Impl::Describe(const ChunkRead& item) const {
   const ChunkRecord& chunk = index.chunks[item.chunk];
-  return fmt::format("read {}: entry '{}', chunk {}, {} bytes at {}{}", path, index.entries[item.entry].spec.name,
+  return fmt::format("read {}: entry '{}', chunk {}, {} bytes at {}{}", path, PrintableText(index.entries[item.entry].spec.name),
                      item.chunk, chunk.stored_bytes, chunk.offset,
                      chunk.file == 0 ? "" : fmt::format(" of {}", referenced->path(chunk.file - 1)));
 }

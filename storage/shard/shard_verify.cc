@@ -31,7 +31,18 @@ bool IsDamage(const absl::Status& status) {
   }
 }
 
+// Whether such an error may as well be somebody else's sound file.
+bool IsForeign(const absl::Status& status) {
+  return absl::IsUnimplemented(status) || absl::IsFailedPrecondition(status);
+}
+
 std::string MessageOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
+
+// How many ranges are planned before they are read: they take memory, and a file that is mostly a hole has as many as
+// its author likes. Each plan begins with a ring, threads and buffers of its own and ends when the last range is
+// decoded: by its parts some hundredths of a second for what is 1 GiB as a rule, and less than a second way into
+// FetchRanges, which would take ranges as they are made, is worth.
+constexpr size_t kRangesMax = 1024;
 
 // Collects damage from several threads. Thread-safe.
 class DamageList {
@@ -83,8 +94,10 @@ class ShardVerifier {
 
  private:
   absl::Status VerifyFrame(const ShardIdentity* expected);
-  void PlanOwnRanges();
-  absl::Status PlanReferencedRanges();
+  absl::Status VerifyOwnRanges();
+  absl::Status VerifyReferencedRanges();
+  // Reads the ranges that are planned, and forgets them.
+  absl::Status FetchPlanned();
   absl::Status VerifyRange(const ByteRange& range, const absl::Status& read, std::span<const std::byte> bytes,
                            FetchWorker& worker);
   void VerifyZeros(std::span<const std::byte> bytes, uint64_t offset);
@@ -100,6 +113,7 @@ class ShardVerifier {
   FileSystem& files_;
   const std::string& path_;
   const std::function<void(uint64_t)>& progress_;
+  FetchOptions fetch_;
   std::unique_ptr<File> file_;
   Frame frame_;
   std::unique_ptr<ReferencedShards> referenced_;
@@ -112,7 +126,7 @@ class ShardVerifier {
 
 absl::Status ShardVerifier::NoteUnreadable(const absl::Status& status) {
   if (status.ok() || !IsDamage(status)) return status;
-  damage_.Add(0, 0, {path_, MessageOf(status), {}});
+  damage_.Add(0, 0, {path_, MessageOf(status), {}, IsForeign(status)});
   return absl::OkStatus();
 }
 
@@ -168,7 +182,9 @@ absl::Status ShardVerifier::VerifyFrame(const ShardIdentity* expected) {
   auto header = ReadShardHeader(*file_);
   if (auto status = NoteUnreadable(header.status()); !status.ok()) return status;
   if (header.ok() && expected != nullptr) {
-    if (auto status = NoteUnreadable(CheckIdentity(path_, *header, *expected)); !status.ok()) return status;
+    if (absl::Status status = CheckIdentity(path_, *header, *expected); !status.ok()) {
+      damage_.Add(0, 0, {path_, MessageOf(status), {}, header->identity.store != expected->store});
+    }
   }
   auto footer = ReadShardFooter(*file_, *size);
   if (auto status = NoteUnreadable(footer.status()); !status.ok()) return status;
@@ -183,21 +199,34 @@ absl::Status ShardVerifier::VerifyFrame(const ShardIdentity* expected) {
   return absl::OkStatus();
 }
 
+absl::Status ShardVerifier::FetchPlanned() {
+  absl::Status status = FetchRanges(
+      files_, fetch_, ranges_,
+      [this](size_t range, const absl::Status& read, std::span<const std::byte> bytes, FetchWorker& worker) {
+        return VerifyRange(ranges_[range], read, bytes, worker);
+      },
+      [this](size_t range) { CountRange(ranges_[range]); });
+  ranges_.clear();
+  return status;
+}
+
 // Ranges that cover the file from the header to the index, chunks and what is between them, and the index's padding.
-void ShardVerifier::PlanOwnRanges() {
+absl::Status ShardVerifier::VerifyOwnRanges() {
+  absl::Status status;
   ByteRange range{file_.get(), kShardBlockBytes, kShardBlockBytes, 0, 0};
   const auto finish_range = [&] {
     if (range.end > range.begin) ranges_.push_back(range);
+    if (ranges_.size() >= kRangesMax) status = FetchPlanned();
     range = {file_.get(), range.end, range.end, range.last_item, range.last_item};
   };
   const auto cover_gap = [&](uint64_t end) {
-    while (end - range.begin > kRangeBytes && range.end < end) {
+    while (status.ok() && end - range.begin > kRangeBytes && range.end < end) {
       range.end = std::max(range.end, std::min(end, range.begin + kRangeBytes));
       finish_range();
     }
     range.end = std::max(range.end, end);
   };
-  for (size_t i = 0; i < order_.size() && ChunkOf(i).file == 0; ++i) {
+  for (size_t i = 0; i < order_.size() && ChunkOf(i).file == 0 && status.ok(); ++i) {
     const ChunkRecord& chunk = ChunkOf(i);
     cover_gap(chunk.offset);
     if (chunk.offset + chunk.stored_bytes - range.begin > kRangeBytes) finish_range();
@@ -210,10 +239,11 @@ void ShardVerifier::PlanOwnRanges() {
   range.begin = footer.index_offset + footer.index_bytes;
   range.end = frame_.file_bytes - kShardBlockBytes;
   finish_range();
+  return status.ok() ? FetchPlanned() : status;
 }
 
 // A referenced shard that cannot be opened is damage to the entries that use it.
-absl::Status ShardVerifier::PlanReferencedRanges() {
+absl::Status ShardVerifier::VerifyReferencedRanges() {
   for (size_t first = 0, last = 0; first < order_.size(); first = last) {
     const uint16_t number = ChunkOf(first).file;
     while (last < order_.size() && ChunkOf(last).file == number) ++last;
@@ -221,24 +251,29 @@ absl::Status ShardVerifier::PlanReferencedRanges() {
     auto file = referenced_->Get(number - 1);
     if (!file.ok()) {
       if (!IsDamage(file.status())) return file.status();
-      damage_.Add(number, 0, {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last)});
+      damage_.Add(
+          number, 0,
+          {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last), IsForeign(file.status())});
       continue;
     }
     for (size_t i = first; i < last; ++i) {
+      if (ranges_.size() >= kRangesMax) {
+        if (absl::Status status = FetchPlanned(); !status.ok()) return status;
+      }
       AddToRanges(*file, ChunkOf(i).offset, ChunkOf(i).offset + ChunkOf(i).stored_bytes, i, &ranges_);
     }
   }
-  return absl::OkStatus();
+  return FetchPlanned();
 }
 
 void ShardVerifier::VerifyZeros(std::span<const std::byte> bytes, uint64_t offset) {
   const size_t position = FindNonZero(bytes);
   if (position == bytes.size()) return;
   damage_.Add(0, offset + position,
-              {path_,
-               fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x{:02x}", path_,
-                           offset + position, static_cast<uint8_t>(bytes[position])),
-               {}});
+              {.path = path_,
+               .what = fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x{:02x}", path_,
+                                   offset + position, static_cast<uint8_t>(bytes[position])),
+               .unused = true});
 }
 
 absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Status& read,
@@ -264,7 +299,8 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
                                               std::span(worker.scratch).first(chunk.raw_bytes));
     if (status.ok()) continue;
     const auto prefix = fmt::format("{}: chunk {}, {} bytes at {}", path, order_[i], chunk.stored_bytes, chunk.offset);
-    damage_.Add(number, chunk.offset, {path, MessageOf(WithPrefix(status, prefix)), EntriesOf(i, i + 1)});
+    damage_.Add(number, chunk.offset,
+                {path, MessageOf(WithPrefix(status, prefix)), EntriesOf(i, i + 1), IsForeign(status)});
   }
   verify_gap(range.end);
   return absl::OkStatus();
@@ -285,15 +321,10 @@ absl::Status ShardVerifier::Run(const std::string& steps_directory, const ShardI
     return std::tuple(chunks[a].file, chunks[a].offset, a) < std::tuple(chunks[b].file, chunks[b].offset, b);
   });
   SortEntries();
-  PlanOwnRanges();
-  if (auto status = PlanReferencedRanges(); !status.ok()) return status;
+  fetch_ = {options.codec_threads, options.io, options.io_depth};
   result_.chunks = order_.size();
-  return FetchRanges(
-      files_, {options.codec_threads, options.io, options.io_depth}, ranges_,
-      [this](size_t range, const absl::Status& read, std::span<const std::byte> bytes, FetchWorker& worker) {
-        return VerifyRange(ranges_[range], read, bytes, worker);
-      },
-      [this](size_t range) { CountRange(ranges_[range]); });
+  if (auto status = VerifyOwnRanges(); !status.ok()) return status;
+  return VerifyReferencedRanges();
 }
 
 }  // namespace

@@ -20,6 +20,12 @@ struct ShardDamage {
   std::string what;  // with offset, expected and found
   // Names of those that lose data. Empty: none does, or the shard cannot be read at all.
   std::vector<std::string> entries;
+  // It says that it is of a newer version or of another store, or it is no regular file: perhaps nothing is damaged,
+  // and it is not this store's to judge.
+  bool foreign = false;
+  // It is in bytes that belong to nothing, between chunks or behind the index: no reader of entries comes upon it, and
+  // all of them read as they were written.
+  bool unused = false;
 };
 
 struct ShardVerification {

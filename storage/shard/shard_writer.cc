@@ -271,6 +271,10 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   if (auto status = blocks->Reserve(footer.file_bytes); !status.ok()) return status;
   const std::string encoded = EncodeShardIndex(index);
   footer.index_digest = DigestOf(AsBytes(encoded));
+  if (auto read = DecodeShardIndex(AsBytes(encoded), {job->identity, options.chunk_bytes}, footer); !read.ok()) {
+    return absl::InternalError(fmt::format("the index of a shard is not written, for it could not be read: {}",
+                                           std::string(read.status().message())));
+  }
   absl::Status status = stream->Append(AsBytes(encoded));
   if (status.ok()) status = stream->Align();
   if (status.ok()) status = stream->Append(AsBytes(EncodeShardFooter(footer)));

@@ -50,6 +50,7 @@ class FollowingStore : public testing::Test {
     if (absl::Status status = ValidateWorkerOptions(options_); !status.ok()) return status;
     return StoreFollower(options_, function_,
                          {.files = files_,
+                          .locate = [this] { return locate_ ? locate_() : options_.directory; },
                           .now = [this] { return now_; },
                           .signalled = [this] { return signalled_; },
                           .wait =
@@ -86,6 +87,7 @@ class FollowingStore : public testing::Test {
   std::string store_warnings_;
   std::unique_ptr<storage::Store> store_;
   WorkerOptions options_;
+  std::function<std::string()> locate_;  // null: the store is where the options say
   EvaluatorFunction function_;
   std::function<void(int64_t step)> during_;   // while a step is evaluated
   std::function<void(size_t count)> on_wait_;  // after the count-th wait

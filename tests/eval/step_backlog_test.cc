@@ -19,7 +19,8 @@ using testing::IsEmpty;
 class StepBacklogTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto manifest = storage::Manifest::Create(directory_ / "manifest", storage::StoreId{{7}});
+    auto manifest =
+        storage::Manifest::Create(storage::PosixFileSystem(), directory_ / "manifest", storage::StoreId{{7}});
     ASSERT_THAT(manifest, IsOk());
     manifest_ = *std::move(manifest);
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "eval/store_follower.h"
 #include "gmock/gmock.h"
@@ -37,6 +38,28 @@ TEST_F(StoreFollowerWaitingTest, WaitsForTheStoreAndItsSteps) {
   EXPECT_THAT(asked_, ElementsAre(10));
   EXPECT_EQ(waits_.size(), 15u) << "five, and ten seconds after the step";
   EXPECT_EQ(waits_[0], absl::Seconds(1));
+}
+
+TEST_F(StoreFollowerWaitingTest, LooksAgainWhereALinkWasTurnedWhileItLooked) {
+  OpenStore();
+  CommitStep(10);
+  std::filesystem::create_directory_symlink(directory_ / "store", directory_ / "link");
+  options_.until_step = 10;
+  bool first = true;
+  locate_ = [&] { return std::exchange(first, false) ? directory_ / "link" : options_.directory; };
+  options_.idle_timeout = absl::Seconds(10);
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kUntilStep);
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 1u);
+}
+
+TEST_F(StoreFollowerWaitingTest, EndsAtALinkThatStaysWhereNoneMayBe) {
+  OpenStore();
+  std::filesystem::create_directory_symlink(directory_ / "store", directory_ / "link");
+  locate_ = [&] { return directory_ / "link"; };
+  EXPECT_THAT(Run(), storage::StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("ELOOP")));
 }
 
 TEST_F(StoreFollowerWaitingTest, EndsAtOnceWhereThereIsNoStoreAndNoTimeToWait) {
@@ -202,7 +225,7 @@ TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsBeingMade) {
   store_.reset();
   const std::string manifest = options_.directory + "/manifest";
   std::filesystem::rename(manifest, directory_ / "done");
-  ASSERT_THAT(storage::Database::Create(manifest), IsOk());
+  ASSERT_THAT(storage::Database::Create(storage::PosixFileSystem(), manifest), IsOk());
   on_wait_ = [&](size_t count) {
     if (count != 3) return;
     std::filesystem::remove_all(manifest);

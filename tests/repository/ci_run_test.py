@@ -16,10 +16,15 @@ case " $SKIPPING " in *" $1 "*) echo "SKIPPED: $1: no network" ;; esac
 case " $FAILING " in *" $1 "*) printf '%b' "$SAYING" >&2; exit 2 ;; esac
 """
 
-# What ctest prints of a test that passed, of one that failed, and what ninja prints of a source that gcc refuses.
+# What ctest prints of a test that passed and of one that failed.
 TESTS = r"""      Start  7: SumTest.Adds\n 7/9 Test  #7: SumTest.Adds ........   Passed    0.01 sec
  8/9 Test  #8: SumTest.Carries .....***Failed    0.02 sec\nsum_test.cc:12: Failure\nexpected 10, found 0
       Start  9: SumTest.Overflows\n 9/9 Test  #9: SumTest.Overflows ...   Passed    0.01 sec\n50% tests passed\n"""
+# What fuzz/run prints of two targets that failed, and make of the whole.
+FINDINGS = r"""a  FAILED\nb  FAILED\n=== a failed; its log ends:\n==7==ERROR: AddressSanitizer: overflow
+FOUND by a: crashes/a-crash-1, 3 bytes, in base64: YWJj\n=== b failed; its log ends:\nfuzz: violated: a rule
+FOUND by b: crashes/b-crash-2, 3 bytes, in base64: YWJk\nmake: *** [Makefile:9: fuzz] Error 1\n"""
+# What ninja prints of a source that gcc refuses.
 REFUSAL = r"""[1/9] Building CXX object sum.cc.o\nFAILED: sum.cc.o\nsum.cc:3:1: error: expected ';'\nninja: stopped\n"""
 
 
@@ -41,20 +46,20 @@ class CiRun(unittest.TestCase):
     def test_all_passed(self):
         status, out = self.run_stages()
         self.assertEqual(status, 0, out)
-        self.assertEqual(out.splitlines()[-1], "6 passed, 0 failed")
+        self.assertEqual(out.splitlines()[-1], "7 passed, 0 failed")
 
     def test_a_skipped_stage_has_not_passed(self):
         status, out = self.run_stages(skipping="test-torch2")
         self.assertEqual(status, 0, out)
         self.assertRegex(out, r"(?m)^test-torch2 +SKIPPED ")
-        self.assertEqual(out.splitlines()[-1], "5 passed, 0 failed, 1 skipped")
+        self.assertEqual(out.splitlines()[-1], "6 passed, 0 failed, 1 skipped")
 
     def test_a_failed_stage_fails_the_run_and_keeps_none_from_running(self):
         status, out = self.run_stages(failing="test asan", skipping="asan test-torch2")
         self.assertEqual(status, 1, out)
         self.assertRegex(out, r"(?m)^test +FAILED ")
         self.assertRegex(out, r"(?m)^asan +FAILED ")
-        self.assertEqual(out.splitlines()[-1], "3 passed, 2 failed, 1 skipped")
+        self.assertEqual(out.splitlines()[-1], "4 passed, 2 failed, 1 skipped")
 
     def said_of_the_failure(self, saying):
         _, out = self.run_stages(failing="asan", saying=saying)
@@ -64,6 +69,18 @@ class CiRun(unittest.TestCase):
         self.assertEqual(self.said_of_the_failure(TESTS),
                          ["   8/9 Test  #8: SumTest.Carries .....***Failed    0.02 sec",
                           "  sum_test.cc:12: Failure", "  expected 10, found 0"])
+
+    def test_the_end_repeats_what_fuzz_targets_failed_on(self):
+        self.assertEqual(self.said_of_the_failure(FINDINGS),
+                         ["  === a failed; its log ends:", "  ==7==ERROR: AddressSanitizer: overflow",
+                          "  FOUND by a: crashes/a-crash-1, 3 bytes, in base64: YWJj",
+                          "  === b failed; its log ends:", "  fuzz: violated: a rule",
+                          "  FOUND by b: crashes/b-crash-2, 3 bytes, in base64: YWJk"])
+
+    def test_the_end_repeats_the_input_of_a_fuzz_target_that_says_much(self):
+        found = "FOUND by a: crashes/a-crash-1, 3 bytes, in base64: YWJj"
+        saying = "=== a failed; its log ends:\\n" + "frame\\n" * 60 + found + "\\n"
+        self.assertEqual(self.said_of_the_failure(saying)[-1], "  " + found)
 
     def test_the_end_repeats_what_the_compiler_refused(self):
         self.assertEqual(self.said_of_the_failure(REFUSAL), ["  FAILED: sum.cc.o", "  sum.cc:3:1: error: expected ';'"])

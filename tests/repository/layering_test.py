@@ -34,7 +34,7 @@ LIBRARIES = [
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
     ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
     ("xxHash", r"^(xxhash|xxh3|xxh_x86dispatch)\.h$", ("storage/shard/",)),
-    ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "bench/")),
+    ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "fuzz/", "bench/")),
     ("CLI11", r"^CLI/", ("tools/", "examples/", "bench/")),
 ]
 

@@ -11,6 +11,7 @@
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -187,21 +188,26 @@ TEST_F(CheckpointerFailureTest, EveryCallOfASaveThatReplacesAndRecyclesMayFailOn
   EXPECT_LT(failures, calls);
 }
 
-TEST_F(CheckpointerFailureTest, SyncsTheDirectoryThatARecycledShardCameFrom) {
-  auto checkpointer = Open({.compression = Compression::kNone, .reuse = false});
+TEST_F(CheckpointerFailureTest, SyncsBothDirectoriesOfARecycledShardBeforeItIsCommitted) {
+  storage::SimulatedDisk disk;
+  auto checkpointer = CheckpointerOnFileSystem::Open(
+      disk, {.directory = "/store", .compression = Compression::kNone, .reuse = false, .io = IoBackend::kThreads});
+  ASSERT_THAT(checkpointer, IsOk());
   for (int64_t contents = 1; contents <= 3; ++contents) {
-    files_.Reset();
     trainer_.SetTo(contents);
-    auto save = checkpointer->Save(0, trainer_.state, {.overwrite = true});
+    auto save = (*checkpointer)->Save(0, trainer_.state, {.overwrite = true});
     ASSERT_THAT(save, IsOk());
     ASSERT_THAT(save->committed().Wait(), IsOk());
   }
-  std::vector<std::string> seen;
-  for (const FailingFileSystem::Call& call : files_.calls()) {
-    if (call.operation == "Rename" && call.path.starts_with(store_ + "/steps/")) seen.push_back("taken");
-    if (call.operation == "SyncDirectory" && call.path == store_) seen.push_back("synced");
+  const storage::DiskLog log = disk.log();
+  const std::vector<size_t> unsynced = log.Unsynced(log.operations.size());
+  size_t recycled = 0;
+  for (size_t i = 0; i < log.operations.size(); ++i) {
+    if (!log.operations[i].path.ends_with("/retired.tmk") || log.operations[i].new_path.empty()) continue;
+    ++recycled;
+    EXPECT_THAT(unsynced, testing::Not(testing::Contains(i))) << log.operations[i].ToString();
   }
-  EXPECT_THAT(seen, testing::ElementsAre("taken", "synced"));
+  EXPECT_EQ(recycled, 1u);
 }
 
 TEST_F(CheckpointerFailureTest, EveryCallOfAnOpenMayFailAndTheNextOpenIsWhole) {

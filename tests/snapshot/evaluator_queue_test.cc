@@ -308,7 +308,7 @@ TEST_F(EvaluatorQueueTest, QueueHoldsNoMemoryPastTheBoundAndReadsTheCommittedSte
     }
     ASSERT_THAT((*checkpointer)->Close(), IsOk());
   }
-  auto manifest = storage::Manifest::OpenReadOnly(layout.manifest());
+  auto manifest = storage::Manifest::OpenReadOnly(storage::PosixFileSystem(), layout.manifest());
   ASSERT_THAT(manifest, IsOk());
   const storage::ShardReadOptions read;
   TestShelf shelf([&](int64_t step, std::vector<std::string> patterns,

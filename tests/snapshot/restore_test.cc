@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/repair.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -197,6 +198,21 @@ TEST_F(RestoreTest, SaysWhyNothingIsLeft) {
               StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr("no step of"), HasSubstr("step 30"),
                                                           HasSubstr("step 20"), HasSubstr("step 10"))));
   EXPECT_EQ(trainer_.epoch, 1000) << "values change only when a restore succeeds";
+}
+
+// kNotFound would be a fresh run.
+TEST_F(RestoreTest, StopsWhereARepairHasPutEveryStepAway) {
+  for (int64_t step : {10, 20, 30}) FlipBit(ShardPath(store_, step), 100'000);
+  const auto repaired = storage::RepairStore(storage::PosixFileSystem(), {.directory = store_});
+  ASSERT_THAT(repaired, IsOk());
+  EXPECT_EQ(repaired->lost.size(), 3u);
+  EXPECT_THAT(Open()->RestoreLatest(trainer_.state),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("no step of"), HasSubstr("checkpoint-inspect --store " + store_ + " verify"),
+                             HasSubstr("`repair`"), HasSubstr("step 30: lost: damaged, and moved to quarantine"),
+                             HasSubstr("step 20: lost"), HasSubstr("step 10: lost"))));
+  EXPECT_THAT(Open()->Restore(30, trainer_.state),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step 30 is lost: damaged, and moved to quarantine")));
 }
 
 TEST_F(RestoreTest, TouchesNothingWhenTheCheckpointDoesNotFit) {

@@ -81,7 +81,7 @@ class StoredSnapshotTest : public testing::Test {
             ->Save(7, state_, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"a":1})", .overwrite = overwrite}),
         IsOk());
     ASSERT_THAT((*checkpointer)->Close(), IsOk());
-    auto manifest = storage::Manifest::OpenReadOnly(layout_.manifest());
+    auto manifest = storage::Manifest::OpenReadOnly(storage::PosixFileSystem(), layout_.manifest());
     ASSERT_THAT(manifest, IsOk());
     id_ = (*manifest)->store_id();
     record_ = **(*manifest)->Find(7);

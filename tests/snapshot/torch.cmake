@@ -19,7 +19,7 @@ function(tidemark_torch_test source)
   add_dependencies(torch_tests ${name})
   # One process for all tests of a file: loading LibTorch takes longer than running them.
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 120)
+  set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600)
 endfunction()
 
 tidemark_torch_test(torch_dtypes_test.cc)

@@ -38,8 +38,12 @@ std::string_view Code(Colour colour) {
 }  // namespace
 
 Console::Console()
-    : colour_(isatty(STDOUT_FILENO) == 1 && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
+    : out_(stdout),
+      err_(stderr),
+      colour_(isatty(STDOUT_FILENO) == 1 && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
       progress_(isatty(STDERR_FILENO) == 1) {}
+
+Console::Console(std::FILE* out, std::FILE* err) : out_(out), err_(err), colour_(false), progress_(false) {}
 
 std::string Console::Paint(std::string_view text, Colour colour) const {
   if (!colour_ || colour == Colour::kNone) return std::string(text);
@@ -47,11 +51,11 @@ std::string Console::Paint(std::string_view text, Colour colour) const {
 }
 
 void Console::PrintData(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() && write_errno_ == 0) write_errno_ = errno;
+  if (std::fwrite(text.data(), 1, text.size(), out_) != text.size() && write_errno_ == 0) write_errno_ = errno;
 }
 
 absl::Status Console::FlushData() {
-  if (std::fflush(stdout) != 0 && write_errno_ == 0) write_errno_ = errno;
+  if (std::fflush(out_) != 0 && write_errno_ == 0) write_errno_ = errno;
   if (write_errno_ == 0) return absl::OkStatus();
   return absl::DataLossError(fmt::format("write to standard output: {}", std::strerror(write_errno_)));
 }
@@ -59,9 +63,9 @@ absl::Status Console::FlushData() {
 void Console::Note(std::string_view text) {
   ShowProgress("");
   // Data that was printed first is seen first where both streams are one terminal.
-  std::fflush(stdout);
+  std::fflush(out_);
   const std::string line = fmt::format("checkpoint-inspect: {}\n", Escape(text));
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fwrite(line.data(), 1, line.size(), err_);
 }
 
 void Console::Warn(std::string_view text) { Note(fmt::format("warning: {}", text)); }
@@ -76,8 +80,8 @@ void Console::ShowProgress(std::string_view line) {
   const size_t columns = DisplayWidth(line);
   const size_t cleared = progress_columns_ > columns ? progress_columns_ - columns : 0;
   const std::string out = fmt::format("\r{}{:{}}{}", line, "", cleared, line.empty() ? "\r" : "");
-  std::fwrite(out.data(), 1, out.size(), stderr);
-  std::fflush(stderr);
+  std::fwrite(out.data(), 1, out.size(), err_);
+  std::fflush(err_);
   progress_columns_ = columns;
 }
 

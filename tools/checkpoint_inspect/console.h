@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CONSOLE_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CONSOLE_H_
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -12,11 +13,13 @@ namespace tidemark::inspect {
 
 enum class Colour { kNone, kHeading, kGood, kWarning, kBad };
 
-// Thread-compatible; one for the process.
+// Thread-compatible; one for a pair of streams.
 class Console {
  public:
-  // Looks once at whether the two streams are terminals, and at NO_COLOR and TERM.
+  // Standard output and standard error. Looks once at whether they are terminals, and at NO_COLOR and TERM.
   Console();
+  // Streams that are no terminals, and that outlive the console.
+  Console(std::FILE* out, std::FILE* err);
 
   // Standard output is a terminal that wants colour: NO_COLOR is unset or empty, TERM is not "dumb".
   bool colour() const { return colour_; }
@@ -42,6 +45,8 @@ class Console {
   void ShowProgress(std::string_view line);
 
  private:
+  std::FILE* const out_;
+  std::FILE* const err_;
   bool colour_;
   bool progress_;
   int write_errno_ = 0;          // of the first write of data that failed

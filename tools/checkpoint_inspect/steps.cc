@@ -18,7 +18,8 @@ bool HasCommittedStep(const StoreReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory, bool untrusted) {
+  if (untrusted) return StoreReader::OpenUntrusted(directory);
   absl::StatusOr<std::unique_ptr<StoreReader>> reader = StoreReader::Open(directory);
   if (!reader.ok()) return reader;
   for (int reads = 1; reads < kManifestReadsMax && !(*reader)->manifest_problem().ok(); ++reads) {

@@ -19,8 +19,8 @@
 namespace tidemark::inspect {
 
 // StoreReader::Open, and again where the manifest could not be read: beside a live trainer its files may change under
-// the reader.
-absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory);
+// the reader. `untrusted`: StoreReader::OpenUntrusted.
+absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory, bool untrusted);
 
 // Of an error of OpenStore.
 ExitCode OpenExitCode(const absl::Status& status);

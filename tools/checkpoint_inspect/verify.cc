@@ -155,14 +155,24 @@ ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step) 
     }
   }
   const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, checks);
-  const ExitCode code = Judge(invocation.reader, checks, step.has_value());
+  ExitCode code = Judge(invocation.reader, checks, step.has_value());
+  // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
+  const absl::Status manifest = step ? absl::OkStatus() : invocation.reader.VerifyManifest();
+  const bool is_rotten = absl::IsDataLoss(manifest);
+  if (is_rotten && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
   if (!invocation.json) {
+    if (is_rotten) {
+      console.PrintData(
+          fmt::format("manifest: {}: {}\n  what it says of the steps could be read; repair --apply rebuilds it\n",
+                      console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message()))));
+    }
     if (code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
     return code;
   }
   Json document = NewDocument(invocation.reader, invocation.directory);
   Json& steps = document["steps"] = Json::array();
   for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
+  document["manifest_damage"] = is_rotten ? Json(std::string(manifest.message())) : Json(nullptr);
   document["restore"] = nullptr;
   if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
   console.PrintData(Dump(document));

@@ -1,9 +1,11 @@
 #include "tests/storage/io/child_process.h"
 
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -36,6 +38,19 @@ bool WriteAll(const char* path, const std::string& text) {
   return out.good();
 }
 
+// What the child writes until its end, or how it died.
+std::string AwaitAnswer(pid_t child, int from) {
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t size; (size = read(from, buffer, sizeof(buffer))) > 0;) answer.append(buffer, size);
+  close(from);
+  int how = 0;
+  waitpid(child, &how, 0);
+  if (WIFSIGNALED(how)) return "killed by signal " + std::to_string(WTERMSIG(how));
+  if (WEXITSTATUS(how) != 0) return "exited with " + std::to_string(WEXITSTATUS(how));
+  return answer;
+}
+
 // The calling process gets `error` where what `program` has loaded is one of `values`.
 bool InstallFilter(std::vector<sock_filter> program, std::initializer_list<int> values, int error) {
   for (const int value : values) {
@@ -60,15 +75,24 @@ std::string InChild(const std::function<std::string()>& body) {
     _exit(told ? 0 : 1);
   }
   close(ends[1]);
-  std::string answer;
-  char buffer[4096];
-  for (ssize_t size; (size = read(ends[0], buffer, sizeof(buffer))) > 0;) answer.append(buffer, size);
-  close(ends[0]);
-  int how = 0;
-  waitpid(child, &how, 0);
-  if (WIFSIGNALED(how)) return "killed by signal " + std::to_string(WTERMSIG(how));
-  if (WEXITSTATUS(how) != 0) return "exited with " + std::to_string(WEXITSTATUS(how));
-  return answer;
+  return AwaitAnswer(child, ends[0]);
+}
+
+std::string InProgram(const std::string& path, std::vector<std::string> arguments) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  arguments.insert(arguments.begin(), path);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  pid_t child = -1;
+  if (posix_spawn(&child, path.c_str(), &actions, nullptr, argv.data(), environ) != 0) std::abort();
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  return AwaitAnswer(child, ends[0]);
 }
 
 bool DenySystemCalls(std::initializer_list<int> numbers, int error) {

@@ -7,12 +7,16 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace tidemark::storage {
 
 // Runs `body` in a forked child and returns what it returned, or how the child died. gtest's assertions do not reach
-// out of the child.
+// out of the child. Of the process's threads the child has none: where RocksDB's are running already, use InProgram.
 std::string InChild(const std::function<std::string()>& body);
+
+// The same for a program: returns what it wrote to standard output, or how it died.
+std::string InProgram(const std::string& path, std::vector<std::string> arguments);
 
 // From here on the calling process gets `error` for these system calls (SYS_...). False where that is not allowed.
 bool DenySystemCalls(std::initializer_list<int> numbers, int error);

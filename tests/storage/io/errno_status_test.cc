@@ -1,6 +1,8 @@
 #include "storage/io/errno_status.h"
 
 #include <cerrno>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -20,6 +22,14 @@ TEST(ErrnoStatus, SaysOperationPathAndTheSystemsWords) {
 
 TEST(ErrnoStatus, ShowsTheNumberOfAnErrorWithoutName) {
   EXPECT_THAT(ErrnoStatus(4321, "read", "x"), StatusIs(StatusCode::kInternal, "read x: unknown error (errno 4321)"));
+}
+
+TEST(ErrnoStatus, IsKnownByItsLastWords) {
+  const absl::Status status = ErrnoStatus(EROFS, "create", "run/x");
+  EXPECT_EQ(ErrnoCodeOf("IO error: while opening: " + std::string(status.message())), StatusCode::kPermissionDenied);
+  EXPECT_EQ(ErrnoCodeOf("(EROFS) was what somebody said"), std::nullopt);
+  EXPECT_EQ(ErrnoCodeOf("it ended (EARLY)"), std::nullopt);
+  EXPECT_EQ(ErrnoCodeOf(""), std::nullopt);
 }
 
 class ErrnoStatusCode : public testing::TestWithParam<std::pair<int, StatusCode>> {};

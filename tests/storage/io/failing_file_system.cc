@@ -117,6 +117,16 @@ class FailingFileSystem::FailingQueue final : public IoQueue {
   std::deque<IoCompletion> failed_;
 };
 
+void FailingFileSystem::SetGate(Gate gate) {
+  absl::MutexLock lock(&mutex_);
+  gate_ = std::move(gate);
+}
+
+FailingFileSystem::Gate FailingFileSystem::gate() const {
+  absl::MutexLock lock(&mutex_);
+  return gate_;
+}
+
 void FailingFileSystem::SetRule(Rule rule) {
   absl::MutexLock lock(&mutex_);
   rule_ = std::move(rule);
@@ -167,6 +177,7 @@ std::vector<std::string> FailingFileSystem::operations() const {
 }
 
 absl::Status FailingFileSystem::Admit(std::string operation, const std::string& path, uint64_t bytes) {
+  if (const Gate gate = this->gate()) gate(operation, path);
   absl::MutexLock lock(&mutex_);
   calls_.push_back({.index = calls_.size(), .operation = std::move(operation), .path = path, .bytes = bytes});
   return rule_ ? rule_(calls_.back()) : absl::OkStatus();

@@ -34,8 +34,13 @@ class FailingFileSystem final : public FileSystem {
   };
   // What the call is to answer; ok: what the other file system answers. Called with a lock held.
   using Rule = std::function<absl::Status(const Call&)>;
+  // What a call must pass before it is counted: may wait, for no lock is held.
+  using Gate = std::function<void(const std::string& operation, const std::string& path)>;
 
   explicit FailingFileSystem(FileSystem& other) : other_(other) {}
+
+  // Null: none. Calls that are in the gate before it stay in there.
+  void SetGate(Gate gate);
 
   // Each replaces the rule before it. None counts calls anew.
   void SetRule(Rule rule);
@@ -50,7 +55,7 @@ class FailingFileSystem final : public FileSystem {
   // nothing fails when they do.
   void RefuseRegistration(absl::Status status);
 
-  // Forgets the rule, the refusal and all calls.
+  // Forgets the rule, the refusal and all calls, and leaves the gate.
   void Reset();
   std::vector<Call> calls() const;
   // "Create", "WriteAt", ...: for a look at the order.
@@ -79,11 +84,13 @@ class FailingFileSystem final : public FileSystem {
 
   absl::Status Admit(std::string operation, const std::string& path, uint64_t bytes = 0);
   absl::Status registration_refusal() const;
+  Gate gate() const;
   absl::StatusOr<std::unique_ptr<File>> Wrap(absl::StatusOr<std::unique_ptr<File>> file);
 
   FileSystem& other_;
 
   mutable absl::Mutex mutex_;
+  Gate gate_ ABSL_GUARDED_BY(mutex_);
   Rule rule_ ABSL_GUARDED_BY(mutex_);
   absl::Status registration_refusal_ ABSL_GUARDED_BY(mutex_);
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);

@@ -20,6 +20,7 @@
 #include "storage/io/thread_queue.h"
 #include "storage/io/uring_queue.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/simulated_queue.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -371,6 +372,7 @@ TEST_P(IoQueueTest, WaitForNothingEndsTheProcess) {
 INSTANTIATE_TEST_SUITE_P(
     All, IoQueueTest,
     testing::Values(Kind{"Threads", "threads", [](size_t depth) { return ThreadQueue::Create(depth); }},
+                    Kind{"Simulated", "threads", [](size_t depth) { return std::make_unique<SimulatedQueue>(depth); }},
                     UringOf("UringDeferringTaskrun", 0), UringOf("UringSingleIssuer", 1), UringOf("UringPlain", 2)),
     [](const auto& info) { return std::string(info.param.test_name); });
 

@@ -3,6 +3,8 @@
 #ifndef TIDEMARK_TESTS_STORAGE_IO_TEST_DIRECTORY_H_
 #define TIDEMARK_TESTS_STORAGE_IO_TEST_DIRECTORY_H_
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -16,8 +18,11 @@ namespace tidemark::storage {
 // Made on construction, removed with everything in it on destruction.
 class TestDirectory {
  public:
-  TestDirectory() : path_(testing::TempDir() + "tidemark-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) std::abort();
+  TestDirectory() : TestDirectory(testing::TempDir()) {}
+  // One for files of which no power loss is to be survived: in memory where the system has such a place, since syncs are
+  // what takes time.
+  static TestDirectory InMemory() {
+    return TestDirectory(access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir());
   }
   ~TestDirectory() {
     std::error_code ignored;
@@ -30,6 +35,10 @@ class TestDirectory {
   std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
 
  private:
+  explicit TestDirectory(const std::string& parent) : path_(parent + "tidemark-XXXXXX") {
+    if (mkdtemp(path_.data()) == nullptr) std::abort();
+  }
+
   std::string path_;
 };
 

@@ -168,7 +168,7 @@ TEST_F(UringRegistrationTest, LetsGoOfAFileThatTheKernelDoesNotTakeOutOfTheTable
     registration_.RemoveFile();
     close(pipe_ends[1]);
     pollfd reader = {.fd = pipe_ends[0], .events = POLLIN, .revents = 0};
-    const bool released = poll(&reader, 1, 10'000) == 1 && (reader.revents & POLLHUP) != 0;
+    const bool released = poll(&reader, 1, 60'000) == 1 && (reader.revents & POLLHUP) != 0;
     return fmt::format("{}, {}", registration_.IsFile(file->get()) ? "used" : "not used", released ? "let go" : "kept");
   });
   if (answer == "SKIP") GTEST_SKIP() << "this process may not install a system call filter";

@@ -1,5 +1,8 @@
 #include "storage/manifest/attempt_reader.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -49,6 +52,38 @@ TEST_F(AttemptReaderTest, MakesTheRecordThatWasCommitted) {
   EXPECT_EQ(attempt->record.shards[0].file_bytes, std::filesystem::file_size(shard()));
 }
 
+TEST_F(AttemptReaderTest, MakesTheRecordOfMoreShardsThanMayBeOpenAtOnce) {
+  constexpr uint32_t kWorldSize = 24;
+  const StepFolder folder{11, AttemptId{{7}}};
+  ASSERT_THAT(files_.CreateDirectory(layout_.attempt(folder.step, folder.attempt)), IsOk());
+  for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
+    const ShardIdentity identity{.store = store_id_,
+                                 .step = folder.step,
+                                 .attempt = folder.attempt,
+                                 .sequence = 2,
+                                 .rank = rank,
+                                 .world_size = kWorldSize};
+    ASSERT_THAT(WriteShard(layout_, identity, rank), IsOk());
+  }
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);  // descriptors below it are taken
+  ASSERT_GE(next, 0);
+  close(next);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(next) + kWorldSize / 2;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const absl::StatusOr<StepRecord> record = ReadAttemptRecord(files_, layout_, store_id_, folder);
+  const absl::Status at_once = Read(folder).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(at_once, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("EMFILE")));
+  ASSERT_THAT(record, IsOk());
+  const absl::StatusOr<Attempt> attempt = Read(folder);
+  ASSERT_THAT(attempt, IsOk());
+  EXPECT_EQ(EncodeStepRecord(*record), EncodeStepRecord(attempt->record));
+  EXPECT_EQ(record->shards.size(), kWorldSize);
+}
+
 TEST_F(AttemptReaderTest, MissesAShard) {
   std::filesystem::remove(shard());
   EXPECT_THAT(Read(folder()), StatusIs(absl::StatusCode::kNotFound, HasSubstr("holds no shard")));
@@ -95,8 +130,13 @@ TEST_F(AttemptReaderTest, VerifiesBeforeItSyncs) {
   auto attempt = Read(folder());
   ASSERT_THAT(attempt, IsOk());
   EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
-  // The first chunk begins after the header.
   std::fstream file(shard(), std::ios::in | std::ios::out | std::ios::binary);
+  // Behind the chunk; it belongs to nothing.
+  file.seekp(8191);
+  file.put('\xff');
+  file.flush();
+  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
+  // The first chunk begins after the header.
   file.seekp(4096);
   file.put('\xff');
   file.close();

@@ -67,10 +67,10 @@ class ManifestFollowingTest : public testing::Test {
 };
 
 TEST_F(ManifestFollowingTest, SeesWhatWasWrittenSinceWhenToldToCatchUp) {
-  auto writer = Manifest::Create(path_, store_);
+  auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
   ASSERT_THAT((*writer)->Commit(MakeRecord(10, 1)), IsOk());
-  auto follower = Manifest::OpenFollowing(path_);
+  auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   EXPECT_EQ((*follower)->store_id(), store_);
   EXPECT_THAT((*follower)->CatchUp(), IsOk());
@@ -90,10 +90,10 @@ TEST_F(ManifestFollowingTest, SeesWhatWasWrittenSinceWhenToldToCatchUp) {
 }
 
 TEST_F(ManifestFollowingTest, SeesChangedRecords) {
-  auto writer = Manifest::Create(path_, store_);
+  auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
   ASSERT_THAT((*writer)->Commit(MakeRecord(10, 1)), IsOk());
-  auto follower = Manifest::OpenFollowing(path_);
+  auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   StepRecord damaged = MakeRecord(10, 1);
   damaged.info.state = StepState::kDamaged;
@@ -108,7 +108,7 @@ TEST_F(ManifestFollowingTest, FollowsAProcessThatWritesTablesMergesThemAndReopen
   FILE* committed = popen(command.c_str(), "r");
   ASSERT_NE(committed, nullptr);
   ASSERT_EQ(std::fgetc(committed), '.');
-  auto follower = Manifest::OpenFollowing(path_);
+  auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   for (int64_t i = 2; i <= kCommits; ++i) {
     ASSERT_EQ(std::fgetc(committed), '.');
@@ -126,7 +126,7 @@ TEST_F(ManifestFollowingTest, FollowsAProcessThatWritesTablesMergesThemAndReopen
 }
 
 TEST_F(ManifestFollowingTest, ReadsOnFromTablesThatTheWriterHasRemoved) {
-  auto writer = Database::Create(path_);
+  auto writer = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(writer, IsOk());
   const auto put = [&](const std::string& key, const std::string& value) {
     rocksdb::WriteBatch batch;
@@ -142,7 +142,7 @@ TEST_F(ManifestFollowingTest, ReadsOnFromTablesThatTheWriterHasRemoved) {
   };
   ASSERT_THAT(put("key", "old"), IsOk());
   ASSERT_THAT(merge(), IsOk());
-  auto follower = Database::OpenFollowing(path_);
+  auto follower = Database::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   const auto tables_before = Listing(path_);
   ASSERT_THAT(put("key", "new"), IsOk());
@@ -166,14 +166,14 @@ TEST_F(ManifestFollowingTest, ReadsOnFromTablesThatTheWriterHasRemoved) {
 
 TEST_F(ManifestFollowingTest, LeavesNoTrace) {
   {
-    auto writer = Manifest::Create(path_, store_);
+    auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
     ASSERT_THAT(writer, IsOk());
     // Tables, a log, and files that a database of RocksDB's own would clear away.
     for (uint64_t i = 1; i <= 30; ++i) ASSERT_THAT((*writer)->Commit(MakeRecord(10, i, 40'000)), IsOk());
   }
   const auto before = Listing(directory_.path());
   {
-    auto follower = Manifest::OpenFollowing(path_);
+    auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
     ASSERT_THAT(follower, IsOk());
     EXPECT_THAT((*follower)->CatchUp(), IsOk());
     EXPECT_THAT(StepsOf(**follower), ElementsAre(10));
@@ -185,7 +185,7 @@ TEST_F(ManifestFollowingTest, LeavesNoTrace) {
 TEST_F(ManifestFollowingTest, NeedsNoRightToWrite) {
   if (kThreadSanitizer) GTEST_SKIP() << kNoThreadsInChild;
   {
-    auto writer = Manifest::Create(path_, store_);
+    auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
     ASSERT_THAT(writer, IsOk());
     ASSERT_THAT((*writer)->Commit(MakeRecord(10, 1)), IsOk());
   }
@@ -199,7 +199,7 @@ TEST_F(ManifestFollowingTest, NeedsNoRightToWrite) {
   std::filesystem::permissions(directory_.path(), read_only | enter);
   const std::string answer = InChild([&]() -> std::string {
     if (!GiveUpRights()) return "may not give up its rights";
-    auto follower = Manifest::OpenFollowing(path_);
+    auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
     if (!follower.ok()) return follower.status().ToString();
     auto changed = (*follower)->CatchUp();
     if (!changed.ok()) return changed.status().ToString();
@@ -211,22 +211,25 @@ TEST_F(ManifestFollowingTest, NeedsNoRightToWrite) {
 }
 
 TEST_F(ManifestFollowingTest, SaysWhetherThereIsOne) {
-  EXPECT_THAT(Manifest::OpenFollowing(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::OpenFollowing(PosixFileSystem(), path_),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
 }
 
 // Between the making of the database and its first write.
 TEST_F(ManifestFollowingTest, TakesOneThatIsBeingMadeForNone) {
-  ASSERT_THAT(Database::Create(path_), IsOk());
-  EXPECT_THAT(Manifest::OpenFollowing(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
-  EXPECT_THAT(Manifest::OpenReadOnly(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
-  EXPECT_THAT(Manifest::Open(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
+  EXPECT_THAT(Manifest::OpenFollowing(PosixFileSystem(), path_),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::OpenReadOnly(PosixFileSystem(), path_),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::Open(PosixFileSystem(), path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
 }
 
 TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {
-  auto writer = Manifest::Create(path_, store_);
+  auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_THAT((*writer)->Commit(MakeRecord(10, i)), IsOk());
-  auto follower = Manifest::OpenFollowing(path_);
+  auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   writer->reset();
   std::filesystem::rename(path_, path_ + ".broken-1");
@@ -234,7 +237,7 @@ TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {
   EXPECT_THAT(StepsOf(**follower), ElementsAre(10)) << "as before";
   {
     // As many writes as before: only the database's id tells the two apart.
-    auto rebuilt = Manifest::Create(directory_ / "manifest.new", store_);
+    auto rebuilt = Manifest::Create(PosixFileSystem(), directory_ / "manifest.new", store_);
     ASSERT_THAT(rebuilt, IsOk());
     for (uint64_t i = 1; i <= 3; ++i) ASSERT_THAT((*rebuilt)->Commit(MakeRecord(20, i)), IsOk());
   }
@@ -244,7 +247,7 @@ TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {
   EXPECT_TRUE(*changed);
   EXPECT_THAT(StepsOf(**follower), ElementsAre(20));
 
-  auto reopened = Manifest::Open(path_);
+  auto reopened = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(reopened, IsOk());
   ASSERT_THAT((*reopened)->Commit(MakeRecord(30, 4)), IsOk());
   EXPECT_TRUE(*(*follower)->CatchUp());
@@ -252,11 +255,11 @@ TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {
 }
 
 TEST_F(ManifestFollowingTest, RefusesAnotherStoresManifestInItsPlace) {
-  { ASSERT_THAT(Manifest::Create(path_, store_), IsOk()); }
-  auto follower = Manifest::OpenFollowing(path_);
+  { ASSERT_THAT(Manifest::Create(PosixFileSystem(), path_, store_), IsOk()); }
+  auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   std::filesystem::remove_all(path_);
-  { ASSERT_THAT(Manifest::Create(path_, StoreId{{8}}), IsOk()); }
+  { ASSERT_THAT(Manifest::Create(PosixFileSystem(), path_, StoreId{{8}}), IsOk()); }
   EXPECT_THAT((*follower)->CatchUp(),
               StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(path_), HasSubstr("another store"))));
 }

@@ -41,7 +41,7 @@ StepRecord MakeRecord(int64_t step, uint8_t attempt, std::map<std::string, doubl
 class ManifestIndexTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto created = Manifest::Create(path_, store_);
+    auto created = Manifest::Create(PosixFileSystem(), path_, store_);
     ASSERT_THAT(created, IsOk());
     manifest_ = *std::move(created);
   }
@@ -66,7 +66,7 @@ class ManifestIndexTest : public testing::Test {
   // Takes the indices away and makes the store's record one of version 1.
   void MakeOld() {
     manifest_.reset();
-    auto database = Database::Open(path_);
+    auto database = Database::Open(PosixFileSystem(), path_);
     ASSERT_THAT(database, IsOk());
     rocksdb::WriteBatch batch;
     batch.DeleteRange("metric/", "metric0");
@@ -116,13 +116,13 @@ TEST_F(ManifestIndexTest, ListsTheCommittedStepsAlone) {
   SetState(2, StepState::kCommitted);
   EXPECT_THAT(committed(), testing::ElementsAre(2, 10));
   MakeOld();
-  auto old = Manifest::OpenReadOnly(path_);
+  auto old = Manifest::OpenReadOnly(PosixFileSystem(), path_);
   ASSERT_THAT(old, IsOk());
   EXPECT_THAT((*old)->Committed(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no index of committed steps")));
   EXPECT_THAT((*old)->LatestCommitted(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("gets one when")));
   old->reset();
-  auto again = Manifest::Open(path_);
+  auto again = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(again, IsOk());
   manifest_ = *std::move(again);
   EXPECT_THAT(committed(), testing::ElementsAre(2, 10));
@@ -132,13 +132,13 @@ TEST_F(ManifestIndexTest, ReportsAnIndexOfCommittedStepsThatDoesNotAgree) {
   Commit(MakeRecord(1, 1, {}));
   manifest_.reset();
   {
-    auto database = Database::Open(path_);
+    auto database = Database::Open(PosixFileSystem(), path_);
     ASSERT_THAT(database, IsOk());
     rocksdb::WriteBatch batch;
     batch.Put(CommittedKey(7), "");
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
-  auto opened = Manifest::Open(path_);
+  auto opened = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(opened, IsOk());
   manifest_ = *std::move(opened);
   EXPECT_THAT(manifest_->Committed(), StatusIs(absl::StatusCode::kDataLoss,
@@ -202,7 +202,7 @@ TEST_F(ManifestIndexTest, KeepsNamesOfAnyBytesApart) {
   Commit(MakeRecord(3, 4, {}));
   size_t keys = 0;
   manifest_.reset();
-  auto database = Database::Open(path_);
+  auto database = Database::Open(PosixFileSystem(), path_);
   ASSERT_THAT((*database)->Use([&](rocksdb::DB& db) {
     const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
     for (it->Seek("metric/"); it->Valid() && it->key().starts_with("metric/"); it->Next()) ++keys;
@@ -273,7 +273,7 @@ TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
   Commit(lost);
   MakeOld();
   {
-    auto reader = Manifest::OpenReadOnly(path_);
+    auto reader = Manifest::OpenReadOnly(PosixFileSystem(), path_);
     ASSERT_THAT(reader, IsOk());
     EXPECT_TRUE((*reader)->Find(1)->has_value());
     const auto refused =
@@ -282,7 +282,7 @@ TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
     EXPECT_THAT((*reader)->IsReferenced(AttemptId{{1}}), refused);
   }
   for (int i = 0; i < 2; ++i) {
-    auto opened = Manifest::Open(path_);
+    auto opened = Manifest::Open(PosixFileSystem(), path_);
     ASSERT_THAT(opened, IsOk());
     manifest_ = *std::move(opened);
     EXPECT_EQ(manifest_->last_sequence(), 9u);
@@ -297,7 +297,7 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
   manifest_.reset();
   const auto version = [&] {
     std::string text;
-    auto database = Database::OpenReadOnly(path_);
+    auto database = Database::OpenReadOnly(PosixFileSystem(), path_);
     EXPECT_THAT(database, IsOk());
     EXPECT_THAT((*database)->Use([&](rocksdb::DB& db) {
       EXPECT_TRUE(db.Get({}, "store", &text).ok());
@@ -307,7 +307,7 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     return DecodeStoreRecord(text)->version;
   };
   {
-    auto database = Database::Open(path_);
+    auto database = Database::Open(PosixFileSystem(), path_);
     rocksdb::WriteBatch batch;
     batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 2}));
     batch.DeleteRange("committed/", "committed0");
@@ -318,14 +318,14 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
   {
-    auto reader = Manifest::OpenReadOnly(path_);
+    auto reader = Manifest::OpenReadOnly(PosixFileSystem(), path_);
     ASSERT_THAT(reader, IsOk());
     EXPECT_EQ((*(*reader)->FindBest("loss", BestMode::kLowest))->info.step, 1);
     EXPECT_THAT((*reader)->Committed(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("committed steps")));
   }
   EXPECT_EQ(version(), 2) << "a reader writes nothing";
   {
-    auto opened = Manifest::Open(path_);
+    auto opened = Manifest::Open(PosixFileSystem(), path_);
     ASSERT_THAT(opened, IsOk());
     EXPECT_EQ((*opened)->last_sequence(), 9u);
     EXPECT_EQ((*(*opened)->FindBest("loss", BestMode::kLowest))->info.step, 1);
@@ -341,12 +341,13 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
 TEST_F(ManifestIndexTest, SaysThatARecordCannotBeIndexed) {
   MakeOld();
   {
-    auto database = Database::Open(path_);
+    auto database = Database::Open(PosixFileSystem(), path_);
     rocksdb::WriteBatch batch;
     batch.Put(StepKey(1), "{");
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
-  EXPECT_THAT(Manifest::Open(path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
+  EXPECT_THAT(Manifest::Open(PosixFileSystem(), path_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
 }
 
 TEST_F(ManifestIndexTest, RefusesAnIndexThatDoesNotAgreeWithTheRecord) {
@@ -354,12 +355,12 @@ TEST_F(ManifestIndexTest, RefusesAnIndexThatDoesNotAgreeWithTheRecord) {
   manifest_.reset();
   for (const std::string& key : {MetricKey("loss", 0, 1), MetricKey("loss", -1, 77)}) {
     {
-      auto database = Database::Open(path_);
+      auto database = Database::Open(PosixFileSystem(), path_);
       rocksdb::WriteBatch batch;
       batch.Put(key, "");
       ASSERT_THAT((*database)->Write(batch), IsOk());
     }
-    auto manifest = Manifest::Open(path_);
+    auto manifest = Manifest::Open(PosixFileSystem(), path_);
     ASSERT_THAT(manifest, IsOk());
     EXPECT_THAT((*manifest)->FindBest("loss", BestMode::kLowest),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("does not agree with step")));
@@ -374,7 +375,7 @@ TEST_F(ManifestIndexTest, IsMadeAnewWhereItDoesNotAgreeWithTheRecords) {
   Commit(MakeRecord(2, 2, {{"loss", 2}}));
   manifest_.reset();
   {
-    auto database = Database::Open(path_);
+    auto database = Database::Open(PosixFileSystem(), path_);
     rocksdb::WriteBatch batch;
     for (const std::string& key : {MetricKey("loss", 0, 1), CommittedKey(77), ReferencePrefix({{8}}) + "12345678"}) {
       batch.Put(key, "");
@@ -382,7 +383,7 @@ TEST_F(ManifestIndexTest, IsMadeAnewWhereItDoesNotAgreeWithTheRecords) {
     for (const std::string& key : IndexKeys(record)) batch.Delete(key);
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
-  auto manifest = Manifest::Open(path_);
+  auto manifest = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_THAT((*manifest)->Committed(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("does not agree")));
   EXPECT_EQ(*(*manifest)->RepairIndices(), 6u);
@@ -397,12 +398,12 @@ TEST_F(ManifestIndexTest, IsNotMadeAnewFromADamagedRecord) {
   Commit(MakeRecord(1, 1, {{"loss", 1}}));
   manifest_.reset();
   {
-    auto database = Database::Open(path_);
+    auto database = Database::Open(PosixFileSystem(), path_);
     rocksdb::WriteBatch batch;
     batch.Put(StepKey(1), "{");
     ASSERT_THAT((*database)->Write(batch), IsOk());
   }
-  auto manifest = Manifest::Open(path_);
+  auto manifest = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_THAT((*manifest)->RepairIndices(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
 }

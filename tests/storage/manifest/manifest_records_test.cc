@@ -175,11 +175,11 @@ TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
     EXPECT_THAT(DecodeStepRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
     EXPECT_THAT(DecodeStoreRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store record")));
     EXPECT_THAT(DecodeDeletionRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("deletion record")));
-    EXPECT_THAT(DecodeDirectoryStamp(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
+    EXPECT_THAT(DecodeSettledMark(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
   }
   for (const absl::Status& status :
        {DecodeStoreRecord("{\"version\": 4}").status(), DecodeStepRecord("{\"version\": 3}").status(),
-        DecodeDeletionRecord("{\"version\": 3}").status(), DecodeDirectoryStamp("{\"version\": 2}").status()}) {
+        DecodeDeletionRecord("{\"version\": 3}").status(), DecodeSettledMark("{\"version\": 2}").status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented,
                                  AllOf(HasSubstr("record has version "), HasSubstr("this library reads up to"))));
   }
@@ -202,13 +202,19 @@ TEST(StoreRecord, OfVersionOneHasNoIndices) {
   EXPECT_FALSE(decoded->indexed());
 }
 
-TEST(DirectoryStamp, SurvivesEncoding) {
+TEST(SettledMark, SurvivesEncoding) {
   const DirectoryStamp stamp{
       .inode = ~uint64_t{0}, .links = 3, .modified_unix_ns = -1, .changed_unix_ns = 1'790'000'000'123'456'789};
-  auto decoded = DecodeDirectoryStamp(EncodeDirectoryStamp(stamp));
+  auto decoded = DecodeSettledMark(EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12"}));
   ASSERT_THAT(decoded, IsOk());
-  EXPECT_EQ(*decoded, stamp);
-  EXPECT_THAT(DecodeDirectoryStamp("{\"version\": 1, \"inode\": -1}"),
+  EXPECT_EQ(decoded->steps, stamp);
+  EXPECT_EQ(decoded->files, "id MANIFEST-7 12");
+  // One of before the files were in it, which holds for no list.
+  decoded = DecodeSettledMark(R"({"version": 1, "inode": 7, "links": 3, "modified_unix_ns": 5, "changed_unix_ns": 6})");
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->steps.inode, 7u);
+  EXPECT_EQ(decoded->files, "");
+  EXPECT_THAT(DecodeSettledMark("{\"version\": 1, \"inode\": -1}"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mount.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,7 +11,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/errno_status.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -38,13 +41,13 @@ class ManifestTest : public testing::Test {
 
 TEST_F(ManifestTest, KeepsWhatWasCommitted) {
   {
-    auto manifest = Manifest::Create(path_, store_);
+    auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
     ASSERT_THAT(manifest, IsOk());
     EXPECT_EQ((*manifest)->last_sequence(), 0u);
     ASSERT_THAT((*manifest)->Commit(MakeRecord(10, 1, 1)), IsOk());
     ASSERT_THAT((*manifest)->Commit(MakeRecord(20, 2, 2)), IsOk());
   }
-  auto manifest = Manifest::Open(path_);
+  auto manifest = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_EQ((*manifest)->store_id(), store_);
   EXPECT_EQ((*manifest)->last_sequence(), 2u);
@@ -53,7 +56,7 @@ TEST_F(ManifestTest, KeepsWhatWasCommitted) {
 }
 
 TEST_F(ManifestTest, WritesNoRecordThatItCouldNotRead) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   StepRecord unreadable = MakeRecord(10, 1, 1);
   unreadable.info.attempt = "no id";
@@ -67,7 +70,7 @@ TEST_F(ManifestTest, WritesNoRecordThatItCouldNotRead) {
 }
 
 TEST_F(ManifestTest, FindsTheHighestStepAtOrBelow) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_FALSE((*manifest)->FindAtOrBelow(100)->has_value());
   for (int64_t step : {300, 5, 70000}) ASSERT_THAT((*manifest)->Commit(MakeRecord(step, 1, 1)), IsOk());
@@ -78,7 +81,7 @@ TEST_F(ManifestTest, FindsTheHighestStepAtOrBelow) {
 }
 
 TEST_F(ManifestTest, FindsTheHighestCommittedStepBelowOthers) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_FALSE((*manifest)->FindCommittedAtOrBelow(INT64_MAX)->has_value());
   for (int64_t step : {2, 4}) ASSERT_THAT((*manifest)->Commit(MakeRecord(step, 1, 1)), IsOk());
@@ -97,7 +100,7 @@ TEST_F(ManifestTest, FindsTheHighestCommittedStepBelowOthers) {
 }
 
 TEST_F(ManifestTest, UpdatesSeveralRecordsAndMarksAttemptsInOneBatch) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   std::vector<StepRecord> records = {MakeRecord(1, 1, 1), MakeRecord(2, 2, 2)};
   for (const StepRecord& record : records) ASSERT_THAT((*manifest)->Commit(record), IsOk());
@@ -115,7 +118,7 @@ TEST_F(ManifestTest, UpdatesSeveralRecordsAndMarksAttemptsInOneBatch) {
 }
 
 TEST_F(ManifestTest, MarksADeletedAttemptNotOnceMoreWhenItIsReplaced) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   StepRecord deleted = MakeRecord(1, 1, 1);
   deleted.info.state = StepState::kDeleted;
@@ -125,7 +128,7 @@ TEST_F(ManifestTest, MarksADeletedAttemptNotOnceMoreWhenItIsReplaced) {
 }
 
 TEST_F(ManifestTest, VisitsStepsInOrderUntilToldToStop) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   for (int64_t step : {300, 5, 70000}) ASSERT_THAT((*manifest)->Commit(MakeRecord(step, 1, 1)), IsOk());
   std::vector<int64_t> seen;
@@ -138,7 +141,7 @@ TEST_F(ManifestTest, VisitsStepsInOrderUntilToldToStop) {
 }
 
 TEST_F(ManifestTest, MarksAReplacedAttemptForDeletionInTheSameBatch) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_FALSE((*manifest)->Commit(MakeRecord(10, 1, 1))->has_value());
   auto replaced = (*manifest)->Commit(MakeRecord(10, 2, 2));
@@ -152,7 +155,7 @@ TEST_F(ManifestTest, MarksAReplacedAttemptForDeletionInTheSameBatch) {
 }
 
 TEST_F(ManifestTest, HasNothingToDeleteForAFailedAttemptOrTheSameOne) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   StepRecord failed = MakeRecord(10, 0, 1);
   failed.info.attempt.clear();
@@ -163,14 +166,14 @@ TEST_F(ManifestTest, HasNothingToDeleteForAFailedAttemptOrTheSameOne) {
 }
 
 TEST_F(ManifestTest, IsReadBesideItsWriterWithoutATrace) {
-  auto writer = Manifest::Create(path_, store_);
+  auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
   ASSERT_THAT((*writer)->Commit(MakeRecord(10, 1, 1)), IsOk());
   const auto count = [&] {
     return std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator());
   };
   const auto before = count();
-  auto reader = Manifest::OpenReadOnly(path_);
+  auto reader = Manifest::OpenReadOnly(PosixFileSystem(), path_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_TRUE((*reader)->Find(10)->has_value());
   EXPECT_EQ(count(), before);
@@ -178,48 +181,50 @@ TEST_F(ManifestTest, IsReadBesideItsWriterWithoutATrace) {
 }
 
 TEST_F(ManifestTest, SaysWhetherThereIsOne) {
-  EXPECT_THAT(Manifest::Open(path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
-  ASSERT_THAT(Manifest::Create(path_, store_), IsOk());
-  EXPECT_THAT(Manifest::Create(path_, store_), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::Open(PosixFileSystem(), path_), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path_)));
+  ASSERT_THAT(Manifest::Create(PosixFileSystem(), path_, store_), IsOk());
+  EXPECT_THAT(Manifest::Create(PosixFileSystem(), path_, store_),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(path_)));
 }
 
 TEST_F(ManifestTest, RefusesOneThatIsBroken) {
-  ASSERT_THAT(Manifest::Create(path_, store_), IsOk());
+  ASSERT_THAT(Manifest::Create(PosixFileSystem(), path_, store_), IsOk());
   std::ofstream(path_ + "/CURRENT") << "garbage";
-  EXPECT_THAT(Manifest::Open(path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
-  EXPECT_THAT(Manifest::OpenReadOnly(path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::Open(PosixFileSystem(), path_), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
+  EXPECT_THAT(Manifest::OpenReadOnly(PosixFileSystem(), path_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
 }
 
 TEST_F(ManifestTest, HasOneWriter) {
-  auto writer = Manifest::Create(path_, store_);
+  auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
-  EXPECT_FALSE(Manifest::Open(path_).ok());
+  EXPECT_FALSE(Manifest::Open(PosixFileSystem(), path_).ok());
 }
 
 TEST_F(ManifestTest, NeverTakesItsSequenceBack) {
   {
-    auto manifest = Manifest::Create(path_, store_);
+    auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
     ASSERT_THAT(manifest, IsOk());
     ASSERT_THAT((*manifest)->Commit(MakeRecord(10, 1, 7)), IsOk());
     ASSERT_THAT((*manifest)->Commit(MakeRecord(11, 2, 3)), IsOk());
     EXPECT_EQ((*manifest)->last_sequence(), 7u);
   }
-  auto manifest = Manifest::Open(path_);
+  auto manifest = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(manifest, IsOk());
   EXPECT_EQ((*manifest)->last_sequence(), 7u);
   EXPECT_EQ((*(*manifest)->Find(11))->info.sequence, 3u);
 }
 
 TEST_F(ManifestTest, IsNotOpenedForWritingByAWriteThatItRefused) {
-  ASSERT_THAT(Manifest::Create(path_, store_), IsOk());
-  auto reader = Manifest::OpenReadOnly(path_);
+  ASSERT_THAT(Manifest::Create(PosixFileSystem(), path_, store_), IsOk());
+  auto reader = Manifest::OpenReadOnly(PosixFileSystem(), path_);
   ASSERT_THAT(reader, IsOk());
   for (int i = 0; i < 3; ++i) EXPECT_FALSE((*reader)->Commit(MakeRecord(11, 1, 1)).ok());
   EXPECT_FALSE((*reader)->Find(11)->has_value());
 }
 
 TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
-  ASSERT_THAT(Manifest::Create(path_, store_), IsOk());
+  ASSERT_THAT(Manifest::Create(PosixFileSystem(), path_, store_), IsOk());
   std::filesystem::permissions(directory_.path(), std::filesystem::perms::all);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
     std::filesystem::permissions(entry.path(),
@@ -227,7 +232,7 @@ TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
   }
   EXPECT_THAT(InChild([&] {
                 if (!GiveUpRights()) return std::string("may not give up its rights");
-                return Manifest::Open(path_).status().ToString();
+                return Manifest::Open(PosixFileSystem(), path_).status().ToString();
               }),
               AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(path_)));
 }
@@ -252,7 +257,7 @@ std::vector<std::string> KeptRecords(const Manifest& manifest) {
 }
 
 TEST_F(ManifestTest, ReadsOnlyOnceWhatIsCommittedAndKnowsWhatChanged) {
-  auto manifest = Manifest::Create(path_, store_);
+  auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(manifest, IsOk());
   for (uint8_t step = 1; step <= 4; ++step) ASSERT_THAT((*manifest)->Commit(MakeRecord(step, step, step)), IsOk());
   const CommittedSteps first = (*manifest)->Committed().value();
@@ -271,15 +276,15 @@ TEST_F(ManifestTest, ReadsOnlyOnceWhatIsCommittedAndKnowsWhatChanged) {
   EXPECT_EQ(second[2], first[3]) << "it has been read again";
   EXPECT_EQ(KeptRecords(**manifest), CommittedRecords(**manifest));
   manifest->reset();
-  auto opened = Manifest::Open(path_);
+  auto opened = Manifest::Open(PosixFileSystem(), path_);
   ASSERT_THAT(opened, IsOk());
   EXPECT_EQ(KeptRecords(**opened), CommittedRecords(**opened));
 }
 
 TEST_F(ManifestTest, FollowersKeepNothingThatTheirWriterMayChange) {
-  auto writer = Manifest::Create(path_, store_);
+  auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
-  auto follower = Manifest::OpenFollowing(path_);
+  auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   for (uint8_t step = 1; step <= 3; ++step) {
     ASSERT_THAT((*writer)->Commit(MakeRecord(step, step, step)), IsOk());
@@ -291,7 +296,7 @@ TEST_F(ManifestTest, FollowersKeepNothingThatTheirWriterMayChange) {
 TEST_F(ManifestTest, MissesNoCommitThatComesWhileTheStepsAreRead) {
   for (int round = 0; round < 20; ++round) {
     const std::string path = path_ + std::to_string(round);
-    auto manifest = Manifest::Create(path, store_);
+    auto manifest = Manifest::Create(PosixFileSystem(), path, store_);
     ASSERT_THAT(manifest, IsOk());
     std::thread writer([&] {
       for (uint8_t step = 1; step <= 20; ++step) EXPECT_THAT((*manifest)->Commit(MakeRecord(step, step, step)), IsOk());
@@ -312,7 +317,7 @@ TEST_F(ManifestTest, KnowsWhatIsCommittedThroughAWriteThatFails) {
   const std::string outcome = InChild([&] {
     if (!EnterMountNamespace() || mount("none", directory_.path().c_str(), "tmpfs", 0, "size=2m") != 0)
       return std::string("SKIP");
-    auto manifest = Manifest::Create(path_, store_);
+    auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
     if (!manifest.ok()) return manifest.status().ToString();
     std::string said;
     const auto compare = [&] { said += KeptRecords(**manifest) == CommittedRecords(**manifest) ? " same" : " stale"; };
@@ -344,7 +349,7 @@ TEST_F(ManifestTest, CommitsAgainAfterItCouldNotBeReopened) {
   const std::string outcome = InChild([&] {
     if (!EnterMountNamespace() || mount("none", directory_.path().c_str(), "tmpfs", 0, "size=2m") != 0)
       return std::string("SKIP");
-    auto manifest = Manifest::Create(path_, store_);
+    auto manifest = Manifest::Create(PosixFileSystem(), path_, store_);
     if (!manifest.ok()) return manifest.status().ToString();
     std::string said = (*manifest)->Commit(MakeRecord(1, 1, 1)).status().ToString();
     std::ofstream(directory_ / "filler") << std::string(4 << 20, 'x');
@@ -367,6 +372,21 @@ TEST_F(ManifestTest, CommitsAgainAfterItCouldNotBeReopened) {
   // Once closed it cannot be read either; before that, reads go on.
   EXPECT_THAT(outcome, HasSubstr("OK full: RESOURCE_EXHAUSTED"));
   EXPECT_THAT(outcome, testing::EndsWith(" refused refused refused not found found OK"));
+}
+
+TEST_F(ManifestTest, LooksOnTheDiskForNoStepAboveAllThatHaveARecord) {
+  FailingFileSystem files(PosixFileSystem());
+  ASSERT_THAT((*Manifest::Create(files, path_, store_))->Commit(MakeRecord(10, 1, 1)), IsOk());
+  auto manifest = Manifest::Open(files, path_);  // which puts the record into a table
+  ASSERT_THAT(manifest, IsOk());
+  files.SetRule([](const FailingFileSystem::Call& call) { return ErrnoStatus(EIO, call.operation, call.path); });
+  EXPECT_FALSE((*manifest)->Find(11)->has_value());
+  EXPECT_FALSE((*manifest)->Commit(MakeRecord(12, 2, 2)).ok());
+  EXPECT_FALSE((*manifest)->Find(13)->has_value());
+  files.SetRule(nullptr);
+  ASSERT_THAT((*manifest)->Commit(MakeRecord(14, 3, 3)), IsOk());
+  EXPECT_TRUE((*manifest)->Find(14)->has_value());
+  EXPECT_TRUE((*manifest)->Find(10)->has_value());
 }
 
 }  // namespace

@@ -20,13 +20,13 @@ constexpr int64_t kCommitsBetweenOpens = 60;
 constexpr size_t kMetadataBytes = 30'000;
 
 int Run(const std::string& path, int64_t commits) {
-  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(path, StoreId{{7}});
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(PosixFileSystem(), path, StoreId{{7}});
   StepRecord record;
   record.info.user_metadata = "{\"padding\": \"" + std::string(kMetadataBytes, 'x') + "\"}";
   for (int64_t i = 1; i <= commits && manifest.ok(); ++i) {
     if (i % kCommitsBetweenOpens == 0) {
       manifest->reset();
-      manifest = Manifest::Open(path);
+      manifest = Manifest::Open(PosixFileSystem(), path);
       if (!manifest.ok()) break;
     }
     record.info.step = i;

@@ -264,19 +264,41 @@ TEST_F(DeletedStepTest, IsTakenInAnewWithItsHistoryWhereItIsPutBack) {
   EXPECT_EQ((*store->manifest().FindBest("validation/loss", BestMode::kLowest))->info.step, 1);
 }
 
-TEST_F(DeletedStepTest, IsTakenOutAgainWhereWhatIsPutBackIsNotWhole) {
-  fs::create_directory(Folder(deleted_));
-  EXPECT_EQ(StateOf(*Open(), 1), StepState::kDeleted);
-  EXPECT_THAT(warnings_, HasSubstr(Name(deleted_) + " was deleted and is removed: "));
-  EXPECT_FALSE(IsThere(deleted_));
-  fs::rename(aside_, Folder(deleted_));
-  std::fstream shard(Shard(deleted_), std::ios::in | std::ios::out | std::ios::binary);
-  shard.seekp(4096);
-  shard.put('\xff');
-  shard.close();
-  EXPECT_EQ(StateOf(*Open(), 1), StepState::kDeleted);
-  EXPECT_THAT(warnings_, HasSubstr(Name(deleted_) + " was deleted and is moved to quarantine: "));
-  EXPECT_FALSE(IsThere(deleted_));
+TEST_F(DeletedStepTest, MovesToQuarantineWhereWhatIsPutBackIsNotWhole) {
+  const auto size = static_cast<std::streamoff>(fs::file_size(aside_ + "/" + ShardFileName(0, 1)));
+  const std::vector<std::pair<const char*, std::streamoff>> places = {
+      {"header", 0}, {"chunk", 4096}, {"index", 8192 + 64}, {"footer", size - 1}};
+  const std::string quarantined = layout_.quarantine() + "/" + Name(deleted_);
+  for (const auto& [place, offset] : places) {
+    SCOPED_TRACE(place);
+    fs::copy(aside_, Folder(deleted_), fs::copy_options::recursive);
+    std::fstream shard(Shard(deleted_), std::ios::in | std::ios::out | std::ios::binary);
+    shard.seekp(offset);
+    shard.put('\xff');
+    shard.close();
+    EXPECT_EQ(StateOf(*Open(), 1), StepState::kDeleted);
+    EXPECT_THAT(warnings_, HasSubstr(Name(deleted_) + " was deleted and is moved to quarantine: "));
+    EXPECT_FALSE(IsThere(deleted_));
+    EXPECT_TRUE(fs::exists(quarantined + "/" + ShardFileName(0, 1)));
+    fs::remove_all(quarantined);
+  }
+}
+
+// Its mark in the manifest tells what retention removes from what somebody has put back.
+TEST_F(DeletedStepTest, IsRemovedWhereRetentionWasCutShort) {
+  ShardIdentity second;
+  {
+    auto store = Open();
+    second = CommitStep(*store, 3, 300);
+    CommitStep(*store, 4, 400);
+    ASSERT_THAT(store->NoteSteps({Deletion(second)}), IsOk());
+    ASSERT_THAT(store->BeginAttempt(5), IsOk());  // left open, so that the next Open looks at everything
+  }
+  fs::resize_file(Shard(second), 0);
+  auto store = Open();
+  EXPECT_EQ(StateOf(*store, 3), StepState::kDeleted);
+  EXPECT_FALSE(IsThere(second));
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
 }
 
 TEST_F(DeletedStepTest, GivesWayToNoEarlierAttempt) {
@@ -325,7 +347,7 @@ TEST(FinishDeletions, KeepsWhatALeasedStepRefersToThatIsMarkedMeanwhile) {
   const StoreLayout layout(directory.path());
   const AttemptId base{{1}};
   const AttemptId user{{2}};
-  auto created = Manifest::Create(layout.manifest(), StoreId{{7}});
+  auto created = Manifest::Create(PosixFileSystem(), layout.manifest(), StoreId{{7}});
   ASSERT_THAT(created, IsOk());
   Manifest& manifest = **created;
   for (const auto& [step, attempt] : {std::pair(1, base), std::pair(2, user), std::pair(3, AttemptId{{3}})}) {

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark::storage {
 namespace {
@@ -176,9 +177,7 @@ RetentionOptions RandomRules(std::mt19937& random) {
 }
 
 uint32_t FirstSeed() {
-  const char* given = std::getenv("TIDEMARK_SEED");
-  const uint32_t seed =
-      given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device()();
+  const uint32_t seed = SeedOfCases();
   std::cout << "seed " << seed << "\n";
   return seed;
 }

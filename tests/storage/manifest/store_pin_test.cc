@@ -160,9 +160,9 @@ TEST_F(StorePinTest, KeepsAStepFromDeletionWhereOnlyTheFolderSaysSo) {
   ASSERT_FALSE(InfoOf(**store, 1).pinned);
   const std::vector<Store::StepNote> notes = {
       {.step = 1, .attempt = ToHex(pinned.attempt.bytes), .deleted = true, .reason = "too old"}};
-  const auto deleted = (*store)->NoteSteps(notes);
-  ASSERT_THAT(deleted, IsOk());
-  EXPECT_TRUE(deleted->empty());
+  const auto noted = (*store)->NoteSteps(notes);
+  ASSERT_THAT(noted, IsOk());
+  EXPECT_TRUE(noted->deleted.empty());
   EXPECT_EQ(ValueAt(**store, 1), 100);
   EXPECT_TRUE(InfoOf(**store, 1).pinned);
   EXPECT_EQ(InfoOf(**store, 1).pin_note, "keep");
@@ -183,9 +183,9 @@ TEST_F(StorePinTest, KeepsAStepFromDeletionWhereNobodyCanSayWhetherItIsPinned) {
   files.SetRule([pin = PinOf(first)](const FailingFileSystem::Call& call) {
     return call.path == pin ? absl::InternalError("EIO") : absl::OkStatus();
   });
-  const auto deleted = (*store)->NoteSteps(notes);
-  ASSERT_THAT(deleted, IsOk());
-  EXPECT_EQ(*deleted, std::set<int64_t>{2});
+  const auto noted = (*store)->NoteSteps(notes);
+  ASSERT_THAT(noted, IsOk());
+  EXPECT_EQ(noted->deleted, std::set<int64_t>{2});
   EXPECT_THAT(warnings_, HasSubstr("step 1 stays, for nobody can say whether it is pinned: EIO"));
   EXPECT_EQ(ValueAt(**store, 1), 100);
   EXPECT_FALSE(InfoOf(**store, 1).pinned);

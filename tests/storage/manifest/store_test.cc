@@ -48,6 +48,17 @@ TEST_F(StoreTest, IsMadeWithItsParentsAndKeepsItsId) {
   EXPECT_EQ(fs::status(path_).permissions() & fs::perms::others_all, fs::perms::none);
 }
 
+// A database that cannot be opened to be read is tried many times.
+TEST_F(StoreTest, OpensNoManifestWhereThereIsNone) {
+  FailingFileSystem files(PosixFileSystem());
+  ASSERT_THAT(OpenStore(path_, &warnings_, files), IsOk());
+  for (const FailingFileSystem::Call& call : files.calls()) {
+    if (call.operation == "CreateDirectory" && call.path == layout_.manifest()) return;
+    EXPECT_FALSE(call.path.starts_with(layout_.manifest() + "/")) << call.operation << " " << call.path;
+  }
+  FAIL() << "no manifest was made";
+}
+
 TEST_F(StoreTest, TakesADirectoryWithATrailingSlash) {
   Open();
   auto store = OpenStore(path_ + "//", &warnings_);

@@ -71,6 +71,17 @@ absl::StatusOr<ShardIndex> Decode(const std::string& bytes) {
   return DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kChunkBytes}, footer);
 }
 
+// More than there is room for ahead, so that they move while they are read.
+TEST(ShardIndex, FindsANameAgainAmongAHundredThousand) {
+  ShardIndex index;
+  for (int i = 0; i < 100'000; ++i) index.entries.push_back({Tensor("e" + std::to_string(i), Dtype::kInt8, {0}), 0, 0});
+  const auto decoded = Decode(EncodeShardIndex(index));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->entries, index.entries);
+  index.entries.back().spec.name = "e7";
+  EXPECT_THAT(Decode(EncodeShardIndex(index)), StatusIs(StatusCode::kDataLoss, HasSubstr("found 'e7' again")));
+}
+
 TEST(ShardIndex, SurvivesARoundTrip) {
   const std::string bytes = EncodeShardIndex(TestIndex());
   EXPECT_EQ(bytes.size(), EncodedShardIndexBytes(TestIndex()));

@@ -1,13 +1,18 @@
 #include "tests/storage/shard/shard_testing.h"
 
+#include <unistd.h>
+
 #include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <thread>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
 
@@ -169,10 +174,20 @@ std::string BuildShard(const ShardHeader& header, std::string_view data, const S
   return file + EncodeShardFooter(footer);
 }
 
-size_t CountThreads() {
-  std::thread([] {}).join();  // with a process's first, ThreadSanitizer starts one of its own, which stays
+size_t CountThreads(size_t expected) {
+  namespace fs = std::filesystem;
+  const fs::path tasks = "/proc/self/task";
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  fs::path own;
+  // With a process's first, ThreadSanitizer starts one of its own, which stays.
+  std::thread([&] { own = tasks / std::to_string(gettid()); }).join();
   size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  do {
+    std::this_thread::yield();
+    const bool is_listed = fs::exists(own);
+    count = static_cast<size_t>(std::distance(fs::directory_iterator(tasks), fs::directory_iterator()));
+    if (!is_listed && (expected == 0 || count <= expected)) break;
+  } while (absl::Now() < deadline);
   return count;
 }
 

@@ -65,8 +65,9 @@ void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, co
 // A whole shard from its parts; sets index offset, sizes and digest of the footer. `data` begins behind the header.
 std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index);
 
-// Threads of this process: a call that leaves none behind gives the number back that it found.
-size_t CountThreads();
+// Threads of this process. One that was joined may be listed for a moment longer: where there are more than `expected`
+// this waits some seconds for fewer.
+size_t CountThreads(size_t expected = 0);
 
 }  // namespace tidemark::storage
 

@@ -118,6 +118,7 @@ TEST_F(ShardVerifyTest, FindsBytesBetweenChunks) {
   EXPECT_EQ(result.damage[0].what,
             fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x01", path_, gap));
   EXPECT_THAT(result.damage[0].entries, IsEmpty());
+  EXPECT_TRUE(result.damage[0].unused);
   EXPECT_TRUE(result.readable);
 }
 
@@ -189,7 +190,7 @@ TEST_F(ShardVerifyTest, ReturnsTheErrorOfEveryCall) {
     files.Reset();
     files.FailCall(call.index, absl::InternalError("injected"));
     EXPECT_THAT(VerifyStatus(files), StatusIs(StatusCode::kInternal, HasSubstr("injected")));
-    EXPECT_EQ(CountThreads(), threads);
+    EXPECT_EQ(CountThreads(threads), threads);
   }
 }
 
@@ -267,9 +268,38 @@ TEST(ShardVerifySparse, CoversLargeGapsAndLargeChunks) {
   std::string changed = good;
   changed[chunk.offset + (2 << 20)] ^= 1;
   EXPECT_THAT(verify(changed)[0].entries, ElementsAre("noise"));
+  EXPECT_FALSE(verify(changed)[0].unused);
 }
 
 // Two shards, of which the second uses chunks of the first.
+// A hole costs its author nothing; what is planned of it must cost the reader little, however long it is.
+TEST(ShardVerifySparse, ReadsAHoleOfMoreThanAGibibytePartByPart) {
+  constexpr uint64_t kHole = (uint64_t{1} << 30) + (64 << 20);
+  TestDirectory directory;
+  const std::string path = directory / "hole.tmk";
+  const std::string index = EncodeShardIndex({});
+  const uint64_t index_offset = kShardBlockBytes + kHole;
+  const std::string footer = EncodeShardFooter({.file_bytes = index_offset + 2 * kShardBlockBytes,
+                                                .index_offset = index_offset,
+                                                .index_bytes = index.size(),
+                                                .index_digest = DigestOf(AsBytes(index))});
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  const auto put = [&](uint64_t offset, const std::string& bytes) {
+    ASSERT_EQ(std::fseek(file, static_cast<long>(offset), SEEK_SET), 0);
+    ASSERT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
+  };
+  put(0, EncodeShardHeader({TestIdentity(), 4096}));
+  put(index_offset - 5, "x");
+  put(index_offset, index);
+  put(index_offset + kShardBlockBytes, footer);
+  ASSERT_EQ(std::fclose(file), 0);
+  const auto result = VerifyShard(PosixFileSystem(), path, directory.path(), nullptr, {});
+  ASSERT_THAT(result, IsOk());
+  EXPECT_EQ(result->bytes_read, index_offset + 2 * kShardBlockBytes);
+  ASSERT_EQ(result->damage.size(), 1u);
+  EXPECT_THAT(result->damage[0].what, HasSubstr(fmt::format("byte at {}, which belongs", index_offset - 5)));
+}
+
 class ReferencedVerifyTest : public ::testing::Test {
  protected:
   ReferencedVerifyTest() {

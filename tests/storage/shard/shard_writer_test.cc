@@ -154,7 +154,7 @@ TEST_P(ShardWriterTest, ReturnsTheErrorOfEveryCall) {
       std::filesystem::remove(path + "-again");
     }
   }
-  EXPECT_EQ(CountThreads(), threads_before);
+  EXPECT_EQ(CountThreads(threads_before), threads_before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ShardWriterTest,

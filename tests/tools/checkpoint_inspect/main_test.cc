@@ -20,6 +20,7 @@ TEST(CheckpointInspect, RejectsWrongUsage) {
   store.Save({1});
   const std::vector<std::vector<std::string>> wrong = {{},
                                                        {"erase"},
+                                                       {"--untrusted", "repair"},
                                                        {"ls", "1"},
                                                        {"ls", "--unknown"},
                                                        {"ls", "--store"},

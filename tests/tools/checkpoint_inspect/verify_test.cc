@@ -1,3 +1,8 @@
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -45,12 +50,44 @@ TEST(Verify, GivesResultsAsJson) {
   EXPECT_EQ(document["restore"], json::parse(R"({"step": 1, "verified": true})"));
 }
 
+// In a block that only questions about metrics need.
+TEST(Verify, FindsDamageInTheManifestThatHidesNoStep) {
+  TestStore store;
+  std::vector<int64_t> steps(40);
+  std::iota(steps.begin(), steps.end(), 1);
+  SaveOptions options;
+  for (int i = 0; i < 20; ++i) options.metrics["metric " + std::to_string(i)] = i;
+  store.Save(steps, options, /*elements=*/16);
+  store.Save({41});  // what the log held becomes a table
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+  std::string table;
+  for (const auto& entry : std::filesystem::directory_iterator(store.directory() + "/manifest")) {
+    if (entry.path().extension() != ".sst") continue;
+    if (table.empty() || entry.file_size() > std::filesystem::file_size(table)) table = entry.path();
+  }
+  ASSERT_NE(table, "");
+  {
+    std::fstream file(table, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('!');
+  }
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
+  EXPECT_EQ(verify.err, "");
+  EXPECT_THAT(verify.out, ContainsRegex("\nstep 41: sound[^\n]*\nmanifest: damaged: [^\n]*[0-9]+\\.sst[^\n]*\n"));
+  EXPECT_THAT(verify.out, HasSubstr("repair --apply rebuilds it\nrestore takes step 41\n"));
+  const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
+  EXPECT_THAT(document["manifest_damage"].get<std::string>(), HasSubstr(".sst"));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "repair", "--apply"}).exit_code, 0);
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 0)["manifest_damage"], nullptr);
+}
+
 TEST(Verify, LocatesDamageAndNamesTheStepToRestore) {
   TestStore store;
   store.Save({1, 2, 3});
   store.DamageChunk(3);
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
-  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out, ContainsRegex("\nstep 3: damaged\n  [^\n]*shard-00000-of-00001.tmk: [^\n]* at 4096[^\n]*\n"
                                         "    entries affected: model.weight\nrestore takes step 2\n$"));
 }
@@ -96,13 +133,69 @@ TEST(Verify, CountsWhatIsRecordedAsLostOrDamaged) {
   store.Restart();
   WriteWhole(store.ShardPath(3), sound);
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
-  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out,
               MatchesRegex("step 1: sound[^\n]*\nstep 2: lost: its folder is gone\n"
                            "step 3: marked as damaged \\([^\n]+\\), though every byte reads as committed now\n"
                            "restore takes step 1\n"));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 13);
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "3"}).exit_code, 13);
+}
+
+TEST(Verify, NamesTheStepWhicheverBitOfItsShardChanges) {
+  const TestStore store;
+  store.Save({1, 2}, {}, /*elements=*/300);
+  const std::string path = store.ShardPath(2);
+  const std::string sound = ReadWhole(path);
+  const size_t stride = sound.size() * 8 / 40 | 1;  // odd, so that every bit of a byte has its turn
+  for (size_t bit = 0; bit < sound.size() * 8; bit += stride) {
+    SCOPED_TRACE(testing::Message() << "byte " << bit / 8 << ", bit " << bit % 8);
+    std::string changed = sound;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    WriteWhole(path, changed);
+    const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+    EXPECT_EQ(verify.exit_code, 3) << verify.err;
+    EXPECT_THAT(verify.out, MatchesRegex("step 1: sound[^\n]*\nstep 2: damaged\n  [^\n]*shard-00000-of-00001.tmk[: ]"
+                                         "[^\n]*\n(  [^\n]*\n)*restore takes step 1\n"));
+    if (HasFailure()) return;
+  }
+  WriteWhole(path, sound);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+}
+
+TEST(Verify, NamesEveryStepThatNeedsAShardWhateverLengthThatIsCutTo) {
+  TestStore store;
+  {
+    CheckpointerOptions options{.directory = store.directory(), .reuse = true};
+    options.chunk_bytes = 4096;
+    options.compression = Compression::kNone;
+    auto opened = AsyncCheckpointer::Open(std::move(options));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    TestState state(5000);
+    for (const int64_t step : {1, 2}) {
+      ASSERT_TRUE((*opened)->Save(step, state).ok());
+      ASSERT_TRUE((*opened)->WaitUntilCommitted().ok());
+    }
+    ASSERT_TRUE((*opened)->Close().ok());
+  }
+  const std::string path = store.ShardPath(1);
+  const std::string sound = ReadWhole(path);
+  ASSERT_GT(sound.size(), 2 * ReadWhole(store.ShardPath(2)).size());  // which refers to it
+  for (size_t length = 0; length < sound.size(); length += sound.size() / 23) {
+    SCOPED_TRACE(testing::Message() << "cut to " << length);
+    WriteWhole(path, sound.substr(0, length));
+    const json document = RunInspectJson({"--store", store.directory(), "verify"}, 13);
+    ASSERT_THAT(document["steps"], SizeIs(2));
+    for (const json& step : document["steps"]) {
+      EXPECT_EQ(step["result"], "damaged");
+      ASSERT_FALSE(step["damage"].empty());
+      EXPECT_EQ(step["damage"][0]["path"], path);
+    }
+    EXPECT_EQ(document["restore"], nullptr);
+    if (HasFailure()) return;
+  }
+  WriteWhole(path, sound);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
 }
 
 TEST(Verify, FindsDamageOfTheIndex) {
@@ -152,7 +245,7 @@ TEST(Verify, VerifiesTheShardsWhereTheManifestCannotBeRead) {
   store.Save({1, 2});
   store.DamageManifest();
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
-  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: sound"), HasSubstr("restore takes step 2\n")));
 }
 

@@ -1,0 +1,39 @@
+// The corpus of hostile files: what somebody would put into a store to harm its reader, checksums made right. They are
+// in the tree as hostile/CLASS-NAME.ENDING, with a table of the error that each must get, and tests/fuzz holds them to
+// it.
+
+#ifndef TIDEMARK_FUZZ_HOSTILE_CASE_H_
+#define TIDEMARK_FUZZ_HOSTILE_CASE_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace tidemark::fuzz {
+
+struct HostileCase {
+  std::string file;  // what it is by the ending: .tmk, .report, .identity, .step, .lease
+  absl::StatusCode code = absl::StatusCode::kDataLoss;
+  std::string message;  // a part of the error's
+  std::string bytes;
+};
+
+std::vector<HostileCase> HostileFrames();   // header, footer, and the sizes of files
+std::vector<HostileCase> HostileIndices();  // index of a shard
+std::vector<HostileCase> HostileChunks();   // what the chunks hold
+std::vector<HostileCase> HostileTexts();    // JSON
+
+// All of them, by name.
+std::vector<HostileCase> HostileCases();
+
+// A line of each: the name, the code and the part of the message, with tabs between them.
+std::string HostileTable(const std::vector<HostileCase>& cases);
+
+// Of the shards among them: any other one lies in another place than it says.
+inline constexpr uint8_t kHostilePlace = 1;  // see IdentityAt
+
+}  // namespace tidemark::fuzz
+
+#endif  // TIDEMARK_FUZZ_HOSTILE_CASE_H_

@@ -1,0 +1,191 @@
+// Hostile JSON: reports, store.json, records and notes.
+
+#include <functional>
+#include <limits>
+
+#include "fmt/format.h"
+#include "fuzz/hostile_case.h"
+#include "fuzz/store_image.h"
+#include "nlohmann/json.hpp"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/manifest_records.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_identity.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+using Json = nlohmann::json;
+using Change = std::function<void(Json&)>;
+
+std::string Nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+std::string Checked(const std::string& body) {
+  return fmt::format("{},\"check\":\"{:016x}\"}}\n", body, storage::ChecksumOf(AsBytes(body)));
+}
+
+std::string SoundReport() {
+  const storage::ShardIdentity identity = IdentityAt(kHostilePlace);
+  storage::MetricReport report{.store = identity.store, .step = identity.step, .attempt = identity.attempt};
+  report.evaluation = {.evaluator = "e", .worker = "w", .metrics = {{"loss", 0.5}}};
+  return EncodeMetricReport(report).value();
+}
+
+// The sound text with a change, without what a report has behind it.
+std::string Changed(const std::string& sound, const Change& change) {
+  Json json = Json::parse(sound);
+  json.erase("check");
+  change(json);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Report(const Change& change) {
+  std::string text = Changed(SoundReport(), change);
+  text.pop_back();
+  return Checked(text);
+}
+
+// Another text in the place of the value of "loss", which JSON may not even have.
+std::string ReportWith(std::string_view value) {
+  std::string text = Changed(SoundReport(), [](Json& json) { json["metrics"]["loss"] = 12345; });
+  text.replace(text.find("12345"), 5, value);
+  text.pop_back();
+  return Checked(text);
+}
+
+std::string Identity(const Change& change) {
+  return Changed(EncodeStoreIdentity(IdentityAt(kHostilePlace).store), change);
+}
+
+std::string Step(const Change& change) {
+  storage::StepRecord record;
+  record.info.step = 1;
+  record.info.attempt = storage::ToHex(IdentityAt(kHostilePlace).attempt.bytes);
+  record.shards = {{.rank = 0, .file_bytes = 16384}};
+  record.references = {{.step = 0}};
+  return Changed(EncodeStepRecord(record), change);
+}
+
+std::string Lease(const Change& change) {
+  storage::LeaseNote note;
+  note.evaluator = "e";
+  note.expiry = absl::Minutes(1);
+  return Changed(EncodeLeaseNote(note), change);
+}
+
+Change Set(std::string key, Json value) {
+  return [key = std::move(key), value = std::move(value)](Json& json) { json[key] = value; };
+}
+
+std::vector<HostileCase> HostileReports() {
+  using enum absl::StatusCode;
+  const std::string sound = SoundReport();
+  const std::string check = "its check is not that of its bytes";
+  std::string flipped = sound;
+  flipped[10] ^= 1;
+  return {
+      {"truncation-report_empty.report", kDataLoss, "it does not end in a check", ""},
+      {"truncation-report.report", kDataLoss, "it does not end in a check", sound.substr(0, sound.size() - 1)},
+      {"report-check.report", kDataLoss, check, flipped},
+      {"count-report_too_large.report", kDataLoss, "where at most 1048576 are expected",
+       std::string((1 << 20) + 1, ' ')},
+      {"nesting-report.report", kDataLoss, "it nests deeper than 4", ReportWith(Nested(20'000))},
+      {"nesting-report_open.report", kDataLoss, "it nests deeper than 4", Checked(std::string(100'000, '['))},
+      {"nesting-report_objects.report", kDataLoss, "it nests deeper than 4",
+       Checked("{\"a\":{\"b\":{\"c\":{\"d\":{\"e\":{")},
+      {"name-report_key_twice.report", kDataLoss, "'step' is in it twice", Checked("{\"step\":1,\"step\":2")},
+      {"name-report_metric_twice.report", kDataLoss, "'x' is in it twice", ReportWith("1,\"x\":1,\"x\":2")},
+      {"name-report_key_with_escapes.report", kDataLoss, "'\\x1b]0;\\n' is in it twice",
+       Checked("{\"\\u001b]0;\\n\":1,\"\\u001b]0;\\n\":2")},
+      {"overflow-report_number.report", kDataLoss, "number overflow", ReportWith("1e999")},
+      {"utf8-report.report", kDataLoss, "ill-formed UTF-8 byte; last read", ReportWith("\"\xff\"")},
+      {"utf8-report_lone_surrogate.report", kDataLoss, "surrogate", ReportWith("\"\\ud800\"")},
+      {"report-control_character.report", kDataLoss, "control character", ReportWith("\"\x01\"")},
+      {"report-nul.report", kDataLoss, "parse error", ReportWith(std::string_view("1\0", 2))},
+      {"report-array.report", kDataLoss, "metric report", Checked("[1")},
+      {"report-metrics_are_none.report", kDataLoss, "metrics are no object", Report(Set("metrics", 5))},
+      {"report-metric_is_text.report", kDataLoss, "'many' is no number", ReportWith("\"many\"")},
+      {"report-metric_text_with_escapes.report", kDataLoss, "'\\x1b[2J' is no number", ReportWith("\"\\u001b[2J\"")},
+      {"name-metric_empty.report", kDataLoss, "a metric's name has 0 bytes",
+       Report([](Json& json) { json["metrics"][""] = 1; })},
+      {"count-report_metric_name.report", kDataLoss, "a metric's name has 4097 bytes",
+       Report([](Json& json) { json["metrics"][std::string(4097, 'm')] = 1; })},
+      {"path-evaluator.report", kDataLoss, "the evaluator's name '../../e' has a '/'",
+       Report(Set("evaluator", "../../e"))},
+      {"path-evaluator_absolute.report", kDataLoss, "has a '/'", Report(Set("evaluator", "/etc/passwd"))},
+      {"name-evaluator_with_escapes.report", kDataLoss, "an evaluator's name has a control character",
+       Report(Set("evaluator", "e\x1b[2J"))},
+      {"name-evaluator_with_c1.report", kDataLoss, "an evaluator's name has a control character",
+       Report(Set("evaluator", "e\xc2\x9b"))},
+      {"name-evaluator_empty.report", kDataLoss, "an evaluator's name has 0 bytes", Report(Set("evaluator", ""))},
+      {"count-evaluator.report", kDataLoss, "an evaluator's name has 257 bytes",
+       Report(Set("evaluator", std::string(257, 'e')))},
+      {"path-attempt.report", kDataLoss, "an id is not 32 hexadecimal digits",
+       Report(Set("attempt", "../../../../etc/passwd0000000000"))},
+      {"report-outcome_with_escapes.report", kDataLoss, "outcome '\\x1b[8m' is unknown",
+       Report(Set("outcome", "\x1b[8m"))},
+      {"overflow-report_step.report", kDataLoss, "a step is not a number >= 0", Report(Set("step", ~uint64_t{0}))},
+      {"overflow-report_step_negative.report", kDataLoss, "a step is not a number >= 0", Report(Set("step", -1))},
+      {"overflow-report_step_fraction.report", kDataLoss, "a step is not a number >= 0", Report(Set("step", 1e300))},
+      {"overflow-report_took.report", kDataLoss, "took_ns is negative",
+       Report(Set("took_ns", std::numeric_limits<int64_t>::min()))},
+      {"overflow-report_reported.report", kDataLoss, "is too large", Report(Set("reported_unix_ns", ~uint64_t{0}))},
+      {"report-version_newer.report", kUnimplemented, "has version 2", Report(Set("version", 2))},
+      {"overflow-report_version.report", kDataLoss, "18446744073709551615 is too large",
+       Report(Set("version", ~uint64_t{0}))},
+      {"report-version_zero.report", kDataLoss, "version 0 never existed", Report(Set("version", 0))},
+      {"report-version_missing.report", kDataLoss, "key 'version' not found",
+       Report([](Json& json) { json.erase("version"); })},
+  };
+}
+
+std::vector<HostileCase> HostileRecords() {
+  using enum absl::StatusCode;
+  return {
+      {"nesting-store.identity", kDataLoss, "store.json", Nested(30'000)},
+      {"nesting-store_open.identity", kDataLoss, "store.json", std::string(60'000, '{')},
+      {"count-store_too_large.identity", kResourceExhausted, "where at most 65536 are expected",
+       std::string(65537, ' ')},
+      {"truncation-store.identity", kDataLoss, "store.json", "{\"format\": 1, \"store_id\": \"a0a0"},
+      {"truncation-store_empty.identity", kDataLoss, "store.json", ""},
+      {"store-check.identity", kDataLoss, "the check of its store_id is '\\x1b[2J'", Identity(Set("check", "\x1b[2J"))},
+      {"store-newer.identity", kUnimplemented, "the store has format 2", Identity(Set("format", 2))},
+      {"overflow-store_format.identity", kDataLoss, "18446744073709551615 is too large",
+       Identity(Set("format", ~uint64_t{0}))},
+      {"overflow-store_format_fraction.identity", kDataLoss, "a number is not a whole one",
+       Identity(Set("format", 1e300))},
+      {"store-format_negative.identity", kDataLoss, "it has no valid format and store_id", Identity(Set("format", -1))},
+      {"path-store_id.identity", kDataLoss, "it has no valid format and store_id",
+       Identity(Set("store_id", "../../../../../../../etc/shadow.."))},
+      {"store-id_is_a_number.identity", kDataLoss, "store.json", Identity(Set("store_id", 7))},
+      {"utf8-store.identity", kDataLoss, "ill-formed UTF-8 byte; last read", "{\"\xc0\xaf\": 1}"},
+      {"nesting-step.step", kDataLoss, "step record", Nested(200'000)},
+      {"nesting-step_field.step", kDataLoss, "step record",
+       Step(Set("state", 5)).replace(0, 1, "{\"deep\":" + Nested(100'000) + ",")},
+      {"step-state_with_escapes.step", kDataLoss, "state '\\x1b[31mcommitted' is unknown",
+       Step(Set("state", "\x1b[31mcommitted"))},
+      {"path-step_attempt.step", kDataLoss, "step record", Step(Set("attempt", "../../../../etc"))},
+      {"overflow-step_count.step", kDataLoss, "a count is not an unsigned number", Step(Set("stored_bytes", -1))},
+      {"overflow-step_world_size.step", kDataLoss, "is too large", Step(Set("world_size", uint64_t{1} << 32))},
+      {"overflow-step_reference.step", kDataLoss, "a step is not a number >= 0",
+       Step([](Json& json) { json["references"][0]["step"] = -1; })},
+      {"step-evaluations_are_none.step", kDataLoss, "evaluations are no array", Step(Set("evaluations", {{"a", 1}}))},
+      {"nesting-lease.lease", kDataLoss, "lease note", Nested(8000)},
+      {"overflow-lease_expiry.lease", kDataLoss, "an expiry of",
+       Lease(Set("expiry_ns", std::numeric_limits<int64_t>::max()))},
+      {"overflow-lease_expiry_negative.lease", kDataLoss, "an expiry of", Lease(Set("expiry_ns", -1))},
+      {"overflow-lease_renewals.lease", kDataLoss, "a count is not an unsigned number", Lease(Set("renewals", 0.5))},
+      {"path-lease_attempt.lease", kDataLoss, "an id is not 32 hexadecimal digits", Lease(Set("attempt", "../x"))},
+      {"lease-newer.lease", kUnimplemented, "has version 7", Lease(Set("version", 7))},
+  };
+}
+
+}  // namespace
+
+std::vector<HostileCase> HostileTexts() {
+  std::vector<HostileCase> cases = HostileReports();
+  for (HostileCase& more : HostileRecords()) cases.push_back(std::move(more));
+  return cases;
+}
+
+}  // namespace tidemark::fuzz

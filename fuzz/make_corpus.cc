@@ -1,0 +1,332 @@
+// Writes the seeds of the fuzz targets, which are in the tree as corpus/TARGET/NAME: inputs that the library accepts,
+// so that a fuzzer begins behind the first checks.
+//
+//   fuzz_make_corpus FOLDER
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fuzz/fuzzing.h"
+#include "fuzz/store_image.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/manifest_records.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/shard/byte_writer.h"
+#include "storage/shard/chunk_codec.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+using storage::ByteWriter;
+
+using Seeds = std::map<std::string, std::string>;  // by TARGET/NAME
+
+constexpr uint32_t kChunkBytes = storage::kChunkBytesMin;
+constexpr size_t kFieldsOffset = 16;  // of header and footer, behind magic, version and byte order
+
+// Numbers as weights have them, near enough: random signs and mantissas, few exponents.
+std::string Floats(size_t count) {
+  std::string bytes;
+  uint32_t random = 1;
+  for (size_t i = 0; i < count; ++i) {
+    random = random * 1664525 + 1013904223;
+    const float value = static_cast<float>(static_cast<int32_t>(random)) / 4e9F;
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  return bytes;
+}
+
+// A shard's contents as its index has them.
+struct Contents {
+  std::string data;
+  storage::ShardIndex index;
+
+  void Add(EntrySpec spec, std::string_view raw, uint8_t float_bytes, bool compress) {
+    storage::ShardEntry entry{.spec = std::move(spec)};
+    if (!raw.empty()) entry.first_chunk = index.chunks.size();
+    for (; !raw.empty(); raw.remove_prefix(std::min<size_t>(raw.size(), kChunkBytes)), ++entry.chunk_count) {
+      const auto part = AsBytes(raw.substr(0, kChunkBytes));
+      storage::ChunkRecord record{.digest = storage::DigestOf(part)};
+      std::vector<std::byte> buffer;
+      const auto stored = storage::ChunkEncoder().Encode(part, float_bytes, compress, &buffer, &record);
+      record.offset = storage::kShardBlockBytes + data.size();
+      data.append(reinterpret_cast<const char*>(stored.data()), stored.size());
+      index.chunks.push_back(record);
+    }
+    index.entries.push_back(std::move(entry));
+  }
+};
+
+Contents Mixed() {
+  Contents contents;
+  contents.Add({.name = "weight", .dtype = Dtype::kFloat32, .shape = {1500, 1}}, Floats(1500), 4, true);
+  contents.index.entries.push_back(contents.index.entries[0]);
+  contents.index.entries.back().spec.name = "tied";
+  contents.Add({.name = "zeros", .dtype = Dtype::kUint8, .shape = {3000}}, std::string(3000, '\0'), 0, true);
+  contents.Add({.name = "part", .dtype = Dtype::kInt16, .shape = {4, 4}, .box_offset = {2, 0}, .box_extent = {2, 4}},
+               "0123456789abcdef", 0, false);
+  contents.Add({.name = "none", .dtype = Dtype::kFloat64, .shape = {0}}, "", 8, false);
+  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {5}}, "hello", 0, false);
+  contents.Add({.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}, "\1\2\3\4\5\6\7\10", 0, false);
+  contents.index.created_unix_ns = 1'700'000'000'000'000'000;
+  contents.index.blocked_ns = 1'000'000;
+  contents.index.metrics = {{"loss", 0.5}, {"accuracy", 0.25}};
+  contents.index.properties = {{"io", "threads"}, {"companions", "ema\n"}};
+  contents.index.user_metadata = R"({"run": "a", "tags": [1, {"b": null}]})";
+  return contents;
+}
+
+// As it refers to chunks in the shard of the step before.
+storage::ShardIndex Referring(uint8_t place) {
+  storage::ShardIndex index = Mixed().index;
+  const storage::ShardIdentity other = IdentityAt(place);
+  index.files = {{.step = other.step, .attempt = other.attempt, .rank = other.rank, .world_size = other.world_size}};
+  for (storage::ChunkRecord& chunk : index.chunks) chunk.file = 1;
+  return index;
+}
+
+void AddShardSeeds(Seeds& seeds) {
+  const auto fields = [](const std::string& block, size_t size) { return block.substr(kFieldsOffset, size); };
+  const storage::ShardHeader header{.identity = IdentityAt(1), .chunk_bytes = kChunkBytes};
+  seeds["shard_block/header"] = std::string(1, '\0') + fields(EncodeShardHeader(header), 60);
+  const storage::ShardFooter footer{.file_bytes = 16384, .index_offset = 8192, .index_bytes = 100};
+  ByteWriter out;
+  out.Put<uint8_t>(1);
+  out.Put<uint64_t>(footer.file_bytes);
+  out.PutText(fields(EncodeShardFooter(footer), 40));
+  seeds["shard_block/footer"] = std::move(out).Take();
+
+  const auto index_seed = [](const storage::ShardIndex& index) {
+    ByteWriter seed;
+    seed.Put<uint8_t>(0);
+    seed.Put<uint16_t>(15);
+    return std::move(seed).Take() + EncodeShardIndex(index);
+  };
+  seeds["shard_index/empty"] = index_seed({});
+  seeds["shard_index/mixed"] = index_seed(Mixed().index);
+  seeds["shard_index/referring"] = index_seed(Referring(0));
+}
+
+void AddChunkSeeds(Seeds& seeds) {
+  const auto round_trip = [](uint8_t flags, uint16_t times, uint8_t change, std::string_view bytes) {
+    ByteWriter seed;
+    seed.Put<uint8_t>(flags);
+    seed.Put<uint16_t>(times);
+    seed.Put<uint8_t>(change);
+    return std::move(seed).Take() + std::string(bytes);
+  };
+  seeds["chunk_round_trip/raw"] = round_trip(4, 0, 0, "abc");
+  seeds["chunk_round_trip/text"] = round_trip(0, 2000, 0, "repeats");
+  for (const uint8_t width : {1, 2, 3}) {
+    seeds["chunk_round_trip/planes_" + std::to_string(2 << (width - 1))] = round_trip(width, 200, 3, Floats(40));
+  }
+
+  const auto decode = [](std::string_view raw, uint8_t float_bytes) {
+    storage::ChunkRecord record{.digest = storage::DigestOf(AsBytes(raw))};
+    std::vector<std::byte> buffer;
+    const auto stored = storage::ChunkEncoder().Encode(AsBytes(raw), float_bytes, /*compress=*/true, &buffer, &record);
+    ByteWriter seed;
+    seed.Put<uint8_t>(static_cast<uint8_t>(record.codec));
+    seed.Put<uint8_t>(record.float_bytes);
+    seed.Put<uint32_t>(record.raw_bytes - 1);
+    return std::move(seed).Take() + std::string(reinterpret_cast<const char*>(stored.data()), stored.size());
+  };
+  seeds["chunk_decode/raw"] = decode("abc", 0);
+  seeds["chunk_decode/zeros"] = decode(std::string(100'000, '\0'), 0);
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * i) + "\n";
+  seeds["chunk_decode/text"] = decode(text, 0);
+  for (const uint8_t width : {2, 4, 8})
+    seeds["chunk_decode/planes_" + std::to_string(width)] = decode(Floats(1200), width);
+}
+
+storage::MetricReport Report(uint8_t place, Evaluation::Outcome outcome) {
+  const storage::ShardIdentity identity = IdentityAt(place);
+  storage::MetricReport report{.store = identity.store, .step = identity.step, .attempt = identity.attempt};
+  report.evaluation = {.evaluator = "e", .worker = "pid 7 on node-3", .outcome = outcome};
+  report.evaluation.reason = outcome == Evaluation::Outcome::kDone ? "" : "no time";
+  report.evaluation.metrics = {{"loss", 0.5}, {"nan", std::numeric_limits<double>::quiet_NaN()}};
+  report.evaluation.unhealthy = outcome == Evaluation::Outcome::kDone ? "the loss is not finite" : "";
+  report.evaluation.reported = absl::FromUnixSeconds(1'700'000'000);
+  report.evaluation.took = absl::Seconds(2);
+  return report;
+}
+
+// Without the check, which the targets put behind it.
+std::string ReportBody(const storage::MetricReport& report) {
+  const std::string bytes = EncodeMetricReport(report).value();
+  return bytes.substr(0, bytes.rfind(",\"check\""));
+}
+
+void AddRecordSeeds(Seeds& seeds) {
+  const auto seed = [](uint8_t kind, const std::string& record) {
+    return std::string(1, static_cast<char>(kind)) + record;
+  };
+  const storage::ShardIdentity identity = IdentityAt(1);
+  storage::StepRecord step;
+  step.info.step = 1;
+  step.info.attempt = storage::ToHex(identity.attempt.bytes);
+  step.info.metrics = {{"loss", 0.5}, {"inf", std::numeric_limits<double>::infinity()}};
+  step.info.evaluations = {Report(1, Evaluation::Outcome::kDone).evaluation};
+  step.info.pinned = true;
+  step.info.pin_note = "the best";
+  step.info.kept = "among the latest 3";
+  step.shards = {{.rank = 0, .file_bytes = 16384}};
+  step.references = {{.step = 0, .attempt = identity.attempt}};
+  seeds["manifest_record/step"] = seed(0, EncodeStepRecord(step));
+  seeds["manifest_record/store"] = seed(1, storage::EncodeStoreRecord({.store_id = identity.store, .sequence = 7}));
+  seeds["manifest_record/deletion"] = seed(2, EncodeDeletionRecord(*DeletionOf(step)));
+  MakeDeleted(step, "not among the best");
+  seeds["manifest_record/deleted_step"] = seed(0, EncodeStepRecord(step));
+  const storage::DirectoryStamp stamp = {.inode = 7, .links = 3, .modified_unix_ns = 5, .changed_unix_ns = 6};
+  seeds["manifest_record/settled"] = seed(3, storage::EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12"}));
+  storage::LeaseNote note;
+  note.step = 1;
+  note.attempt = identity.attempt;
+  note.evaluator = "e";
+  note.holder = "pid 7 on node-3";
+  note.machine = "node-3";
+  note.expiry = absl::Minutes(1);
+  seeds["manifest_record/lease"] = seed(4, EncodeLeaseNote(note));
+  seeds["manifest_record/identity"] = seed(5, EncodeStoreIdentity(identity.store));
+
+  const auto report_seed = [](std::string_view name, const storage::MetricReport& report) {
+    ByteWriter out;
+    out.Put<uint8_t>(0);
+    out.Put<uint8_t>(static_cast<uint8_t>(name.size()));
+    out.PutText(name);
+    return std::move(out).Take() + ReportBody(report);
+  };
+  seeds["metric_report/done"] =
+      report_seed(storage::InboxFileName(1, identity.attempt, "e"), Report(1, Evaluation::Outcome::kDone));
+  seeds["metric_report/skipped"] = report_seed(storage::MetricFileName("e"), Report(2, Evaluation::Outcome::kSkipped));
+}
+
+// One file of a store; see store_image.h.
+std::string File(FileKind kind, uint8_t place, std::string_view bytes) {
+  ByteWriter out;
+  out.Put<uint8_t>(static_cast<uint8_t>(kind));
+  out.Put<uint8_t>(place);
+  out.Put<uint16_t>(static_cast<uint16_t>(bytes.size()));
+  return std::move(out).Take() + std::string(bytes);
+}
+
+std::string Shard(uint8_t place, std::string_view data, const storage::ShardIndex& index) {
+  ByteWriter out;
+  out.Put<uint8_t>(0);
+  out.Put<uint16_t>(static_cast<uint16_t>(data.size()));
+  out.PutText(data);
+  return File(FileKind::kShard, place, std::move(out).Take() + EncodeShardIndex(index));
+}
+
+std::string Named(FileKind kind, uint8_t place, std::string_view name, std::string_view rest) {
+  return File(kind, place, std::string(1, static_cast<char>(name.size())) + std::string(name) + std::string(rest));
+}
+
+void AddStoreSeeds(Seeds& seeds) {
+  const Contents mixed = Mixed();
+  const std::string sound = Shard(0, mixed.data, mixed.index);
+  seeds["inspect/one_step"] = sound;
+  seeds["inspect/two_steps"] = sound + Shard(1, "", Referring(0));
+  seeds["inspect/two_ranks"] = Shard(64, mixed.data, mixed.index) + Shard(192, mixed.data, mixed.index);
+  seeds["inspect/reports"] = sound + File(FileKind::kReport, 0, ReportBody(Report(0, Evaluation::Outcome::kDone))) +
+                             File(FileKind::kInboxReport, 0, ReportBody(Report(0, Evaluation::Outcome::kFailed)));
+  seeds["inspect/notes"] = sound + File(FileKind::kPin, 0, R"({"version": 1, "note": "the best"})") + Shard(1, "", {}) +
+                           File(FileKind::kDeletion, 1, R"({"version": 1, "note": "too old"})");
+  seeds["inspect/named"] = sound + Named(FileKind::kAnything, 4, "0000000009-", "x") +
+                           Named(FileKind::kLink, 0, "shard-00000-of-00002.tmk", "/etc/passwd") +
+                           Named(FileKind::kFifo, 8, "report.json", "") +
+                           File(FileKind::kIdentity, 0, EncodeStoreIdentity(IdentityAt(0).store));
+}
+
+// A round of io_queue_fuzzer.cc: what is changed before it, and eight transfers that do not meet. `file`: 0 or 1, or 2
+// for both in turn.
+struct QueueRound {
+  uint8_t change = 0;
+  uint16_t amount = 0;
+  bool write = false;
+  int file = 0;
+  uint8_t fill = 0;
+};
+
+std::string QueueSeed(bool direct, const std::vector<QueueRound>& rounds) {
+  ByteWriter seed;
+  seed.Put<uint8_t>(direct ? 1 : 0);
+  for (const QueueRound& round : rounds) {
+    seed.Put<uint8_t>(round.change);
+    seed.Put<uint16_t>(round.amount);
+    for (int i = 0; i < 8; ++i) {
+      const int file = round.file == 2 ? i % 2 : round.file;
+      seed.Put<uint8_t>(static_cast<uint8_t>((round.write ? 1 : 0) | file << 3));
+      seed.Put<uint8_t>(static_cast<uint8_t>(round.fill + i));
+      seed.Put<uint16_t>(static_cast<uint16_t>(8192 * i + 5));
+      seed.Put<uint16_t>(8186);
+    }
+  }
+  return std::move(seed).Take();
+}
+
+void AddQueueSeeds(Seeds& seeds) {
+  constexpr uint8_t kTruncate = 1, kRegisterFile = 2, kUnregisterFile = 3, kRegisterMemory = 4, kUnregisterMemory = 5;
+  constexpr uint8_t kSecondFile = 8;
+  constexpr uint16_t kAllMemory = 0xffff;
+  const std::vector<QueueRound> rounds = {
+      {.write = true, .file = 2, .fill = 1},
+      {.change = kRegisterMemory, .amount = kAllMemory, .file = 2},
+      {.change = kRegisterFile, .write = true, .file = 2, .fill = 20},
+      {.file = 2},
+      // Other pages in the place of those that were registered.
+      {.change = kUnregisterMemory, .write = true, .fill = 40},
+      {},
+      {.change = kRegisterFile | kSecondFile, .write = true, .file = 2, .fill = 60},
+      // Some of the transfers lie in what is registered, and one in a part of it.
+      {.change = kRegisterMemory, .amount = 23'500, .file = 2},
+      {.change = kTruncate | kSecondFile, .amount = 27'000, .file = 2},
+      {.change = kUnregisterFile, .write = true, .file = 1, .fill = 80},
+      {.change = kRegisterMemory, .amount = kAllMemory, .file = 2},
+  };
+  seeds["io_queue/registered"] = QueueSeed(/*direct=*/false, rounds);
+  seeds["io_queue/registered_direct"] = QueueSeed(/*direct=*/true, rounds);
+  uint32_t random = 7;
+  for (const size_t bytes : {24, 200}) {
+    std::string seed;
+    for (size_t i = 0; i < bytes; ++i)
+      seed.push_back(static_cast<char>((random = random * 1664525 + 1013904223) >> 24));
+    seeds["io_queue/random_" + std::to_string(bytes)] = seed;
+  }
+}
+
+bool Write(const Seeds& seeds, const std::filesystem::path& folder) {
+  for (const auto& [name, bytes] : seeds) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    std::ofstream out(folder / name, std::ios::binary | std::ios::trunc);
+    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (!out.flush()) {
+      std::fprintf(stderr, "%s cannot be written\n", (folder / name).c_str());
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace tidemark::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_make_corpus FOLDER\n");
+    return 2;
+  }
+  tidemark::fuzz::Seeds seeds;
+  tidemark::fuzz::AddShardSeeds(seeds);
+  tidemark::fuzz::AddChunkSeeds(seeds);
+  tidemark::fuzz::AddRecordSeeds(seeds);
+  tidemark::fuzz::AddStoreSeeds(seeds);
+  tidemark::fuzz::AddQueueSeeds(seeds);
+  return tidemark::fuzz::Write(seeds, argv[1]) ? 0 : 1;
+}

@@ -1,0 +1,60 @@
+// What the manifest's records and the notes beside it say. The first byte of the input says which; what can be read is
+// written and read again, and is then the same.
+
+#include <string>
+
+#include "fuzz/fuzzing.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/manifest_records.h"
+#include "storage/manifest/store_identity.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+template <typename Record>
+void Try(std::string_view bytes, absl::StatusOr<Record> (*decode)(std::string_view),
+         std::string (*encode)(const Record&)) {
+  const absl::StatusOr<Record> record = decode(bytes);
+  if (!record.ok()) {
+    Require((absl::IsDataLoss(record.status()) || absl::IsUnimplemented(record.status())) &&
+                !record.status().message().empty(),
+            "a record is refused for another reason than damage or a newer version");
+    return;
+  }
+  const std::string written = encode(*record);
+  const absl::StatusOr<Record> again = decode(written);
+  Require(again.ok(), "a record cannot be read once it is written");
+  Require(encode(*again) == written, "a record is not what it was once it is written");
+}
+
+}  // namespace
+}  // namespace tidemark::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tidemark::storage;
+  using tidemark::fuzz::Try;
+  tidemark::fuzz::FuzzInput in(data, size);
+  const auto kind = in.Take<uint8_t>();
+  const std::string_view bytes = in.TakeRest();
+  switch (kind % 6) {
+    case 0:
+      Try(bytes, DecodeStepRecord, EncodeStepRecord);
+      break;
+    case 1:
+      Try(bytes, DecodeStoreRecord, EncodeStoreRecord);
+      break;
+    case 2:
+      Try(bytes, DecodeDeletionRecord, EncodeDeletionRecord);
+      break;
+    case 3:
+      Try(bytes, DecodeSettledMark, EncodeSettledMark);
+      break;
+    case 4:
+      Try(bytes, DecodeLeaseNote, EncodeLeaseNote);
+      break;
+    case 5:
+      Try(bytes, DecodeStoreIdentity, EncodeStoreIdentity);
+      break;
+  }
+  return 0;
+}

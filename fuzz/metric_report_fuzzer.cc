@@ -1,0 +1,58 @@
+// The files that workers leave, and the names of those files. The first byte of the input says whether the check at the
+// end of a report is made right, or is what the input says; then comes the name, its length before it, and the report.
+
+#include <string>
+
+#include "fmt/format.h"
+#include "fuzz/fuzzing.h"
+#include "storage/manifest/metric_report.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+void TryName(std::string_view name) {
+  storage::IsMetricFileName(name);
+  const auto parsed = storage::ParseInboxFileName(name);
+  if (!parsed) return;
+  Require(storage::IsMetricFileName(parsed->metric_file), "a name in the inbox gives none for the step's folder");
+  // No name leads out of the folder that it is in.
+  Require(name.find('/') == std::string_view::npos && parsed->metric_file.find('/') == std::string::npos,
+          "a name of a report is a path");
+}
+
+void TryReport(const std::string& bytes) {
+  const absl::StatusOr<storage::MetricReport> report = storage::DecodeMetricReport(bytes);
+  if (!report.ok()) {
+    Require(absl::IsDataLoss(report.status()) || absl::IsUnimplemented(report.status()),
+            "a report is refused for another reason than damage or a newer version");
+    return;
+  }
+  Require(storage::ValidateEvaluation(report->evaluation).ok(), "a report breaks the rules of evaluations");
+  const absl::StatusOr<std::string> written = storage::EncodeMetricReport(*report);
+  // Escapes make it longer, which may be too long.
+  if (!written.ok()) return Require(bytes.size() > storage::kMetricReportBytesMax / 8, "a report cannot be written");
+  const absl::StatusOr<storage::MetricReport> again = storage::DecodeMetricReport(*written);
+  Require(again.ok() && storage::EncodeMetricReport(*again).value() == *written,
+          "a report is not what it was once it is written");
+  StepInfo info;
+  storage::ApplyEvaluation(info, report->evaluation);
+  Require(storage::HasEvaluation(info, report->evaluation), "an evaluation is not there once it is applied");
+  storage::ApplyEvaluation(info, again->evaluation);
+  Require(info.evaluations.size() == 1, "a report that comes twice is there twice");
+}
+
+}  // namespace
+}  // namespace tidemark::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tidemark;
+  fuzz::FuzzInput in(data, size);
+  const bool as_it_is = (in.Take<uint8_t>() & 1) != 0;
+  fuzz::TryName(in.TakeText(in.Take<uint8_t>()));
+  std::string report(in.TakeRest());
+  if (!as_it_is) {
+    report += fmt::format(",\"check\":\"{:016x}\"}}\n", storage::ChecksumOf(fuzz::AsBytes(report)));
+  }
+  fuzz::TryReport(report);
+  return 0;
+}

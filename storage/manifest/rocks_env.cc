@@ -1,0 +1,322 @@
+#include "storage/manifest/rocks_env.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rocksdb/file_system.h"
+
+namespace tidemark::storage {
+
+static thread_local FileFailures* innermost_failures = nullptr;
+
+void NoteFileFailure(const absl::Status& status) {
+  if (innermost_failures != nullptr) innermost_failures->first_.Update(status);
+}
+
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+
+// What is none of the three codes below is an I/O error, be it a server that does not answer: where RocksDB reads a log
+// and hears of another kind of failure, it takes the log to end there, and what follows for lost.
+IOStatus ToRocks(const absl::Status& status) {
+  const Slice text(status.message().data(), status.message().size());
+  if (!absl::IsNotFound(status) && !absl::IsAlreadyExists(status)) NoteFileFailure(status);
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return IOStatus::OK();
+    case absl::StatusCode::kNotFound:
+      return IOStatus::PathNotFound(text);
+    case absl::StatusCode::kResourceExhausted:
+      return IOStatus::NoSpace(text);
+    case absl::StatusCode::kUnimplemented:
+      return IOStatus::NotSupported(text);
+    default:
+      return IOStatus::IOError(text);
+  }
+}
+
+// As many of the `n` bytes at `offset` as the file has, which has `size`.
+IOStatus ReadSome(File& file, uint64_t size, uint64_t offset, size_t n, Slice* result, char* scratch) {
+  *result = Slice();
+  if (offset >= size) return IOStatus::OK();
+  const size_t there = std::min<uint64_t>(n, size - offset);
+  const absl::Status status = file.ReadAt(offset, std::as_writable_bytes(std::span(scratch, there)));
+  if (!status.ok()) return ToRocks(status);
+  *result = Slice(scratch, there);
+  return IOStatus::OK();
+}
+
+class SequentialFile final : public rocksdb::FSSequentialFile {
+ public:
+  explicit SequentialFile(std::unique_ptr<File> file) : file_(std::move(file)) {}
+
+  IOStatus Read(size_t n, const IOOptions&, Slice* result, char* scratch, IODebugContext*) override {
+    *result = Slice();
+    // It may have grown since it was seen to end.
+    if (position_ > size_ || size_ - position_ < n) {
+      const absl::StatusOr<uint64_t> size = file_->Size();
+      if (!size.ok()) return ToRocks(size.status());
+      size_ = *size;
+    }
+    const IOStatus status = ReadSome(*file_, size_, position_, n, result, scratch);
+    position_ += result->size();
+    return status;
+  }
+  IOStatus Skip(uint64_t n) override {
+    position_ += n;
+    return IOStatus::OK();
+  }
+
+ private:
+  const std::unique_ptr<File> file_;
+  uint64_t position_ = 0;
+  uint64_t size_ = 0;  // when it was last asked for
+};
+
+// The integer that is written in as many bytes as it needs, at the beginning of `bytes`.
+uint64_t DecodeVarint(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes.size() && i < 9; ++i) {
+    value |= uint64_t{static_cast<unsigned char>(bytes[i]) & 0x7Fu} << 7 * i;
+    if ((bytes[i] & 0x80) == 0) break;
+  }
+  return value;
+}
+
+// Whether a table claims that its properties have a hash index, which they never have. RocksDB looks at that before it
+// looks at the block's checksum, and Debian's build of it ends the process then. The properties end with the claim, in
+// the highest bit, and with five bytes of a checksum; then comes the block whose offset is in the footer.
+absl::StatusOr<bool> ClaimsHashedProperties(File& file, uint64_t size) {
+  constexpr size_t kFooterBytes = 53;
+  constexpr size_t kTailBytes = 256;  // the footer, that block and the end of the properties
+  constexpr size_t kClaimBytes = 6;
+  std::string tail(std::min<uint64_t>(size, kTailBytes), '\0');
+  if (tail.size() < kFooterBytes) return false;
+  const absl::Status status = file.ReadAt(size - tail.size(), std::as_writable_bytes(std::span(tail)));
+  if (!status.ok()) return status;
+  const uint64_t next = DecodeVarint(std::string_view(tail).substr(tail.size() - kFooterBytes + 1));
+  const uint64_t begin = size - tail.size();
+  if (next < begin + kClaimBytes || next >= size) return false;
+  return (tail[next - kClaimBytes - begin] & 0x80) != 0;
+}
+
+// A table, which is whole before anybody opens it and never changes.
+class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
+ public:
+  RandomAccessFile(std::unique_ptr<File> file, uint64_t size) : file_(std::move(file)), size_(size) {}
+
+  IOStatus Read(uint64_t offset, size_t n, const IOOptions&, Slice* result, char* scratch,
+                IODebugContext*) const override {
+    return ReadSome(*file_, size_, offset, n, result, scratch);
+  }
+
+ private:
+  const std::unique_ptr<File> file_;
+  const uint64_t size_;
+};
+
+// Written through: RocksDB has a buffer of its own.
+class WritableFile final : public rocksdb::FSWritableFile {
+ public:
+  WritableFile(std::unique_ptr<File> file, const FileOptions& options)
+      : FSWritableFile(options), file_(std::move(file)) {}
+
+  using FSWritableFile::Append;
+  IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
+    const absl::Status status = file_->WriteAt(size_, std::as_bytes(std::span(data.data(), data.size())));
+    if (status.ok()) size_ += data.size();
+    return ToRocks(status);
+  }
+  IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
+    const absl::Status status = file_->Truncate(size);
+    if (status.ok()) size_ = size;
+    return ToRocks(status);
+  }
+  IOStatus Flush(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
+  IOStatus Sync(const IOOptions&, IODebugContext*) override { return ToRocks(file_->SyncData()); }
+  IOStatus Close(const IOOptions&, IODebugContext*) override { return ToRocks(file_->Close()); }
+  uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return size_; }
+
+ private:
+  const std::unique_ptr<File> file_;
+  uint64_t size_ = 0;
+};
+
+class Directory final : public rocksdb::FSDirectory {
+ public:
+  Directory(FileSystem& files, std::string path) : files_(files), path_(std::move(path)) {}
+
+  IOStatus Fsync(const IOOptions&, IODebugContext*) override { return ToRocks(files_.SyncDirectory(path_)); }
+  IOStatus Close(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
+
+ private:
+  FileSystem& files_;
+  const std::string path_;
+};
+
+struct Lock final : rocksdb::FileLock {
+  explicit Lock(std::unique_ptr<storage::FileLock> taken) : lock(std::move(taken)) {}
+  const std::unique_ptr<storage::FileLock> lock;
+};
+
+class Files final : public rocksdb::FileSystem {
+ public:
+  explicit Files(storage::FileSystem& files) : files_(files) {}
+
+  const char* Name() const override { return "tidemark"; }
+
+  IOStatus NewSequentialFile(const std::string& path, const FileOptions&,
+                             std::unique_ptr<rocksdb::FSSequentialFile>* result, IODebugContext*) override {
+    absl::StatusOr<std::unique_ptr<File>> file = files_.OpenForRead(path, /*direct=*/false);
+    if (file.ok()) *result = std::make_unique<SequentialFile>(*std::move(file));
+    return ToRocks(file.status());
+  }
+
+  IOStatus NewRandomAccessFile(const std::string& path, const FileOptions&,
+                               std::unique_ptr<rocksdb::FSRandomAccessFile>* result, IODebugContext*) override {
+    absl::StatusOr<std::unique_ptr<File>> file = files_.OpenForRead(path, /*direct=*/false);
+    if (!file.ok()) return ToRocks(file.status());
+    const absl::StatusOr<uint64_t> size = (*file)->Size();
+    if (!size.ok()) return ToRocks(size.status());
+    const absl::StatusOr<bool> broken = ClaimsHashedProperties(**file, *size);
+    if (!broken.ok()) return ToRocks(broken.status());
+    if (*broken) return IOStatus::Corruption(path, "the properties of the table are damaged");
+    *result = std::make_unique<RandomAccessFile>(*std::move(file), *size);
+    return IOStatus::OK();
+  }
+
+  // One of that name that an earlier process left is replaced, as RocksDB expects.
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<rocksdb::FSWritableFile>* result, IODebugContext*) override {
+    absl::StatusOr<std::unique_ptr<File>> file = files_.Create(path, /*direct=*/false);
+    if (absl::IsAlreadyExists(file.status())) {
+      if (absl::Status status = files_.RemoveFile(path); !status.ok()) return ToRocks(status);
+      file = files_.Create(path, /*direct=*/false);
+    }
+    if (file.ok()) *result = std::make_unique<WritableFile>(*std::move(file), options);
+    return ToRocks(file.status());
+  }
+
+  IOStatus NewDirectory(const std::string& path, const IOOptions&, std::unique_ptr<rocksdb::FSDirectory>* result,
+                        IODebugContext*) override {
+    const IOStatus status = CheckDirectory(path);
+    if (status.ok()) *result = std::make_unique<Directory>(files_, path);
+    return status;
+  }
+
+  IOStatus FileExists(const std::string& path, const IOOptions&, IODebugContext*) override {
+    const absl::Status status = files_.TypeOf(path).status();
+    return absl::IsNotFound(status) ? IOStatus::NotFound() : ToRocks(status);
+  }
+
+  IOStatus GetChildren(const std::string& path, const IOOptions&, std::vector<std::string>* result,
+                       IODebugContext*) override {
+    result->clear();
+    absl::StatusOr<std::vector<DirectoryEntry>> entries = files_.ListDirectory(path);
+    if (!entries.ok()) return ToRocks(entries.status());
+    for (DirectoryEntry& entry : *entries) result->push_back(std::move(entry.name));
+    return IOStatus::OK();
+  }
+
+  IOStatus DeleteFile(const std::string& path, const IOOptions&, IODebugContext*) override {
+    return ToRocks(files_.RemoveFile(path));
+  }
+
+  IOStatus CreateDir(const std::string& path, const IOOptions&, IODebugContext*) override {
+    return ToRocks(files_.CreateDirectory(path));
+  }
+
+  IOStatus CreateDirIfMissing(const std::string& path, const IOOptions&, IODebugContext*) override {
+    const absl::Status status = files_.CreateDirectory(path);
+    return absl::IsAlreadyExists(status) ? CheckDirectory(path) : ToRocks(status);
+  }
+
+  IOStatus DeleteDir(const std::string& path, const IOOptions&, IODebugContext*) override {
+    return ToRocks(files_.RemoveDirectory(path));
+  }
+
+  IOStatus GetFileSize(const std::string& path, const IOOptions&, uint64_t* size, IODebugContext*) override {
+    absl::StatusOr<std::unique_ptr<File>> file = files_.OpenForRead(path, /*direct=*/false);
+    if (!file.ok()) return ToRocks(file.status());
+    const absl::StatusOr<uint64_t> bytes = (*file)->Size();
+    if (bytes.ok()) *size = *bytes;
+    return ToRocks(bytes.status());
+  }
+
+  // Asked only by what deletes logs by their age.
+  IOStatus GetFileModificationTime(const std::string&, const IOOptions&, uint64_t*, IODebugContext*) override {
+    return IOStatus::NotSupported("times of files");
+  }
+
+  // The rename to CURRENT is what makes a list of files the database's. RocksDB syncs the directory only after it, and
+  // power loss could keep that name and lose those of the list, or of a table in it that was made while opening.
+  IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
+    if (const size_t slash = to.rfind('/'); slash != std::string::npos && to.substr(slash) == "/CURRENT") {
+      if (absl::Status status = files_.SyncDirectory(to.substr(0, slash)); !status.ok()) return ToRocks(status);
+    }
+    return ToRocks(files_.Rename(from, to));
+  }
+
+  IOStatus LockFile(const std::string& path, const IOOptions&, rocksdb::FileLock** lock, IODebugContext*) override {
+    absl::StatusOr<std::unique_ptr<storage::FileLock>> taken = files_.TryLock(path);
+    if (absl::IsUnavailable(taken.status())) return IOStatus::Busy(std::string(taken.status().message()));
+    if (taken.ok()) *lock = new Lock(*std::move(taken));
+    return ToRocks(taken.status());
+  }
+
+  IOStatus UnlockFile(rocksdb::FileLock* lock, const IOOptions&, IODebugContext*) override {
+    delete static_cast<Lock*>(lock);
+    return IOStatus::OK();
+  }
+
+  IOStatus GetTestDirectory(const IOOptions&, std::string*, IODebugContext*) override {
+    return IOStatus::NotSupported("a directory for tests");
+  }
+
+  IOStatus GetAbsolutePath(const std::string& path, const IOOptions&, std::string* absolute, IODebugContext*) override {
+    *absolute = path;
+    return IOStatus::OK();
+  }
+
+  IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is, IODebugContext*) override {
+    const absl::StatusOr<FileType> type = files_.TypeOf(path);
+    *is = type.ok() && *type == FileType::kDirectory;
+    return ToRocks(type.status());
+  }
+
+ private:
+  IOStatus CheckDirectory(const std::string& path) {
+    const absl::StatusOr<FileType> type = files_.TypeOf(path);
+    if (type.ok() && *type != FileType::kDirectory) return IOStatus::IOError(path, "it is no directory");
+    return ToRocks(type.status());
+  }
+
+  storage::FileSystem& files_;
+};
+
+}  // namespace
+
+std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files) {
+  return rocksdb::NewCompositeEnv(std::make_shared<Files>(files));
+}
+
+FileFailures::FileFailures() : outer_(std::exchange(innermost_failures, this)) {}
+
+FileFailures::~FileFailures() { innermost_failures = outer_; }
+
+absl::Status FileFailures::Take() {
+  return innermost_failures == nullptr ? absl::OkStatus() : std::exchange(innermost_failures->first_, absl::OkStatus());
+}
+
+}  // namespace tidemark::storage

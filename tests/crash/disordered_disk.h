@@ -1,0 +1,85 @@
+// A file system that breaks the rules by which things must get to the disk: chosen operations are left out, or done too
+// late, and answered with ok all the same, or tried again where a failure is final. Everything else goes to another
+// file system.
+
+#ifndef TIDEMARK_TESTS_CRASH_DISORDERED_DISK_H_
+#define TIDEMARK_TESTS_CRASH_DISORDERED_DISK_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "storage/io/file_system.h"
+
+namespace tidemark::crash {
+
+// Thread-safe, but rules are given first. Outlives its files, locks and queues.
+class DisorderedDisk final : public storage::FileSystem {
+ public:
+  enum class Operation { kWrite, kSyncData, kSyncDirectory };
+  using Match = std::function<bool(Operation, const std::string& path)>;
+
+  explicit DisorderedDisk(storage::FileSystem& other) : other_(other) {}
+
+  // What matches is never done.
+  void Drop(Match what) { Delay(std::move(what), nullptr); }
+  // What matches is done right after the next operation that `until` matches.
+  void Delay(Match what, Match until);
+  // What matches and fails is done a second time, and the answer is that of the second.
+  void Repeat(Match what);
+
+  absl::Status CreateDirectory(const std::string& path) override { return other_.CreateDirectory(path); }
+  absl::StatusOr<std::vector<storage::DirectoryEntry>> ListDirectory(const std::string& path) override {
+    return other_.ListDirectory(path);
+  }
+  absl::StatusOr<storage::FileType> TypeOf(const std::string& path) override { return other_.TypeOf(path); }
+  absl::StatusOr<storage::DirectoryStamp> StampDirectory(const std::string& path) override {
+    return other_.StampDirectory(path);
+  }
+  absl::StatusOr<std::unique_ptr<storage::File>> OpenForRead(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<storage::File>> OpenForRewrite(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<storage::File>> Create(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<storage::File>> CreateReadable(const std::string& path) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override { return other_.Rename(from, to); }
+  absl::Status RemoveFile(const std::string& path) override { return other_.RemoveFile(path); }
+  absl::Status RemoveDirectory(const std::string& path) override { return other_.RemoveDirectory(path); }
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<storage::FileLock>> TryLock(const std::string& path) override {
+    return other_.TryLock(path);
+  }
+  absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override {
+    return other_.ReadNote(path, bytes_max);
+  }
+  absl::StatusOr<std::unique_ptr<storage::IoQueue>> NewIoQueue(storage::IoQueueKind kind, size_t depth) override;
+
+ private:
+  class DisorderedFile;
+  class DisorderedQueue;
+
+  struct Rule {
+    Match what;
+    Match until;                                     // null: never
+    std::vector<std::function<absl::Status()>> due;  // delayed
+  };
+
+  absl::StatusOr<std::unique_ptr<storage::File>> Wrap(absl::StatusOr<std::unique_ptr<storage::File>> file);
+  // Does `work`, which is `operation`, or what the rules say.
+  absl::Status Do(Operation operation, const std::string& path, const std::function<absl::Status()>& work);
+
+  storage::FileSystem& other_;
+
+  absl::Mutex mutex_;
+  std::vector<Rule> rules_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Match> repeated_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark::crash
+
+#endif  // TIDEMARK_TESTS_CRASH_DISORDERED_DISK_H_

@@ -1,0 +1,198 @@
+#include "tests/crash/oracle.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "storage/io/check.h"
+
+namespace tidemark::crash {
+namespace {
+
+std::string ValueText(const std::optional<double>& value) { return value ? absl::StrCat(*value) : "none"; }
+
+std::string ContentText(const std::optional<int64_t>& content) {
+  return content ? absl::StrCat("content ", *content) : "bytes that were never saved";
+}
+
+}  // namespace
+
+std::string Saving(int64_t step, int64_t content) { return absl::StrCat("saving ", step, " ", content); }
+std::string Saved(int64_t step, int64_t content) { return absl::StrCat("saved ", step, " ", content); }
+std::string LettingGo(int64_t step) { return absl::StrCat("letting-go ", step); }
+std::string LetGo(int64_t step) { return absl::StrCat("let-go ", step); }
+std::string Reporting(int64_t step, std::string_view metric, double value) {
+  return absl::StrCat("reporting ", step, " ", std::string(metric), " ", value);
+}
+std::string Reported(int64_t step, std::string_view metric, double value) {
+  return absl::StrCat("reported ", step, " ", std::string(metric), " ", value);
+}
+std::string Pinning(int64_t step, bool pin) { return absl::StrCat("pinning ", step, " ", pin ? 1 : 0); }
+std::string Pinned(int64_t step, bool pin) { return absl::StrCat("pinned ", step, " ", pin ? 1 : 0); }
+
+double LossOf(int64_t step, int64_t content) { return static_cast<double>(step) + static_cast<double>(content) / 4096; }
+
+void Oracle::Hear(std::string_view mark) {
+  if (mark == kManifestIsSound) return;
+  std::istringstream words{std::string(mark)};
+  std::string what;
+  int64_t number = -1;
+  words >> what >> number;
+  storage::Check(!words.fail() && number >= 0, "a mark that is none");
+  Step& step = steps_[number];
+  if (what == "saving" || what == "saved") {
+    int64_t content = -1;
+    words >> content;
+    if (what == "saved") {
+      std::erase_if(step.contents, [&](const auto& other) { return other.first != content; });
+      step.may_be_absent = false;
+    }
+    step.contents.try_emplace(content);
+  } else if (what == "letting-go") {
+    step.may_be_absent = true;
+  } else if (what == "let-go") {
+    step = Step();
+  } else if (what == "reporting" || what == "reported") {
+    std::string metric;
+    double value = 0;
+    words >> metric >> value;
+    for (auto& [content, metrics] : step.contents) {
+      Values& values = metrics.try_emplace(metric, Values{std::nullopt}).first->second;
+      if (what == "reported") values.clear();
+      values.insert(value);
+    }
+  } else if (what == "pinning" || what == "pinned") {
+    int pin = -1;
+    words >> pin;
+    if (what == "pinned") step.pinned.clear();
+    step.pinned.insert(pin == 1);
+  } else {
+    storage::Check(false, "a mark of no kind");
+  }
+  storage::Check(!words.fail(), "a mark that was cut short");
+}
+
+void Oracle::LoseManifest() {
+  for (auto& [number, step] : steps_) {
+    if (!step.may_be_absent) continue;
+    for (auto& [content, metrics] : step.contents) {
+      for (auto& [metric, values] : metrics) values.insert(std::nullopt);
+    }
+  }
+}
+
+std::set<int64_t> Oracle::steps() const {
+  std::set<int64_t> steps;
+  for (const auto& [number, step] : steps_) steps.insert(number);
+  return steps;
+}
+
+void Oracle::ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const {
+  const auto violated = [&](std::string_view what, const auto&... more) {
+    violations.push_back(absl::StrCat(std::string(what), more...));
+  };
+  const std::string name = absl::StrCat("step ", seen.step);
+  const bool committed = seen.state == StepState::kCommitted;
+  const std::string state(StepStateName(seen.state));
+  if (!committed) {
+    if (!step.may_be_absent) {
+      violated("I1: ", name, " was acknowledged, and is ", state, "; restoring it says: ", seen.restored.ToString());
+    }
+    // Records are written behind the files that they are of, so no crash leaves one without them.
+    if (seen.state == StepState::kLost || seen.state == StepState::kDamaged) violated("I2: ", name, " is ", state);
+    if (seen.restored.ok()) violated("I2: ", name, " is ", state, ", and was restored all the same");
+    return;
+  }
+  if (!seen.restored.ok()) {
+    violated(step.may_be_absent ? "I2: " : "I1: ", name,
+             " is committed, and restoring it says: ", seen.restored.ToString());
+    return;
+  }
+  const auto content = seen.content ? step.contents.find(*seen.content) : step.contents.end();
+  if (content == step.contents.end()) {
+    violated("I4: ", name, " was restored, and is ", ContentText(seen.content));
+    return;
+  }
+  Metrics others = seen.metrics;
+  const auto take = [&](const std::string& metric) {
+    const auto found = others.find(metric);
+    const std::optional<double> value = found == others.end() ? std::nullopt : std::optional(found->second);
+    if (found != others.end()) others.erase(found);
+    return value;
+  };
+  if (const auto loss = take("loss"); loss != LossOf(seen.step, *seen.content)) {
+    violated("I2: ", name, " has loss ", ValueText(loss), ", not ", LossOf(seen.step, *seen.content));
+  }
+  for (const auto& [metric, values] : content->second) {
+    const std::optional<double> value = take(metric);
+    if (values.contains(value)) continue;
+    violated("metrics: ", name, " has ", metric, " ", ValueText(value), "; it may have ",
+             absl::StrJoin(values, " or ", [](std::string* out, const auto& v) { out->append(ValueText(v)); }));
+  }
+  for (const auto& [metric, value] : others) violated("metrics: ", name, " has ", metric, ", which nobody reported");
+  if (!step.pinned.contains(seen.pinned)) violated("pins: ", name, seen.pinned ? " is pinned" : " is not pinned");
+}
+
+std::vector<std::string> Oracle::Violations(const Seen& seen) const {
+  std::vector<std::string> violations;
+  std::set<int64_t> shown;
+  std::optional<int64_t> highest;
+  for (const SeenStep& step : seen.steps) {
+    shown.insert(step.step);
+    if (step.state == StepState::kCommitted) highest = std::max(highest.value_or(-1), step.step);
+    const auto heard = steps_.find(step.step);
+    ViolationsAt(heard == steps_.end() ? Step() : heard->second, step, violations);
+  }
+  for (const auto& [number, step] : steps_) {
+    if (!shown.contains(number) && !step.may_be_absent) {
+      violations.push_back(absl::StrCat("I1: step ", number, " was acknowledged, and nobody knows of it"));
+    }
+    if (step.may_be_absent || highest.value_or(-1) >= number) continue;
+    violations.push_back(absl::StrCat("I3: the latest step is ", highest.value_or(-1), ", behind step ", number));
+  }
+  if (!highest) {
+    if (!absl::IsNotFound(seen.found_latest) || !absl::IsNotFound(seen.restored_latest)) {
+      violations.push_back(absl::StrCat("I3: nothing is committed, and the latest step is ", seen.latest, " (",
+                                        seen.found_latest.ToString(), "), restored ", seen.restored_step, " (",
+                                        seen.restored_latest.ToString(), ")"));
+    }
+    return violations;
+  }
+  if (!seen.found_latest.ok() || seen.latest != *highest) {
+    violations.push_back(absl::StrCat("I3: step ", *highest, " is committed, and the latest is ", seen.latest, ": ",
+                                      seen.found_latest.ToString()));
+  }
+  if (!seen.restored_latest.ok() || seen.restored_step != *highest) {
+    violations.push_back(absl::StrCat("I3: step ", *highest, " is committed, and the latest restored is ",
+                                      seen.restored_step, ": ", seen.restored_latest.ToString()));
+    return violations;
+  }
+  const auto heard = steps_.find(*highest);
+  if (!seen.restored_content || heard == steps_.end() || !heard->second.contents.contains(*seen.restored_content)) {
+    violations.push_back(
+        absl::StrCat("I4: the latest step, ", *highest, ", was restored, and is ", ContentText(seen.restored_content)));
+  }
+  return violations;
+}
+
+std::vector<std::string> Oracle::MarksOf(const Seen& seen) const {
+  std::vector<std::string> marks;
+  for (const SeenStep& step : seen.steps) {
+    const auto heard = steps_.find(step.step);
+    if (heard == steps_.end()) continue;
+    if (step.state != StepState::kCommitted || !step.content) {
+      marks.push_back(LetGo(step.step));
+      continue;
+    }
+    marks.push_back(Saved(step.step, *step.content));
+    for (const auto& [metric, value] : step.metrics) {
+      if (metric != "loss") marks.push_back(Reported(step.step, metric, value));
+    }
+    marks.push_back(Pinned(step.step, step.pinned));
+  }
+  return marks;
+}
+
+}  // namespace tidemark::crash

@@ -1,0 +1,93 @@
+// What a store must hold after a crash, as a plain list of what was promised before says it. Shares no code with the
+// manifest: it knows steps, contents and metrics by number and name, and nothing of files.
+//
+// A test says what it is about to do and what has been promised in marks, which stand in the disk's log between the
+// operations ("saving 3 17", "saved 3 17"). What was begun and not promised may be there or not, each wholly.
+
+#ifndef TIDEMARK_TESTS_CRASH_ORACLE_H_
+#define TIDEMARK_TESTS_CRASH_ORACLE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tidemark/step_info.h"
+
+namespace tidemark::crash {
+
+// Marks. A content is a number that a test gives to what it saves; the bytes follow from step and content.
+std::string Saving(int64_t step, int64_t content);
+std::string Saved(int64_t step, int64_t content);
+std::string LettingGo(int64_t step);  // it may be deleted from now on
+std::string LetGo(int64_t step);      // it is
+std::string Reporting(int64_t step, std::string_view metric, double value);
+std::string Reported(int64_t step, std::string_view metric, double value);
+std::string Pinning(int64_t step, bool pin);
+std::string Pinned(int64_t step, bool pin);
+// A store has been opened: whatever its manifest was before, from now on no crash alone makes it one that must be
+// rebuilt. Says nothing of steps.
+inline constexpr std::string_view kManifestIsSound = "manifest-is-sound";
+
+// The metric "loss" that is given with a save.
+double LossOf(int64_t step, int64_t content);
+
+// A step as a store that was opened again shows it.
+struct SeenStep {
+  int64_t step = 0;
+  StepState state = StepState::kCommitted;
+  Metrics metrics;
+  bool pinned = false;
+  absl::Status restored;           // what restoring the step said
+  std::optional<int64_t> content;  // that was restored; nullopt: bytes that were never saved at that step
+};
+
+struct Seen {
+  std::vector<SeenStep> steps;  // all that the store knows, and those that the oracle has heard of
+  absl::Status found_latest;    // what LatestStep said
+  int64_t latest = -1;
+  absl::Status restored_latest;  // what RestoreLatest said
+  int64_t restored_step = -1;    // the step that it took
+  std::optional<int64_t> restored_content;
+};
+
+// A value.
+class Oracle {
+ public:
+  // Takes in a mark.
+  void Hear(std::string_view mark);
+
+  // The manifest may be lost by now. A step whose files were being removed may then be back without what was said of
+  // it.
+  void LoseManifest();
+
+  // What a store that shows this has broken of its promises; each begins with the invariant's name.
+  std::vector<std::string> Violations(const Seen& seen) const;
+
+  // Marks of what has been open until now and is not any more, since somebody has seen it.
+  std::vector<std::string> MarksOf(const Seen& seen) const;
+
+  // Every step that was ever begun.
+  std::set<int64_t> steps() const;
+
+ private:
+  // What may be in a place; nullopt: nothing.
+  using Values = std::set<std::optional<double>>;
+  struct Step {
+    std::map<int64_t, std::map<std::string, Values>> contents;  // those that may be there, and the metrics of each
+    bool may_be_absent = true;
+    std::set<bool> pinned = {false};
+  };
+
+  void ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const;
+
+  std::map<int64_t, Step> steps_;
+};
+
+}  // namespace tidemark::crash
+
+#endif  // TIDEMARK_TESTS_CRASH_ORACLE_H_

@@ -1,0 +1,164 @@
+#include "tests/crash/oracle.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tidemark::crash {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+Oracle After(const std::vector<std::string>& marks) {
+  Oracle oracle;
+  for (const std::string& mark : marks) oracle.Hear(mark);
+  return oracle;
+}
+
+SeenStep Step(int64_t step, int64_t content, Metrics metrics = {}) {
+  metrics["loss"] = LossOf(step, content);
+  return {.step = step, .metrics = metrics, .content = content};
+}
+
+// A store with these steps, the last of which is the latest.
+Seen Store(std::vector<SeenStep> steps) {
+  Seen seen;
+  if (steps.empty()) {
+    seen.found_latest = seen.restored_latest = absl::NotFoundError("nothing");
+  } else {
+    seen.latest = seen.restored_step = steps.back().step;
+    seen.restored_content = steps.back().content;
+  }
+  seen.steps = std::move(steps);
+  return seen;
+}
+
+SeenStep Gone(int64_t step, StepState state) {
+  return {.step = step, .state = state, .restored = absl::NotFoundError("not committed")};
+}
+
+TEST(Oracle, WantsAnAcknowledgedStepWithItsContent) {
+  const Oracle oracle = After({Saving(1, 7), Saved(1, 7)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({})), Contains(StartsWith("I1: step 1 was acknowledged, and nobody knows")));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 8)})),
+              Contains(StartsWith("I4: step 1 was restored, and is content 8")));
+  Seen damaged = Store({Step(1, 7)});
+  damaged.steps[0].restored = absl::DataLossError("a chunk");
+  EXPECT_THAT(oracle.Violations(damaged),
+              Contains(AllOf(StartsWith("I1: step 1 is committed, and restoring it says"), HasSubstr("a chunk"))));
+}
+
+TEST(Oracle, WantsAStepThatWasBegunWhollyOrNotAtAll) {
+  const Oracle oracle = After({Saving(1, 7)});
+  EXPECT_THAT(oracle.Violations(Store({})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  Seen lost = Store({});
+  lost.steps = {Gone(1, StepState::kLost)};
+  EXPECT_THAT(oracle.Violations(lost), ElementsAre("I2: step 1 is lost"));
+  Seen restored = Store({});
+  restored.steps = {{.step = 1, .state = StepState::kFailed, .content = 7}};
+  EXPECT_THAT(oracle.Violations(restored), ElementsAre("I2: step 1 is failed, and was restored all the same"));
+}
+
+TEST(Oracle, WantsEitherContentOfAStepThatIsBeingReplacedAndNoOther) {
+  const Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(1, 8)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 8)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({})), Contains(StartsWith("I1")));
+  Oracle replaced = oracle;
+  replaced.Hear(Saved(1, 8));
+  EXPECT_THAT(replaced.Violations(Store({Step(1, 7)})), Contains(StartsWith("I4")));
+}
+
+TEST(Oracle, WantsNothingOfAStepThatNobodySaved) {
+  EXPECT_THAT(Oracle().Violations(Store({Step(3, 7)})), Contains(StartsWith("I4: step 3 was restored")));
+}
+
+TEST(Oracle, WantsTheLatestStepToBeTheHighest) {
+  const Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(2, 8), Saved(2, 8)});
+  Seen behind = Store({Step(1, 7), Step(2, 8)});
+  behind.latest = 1;
+  EXPECT_THAT(oracle.Violations(behind), ElementsAre(StartsWith("I3: step 2 is committed, and the latest is 1")));
+  Seen fallen_back = Store({Step(1, 7), Step(2, 8)});
+  fallen_back.restored_step = 1;
+  EXPECT_THAT(oracle.Violations(fallen_back),
+              ElementsAre(StartsWith("I3: step 2 is committed, and the latest restored")));
+  Seen wrong = Store({Step(1, 7), Step(2, 8)});
+  wrong.restored_content.reset();
+  EXPECT_THAT(oracle.Violations(wrong), ElementsAre(HasSubstr("bytes that were never saved")));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), Contains(StartsWith("I3: the latest step is 1, behind step 2")));
+}
+
+TEST(Oracle, WantsNothingBackThatWasLetGo) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), LettingGo(1)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({})), IsEmpty());
+  oracle.Hear(LetGo(1));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), Contains(StartsWith("I4: step 1")));
+  Seen deleted = Store({});
+  deleted.steps = {Gone(1, StepState::kDeleted)};
+  EXPECT_THAT(oracle.Violations(deleted), IsEmpty());
+}
+
+TEST(Oracle, LetsAStepThatIsBeingDeletedComeBackWithoutItsMetricsWhereTheManifestIsLost) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Reporting(1, "bench/score", 0.5), Reported(1, "bench/score", 0.5)});
+  oracle.LoseManifest();
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre(StartsWith("metrics: step 1")));
+  oracle.Hear(LettingGo(1));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre(StartsWith("metrics: step 1")));
+  oracle.LoseManifest();
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+}
+
+TEST(Oracle, WantsMetricsThatWereReported) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Reporting(1, "bench/score", 0.5)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7, {{"bench/score", 0.5}})})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7, {{"bench/score", 0.25}})})),
+              ElementsAre(StartsWith("metrics: step 1")));
+  oracle.Hear(Reported(1, "bench/score", 0.5));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})),
+              ElementsAre("metrics: step 1 has bench/score none; it may have 0.5"));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7, {{"bench/score", 0.5}, {"x", 1}})})),
+              ElementsAre("metrics: step 1 has x, which nobody reported"));
+  Seen wrong = Store({Step(1, 7, {{"bench/score", 0.5}})});
+  wrong.steps[0].metrics["loss"] = 99;
+  EXPECT_THAT(oracle.Violations(wrong), ElementsAre(StartsWith("I2: step 1 has loss 99")));
+}
+
+TEST(Oracle, WantsPinsAsTheyWereSet) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Pinning(1, true)});
+  Seen pinned = Store({Step(1, 7)});
+  pinned.steps[0].pinned = true;
+  EXPECT_THAT(oracle.Violations(pinned), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  oracle.Hear(Pinned(1, true));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre("pins: step 1 is not pinned"));
+  oracle.Hear(Pinning(1, false));
+  oracle.Hear(Pinned(1, false));
+  EXPECT_THAT(oracle.Violations(pinned), ElementsAre("pins: step 1 is pinned"));
+}
+
+TEST(Oracle, HoldsAStoreToWhatItHasShown) {
+  Oracle oracle = After({Saving(1, 7), Saving(2, 8), Reporting(1, "bench/score", 0.5), Pinning(1, true)});
+  Seen seen = Store({Step(1, 7, {{"bench/score", 0.5}})});
+  seen.steps.push_back(Gone(2, StepState::kFailed));
+  const std::vector<std::string> marks = oracle.MarksOf(seen);
+  EXPECT_THAT(marks, ElementsAre(Saved(1, 7), Reported(1, "bench/score", 0.5), Pinned(1, false), LetGo(2)));
+  for (const std::string& mark : marks) oracle.Hear(mark);
+  EXPECT_THAT(oracle.Violations(seen), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({})), Contains(StartsWith("I1: step 1")));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7, {{"bench/score", 0.5}}), Step(2, 8)})),
+              Contains(StartsWith("I4: step 2")));
+}
+
+}  // namespace
+}  // namespace tidemark::crash

@@ -1,0 +1,26 @@
+// What production code makes of a disk after a crash, held against the oracle.
+
+#ifndef TIDEMARK_TESTS_CRASH_REOPENING_H_
+#define TIDEMARK_TESTS_CRASH_REOPENING_H_
+
+#include <string>
+#include <vector>
+
+#include "tests/crash/oracle.h"
+#include "tests/storage/io/simulated_disk.h"
+
+namespace tidemark::crash {
+
+struct Reopening {
+  std::vector<std::string> violations;
+  std::vector<std::string> warnings;  // what production code said meanwhile
+};
+
+// Opens the store on `disk`, looks at all of it, restores every step, saves another one, restores that, and closes the
+// store. With `again`, opens it once more, which then was closed in good order, and looks again. What has been seen is
+// promised from then on: marks in the disk's log say so, for crashes of all this.
+Reopening Reopen(storage::SimulatedDisk& disk, Oracle oracle, bool again);
+
+}  // namespace tidemark::crash
+
+#endif  // TIDEMARK_TESTS_CRASH_REOPENING_H_

@@ -1,0 +1,421 @@
+#include "tests/crash/scenarios.h"
+
+#include <iterator>
+#include <random>
+#include <span>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "storage/io/check.h"
+#include "storage/manifest/store_layout.h"
+#include "tests/crash/disordered_disk.h"
+#include "tests/crash/failing_disk.h"
+#include "tests/crash/kept_steps.h"
+
+namespace tidemark::crash {
+namespace {
+
+using storage::FileSystem;
+
+void Require(const absl::Status& status) {
+  storage::Check(status.ok(), "a scenario's disk could not be brought into the state that it begins with");
+}
+
+// Steps that refer to others, were overwritten, deleted, reported on and pinned.
+void LiveLong(Stage& stage) {
+  stage.Open({.retention = {.max_to_keep = 3}});
+  stage.Save(1, 1);
+  stage.Save(2, 1);
+  stage.Pin(2, true);
+  stage.Save(3, 1);
+  stage.Save(3, 2);
+  stage.Report(3, "bench", 0.25);
+  stage.Save(4, 3, {1});
+  stage.Save(5, 4);
+  stage.Close();
+}
+
+// The one file of the attempt at a step.
+std::string ShardOf(FileSystem& files, int64_t step) {
+  const storage::StoreLayout layout(kStore);
+  auto folders = files.ListDirectory(layout.steps());
+  Require(folders.status());
+  for (const storage::DirectoryEntry& folder : *folders) {
+    const auto parsed = storage::ParseStepFolderName(folder.name);
+    if (parsed && parsed->step == step) return layout.shard(step, parsed->attempt, 0, 1);
+  }
+  return "";
+}
+
+void FlipByte(FileSystem& files, const std::string& path, uint64_t offset) {
+  auto file = files.OpenForRewrite(path, /*direct=*/false);
+  Require(file.status());
+  std::byte byte{};
+  Require((*file)->ReadAt(offset, {&byte, 1}));
+  byte ^= std::byte{1};
+  Require((*file)->WriteAt(offset, {&byte, 1}));
+}
+
+// What a run may ask of a store, in any order that its seed gives.
+class RandomLife {
+ public:
+  RandomLife(Stage& stage, uint64_t seed) : stage_(stage), random_(seed) {}
+
+  void Go() {
+    constexpr int kOperations = 8;
+    Open();
+    for (int i = 0; i < kOperations; ++i) Operate(10 + i);
+    stage_.Close();
+  }
+
+ private:
+  bool Chance(uint64_t of) { return random_() % of == 0; }
+
+  void Open() {
+    max_to_keep_ = Chance(2) ? 2 : 0;
+    const std::vector<int64_t> due = kept_.Due(max_to_keep_);
+    stage_.LetGoOf(due);
+    stage_.Open({.compression = Chance(2) ? Compression::kNone : Compression::kSpace,
+                 .reuse = !Chance(3),
+                 .retention = {.max_to_keep = max_to_keep_}});
+    See(due);
+  }
+
+  void See(const std::vector<int64_t>& due) {
+    stage_.ExpectGone(due);
+    for (const int64_t step : due) kept_.Gone(step);
+  }
+
+  void Save(int64_t step, int64_t content) {
+    kept_.Saved(step);
+    const std::vector<int64_t> due = kept_.Due(max_to_keep_);
+    stage_.Save(step, content, due);
+    for (const int64_t gone : due) kept_.Gone(gone);
+  }
+
+  // The step itself may go as soon as its pin does.
+  void Pin(int64_t step, bool pin) {
+    kept_.Pinned(step, pin);
+    const std::vector<int64_t> due = kept_.Due(max_to_keep_);
+    stage_.LetGoOf(due);
+    stage_.Pin(step, pin);
+    See(due);
+  }
+
+  void Operate(int64_t content) {
+    const auto& steps = stage_.steps();
+    if (steps.empty() || Chance(2)) {
+      const int64_t next = steps.empty() ? 1 : steps.rbegin()->first + 1;
+      return Save(!steps.empty() && Chance(3) ? Any() : next, content);
+    }
+    switch (random_() % 4) {
+      case 0:
+        return stage_.Report(Any(), "bench", static_cast<double>(content));
+      case 1:
+        stage_.Deliver(Any(), "validation", static_cast<double>(content));
+        return stage_.Tidy();
+      case 2: {
+        const int64_t step = Any();
+        return Pin(step, !Chance(3));
+      }
+      default:
+        // Each opening may leave a table; with four of them RocksDB begins to compact, on a thread of its own and at
+        // a moment of its own, and no log is like the other.
+        if (++opened_ > kOpenedMax) return stage_.Tidy();
+        stage_.Close();
+        return Open();
+    }
+  }
+
+  int64_t Any() {
+    const auto& steps = stage_.steps();
+    return std::next(steps.begin(), static_cast<int64_t>(random_() % steps.size()))->first;
+  }
+
+  static constexpr int kOpenedMax = 3;
+
+  Stage& stage_;
+  std::mt19937_64 random_;
+  int opened_ = 1;
+  int64_t max_to_keep_ = 0;
+  KeptSteps kept_;
+};
+
+}  // namespace
+
+Scenario OpenEmpty() {
+  return {.name = "OpenEmpty", .prepare = nullptr, .damage = nullptr, .drive = [](Stage& stage) {
+            stage.Open();
+            stage.Save(1, 1);
+            stage.Close();
+          }};
+}
+
+Scenario SaveSteps() {
+  return {.name = "SaveSteps",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(2, 1);
+                stage.Save(3, 1);
+                stage.Save(5, 1);
+              }};
+}
+
+Scenario Overwrite() {
+  const CheckpointerOptions plain{.compression = Compression::kNone};
+  return {.name = "Overwrite",
+          .prepare =
+              [plain](Stage& stage) {
+                stage.Open(plain);
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [plain](Stage& stage) {
+                stage.Open(plain);
+                stage.Save(2, 2);  // whose old file nobody needs
+                stage.Save(1, 2);  // to which step 2 refers; written over the old file of that
+                stage.Save(2, 3);
+              }};
+}
+
+Scenario ReportMetrics() {
+  return {.name = "ReportMetrics",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Report(1, "bench", 0.5);
+                stage.Deliver(2, "validation", 0.25);
+                stage.Deliver(1, "validation", 0.125);
+                stage.Tidy();
+                stage.Report(1, "bench", 0.75);
+                stage.Deliver(2, "validation", 2.5);
+                stage.Tidy();
+                stage.Close();
+              }};
+}
+
+Scenario PinSteps() {
+  return {.name = "PinSteps",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Pin(2, true);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Pin(1, true);
+                stage.Save(2, 2);
+                stage.Pin(1, false);
+                stage.Pin(2, false);
+                stage.Close();
+              }};
+}
+
+Scenario Retain() {
+  const CheckpointerOptions keep_two{.reuse = true, .retention = {.max_to_keep = 2}};
+  return {.name = "Retain",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open({.reuse = false});
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [keep_two](Stage& stage) {
+                stage.Open(keep_two);
+                stage.Save(3, 1, {1});  // to whose file nobody refers
+                stage.Save(4, 1, {2});  // to which 3 and 4 do
+                stage.Save(5, 1, {3});
+                stage.Close();
+              }};
+}
+
+Scenario RetainLeased() {
+  const CheckpointerOptions keep_two{.reuse = true, .retention = {.max_to_keep = 2}};
+  return {.name = "RetainLeased",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [keep_two](Stage& stage) {
+                stage.Open(keep_two);
+                stage.Lease(1);
+                stage.Lease(2);
+                stage.Save(3, 1);
+                stage.Save(4, 1);
+                stage.LetGoOf({2});
+                stage.Release(2);
+                stage.ExpectGone({2});
+                stage.LetGoOf({1});
+                stage.Release(1);
+                stage.ExpectGone({1});
+                stage.Lease(4);
+                stage.Save(4, 3);  // the file that is read goes later
+                stage.Close();
+                stage.Release(4);
+              }};
+}
+
+Scenario RebuildMissing() {
+  return {.name = "RebuildMissing",
+          .manifest_is_sound = false,
+          .prepare = LiveLong,
+          .damage = [](FileSystem& files) { Require(RemoveTree(files, storage::StoreLayout(kStore).manifest())); },
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Mark(std::string(kManifestIsSound));
+                stage.Save(6, 1);
+                stage.Close();
+              }};
+}
+
+Scenario RebuildDamaged() {
+  return {.name = "RebuildDamaged",
+          .manifest_is_sound = false,
+          .prepare =
+              [](Stage& stage) {
+                LiveLong(stage);
+                stage.Mark(LettingGo(4));
+              },
+          .damage =
+              [](FileSystem& files) {
+                FlipByte(files, storage::StoreLayout(kStore).manifest() + "/CURRENT", 3);
+                FlipByte(files, ShardOf(files, 4), 0);  // its header, so that it goes to quarantine
+              },
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Mark(std::string(kManifestIsSound));
+                stage.Save(6, 1);
+                stage.Close();
+              }};
+}
+
+Scenario Recover() {
+  return {.name = "Recover",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+                // Of what follows no record gets to the disk: a crash has come before each commit.
+                DisorderedDisk forgetful(stage.files());
+                forgetful.Drop([](DisorderedDisk::Operation, const std::string& path) {
+                  return path.find("/manifest/") != std::string::npos && path.ends_with(".log");
+                });
+                Stage killed(stage.disk(), forgetful);
+                killed.Open({.reuse = false});
+                killed.Save(3, 1);
+                killed.Save(4, 1);
+                killed.Save(5, 1);
+                stage.Mark(LettingGo(4));
+                stage.Mark(LettingGo(5));
+              },
+          .damage =
+              [](FileSystem& files) {
+                FlipByte(files, ShardOf(files, 4), 0);  // its header: it counts as incomplete
+                // A chunk. Attempts follow each other, so power loss can damage only the last one.
+                FlipByte(files, ShardOf(files, 5), 4096);
+              },
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(6, 1);
+              }};
+}
+
+Scenario SaveOnAFailingDisk() {
+  return {.name = "SaveOnAFailingDisk",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                absl::Notification promised;
+                FailingDisk failing(stage.disk());
+                Stage unlucky(stage.disk(), failing.files());
+                unlucky.Open();
+                failing.FailOnce("SyncData", ".tmk", absl::InternalError("EIO"));
+                unlucky.Save(2, 1);  // at the second try
+                failing.FailOnce("QueueWrite", ".tmk", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(3, 1);
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(4, 1);
+                failing.FailOnce("SyncData", ".log", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(2, 2);
+                failing.Heal();
+                // This one finds the last one committed, whose old file goes on another thread then.
+                failing.Hold("Rename", "/retired.tmk", promised);
+                unlucky.Save(5, 1);
+                promised.Notify();
+                unlucky.Tidy();
+                unlucky.Close();
+              }};
+}
+
+Scenario LiveAtRandom(uint64_t seed) {
+  return {.name = "LiveAtRandom", .prepare = nullptr, .damage = nullptr, .drive = [seed](Stage& stage) {
+            RandomLife(stage, seed).Go();
+          }};
+}
+
+Scenario CloseAndReopen() {
+  return {.name = "CloseAndReopen",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.Save(2, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Close();
+                stage.Open();
+                stage.Save(3, 1);
+                stage.Close();
+                stage.Open();
+                stage.Close();
+              }};
+}
+
+}  // namespace tidemark::crash

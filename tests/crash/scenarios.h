@@ -1,0 +1,28 @@
+// What may happen to a store while a crash comes.
+
+#ifndef TIDEMARK_TESTS_CRASH_SCENARIOS_H_
+#define TIDEMARK_TESTS_CRASH_SCENARIOS_H_
+
+#include <cstdint>
+
+#include "tests/crash/enumeration.h"
+
+namespace tidemark::crash {
+
+Scenario OpenEmpty();                  // an empty directory becomes a store, and gets its first step
+Scenario SaveSteps();                  // steps that share chunks
+Scenario Overwrite();                  // of steps, one of which another one refers to; over the file of a replaced one
+Scenario ReportMetrics();              // by the trainer and by workers
+Scenario PinSteps();                   // and let go of them, and overwrite a pinned one
+Scenario Retain();                     // retention deletes steps, with and without others that refer to them
+Scenario RetainLeased();               // steps that an evaluator holds outlive their time, and go when it is done
+Scenario RebuildMissing();             // the manifest is gone
+Scenario RebuildDamaged();             // the manifest cannot be read
+Scenario Recover();                    // a kill has left attempts that are complete, incomplete and damaged
+Scenario SaveOnAFailingDisk();         // attempts that are given up, and commits of which nobody knows what became
+Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order
+Scenario CloseAndReopen();             // in good order
+
+}  // namespace tidemark::crash
+
+#endif  // TIDEMARK_TESTS_CRASH_SCENARIOS_H_

@@ -1,0 +1,105 @@
+// Every scenario of scenarios.h: whatever a crash leaves of it, nothing that was promised is lost or wrong.
+
+#include "tests/crash/scenarios.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/sanitizers.h"
+
+namespace tidemark::crash {
+namespace {
+
+// Of each scenario. All of them together take two minutes of one core.
+constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'750;
+
+constexpr size_t kScenarios = 13;
+static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || kScenarios * kStates >= 20'000);
+
+// Lives at random are many rather than long.
+constexpr size_t kStatesOfALife = 1'900;
+
+// A line now and then, for who has asked for more states than there is patience for.
+class Progress {
+ public:
+  Progress(std::string scenario, size_t states) : scenario_(std::move(scenario)), states_(states) {}
+
+  void operator()(size_t looked_at) {
+    if (absl::Now() < next_) return;
+    next_ = absl::Now() + kInterval;
+    std::cout << scenario_ << ": " << looked_at << " of " << states_ << " states\n" << std::flush;
+  }
+
+ private:
+  static constexpr absl::Duration kInterval = absl::Seconds(30);
+
+  const std::string scenario_;
+  const size_t states_;
+  absl::Time next_ = absl::Now() + kInterval;
+};
+
+// The same in all tests of a run.
+uint64_t Seed() {
+  static const uint64_t seed = CrashSeed();
+  return seed;
+}
+
+size_t States() {
+  const char* asked = std::getenv("TIDEMARK_CRASH_STATES");
+  return asked == nullptr ? kStates : std::strtoull(asked, nullptr, 10);
+}
+
+void Check(const Scenario& scenario, uint64_t seed, size_t states) {
+  const Recording recording = Play(scenario);
+  ASSERT_FALSE(testing::Test::HasFailure()) << "the scenario does not work without a crash";
+  const char* const crash = std::getenv("TIDEMARK_CRASH");
+  const Enumeration found =
+      crash != nullptr
+          ? Reenact(recording, crash)
+          : Enumerate(recording, {.seed = seed, .states = states, .progress = Progress(scenario.name, states)});
+  std::cout << scenario.name << ": " << recording.log.operations.size() << " operations, " << found.states()
+            << " states: " << found.crashed << " of " << found.possible << " after a crash, " << found.rebuilt
+            << " with the manifest lost besides, " << found.recovered << " after a crash of the recovery; "
+            << found.torn << " with a torn list, " << found.excused << " of them rebuilt; TIDEMARK_CRASH_SEED=" << seed
+            << "\n"
+            << std::flush;
+  for (const Finding& finding : found.findings) Report(finding, scenario.name, seed);
+  if (crash != nullptr || !found.findings.empty()) return;
+  EXPECT_EQ(found.states(), states);
+  // Of the states with a torn list few are rebuilt: 3 of 1,900 at most were seen.
+  EXPECT_LE(found.excused, 2 + states / 200);
+  EXPECT_GE(found.rebuilt + found.recovered, states / 5);
+  // Two thirds of these, as chance has it.
+  EXPECT_GE(found.recovered, states >= 200 ? states / 10 : states / 40);
+}
+
+void Check(const Scenario& scenario) { Check(scenario, Seed(), States()); }
+
+TEST(CrashStates, OfAnEmptyDirectoryThatBecomesAStoreKeepWhatWasPromised) { Check(OpenEmpty()); }
+TEST(CrashStates, OfSavesThatShareChunksKeepWhatWasPromised) { Check(SaveSteps()); }
+TEST(CrashStates, OfStepsThatAreOverwrittenKeepWhatWasPromised) { Check(Overwrite()); }
+TEST(CrashStates, OfMetricsThatArriveKeepWhatWasPromised) { Check(ReportMetrics()); }
+TEST(CrashStates, OfPinsKeepWhatWasPromised) { Check(PinSteps()); }
+TEST(CrashStates, OfRetentionKeepWhatWasPromised) { Check(Retain()); }
+TEST(CrashStates, OfRetentionBesideLeasesKeepWhatWasPromised) { Check(RetainLeased()); }
+TEST(CrashStates, OfARebuildOfAMissingManifestKeepWhatWasPromised) { Check(RebuildMissing()); }
+TEST(CrashStates, OfARebuildOfADamagedManifestKeepWhatWasPromised) { Check(RebuildDamaged()); }
+TEST(CrashStates, OfARecoveryWithLeftoversKeepWhatWasPromised) { Check(Recover()); }
+TEST(CrashStates, OfSavesOnAFailingDiskKeepWhatWasPromised) { Check(SaveOnAFailingDisk()); }
+TEST(CrashStates, OfALifeAtRandomKeepWhatWasPromised) {
+  uint64_t seed = Seed();
+  for (size_t left = States(); left > 0; left -= std::min(left, kStatesOfALife)) {
+    Check(LiveAtRandom(seed), seed, std::min(left, kStatesOfALife));
+    if (testing::Test::HasFailure() || std::getenv("TIDEMARK_CRASH") != nullptr) return;
+    ++seed;
+  }
+}
+TEST(CrashStates, OfACloseInGoodOrderKeepWhatWasPromised) { Check(CloseAndReopen()); }
+
+}  // namespace
+}  // namespace tidemark::crash

@@ -1,0 +1,166 @@
+#include "tests/crash/stage.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "storage/io/check.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/store_identity.h"
+#include "tests/crash/oracle.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+
+namespace tidemark::crash {
+
+CheckpointerOptions SmallOptions(std::vector<std::string>* warnings) {
+  CheckpointerOptions options;
+  options.directory = kStore;
+  // Which chunks kThroughput compresses depends on the machine.
+  options.compression = Compression::kSpace;
+  options.chunk_bytes = 4096;
+  options.codec_threads = 1;
+  options.io = IoBackend::kThreads;
+  options.io_depth = 1;
+  options.background_nice = 0;
+  options.inbox_poll_interval = absl::InfiniteDuration();
+  options.now = [] { return absl::FromUnixSeconds(1'800'000'000); };
+  options.on_warning = [warnings](std::string_view line) {
+    if (warnings != nullptr) warnings->emplace_back(line);
+  };
+  return options;
+}
+
+Stage::~Stage() { gate_.Open(); }
+
+void Stage::Expect(const absl::Status& status, std::string_view what) {
+  if (!status.ok()) ADD_FAILURE() << what << ": " << status;
+}
+
+void Stage::Open(const CheckpointerOptions& options) {
+  CheckpointerOptions small = SmallOptions();
+  small.retention = options.retention;
+  small.reuse = options.reuse;
+  if (options.compression == Compression::kNone) small.compression = Compression::kNone;
+  // Retention notes why a step stays, and does so in the midst of what comes next where nobody waits for it.
+  retains_ = small.retention.any();
+  if (retains_) {
+    small.retention.keep = [this](const StepInfo&) {
+      gate_.Pass();
+      return false;
+    };
+  }
+  auto opened = CheckpointerOnFileSystem::Open(files_, std::move(small));
+  Expect(opened.status(), "open");
+  storage::Check(opened.ok(), "a scenario could not open its store");
+  checkpointer_ = *std::move(opened);
+  if (retains_) Tidy();
+}
+
+absl::Status Stage::TrySave(int64_t step, int64_t content) {
+  disk_.Mark(Saving(step, content));
+  trainer_.SetTo(step, content);
+  auto save =
+      checkpointer_->Save(step, trainer_.state, {.metrics = {{"loss", LossOf(step, content)}}, .overwrite = true});
+  const absl::Status status = save.ok() ? save->committed().Wait() : save.status();
+  if (!status.ok()) return status;
+  disk_.Mark(Saved(step, content));
+  steps_[step] = content;
+  return status;
+}
+
+void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& going) {
+  gate_.Shut();
+  Expect(TrySave(step, content), "save");
+  LetGoOf(going);
+  gate_.Open();
+  // Also where nothing goes.
+  if (retains_) ExpectGone(going);
+}
+
+void Stage::LetGoOf(const std::vector<int64_t>& going) {
+  for (const int64_t gone : going) disk_.Mark(LettingGo(gone));
+}
+
+void Stage::ExpectGone(const std::vector<int64_t>& going) {
+  Tidy();
+  const auto steps = checkpointer_->Steps();
+  Expect(steps.status(), "list the steps");
+  if (!steps.ok()) return;
+  std::map<int64_t, StepState> states;
+  for (const StepInfo& info : *steps) states[info.step] = info.state;
+  const auto expect = [&](int64_t step, StepState state) {
+    const auto found = states.find(step);
+    if (found != states.end() && found->second == state) return;
+    ADD_FAILURE() << "step " << step << " is " << (found == states.end() ? "unknown" : StepStateName(found->second))
+                  << ", not " << StepStateName(state);
+  };
+  for (const int64_t gone : going) {
+    expect(gone, StepState::kDeleted);
+    disk_.Mark(LetGo(gone));
+    steps_.erase(gone);
+  }
+  for (const auto& [step, content] : steps_) expect(step, StepState::kCommitted);
+}
+
+void Stage::SaveInVain(int64_t step, int64_t content) {
+  if (TrySave(step, content).ok()) ADD_FAILURE() << "a save was committed that could not be";
+}
+
+void Stage::Report(int64_t step, const std::string& evaluator, double value) {
+  const std::string metric = evaluator + "/score";
+  disk_.Mark(Reporting(step, metric, value));
+  Expect(checkpointer_->ReportMetrics(step, evaluator, {{"score", value}}).Wait(), "report");
+  disk_.Mark(Reported(step, metric, value));
+}
+
+void Stage::Deliver(int64_t step, const std::string& evaluator, double value) {
+  const storage::StoreLayout layout(kStore);
+  auto store = storage::ReadStoreIdentity(files_, layout);
+  const auto attempt = AttemptOf(step);
+  Expect(store.status(), "read the store's id");
+  if (!store.ok() || !attempt) return;
+  storage::MetricReport report{.store = *store, .step = step, .attempt = *attempt};
+  report.evaluation = {.evaluator = evaluator, .worker = "worker", .metrics = {{"score", value}}};
+  const std::string metric = evaluator + "/score";
+  disk_.Mark(Reporting(step, metric, value));
+  Expect(storage::DeliverReport(files_, layout, report), "deliver");
+  disk_.Mark(Reported(step, metric, value));
+}
+
+void Stage::Pin(int64_t step, bool pin) {
+  disk_.Mark(Pinning(step, pin));
+  Expect(pin ? checkpointer_->Pin(step, "a good one") : checkpointer_->Unpin(step), "pin");
+  disk_.Mark(Pinned(step, pin));
+}
+
+std::optional<storage::AttemptId> Stage::AttemptOf(int64_t step) {
+  const auto steps = checkpointer_->Steps();
+  Expect(steps.status(), "list the steps");
+  if (!steps.ok()) return std::nullopt;
+  for (const StepInfo& info : *steps) {
+    const auto id = storage::FromHex(info.attempt);
+    if (info.step == step && id) return storage::AttemptId{*id};
+  }
+  ADD_FAILURE() << "step " << step << " has no attempt";
+  return std::nullopt;
+}
+
+void Stage::Lease(int64_t step) {
+  const auto attempt = AttemptOf(step);
+  if (!attempt) return;
+  storage::LeaseObserver observer(files_, storage::StoreLayout(kStore), storage::ThisMachine(), storage::MonotonicNow);
+  auto lease = observer.Acquire(
+      {.step = step, .attempt = *attempt, .evaluator = "validation", .holder = "worker", .expiry = absl::Minutes(1)});
+  Expect(lease.status(), "lease");
+  if (lease.ok()) leases_[step] = *std::move(lease);
+  if (retains_) Tidy();
+}
+
+void Stage::Tidy() { Expect(checkpointer_->Tidy(), "tidy"); }
+
+void Stage::Close() {
+  Expect(checkpointer_->Close(), "close");
+  checkpointer_.reset();
+}
+
+}  // namespace tidemark::crash

@@ -1,0 +1,110 @@
+// What a scenario does to a store, with production code, on a disk that logs it; and what has been promised by then, in
+// the disk's log.
+
+#ifndef TIDEMARK_TESTS_CRASH_STAGE_H_
+#define TIDEMARK_TESTS_CRASH_STAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/lease.h"
+#include "storage/shard/ids.h"
+#include "tests/crash/small_trainer.h"
+#include "tests/storage/io/simulated_disk.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark::crash {
+
+inline constexpr const char* kStore = "/run/store";
+
+// Options with which a checkpointer does the same operations in the same order every time, and is opened in little
+// time. `warnings` gets lines; null: they are dropped.
+CheckpointerOptions SmallOptions(std::vector<std::string>* warnings = nullptr);
+
+// Owned by one thread. What fails fails the test.
+class Stage {
+ public:
+  // `files`: the disk, or what stands in front of it. Marks go to `disk`.
+  Stage(storage::SimulatedDisk& disk, storage::FileSystem& files) : disk_(disk), files_(files) {}
+  ~Stage();
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  storage::FileSystem& files() { return files_; }
+  storage::SimulatedDisk& disk() { return disk_; }
+  void Mark(std::string mark) { disk_.Mark(std::move(mark)); }
+
+  // With SmallOptions, and the retention, reuse and compression of `options`.
+  void Open(const CheckpointerOptions& options = {});
+  // Replaces the step, if there is one. Waits for the commit and then until retention, if there is any, has deleted
+  // `going`, which may go no sooner than the save is promised, and nothing else.
+  void Save(int64_t step, int64_t content, const std::vector<int64_t>& going = {});
+  // Around operations after which retention must have deleted `going`: before, and after.
+  void LetGoOf(const std::vector<int64_t>& going);
+  void ExpectGone(const std::vector<int64_t>& going);
+  // A save that cannot be committed: what of it is on the disk is not known.
+  void SaveInVain(int64_t step, int64_t content);
+  // Of a metric "score", by the trainer.
+  void Report(int64_t step, const std::string& evaluator, double value);
+  // The same by a worker, into the inbox; Tidy takes it in.
+  void Deliver(int64_t step, const std::string& evaluator, double value);
+  void Pin(int64_t step, bool pin);
+  // As an evaluator on this machine does, until it is released: retention must not delete the step meanwhile.
+  void Lease(int64_t step);
+  void Release(int64_t step) { leases_.erase(step); }
+  void Tidy();
+  void Close();
+
+  // Those that this stage has saved, and that are not deleted, with their contents.
+  const std::map<int64_t, int64_t>& steps() const { return steps_; }
+
+ private:
+  absl::Status TrySave(int64_t step, int64_t content);
+  void Expect(const absl::Status& status, std::string_view what);
+  // Of the step as it is listed now; nothing fails the test.
+  std::optional<storage::AttemptId> AttemptOf(int64_t step);
+
+  // Retention does not look at the steps before what is promised of a save is in the log.
+  class Gate {
+   public:
+    void Shut() { Set(true); }
+    void Open() { Set(false); }
+    void Pass() {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(
+          +[](bool* shut) { return !*shut; }, &shut_));
+    }
+
+   private:
+    void Set(bool shut) {
+      absl::MutexLock lock(&mutex_);
+      shut_ = shut;
+    }
+
+    absl::Mutex mutex_;
+    bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+
+  storage::SimulatedDisk& disk_;
+  storage::FileSystem& files_;
+  SmallTrainer trainer_;
+  std::map<int64_t, int64_t> steps_;
+  std::map<int64_t, std::unique_ptr<storage::Lease>> leases_;  // by step
+  bool retains_ = false;
+  Gate gate_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+};
+
+}  // namespace tidemark::crash
+
+#endif  // TIDEMARK_TESTS_CRASH_STAGE_H_

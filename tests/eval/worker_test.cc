@@ -1,0 +1,58 @@
+#include "tidemark/worker.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using testing::ElementsAre;
+
+TEST(FollowStore, FindsAStoreWhoseLinkAndFolderComeOneAfterTheOther) {
+  const storage::TestDirectory directory;
+  const std::string run = directory / "run7";
+  std::string warnings;
+  std::unique_ptr<storage::Store> store;
+  int asked = 0;
+  std::vector<int64_t> evaluated;
+  const WorkerOptions options{
+      .directory = directory / "current/store",
+      .evaluator = "validation",
+      .until_step = 10,
+      .poll_interval = absl::Milliseconds(1),
+      .stop_on_signal = false,
+      // Between two looks: it meets nothing, a link to nothing, a folder without a store, and the store.
+      .stop =
+          [&] {
+            ++asked;
+            if (asked == 3) std::filesystem::create_symlink("run7", directory / "current");
+            if (asked == 5) std::filesystem::create_directory(run);
+            if (asked == 7) {
+              store = storage::OpenSoundStore(run + "/store", &warnings);
+              storage::CommitStep(*store, 10, 110);
+            }
+            return asked > 1000;
+          },
+  };
+  const auto report = FollowStore(options, [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    evaluated.push_back(snapshot.step());
+    return Metrics{{"value", 1}};
+  });
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, WorkerReport::End::kUntilStep);
+  EXPECT_THAT(evaluated, ElementsAre(10));
+  EXPECT_EQ(warnings, "");
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,271 @@
+// What lies where a file of a store should be: links, devices, fifos, sockets, folders, names and numbers of them. No
+// reader follows, waits, or takes a path from any of it.
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+
+#include "fmt/format.h"
+#include "fuzz/store_image.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/io/printable_text.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/shard/shard_verify.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/shard/shard_testing.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+using absl::StatusCode;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+using Maker = std::function<bool(const std::string& path)>;
+
+bool MakeSocket(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  // Its path may have a hundred bytes and no more.
+  const fs::path before = fs::current_path();
+  fs::current_path(fs::path(path).parent_path());
+  const std::string name = fs::path(path).filename();
+  name.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const bool made = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  fs::current_path(before);
+  close(fd);
+  return made;
+}
+
+// Not everybody may, and neither may the root of a container or of a user namespace.
+bool MakeDevice(const std::string& path) { return mknod(path.c_str(), S_IFCHR | 0600, makedev(1, 5)) == 0; }
+
+bool DevicesCanBeMade() {
+  const storage::TestDirectory directory;
+  if (MakeDevice(directory / "device")) return true;
+  std::printf("no device is tried, since none can be made here: %s\n", strerrorname_np(errno));
+  return false;
+}
+
+// What is no regular file, and the words that say so.
+struct Stranger {
+  std::string what;
+  std::string words;
+  Maker make;
+};
+
+std::vector<Stranger> Strangers() {
+  std::vector<Stranger> strangers = {
+      {"link", "ELOOP", [](const std::string& path) { return symlink("/etc/passwd", path.c_str()) == 0; }},
+      {"loop", "ELOOP", [](const std::string& path) { return symlink(path.c_str(), path.c_str()) == 0; }},
+      {"dangling link", "ELOOP", [](const std::string& path) { return symlink("nowhere", path.c_str()) == 0; }},
+      {"link to a device", "ELOOP", [](const std::string& path) { return symlink("/dev/zero", path.c_str()) == 0; }},
+      {"fifo", "a fifo, not", [](const std::string& path) { return mkfifo(path.c_str(), 0600) == 0; }},
+      {"socket", "a socket, not", MakeSocket},
+      {"directory", "a directory, not", [](const std::string& path) { return mkdir(path.c_str(), 0700) == 0; }},
+  };
+  static const bool devices = DevicesCanBeMade();
+  if (devices) strangers.push_back({"device", "a device, not", MakeDevice});
+  return strangers;
+}
+
+class HostilePlaceTest : public testing::Test {
+ protected:
+  HostilePlaceTest() : layout_(directory_.path() + "/store") {
+    fs::create_directories(folder_);
+    fs::create_directory(layout_.inbox());
+    storage::WriteWhole(layout_.identity(), EncodeStoreIdentity(identity_.store));
+    storage::WriteWhole(shard_, SoundShard());
+  }
+
+  static std::string SoundShard() {
+    const storage::ShardHeader header{.identity = IdentityAt(1), .chunk_bytes = 4096};
+    return AssembleShard(header, "", storage::EncodeShardIndex({}));
+  }
+
+  std::vector<int64_t> Steps() const {
+    const auto reader = StoreReader::OpenUntrusted(layout_.directory());
+    EXPECT_THAT(reader, IsOk());
+    std::vector<int64_t> steps;
+    for (const StepInfo& info : (*reader)->steps()) steps.push_back(info.step);
+    return steps;
+  }
+
+  absl::Status Open() const { return StoreReader::OpenUntrusted(layout_.directory()).status(); }
+
+  const storage::TestDirectory directory_;
+  const storage::StoreLayout layout_;
+  const storage::ShardIdentity identity_ = IdentityAt(1);
+  const std::string folder_ = layout_.attempt(identity_.step, identity_.attempt);
+  const std::string shard_ = layout_.shard(identity_.step, identity_.attempt, 0, 1);
+};
+
+TEST_F(HostilePlaceTest, AShardThatIsNoRegularFileIsNotOpened) {
+  for (const Stranger& stranger : Strangers()) {
+    SCOPED_TRACE(stranger.what);
+    fs::remove_all(shard_);
+    ASSERT_TRUE(stranger.make(shard_));
+    EXPECT_THAT(storage::ShardReader::Open(storage::PosixFileSystem(), shard_, layout_.steps()),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr(stranger.words)));
+    EXPECT_THAT(Steps(), testing::IsEmpty());
+  }
+}
+
+TEST_F(HostilePlaceTest, AStoreJsonThatIsNoRegularFileMakesNoStore) {
+  for (const Stranger& stranger : Strangers()) {
+    SCOPED_TRACE(stranger.what);
+    fs::remove_all(layout_.identity());
+    ASSERT_TRUE(stranger.make(layout_.identity()));
+    EXPECT_THAT(Open(), StatusIs(StatusCode::kNotFound, HasSubstr(stranger.words)));
+  }
+}
+
+TEST_F(HostilePlaceTest, AReportThatIsNoRegularFileHidesNoStep) {
+  for (const Stranger& stranger : Strangers()) {
+    SCOPED_TRACE(stranger.what);
+    const std::string report = folder_ + "/" + storage::MetricFileName("e");
+    const std::string left = layout_.inbox() + "/" + storage::InboxFileName(1, identity_.attempt, "e");
+    for (const std::string& path : {report, left}) {
+      fs::remove_all(path);
+      ASSERT_TRUE(stranger.make(path));
+    }
+    EXPECT_THAT(Steps(), testing::ElementsAre(1));
+  }
+}
+
+TEST_F(HostilePlaceTest, ANoteThatIsNoRegularFileCountsByBeingThere) {
+  for (const Stranger& stranger : Strangers()) {
+    SCOPED_TRACE(stranger.what);
+    fs::remove_all(folder_ + "/pin.json");
+    ASSERT_TRUE(stranger.make(folder_ + "/pin.json"));
+    const auto reader = StoreReader::OpenUntrusted(layout_.directory());
+    ASSERT_THAT(reader, IsOk());
+    EXPECT_TRUE((*reader)->Find(1)->pinned);
+    EXPECT_EQ((*reader)->Find(1)->pin_note, "");
+  }
+}
+
+TEST_F(HostilePlaceTest, FoldersThatAreLinksAreNotEntered) {
+  const std::string elsewhere = directory_ / "elsewhere";
+  fs::rename(folder_, elsewhere);
+  fs::create_directory_symlink(elsewhere, folder_);
+  EXPECT_THAT(Steps(), testing::IsEmpty());
+  EXPECT_THAT(storage::ShardReader::Open(storage::PosixFileSystem(), shard_, layout_.steps()),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ELOOP")));
+  fs::rename(layout_.steps(), directory_ / "steps");
+  fs::create_directory_symlink(directory_ / "steps", layout_.steps());
+  EXPECT_THAT(Open(), StatusIs(StatusCode::kFailedPrecondition, AnyOf(HasSubstr("ENOTDIR"), HasSubstr("ELOOP"))));
+}
+
+TEST_F(HostilePlaceTest, AReferenceLeadsThroughNoLink) {
+  const storage::ShardIdentity other = IdentityAt(2);
+  const std::string raw(100, 'x');
+  storage::ShardIndex index;
+  index.files = {{.step = other.step, .attempt = other.attempt}};
+  index.chunks = {{.file = 1,
+                   .raw_bytes = 100,
+                   .stored_bytes = 100,
+                   .offset = 4096,
+                   .digest = storage::DigestOf(AsBytes(raw)),
+                   .checksum = storage::ChecksumOf(AsBytes(raw))}};
+  index.entries = {{.spec = {.name = "a", .dtype = Dtype::kUint8, .shape = {100}}, .chunk_count = 1}};
+  storage::WriteWhole(shard_, AssembleShard({.identity = identity_, .chunk_bytes = 4096}, "", EncodeShardIndex(index)));
+  const std::string elsewhere = directory_ / "elsewhere";
+  fs::create_directory(elsewhere);
+  storage::WriteWhole(elsewhere + "/shard-00000-of-00001.tmk",
+                      AssembleShard({.identity = other, .chunk_bytes = 4096}, raw, storage::EncodeShardIndex({})));
+  fs::create_directory_symlink(elsewhere, layout_.attempt(other.step, other.attempt));
+  const auto verified = VerifyShard(storage::PosixFileSystem(), shard_, layout_.steps(), &identity_, {});
+  ASSERT_THAT(verified, IsOk());
+  ASSERT_EQ(verified->damage.size(), 1u);
+  EXPECT_THAT(verified->damage[0].what, HasSubstr("ELOOP"));
+}
+
+TEST_F(HostilePlaceTest, NamesThatNobodyWouldGiveAreNobodys) {
+  const std::string sound = fs::path(folder_).filename();
+  const std::vector<std::string> names = {"\x1b[2J",
+                                          "\xff\xfe",
+                                          "..\xc0\xaf",
+                                          "a\nb",
+                                          "-rf",
+                                          "0",
+                                          "~",
+                                          "%s%n",
+                                          std::string(255, 'x'),
+                                          sound + ".",
+                                          sound.substr(1),
+                                          "+" + sound.substr(1),
+                                          "99999999999999999999-" + sound.substr(11),
+                                          "-000000001-" + sound.substr(11),
+                                          sound.substr(0, 42) + "G",
+                                          "0000000001-../../../../../etc/passwd0000"};
+  for (const std::string& name : names) {
+    if (name.find('/') != std::string::npos) continue;
+    fs::create_directory(layout_.steps() + "/" + name);
+    fs::create_directory(layout_.inbox() + "/" + name);
+    std::ofstream(folder_ + "/" + name) << "x";
+  }
+  EXPECT_THAT(Steps(), testing::ElementsAre(1));
+  std::vector<std::string> strangers;
+  ASSERT_THAT(ListAttempts(storage::PosixFileSystem(), layout_, &strangers), IsOk());
+  EXPECT_EQ(strangers.size(), names.size() - 1);
+}
+
+TEST_F(HostilePlaceTest, AWorldOfBillionsIsOneThatLacksAShard) {
+  fs::rename(shard_, folder_ + "/shard-00000-of-4294967295.tmk");
+  EXPECT_THAT(Steps(), testing::IsEmpty());
+  EXPECT_THAT(ReadAttempt(storage::PosixFileSystem(), layout_, identity_.store, {1, identity_.attempt}),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("its header is that of step 1")));
+}
+
+TEST_F(HostilePlaceTest, HundredsOfFoldersAndReportsHideNoStep) {
+  for (int i = 0; i < 300; ++i) {
+    storage::AttemptId attempt = identity_.attempt;
+    attempt.bytes[0] = static_cast<uint8_t>(i);
+    fs::create_directory(layout_.attempt(2 + i, attempt));
+    std::ofstream(layout_.inbox() + "/" + storage::InboxFileName(2 + i, attempt, "e")) << "{";
+  }
+  EXPECT_THAT(Steps(), testing::ElementsAre(1));
+}
+
+// One that is quadratic in the list takes seconds.
+TEST_F(HostilePlaceTest, AListOfAllTheFilesThereCanBeIsReadInLittleTime) {
+  storage::ShardIndex index;
+  for (uint32_t i = 0; i < storage::kFileReferencesMax; ++i)
+    index.files.push_back({.step = 7, .rank = i, .world_size = i + 1});
+  storage::WriteWhole(shard_, AssembleShard({.identity = identity_, .chunk_bytes = 4096}, "", EncodeShardIndex(index)));
+  const auto attempt = ReadAttempt(storage::PosixFileSystem(), layout_, identity_.store, {1, identity_.attempt});
+  ASSERT_THAT(attempt, IsOk());
+  EXPECT_EQ(attempt->record.references.size(), storage::kFileReferencesMax);
+}
+
+TEST_F(HostilePlaceTest, ATimeBeyondAllRecordsIsTheLongestThereIs) {
+  storage::ShardIndex index;
+  index.blocked_ns = ~uint64_t{0};
+  storage::WriteWhole(shard_, AssembleShard({.identity = identity_, .chunk_bytes = 4096}, "", EncodeShardIndex(index)));
+  const auto attempt = ReadAttempt(storage::PosixFileSystem(), layout_, identity_.store, {1, identity_.attempt});
+  ASSERT_THAT(attempt, IsOk());
+  EXPECT_EQ(attempt->record.info.blocked, absl::Nanoseconds(std::numeric_limits<int64_t>::max()));
+}
+
+}  // namespace
+}  // namespace tidemark::fuzz

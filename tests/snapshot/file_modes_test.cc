@@ -1,0 +1,115 @@
+// Who may read a store: its owner alone, whatever the umask, and each of its files.
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using testing::IsSupersetOf;
+
+class FileModesTest : public testing::Test {
+ protected:
+  FileModesTest() : before_(umask(0)) {}
+  ~FileModesTest() override { umask(before_); }
+
+  std::unique_ptr<AsyncCheckpointer> Open() {
+    auto opened = AsyncCheckpointer::Open({.directory = store_,
+                                           .retention = {.max_to_keep = 2},
+                                           .metrics_file = store_ + "/metrics.prom",
+                                           .on_warning = [](std::string_view) {}});
+    EXPECT_THAT(opened, IsOk());
+    return *std::move(opened);
+  }
+
+  // A worker leaves a report that nobody takes in.
+  void LeaveReport(int64_t step) {
+    const auto reader = StoreReader::Open(store_);
+    ASSERT_THAT(reader, IsOk());
+    const storage::MetricReport report{
+        .store = storage::StoreId{*storage::FromHex((*reader)->store_id())},
+        .step = step,
+        .attempt = storage::AttemptId{*storage::FromHex((*reader)->Find(step)->attempt)},
+        .evaluation = {.evaluator = "worker", .worker = "w", .metrics = {{"loss", 0.5}}}};
+    ASSERT_THAT(DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(store_), report), IsOk());
+  }
+
+  // Holds every mode, and returns the names, with digits left out.
+  std::set<std::string> Walk() {
+    std::set<std::string> names;
+    const auto look = [&](const std::string& path, const std::string& name) {
+      struct stat info;
+      ASSERT_EQ(lstat(path.c_str(), &info), 0) << path;
+      const mode_t expected = S_ISDIR(info.st_mode)    ? S_IFDIR | 0700
+                              : name == "metrics.prom" ? S_IFREG | 0644
+                                                       : S_IFREG | 0600;
+      EXPECT_EQ(info.st_mode, expected) << path;
+      names.insert(name.substr(0, name.find_first_of("0123456789")));
+    };
+    look(store_, "");
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(store_)) {
+      look(entry.path(), entry.path().filename());
+    }
+    return names;
+  }
+
+  const mode_t before_;
+  const storage::TestDirectory directory_;
+  const std::string store_ = directory_ / "a/store";
+};
+
+TEST_F(FileModesTest, EveryFileOfAStoreIsItsOwnersAlone) {
+  {
+    auto checkpointer = Open();
+    ASSERT_THAT(checkpointer->AddEvaluator({.name = "inside"},
+                                           [](auto&) {
+                                             return Verdict(Metrics{{"loss", 1}});
+                                           }),
+                IsOk());
+    TestTrainer trainer;
+    for (int64_t step = 1; step <= 5; ++step) {
+      ASSERT_THAT(checkpointer->Save(step, trainer.state), IsOk());
+      ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+    }
+    ASSERT_THAT(checkpointer->Save(5, trainer.state, {.overwrite = true}), IsOk());
+    ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+    ASSERT_THAT(checkpointer->Pin(5, "the best"), IsOk());
+    EXPECT_THAT(Walk(), IsSupersetOf({"LOCK", "store.json", "manifest", "MANIFEST-", "CURRENT", "steps", "shard-"}));
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+  }
+  struct stat parent;
+  ASSERT_EQ(lstat((directory_ / "a").c_str(), &parent), 0);
+  EXPECT_EQ(parent.st_mode & 07777, 0700u);
+  LeaveReport(5);
+  EXPECT_THAT(Walk(), IsSupersetOf({"inbox", "pin.json", "metrics-", "metrics.prom"}));
+}
+
+TEST_F(FileModesTest, SoIsWhatARebuildMakes) {
+  {
+    auto checkpointer = Open();
+    TestTrainer trainer;
+    for (int64_t step = 1; step <= 2; ++step) ASSERT_THAT(checkpointer->Save(step, trainer.state), IsOk());
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+  }
+  FlipBit(ShardPath(store_, 2), 4100);
+  std::filesystem::resize_file(store_ + "/manifest/CURRENT", 1);
+  ASSERT_THAT(Open()->Close(), IsOk());
+  EXPECT_THAT(Walk(),
+              testing::IsSupersetOf({testing::StartsWith("manifest.broken-"), testing::StartsWith("quarantine")}));
+}
+
+}  // namespace
+}  // namespace tidemark

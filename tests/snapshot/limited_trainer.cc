@@ -1,0 +1,59 @@
+// A trainer that may have no more memory than it has: limited_trainer STORE STEP BYTES
+//
+// Opens the store, then has room for so many bytes more, saves the step and restores it. Writes "ok", "no limit" or the
+// code of what failed to standard output. A signal ends it where no C++ program can say that there is no memory, and
+// SIGALRM after a time that no run takes.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "tests/snapshot/test_trainer.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+namespace {
+
+constexpr int64_t kWeights = 1'500'000;  // 6 MB
+constexpr unsigned kHangSeconds = 300;
+
+// No more address space than the process has, and so many bytes.
+bool LimitMemory(uint64_t bytes) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit limit = {.rlim_cur = pages * 4096 + bytes, .rlim_max = pages * 4096 + bytes};
+  return pages > 0 && setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(const std::string& store) {
+  return AsyncCheckpointer::Open({.directory = store, .codec_threads = 2, .on_warning = [](std::string_view) {}});
+}
+
+std::string Run(const std::string& store, int64_t step, uint64_t bytes) {
+  TestTrainer trainer(kWeights);
+  auto checkpointer = Open(store);
+  if (!checkpointer.ok()) return checkpointer.status().ToString();
+  if (!LimitMemory(bytes)) return "no limit";
+  trainer.SetTo(step);
+  auto save = (*checkpointer)->Save(step, trainer.state);
+  absl::Status status = save.ok() ? save->committed().Wait() : save.status();
+  if (status.ok()) status = (*checkpointer)->RestoreLatest(trainer.state).status();
+  return status.ok() ? "ok" : std::string(absl::StatusCodeToString(status.code()));
+}
+
+}  // namespace
+}  // namespace tidemark
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  alarm(tidemark::kHangSeconds);
+  const std::string said =
+      tidemark::Run(argv[1], std::strtoll(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
+  // At once, for what a program does at its end may need memory.
+  _exit(write(STDOUT_FILENO, said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+}

@@ -1,0 +1,259 @@
+// A disk that stands still, or crawls: the trainer waits for its tensors to be copied and, if WhenFull says so, for
+// room, and for nothing that is on the disk.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark {
+namespace {
+
+using storage::FailingFileSystem;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Lets so many calls through and holds the next ones, but for those of the trainer's thread, which are noted. As long
+// as it lives; then it lets all through.
+class Disk {
+ public:
+  explicit Disk(FailingFileSystem& files) : files_(files) {
+    files.SetGate(
+        [state = state_](const std::string& operation, const std::string& path) { state->Admit(operation, path); });
+  }
+  ~Disk() {
+    files_.SetGate(nullptr);
+    Let(kAll);
+  }
+  Disk(const Disk&) = delete;
+  Disk& operator=(const Disk&) = delete;
+
+  // The calling thread is a trainer's too.
+  void AddTrainer() {
+    absl::MutexLock lock(&state_->mutex);
+    state_->trainers.push_back(std::this_thread::get_id());
+  }
+  // So many more.
+  void Let(int64_t calls) {
+    absl::MutexLock lock(&state_->mutex);
+    state_->left = calls == kAll ? kAll : state_->left + calls;
+  }
+  // Until all that were let through have been made.
+  void AwaitStandstill() {
+    const auto stands = [this]() ABSL_SHARED_LOCKS_REQUIRED(state_->mutex) { return state_->left == 0; };
+    absl::MutexLock lock(&state_->mutex);
+    state_->mutex.Await(absl::Condition(&stands));
+  }
+  std::vector<std::string> calls_of_trainer() const {
+    absl::MutexLock lock(&state_->mutex);
+    return state_->calls_of_trainer;
+  }
+
+  static constexpr int64_t kAll = int64_t{1} << 60;
+
+ private:
+  // Shared with the calls that it holds, which go on when it is gone.
+  struct State {
+    void Admit(const std::string& operation, const std::string& path) {
+      absl::MutexLock lock(&mutex);
+      if (std::find(trainers.begin(), trainers.end(), std::this_thread::get_id()) != trainers.end()) {
+        if (left < kAll) calls_of_trainer.push_back(fmt::format("{} {}", operation, path));
+        return;
+      }
+      const auto may_pass = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex) { return left > 0; };
+      mutex.Await(absl::Condition(&may_pass));
+      if (left < kAll) --left;
+    }
+
+    absl::Mutex mutex;
+    std::vector<std::thread::id> trainers ABSL_GUARDED_BY(mutex) = {std::this_thread::get_id()};
+    int64_t left ABSL_GUARDED_BY(mutex) = 0;
+    std::vector<std::string> calls_of_trainer ABSL_GUARDED_BY(mutex);
+  };
+
+  FailingFileSystem& files_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Whether a thread, given by its file in /proc, waits for something.
+bool Sleeps(const std::string& stat) {
+  std::ifstream file(stat);
+  std::string text;
+  std::getline(file, text);
+  const size_t behind_name = text.rfind(") ");
+  return behind_name == std::string::npos || text[behind_name + 2] == 'S';
+}
+
+class SlowDiskTest : public testing::TestWithParam<Staging> {
+ protected:
+  // On a store that has steps already, in a table of its manifest.
+  void Open(WhenFull when_full = WhenFull::kBlock) {
+    for (int64_t step = 1; step <= 3; ++step) {
+      checkpointer_ = OpenOnce({});
+      auto save = checkpointer_->Save(step, trainer_.state);
+      ASSERT_THAT(save, IsOk());
+      ASSERT_THAT(save->committed().Wait(), IsOk());
+      ASSERT_THAT(checkpointer_->Close(), IsOk());
+    }
+    checkpointer_ = OpenOnce({.when_full = when_full, .staging = GetParam()});
+    ASSERT_THAT(checkpointer_->WaitUntilEvaluated(), IsOk());  // the housekeeper is at rest
+  }
+
+  // Returns when the trainer may change its tensors.
+  absl::StatusOr<SaveHandle> Save(int64_t step) {
+    trainer_.SetTo(step);
+    auto save = checkpointer_->Save(step, trainer_.state);
+    if (save.ok() && !save->skipped()) {
+      EXPECT_THAT(checkpointer_->WaitUntilStaged(), IsOk());
+    }
+    return save;
+  }
+
+  void ExpectAt(int64_t step) {
+    trainer_.SetTo(0);
+    ASSERT_THAT(checkpointer_->Restore(step, trainer_.state), IsOk());
+    EXPECT_TRUE(trainer_.IsAt(step)) << step;
+  }
+
+  const storage::TestDirectory directory_ = storage::TestDirectory::InMemory();
+  FailingFileSystem files_{storage::PosixFileSystem()};
+  TestTrainer trainer_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+
+ private:
+  std::unique_ptr<AsyncCheckpointer> OpenOnce(CheckpointerOptions options) {
+    options.directory = directory_ / "store";
+    options.io = IoBackend::kThreads;
+    options.inbox_poll_interval = absl::Hours(1);
+    options.on_warning = [](std::string_view) {};
+    auto opened = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    EXPECT_THAT(opened, IsOk());
+    return opened.ok() ? *std::move(opened) : nullptr;
+  }
+};
+
+TEST_P(SlowDiskTest, SavesReturnWhileItStandsStillAndAreCommittedWhenItMoves) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  std::vector<SaveHandle> saves;
+  {
+    Disk disk(files_);
+    for (const int64_t step : {11, 12}) {  // as many as have room
+      auto save = Save(step);
+      ASSERT_THAT(save, IsOk());
+      EXPECT_FALSE(save->committed().ready());
+      saves.push_back(*std::move(save));
+    }
+    EXPECT_TRUE(checkpointer_->ShouldSave(13));
+    EXPECT_FALSE(checkpointer_->ShouldSave(12));
+    EXPECT_THAT(checkpointer_->CheckForErrors(), IsOk());
+    EXPECT_EQ(checkpointer_->statistics().staging_bytes_in_use, checkpointer_->statistics().staging_bytes_max);
+    EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
+    disk.Let(Disk::kAll);
+    for (const SaveHandle& save : saves) EXPECT_THAT(save.committed().Wait(), IsOk());
+  }
+  for (const int64_t step : {11, 12}) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
+}
+
+TEST_P(SlowDiskTest, BlocksTheTrainerForRoomAloneIfItIsTold) {
+  ASSERT_NO_FATAL_FAILURE(Open(WhenFull::kBlock));
+  {
+    Disk disk(files_);
+    for (const int64_t step : {11, 12}) ASSERT_THAT(Save(step), IsOk());
+    trainer_.SetTo(13);
+    std::atomic<pid_t> saver_id = 0;
+    absl::Notification saved;
+    std::thread saver([&] {
+      disk.AddTrainer();
+      saver_id = gettid();
+      EXPECT_THAT(checkpointer_->Save(13, trainer_.state), IsOk());
+      saved.Notify();
+    });
+    const auto waits = [&] { return saver_id != 0 && Sleeps(fmt::format("/proc/self/task/{}/stat", saver_id.load())); };
+    while (!waits() && !saved.HasBeenNotified()) std::this_thread::yield();
+    EXPECT_FALSE(saved.HasBeenNotified()) << "there was no room";
+    EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
+    disk.Let(Disk::kAll);
+    saver.join();
+    EXPECT_THAT(checkpointer_->WaitUntilStaged(), IsOk());
+    ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
+  }
+  for (const int64_t step : {11, 12, 13}) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
+}
+
+TEST_P(SlowDiskTest, SkipsOrFailsAtOnceWhereThereIsNoRoom) {
+  for (const WhenFull when_full : {WhenFull::kSkip, WhenFull::kFail}) {
+    std::filesystem::remove_all(directory_ / "store");
+    ASSERT_NO_FATAL_FAILURE(Open(when_full));
+    Disk disk(files_);
+    for (const int64_t step : {11, 12}) ASSERT_THAT(Save(step), IsOk());
+    for (const int64_t step : {13, 14}) {
+      auto save = Save(step);
+      const absl::Status said = when_full == WhenFull::kFail ? save.status() : save->committed().Wait();
+      EXPECT_THAT(said, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("leave no room")));
+    }
+    EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
+    disk.Let(Disk::kAll);
+    ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
+    ASSERT_THAT(Save(15), IsOk());
+    ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
+    for (const int64_t step : {11, 12, 15}) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
+    EXPECT_EQ(checkpointer_->Restore(13, trainer_.state).status().code(), absl::StatusCode::kNotFound);
+    ASSERT_THAT(checkpointer_->Close(), IsOk());
+    checkpointer_.reset();
+  }
+}
+
+// A disk that does a few calls while the trainer does a step: fewer than a save takes.
+TEST_P(SlowDiskTest, TakesAsManySavesAsItCanWhereItCrawls) {
+  constexpr int64_t kCallsPerStep = 3;
+  constexpr size_t kSteps = 50;
+  ASSERT_NO_FATAL_FAILURE(Open(WhenFull::kSkip));
+  std::vector<int64_t> saved;
+  {
+    Disk disk(files_);
+    for (int64_t step = 11; step < 11 + int64_t{kSteps}; ++step) {
+      auto save = Save(step);
+      ASSERT_THAT(save, IsOk());
+      if (!save->skipped()) saved.push_back(step);
+      disk.Let(kCallsPerStep);
+      disk.AwaitStandstill();
+    }
+    EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
+    disk.Let(Disk::kAll);
+    ASSERT_THAT(checkpointer_->WaitUntilCommitted(), IsOk());
+  }
+  EXPECT_GT(saved.size(), 2u) << "two have room while the disk stands still";
+  EXPECT_LT(saved.size(), kSteps) << "the disk was to be too slow for all of them";
+  for (const int64_t step : saved) ASSERT_NO_FATAL_FAILURE(ExpectAt(step));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SlowDiskTest, testing::Values(Staging::kBlocking, Staging::kOverlapped),
+                         [](const auto& info) {
+                           return std::string(info.param == Staging::kBlocking ? "Blocking" : "Overlapped");
+                         });
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,114 @@
+// Staging memory that cannot be had: whichever call for it fails, the save says so and touches nothing, or goes on with
+// less comfortable memory, and the next save has what it needs.
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "snapshot/staging_memory.h"
+#include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/system_calls.h"
+#include "tests/storage/io/test_directory.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::StatusIs;
+using storage::SystemCallFault;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr size_t kBytes = 4 << 20;
+
+// The calls of MapStagingMemory with one thread, in their order.
+std::vector<std::string> Calls() {
+  CopyPool pool(1);
+  const SystemCallFault count;
+  EXPECT_THAT(MapStagingMemory(kBytes, pool), IsOk());
+  return count.calls();
+}
+
+TEST(StagingMemoryFaults, EachCallThatFailsIsReportedOrDoneWithout) {
+  const std::vector<std::string> calls = Calls();
+  EXPECT_THAT(calls, testing::ElementsAre("mmap", "madvise", "madvise", "madvise", "mlock"));
+  constexpr size_t kPopulate = 3;
+  for (size_t n = 0; n < calls.size(); ++n) {
+    for (const int error : {ENOMEM, EAGAIN, EPERM, EINVAL}) {
+      SCOPED_TRACE(fmt::format("call {}, {}, gets {}", n, calls[n], strerrorname_np(error)));
+      CopyPool pool(1);
+      SystemCallFault fault(n, error);
+      const auto memory = MapStagingMemory(kBytes, pool);
+      ASSERT_EQ(fault.failed(), calls[n]);
+      // A kernel that does not know how to make pages present has them touched.
+      if (calls[n] == "mmap" || (n == kPopulate && error != EINVAL)) {
+        EXPECT_THAT(memory, StatusIs(absl::StatusCode::kResourceExhausted,
+                                     AllOf(HasSubstr("no 4194304 bytes of memory for staging"),
+                                           HasSubstr(strerrordesc_np(error)))));
+        continue;
+      }
+      ASSERT_THAT(memory, IsOk());
+      if (calls[n] == "mlock") {
+        EXPECT_THAT(memory->kind, StartsWith("not locked: 4194304 bytes: "));
+      }
+      std::memset(memory->data.get(), 1, kBytes);
+    }
+  }
+}
+
+class SaveWithoutMemoryTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(Staging staging) {
+    return AsyncCheckpointer::Open({.directory = directory_ / "store",
+                                    .staging = staging,
+                                    .io = IoBackend::kThreads,
+                                    .on_warning = [](std::string_view) {}});
+  }
+
+  const storage::TestDirectory directory_ = storage::TestDirectory::InMemory();
+};
+
+// Each save needs memory of another size, so that none finds that of the one before.
+TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
+  int64_t step = 0;
+  for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped}) {
+    auto checkpointer = Open(staging);
+    ASSERT_THAT(checkpointer, IsOk());
+    for (const int error : {ENOMEM, EAGAIN}) {
+      for (int times = 1; times <= 3; ++times) {
+        ++step;
+        SCOPED_TRACE(fmt::format("step {}", step));
+        TestTrainer trainer(600'000 * step);  // more than a huge page apart
+        trainer.SetTo(step);
+        const SystemCallFault fault("mmap", error, static_cast<size_t>(times));
+        for (int failures = 0; failures < times; ++failures) {
+          EXPECT_THAT((*checkpointer)->Save(step, trainer.state),
+                      StatusIs(absl::StatusCode::kResourceExhausted,
+                               AllOf(HasSubstr("of memory for staging"), HasSubstr(strerrordesc_np(error)))));
+          EXPECT_EQ((*checkpointer)->statistics().staging_bytes_in_use, 0u);
+        }
+        EXPECT_TRUE(trainer.IsAt(step));
+        auto save = (*checkpointer)->Save(step, trainer.state);
+        ASSERT_THAT(save, IsOk());
+        ASSERT_THAT(save->committed().Wait(), IsOk());
+        trainer.SetTo(0);
+        ASSERT_THAT((*checkpointer)->RestoreLatest(trainer.state), IsOk());
+        EXPECT_TRUE(trainer.IsAt(step));
+      }
+    }
+    EXPECT_THAT((*checkpointer)->Close(), IsOk());
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,200 @@
+// What every FileSystem promises of names and directories.
+
+#include "tests/storage/io/file_system_contract.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+TEST_P(FileSystemContractTest, CreateDirectoryRefusesAnyNameThatIsThere) {
+  for (const std::string& path : {file_, folder_, link_, folder_ + "/"}) {
+    EXPECT_THAT(files_.CreateDirectory(path),
+                StatusIs(StatusCode::kAlreadyExists, "create directory " + path + ": File exists (EEXIST)"));
+  }
+  EXPECT_THAT(files_.CreateDirectory(none_ + "/x"), StatusIs(StatusCode::kNotFound, HasSubstr(none_ + "/x")));
+  EXPECT_THAT(files_.CreateDirectory(file_ + "/x"), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ENOTDIR")));
+  EXPECT_THAT(files_.CreateDirectory("/"), StatusIs(StatusCode::kAlreadyExists, HasSubstr("EEXIST")));
+  EXPECT_THAT(files_.CreateDirectory(""), StatusIs(StatusCode::kNotFound, HasSubstr("ENOENT")));
+}
+
+TEST_P(FileSystemContractTest, PathsMayHaveSlashesAndDots) {
+  EXPECT_THAT(files_.CreateDirectory(root_ + "//folder/./x/"), IsOk());
+  EXPECT_EQ(*files_.TypeOf(folder_ + "/x/../../folder/x/."), FileType::kDirectory);
+  EXPECT_EQ(*files_.TypeOf("/.."), FileType::kDirectory);
+  EXPECT_THAT(files_.TypeOf(none_ + "/.."), StatusIs(StatusCode::kNotFound, HasSubstr("ENOENT")));
+  EXPECT_THAT(files_.TypeOf(root_ + "/" + std::string(256, 'x')),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("ENAMETOOLONG")));
+}
+
+TEST_P(FileSystemContractTest, ListDirectoryGivesNamesInByteOrderWithTypes) {
+  Put(root_ + "/Zed", "");
+  auto entries = files_.ListDirectory(root_);
+  ASSERT_THAT(entries, IsOk());
+  std::vector<std::pair<std::string, FileType>> seen;
+  for (const DirectoryEntry& entry : *entries) seen.emplace_back(entry.name, entry.type);
+  EXPECT_THAT(seen, ElementsAre(Pair("Zed", FileType::kRegular), Pair("file", FileType::kRegular),
+                                Pair("folder", FileType::kDirectory), Pair("link", FileType::kOther)));
+  EXPECT_THAT(Names(folder_), ElementsAre());
+}
+
+TEST_P(FileSystemContractTest, ListDirectoryRefusesWhatIsNone) {
+  EXPECT_THAT(files_.ListDirectory(none_),
+              StatusIs(StatusCode::kNotFound, "open directory " + none_ + ": No such file or directory (ENOENT)"));
+  for (const std::string& path : {file_, link_}) {
+    EXPECT_THAT(files_.ListDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path)));
+  }
+}
+
+TEST_P(FileSystemContractTest, TypeOfDoesNotFollowLinks) {
+  EXPECT_EQ(*files_.TypeOf(file_), FileType::kRegular);
+  EXPECT_EQ(*files_.TypeOf(folder_), FileType::kDirectory);
+  EXPECT_EQ(*files_.TypeOf(link_), FileType::kOther);
+  EXPECT_THAT(files_.TypeOf(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+}
+
+TEST_P(FileSystemContractTest, StampDirectoryTellsEveryChangeOfANameFromNone) {
+  auto last = files_.StampDirectory(folder_);
+  ASSERT_THAT(last, IsOk());
+  const auto expect_new_stamp = [&](const char* what) {
+    const auto stamp = files_.StampDirectory(folder_);
+    ASSERT_THAT(stamp, IsOk());
+    EXPECT_NE(*stamp, *last) << what;
+    EXPECT_EQ(*stamp, *files_.StampDirectory(folder_)) << what;
+    last = stamp;
+  };
+  // Again and again, so that changes fall into the tick of the stamp before them.
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_THAT(files_.CreateDirectory(folder_ + "/x"), IsOk());
+    expect_new_stamp("made");
+    ASSERT_THAT(files_.Rename(folder_ + "/x", folder_ + "/y"), IsOk());
+    expect_new_stamp("renamed");
+    Put(folder_ + "/y/inside", "");
+    EXPECT_EQ(*files_.StampDirectory(folder_), *last) << "changed below";
+    ASSERT_THAT(files_.Rename(folder_ + "/y/inside", folder_ + "/inside"), IsOk());
+    expect_new_stamp("moved into");
+    ASSERT_THAT(files_.RemoveFile(folder_ + "/inside"), IsOk());
+    ASSERT_THAT(files_.RemoveDirectory(folder_ + "/y"), IsOk());
+    expect_new_stamp("removed");
+  }
+  const DirectoryStamp before = *last;
+  ASSERT_THAT(files_.RemoveDirectory(folder_), IsOk());
+  ASSERT_THAT(files_.CreateDirectory(folder_), IsOk());
+  Put(folder_ + "/x", "");
+  expect_new_stamp("another directory");
+  EXPECT_GT(last->changed_unix_ns, before.changed_unix_ns);
+}
+
+TEST_P(FileSystemContractTest, StampDirectoryRefusesWhatIsNone) {
+  EXPECT_THAT(files_.StampDirectory(none_), StatusIs(StatusCode::kNotFound, HasSubstr("stat " + none_)));
+  for (const std::string& path : {file_, link_}) {
+    EXPECT_THAT(files_.StampDirectory(path),
+                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is none"));
+  }
+}
+
+TEST_P(FileSystemContractTest, CreateRefusesAnyNameThatIsThere) {
+  for (const std::string& path : {file_, folder_, link_}) {
+    for (const bool direct : {false, true}) {
+      EXPECT_THAT(files_.Create(path, direct),
+                  StatusIs(StatusCode::kAlreadyExists, "create " + path + ": File exists (EEXIST)"));
+    }
+    EXPECT_THAT(files_.CreateReadable(path),
+                StatusIs(StatusCode::kAlreadyExists, "create " + path + ": File exists (EEXIST)"));
+  }
+  EXPECT_EQ(Get(file_), "old");
+  EXPECT_THAT(files_.Create(none_ + "/x", false), StatusIs(StatusCode::kNotFound, HasSubstr(none_ + "/x")));
+}
+
+TEST_P(FileSystemContractTest, RenameReplacesAFile) {
+  Put(none_, "new");
+  EXPECT_THAT(files_.Rename(none_, file_), IsOk());
+  EXPECT_EQ(Get(file_), "new");
+  EXPECT_THAT(files_.TypeOf(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+  EXPECT_THAT(files_.Rename(file_, file_), IsOk());
+  EXPECT_EQ(Get(file_), "new");
+}
+
+TEST_P(FileSystemContractTest, RenameReplacesOnlyAnEmptyDirectory) {
+  const std::string other = root_ + "/other";
+  ASSERT_THAT(files_.CreateDirectory(other), IsOk());
+  EXPECT_THAT(files_.Rename(other, folder_), IsOk());
+  Put(folder_ + "/x", "");
+  ASSERT_THAT(files_.CreateDirectory(other), IsOk());
+  EXPECT_THAT(files_.Rename(other, folder_), StatusIs(StatusCode::kAlreadyExists, HasSubstr("rename " + other)));
+  EXPECT_THAT(files_.Rename(none_, file_), StatusIs(StatusCode::kNotFound, HasSubstr("rename " + none_)));
+  EXPECT_THAT(files_.Rename(file_, none_ + "/x"), StatusIs(StatusCode::kNotFound, HasSubstr("rename " + file_)));
+}
+
+TEST_P(FileSystemContractTest, RenameRefusesWhatDoesNotFit) {
+  EXPECT_THAT(files_.Rename(file_, folder_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("EISDIR")));
+  EXPECT_THAT(files_.Rename(folder_, file_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ENOTDIR")));
+  EXPECT_THAT(files_.Rename(file_ + "/x", none_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ENOTDIR")));
+  EXPECT_THAT(files_.Rename(folder_, folder_ + "/x"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("EINVAL")));
+  EXPECT_THAT(Names(root_), ElementsAre("file", "folder", "link"));
+}
+
+TEST_P(FileSystemContractTest, RenameMovesAcrossDirectoriesWithWhatIsInside) {
+  Put(folder_ + "/x", "x");
+  ASSERT_THAT(files_.CreateDirectory(none_), IsOk());
+  EXPECT_THAT(files_.Rename(folder_, none_ + "/moved/"), IsOk());
+  EXPECT_THAT(files_.Rename(link_, none_ + "/link"), IsOk());
+  EXPECT_EQ(Get(none_ + "/moved/x"), "x");
+  EXPECT_EQ(*files_.TypeOf(none_ + "/link"), FileType::kOther);
+  EXPECT_THAT(Names(root_), ElementsAre("file", "none"));
+}
+
+TEST_P(FileSystemContractTest, RemoveFileTakesLinksAndLeavesTheirTargets) {
+  EXPECT_THAT(files_.RemoveFile(link_), IsOk());
+  EXPECT_EQ(*files_.TypeOf(file_), FileType::kRegular);
+  EXPECT_THAT(files_.RemoveFile(file_), IsOk());
+  EXPECT_THAT(files_.RemoveFile(file_), StatusIs(StatusCode::kNotFound, HasSubstr("remove " + file_)));
+  EXPECT_THAT(files_.RemoveFile(folder_), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("EISDIR")));
+}
+
+TEST_P(FileSystemContractTest, RemoveDirectoryTakesOnlyAnEmptyOne) {
+  Put(folder_ + "/x", "");
+  EXPECT_THAT(files_.RemoveDirectory(folder_), StatusIs(StatusCode::kAlreadyExists, HasSubstr("ENOTEMPTY")));
+  for (const std::string& path : {file_, link_}) {
+    EXPECT_THAT(files_.RemoveDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ENOTDIR")));
+  }
+  EXPECT_THAT(files_.RemoveDirectory(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+  ASSERT_THAT(files_.RemoveFile(folder_ + "/x"), IsOk());
+  EXPECT_THAT(files_.RemoveDirectory(folder_), IsOk());
+  EXPECT_THAT(files_.TypeOf(folder_), StatusIs(StatusCode::kNotFound, HasSubstr(folder_)));
+}
+
+TEST_P(FileSystemContractTest, SyncDirectorySyncsDirectoriesAlone) {
+  EXPECT_THAT(files_.SyncDirectory(folder_), IsOk());
+  EXPECT_THAT(files_.SyncDirectory(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+  for (const std::string& path : {file_, link_}) {
+    EXPECT_THAT(files_.SyncDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path)));
+  }
+}
+
+TEST_P(FileSystemContractTest, NewIoQueueRefusesDepthsOutOfRange) {
+  for (const size_t depth : {size_t{0}, size_t{257}}) {
+    EXPECT_THAT(files_.NewIoQueue(IoQueueKind::kAuto, depth),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("depth " + std::to_string(depth) + ": 1 to 256")));
+  }
+  for (const size_t depth : {size_t{1}, size_t{256}}) {
+    auto queue = files_.NewIoQueue(IoQueueKind::kAuto, depth);
+    ASSERT_THAT(queue, IsOk());
+    EXPECT_EQ((*queue)->depth(), depth);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FileSystemContractTest, ContractKinds(), ContractKindName);
+
+}  // namespace
+}  // namespace tidemark::storage

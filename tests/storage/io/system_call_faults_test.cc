@@ -1,0 +1,262 @@
+// PosixFileSystem() under every single failure of a system call that it makes: the call is made again where it was only
+// interrupted, or its errno is reported, nothing has changed and no descriptor stays open.
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/io/errno_status.h"
+#include "storage/io/file_system.h"
+#include "storage/io/transfer.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/system_calls.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kErrnos[] = {EINTR, EAGAIN, EIO,    ENOSPC, EDQUOT, EFBIG,     EACCES, EPERM,
+                           EROFS, EMFILE, ENFILE, ENOMEM, ESTALE, ETIMEDOUT, ENOLCK, EOPNOTSUPP};
+
+// Those that are made again after EINTR. Not those that sync or close, of which only the first answer counts, nor those
+// on names, which no local file system interrupts.
+const std::set<std::string> kMadeAgain = {"open", "pread", "pwrite", "fallocate", "ftruncate", "flock"};
+
+// Whether the operation is done though that call of it fails.
+bool IsNotNeeded(const std::string& operation, const std::string& call, bool is_last, int error) {
+  // Of a file that was written only File::Close answers for this.
+  if (call == "close") return operation != "close" || !is_last;
+  // Readers keep writers off where that can be had; directly is one way to read.
+  if (call == "flock") return operation.starts_with("read") || operation == "lock";
+  if (call == "pread") return operation.ends_with("directly");
+  // The note is for people.
+  return call == "fdatasync" && operation == "lock" && error == EINTR;
+}
+
+class SystemCallFaultsTest : public testing::Test {
+ protected:
+  struct Operation {
+    std::string name;
+    std::function<absl::Status()> run;
+  };
+
+  // A directory with a folder and a file of 64 KiB.
+  void Prepare() {
+    for (const auto& entry : fs::directory_iterator(directory_.path())) fs::remove_all(entry.path());
+    fs::create_directory(folder_);
+    auto file = files_.Create(file_, /*direct=*/false);
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->WriteAt(0, contents_), IsOk());
+  }
+
+  std::set<std::string> Names() {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_.path())) names.insert(entry.path().filename());
+    return names;
+  }
+
+  static size_t OpenDescriptors() {
+    const fs::directory_iterator all("/proc/self/fd");
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+  }
+
+  absl::Status ReadsBack(bool direct) {
+    auto file = files_.OpenForRead(file_, direct);
+    if (!file.ok()) return file.status();
+    AlignedBytes read;
+    absl::Status status = (*file)->ReadAt(0, read.bytes);
+    if (status.ok()) {
+      EXPECT_TRUE(std::equal(contents_.begin(), contents_.end(), read.bytes));
+    }
+    return status;
+  }
+
+  absl::Status WritesAndReadsBack(bool direct) {
+    auto file = files_.OpenForRewrite(file_, direct);
+    if (!file.ok()) return file.status();
+    AlignedBytes written;
+    std::copy(contents_.rbegin(), contents_.rend(), written.bytes);
+    if (absl::Status status = (*file)->WriteAt(0, written.bytes); !status.ok()) return status;
+    AlignedBytes read;
+    absl::Status status = (*file)->ReadAt(0, read.bytes);
+    if (status.ok()) {
+      EXPECT_EQ(std::memcmp(read.bytes, written.bytes, sizeof(read.bytes)), 0);
+    }
+    return status;
+  }
+
+  std::vector<Operation> Operations();
+
+  static constexpr size_t kFileBytes = 64 << 10;
+  struct AlignedBytes {
+    alignas(kDirectAlignment) std::byte bytes[kFileBytes];
+  };
+
+  FileSystem& files_ = PosixFileSystem();
+  const TestDirectory directory_;
+  const std::string folder_ = directory_ / "folder";
+  const std::string file_ = directory_ / "file";
+  const std::string new_ = directory_ / "new";
+  std::vector<std::byte> contents_ = [] {
+    std::vector<std::byte> bytes(kFileBytes);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + (i >> 9));
+    return bytes;
+  }();
+};
+
+std::vector<SystemCallFaultsTest::Operation> SystemCallFaultsTest::Operations() {
+  const auto on_file = [this](const std::function<absl::Status(File&)>& call) {
+    return [this, call]() -> absl::Status {
+      auto file = files_.OpenForRewrite(file_, /*direct=*/false);
+      return file.ok() ? call(**file) : file.status();
+    };
+  };
+  return {
+      {"create directory", [this] { return files_.CreateDirectory(new_); }},
+      {"list", [this] { return files_.ListDirectory(directory_.path()).status(); }},
+      {"type", [this] { return files_.TypeOf(file_).status(); }},
+      {"stamp", [this] { return files_.StampDirectory(folder_).status(); }},
+      {"read", [this] { return ReadsBack(/*direct=*/false); }},
+      {"read directly", [this] { return ReadsBack(/*direct=*/true); }},
+      {"write", [this] { return WritesAndReadsBack(/*direct=*/false); }},
+      {"write directly", [this] { return WritesAndReadsBack(/*direct=*/true); }},
+      {"create", [this] { return files_.Create(new_, /*direct=*/false).status(); }},
+      {"create for all", [this] { return files_.CreateReadable(new_).status(); }},
+      {"rename", [this] { return files_.Rename(file_, new_); }},
+      {"remove", [this] { return files_.RemoveFile(file_); }},
+      {"remove directory", [this] { return files_.RemoveDirectory(folder_); }},
+      {"sync directory", [this] { return files_.SyncDirectory(directory_.path()); }},
+      {"lock",
+       [this] {
+         auto lock = files_.TryLock(new_);
+         return lock.ok() ? (*lock)->WriteNote("a note") : lock.status();
+       }},
+      {"read note", [this] { return files_.ReadNote(file_, kFileBytes).status(); }},
+      {"size", on_file([](File& file) { return file.Size().status(); })},
+      {"allocate", on_file([](File& file) { return file.Allocate(2 * kFileBytes); })},
+      {"truncate", on_file([](File& file) { return file.Truncate(7); })},
+      {"sync", on_file([](File& file) { return file.SyncData(); })},
+      {"close", on_file([](File& file) { return file.Close(); })},
+  };
+}
+
+TEST_F(SystemCallFaultsTest, EachIsMadeAgainOrReported) {
+  size_t sites = 0;
+  size_t runs = 0;
+  size_t reported = 0;
+  for (const Operation& operation : Operations()) {
+    Prepare();
+    std::vector<std::string> calls;
+    {
+      const SystemCallFault count;
+      ASSERT_THAT(operation.run(), IsOk()) << operation.name;
+      calls = count.calls();
+    }
+    sites += calls.size();
+    for (size_t n = 0; n < calls.size(); ++n) {
+      for (const int error : kErrnos) {
+        SCOPED_TRACE(fmt::format("{}: call {}, {}, gets {}", operation.name, n, calls[n], strerrorname_np(error)));
+        Prepare();
+        const std::set<std::string> names = Names();
+        const size_t descriptors = OpenDescriptors();
+        absl::Status status;
+        {
+          const SystemCallFault fault(n, error);
+          status = operation.run();
+          // How often a stamp is looked at depends on the clock.
+          if (operation.name == "stamp" && fault.failed().empty()) continue;
+          ASSERT_EQ(fault.failed(), calls[n]);
+        }
+        ++runs;
+        EXPECT_EQ(OpenDescriptors(), descriptors);
+        const bool made_again = (error == EINTR && kMadeAgain.contains(calls[n])) ||
+                                (error == EAGAIN && (calls[n] == "pread" || calls[n] == "pwrite") &&
+                                 operation.name != "lock" && operation.name != "read note");
+        if (made_again) {
+          EXPECT_THAT(status, IsOk());
+        }
+        if (status.ok()) {
+          const bool is_last = n + 1 == calls.size();
+          EXPECT_TRUE(made_again || IsNotNeeded(operation.name, calls[n], is_last, error)) << "its failure is not told";
+          continue;
+        }
+        ++reported;
+        const std::string_view message(status.message().data(), status.message().size());
+        EXPECT_THAT(std::string(message), testing::HasSubstr(directory_.path()));
+        if (calls[n] == "flock") continue;  // who holds it, or that it could not be found out
+        EXPECT_EQ(status.code(), ErrnoStatus(error, "", "").code()) << status;
+        EXPECT_THAT(std::string(message), testing::EndsWith(fmt::format("({})", strerrorname_np(error))));
+        // What had no name has none, and what had one has it, but for a file that was created and could not be used.
+        if (!operation.name.starts_with("create") && operation.name != "lock") {
+          EXPECT_EQ(Names(), names);
+        }
+      }
+    }
+  }
+  EXPECT_GT(reported, runs / 2);
+  std::printf("system calls: %zu sites, %zu sites x errnos, %zu of them reported a failure\n", sites, runs, reported);
+}
+
+// Interrupted again and again, and given a few bytes at a time.
+TEST_F(SystemCallFaultsTest, TransfersGoOnWhereTheyStoodAfterShortOnes) {
+  for (const size_t bytes : {size_t{1000}, size_t{4096}, size_t{5000}}) {
+    Prepare();
+    SystemCallFault fault;
+    fault.Shorten(bytes);
+    EXPECT_THAT(ReadsBack(/*direct=*/false), IsOk());
+    EXPECT_THAT(WritesAndReadsBack(/*direct=*/false), IsOk());
+    const auto lock = files_.TryLock(new_);
+    ASSERT_THAT(lock, IsOk());
+    fault.Shorten(3);
+    EXPECT_THAT((*lock)->WriteNote("in three parts"), IsOk());
+    EXPECT_EQ(*files_.ReadNote(new_, 100), "in three parts");
+  }
+  Prepare();
+  for (const char* call : {"pread", "pwrite"}) {
+    for (const int error : {EINTR, EAGAIN}) {
+      const SystemCallFault fault(call, error, 100);
+      EXPECT_THAT(WritesAndReadsBack(/*direct=*/false), IsOk());
+    }
+  }
+}
+
+// As a reader of the lock file has it, for as long as the file is open, or whoever asks whether somebody holds the
+// lock.
+TEST_F(SystemCallFaultsTest, ALockThatIsOnlySharedForAMomentIsWaitedFor) {
+  Prepare();
+  {
+    const SystemCallFault fault("flock", EWOULDBLOCK, 1);
+    EXPECT_THAT(files_.TryLock(new_), IsOk());
+    EXPECT_EQ(std::count(fault.calls().begin(), fault.calls().end(), "flock"), 5) << "shared, and let go, and had";
+  }
+  // That it can be shared neither means that somebody holds it.
+  const SystemCallFault fault("flock", EWOULDBLOCK, 2);
+  EXPECT_THAT(files_.TryLock(new_), StatusIs(absl::StatusCode::kUnavailable, testing::HasSubstr("held by")));
+}
+
+TEST_F(SystemCallFaultsTest, ADirectTransferGoesOnFromTheLastAlignedPlaceAfterAShortOne) {
+  Prepare();
+  if (auto file = files_.OpenForRead(file_, /*direct=*/true); !file.ok() || !(*file)->direct()) {
+    GTEST_SKIP() << "no direct transfers here";
+  }
+  SystemCallFault fault;
+  fault.Shorten(4096 + 512);
+  EXPECT_THAT(ReadsBack(/*direct=*/true), IsOk());
+  EXPECT_THAT(WritesAndReadsBack(/*direct=*/true), IsOk());
+}
+
+}  // namespace
+}  // namespace tidemark::storage

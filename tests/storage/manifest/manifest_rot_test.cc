@@ -1,0 +1,354 @@
+// Every byte of the manifest's files changed, and of every other small file of a store; each of them cut, emptied and
+// gone. Where only the manifest's are hit, the store opens with all that was acknowledged, and a step that is saved
+// then is restored. Where others are, it does, or it says what is wrong: no acknowledged step is ever lost without a
+// word.
+//
+// Bytes and lengths are drawn, more of the files that are a few bytes and decide the most; make faults-long takes all,
+// in some minutes.
+
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/io/draft_file_system.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/metric_report.h"
+#include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/file_tree.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ShardReadOptions kRead{.codec_threads = 1, .io = IoQueueKind::kThreads, .io_depth = 2};
+
+// Step 1 was let go, 2 is pinned, 3 has a report, 4 refers to 3, a save of 5 failed, 6 was saved twice and is the
+// latest.
+class ManifestRotTest : public testing::Test {
+ protected:
+  static constexpr int64_t kCommitted[] = {2, 3, 4, 6};
+
+  static void SetUpTestSuite() {
+    home_ = new TestDirectory();
+    made_ = new DraftFileSystem(PosixFileSystem(), home_->path());
+    std::string warnings;
+    // Two sessions, so that there is a table beside the log; not more, or RocksDB compacts tables while they are looked
+    // at, and sleeps for a second where one is damaged.
+    for (const int session : {0, 1}) {
+      auto store = OpenSoundStore(Path(), &warnings, *made_);
+      if (session == 0) {
+        const std::string one = ToHex(CommitStep(*store, 1, 100, *made_).attempt.bytes);
+        CommitStep(*store, 2, 200, *made_);
+        const ShardIdentity three = CommitStep(*store, 3, 300, *made_);
+        ASSERT_THAT(store->Pin(2, "the paper's"), IsOk());
+        MetricReport report{.store = store->id(), .step = 3, .attempt = three.attempt};
+        report.evaluation.evaluator = "validation";
+        report.evaluation.metrics = {{"loss", 1.25}};
+        ASSERT_THAT(RecordReport(*made_, *store, report), IsOk());
+        ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = one, .deleted = true, .reason = "old"}}), IsOk());
+        ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+        CommitReferringStep(*store, 4, three, *made_);
+        CommitStep(*store, 6, 599, *made_);
+      } else {
+        const auto failed = store->BeginAttempt(5);
+        ASSERT_THAT(failed, IsOk());
+        store->AbandonAttempt(*failed, absl::Now(), absl::InternalError("no disk"));
+        CommitStep(*store, 6, 600, *made_);
+      }
+    }
+    tree_ = new FileTree(ReadTree(*made_, Path()));
+  }
+  static void TearDownTestSuite() {
+    delete tree_;
+    delete made_;
+    delete home_;
+  }
+
+  static std::string Path() { return *home_ / "store"; }
+
+  static absl::StatusOr<int64_t> Value(FileSystem& files, const Store& store, int64_t step) {
+    auto record = store.manifest().Find(step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
+      return absl::NotFoundError("not committed");
+    }
+    auto attempt = ReadAttempt(files, store.layout(), store.id(), {step, AttemptId{*FromHex((*record)->info.attempt)}});
+    if (!attempt.ok()) return attempt.status();
+    int64_t value = -1;
+    const EntryRead read{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
+    if (absl::Status status = attempt->shards[0]->Read({&read, 1}, kRead); !status.ok()) return status;
+    return value;
+  }
+
+  static std::string Code(const absl::Status& status) { return absl::StatusCodeToString(status.code()); }
+
+  // Opens the store, looks at everything and closes it. "right", or what went wrong, in so many words that it can be
+  // counted; what must not be fails the test.
+  std::string Outcome(FileSystem& files) {
+    warnings_.clear();
+    auto opened = OpenStore(Path(), &warnings_, files);
+    if (!opened.ok()) return "not opened: " + Code(opened.status());
+    Store& store = **opened;
+    std::string outcome = "right";
+    for (const int64_t step : kCommitted) {
+      const absl::StatusOr<int64_t> value = Value(files, store, step);
+      if (value.ok()) {
+        EXPECT_EQ(*value, step == 4 ? 300 : 100 * step) << "WRONG VALUE of step " << step;
+      } else if (absl::IsNotFound(value.status())) {
+        EXPECT_THAT(warnings_, HasSubstr("step " + std::to_string(step))) << "LOST WITHOUT A WORD";
+        outcome = "step lost, and said";
+      } else {
+        outcome = "step not read: " + Code(value.status());
+      }
+    }
+    if (outcome != "right") return outcome;
+    const auto gone = store.manifest().Find(1);
+    if (gone.ok() && gone->has_value()) {
+      EXPECT_NE((*gone)->info.state, StepState::kCommitted);
+    }
+    const auto pinned = store.manifest().Find(2);
+    if (pinned.ok() && !(*pinned)->info.pinned) return Said("pin lost, and said");
+    const auto evaluated = store.manifest().Find(3);
+    if (evaluated.ok() && !(*evaluated)->info.evaluated_by("validation")) return Said("report lost, and said");
+    return warnings_.empty() ? outcome : outcome + ", with a warning";
+  }
+
+  // What is wrong with what the store knows and has; ok: nothing is.
+  static absl::Status LookAt(FileSystem& files, const Store& store) {
+    for (const int64_t step : kCommitted) {
+      const absl::StatusOr<int64_t> value = Value(files, store, step);
+      if (!value.ok()) return value.status();
+      EXPECT_EQ(*value, step == 4 ? 300 : 100 * step) << "WRONG VALUE of step " << step;
+    }
+    const auto gone = store.manifest().Find(1);
+    if (!gone.ok()) return gone.status();
+    EXPECT_TRUE(!gone->has_value() || (*gone)->info.state != StepState::kCommitted) << "step 1 was let go";
+    const auto pinned = store.manifest().Find(2);
+    if (!pinned.ok()) return pinned.status();
+    EXPECT_TRUE((*pinned)->info.pinned);
+    const auto evaluated = store.manifest().Find(3);
+    if (!evaluated.ok()) return evaluated.status();
+    EXPECT_TRUE((*evaluated)->info.evaluated_by("validation"));
+    return absl::OkStatus();
+  }
+
+  // Where only the manifest rotted: every shard, pin and report is there, so the store opens, all steps are right, and
+  // one that is saved then is restored. Returns what it took.
+  //
+  // There is one exception: opening a store that was closed in good order reads the newest record alone. Damage in
+  // another one may be found by who reads it; then the next opening puts it right.
+  std::string MendedAfterRot(FileSystem& files, bool settled) {
+    std::string took = "right";
+    for (const bool second : {false, true}) {
+      warnings_.clear();
+      auto opened = OpenStore(Path(), &warnings_, files);
+      EXPECT_THAT(opened, IsOk());
+      if (!opened.ok()) return "not opened";
+      if (!warnings_.empty()) took += ", with a warning";
+      const absl::Status status = LookAt(files, **opened);
+      if (status.ok()) {
+        CommitStep(**opened, 7, 700, files);
+        EXPECT_EQ(ValueAt(**opened, 7, files), 700);
+        return took;
+      }
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss, HasSubstr(Path() + "/manifest")));
+      EXPECT_TRUE(settled && !second) << status;
+      took = kSecondOpening;
+    }
+    return "never right";
+  }
+
+  static constexpr const char* kSecondOpening = "right at the second opening";
+
+  // Of how many bytes of the file one is changed.
+  static size_t StrideOf(std::string_view path) {
+    if (path == "/disk-reserve") return 1 << 17;  // a megabyte of which nobody reads any
+    if (path.find("OPTIONS") != std::string_view::npos) return OneOf(1'009, 10'007);  // nobody reads it
+    if (path.ends_with(".sst") || path.ends_with(".log")) return OneOf(13, 149);
+    if (path.find("MANIFEST") != std::string_view::npos) return OneOf(5, 53);
+    return OneOf(2, 31);
+  }
+
+  // One in each `stride` of the file's bytes, beginning anywhere.
+  std::vector<size_t> DrawOffsets(size_t bytes, size_t stride) {
+    std::vector<size_t> offsets;
+    for (size_t at = random_() % stride; at < bytes; at += stride) offsets.push_back(at);
+    return offsets;
+  }
+
+  std::string Said(std::string outcome) {
+    EXPECT_NE(warnings_, "") << "LOST WITHOUT A WORD";
+    return outcome;
+  }
+
+  // A name came and went in steps/.
+  static void Unsettle(FileSystem& files) {
+    ASSERT_THAT(files.CreateDirectory(Path() + "/steps/x"), IsOk());
+    ASSERT_THAT(files.RemoveDirectory(Path() + "/steps/x"), IsOk());
+  }
+
+  static void Print(const char* what, const std::map<std::string, int64_t>& outcomes) {
+    std::printf("%s:", what);
+    for (const auto& [outcome, count] : outcomes)
+      std::printf(" %lld %s;", static_cast<long long>(count), outcome.c_str());
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  static TestDirectory* home_;
+  static DraftFileSystem* made_;  // the store, in memory
+  static FileTree* tree_;         // the same
+  const uint32_t seed_ = SeedOfCases();
+  std::mt19937_64 random_{seed_};
+  std::string warnings_;
+};
+
+TestDirectory* ManifestRotTest::home_ = nullptr;
+DraftFileSystem* ManifestRotTest::made_ = nullptr;
+FileTree* ManifestRotTest::tree_ = nullptr;
+
+TEST_F(ManifestRotTest, LosesNothingWhicheverByteOfTheDatabaseChanges) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed_);
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (!path.starts_with("/manifest/")) continue;
+    std::map<std::string, int64_t> of_file;
+    for (const size_t at : DrawOffsets(bytes.size(), StrideOf(path))) {
+      // As it was closed in good order, and as a crash leaves it, where everything is looked at.
+      const bool settled = random_() % 2 == 0;
+      SCOPED_TRACE(testing::Message() << path << " byte " << at << " of " << bytes.size() << ", settled " << settled);
+      DraftFileSystem files(*made_, Path());
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << random_() % 8));
+      PutFile(files, Path() + path, changed);
+      if (!settled) Unsettle(files);
+      const std::string outcome = MendedAfterRot(files, settled);
+      ++outcomes[outcome];
+      ++of_file[outcome];
+      if (HasFailure()) return;
+    }
+    Print(path.c_str(), of_file);
+  }
+  Print("bytes of RocksDB's files changed", outcomes);
+  EXPECT_LE(outcomes[kSecondOpening], 10) << "of thousands";
+  EXPECT_GT(outcomes["right"], 0);
+  EXPECT_GT(outcomes["right, with a warning"], 0);
+}
+
+// The highest bit there is what RocksDB believes before it has looked at a checksum.
+TEST_F(ManifestRotTest, LosesNothingWhicheverByteAtTheEndOfATableHasAHighBit) {
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (!path.ends_with(".sst")) continue;
+    for (size_t at = bytes.size() - 110; at < bytes.size(); ++at) {
+      SCOPED_TRACE(testing::Message() << path << " byte " << at << " of " << bytes.size());
+      DraftFileSystem files(*made_, Path());
+      std::string changed = bytes;
+      changed[at] = static_cast<char>(changed[at] ^ 0x80);
+      PutFile(files, Path() + path, changed);
+      ++outcomes[MendedAfterRot(files, /*settled=*/true)];
+      if (HasFailure()) return;
+    }
+  }
+  Print("high bits at the ends of tables", outcomes);
+  EXPECT_GT(outcomes["right, with a warning"], 0);
+}
+
+TEST_F(ManifestRotTest, LosesNothingWhicheverFileOfTheDatabaseIsCutEmptiedOrGone) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed_);
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (!path.starts_with("/manifest/")) continue;
+    std::map<std::string, int64_t> of_file;
+    std::vector<size_t> lengths = DrawOffsets(bytes.size(), bytes.size() > 1000 ? 11 * StrideOf(path) : StrideOf(path));
+    lengths.push_back(0);
+    lengths.push_back(bytes.size());
+    for (const size_t length : lengths) {
+      const bool gone = length == bytes.size();
+      for (const bool settled : {true, false}) {
+        SCOPED_TRACE(testing::Message() << path << (gone ? " is gone" : " is cut to ") << length << " of "
+                                        << bytes.size() << ", settled " << settled);
+        DraftFileSystem files(*made_, Path());
+        ASSERT_THAT(files.RemoveFile(Path() + path), IsOk());
+        if (!gone) PutFile(files, Path() + path, std::string_view(bytes).substr(0, length));
+        if (!settled) Unsettle(files);
+        const std::string outcome = MendedAfterRot(files, settled);
+        ++outcomes[outcome];
+        ++of_file[outcome];
+        if (HasFailure()) return;
+      }
+    }
+    Print(path.c_str(), of_file);
+  }
+  // The whole of it.
+  DraftFileSystem files(*made_, Path());
+  ASSERT_THAT(RemoveTree(files, Path() + "/manifest"), IsOk());
+  ++outcomes["without any of them: " + MendedAfterRot(files, /*settled=*/false)];
+  Print("RocksDB's files cut, emptied or gone", outcomes);
+}
+
+TEST_F(ManifestRotTest, LosesNothingWhicheverByteOfTheOtherSmallFilesChanges) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed_);
+  std::map<std::string, int64_t> outcomes;
+  for (const auto& [path, bytes] : tree_->files) {
+    if (path.starts_with("/manifest/") || path.ends_with(".tmk")) continue;
+    std::map<std::string, int64_t> of_file;
+    std::vector<size_t> offsets = DrawOffsets(bytes.size(), StrideOf(path));
+    offsets.push_back(bytes.size());
+    for (const size_t at : offsets) {
+      // As it is, and where the manifest has to be rebuilt from the folders.
+      for (const bool with_manifest : {true, false}) {
+        SCOPED_TRACE(testing::Message() << path << " byte " << at << ", manifest " << with_manifest);
+        DraftFileSystem files(*made_, Path());
+        std::string changed = bytes;
+        if (at < bytes.size()) {
+          changed[at] = static_cast<char>(changed[at] ^ (1 << at % 8));
+        } else {
+          changed.clear();
+        }
+        PutFile(files, Path() + path, changed);
+        Unsettle(files);
+        if (!with_manifest) {
+          ASSERT_THAT(RemoveTree(files, Path() + "/manifest"), IsOk());
+        }
+        std::string outcome = Outcome(files);
+        if (!with_manifest) outcome = "rebuilt: " + outcome;
+        ++outcomes[outcome];
+        ++of_file[outcome];
+        if (HasFailure()) return;
+      }
+    }
+    Print(path.c_str(), of_file);
+  }
+  Print("bytes of the other small files changed, and each emptied", outcomes);
+}
+
+TEST_F(ManifestRotTest, OpensWhateverLiesInLockLeasesAndInbox) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed_);
+  const StoreLayout layout(Path());
+  for (int i = 0; i < 40; ++i) {
+    DraftFileSystem files(*made_, Path());
+    std::string garbage(random_() % 300, '\0');
+    for (char& c : garbage) c = static_cast<char>(random_());
+    PutFile(files, layout.lock(), garbage);
+    for (const std::string& folder : {layout.leases(), layout.inbox()}) {
+      files.CreateDirectory(folder).IgnoreError();
+      PutFile(files, folder + "/" + LeaseFileName(AttemptId{{1}}, "x"), garbage);
+      PutFile(files, folder + "/" + InboxFileName(3, AttemptId{{1}}, "x"), garbage);
+    }
+    if (i % 2 == 0) Unsettle(files);
+    EXPECT_EQ(Outcome(files), "right");
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage

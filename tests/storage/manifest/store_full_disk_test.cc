@@ -1,0 +1,147 @@
+// A store on a disk that is full but for what the store itself has set aside: steps can be let go there.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/database.h"
+#include "storage/manifest/index_keys.h"
+#include "storage/manifest/store.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::HasSubstr;
+
+class StoreFullDiskTest : public testing::Test {
+ protected:
+  // The manifest takes no writes as long as the reserve is there, or at all; nothing is set aside anew meanwhile.
+  void Fill(bool for_good = false) {
+    files_.SetRule([this, for_good](const FailingFileSystem::Call& call) -> absl::Status {
+      const bool full = for_good || std::filesystem::exists(layout_.reserve());
+      const bool writes = call.operation == "Create" || call.operation == "WriteAt";
+      if (call.path == layout_.reserve() && writes) return NoRoom(call.path);
+      const bool manifest = call.path.starts_with(layout_.manifest()) || call.operation == "WriteAt";
+      return full && writes && manifest ? NoRoom(call.path) : absl::OkStatus();
+    });
+  }
+  static absl::Status NoRoom(const std::string& path) {
+    return absl::ResourceExhaustedError("write " + path + ": No space left on device (ENOSPC)");
+  }
+
+  absl::StatusOr<std::unique_ptr<Store>> Open() { return OpenStore(path_, &warnings_, files_); }
+
+  static absl::StatusOr<Store::NotedSteps> LetGo(Store& store, const ShardIdentity& identity) {
+    return store.NoteSteps(
+        {{.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"}});
+  }
+
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+  FailingFileSystem files_{PosixFileSystem()};
+};
+
+TEST_F(StoreFullDiskTest, LetsStepsGoByTheRoomThatWasSetAside) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity first = CommitStep(**store, 1, 100);
+  const ShardIdentity second = CommitStep(**store, 2, 200);
+  CommitStep(**store, 3, 300);
+  ASSERT_TRUE(std::filesystem::exists(layout_.reserve()));
+  Fill();
+  EXPECT_THAT(LetGo(**store, first), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
+  ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(layout_.attempt(1, first.attempt)));
+  Fill(/*for_good=*/true);
+  EXPECT_THAT(LetGo(**store, second), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_THAT((*store)->manifest().Find(2), IsOk()) << "it is read all the same";
+  files_.Reset();
+  CommitStep(**store, 4, 400);
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve())) << "once there is room again";
+}
+
+TEST_F(StoreFullDiskTest, KeepsTheReserveFromWhatMakesNoRoom) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity first = CommitStep(**store, 1, 100);
+  Fill();
+  EXPECT_THAT((*store)->Pin(1, "a good one"), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_THAT((*store)->NoteSteps(
+                  {{.step = 1, .attempt = ToHex(first.attempt.bytes), .deleted = false, .reason = "the latest"}}),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
+TEST_F(StoreFullDiskTest, IsOpenedByTheRoomThatWasSetAside) {
+  {
+    auto store = Open();
+    ASSERT_THAT(store, IsOk());
+    CommitStep(**store, 1, 100);
+  }
+  Fill();
+  {
+    auto store = Open();
+    ASSERT_THAT(store, IsOk());
+    EXPECT_THAT((*store)->manifest().Find(1), IsOk());
+    EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
+  }
+  Fill(/*for_good=*/true);
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  files_.Reset();
+  ASSERT_THAT(Open(), IsOk());
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
+// The lock's note is the first thing that is written.
+TEST_F(StoreFullDiskTest, IsLockedByTheRoomThatWasSetAside) {
+  {
+    auto store = Open();
+    ASSERT_THAT(store, IsOk());
+    CommitStep(**store, 1, 100);
+  }
+  files_.SetRule([this](const FailingFileSystem::Call& call) {
+    return call.operation == "WriteNote" && std::filesystem::exists(layout_.reserve()) ? NoRoom(call.path)
+                                                                                       : absl::OkStatus();
+  });
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  EXPECT_EQ(ValueAt(**store, 1), 100);
+}
+
+// Damage that is only found once the manifest is open, and no room for what is to take its place.
+TEST_F(StoreFullDiskTest, IsRebuiltByTheRoomThatWasSetAside) {
+  {
+    auto store = Open();
+    ASSERT_THAT(store, IsOk());
+    CommitStep(**store, 1, 100);
+  }
+  {
+    auto database = Database::Open(PosixFileSystem(), layout_.manifest());
+    ASSERT_THAT(database, IsOk());
+    rocksdb::WriteBatch batch;
+    batch.Put(StepKey(1), "no record");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  files_.SetRule([this](const FailingFileSystem::Call& call) {
+    const bool full = call.path.starts_with(layout_.manifest() + ".rebuilt-") &&
+                      (call.operation == "Create" || call.operation == "WriteAt") &&
+                      std::filesystem::exists(layout_.reserve());
+    return full ? NoRoom(call.path) : absl::OkStatus();
+  });
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("the manifest cannot be read and is rebuilt"));
+  EXPECT_EQ(ValueAt(**store, 1), 100);
+}
+
+}  // namespace
+}  // namespace tidemark::storage

@@ -1,0 +1,138 @@
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "tests/storage/io/child_process.h"
+#include "tests/storage/io/sanitizers.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Untrusted : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (storage::kAddressSanitizer) {
+      GTEST_SKIP() << "UBSan looks at an object by writing it to a pipe, which the sandbox does not let it have";
+    }
+  }
+};
+
+// What opening RocksDB would stumble over: its folder is a fifo.
+void TakeManifest(const TestStore& store) {
+  std::filesystem::remove_all(store.directory() + "/manifest");
+  ASSERT_EQ(mkfifo((store.directory() + "/manifest").c_str(), 0600), 0);
+}
+
+TEST_F(Untrusted, EveryCommandWorksWithoutTheManifest) {
+  TestStore store;
+  store.Save({1, 2}, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"run": "a"})"});
+  store.Deliver(2, {.evaluator = "validation", .worker = "w", .metrics = {{"loss", 0.25}}});
+  const std::vector<std::string> base = {"--store", store.directory()};
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), base.begin(), base.end());
+    return RunInspectJson(arguments);
+  };
+  const json ls = run({"ls"});
+  const json show = run({"show", "latest"});
+  const json verify = run({"verify"});
+  const json history = run({"history"});
+  TakeManifest(store);
+  EXPECT_EQ(run({"--untrusted", "ls"}), ls);
+  EXPECT_EQ(run({"--untrusted", "show", "latest"}), show);
+  EXPECT_EQ(run({"--untrusted", "verify"}), verify);
+  EXPECT_EQ(run({"--untrusted", "history"}), history);
+  // And without the flag that manifest is a problem.
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "ls"}).exit_code, 3);
+}
+
+TEST_F(Untrusted, SaysNothingOfItsOwnWhereTheKernelHasAllOfIt) {
+  TestStore store;
+  store.Save({1});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls", "--untrusted"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_THAT(ls.out, HasSubstr(" committed "));
+  EXPECT_THAT(ls.err, testing::AnyOf("", HasSubstr("checkpoint-inspect: warning: this kernel has no ")));
+}
+
+TEST_F(Untrusted, SaysInOneLineWhatTheKernelLacks) {
+  TestStore store;
+  store.Save({1});
+  const std::string said = storage::InChild([&]() -> std::string {
+    if (!storage::DenySystemCalls({444}, ENOSYS)) return "SKIP";  // landlock_create_ruleset
+    const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});
+    return std::to_string(ls.exit_code) + " " + ls.err;
+  });
+  if (said == "SKIP") GTEST_SKIP() << "system calls cannot be denied here";
+  EXPECT_EQ(said, "0 checkpoint-inspect: warning: this kernel has no Landlock, so the sandbox is weaker\n");
+}
+
+TEST_F(Untrusted, FindsDamage) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(2);
+  const Finished verify = RunInspect({"--store", store.directory(), "--untrusted", "verify"});
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
+  EXPECT_THAT(verify.out, AllOf(HasSubstr("step 2: damaged"), HasSubstr("restore takes step 1")));
+}
+
+TEST_F(Untrusted, NamesTheStepsThatItCannotRead) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageIndex(2);
+  const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});
+  EXPECT_THAT(ls.err,
+              AllOf(HasSubstr("not among the steps, for it could not be read: 0000000002-"), HasSubstr("index")));
+}
+
+TEST_F(Untrusted, ReachesAStoreThroughALinkOfTheUsersOwnAndNoneOfTheStores) {
+  TestStore store;
+  store.Save({1});
+  const std::string link = store.directory() + "-link";
+  std::filesystem::create_directory_symlink(store.directory(), link);
+  const Finished ls = RunInspect({"--store", link, "--untrusted", "ls"});
+  EXPECT_EQ(ls.exit_code, 0) << ls.err;
+  EXPECT_THAT(ls.out, HasSubstr(" committed "));
+  std::filesystem::rename(store.directory() + "/steps", store.directory() + "/elsewhere");
+  std::filesystem::create_directory_symlink("elsewhere", store.directory() + "/steps");
+  const Finished through = RunInspect({"--store", link, "--untrusted", "ls"});
+  EXPECT_EQ(through.exit_code, 10);
+  EXPECT_EQ(through.out, "");
+  EXPECT_THAT(through.err, HasSubstr("/steps is a link"));
+  std::filesystem::remove(link);
+}
+
+TEST_F(Untrusted, SaysThatThereIsNoStore) {
+  TestStore store;
+  for (const std::string& directory : {store.directory(), store.directory() + "/absent"}) {
+    const Finished ls = RunInspect({"--store", directory, "--untrusted", "ls"});
+    EXPECT_EQ(ls.exit_code, 10);
+    EXPECT_THAT(ls.err, AllOf(HasSubstr(directory), Not(HasSubstr("not permitted"))));
+  }
+}
+
+TEST(OpenUntrusted, ReadsEntriesAsOpenDoes) {
+  TestStore store;
+  store.Save({1});
+  const auto trusted = StoreReader::Open(store.directory());
+  TakeManifest(store);
+  const auto reader = StoreReader::OpenUntrusted(store.directory());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE((*reader)->manifest_problem().ok());
+  EXPECT_EQ((*reader)->store_id(), (*trusted)->store_id());
+  EXPECT_EQ((*reader)->ReadEntry(1, "model.weight").value(), (*trusted)->ReadEntry(1, "model.weight").value());
+  EXPECT_TRUE((*reader)->Refresh().ok());
+  EXPECT_EQ((*reader)->steps().size(), 1u);
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

@@ -1,0 +1,210 @@
+#include "tools/checkpoint_inspect/repair.h"
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/manifest/repair.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using storage::LostStep;
+using storage::RepairReport;
+using storage::StoreChange;
+
+// Of one damaged step; JSON has all names.
+constexpr size_t kEntriesNamedMax = 10;
+
+struct Wording {
+  std::string_view name;  // in JSON
+  std::string_view verb;  // after "would", with {} for the path
+  std::string_view past;
+};
+
+Wording WordingOf(StoreChange::Kind kind) {
+  switch (kind) {
+    case StoreChange::Kind::kIdentityWritten:
+      return {"write_identity", "write {} anew", "wrote {} anew"};
+    case StoreChange::Kind::kManifestRebuilt:
+      return {"rebuild_manifest", "rebuild {} from the shards", "rebuilt {} from the shards"};
+    case StoreChange::Kind::kIndicesCorrected:
+      return {"correct_indices", "put the indices of {} right", "put the indices of {} right"};
+    case StoreChange::Kind::kAdopted:
+      return {"adopt", "commit {}", "committed {}"};
+    case StoreChange::Kind::kCommittedAgain:
+      return {"commit_again", "commit {} again", "committed {} again"};
+    case StoreChange::Kind::kPinned:
+      return {"pin", "pin {}", "pinned {}"};
+    case StoreChange::Kind::kMarkedLost:
+      return {"mark_lost", "record that {} is lost", "recorded that {} is lost"};
+    case StoreChange::Kind::kMarkedDamaged:
+      return {"mark_damaged", "mark {} as damaged, and leave its files where they are",
+              "marked {} as damaged, and left its files where they are"};
+    case StoreChange::Kind::kQuarantined:
+      return {"quarantine", "move {} to quarantine", "moved {} to quarantine"};
+    case StoreChange::Kind::kRemoved:
+      return {"remove", "remove {}", "removed {}"};
+    case StoreChange::Kind::kLeftAlone:
+      return {"leave_alone", "leave {} alone", "left {} alone"};
+  }
+  return {};
+}
+
+std::string EntriesText(const std::vector<std::string>& entries) {
+  if (entries.empty()) return "";
+  std::string text = "    entries affected: ";
+  const size_t named = std::min(entries.size(), kEntriesNamedMax);
+  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + Escape(entries[i]);
+  if (entries.size() > named) text += fmt::format(" and {} more", entries.size() - named);
+  return text + "\n";
+}
+
+std::string ChangeText(const Console& console, const StoreChange& change, bool apply) {
+  const Wording wording = WordingOf(change.kind);
+  const bool bad = change.kind == StoreChange::Kind::kQuarantined || change.kind == StoreChange::Kind::kMarkedLost ||
+                   change.kind == StoreChange::Kind::kMarkedDamaged;
+  const std::string what = fmt::format(fmt::runtime(apply ? wording.past : wording.verb), Escape(change.path));
+  return fmt::format("{}{}: {}\n", apply ? "" : "would ", console.Paint(what, bad ? Colour::kBad : Colour::kNone),
+                     Escape(change.why)) +
+         EntriesText(change.entries);
+}
+
+std::string ReportText(const Console& console, const RepairReport& report, bool apply) {
+  std::string text;
+  for (const StoreChange& change : report.changes) text += ChangeText(console, change, apply);
+  for (const StoreChange& change : report.left_alone) {
+    text += fmt::format("left alone: {}: {}\n", Escape(change.path), Escape(change.why));
+  }
+  for (const LostStep& step : report.unread) {
+    text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("unreadable", Colour::kBad), Escape(step.why));
+  }
+  for (const LostStep& step : report.lost) {
+    text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why));
+    text += EntriesText(step.entries);
+  }
+  text += report.restores ? fmt::format("restore {} step {}\n",
+                                        apply || report.changes.empty() ? "takes" : "would take", *report.restores)
+                          : fmt::format("no step {}can be restored\n", report.unread.empty() ? "" : "that was read ");
+  return text;
+}
+
+Json ChangesToJson(const std::vector<StoreChange>& changes) {
+  Json list = Json::array();
+  for (const StoreChange& change : changes) {
+    list.push_back({{"action", WordingOf(change.kind).name},
+                    {"step", change.step ? Json(*change.step) : Json(nullptr)},
+                    {"path", change.path},
+                    {"why", change.why},
+                    {"entries", change.entries}});
+  }
+  return list;
+}
+
+Json StepsToJson(const std::vector<LostStep>& steps) {
+  Json list = Json::array();
+  for (const LostStep& step : steps) {
+    list.push_back({{"step", step.step}, {"why", step.why}, {"entries", step.entries}});
+  }
+  return list;
+}
+
+std::string ReportJson(const std::string& directory, const RepairReport& report, bool apply) {
+  Json document;
+  document["schema_version"] = kSchemaVersion;
+  document["store"] = {{"directory", directory}, {"id", storage::ToHex(report.store.bytes)}};
+  document["applied"] = apply;
+  document["changes"] = ChangesToJson(report.changes);
+  document["left_alone"] = ChangesToJson(report.left_alone);
+  document["unreadable"] = StepsToJson(report.unread);
+  document["lost"] = StepsToJson(report.lost);
+  document["restore"] = report.restores ? Json(*report.restores) : Json(nullptr);
+  return Dump(document);
+}
+
+std::string UserText(uid_t user) {
+  const passwd* entry = getpwuid(user);
+  return entry == nullptr ? fmt::format("user {}", user) : fmt::format("{} (user {})", entry->pw_name, user);
+}
+
+// A repair writes what only its own user may read. Root's would shut the trainer out of its own store.
+absl::Status CheckOwner(const std::string& directory) {
+  struct stat info;
+  // The directory itself may have been there before the store. What is missing or denied, the repair says better.
+  if (stat((directory + "/steps").c_str(), &info) != 0 && stat(directory.c_str(), &info) != 0) return absl::OkStatus();
+  if (info.st_uid == geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("store {} belongs to {}, who could not open what {} would write into it: run this as its owner (sudo "
+                  "-u '#{}' checkpoint-inspect ...)",
+                  directory, UserText(info.st_uid), UserText(geteuid()), info.st_uid));
+}
+
+ExitCode ErrorExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+      return ExitCode::kNoStore;
+    case absl::StatusCode::kUnimplemented:
+      return ExitCode::kNewerFormat;
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:  // nobody can say which store it is
+      return ExitCode::kIntegrity;
+    default:
+      return ExitCode::kFailure;
+  }
+}
+
+// Of the store as it is now: in order, to be repaired, or beyond that.
+ExitCode Judge(const RepairReport& report, bool apply) {
+  if (!report.unread.empty()) return ExitCode::kFailure;
+  if (!report.restores && !report.lost.empty()) return ExitCode::kIntegrity;
+  const bool found = !report.lost.empty() || (!apply && !report.changes.empty());
+  return found ? ExitCode::kDamagedButUsable : ExitCode::kOk;
+}
+
+}  // namespace
+
+ExitCode RepairDirectory(Console& console, const std::string& directory, bool apply, bool json) {
+  std::optional<ProgressLine> line;
+  storage::RepairOptions options{.directory = storage::FollowLinks(directory)};
+  if (absl::Status ours = apply ? CheckOwner(options.directory) : absl::OkStatus(); !ours.ok()) {
+    console.Fail(ours);
+    return ExitCode::kFailure;
+  }
+  options.read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
+  if (console.progress()) {
+    options.progress = [&](const storage::RepairProgress& progress) {
+      if (!line) line.emplace(console, progress.bytes_total);
+      line->Update(progress.step, {.bytes_done = progress.bytes_done, .bytes_total = progress.bytes_total});
+    };
+  }
+  const absl::StatusOr<RepairReport> report = apply ? storage::RepairStore(storage::PosixFileSystem(), options)
+                                                    : storage::PlanRepair(storage::PosixFileSystem(), options);
+  line.reset();
+  if (!report.ok()) {
+    console.Fail(report.status());
+    return ErrorExitCode(report.status());
+  }
+  console.PrintData(json ? ReportJson(directory, *report, apply) : ReportText(console, *report, apply));
+  if (report->changes.empty()) {
+    console.Note("there is nothing to repair");
+  } else if (!apply) {
+    console.Note("nothing was changed; --apply does it");
+  }
+  return Judge(*report, apply);
+}
+
+}  // namespace tidemark::inspect
