@@ -177,8 +177,8 @@ TEST_F(HousekeeperRetentionTest, KeepsTheLatestHealthyStepWhileAnEvaluatorLagsBe
 
 // Else a monitor that always lags behind would find each step good when it is gone.
 TEST_F(HousekeeperRetentionTest, KeepsTheStepThatAnEvaluatorIsAboutToJudge) {
+  absl::Notification gates[5];  // outlive the evaluator's thread
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});
-  absl::Notification gates[5];
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .max_pending = 5},
                                          [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
                                            gates[snapshot.step() - 1].WaitForNotification();
