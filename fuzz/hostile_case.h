@@ -1,6 +1,6 @@
-// The corpus of hostile files: what somebody would put into a store to harm its reader, checksums made right. They are
-// in the tree as hostile/CLASS-NAME.ENDING, with a table of the error that each must get, and tests/fuzz holds them to
-// it.
+// The corpus of hostile files: what somebody would put into a store to harm its reader, checksums made right. The
+// functions below make them, CLASS-NAME.ENDING each; in the tree is the table of the error that each must get,
+// hostile/cases.txt, and tests/fuzz holds them to it.
 
 #ifndef TIDEMARK_FUZZ_HOSTILE_CASE_H_
 #define TIDEMARK_FUZZ_HOSTILE_CASE_H_

@@ -1,5 +1,5 @@
-// Writes the hostile files of the tree, hostile/CLASS-NAME.ENDING, and hostile/cases.txt: of each its name, the code
-// and a part of the message of the error that it must get, with tabs between them.
+// Writes the hostile files, FOLDER/CLASS-NAME.ENDING, to be looked at or fed to something else, and FOLDER/cases.txt:
+// of each its name, the code and a part of the message of the error that it must get, with tabs between them.
 //
 //   fuzz_make_hostile FOLDER
 

@@ -61,9 +61,7 @@ bool MakeDevice(const std::string& path) { return mknod(path.c_str(), S_IFCHR | 
 
 bool DevicesCanBeMade() {
   const storage::TestDirectory directory;
-  if (MakeDevice(directory / "device")) return true;
-  std::printf("no device is tried, since none can be made here: %s\n", strerrorname_np(errno));
-  return false;
+  return MakeDevice(directory / "device");
 }
 
 // What is no regular file, and the words that say so.
@@ -265,6 +263,11 @@ TEST_F(HostilePlaceTest, ATimeBeyondAllRecordsIsTheLongestThereIs) {
   const auto attempt = ReadAttempt(storage::PosixFileSystem(), layout_, identity_.store, {1, identity_.attempt});
   ASSERT_THAT(attempt, IsOk());
   EXPECT_EQ(attempt->record.info.blocked, absl::Nanoseconds(std::numeric_limits<int64_t>::max()));
+}
+
+TEST_F(HostilePlaceTest, TriesDevicesToo) {
+  if (!DevicesCanBeMade()) GTEST_SKIP() << "no device can be made here, so none is among the strangers";
+  EXPECT_EQ(Strangers().back().what, "device");
 }
 
 }  // namespace

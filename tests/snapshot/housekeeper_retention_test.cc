@@ -153,8 +153,8 @@ TEST_F(HousekeeperRetentionTest, KeepsNoReportWaitingForABacklogOfFiles) {
 
 // What a run that diverges is rolled back to is not let go for a step that is only not yet known to be bad.
 TEST_F(HousekeeperRetentionTest, KeepsTheLatestHealthyStepWhileAnEvaluatorLagsBehind) {
+  absl::Notification gate;  // outlives the evaluator's thread
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});
-  absl::Notification gate;
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .max_pending = 3},
                                          [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
                                            if (snapshot.step() == 1) return Verdict();
@@ -177,8 +177,8 @@ TEST_F(HousekeeperRetentionTest, KeepsTheLatestHealthyStepWhileAnEvaluatorLagsBe
 
 // Else a monitor that always lags behind would find each step good when it is gone.
 TEST_F(HousekeeperRetentionTest, KeepsTheStepThatAnEvaluatorIsAboutToJudge) {
+  absl::Notification gates[5];  // outlive the evaluator's thread
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});
-  absl::Notification gates[5];
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .max_pending = 5},
                                          [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
                                            gates[snapshot.step() - 1].WaitForNotification();

@@ -310,8 +310,8 @@ TEST_F(HousekeeperTest, ReplacesTheStatisticsFileAfterASaveAndWarnsOnceIfItCanno
 }
 
 TEST_F(HousekeeperTest, PassesOverUnhealthySteps) {
+  absl::Notification go_on;  // outlives the evaluator's thread
   auto checkpointer = Open();
-  absl::Notification go_on;
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "health", .when_lagging = WhenLagging::kBlock},
                                          [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
                                            if (snapshot.step() < 2) return Verdict();
@@ -384,8 +384,8 @@ TEST_F(HousekeeperTest, SaysThatOneOfTheWorkersReportsWasNotTakenIn) {
 }
 
 TEST_F(HousekeeperTest, SaysInTheSavesLineWhichEvaluatorWasLeftOut) {
+  absl::Notification gate;  // outlives the evaluator's thread
   auto checkpointer = Open();
-  absl::Notification gate;
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kSkip},
                                          [&](const Snapshot&) -> absl::StatusOr<Verdict> {
                                            gate.WaitForNotification();

@@ -218,8 +218,12 @@ absl::StatusOr<bool> RestrictCalls(const std::string& path) {
   std::vector<sock_filter> filter = MakeFilter();
   const sock_fprog program = {.len = static_cast<unsigned short>(filter.size()), .filter = filter.data()};
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0) return true;
-  if (errno == ENOSYS || errno == EINVAL) return false;
-  return ErrnoStatus(errno, "install the system call filter, to inspect", path);
+  const int error = errno;
+  // The same errno says that there are no filters and that this one is wrong.
+  const uint32_t action = SECCOMP_RET_ERRNO;
+  const bool has_filters = syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
+  if (error == ENOSYS || (error == EINVAL && !has_filters)) return false;
+  return ErrnoStatus(error, "install the system call filter, to inspect", path);
 }
 
 absl::Status DropRights(const std::string& path) {
