@@ -22,8 +22,8 @@ const char* __tsan_default_suppressions() {
       // std::string and of rocksdb::Logger. None of our own functions runs below RocksDB but those of NullLogger, which
       // do nothing.
       "race:librocksdb.so\n"
-      // Blocks are read into RocksDB's memory by our own files, which the sanitizer sees, and handed to other threads by
-      // RocksDB. Where it has forgotten who read a block, nothing but who looks at it is left to tell: an inline
+      // Blocks are read into RocksDB's memory by our own files, which the sanitizer sees, and handed to other threads
+      // by RocksDB. Where it has forgotten who read a block, nothing but who looks at it is left to tell: an inline
       // function of RocksDB's, or one of ours that only decodes what it is given.
       "race:rocksdb::DB::Get\n"
       "race:tidemark::storage::Decode*Record\n";
