@@ -71,9 +71,11 @@ void TryCommands(const std::string& directory) {
     run([](const inspect::Invocation& invocation) { return ListSteps(invocation, /*all=*/true); });
     run([](const inspect::Invocation& invocation) { return ShowHistory(invocation, {}); });
     run([](const inspect::Invocation& invocation) { return ShowHistory(invocation, {"e/loss", "loss"}); });
-    run([](const inspect::Invocation& invocation) { return ShowStep(invocation, std::nullopt); });
+    run([](const inspect::Invocation& invocation) { return ShowStep(invocation, {}); });
     for (int64_t step = 0; step < 4; ++step) {
-      run([step](const inspect::Invocation& invocation) { return ShowStep(invocation, step); });
+      run([step](const inspect::Invocation& invocation) {
+        return ShowStep(invocation, {.kind = inspect::Selector::Kind::kStep, .step = step});
+      });
     }
     run([](const inspect::Invocation& invocation) { return VerifySteps(invocation, std::nullopt); });
   }

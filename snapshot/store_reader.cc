@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "snapshot/restore.h"
+#include "snapshot/step_reader_impl.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/printable_text.h"
@@ -312,35 +312,19 @@ absl::StatusOr<StepInfo> StoreReader::Find(int64_t step) const {
 }
 
 absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {
+  absl::StatusOr<std::unique_ptr<StepReader>> reader = OpenStep(step);
+  if (!reader.ok()) return reader.status();
+  return std::move((*reader)->impl_->contents);
+}
+
+absl::StatusOr<std::unique_ptr<StepReader>> StoreReader::OpenStep(int64_t step) const {
   absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step);
   if (!attempt.ok()) return attempt.status();
-  StepContents contents;
-  contents.info = *Find(step);
-  for (const auto& shard : attempt->shards) {
-    const storage::ShardIndex& index = shard->index();
-    const uint32_t rank = shard->header().identity.rank;
-    contents.shards.push_back({.path = shard->path(),
-                               .rank = rank,
-                               .file_bytes = shard->footer().file_bytes,
-                               .chunk_count = index.chunks.size()});
-    contents.properties.insert(index.properties.begin(), index.properties.end());
-    absl::flat_hash_map<uint64_t, std::string> owner_of_chunk;
-    for (size_t i = 0; i < index.entries.size(); ++i) {
-      const storage::ShardEntry& entry = index.entries[i];
-      StoredEntry stored{.spec = entry.spec, .bytes = shard->RawBytes(i), .rank = rank};
-      if (entry.chunk_count > 0) {
-        const auto [owner, is_first] = owner_of_chunk.emplace(entry.first_chunk, entry.spec.name);
-        if (is_first) {
-          stored.stored_bytes = shard->StoredBytes(i);
-          stored.reused_bytes = shard->ReusedBytes(i);
-        } else {
-          stored.tied_to = owner->second;
-        }
-      }
-      contents.entries.push_back(std::move(stored));
-    }
-  }
-  return contents;
+  absl::StatusOr<StepInfo> info = Find(step);
+  if (!info.ok()) return info.status();
+  std::unique_ptr<StepReader> reader(new StepReader());
+  reader->impl_ = std::make_unique<StepReader::Impl>(*std::move(info), std::move(attempt->shards), impl_->read);
+  return reader;
 }
 
 absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std::string_view name) const {

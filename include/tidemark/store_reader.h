@@ -18,39 +18,9 @@
 #include "absl/time/time.h"
 #include "tidemark/entry.h"
 #include "tidemark/step_info.h"
+#include "tidemark/step_reader.h"
 
 namespace tidemark {
-
-// One shard: the file that one rank wrote.
-struct ShardInfo {
-  std::string path;
-  uint32_t rank = 0;
-  uint64_t file_bytes = 0;
-  uint64_t chunk_count = 0;
-};
-
-struct StoredEntry {
-  EntrySpec spec;
-  uint64_t bytes = 0;         // of the held box
-  uint64_t stored_bytes = 0;  // after compression; 0 for an entry tied to an earlier one
-  uint64_t reused_bytes = 0;  // the part of them that lies in earlier steps' files
-  uint32_t rank = 0;          // whose shard holds it
-  std::string tied_to;        // the earlier entry with the very same bytes, or empty
-};
-
-// Everything that the index of a step's shards says.
-struct StepContents {
-  StepInfo info;
-  std::vector<ShardInfo> shards;
-  std::vector<StoredEntry> entries;
-  // How it was staged and written. Always: "library_version"; "staging": "blocking", "overlapped", "on_device", or
-  // "blocking: " and why it was not on the device; "staging_memory": "locked", "pinned" or "not locked: " and why;
-  // "compression": "throughput", "space" or "none"; "direct_io": "true" or "false"; "io": "io_uring" or "threads".
-  // "io_registered": "true", or why the kernel does not keep memory and file at hand; with compression, "vectors":
-  // "avx512", "avx2" or "portable". Where it is so: "io_reason": why the kernel refused io_uring; "allocate": "false";
-  // "nice", "idle_io" and "write_bytes_per_second_max" as in the options; "priority": why the kernel refused one.
-  std::map<std::string, std::string> properties;
-};
 
 struct VerifyProgress {
   uint64_t bytes_done = 0;
@@ -113,6 +83,9 @@ class StoreReader {
   // gone, or the step was deleted or never saved.
   absl::StatusOr<StepContents> Contents(int64_t step) const;
 
+  // Holds the step's shards open to read more of it than one entry. Errors as of Contents.
+  absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step) const;
+
   // The bytes of one entry, checked. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged. A reader
   // holds no lease, so either may also mean that a trainer has deleted the step meanwhile; after Refresh Find tells.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
@@ -129,9 +102,9 @@ class StoreReader {
   absl::StatusOr<VerifyReport> Verify(int64_t step,
                                       const std::function<void(const VerifyProgress&)>& progress = nullptr) const;
 
-  // Reads every block of the tables that the manifest consists of, those included that no question has needed. kDataLoss
-  // where one is damaged: the steps above are right all the same, but the manifest will have to be rebuilt. Ok where the
-  // steps come from the shards.
+  // Reads every block of the tables that the manifest consists of, those included that no question has needed.
+  // kDataLoss where one is damaged: the steps above are right all the same, but the manifest will have to be rebuilt.
+  // Ok where the steps come from the shards.
   absl::Status VerifyManifest() const;
 
  private:

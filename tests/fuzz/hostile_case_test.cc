@@ -106,7 +106,7 @@ class HostileStore {
     if (!reader.ok()) return "";
     const inspect::Invocation invocation{console, **reader, directory_.path(), /*json=*/false, absl::UnixEpoch()};
     ListSteps(invocation, /*all=*/true);
-    ShowStep(invocation, std::nullopt);
+    ShowStep(invocation, {});
     const inspect::ExitCode verified = VerifySteps(invocation, std::nullopt);
     std::fclose(stream);
     std::string printed(text, size);

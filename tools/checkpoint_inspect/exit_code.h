@@ -11,9 +11,11 @@ enum class ExitCode : int {
   kUsage = 2,               // the command line
   kDamagedButUsable = 3,    // something is damaged, and a valid step remains
   kNoStore = 10,            // no such directory, or no store in it
+  kLocked = 11,             // somebody else has the store open, and this needs it
   kNothingRestorable = 12,  // no step is committed
   kIntegrity = 13,          // the step asked for is damaged, or no valid step remains
   kNewerFormat = 14,        // written by a newer version
+  kInterrupted = 130,       // by Ctrl-C; nothing half-written is left
 };
 
 }  // namespace tidemark::inspect

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <set>
+#include <memory>
 #include <vector>
 
 #include "fmt/format.h"
-#include "fmt/ranges.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -15,9 +14,6 @@ namespace {
 
 // Of a row; JSON has all metrics, and a metric that is named has a column.
 constexpr size_t kMetricsColumnsMax = 48;
-
-// Of the metrics that there are, where one is asked for that there is not.
-constexpr size_t kNamesMax = 50;
 
 Json StepToJson(const StepInfo& info) {
   return {{"step", info.step},
@@ -107,39 +103,18 @@ std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::
   return table.Format(invocation.console);
 }
 
-// Ok, or which of the metrics no step has, and those that there are.
-absl::Status CheckMetrics(const StoreReader& reader, const std::vector<std::string>& metrics) {
-  std::set<std::string> known;
-  for (const StepInfo& info : reader.steps()) {
-    for (const auto& [name, value] : info.metrics) known.insert(name);
-  }
-  for (const std::string& metric : metrics) {
-    if (known.contains(metric)) continue;
-    if (known.empty()) {
-      return absl::NotFoundError(fmt::format("no step has a metric '{}'; there are no metrics", metric));
-    }
-    std::vector<std::string> named(known.begin(), known.end());
-    std::string more;
-    if (named.size() > kNamesMax) {
-      more = fmt::format(" and {} more", named.size() - kNamesMax);
-      named.resize(kNamesMax);
-    }
-    return absl::NotFoundError(
-        fmt::format("no step has a metric '{}'; there are: {}{}", metric, fmt::join(named, ", "), more));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics) {
   Console& console = invocation.console;
   const StoreReader& reader = invocation.reader;
-  if (!metrics.empty()) {
-    if (const absl::Status known = CheckMetrics(reader, metrics); !known.ok()) {
+  for (const std::string& metric : metrics) {
+    if (const absl::Status known = CheckMetric(reader, metric); !known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
     }
+  }
+  if (!metrics.empty()) {
     console.PrintData(invocation.json ? MetricsAsJson(invocation, metrics) : MetricsAsTable(invocation, metrics));
     return StoreExitCode(reader);
   }
@@ -148,6 +123,17 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
                                      [](const StepInfo& info) { return !info.evaluations.empty(); });
   if (!evaluated) console.Note(fmt::format("no step was evaluated in {}", invocation.directory));
   return StoreExitCode(reader);
+}
+
+void AddHistory(CommandLine& line) {
+  const auto metrics = std::make_shared<std::vector<std::string>>();
+  CLI::App* history =
+      line.AddReader(CommandGroup::kLook, "history", "List what evaluators said of each step, deleted ones included",
+                     [metrics](const Invocation& invocation) { return ShowHistory(invocation, *metrics); });
+  history->add_option("METRIC", *metrics, "Show these metrics instead, step by step");
+  history->footer(R"(
+Example:
+  checkpoint-inspect --store run/ckpt history validation/loss)");
 }
 
 }  // namespace tidemark::inspect

@@ -84,7 +84,8 @@ Json ToJson(const StoredEntry& entry) {
           {"stored_bytes", entry.stored_bytes},
           {"reused_bytes", entry.reused_bytes},
           {"rank", entry.rank},
-          {"tied_to", entry.tied_to.empty() ? Json(nullptr) : Json(entry.tied_to)}};
+          {"tied_to", entry.tied_to.empty() ? Json(nullptr) : Json(entry.tied_to)},
+          {"digest", entry.digest}};
 }
 
 Json MetadataToJson(const std::string& text) {

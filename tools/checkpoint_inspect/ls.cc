@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
@@ -76,6 +77,17 @@ ExitCode ListSteps(const Invocation& invocation, bool all) {
         fmt::format("left out: {} deleted, {} evaluated and never saved; --all lists them", deleted, unsaved));
   }
   return StoreExitCode(invocation.reader);
+}
+
+void AddLs(CommandLine& line) {
+  const auto all = std::make_shared<bool>(false);
+  CLI::App* ls = line.AddReader(CommandGroup::kLook, "ls", "List the steps: age, state, metrics and sizes",
+                                [all](const Invocation& invocation) { return ListSteps(invocation, *all); });
+  ls->add_flag("--all", *all, "Also those that were deleted, or evaluated and never saved");
+  ls->footer(R"(
+Example:
+  checkpoint-inspect --store run/ckpt ls
+  TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls)");
 }
 
 }  // namespace tidemark::inspect

@@ -8,10 +8,10 @@
 
 namespace tidemark::inspect {
 
-std::string ProgressText(int64_t step, uint64_t bytes_done, uint64_t bytes_total, absl::Duration elapsed) {
+std::string ProgressText(std::string_view what, uint64_t bytes_done, uint64_t bytes_total, absl::Duration elapsed) {
   const double fraction = bytes_total == 0 ? 1 : static_cast<double>(bytes_done) / static_cast<double>(bytes_total);
   std::string text =
-      fmt::format("step {}: {} of {} ({:.0f}%)", step, HumanBytes(bytes_done), HumanBytes(bytes_total), 100 * fraction);
+      fmt::format("{}: {} of {} ({:.0f}%)", what, HumanBytes(bytes_done), HumanBytes(bytes_total), 100 * fraction);
   const double seconds = absl::ToDoubleSeconds(elapsed);
   if (bytes_done == 0 || seconds <= 0) return text;
   const double rate = static_cast<double>(bytes_done) / seconds;
@@ -24,12 +24,12 @@ ProgressLine::ProgressLine(Console& console, uint64_t bytes_total)
 
 ProgressLine::~ProgressLine() { console_.ShowProgress(""); }
 
-void ProgressLine::Update(int64_t step, const VerifyProgress& progress) {
-  const uint64_t done = bytes_finished_ + progress.bytes_done;
-  console_.ShowProgress(ProgressText(step, done, std::max(done, bytes_total_), absl::Now() - start_));
+void ProgressLine::Update(std::string_view what, uint64_t bytes_done) {
+  const uint64_t done = bytes_finished_ + bytes_done;
+  console_.ShowProgress(ProgressText(what, done, std::max(done, bytes_total_), absl::Now() - start_));
 }
 
-void ProgressLine::FinishStep(uint64_t bytes) {
+void ProgressLine::FinishPart(uint64_t bytes) {
   bytes_finished_ += bytes;
   console_.ShowProgress("");
 }

@@ -16,6 +16,7 @@
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
 #include "storage/manifest/repair.h"
+#include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/text.h"
@@ -162,6 +163,8 @@ ExitCode ErrorExitCode(const absl::Status& status) {
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kFailedPrecondition:  // nobody can say which store it is
       return ExitCode::kIntegrity;
+    case absl::StatusCode::kUnavailable:
+      return ExitCode::kLocked;
     default:
       return ExitCode::kFailure;
   }
@@ -188,7 +191,7 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
   if (console.progress()) {
     options.progress = [&](const storage::RepairProgress& progress) {
       if (!line) line.emplace(console, progress.bytes_total);
-      line->Update(progress.step, {.bytes_done = progress.bytes_done, .bytes_total = progress.bytes_total});
+      line->Update(fmt::format("step {}", progress.step), progress.bytes_done);
     };
   }
   const absl::StatusOr<RepairReport> report = apply ? storage::RepairStore(storage::PosixFileSystem(), options)
@@ -205,6 +208,23 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
     console.Note("nothing was changed; --apply does it");
   }
   return Judge(*report, apply);
+}
+
+void AddRepair(CommandLine& line) {
+  const auto apply = std::make_shared<bool>(false);
+  CLI::App* repair =
+      line.AddWriter(CommandGroup::kPlace, "repair", "Say what is out of order in the store, and what would mend it",
+                     [apply](const Session& session) {
+                       return RepairDirectory(session.console, session.directory, *apply, session.json);
+                     });
+  repair->add_flag("--apply", *apply, "Do it. Takes the store's lock meanwhile");
+  repair->footer(R"(
+Reads every byte of every committed step. Rebuilds a manifest that is missing or damaged, commits complete
+attempts that are not recorded, moves damaged steps to quarantine/, and removes what dead processes have left.
+
+Example:
+  checkpoint-inspect --store run/ckpt repair
+  checkpoint-inspect --store run/ckpt repair --apply)");
 }
 
 }  // namespace tidemark::inspect

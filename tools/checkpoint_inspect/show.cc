@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
@@ -147,28 +148,23 @@ std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const
   return Dump(document);
 }
 
-absl::StatusOr<StepInfo> Find(const Invocation& invocation, std::optional<int64_t> step) {
-  return step ? FindStep(invocation.reader, invocation.directory, *step) : invocation.reader.Latest();
-}
-
 }  // namespace
 
-ExitCode ShowStep(const Invocation& invocation, std::optional<int64_t> step) {
+ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
   StoreReader& reader = invocation.reader;
-  absl::StatusOr<StepInfo> info = Find(invocation, step);
+  absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, selector);
   absl::StatusOr<StepContents> contents = absl::CancelledError();
   for (int attempts = 0; attempts < kAttemptsMax && info.ok() && HasFiles(*info); ++attempts) {
     contents = reader.Contents(info->step);
     if (contents.ok() || !reader.Refresh().ok()) break;
     // A live trainer may have put another attempt in the step's place, whose files are there.
     const std::string attempt = info->attempt;
-    info = Find(invocation, step);
+    info = Resolve(reader, invocation.directory, selector);
     if (info.ok() && info->attempt == attempt) break;
   }
   if (!info.ok()) {
     invocation.console.Fail(info.status());
-    if (step) return ExitCode::kFailure;
-    return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+    return SelectorExitCode(reader, info.status());
   }
   const StepContents* read = contents.ok() ? &*contents : nullptr;
   invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, read)
@@ -178,6 +174,18 @@ ExitCode ShowStep(const Invocation& invocation, std::optional<int64_t> step) {
     return StepExitCode(contents.status());
   }
   return StoreExitCode(reader);
+}
+
+void AddShow(CommandLine& line) {
+  const auto selector = std::make_shared<Selector>();
+  CLI::App* show = line.AddReader(CommandGroup::kLook, "show",
+                                  "Show one step: its record, how it was written, its shards and entries",
+                                  [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
+  AddSelector(show, "STEP", *selector, fmt::format("{}", kSelectorHelp))->required();
+  show->footer(R"(
+Example:
+  checkpoint-inspect --store run/ckpt show latest
+  checkpoint-inspect --store run/ckpt show best:validation/loss)");
 }
 
 }  // namespace tidemark::inspect

@@ -1,9 +1,7 @@
 #include "tools/checkpoint_inspect/steps.h"
 
 #include <algorithm>
-#include <charconv>
 
-#include "fmt/format.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -46,18 +44,9 @@ ExitCode StepExitCode(const absl::Status& status) {
   }
 }
 
-absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step) {
-  absl::StatusOr<StepInfo> found = reader.Find(step);
-  if (!absl::IsNotFound(found.status())) return found;
-  const std::vector<StepInfo>& steps = reader.steps();
-  if (steps.empty())
-    return absl::NotFoundError(fmt::format("step {} is not in {}, which has no steps", step, directory));
-  const auto above =
-      std::find_if(steps.begin(), steps.end(), [step](const StepInfo& info) { return info.step > step; });
-  std::string nearest;
-  if (above != steps.begin()) nearest += fmt::format("{}", (above - 1)->step);
-  if (above != steps.end()) nearest += fmt::format("{}{}", nearest.empty() ? "" : " and ", above->step);
-  return absl::NotFoundError(fmt::format("step {} is not in {}; nearest: {}", step, directory, nearest));
+ExitCode SelectorExitCode(const StoreReader& reader, const absl::Status& status) {
+  if (!absl::IsFailedPrecondition(status)) return ExitCode::kFailure;
+  return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }
 
 ExitCode StoreExitCode(const StoreReader& reader) {
@@ -99,13 +88,6 @@ Colour OutcomeColour(Evaluation::Outcome outcome) {
 
 bool HasFiles(const StepInfo& info) {
   return info.state != StepState::kFailed && info.state != StepState::kDeleted && info.state != StepState::kUnsaved;
-}
-
-std::optional<int64_t> ParseStep(std::string_view text) {
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  if (error != std::errc() || end != text.data() + text.size() || step < 0) return std::nullopt;
-  return step;
 }
 
 }  // namespace tidemark::inspect

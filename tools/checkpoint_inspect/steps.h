@@ -3,11 +3,8 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,8 +25,8 @@ ExitCode OpenExitCode(const absl::Status& status);
 // Of an error of StoreReader::Contents or Verify about a step that the store has a record of.
 ExitCode StepExitCode(const absl::Status& status);
 
-// kNotFound names the nearest steps that there are.
-absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step);
+// Of an error of Resolve: kNothingRestorable or, without a manifest, kIntegrity where no step qualifies.
+ExitCode SelectorExitCode(const StoreReader& reader, const absl::Status& status);
 
 // What a command that found nothing wrong itself returns: kOk, or kDamagedButUsable or kIntegrity where the manifest
 // could not be read.
@@ -47,9 +44,6 @@ Colour OutcomeColour(Evaluation::Outcome outcome);
 // Whether there are, or should be, files to read: a failed save left none, retention let a deleted step's go, and an
 // unsaved step never had any.
 bool HasFiles(const StepInfo& info);
-
-// A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
-std::optional<int64_t> ParseStep(std::string_view text);
 
 }  // namespace tidemark::inspect
 

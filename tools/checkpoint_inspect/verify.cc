@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
@@ -107,20 +108,21 @@ ExitCode Judge(const StoreReader& reader, const std::vector<StepCheck>& checks, 
 }
 
 // The steps that the command is about; an error, told already, is an exit code.
-ExitCode ChooseSteps(const Invocation& invocation, std::optional<int64_t> step, std::vector<StepInfo>* chosen) {
+ExitCode ChooseSteps(const Invocation& invocation, const std::optional<Selector>& selector,
+                     std::vector<StepInfo>* chosen) {
   const StoreReader& reader = invocation.reader;
-  if (step) {
-    const absl::StatusOr<StepInfo> info = FindStep(reader, invocation.directory, *step);
+  if (selector) {
+    const absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, *selector);
     if (!info.ok()) {
       invocation.console.Fail(info.status());
-      return ExitCode::kFailure;
+      return SelectorExitCode(reader, info.status());
     }
     if (info->state == StepState::kDeleted) {
-      invocation.console.Fail(fmt::format("step {} was deleted: {}", *step, info->reason));
+      invocation.console.Fail(fmt::format("step {} was deleted: {}", info->step, info->reason));
       return ExitCode::kFailure;
     }
     if (!HasFiles(*info)) {
-      invocation.console.Fail(fmt::format("step {} was never committed: {}", *step, info->reason));
+      invocation.console.Fail(fmt::format("step {} was never committed: {}", info->step, info->reason));
       return ExitCode::kFailure;
     }
     chosen->push_back(*info);
@@ -134,9 +136,9 @@ ExitCode ChooseSteps(const Invocation& invocation, std::optional<int64_t> step, 
 
 }  // namespace
 
-ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step) {
+ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector) {
   std::vector<StepInfo> chosen;
-  if (const ExitCode code = ChooseSteps(invocation, step, &chosen); code != ExitCode::kOk) return code;
+  if (const ExitCode code = ChooseSteps(invocation, selector, &chosen); code != ExitCode::kOk) return code;
   uint64_t bytes_total = 0;
   for (const StepInfo& info : chosen) bytes_total += info.state == StepState::kLost ? 0 : info.stored_bytes;
 
@@ -145,9 +147,10 @@ ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step) 
   {
     ProgressLine line(console, bytes_total);
     for (const StepInfo& info : chosen) {
-      checks.push_back(CheckStep(invocation.reader, info,
-                                 [&](const VerifyProgress& progress) { line.Update(info.step, progress); }));
-      line.FinishStep(info.stored_bytes);
+      checks.push_back(CheckStep(invocation.reader, info, [&](const VerifyProgress& progress) {
+        line.Update(fmt::format("step {}", info.step), progress.bytes_done);
+      }));
+      line.FinishPart(info.stored_bytes);
       if (invocation.json) continue;
       console.PrintData(FormatCheck(console, checks.back()));
       // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
@@ -155,9 +158,9 @@ ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step) 
     }
   }
   const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, checks);
-  ExitCode code = Judge(invocation.reader, checks, step.has_value());
+  ExitCode code = Judge(invocation.reader, checks, selector.has_value());
   // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
-  const absl::Status manifest = step ? absl::OkStatus() : invocation.reader.VerifyManifest();
+  const absl::Status manifest = selector ? absl::OkStatus() : invocation.reader.VerifyManifest();
   const bool is_rotten = absl::IsDataLoss(manifest);
   if (is_rotten && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
   if (!invocation.json) {
@@ -177,6 +180,18 @@ ExitCode VerifySteps(const Invocation& invocation, std::optional<int64_t> step) 
   if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
   console.PrintData(Dump(document));
   return code;
+}
+
+void AddVerify(CommandLine& line) {
+  const auto selector = std::make_shared<std::optional<Selector>>();
+  CLI::App* verify =
+      line.AddReader(CommandGroup::kCheck, "verify", "Read every byte and hold it against its checksum",
+                     [selector](const Invocation& invocation) { return VerifySteps(invocation, *selector); });
+  AddSelector(verify, "STEP", *selector, fmt::format("{}; by default every committed one", kSelectorHelp));
+  verify->footer(R"(
+Example:
+  checkpoint-inspect --store run/ckpt verify
+  checkpoint-inspect --store downloaded --untrusted verify latest)");
 }
 
 }  // namespace tidemark::inspect

@@ -32,7 +32,8 @@ TEST(CheckpointInspect, RejectsWrongUsage) {
                                                        {"show", "-1"},
                                                        {"show", "1", "2"},
                                                        {"show", "9223372036854775808"},
-                                                       {"verify", "latest"},
+                                                       {"verify", "newest"},
+                                                       {"verify", "best:"},
                                                        {"verify", ""},
                                                        {"verify", "1.0"},
                                                        {"ls", "show", "1"}};
@@ -53,7 +54,7 @@ TEST(CheckpointInspect, ExplainsItself) {
                               HasSubstr("history"), HasSubstr("Examples:"), HasSubstr("13 integrity failure")));
   const Finished show_help = RunInspect({"show", "--help"});
   EXPECT_EQ(show_help.exit_code, 0);
-  EXPECT_THAT(show_help.out, HasSubstr("'latest'"));
+  EXPECT_THAT(show_help.out, HasSubstr("best:METRIC"));
   const Finished version = RunInspect({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_THAT(version.out, MatchesRegex("checkpoint-inspect [0-9]+\\.[0-9]+\\.[0-9]+\n"));

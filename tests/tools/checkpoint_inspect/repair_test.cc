@@ -146,7 +146,7 @@ TEST(Repair, NamesTheTrainerThatHoldsTheStore) {
     std::vector<std::string> arguments = {"repair", "--store", store.directory()};
     if (apply) arguments.push_back("--apply");
     const Finished run = RunInspect(arguments);
-    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_EQ(run.exit_code, 11);
     EXPECT_THAT(run.err, AllOf(HasSubstr("is open for writing elsewhere"), HasSubstr(std::to_string(getpid()))));
     EXPECT_EQ(run.out, "");
   }

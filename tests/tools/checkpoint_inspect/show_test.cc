@@ -212,7 +212,8 @@ TEST(Show, ReadsTheAttemptThatTookThePlaceOfTheOneItHad) {
   store.Save({1}, {.metrics = {{"second", 1}}, .overwrite = true});
   Console console;
   testing::internal::CaptureStdout();
-  const ExitCode code = ShowStep({console, *reader, store.directory(), /*json=*/true, absl::Now()}, 1);
+  const ExitCode code = ShowStep({console, *reader, store.directory(), /*json=*/true, absl::Now()},
+                                 {.kind = Selector::Kind::kStep, .step = 1});
   EXPECT_TRUE(console.FlushData().ok());
   const json document = json::parse(testing::internal::GetCapturedStdout());
   EXPECT_EQ(code, ExitCode::kOk);

@@ -95,7 +95,9 @@ Verified VerifyWith(StoreReader& reader, std::optional<int64_t> step, bool witho
   testing::internal::CaptureStdout();
   std::optional<NoOpenFiles> no_files;
   if (without_files) no_files.emplace();
-  const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now()}, step);
+  std::optional<Selector> selector;
+  if (step) selector = {.kind = Selector::Kind::kStep, .step = *step};
+  const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now()}, selector);
   no_files.reset();
   EXPECT_TRUE(console.FlushData().ok());
   return {code, testing::internal::GetCapturedStdout()};

@@ -1,0 +1,86 @@
+#include "tidemark/step_reader.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "fmt/format.h"
+#include "snapshot/step_reader_impl.h"
+#include "storage/shard/ids.h"
+
+namespace tidemark {
+namespace {
+
+// Of the chunks' digests, which are of the raw bytes.
+std::string DigestOfChunks(const storage::ShardIndex& index, const storage::ShardEntry& entry) {
+  std::vector<uint8_t> digests;
+  digests.reserve(entry.chunk_count * sizeof(storage::Digest128));
+  for (uint64_t i = 0; i < entry.chunk_count; ++i) {
+    const auto& bytes = index.chunks[entry.first_chunk + i].digest.bytes;
+    digests.insert(digests.end(), bytes.begin(), bytes.end());
+  }
+  return storage::ToHex(storage::DigestOf(std::as_bytes(std::span(digests))).bytes);
+}
+
+}  // namespace
+
+StepReader::Impl::Impl(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> opened,
+                       const storage::ShardReadOptions& options)
+    : shards(std::move(opened)), read(options) {
+  contents.info = std::move(info);
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const storage::ShardReader& shard = *shards[s];
+    const storage::ShardIndex& index = shard.index();
+    const uint32_t rank = shard.header().identity.rank;
+    chunk_bytes = std::max<uint64_t>(chunk_bytes, shard.header().chunk_bytes);
+    contents.shards.push_back({.path = shard.path(),
+                               .rank = rank,
+                               .file_bytes = shard.footer().file_bytes,
+                               .chunk_count = index.chunks.size()});
+    contents.properties.insert(index.properties.begin(), index.properties.end());
+    absl::flat_hash_map<uint64_t, size_t> owner_of_chunk;
+    for (size_t i = 0; i < index.entries.size(); ++i) {
+      const storage::ShardEntry& entry = index.entries[i];
+      StoredEntry stored{.spec = entry.spec, .bytes = shard.RawBytes(i), .rank = rank};
+      const bool is_tied =
+          entry.chunk_count > 0 && !owner_of_chunk.emplace(entry.first_chunk, contents.entries.size()).second;
+      if (is_tied) {
+        const StoredEntry& owner = contents.entries[owner_of_chunk[entry.first_chunk]];
+        stored.tied_to = owner.spec.name;
+        stored.digest = owner.digest;
+      } else {
+        stored.digest = DigestOfChunks(index, entry);
+        stored.stored_bytes = shard.StoredBytes(i);
+        stored.reused_bytes = shard.ReusedBytes(i);
+      }
+      contents.entries.push_back(std::move(stored));
+      places.emplace_back(s, i);
+    }
+  }
+}
+
+StepReader::StepReader() = default;
+StepReader::~StepReader() = default;
+
+const StepContents& StepReader::contents() const { return impl_->contents; }
+
+uint64_t StepReader::chunk_bytes() const { return impl_->chunk_bytes; }
+
+absl::Status StepReader::Read(std::span<const Window> windows) const {
+  std::vector<std::vector<storage::EntryRead>> reads(impl_->shards.size());
+  for (const Window& window : windows) {
+    if (window.entry >= impl_->places.size()) {
+      return absl::InvalidArgumentError(
+          fmt::format("read: there is no entry {}; the step has {}", window.entry, impl_->places.size()));
+    }
+    const auto [shard, entry] = impl_->places[window.entry];
+    reads[shard].push_back({.entry = entry, .destination = window.destination, .begin = window.offset});
+  }
+  for (size_t s = 0; s < reads.size(); ++s) {
+    if (reads[s].empty()) continue;
+    if (absl::Status status = impl_->shards[s]->Read(reads[s], impl_->read); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,86 @@
+// CommandLine: what the commands put themselves on, and what runs the one that was chosen.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMAND_LINE_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMAND_LINE_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/time.h"
+#include "tidemark/store_reader.h"
+#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/exit_code.h"
+#include "tools/checkpoint_inspect/selector.h"
+
+namespace tidemark::inspect {
+
+// What every command gets. Not owned.
+struct Session {
+  Console& console;
+  const std::string& directory;  // the store, as the user named it
+  bool json;
+  bool untrusted;
+  absl::Time now;  // ages count from here
+};
+
+// What a command gets that reads a store. Not owned.
+struct Invocation {
+  Console& console;
+  StoreReader& reader;
+  const std::string& directory;  // as the user named it
+  bool json;
+  absl::Time now;  // ages count from here
+};
+
+// Where --help lists a command.
+enum class CommandGroup { kLook, kCheck, kExchange, kKeep, kPlace };
+
+// Thread-compatible. Owns what the commands' options are bound to.
+class CommandLine {
+ public:
+  CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // Adds a command that reads the store: it is opened, as a stranger's within the sandbox if --untrusted was given, and
+  // what could not be read of it has been told, before `run` is called.
+  CLI::App* AddReader(CommandGroup group, const std::string& name, const std::string& description,
+                      std::function<ExitCode(const Invocation&)> run);
+
+  // Adds a command that opens for itself what it needs, and writes files. With --untrusted it is refused.
+  CLI::App* AddWriter(CommandGroup group, const std::string& name, const std::string& description,
+                      std::function<ExitCode(const Session&)> run);
+
+  // Adds a command that reads the store and writes files elsewhere. With --untrusted it is refused, for the sandbox
+  // lets nobody open a file for writing.
+  CLI::App* AddReaderThatWrites(CommandGroup group, const std::string& name, const std::string& description,
+                                std::function<ExitCode(const Invocation&)> run);
+
+  // Parses and runs. Errors have been printed.
+  ExitCode Run(Console& console, int argc, const char* const* argv);
+
+  const CLI::App& app() const { return app_; }
+
+ private:
+  CLI::App* Add(CommandGroup group, const std::string& name, const std::string& description);
+
+  CLI::App app_;
+  std::string store_;
+  bool json_ = false;
+  bool untrusted_ = false;
+  std::function<ExitCode(const Session&)> chosen_;
+};
+
+// A positional argument that names a step; what is none is a usage error. `target` must live as long as the command.
+CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description);
+CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
+                         const std::string& description);
+
+// Opens the store as a reading command does, tells what could not be read of it, and calls `run`.
+ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMAND_LINE_H_

@@ -1,0 +1,56 @@
+// OutputFile: a file that is there as a whole or not at all.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_OUTPUT_FILE_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_OUTPUT_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/unique_fd.h"
+
+namespace tidemark::inspect {
+
+// Thread-compatible. Has no name until Commit, so that whatever ends the process leaves nothing; where the file system
+// cannot do that it has a name that begins with a dot, and the destructor removes it.
+class OutputFile {
+ public:
+  // kAlreadyExists: `path` is there, and not to be replaced. kNotFound: its directory is not. Any other error: it
+  // cannot be made there. A directory is never replaced.
+  static absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path, bool replace);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // Appends. After an error nothing more is to be written.
+  absl::Status Write(std::span<const std::byte> bytes);
+  absl::Status Write(std::string_view text);
+
+  // At a place before the end of what has been written.
+  absl::Status WriteAt(uint64_t offset, std::span<const std::byte> bytes);
+
+  // Syncs the file and gives it its name. kAlreadyExists: there is something of that name by now, and it is not to be
+  // replaced. Nothing may be written afterwards.
+  absl::Status Commit();
+
+ private:
+  OutputFile(std::string path, bool replace) : path_(std::move(path)), replace_(replace) {}
+  std::string TemporaryName() const;
+
+  const std::string path_;
+  const bool replace_;
+  storage::UniqueFd fd_;
+  std::string temporary_;  // the name that it has until then; empty: none
+  uint64_t end_ = 0;
+};
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_OUTPUT_FILE_H_

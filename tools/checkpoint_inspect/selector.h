@@ -1,0 +1,51 @@
+// Selector: how the command line names a step of a store.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_SELECTOR_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_SELECTOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::inspect {
+
+struct Selector {
+  enum class Kind {
+    kStep,           // "1000" or "step:1000": that step, in whatever state
+    kLatest,         // "latest": the highest committed step
+    kLatestHealthy,  // "latest-healthy": the highest committed step that no evaluator distrusts
+    kBest,           // "best:METRIC": the committed, healthy step whose metric is the lowest; "best:METRIC:highest"
+  };
+  Kind kind = Kind::kLatest;
+  int64_t step = 0;    // kStep
+  std::string metric;  // kBest
+  BestMode mode = BestMode::kLowest;
+
+  friend bool operator==(const Selector&, const Selector&) = default;
+};
+
+// For --help and error messages.
+inline constexpr std::string_view kSelectorHelp =
+    "latest, latest-healthy, best:METRIC (the lowest; best:METRIC:highest), step:N or N";
+
+// A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
+std::optional<int64_t> ParseStep(std::string_view text);
+
+// kInvalidArgument: it is none of the above; the message says what there is.
+absl::StatusOr<Selector> ParseSelector(std::string_view text);
+
+// What the selector stands for now. kNotFound: kStep: the message names the nearest steps; kBest: no step has the
+// metric, and the message names those that there are. kFailedPrecondition: of kLatest, kLatestHealthy and kBest: no
+// step is committed, or none that qualifies. `directory`: for messages.
+absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector);
+
+// "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it.
+absl::Status CheckMetric(const StoreReader& reader, const std::string& metric);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_SELECTOR_H_
