@@ -77,7 +77,7 @@ TEST(Resolve, FailsWhereNoStepQualifies) {
   });
   EXPECT_TRUE(absl::IsFailedPrecondition(WhyNot(store, "latest-healthy")));
   EXPECT_TRUE(absl::IsFailedPrecondition(WhyNot(store, "best:loss")));
-  store.Delete(1, "a test");
+  store.Update(1, [](StepInfo& info) { info.state = StepState::kLost; });
   EXPECT_EQ(WhyNot(store, "latest"), absl::FailedPreconditionError("no step is committed in run"));
   EXPECT_EQ(WhyNot(store, "best:loss"), absl::FailedPreconditionError("no step is committed in run"));
 }

@@ -13,6 +13,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
@@ -54,6 +55,8 @@ TEST(Show, GivesEverythingAsJson) {
   json weight = document["entries"][0];
   EXPECT_GT(weight["stored_bytes"], 0);
   weight.erase("stored_bytes");
+  EXPECT_THAT(weight["digest"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
+  weight.erase("digest");
   EXPECT_EQ(weight, json::parse(R"({"name": "model.weight", "kind": "tensor", "dtype": "float32", "shape": [5000, 1],
                                     "box": null, "bytes": 20000, "reused_bytes": 0, "rank": 0, "tied_to": null})"));
   EXPECT_EQ(document["entries"][8]["name"], "model.tied_too");
