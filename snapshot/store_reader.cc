@@ -160,6 +160,8 @@ struct StoreReader::Impl {
     if (!trusted || !manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
+    // A store whose making was cut short, or goes on just now, has no manifest yet and nothing for it to tell.
+    if (absl::IsNotFound(manifest_problem) && records.empty() && unread.empty()) manifest_problem = absl::OkStatus();
     steps.clear();
     for (const storage::StepRecord& record : records) steps.push_back(record.info);
     if (reports.ok()) Overlay(*reports);

@@ -44,7 +44,8 @@ struct VerifyReport {
 class StoreReader {
  public:
   // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
-  // cannot be read the steps are found by their shards, and manifest_problem() says why.
+  // cannot be read the steps are found by their shards, and manifest_problem() says why; where there is none yet and no
+  // step either, the store is just being made.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
 
   // The same for a store from a stranger. RocksDB is not made for files that mean harm, so the manifest is never

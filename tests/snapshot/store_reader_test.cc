@@ -163,6 +163,16 @@ TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
   EXPECT_THAT((*reader)->Verify(2)->damage, IsEmpty());
 }
 
+TEST_F(StoreReaderTest, FindsNothingWrongWithAStoreThatIsJustBeingMade) {
+  const std::string other = directory_ / "other";
+  ASSERT_THAT(AsyncCheckpointer::Open({.directory = other}), IsOk());
+  std::filesystem::remove_all(other + "/manifest");
+  auto reader = StoreReader::Open(other);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->manifest_problem(), IsOk());
+  EXPECT_THAT((*reader)->steps(), IsEmpty());
+}
+
 TEST_F(StoreReaderTest, FindsPinsByTheirFilesWhenTheManifestIsBroken) {
   ASSERT_THAT(checkpointer_->Pin(1, "the paper's"), IsOk());
   checkpointer_.reset();
