@@ -162,7 +162,8 @@ absl::Status LoopFileSystem::Mount(const std::string& options) {
 absl::Status LoopFileSystem::Unmount() {
   if (!mounted_) return absl::OkStatus();
   root_ = UniqueFd();
-  // A ring's descriptor is closed at once, and what it held by the kernel's own threads.
+  // A ring's descriptor is closed at once, and what it held by the kernel's own threads; nothing tells when they are
+  // done.
   constexpr auto kWaitMax = std::chrono::seconds(60);
   const auto begin = std::chrono::steady_clock::now();
   while (umount2(mount_point_.c_str(), 0) != 0) {
