@@ -21,17 +21,22 @@ bool IsMarkedAsStep(const CLI::Option* option) {
   }
 }
 
-// Those of "TEXT:{a,b}", as CLI::IsMember puts them into a type name, and of "TEXT:value in {a->0,b->1} OR {0,1}".
+std::vector<std::string> WordsOf(const std::string& list, char separator) {
+  std::vector<std::string> words;
+  for (const absl::string_view word : absl::StrSplit(list, separator))
+    words.emplace_back(word.substr(0, word.find("->")));
+  return words;
+}
+
+// Those of "TEXT:{a,b}", as CLI::IsMember puts them into a type name, of "TEXT:value in {a->0,b->1} OR {0,1}", and of a
+// type name that is itself "a|b".
 std::vector<std::string> ChoicesOf(const std::string& type_name) {
   const size_t begin = type_name.find('{');
   const size_t end = type_name.find('}');
-  if (begin == std::string::npos || end == std::string::npos || end < begin) return {};
-  std::vector<std::string> choices;
-  const std::string list = type_name.substr(begin + 1, end - begin - 1);
-  for (const absl::string_view choice : absl::StrSplit(list, ',')) {
-    choices.emplace_back(choice.substr(0, choice.find("->")));
-  }
-  return choices;
+  if (begin < end && end != std::string::npos) return WordsOf(type_name.substr(begin + 1, end - begin - 1), ',');
+  const bool is_list = type_name.find('|') != std::string::npos &&
+                       type_name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-|") == std::string::npos;
+  return is_list ? WordsOf(type_name, '|') : std::vector<std::string>();
 }
 
 ValueKind KindOf(const CLI::Option* option, const std::string& type_name, bool has_choices) {
@@ -40,7 +45,7 @@ ValueKind KindOf(const CLI::Option* option, const std::string& type_name, bool h
   const std::string name = option->nonpositional() ? type_name : type_name + " " + option->get_name(true);
   const auto names = [&name](std::string_view word) { return name.find(word) != std::string::npos; };
   if (names("DIR")) return ValueKind::kDirectory;
-  return names("FILE") || names("PATH") ? ValueKind::kFile : ValueKind::kOther;
+  return names("FILE") || names("PATH") || names("OUT") ? ValueKind::kFile : ValueKind::kOther;
 }
 
 OptionOutline OutlineOf(const CLI::Option* option) {

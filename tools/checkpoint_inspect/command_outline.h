@@ -13,9 +13,9 @@ namespace tidemark::inspect {
 
 enum class ValueKind {
   kOther,
-  kChoice,     // one of a few words
-  kDirectory,  // whose type name has DIR in it
-  kFile,       // whose type name has FILE or PATH in it
+  kChoice,     // one of a few words: CLI::IsMember and the like, or a type name like "raw|npz"
+  kDirectory,  // its type name, or the name of a positional one, has DIR in it
+  kFile,       // or FILE, PATH or OUT
   kStep,       // a selector, see AddSelector
 };
 

@@ -103,7 +103,7 @@ class TrialFolder {
   absl::Status Write(std::string_view name) const {
     absl::StatusOr<std::unique_ptr<File>> file = files_.Create(Path(name), /*direct=*/false);
     if (!file.ok()) return file.status();
-    absl::Status status = (*file)->WriteAt(0, std::as_bytes(std::span(name)));
+    absl::Status status = (*file)->WriteAt(0, std::as_bytes(std::span(name.data(), name.size())));
     if (status.ok()) status = (*file)->SyncData();
     return status.ok() ? (*file)->Close() : status;
   }

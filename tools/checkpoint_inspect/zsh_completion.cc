@@ -104,6 +104,8 @@ std::string FunctionText(const CommandOutline& program, const CommandOutline& co
   std::string text = fmt::format("\n{}() {{\n", FunctionOf(command));
   if (is_program) text += "  local program=$words[1] store=''\n";
   text += "  local context state state_descr line\n  local -a commands\n  typeset -A opt_args\n  _arguments -C";
+  // What stands behind the name of a command within this one is left to that.
+  if (!command.commands.empty()) text += " -A '-*'";
   text += OptionSpecs(command);
   // The options of the program hold for every command; --help and the like are each command's own.
   if (!is_program) {

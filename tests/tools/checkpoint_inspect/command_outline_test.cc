@@ -47,6 +47,16 @@ TEST_F(CommandOutlineTest, HasTheWordsThatAnOptionTranslates) {
   EXPECT_THAT(OnlyOption().choices, ElementsAre("a", "b"));
 }
 
+TEST_F(CommandOutlineTest, HasTheWordsThatATypeNameConsistsOf) {
+  app_.add_option("--sort", text_)->type_name("name|size");
+  app_.add_option("--keep", text_)->type_name("METRIC|[STEP]");
+  app_.set_help_flag();
+  const CommandOutline outline = Outline(app_);
+  EXPECT_THAT(outline.options.at(0).choices, ElementsAre("name", "size"));
+  EXPECT_EQ(outline.options.at(0).value_name, "name|size");
+  EXPECT_EQ(outline.options.at(1).kind, ValueKind::kOther);
+}
+
 TEST_F(CommandOutlineTest, TellsDirectoriesFilesAndStepsFromOtherValues) {
   app_.add_option("--store", text_)->type_name("DIR");
   app_.add_option("-o,--output", text_)->type_name("FILE");

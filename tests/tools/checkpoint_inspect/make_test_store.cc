@@ -28,7 +28,7 @@ void SaveMixed(const TestStore& store) {
   store.Save({5, 6, 7});
   store.SaveInVain(8);
   store.RemoveStep(5);
-  store.DamageChunk(6);
+  store.DamageChunk(7);
   store.Restart();
   store.Delete(1, "not among the latest 3");
   store.RecordUnsaved(9, {.evaluator = "validation", .metrics = {{"loss", 0.25}}});
@@ -40,7 +40,7 @@ void SaveMixed(const TestStore& store) {
   store.Deliver(2, {.evaluator = "validation", .worker = "pid 7 on node-3", .metrics = {{"loss", 0.25}}});
   store.Deliver(3, {.evaluator = "validation", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"});
   store.Deliver(4, {.evaluator = "validation", .metrics = {{"loss", 3}}, .unhealthy = "loss spike"});
-  store.DamageChunk(7);
+  store.DamageChunk(6);
 }
 
 bool Make(const std::string& kind, const TestStore& store) {

@@ -90,6 +90,33 @@ class ShellPages(unittest.TestCase):
                                       'print ${_comps[checkpoint-inspect]}', "zsh", self.pages["zsh"])
         self.assertEqual(registered, "_checkpoint-inspect\n")
 
+    def zsh(self, line, expected):
+        """Fails unless zsh, at a terminal, shows the pattern `expected` when it completes the line."""
+        script = """
+            zmodload zsh/zpty
+            zpty shell zsh -fi
+            # So that what is echoed is not taken for what is shown.
+            zpty -w shell "PS1=REA'DY>'; TERM=dumb; fpath=($1 \\$fpath); path=($2 \\$path); cd $3; autoload -Uz compinit"
+            zpty -w shell "compinit -D -u; PS1=REA'LLY>'"
+            zpty -r shell text '*REALLY>*'
+            zpty -w -n shell "$4"$'\\t'
+            zpty -r shell text "$5" && print found
+            zpty -d shell"""
+        functions = os.path.join(self.folder, "functions")
+        os.makedirs(functions, exist_ok=True)
+        shutil.copy(self.pages["zsh"], os.path.join(functions, "_checkpoint-inspect"))
+        shutil.copytree(self.store, os.path.join(self.folder, "store"), dirs_exist_ok=True)
+        result = subprocess.run(["zsh", "-fc", script, "zsh", functions, os.path.dirname(self.program), self.folder, line,
+                                 expected], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100)
+        self.assertEqual(result.stdout, "found\n", result.stderr)
+
+    def test_zsh_completes(self):
+        self.need("zsh")
+        self.zsh("checkpoint-inspect ", "*history*repair*show*verify*")
+        self.zsh("checkpoint-inspect repair --a", "*pply*")
+        self.zsh("checkpoint-inspect --store store show ", "*1*2*3*latest*latest-healthy*")
+        self.zsh("checkpoint-inspect verify --store store ", "*1*2*3*latest*latest-healthy*")
+
     def test_fish_completes(self):
         self.need("fish")
         self.run_quietly("fish", "-n", self.pages["fish"])
