@@ -1,5 +1,7 @@
 #include "tools/checkpoint_inspect/man_page.h"
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"

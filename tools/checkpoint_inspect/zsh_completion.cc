@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"

@@ -1,7 +1,10 @@
+#include <sys/mount.h>
+
 #include <filesystem>
 #include <set>
 
 #include "gmock/gmock.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -111,12 +114,22 @@ TEST(Doctor, WarnsOfADirectoryInMemory) {
   EXPECT_THAT(CheckNamed(document, "file system")["advice"].get<std::string>(), HasSubstr("in memory"));
 }
 
-// Root may write anywhere but where nobody may. What a directory looks like that only its user may not write,
-// place_facts_test has.
-TEST(Doctor, FindsThatNobodyCanWriteWhereTheKernelRefuses) {
-  if (!fs::is_directory("/sys/kernel")) GTEST_SKIP() << "there is no /sys";
-  const json document = DoctorJson({"doctor", "/sys/kernel"}, 1);
-  EXPECT_EQ(CheckNamed(document, "writable")["verdict"], "missing");
+TEST(Doctor, FindsThatNothingCanBeWrittenWhereAllIsReadOnly) {
+  const TestStore folder;
+  const std::string& place = folder.directory();
+  const std::string answer = storage::InChild([&]() -> std::string {
+    if (!storage::EnterMountNamespace()) return "SKIP";
+    // For root too.
+    if (mount(place.c_str(), place.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+        mount(nullptr, place.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) != 0) {
+      return "cannot mount it";
+    }
+    const Finished doctor = RunDoctor({"doctor", place});
+    return std::to_string(doctor.exit_code) + "\n" + doctor.out;
+  });
+  if (answer == "SKIP") GTEST_SKIP() << "mount namespaces are not allowed here";
+  EXPECT_THAT(answer, AllOf(MatchesRegex("1\n(.|\n)*\nwritable +missing [^\n]*\\(EROFS\\)\n(.|\n)*"),
+                            Not(HasSubstr("write speed")), EndsWith("\nno store can be here\n")));
 }
 
 TEST(Doctor, LeavesNothingWhenItIsInterrupted) {
