@@ -60,8 +60,9 @@ Finding JudgeDirectory(const PlaceFacts& facts, const std::string& asked) {
   if (!facts.found.ok()) {
     return {"directory", Verdict::kMissing, Message(facts.found), "name a directory, or one that can be made"};
   }
-  if (facts.is_there) return {"directory", Verdict::kOk, facts.directory, ""};
-  return {"directory", Verdict::kOk, fmt::format("{} is not there; this is about {}", asked, facts.directory), ""};
+  const std::string place = facts.directory == "." ? "the current directory" : facts.directory;
+  if (facts.is_there) return {"directory", Verdict::kOk, place, ""};
+  return {"directory", Verdict::kOk, fmt::format("{} is not there; this is about {}", asked, place), ""};
 }
 
 Finding JudgeFileSystem(const PlaceFacts& facts) {

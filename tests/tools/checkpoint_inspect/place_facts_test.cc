@@ -86,6 +86,7 @@ TEST(LookAtPlace, FindsADirectoryThatCannotBeSearched) {
     if (!storage::GiveUpRights()) return "may not give up its rights";
     return StatusText(LookAtPlace(PosixFileSystem(), folder.directory() + "/closed/store").found);
   });
+  ASSERT_EQ(chmod((folder.directory() + "/closed").c_str(), 0700), 0);
   EXPECT_THAT(answer, HasSubstr("(EACCES)"));
 }
 

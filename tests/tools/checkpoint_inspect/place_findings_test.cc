@@ -85,6 +85,9 @@ TEST(JudgePlace, SaysWhichDirectoryItLookedAtInstead) {
   facts.is_there = false;
   EXPECT_THAT(Named(JudgePlace(facts, "run/new/store"), "directory"),
               Is(Verdict::kOk, "run/new/store is not there; this is about run", ""));
+  facts.directory = ".";
+  EXPECT_THAT(Named(JudgePlace(facts, "new"), "directory"),
+              Is(Verdict::kOk, "new is not there; this is about the current directory", ""));
 }
 
 TEST(JudgePlace, EndsWhereThereIsNoDirectory) {
