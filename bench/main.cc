@@ -16,13 +16,13 @@
 
 #include "absl/status/status.h"
 #include "bench/context.h"
-#include "bench/machine.h"
 #include "bench/measure.h"
 #include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/rows.h"
 #include "bench/rss_probe.h"
 #include "bench/work_folder.h"
+#include "storage/io/machine.h"
 #include "torch/version.h"
 
 namespace tidemark::bench {
@@ -121,7 +121,7 @@ int Run(const Flags& flags) {
     return kTrouble;
   }
   WorkFolder::RemoveAllOnSignal();
-  const Conditions conditions{.machine = DescribeMachine(folder->path()),
+  const Conditions conditions{.machine = storage::DescribeMachine(folder->path()),
                               .build = fmt::format("Tidemark {}, LibTorch {}", TIDEMARK_VERSION, TORCH_VERSION),
                               .seed = flags.settings.seed,
                               .size_mib = flags.settings.size_mib,

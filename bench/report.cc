@@ -90,7 +90,7 @@ std::string FormatTable(std::span<const Outcome> outcomes) {
 }
 
 std::string FormatConditions(const Conditions& conditions) {
-  const Machine& machine = conditions.machine;
+  const storage::Machine& machine = conditions.machine;
   return fmt::format(
       "CPU          {}, {} cores, {} of memory\n"
       "kernel       {}\n"

@@ -6,14 +6,14 @@
 #include <span>
 #include <string>
 
-#include "bench/machine.h"
 #include "bench/row.h"
+#include "storage/io/machine.h"
 
 namespace tidemark::bench {
 
 // What holds for all rows of a run.
 struct Conditions {
-  Machine machine;
+  storage::Machine machine;
   std::string build;  // the library's version and LibTorch's
   uint64_t seed = 0;
   uint64_t size_mib = 0;  // that stood for a GiB

@@ -11,9 +11,9 @@
 #include <system_error>
 #include <vector>
 
-#include "bench/machine.h"
 #include "bench/process.h"
 #include "fmt/format.h"
+#include "storage/io/machine.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/torch.h"
 
@@ -26,7 +26,7 @@ constexpr int64_t kTensors = 300;
 absl::StatusOr<uint64_t> ResidentBytes(std::string_view name) {
   std::ifstream file("/proc/self/status");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::string value = ValueOf(text, name);  // "1234 kB"
+  const std::string value = storage::ValueOf(text, name);  // "1234 kB"
   uint64_t kib = 0;
   if (std::from_chars(value.data(), value.data() + value.size(), kib).ec != std::errc()) {
     return absl::InternalError(fmt::format("/proc/self/status: {} is '{}', not a size", name, value));

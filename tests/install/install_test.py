@@ -77,6 +77,16 @@ class Install(unittest.TestCase):
         linked = self.run_command("ldd", os.path.join(build, "plain"))
         self.assertNotIn("libtorch", linked)
 
+    def test_completions_and_the_manual_page_are_installed(self):
+        inspect = self.installed("bin", "checkpoint-inspect")
+        for path, *words in [
+                ("share/bash-completion/completions/checkpoint-inspect", "completions", "bash"),
+                ("share/zsh/site-functions/_checkpoint-inspect", "completions", "zsh"),
+                ("share/fish/vendor_completions.d/checkpoint-inspect.fish", "completions", "fish"),
+                ("share/man/man1/checkpoint-inspect.1", "man-page")]:
+            with self.subTest(path), open(self.installed(path), encoding="ascii") as file:
+                self.assertEqual(file.read(), self.run_command(inspect, *words))
+
     def test_asking_for_libtorch_where_there_is_none_says_so(self):
         _, status, output = self.configure("torch_nowhere", "-DTIDEMARK_COMPONENTS=torch", torch_dir="/nowhere")
         self.assertNotEqual(status, 0, output)

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "storage/io/link_free_path.h"
+#include "tools/checkpoint_inspect/command_outline.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/sandbox.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -16,13 +17,20 @@ namespace tidemark::inspect {
 namespace {
 
 constexpr const char* kFooter = R"(
+A store is the directory into which a training run saves its steps. A METRIC is a number that was saved with a step,
+or reported for it as EVALUATOR/NAME; 'history' lists those there are.
+
 Examples:
-  checkpoint-inspect --store run/ckpt ls
-  checkpoint-inspect --store run/ckpt show latest
-  checkpoint-inspect --store run/ckpt history validation/loss
-  checkpoint-inspect --store run/ckpt verify
-  checkpoint-inspect --store downloaded --untrusted verify
-  TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
+  cd run/ckpt                                          stand in the store, or give --store run/ckpt each time
+  checkpoint-inspect ls                                which steps are there?
+  checkpoint-inspect show best:METRIC                  which step is best? (the lowest; best:METRIC:highest)
+  checkpoint-inspect history METRIC                    how did it get there?
+  checkpoint-inspect diff 1000 latest                  what changed between two steps?
+  checkpoint-inspect verify                            is this store sound?
+  checkpoint-inspect stats                             why is the disk filling, and when is it full?
+  checkpoint-inspect export best:METRIC -o best.safetensors    get the best one out, for other tools
+  checkpoint-inspect --store downloaded --untrusted verify     look into a store of somebody else's
+  checkpoint-inspect doctor /data/run                  can a store be there?
 
 'checkpoint-inspect COMMAND --help' has more on each. What only reads may run beside a live trainer.
 
@@ -54,6 +62,8 @@ const char* GroupName(CommandGroup group) {
       return "Keep and clean up";
     case CommandGroup::kPlace:
       return "Repair and prepare";
+    case CommandGroup::kHidden:
+      return "";
   }
   return "";
 }
@@ -88,6 +98,13 @@ CLI::App* CommandLine::AddReader(CommandGroup group, const std::string& name, co
   CLI::App* command = Add(group, name, description);
   command->final_callback(
       [this, run = std::move(run)] { chosen_ = [run](const Session& session) { return WithStore(session, run); }; });
+  return command;
+}
+
+CLI::App* CommandLine::AddPlain(CommandGroup group, const std::string& name, const std::string& description,
+                                std::function<ExitCode(const Session&)> run) {
+  CLI::App* command = Add(group, name, description);
+  command->final_callback([this, run = std::move(run)] { chosen_ = run; });
   return command;
 }
 
@@ -131,18 +148,18 @@ ExitCode CommandLine::Run(Console& console, int argc, const char* const* argv) {
 }
 
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description) {
-  return command
-      ->add_option_function<std::string>(
-          name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description)
-      ->type_name("");
+  CLI::Option* option = command->add_option_function<std::string>(
+      name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description);
+  MarkAsStep(option);
+  return option->type_name("");
 }
 
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
                          const std::string& description) {
-  return command
-      ->add_option_function<std::string>(
-          name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description)
-      ->type_name("");
+  CLI::Option* option = command->add_option_function<std::string>(
+      name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description);
+  MarkAsStep(option);
+  return option->type_name("");
 }
 
 ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run) {

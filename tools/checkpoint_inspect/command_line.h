@@ -34,8 +34,8 @@ struct Invocation {
   absl::Time now;  // ages count from here
 };
 
-// Where --help lists a command.
-enum class CommandGroup { kLook, kCheck, kExchange, kKeep, kPlace };
+// Where --help lists a command; kHidden: nowhere.
+enum class CommandGroup { kLook, kCheck, kExchange, kKeep, kPlace, kHidden };
 
 // Thread-compatible. Owns what the commands' options are bound to.
 class CommandLine {
@@ -48,6 +48,10 @@ class CommandLine {
   // what could not be read of it has been told, before `run` is called.
   CLI::App* AddReader(CommandGroup group, const std::string& name, const std::string& description,
                       std::function<ExitCode(const Invocation&)> run);
+
+  // Adds a command that needs no store and writes no file.
+  CLI::App* AddPlain(CommandGroup group, const std::string& name, const std::string& description,
+                     std::function<ExitCode(const Session&)> run);
 
   // Adds a command that opens for itself what it needs, and writes files. With --untrusted it is refused.
   CLI::App* AddWriter(CommandGroup group, const std::string& name, const std::string& description,
@@ -73,7 +77,8 @@ class CommandLine {
   std::function<ExitCode(const Session&)> chosen_;
 };
 
-// A positional argument that names a step; what is none is a usage error. `target` must live as long as the command.
+// An argument that names a step, which shells complete; what is none is a usage error. `target` must live as long as
+// the command.
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description);
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
                          const std::string& description);

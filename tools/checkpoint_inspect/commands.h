@@ -18,6 +18,9 @@ void AddShow(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddVerify(CommandLine& line);
 void AddRepair(CommandLine& line);
+void AddDoctor(CommandLine& line);
+// Completions for shells and the manual page.
+void AddShellPages(CommandLine& line);
 
 // The steps that the store has a record of; deleted and unsaved ones only if `all`.
 ExitCode ListSteps(const Invocation& invocation, bool all);

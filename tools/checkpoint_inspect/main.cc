@@ -16,6 +16,8 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddHistory(line);
   AddVerify(line);
   AddRepair(line);
+  AddDoctor(line);
+  AddShellPages(line);
   return line.Run(console, argc, argv);
 }
 

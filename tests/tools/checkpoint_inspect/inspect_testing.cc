@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 
 #include "gmock/gmock.h"
 
@@ -42,11 +43,15 @@ Streams OpenStreams(const RunOptions& options) {
   return streams;
 }
 
-std::string ReadWhole(int file) {
+// Calls `on_text`, unless it is null, with all that has been read so far.
+std::string ReadWhole(int file, const std::function<void(const std::string&)>& on_text = nullptr) {
   std::string text;
   char buffer[4096];
   // A terminal whose last writer is gone gives an error instead of an end.
-  for (ssize_t n; (n = read(file, buffer, sizeof(buffer))) > 0;) text.append(buffer, n);
+  for (ssize_t n; (n = read(file, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, n);
+    if (on_text) on_text(text);
+  }
   return text;
 }
 
@@ -83,7 +88,13 @@ Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions&
   if (options.terminal) {
     close(streams.out);
     close(streams.err);
-    finished.out = ReadWhole(streams.master);
+    bool interrupted = options.interrupt_at.empty();
+    finished.out = ReadWhole(streams.master, [&](const std::string& text) {
+      // Once only, for a second one kills.
+      if (interrupted || text.find(options.interrupt_at) == std::string::npos) return;
+      interrupted = true;
+      kill(child, SIGINT);
+    });
     close(streams.master);
   }
   int status = 0;

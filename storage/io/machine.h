@@ -1,13 +1,13 @@
-// Where the numbers come from: without it they mean nothing.
+// The machine that a number was measured on: without it the number means nothing.
 
-#ifndef TIDEMARK_BENCH_MACHINE_H_
-#define TIDEMARK_BENCH_MACHINE_H_
+#ifndef TIDEMARK_STORAGE_IO_MACHINE_H_
+#define TIDEMARK_STORAGE_IO_MACHINE_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace tidemark::bench {
+namespace tidemark::storage {
 
 struct Machine {
   std::string cpu;  // the model's name, or "unknown"
@@ -25,6 +25,6 @@ std::string ValueOf(std::string_view text, std::string_view name);
 // "TYPE on SOURCE" of the mount that `path` (absolute, without links) is in, from the text of /proc/self/mountinfo.
 std::string FileSystemOf(std::string_view mount_info, std::string_view path);
 
-}  // namespace tidemark::bench
+}  // namespace tidemark::storage
 
-#endif  // TIDEMARK_BENCH_MACHINE_H_
+#endif  // TIDEMARK_STORAGE_IO_MACHINE_H_

@@ -1,9 +1,9 @@
-#include "bench/machine.h"
+#include "storage/io/machine.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tidemark::bench {
+namespace tidemark::storage {
 namespace {
 
 TEST(ValueOf, IsWhatStandsBehindTheFirstLineOfThatName) {
@@ -45,4 +45,4 @@ TEST(DescribeMachine, FillsInWhatTheKernelSays) {
 }
 
 }  // namespace
-}  // namespace tidemark::bench
+}  // namespace tidemark::storage

@@ -1,4 +1,4 @@
-#include "bench/machine.h"
+#include "storage/io/machine.h"
 
 #include <sys/utsname.h>
 
@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "fmt/format.h"
 
-namespace tidemark::bench {
+namespace tidemark::storage {
 namespace {
 
 std::string Contents(const std::string& path) {
@@ -72,4 +72,4 @@ Machine DescribeMachine(const std::string& folder) {
   return machine;
 }
 
-}  // namespace tidemark::bench
+}  // namespace tidemark::storage

@@ -1,0 +1,20 @@
+// Shell completion, made from the command line itself. Pure functions.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMPLETIONS_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMPLETIONS_H_
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+
+namespace tidemark::inspect {
+
+// A script for the shell that completes commands, options, the words that an option takes, directories and files, and
+// for a step those of the store, for which it runs `ls`. The app's name is what it completes.
+std::string BashCompletion(const CLI::App& app);
+std::string ZshCompletion(const CLI::App& app);
+std::string FishCompletion(const CLI::App& app);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMPLETIONS_H_

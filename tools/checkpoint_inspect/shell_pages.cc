@@ -1,0 +1,35 @@
+#include <memory>
+#include <string>
+
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/completions.h"
+#include "tools/checkpoint_inspect/man_page.h"
+
+namespace tidemark::inspect {
+
+// Hidden, for it is the build that calls them.
+void AddShellPages(CommandLine& line) {
+  const auto shell = std::make_shared<std::string>();
+  CLI::App* completions = line.AddPlain(CommandGroup::kHidden, "completions", "Print the completion script for a shell",
+                                        [&line, shell](const Session& session) {
+                                          session.console.PrintData(*shell == "bash"  ? BashCompletion(line.app())
+                                                                    : *shell == "zsh" ? ZshCompletion(line.app())
+                                                                                      : FishCompletion(line.app()));
+                                          return ExitCode::kOk;
+                                        });
+  completions->add_option("SHELL", *shell, "Which one")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completions->footer(R"(
+Example:
+  source <(checkpoint-inspect completions bash))");
+
+  line.AddPlain(CommandGroup::kHidden, "man-page", "Print the manual page",
+                [&line](const Session& session) {
+                  session.console.PrintData(ManPage(line.app(), TIDEMARK_VERSION));
+                  return ExitCode::kOk;
+                })
+      ->footer(R"(
+Example:
+  checkpoint-inspect man-page | man --local-file -)");
+}
+
+}  // namespace tidemark::inspect
