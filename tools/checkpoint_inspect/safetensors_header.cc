@@ -55,16 +55,19 @@ absl::Status TensorError(const SafetensorsTensor& tensor, std::string_view what)
   return absl::DataLossError(fmt::format("tensor '{}' {}", Printable(tensor.name), what));
 }
 
-// What the product of the shape comes to; kDataLoss where it does not fit.
-absl::StatusOr<uint64_t> ElementsOf(const SafetensorsTensor& tensor) {
-  // As in the format's own library, a zero does not make good what has overflowed before it.
-  uint64_t elements = 1;
+// What the shape needs; kDataLoss where that does not fit. A zero does not make good what overflows beside it, as
+// ValidateEntry has it.
+absl::StatusOr<uint64_t> BytesOf(const SafetensorsTensor& tensor) {
+  int64_t bytes = GetDtypeInfo(tensor.dtype).element_bytes;
+  bool is_empty = false;
   for (const int64_t dimension : tensor.shape) {
-    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(dimension), &elements)) {
-      return TensorError(tensor, "has a shape whose product does not fit into 64 bits");
+    if (dimension == 0) {
+      is_empty = true;
+    } else if (__builtin_mul_overflow(bytes, dimension, &bytes)) {
+      return TensorError(tensor, "has a shape of more bytes than 63 bits can count");
     }
   }
-  return elements;
+  return is_empty ? 0 : static_cast<uint64_t>(bytes);
 }
 
 // Brings a shape that counts numbers of 4 bits to one that counts bytes.
@@ -81,19 +84,14 @@ absl::Status CheckTensor(SafetensorsTensor& tensor, uint64_t data_bytes) {
     return TensorError(tensor, fmt::format("is at [{}, {}), which is no place in {} bytes of data", tensor.begin,
                                            tensor.end, data_bytes));
   }
-  absl::StatusOr<uint64_t> elements = ElementsOf(tensor);
-  if (!elements.ok()) return elements.status();
   if (tensor.dtype == Dtype::kFloat4E2M1FnX2) {
     if (absl::Status status = HalveLastDimension(tensor); !status.ok()) return status;
-    *elements /= 2;
   }
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(*elements, uint64_t{GetDtypeInfo(tensor.dtype).element_bytes}, &bytes)) {
-    return TensorError(tensor, "has a size in bytes that does not fit into 64 bits");
-  }
-  if (bytes == tensor.end - tensor.begin) return absl::OkStatus();
+  const absl::StatusOr<uint64_t> bytes = BytesOf(tensor);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes == tensor.end - tensor.begin) return absl::OkStatus();
   return TensorError(tensor, fmt::format("is at [{}, {}), {} bytes, where its shape and dtype need {}", tensor.begin,
-                                         tensor.end, tensor.end - tensor.begin, bytes));
+                                         tensor.end, tensor.end - tensor.begin, *bytes));
 }
 
 absl::Status CheckNamesAreUnique(const std::vector<SafetensorsTensor>& tensors) {
