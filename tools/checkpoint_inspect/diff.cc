@@ -1,19 +1,18 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
-#include "fmt/ranges.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/comparison_output.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/safetensors.h"
 #include "tools/checkpoint_inspect/step_source.h"
-#include "tools/checkpoint_inspect/table.h"
 #include "tools/checkpoint_inspect/tensor_comparison.h"
 #include "tools/checkpoint_inspect/tensor_operand.h"
 #include "tools/checkpoint_inspect/text.h"
@@ -63,6 +62,17 @@ ExitCode OpenSteps(const Session& session, std::span<const std::pair<const Tenso
   });
 }
 
+bool OpenFile(Console& console, const std::string& path, Side* side) {
+  absl::StatusOr<std::unique_ptr<TensorSource>> file = OpenSafetensors(path);
+  if (!file.ok()) {
+    console.Fail(file.status());
+    return false;
+  }
+  side->tensors = *std::move(file);
+  side->json = SideToJson(side->tensors->name(), nullptr, nullptr, nullptr);
+  return true;
+}
+
 // False: it could not be opened, and has been told.
 bool OpenSides(const Session& session, const DiffOptions& options, Sides* sides) {
   std::vector<std::pair<const TensorOperand*, Side*>> here;
@@ -80,188 +90,11 @@ bool OpenSides(const Session& session, const DiffOptions& options, Sides* sides)
         break;
       }
       case TensorOperand::Kind::kSafetensors:
-        session.console.Fail(fmt::format("{}: this build reads no safetensors files", operand.path));
-        return false;
+        if (!OpenFile(session.console, operand.path, opened[i])) return false;
+        break;
     }
   }
   return here.empty() || OpenSteps(session, here) == ExitCode::kOk;
-}
-
-bool HasFigures(const EntryComparison& entry) { return entry.difference == Difference::kChanged && entry.change; }
-
-// What is no matter of numbers first, then numbers that are NaN or infinite on one side, then by relative change.
-void SortByChange(std::vector<EntryComparison>* entries) {
-  const auto rank = [](const EntryComparison& entry) {
-    if (!HasFigures(entry))
-      return entry.difference == Difference::kChanged ? 3 : static_cast<int>(entry.difference) - 1;
-    return entry.change->not_finite > 0 ? 4 : 5;
-  };
-  std::stable_sort(entries->begin(), entries->end(), [&](const EntryComparison& a, const EntryComparison& b) {
-    if (rank(a) != rank(b)) return rank(a) < rank(b);
-    return HasFigures(a) && a.change->Relative() > b.change->Relative();
-  });
-}
-
-// Of an element of the held box, row-major, its place in the whole tensor.
-std::vector<int64_t> IndexOf(const EntrySpec& spec, uint64_t element) {
-  const std::vector<int64_t>& extents = spec.held_shape();
-  std::vector<int64_t> index(extents.size());
-  for (size_t d = extents.size(); d-- > 0;) {
-    index[d] = static_cast<int64_t>(element % static_cast<uint64_t>(extents[d]));
-    element /= static_cast<uint64_t>(extents[d]);
-    if (!spec.whole()) index[d] += spec.box_offset[d];
-  }
-  return index;
-}
-
-struct Mark {
-  const char* text;
-  Colour colour;
-};
-
-Mark MarkOf(Difference difference) {
-  switch (difference) {
-    case Difference::kRemoved:
-      return {"-", Colour::kBad};
-    case Difference::kAdded:
-      return {"+", Colour::kGood};
-    case Difference::kHeldDifferently:
-      return {"?", Colour::kWarning};
-    case Difference::kSame:
-    case Difference::kChanged:
-      break;
-  }
-  return {"~", Colour::kWarning};
-}
-
-std::string Both(const std::string& a, const std::string& b) { return a == b ? a : a + " -> " + b; }
-
-std::string HoldersText(std::span<const StoredEntry> entries, const std::vector<size_t>& held) {
-  std::vector<std::string> parts;
-  for (const size_t i : held) parts.push_back(fmt::format("rank {} {}", entries[i].rank, ShapeText(entries[i].spec)));
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
-void AddFigures(const EntryComparison& entry, const EntrySpec& spec, std::vector<Table::Cell>* cells) {
-  if (!HasFigures(entry)) {
-    cells->resize(cells->size() + 4);
-    return;
-  }
-  const TensorChange& change = *entry.change;
-  const std::optional<double> cosine = change.Cosine();
-  cells->push_back({MetricText(change.Relative())});
-  // Nearly 1 between steps of one run: how nearly is what counts.
-  cells->push_back({cosine ? fmt::format("{:.8f}", *cosine) : "-"});
-  cells->push_back({MetricText(static_cast<double>(change.largest))});
-  const bool has_place = change.largest > 0;
-  cells->push_back({has_place ? fmt::format("[{}]", fmt::join(IndexOf(spec, change.largest_element), ", ")) : "-"});
-}
-
-std::string FormatEntries(const Console& console, const Sides& sides, const std::vector<EntryComparison>& entries,
-                          bool structure_only) {
-  using enum Table::Align;
-  std::vector<Table::Column> columns = {{""}, {"NAME"}, {"TYPE"}, {"SHAPE"}};
-  if (!structure_only) {
-    for (const char* title : {"CHANGE", "COSINE", "LARGEST"}) columns.push_back({title, kRight});
-    columns.push_back({"AT"});
-  }
-  Table table(std::move(columns));
-  for (const EntryComparison& entry : entries) {
-    const StoredEntry* a = entry.a.empty() ? nullptr : &sides.a.entries()[entry.a[0]];
-    const StoredEntry* b = entry.b.empty() ? nullptr : &sides.b.entries()[entry.b[0]];
-    const EntrySpec& old_spec = (a != nullptr ? a : b)->spec;
-    const EntrySpec& new_spec = (b != nullptr ? b : a)->spec;
-    const bool held_differently = entry.difference == Difference::kHeldDifferently;
-    const Mark mark = MarkOf(entry.difference);
-    std::vector<Table::Cell> cells = {
-        {mark.text, mark.colour},
-        {Escape(entry.name), mark.colour},
-        {Both(TypeText(old_spec), TypeText(new_spec))},
-        {held_differently ? "held differently" : Both(ShapeText(old_spec), ShapeText(new_spec))}};
-    if (!structure_only) AddFigures(entry, new_spec, &cells);
-    table.AddRow(std::move(cells));
-    if (held_differently) {
-      table.AddNote("A: " + HoldersText(sides.a.entries(), entry.a));
-      table.AddNote("B: " + HoldersText(sides.b.entries(), entry.b));
-    }
-    if (HasFigures(entry) && entry.change->not_finite > 0) {
-      table.AddNote(console.Paint(fmt::format("{} of {} numbers are NaN or infinite in A or B alone",
-                                              entry.change->not_finite, entry.change->numbers),
-                                  Colour::kBad));
-    }
-  }
-  return table.Format(console);
-}
-
-size_t Count(const std::vector<EntryComparison>& entries, Difference difference) {
-  return static_cast<size_t>(std::count_if(entries.begin(), entries.end(), [difference](const EntryComparison& entry) {
-    return entry.difference == difference;
-  }));
-}
-
-constexpr Difference kInSummary[] = {Difference::kChanged, Difference::kAdded, Difference::kRemoved,
-                                     Difference::kHeldDifferently, Difference::kSame};
-
-std::string Summary(const std::vector<EntryComparison>& entries, bool structure_only) {
-  std::vector<std::string> parts;
-  for (const Difference difference : kInSummary) {
-    const size_t count = Count(entries, difference);
-    if (count == 0 && difference == Difference::kHeldDifferently) continue;
-    parts.push_back(fmt::format("{} {}", count, DifferenceName(difference)));
-  }
-  return fmt::format("{}{}\n", fmt::join(parts, ", "), structure_only ? "; no tensor was read" : "");
-}
-
-Json HeldToJson(std::span<const StoredEntry> entries, const std::vector<size_t>& held) {
-  Json array = Json::array();
-  for (const size_t i : held) array.push_back(ToJson(entries[i]));
-  return array;
-}
-
-Json ChangeToJson(const EntryComparison& entry, const Sides& sides) {
-  if (!HasFigures(entry)) return nullptr;
-  const TensorChange& change = *entry.change;
-  const std::optional<double> cosine = change.Cosine();
-  const EntrySpec& spec = sides.b.entries()[entry.b[0]].spec;
-  return {{"relative", NumberToJson(change.Relative())},
-          {"norm", NumberToJson(change.Norm())},
-          {"cosine", cosine ? NumberToJson(*cosine) : Json(nullptr)},
-          {"largest", NumberToJson(static_cast<double>(change.largest))},
-          {"largest_at", change.largest > 0 ? Json(IndexOf(spec, change.largest_element)) : Json(nullptr)},
-          {"numbers", change.numbers},
-          {"not_finite", change.not_finite}};
-}
-
-Json EntryToJson(const EntryComparison& entry, const Sides& sides) {
-  Json differs_in = Json::array();
-  if (entry.kind_differs) differs_in.push_back("kind");
-  if (entry.dtype_differs) differs_in.push_back("dtype");
-  if (entry.shape_differs) differs_in.push_back("shape");
-  if (entry.bytes_differ) differs_in.push_back("bytes");
-  return {{"name", entry.name},
-          {"difference", DifferenceName(entry.difference)},
-          {"differs_in", std::move(differs_in)},
-          {"change", ChangeToJson(entry, sides)},
-          {"a", HeldToJson(sides.a.entries(), entry.a)},
-          {"b", HeldToJson(sides.b.entries(), entry.b)}};
-}
-
-std::string DiffAsJson(const Sides& sides, const DiffOptions& options, const std::vector<EntryComparison>& different,
-                       const std::vector<EntryComparison>& all) {
-  Json document;
-  document["schema_version"] = kSchemaVersion;
-  document["a"] = sides.a.json;
-  document["b"] = sides.b.json;
-  document["structure_only"] = options.structure_only;
-  Json& counts = document["counts"] = Json::object();
-  for (const Difference difference : kInSummary) {
-    std::string name(DifferenceName(difference));
-    std::replace(name.begin(), name.end(), ' ', '_');
-    counts[name] = Count(all, difference);
-  }
-  Json& entries = document["entries"] = Json::array();
-  for (const EntryComparison& entry : different) entries.push_back(EntryToJson(entry, sides));
-  return Dump(document);
 }
 
 std::vector<std::string> NamesIn(const Sides& sides) {
@@ -302,23 +135,30 @@ ExitCode Diff(const Session& session, const DiffOptions& options) {
       return ExitCode::kTrouble;
     }
   }
-  std::vector<EntryComparison> different;
-  std::copy_if(entries.begin(), entries.end(), std::back_inserter(different),
-               [](const EntryComparison& entry) { return entry.difference != Difference::kSame; });
   if (options.by_name) {
-    std::stable_sort(different.begin(), different.end(),
+    std::stable_sort(entries.begin(), entries.end(),
                      [](const EntryComparison& a, const EntryComparison& b) { return a.name < b.name; });
   } else {
-    SortByChange(&different);
+    SortByChange(&entries);
   }
+  const bool is_same = std::all_of(entries.begin(), entries.end(),
+                                   [](const EntryComparison& entry) { return entry.difference == Difference::kSame; });
+  const ComparedEntries compared = {sides.a.entries(), sides.b.entries()};
   if (session.json) {
-    console.PrintData(DiffAsJson(sides, options, different, entries));
+    Json document;
+    document["schema_version"] = kSchemaVersion;
+    document["a"] = sides.a.json;
+    document["b"] = sides.b.json;
+    document["structure_only"] = options.structure_only;
+    document["counts"] = CountsToJson(entries);
+    document["entries"] = ComparisonToJson(compared, entries);
+    console.PrintData(Dump(document));
   } else {
     console.PrintData(fmt::format("A: {}\nB: {}\n", Escape(sides.a.tensors->name()), Escape(sides.b.tensors->name())));
-    if (!different.empty()) console.PrintData(FormatEntries(console, sides, different, options.structure_only));
-    console.PrintData(Summary(entries, options.structure_only));
+    if (!is_same) console.PrintData(FormatComparison(console, compared, entries, options.structure_only));
+    console.PrintData(FormatCounts(entries, options.structure_only));
   }
-  return different.empty() ? ExitCode::kOk : ExitCode::kDifferent;
+  return is_same ? ExitCode::kOk : ExitCode::kDifferent;
 }
 
 void AddOperand(CLI::App* command, const std::string& name, const std::shared_ptr<DiffOptions>& options, size_t which) {

@@ -1,10 +1,10 @@
 #include <cmath>
-#include <filesystem>
 
 #include "gmock/gmock.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tools/checkpoint_inspect/safetensors_header.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -24,7 +24,7 @@ Finished Diff(const TestStore& store, std::vector<std::string> arguments) {
   return RunInspect(arguments);
 }
 
-json RunJson(const TestStore& store, std::vector<std::string> arguments, int exit_code) {
+json DiffJson(const TestStore& store, std::vector<std::string> arguments, int exit_code) {
   arguments.insert(arguments.begin(), {"--store", store.directory(), "diff"});
   return RunInspectJson(arguments, exit_code);
 }
@@ -104,12 +104,12 @@ TEST_F(DiffTwoSteps, TellsTheLargestChangeFirst) {
 }
 
 TEST_F(DiffTwoSteps, SortsByNameIfAskedTo) {
-  EXPECT_THAT(Names(RunJson(store, {"1", "2", "--sort", "name"}, 1)),
+  EXPECT_THAT(Names(DiffJson(store, {"1", "2", "--sort", "name"}, 1)),
               ElementsAre("bias", "broken", "gone", "narrowed", "new", "reshaped", "text", "weight"));
 }
 
 TEST_F(DiffTwoSteps, GivesEveryFieldAsJson) {
-  const json document = RunJson(store, {"1", "2"}, 1);
+  const json document = DiffJson(store, {"1", "2"}, 1);
   EXPECT_EQ(document["schema_version"], 1);
   EXPECT_EQ(document["a"]["name"], "step 1 of " + store.directory());
   EXPECT_EQ(document["a"]["store"]["directory"], store.directory());
@@ -143,7 +143,7 @@ TEST_F(DiffTwoSteps, ComparesWhatTheGlobMatches) {
   const Finished same = Diff(store, {"1", "2", "steady"});
   EXPECT_EQ(same.exit_code, 0);
   EXPECT_THAT(same.out, EndsWith("\n0 changed, 0 added, 0 removed, 1 same\n"));
-  EXPECT_THAT(Names(RunJson(store, {"1", "2", "n*"}, 1)), ElementsAre("new", "narrowed"));
+  EXPECT_THAT(Names(DiffJson(store, {"1", "2", "n*"}, 1)), ElementsAre("new", "narrowed"));
   const Finished none = Diff(store, {"1", "2", "wight"});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_EQ(none.out, "");
@@ -157,7 +157,7 @@ TEST_F(DiffTwoSteps, ReadsNoTensorForTheStructure) {
               AllOf(HasSubstr("~  narrowed  float32 -> bfloat16  [2]\n"), Not(HasSubstr("weight")),
                     Not(HasSubstr("CHANGE")), EndsWith("2 changed, 1 added, 1 removed, 5 same; no tensor was read\n")));
   EXPECT_EQ(Diff(store, {"1", "2", "w*", "--structure-only"}).exit_code, 0);
-  EXPECT_EQ(RunJson(store, {"1", "2", "--structure-only"}, 1)["structure_only"], true);
+  EXPECT_EQ(DiffJson(store, {"1", "2", "--structure-only"}, 1)["structure_only"], true);
 }
 
 // Steps 1 and 2 of a tensor that no codec makes much smaller, of which the last number changes.
@@ -191,7 +191,7 @@ TEST(Diff, ReadsNothingThatHasTheSameDigest) {
   const Finished diff = Diff(store, {"1", "latest"});
   EXPECT_EQ(diff.exit_code, 0) << diff.err;
   EXPECT_THAT(diff.out, EndsWith("\n0 changed, 0 added, 0 removed, 9 same\n"));
-  EXPECT_EQ(RunJson(store, {"1", "2"}, 0)["entries"], json::array());
+  EXPECT_EQ(DiffJson(store, {"1", "2"}, 0)["entries"], json::array());
 }
 
 TEST(Diff, ComparesStores) {
@@ -199,7 +199,7 @@ TEST(Diff, ComparesStores) {
   store.Save({1}, {}, 5000);
   other.Save({3, 4}, {}, 4999);
   const std::string there = other.directory() + "@latest";
-  const json document = RunJson(store, {"1", there, "model.weight"}, 1);
+  const json document = DiffJson(store, {"1", there, "model.weight"}, 1);
   EXPECT_EQ(document["a"]["store"]["directory"], store.directory());
   EXPECT_EQ(document["b"]["store"]["directory"], other.directory());
   EXPECT_EQ(document["b"]["step"], 4);
@@ -207,6 +207,27 @@ TEST(Diff, ComparesStores) {
   // Needs no store of its own.
   const Finished both = RunInspect({"diff", there, other.directory() + "@3"}, {.directory = "/"});
   EXPECT_EQ(both.exit_code, 0) << both.err;
+}
+
+TEST(Diff, ComparesAStepWithASafetensorsFile) {
+  TestStore store;
+  CommitLargeSteps(store);
+  const std::string path = store.directory() + "/model.safetensors";
+  SafetensorsHeader header;
+  header.tensors = {{"weight", Dtype::kFloat32, {5000}, 0, 20000}};
+  WriteWhole(path, EncodeSafetensorsHeader(header).value() + std::string(20000, '\0'));
+  const json document = DiffJson(store, {path, "1"}, 1);
+  EXPECT_EQ(document["a"], (json{{"name", path}, {"store", nullptr}, {"step", nullptr}, {"attempt", nullptr}}));
+  ASSERT_THAT(document["entries"], SizeIs(1));
+  EXPECT_EQ(document["entries"][0]["change"]["relative"], "Infinity");
+  EXPECT_EQ(document["entries"][0]["change"]["cosine"], nullptr);
+  EXPECT_EQ(document["entries"][0]["a"][0]["digest"], "");
+  // Nobody knows before it is read that it is the same; and no store is needed.
+  EXPECT_EQ(RunInspect({"diff", path, path}, {.directory = "/"}).exit_code, 0);
+  WriteWhole(path, "no such file");
+  const Finished broken = Diff(store, {path, "1"});
+  EXPECT_EQ(broken.exit_code, 2);
+  EXPECT_THAT(broken.err, HasSubstr(path));
 }
 
 TEST(Diff, EndsWithTroubleForWhateverIsWrong) {
@@ -239,7 +260,7 @@ TEST(Diff, WarnsOfAManifestThatCannotBeReadAndComparesAllTheSame) {
   const Finished diff = Diff(store, {"1", "2"});
   EXPECT_EQ(diff.exit_code, 0);
   EXPECT_THAT(diff.err, StartsWith("checkpoint-inspect: warning: the manifest cannot be read"));
-  EXPECT_THAT(RunJson(store, {"1", "2"}, 0)["a"]["store"]["manifest_problem"].get<std::string>(),
+  EXPECT_THAT(DiffJson(store, {"1", "2"}, 0)["a"]["store"]["manifest_problem"].get<std::string>(),
               HasSubstr("/manifest"));
 }
 
@@ -250,7 +271,7 @@ TEST(Diff, ReadsTheStoreAloneWhereItIsNotTrusted) {
   TestStore store;
   store.Save({1}, {}, 100);
   store.Save({2}, {}, 101);
-  EXPECT_EQ(RunJson(store, {"1", "2", "--untrusted"}, 1), RunJson(store, {"1", "2"}, 1));
+  EXPECT_EQ(DiffJson(store, {"1", "2", "--untrusted"}, 1), DiffJson(store, {"1", "2"}, 1));
   for (const std::string& elsewhere : {store.directory() + "@1", std::string("model.safetensors")}) {
     const Finished diff = Diff(store, {"1", elsewhere, "--untrusted"});
     EXPECT_EQ(diff.exit_code, 2);
