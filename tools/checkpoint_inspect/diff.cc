@@ -189,7 +189,7 @@ void AddDiff(CommandLine& line) {
   diff->add_option_function<std::string>(
           "--sort", [options](const std::string& order) { options->by_name = order == "name"; },
           "By change, the largest first, which is the default, or by name")
-      ->check(CLI::IsMember({"change", "name"}))
+      ->check(CLI::IsMember({"change", "name"}).description(""))
       ->type_name("change|name");
   diff->footer(fmt::format(R"(
 A step is {}.

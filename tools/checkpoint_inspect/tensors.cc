@@ -242,7 +242,7 @@ void AddTensors(CommandLine& line) {
             options->order = order == "name" ? EntryOrder::kName : EntryOrder::kSize;
           },
           "By name, or by size, the largest first; by default as saved")
-      ->check(CLI::IsMember({"name", "size"}))
+      ->check(CLI::IsMember({"name", "size"}).description(""))
       ->type_name("name|size");
   tensors->footer(R"(
 Example:
