@@ -36,7 +36,8 @@ Examples:
 
 Exit status:
   0 ok, 1 failure, 2 usage, 3 damaged but a valid step remains, 10 no store, 11 the store is in use,
-  12 nothing restorable, 13 integrity failure, 14 written by a newer version, 130 interrupted)";
+  12 nothing restorable, 13 integrity failure, 14 written by a newer version, 130 interrupted;
+  of diff: 0 the same, 1 different, 2 trouble)";
 
 // A store may hold any number of attempts that cannot be read.
 constexpr size_t kUnreadNamedMax = 10;
@@ -127,6 +128,16 @@ CLI::App* CommandLine::AddReaderThatWrites(CommandGroup group, const std::string
                                            std::function<ExitCode(const Invocation&)> run) {
   return AddWriter(group, name, description,
                    [run = std::move(run)](const Session& session) { return WithStore(session, run); });
+}
+
+CLI::App* CommandLine::AddComparer(CommandGroup group, const std::string& name, const std::string& description,
+                                   std::function<ExitCode(const Session&)> run, ExitCode trouble) {
+  CLI::App* command = Add(group, name, description);
+  command->final_callback([this, trouble, run = std::move(run)] {
+    trouble_ = trouble;
+    chosen_ = run;
+  });
+  return command;
 }
 
 // CLI11 throws where the command line is wrong, and for --help and --version.

@@ -62,10 +62,18 @@ class CommandLine {
   CLI::App* AddReaderThatWrites(CommandGroup group, const std::string& name, const std::string& description,
                                 std::function<ExitCode(const Invocation&)> run);
 
+  // Adds a command that writes nothing and opens for itself what it reads. It sees itself to what --untrusted asks for.
+  // `trouble`: see trouble().
+  CLI::App* AddComparer(CommandGroup group, const std::string& name, const std::string& description,
+                        std::function<ExitCode(const Session&)> run, ExitCode trouble);
+
   // Parses and runs. Errors have been printed.
   ExitCode Run(Console& console, int argc, const char* const* argv);
 
   const CLI::App& app() const { return app_; }
+
+  // What the command ends with where whoever runs it cannot go on: its output cannot be written.
+  ExitCode trouble() const { return trouble_; }
 
  private:
   CLI::App* Add(CommandGroup group, const std::string& name, const std::string& description);
@@ -74,6 +82,7 @@ class CommandLine {
   std::string store_;
   bool json_ = false;
   bool untrusted_ = false;
+  ExitCode trouble_ = ExitCode::kFailure;
   std::function<ExitCode(const Session&)> chosen_;
 };
 

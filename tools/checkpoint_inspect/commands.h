@@ -15,7 +15,9 @@ namespace tidemark::inspect {
 
 void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
+void AddTensors(CommandLine& line);
 void AddHistory(CommandLine& line);
+void AddDiff(CommandLine& line);
 void AddVerify(CommandLine& line);
 void AddRepair(CommandLine& line);
 void AddDoctor(CommandLine& line);

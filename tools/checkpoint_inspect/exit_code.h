@@ -16,6 +16,10 @@ enum class ExitCode : int {
   kIntegrity = 13,          // the step asked for is damaged, or no valid step remains
   kNewerFormat = 14,        // written by a newer version
   kInterrupted = 130,       // by Ctrl-C; nothing half-written is left
+
+  // Of diff, which has no other numbers but kOk: the same as those of diff(1).
+  kDifferent = 1,
+  kTrouble = 2,
 };
 
 }  // namespace tidemark::inspect

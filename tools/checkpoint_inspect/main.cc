@@ -13,31 +13,33 @@ ExitCode Run(Console& console, int argc, char** argv) {
   CommandLine line;
   AddLs(line);
   AddShow(line);
+  AddTensors(line);
   AddHistory(line);
+  AddDiff(line);
   AddVerify(line);
   AddRepair(line);
   AddDoctor(line);
   AddShellPages(line);
-  return line.Run(console, argc, argv);
+  ExitCode code = ExitCode::kFailure;
+  try {
+    code = line.Run(console, argc, argv);
+  } catch (const std::exception& error) {
+    console.Fail(error.what());
+    code = line.trouble();
+  }
+  if (const absl::Status written = console.FlushData(); !written.ok()) {
+    console.Fail(written);
+    code = line.trouble();
+  }
+  return code;
 }
 
 }  // namespace
 }  // namespace tidemark::inspect
 
 int main(int argc, char** argv) {
-  using tidemark::inspect::ExitCode;
   // Whoever started us may ignore SIGPIPE. A reader that has seen enough ends us without a word.
   std::signal(SIGPIPE, SIG_DFL);
   tidemark::inspect::Console console;
-  ExitCode code = ExitCode::kFailure;
-  try {
-    code = tidemark::inspect::Run(console, argc, argv);
-  } catch (const std::exception& error) {
-    console.Fail(error.what());
-  }
-  if (const absl::Status written = console.FlushData(); !written.ok()) {
-    console.Fail(written);
-    code = ExitCode::kFailure;
-  }
-  return static_cast<int>(code);
+  return static_cast<int>(tidemark::inspect::Run(console, argc, argv));
 }

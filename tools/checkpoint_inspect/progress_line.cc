@@ -25,8 +25,12 @@ ProgressLine::ProgressLine(Console& console, uint64_t bytes_total)
 ProgressLine::~ProgressLine() { console_.ShowProgress(""); }
 
 void ProgressLine::Update(std::string_view what, uint64_t bytes_done) {
+  if (!console_.progress()) return;
+  const absl::Time now = absl::Now();
+  if (now - shown_ < absl::Seconds(1) / kUpdatesPerSecondMax) return;
+  shown_ = now;
   const uint64_t done = bytes_finished_ + bytes_done;
-  console_.ShowProgress(ProgressText(what, done, std::max(done, bytes_total_), absl::Now() - start_));
+  console_.ShowProgress(ProgressText(what, done, std::max(done, bytes_total_), now - start_));
 }
 
 void ProgressLine::FinishPart(uint64_t bytes) {

@@ -19,6 +19,8 @@ std::string ProgressText(std::string_view what, uint64_t bytes_done, uint64_t by
 // Thread-compatible.
 class ProgressLine {
  public:
+  static constexpr int kUpdatesPerSecondMax = 10;
+
   // `bytes_total`: of all that will be read.
   ProgressLine(Console& console, uint64_t bytes_total);
   // Removes the line.
@@ -26,7 +28,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Of the part that is being read now, `what`, so many bytes have been.
+  // Of the part that is being read now, `what`, so many bytes have been. Shown kUpdatesPerSecondMax times at most, so
+  // that whoever has news of every small piece may bring them.
   void Update(std::string_view what, uint64_t bytes_done);
   // A part of `bytes` has been read; removes the line, for its result comes next.
   void FinishPart(uint64_t bytes);
@@ -35,6 +38,7 @@ class ProgressLine {
   Console& console_;
   const uint64_t bytes_total_;
   const absl::Time start_;
+  absl::Time shown_ = absl::InfinitePast();
   uint64_t bytes_finished_ = 0;  // of the parts before the current one
 };
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <future>
-#include <memory>
 #include <optional>
+#include <utility>
 
+#include "storage/shard/aligned_buffer.h"
+#include "storage/shard/range_fetcher.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 
 namespace tidemark::inspect {
@@ -20,10 +22,13 @@ uint64_t ElementsOf(std::span<const Lane> lanes, size_t item) {
   return EntryOf(lanes[0], item).bytes / ElementBytes(lanes[0], item);
 }
 
+// A buffer for each lane.
+using Buffers = std::vector<storage::AlignedBuffer>;
+
 // Blocks whose bytes are read together, and the memory that they lie in.
 struct Batch {
   std::vector<TensorBlock> blocks;
-  std::vector<std::unique_ptr<std::byte[]>> memory;    // for each lane
+  Buffers memory;
   std::vector<std::vector<StepReader::Window>> reads;  // for each lane
 };
 
@@ -32,9 +37,9 @@ class Planner {
  public:
   explicit Planner(std::span<const Lane> lanes) : lanes_(lanes) {}
 
-  std::optional<Batch> Next() {
+  // `memory`: of an earlier batch, to be used again, or empty. The kernel clears every page that it gives out.
+  std::optional<Batch> Next(Buffers memory) {
     Batch batch;
-    std::vector<uint64_t> lane_bytes(lanes_.size());
     uint64_t room = kStreamBytes;
     while (item_ < lanes_[0].entries.size()) {
       const uint64_t left = ElementsOf(lanes_, item_) - next_element_;
@@ -51,7 +56,6 @@ class Planner {
         elements = std::min(left, step);
       }
       TensorBlock block{.item = item_, .first_element = next_element_, .elements = elements, .last = elements == left};
-      for (size_t l = 0; l < lanes_.size(); ++l) lane_bytes[l] += elements * ElementBytes(lanes_[l], item_);
       batch.blocks.push_back(std::move(block));
       room -= std::min(room, elements * bytes_each);
       next_element_ += elements;
@@ -61,7 +65,8 @@ class Planner {
       if (batch.blocks.size() == kBlocksMax) break;
     }
     if (batch.blocks.empty()) return std::nullopt;
-    Place(lane_bytes, &batch);
+    batch.memory = std::move(memory);
+    Place(&batch);
     return batch;
   }
 
@@ -69,16 +74,34 @@ class Planner {
   // Of entries of a few bytes each.
   static constexpr size_t kBlocksMax = 1 << 16;
 
-  void Place(const std::vector<uint64_t>& lane_bytes, Batch* batch) const {
+  // Where a block may lie: numbers at their own alignment, and what is large where a disk may put it.
+  static uint64_t AlignBlock(uint64_t offset, uint64_t bytes) {
+    const uint64_t alignment = bytes >= storage::kPlacedBytesMin ? storage::kDirectAlignment : kBlockAlignment;
+    return (offset + alignment - 1) / alignment * alignment;
+  }
+  static constexpr uint64_t kBlockAlignment = 16;
+
+  void Place(Batch* batch) const {
+    batch->memory.resize(lanes_.size());
     for (size_t l = 0; l < lanes_.size(); ++l) {
-      batch->memory.push_back(std::make_unique_for_overwrite<std::byte[]>(lane_bytes[l]));
-      std::byte* place = batch->memory.back().get();
+      std::vector<uint64_t> offsets;
+      uint64_t end = 0;
+      for (const TensorBlock& block : batch->blocks) {
+        const uint64_t bytes = block.elements * ElementBytes(lanes_[l], block.item);
+        offsets.push_back(AlignBlock(end, bytes));
+        end = offsets.back() + bytes;
+      }
+      if (batch->memory[l].size() < end) {
+        batch->memory[l] = {};  // gone before more is taken
+        batch->memory[l] = storage::AlignedBuffer(end);
+      }
       std::vector<StepReader::Window>& reads = batch->reads.emplace_back();
-      for (TensorBlock& block : batch->blocks) {
+      for (size_t i = 0; i < offsets.size(); ++i) {
+        TensorBlock& block = batch->blocks[i];
         const uint64_t element_bytes = ElementBytes(lanes_[l], block.item);
-        const std::span<std::byte> destination(place, block.elements * element_bytes);
+        const std::span<std::byte> destination =
+            batch->memory[l].span().subspan(offsets[i], block.elements * element_bytes);
         block.bytes.push_back(destination);
-        place += destination.size();
         if (destination.empty()) continue;
         reads.push_back({.entry = lanes_[l].entries[block.item],
                          .offset = block.first_element * element_bytes,
@@ -105,11 +128,12 @@ absl::Status ReadBatch(std::span<const Lane> lanes, const Batch& batch) {
 absl::Status StreamTensors(std::span<const Lane> lanes,
                            absl::FunctionRef<absl::Status(const TensorBlock& block)> visit) {
   Planner planner(lanes);
-  std::optional<Batch> batch = planner.Next();
+  Buffers spare;
+  std::optional<Batch> batch = planner.Next({});
   absl::Status read = batch ? ReadBatch(lanes, *batch) : absl::OkStatus();
   while (batch) {
     if (!read.ok()) return read;
-    std::optional<Batch> next = planner.Next();
+    std::optional<Batch> next = planner.Next(std::move(spare));
     // Waits in its destructor, so nothing reads on when this has returned.
     std::future<absl::Status> reading;
     if (next) reading = std::async(std::launch::async, [&] { return ReadBatch(lanes, *next); });
@@ -118,6 +142,7 @@ absl::Status StreamTensors(std::span<const Lane> lanes,
       if (absl::Status status = visit(block); !status.ok()) return status;
     }
     if (next) read = reading.get();
+    spare = std::move(batch->memory);
     batch = std::move(next);
   }
   return absl::OkStatus();

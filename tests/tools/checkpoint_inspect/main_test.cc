@@ -32,6 +32,12 @@ TEST(CheckpointInspect, RejectsWrongUsage) {
                                                        {"show", "-1"},
                                                        {"show", "1", "2"},
                                                        {"show", "9223372036854775808"},
+                                                       {"tensors"},
+                                                       {"tensors", "1", "*", "2"},
+                                                       {"tensors", "1", "--sort", "bytes"},
+                                                       {"diff"},
+                                                       {"diff", "1"},
+                                                       {"diff", "1", "2", "*", "3"},
                                                        {"verify", "newest"},
                                                        {"verify", "best:"},
                                                        {"verify", ""},
@@ -67,7 +73,7 @@ TEST(CheckpointInspect, SaysThatThereIsNoStore) {
   for (const std::string& directory : {empty.directory(), empty.directory() + "/absent", file}) {
     SCOPED_TRACE(directory);
     for (const std::vector<std::string>& command :
-         {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}, {"history"}}) {
+         {std::vector<std::string>{"ls"}, {"show", "1"}, {"tensors", "1"}, {"verify"}, {"history"}}) {
       std::vector<std::string> arguments = {"--store", directory};
       arguments.insert(arguments.end(), command.begin(), command.end());
       const Finished run = RunInspect(arguments);
@@ -115,8 +121,13 @@ TEST(CheckpointInspect, ChangesNothingInTheStore) {
   store.Save({1, 2, 3});
   store.DamageChunk(3);
   const auto before = store.Listing();
-  for (const std::vector<std::string>& command :
-       {std::vector<std::string>{"ls"}, {"show", "2"}, {"show", "latest"}, {"verify"}, {"verify", "3"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"},
+                                                  {"show", "2"},
+                                                  {"show", "latest"},
+                                                  {"tensors", "2", "--stats"},
+                                                  {"diff", "1", "2"},
+                                                  {"verify"},
+                                                  {"verify", "3"}}) {
     RunInspect(command, {.directory = store.directory()});
     EXPECT_EQ(store.Listing(), before) << command[0];
   }

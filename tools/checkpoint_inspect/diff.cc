@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/comparison_output.h"
+#include "tools/checkpoint_inspect/entry_selection.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/safetensors.h"
+#include "tools/checkpoint_inspect/step_source.h"
+#include "tools/checkpoint_inspect/tensor_comparison.h"
+#include "tools/checkpoint_inspect/tensor_operand.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+// Of the line that shows the progress.
+constexpr size_t kNameColumnsMax = 40;
+
+struct DiffOptions {
+  std::array<TensorOperand, 2> operands;
+  std::string glob;  // empty: all
+  bool structure_only = false;
+  bool by_name = false;
+};
+
+// A or B.
+struct Side {
+  std::unique_ptr<TensorSource> tensors;
+  Json json;  // says what it is
+
+  std::span<const StoredEntry> entries() const { return tensors->entries(); }
+};
+
+struct Sides {
+  Side a;
+  Side b;
+};
+
+Json SideToJson(const std::string& name, Json store, Json step, Json attempt) {
+  return {{"name", name}, {"store", std::move(store)}, {"step", std::move(step)}, {"attempt", std::move(attempt)}};
+}
+
+// Opens those of the sides that are steps of this store.
+ExitCode OpenSteps(const Session& session, std::span<const std::pair<const TensorOperand*, Side*>> wanted) {
+  return WithStore(session, [&](const Invocation& invocation) {
+    for (const auto& [operand, side] : wanted) {
+      StepSource step;
+      if (const ExitCode code = OpenStepSource(invocation, operand->selector, &step); code != ExitCode::kOk)
+        return code;
+      side->tensors = std::move(step.tensors);
+      side->json = SideToJson(side->tensors->name(), NewDocument(invocation.reader, invocation.directory)["store"],
+                              step.info.step, step.info.attempt);
+    }
+    return ExitCode::kOk;
+  });
+}
+
+bool OpenFile(Console& console, const std::string& path, Side* side) {
+  absl::StatusOr<std::unique_ptr<TensorSource>> file = OpenSafetensors(path);
+  if (!file.ok()) {
+    console.Fail(file.status());
+    return false;
+  }
+  side->tensors = *std::move(file);
+  side->json = SideToJson(side->tensors->name(), nullptr, nullptr, nullptr);
+  return true;
+}
+
+// False: it could not be opened, and has been told.
+bool OpenSides(const Session& session, const DiffOptions& options, Sides* sides) {
+  std::vector<std::pair<const TensorOperand*, Side*>> here;
+  const std::array<Side*, 2> opened = {&sides->a, &sides->b};
+  for (size_t i = 0; i < opened.size(); ++i) {
+    const TensorOperand& operand = options.operands[i];
+    const std::pair<const TensorOperand*, Side*> wanted(&operand, opened[i]);
+    switch (operand.kind) {
+      case TensorOperand::Kind::kStep:
+        here.push_back(wanted);
+        break;
+      case TensorOperand::Kind::kStepElsewhere: {
+        const Session elsewhere = {session.console, operand.path, session.json, session.untrusted, session.now};
+        if (OpenSteps(elsewhere, {&wanted, 1}) != ExitCode::kOk) return false;
+        break;
+      }
+      case TensorOperand::Kind::kSafetensors:
+        if (!OpenFile(session.console, operand.path, opened[i])) return false;
+        break;
+    }
+  }
+  return here.empty() || OpenSteps(session, here) == ExitCode::kOk;
+}
+
+std::vector<std::string> NamesIn(const Sides& sides) {
+  std::vector<std::string> names;
+  for (const Side* side : {&sides.a, &sides.b}) {
+    for (const StoredEntry& entry : side->entries()) names.push_back(entry.spec.name);
+  }
+  return names;
+}
+
+absl::Status ReadTensors(Console& console, const Sides& sides, std::vector<EntryComparison>* entries) {
+  std::unique_ptr<ProgressLine> line;
+  return CompareTensors(*sides.a.tensors, *sides.b.tensors, *entries,
+                        [&](const std::string& name, uint64_t done, uint64_t total) {
+                          if (line == nullptr) line = std::make_unique<ProgressLine>(console, total);
+                          line->Update(Shorten(Escape(name), kNameColumnsMax), done);
+                        });
+}
+
+ExitCode Diff(const Session& session, const DiffOptions& options) {
+  Console& console = session.console;
+  for (const TensorOperand& operand : options.operands) {
+    if (!session.untrusted || operand.kind == TensorOperand::Kind::kStep) continue;
+    console.Fail(fmt::format("--untrusted reads the store alone, and {} is not in it", operand.path));
+    return ExitCode::kTrouble;
+  }
+  Sides sides;
+  if (!OpenSides(session, options, &sides)) return ExitCode::kTrouble;
+  std::vector<EntryComparison> entries = MatchEntries(sides.a.entries(), sides.b.entries(), options.glob);
+  if (entries.empty() && !options.glob.empty()) {
+    const std::string where = fmt::format("{} or {}", sides.a.tensors->name(), sides.b.tensors->name());
+    console.Fail(NothingMatches(options.glob, NamesIn(sides), where));
+    return ExitCode::kTrouble;
+  }
+  if (!options.structure_only) {
+    if (const absl::Status read = ReadTensors(console, sides, &entries); !read.ok()) {
+      console.Fail(read);
+      return ExitCode::kTrouble;
+    }
+  }
+  if (options.by_name) {
+    std::stable_sort(entries.begin(), entries.end(),
+                     [](const EntryComparison& a, const EntryComparison& b) { return a.name < b.name; });
+  } else {
+    SortByChange(&entries);
+  }
+  const bool is_same = std::all_of(entries.begin(), entries.end(),
+                                   [](const EntryComparison& entry) { return entry.difference == Difference::kSame; });
+  const ComparedEntries compared = {sides.a.entries(), sides.b.entries()};
+  if (session.json) {
+    Json document;
+    document["schema_version"] = kSchemaVersion;
+    document["a"] = sides.a.json;
+    document["b"] = sides.b.json;
+    document["structure_only"] = options.structure_only;
+    document["counts"] = CountsToJson(entries);
+    document["entries"] = ComparisonToJson(compared, entries);
+    console.PrintData(Dump(document));
+  } else {
+    console.PrintData(fmt::format("A: {}\nB: {}\n", Escape(sides.a.tensors->name()), Escape(sides.b.tensors->name())));
+    if (!is_same) console.PrintData(FormatComparison(console, compared, entries, options.structure_only));
+    console.PrintData(FormatCounts(entries, options.structure_only));
+  }
+  return is_same ? ExitCode::kOk : ExitCode::kDifferent;
+}
+
+void AddOperand(CLI::App* command, const std::string& name, const std::shared_ptr<DiffOptions>& options, size_t which) {
+  command
+      ->add_option_function<std::string>(
+          name,
+          [options, which](const std::string& text) {
+            absl::StatusOr<TensorOperand> operand = ParseTensorOperand(text);
+            if (!operand.ok()) throw CLI::ValidationError(std::string(operand.status().message()));
+            options->operands[which] = *std::move(operand);
+          },
+          fmt::format("{}", kOperandHelp))
+      ->type_name("")
+      ->required();
+}
+
+}  // namespace
+
+void AddDiff(CommandLine& line) {
+  const auto options = std::make_shared<DiffOptions>();
+  CLI::App* diff = line.AddComparer(
+      CommandGroup::kCheck, "diff", "Say what changed between two steps, stores or safetensors files",
+      [options](const Session& session) { return Diff(session, *options); }, ExitCode::kTrouble);
+  AddOperand(diff, "A", options, 0);
+  AddOperand(diff, "B", options, 1);
+  diff->add_option("GLOB", options->glob, fmt::format("Only entries whose names match; {}", kGlobHelp))->type_name("");
+  diff->add_flag("--structure-only", options->structure_only, "Compare names, dtypes and shapes, and read no tensor");
+  diff->add_option_function<std::string>(
+          "--sort", [options](const std::string& order) { options->by_name = order == "name"; },
+          "By change, the largest first, which is the default, or by name")
+      ->check(CLI::IsMember({"change", "name"}).description(""))
+      ->type_name("change|name");
+  diff->footer(fmt::format(R"(
+A step is {}.
+
+Example:
+  checkpoint-inspect --store run/ckpt diff 1000 latest
+  checkpoint-inspect --store run/ckpt diff best:validation/loss latest 'model.*'
+  checkpoint-inspect diff run/ckpt@latest other/ckpt@latest --structure-only
+  checkpoint-inspect --store run/ckpt diff latest model.safetensors
+
+Exit status: 0 the same, 1 different, 2 trouble)",
+                           kSelectorHelp));
+}
+
+}  // namespace tidemark::inspect

@@ -1,0 +1,72 @@
+#include "tools/checkpoint_inspect/entry_selection.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "snapshot/glob.h"
+
+namespace tidemark::inspect {
+namespace {
+
+constexpr size_t kNearestMax = 3;
+// Longer names are held against the pattern by their front alone: a store may have any number of them.
+constexpr size_t kComparedMax = 256;
+
+}  // namespace
+
+size_t DistanceFromGlob(std::string_view glob, std::string_view name) {
+  // Of the front of the pattern so far, the distance of each front of the name.
+  std::vector<size_t> row(name.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (const char letter : glob) {
+    size_t diagonal = row[0];
+    if (letter != '*') ++row[0];
+    for (size_t n = 1; n <= name.size(); ++n) {
+      const size_t above = row[n];
+      if (letter == '*') {
+        row[n] = std::min(above, row[n - 1]);
+      } else {
+        const size_t replaced = diagonal + (letter == '?' || letter == name[n - 1] ? 0 : 1);
+        row[n] = std::min({replaced, above + 1, row[n - 1] + 1});
+      }
+      diagonal = above;
+    }
+  }
+  return row[name.size()];
+}
+
+absl::Status NothingMatches(std::string_view glob, std::span<const std::string> names, std::string_view where) {
+  if (names.empty()) {
+    return absl::NotFoundError(fmt::format("nothing in {} matches '{}'; it has no entries", where, glob));
+  }
+  std::vector<std::pair<size_t, std::string_view>> nearest;
+  nearest.reserve(names.size());
+  for (const std::string& name : names) {
+    const std::string_view front = std::string_view(name).substr(0, kComparedMax);
+    nearest.emplace_back(DistanceFromGlob(glob.substr(0, kComparedMax), front), name);
+  }
+  std::sort(nearest.begin(), nearest.end());
+  nearest.erase(std::unique(nearest.begin(), nearest.end()), nearest.end());
+  nearest.resize(std::min(nearest.size(), kNearestMax));
+  std::vector<std::string_view> named;
+  for (const auto& [distance, name] : nearest) named.push_back(name);
+  return absl::NotFoundError(
+      fmt::format("nothing in {} matches '{}'; nearest: {}", where, glob, fmt::join(named, ", ")));
+}
+
+absl::StatusOr<std::vector<size_t>> SelectEntries(std::span<const StoredEntry> entries, std::string_view glob,
+                                                  std::string_view where) {
+  std::vector<size_t> selected;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (glob.empty() || GlobMatches(glob, entries[i].spec.name)) selected.push_back(i);
+  }
+  if (!selected.empty() || glob.empty()) return selected;
+  std::vector<std::string> names;
+  for (const StoredEntry& entry : entries) names.push_back(entry.spec.name);
+  return NothingMatches(glob, names, where);
+}
+
+}  // namespace tidemark::inspect
