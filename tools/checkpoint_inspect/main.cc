@@ -14,8 +14,10 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddLs(line);
   AddShow(line);
   AddHistory(line);
+  AddStats(line);
   AddVerify(line);
   AddRepair(line);
+  AddManifest(line);
   return line.Run(console, argc, argv);
 }
 
