@@ -68,7 +68,7 @@ void TryCommands(const std::string& directory) {
   if (!reader.ok()) return;
   for (const bool json : {false, true}) {
     const auto run = [&](const auto& command) { Try(**reader, directory, json, command); };
-    run([](const inspect::Invocation& invocation) { return ListSteps(invocation, /*all=*/true); });
+    run([](const inspect::Invocation& invocation) { return ListSteps(invocation, {.all = true}); });
     run([](const inspect::Invocation& invocation) { return ShowHistory(invocation, {}); });
     run([](const inspect::Invocation& invocation) { return ShowHistory(invocation, {"e/loss", "loss"}); });
     run([](const inspect::Invocation& invocation) { return ShowStep(invocation, {}); });
@@ -77,7 +77,15 @@ void TryCommands(const std::string& directory) {
         return ShowStep(invocation, {.kind = inspect::Selector::Kind::kStep, .step = step});
       });
     }
-    run([](const inspect::Invocation& invocation) { return VerifySteps(invocation, std::nullopt); });
+    run([](const inspect::Invocation& invocation) { return ShowStatistics(invocation); });
+    run([](const inspect::Invocation& invocation) { return VerifySteps(invocation, std::nullopt, {}); });
+    run([](const inspect::Invocation& invocation) {
+      return VerifySteps(invocation, std::nullopt, {.share = 0.5, .seed = 1});
+    });
+  }
+  for (const bool log : {false, true}) {
+    Try(**reader, directory, /*json=*/false,
+        [log](const inspect::Invocation& invocation) { return PlotHistory(invocation, {.log = log}); });
   }
 }
 

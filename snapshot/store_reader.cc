@@ -72,14 +72,15 @@ struct StoreReader::Impl {
   Impl(const std::string& directory, bool trusted)
       : layout(directory), trusted(trusted), read(trusted ? kReadOptions : kUntrustedReadOptions) {}
 
-  // The steps as the manifest has them; the records are kept for their digests, and while nothing changes.
-  absl::Status LoadManifest() {
-    absl::Status status = manifest == nullptr ? OpenManifest() : CatchUp();
-    if (!status.ok()) manifest.reset();  // the next time it is read as a whole
-    return status;
+  // The steps as the manifest has them; the records are kept for their digests, and while nothing changes. Whether
+  // anything has.
+  absl::StatusOr<bool> LoadManifest() {
+    absl::StatusOr<bool> changed = manifest == nullptr ? OpenManifest() : CatchUp();
+    if (!changed.ok()) manifest.reset();  // the next time it is read as a whole
+    return changed;
   }
 
-  absl::Status OpenManifest() {
+  absl::StatusOr<bool> OpenManifest() {
     absl::StatusOr<std::unique_ptr<storage::Manifest>> opened =
         storage::Manifest::OpenFollowing(files, layout.manifest());
     if (!opened.ok()) return opened.status();
@@ -90,18 +91,19 @@ struct StoreReader::Impl {
     return ReadRecords();
   }
 
-  absl::Status CatchUp() {
-    const absl::StatusOr<bool> changed = manifest->CatchUp();
-    if (!changed.ok()) return changed.status();
-    return *changed ? ReadRecords() : absl::OkStatus();
+  absl::StatusOr<bool> CatchUp() {
+    absl::StatusOr<bool> changed = manifest->CatchUp();
+    return changed.ok() && *changed ? ReadRecords() : changed;
   }
 
-  absl::Status ReadRecords() {
+  absl::StatusOr<bool> ReadRecords() {
     records.clear();
-    return manifest->ForEach([&](storage::StepRecord record) {
+    absl::Status status = manifest->ForEach([&](storage::StepRecord record) {
       records.push_back(std::move(record));
       return true;
     });
+    if (!status.ok()) return status;
+    return true;
   }
 
   // The same from the shards, as a rebuild would have it: of several attempts at a step the last counts, and has the
@@ -155,16 +157,26 @@ struct StoreReader::Impl {
     // read hides no step.
     const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
     unread.clear();
-    if (trusted) manifest_problem = LoadManifest();
+    bool changed = true;
+    if (trusted) {
+      const absl::StatusOr<bool> loaded = LoadManifest();
+      manifest_problem = loaded.status();
+      changed = !loaded.ok() || *loaded;
+    }
     if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
     if (!trusted || !manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
     // A store whose making was cut short, or goes on just now, has no manifest yet and nothing for it to tell.
     if (absl::IsNotFound(manifest_problem) && records.empty() && unread.empty()) manifest_problem = absl::OkStatus();
+    const bool has_reports = reports.ok() && !reports->empty();
+    // Who follows a store of many steps asks again and again, mostly in vain.
+    if (!changed && !has_reports && !has_overlay) return absl::OkStatus();
     steps.clear();
+    steps.reserve(records.size());
     for (const storage::StepRecord& record : records) steps.push_back(record.info);
-    if (reports.ok()) Overlay(*reports);
+    if (has_reports) Overlay(*reports);
+    has_overlay = has_reports;
     return absl::OkStatus();
   }
 
@@ -226,6 +238,7 @@ struct StoreReader::Impl {
   absl::Status manifest_problem;
   std::vector<storage::StepRecord> records;  // ascending by step
   std::vector<StepInfo> steps;               // the same, with what lies in the inbox
+  bool has_overlay = false;                  // anything does
   std::vector<std::string> unread;
 };
 
@@ -340,20 +353,29 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std:
 
 absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
                                                  const std::function<void(const VerifyProgress&)>& progress) const {
+  return Verify(step, VerifyOptions{.progress = progress});
+}
+
+absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptions& options) const {
+  if (!(options.share >= 0 && options.share <= 1)) {
+    return absl::InvalidArgumentError(fmt::format("VerifyOptions::share is {}: 0 to 1", options.share));
+  }
   absl::StatusOr<const storage::StepRecord*> found = impl_->FindSaved(step);
   if (!found.ok()) return found.status();
   const storage::StepRecord& record = **found;
   const auto id = storage::FromHex(record.info.attempt);
   if (!id) return absl::NotFoundError(fmt::format("step {} has no files: {}", step, record.info.reason));
   VerifyProgress done;
-  for (const storage::RecordedShard& shard : record.shards) done.bytes_total += shard.file_bytes;
+  for (const storage::RecordedShard& shard : record.shards) {
+    done.bytes_total += static_cast<uint64_t>(static_cast<double>(shard.file_bytes) * options.share);
+  }
   absl::Time next_report = absl::InfinitePast();
   const auto advance = [&](uint64_t bytes) {
     done.bytes_done += bytes;
     done.bytes_total = std::max(done.bytes_total, done.bytes_done);
-    if (!progress || absl::Now() < next_report) return;
+    if (!options.progress || absl::Now() < next_report) return;
     next_report = absl::Now() + kProgressInterval;
-    progress(done);
+    options.progress(done);
   };
   VerifyReport report;
   for (const storage::RecordedShard& recorded : record.shards) {
@@ -365,10 +387,12 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
                                           .world_size = record.info.world_size};
     const std::string path = impl_->layout.shard(step, identity.attempt, recorded.rank, record.info.world_size);
     absl::StatusOr<storage::ShardVerification> shard =
-        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, impl_->read, advance);
+        storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, impl_->read, advance,
+                             {.share = options.share, .seed = options.seed});
     if (!shard.ok()) return shard.status();
     report.bytes_read += shard->bytes_read;
     report.chunks += shard->chunks;
+    report.chunks_total += shard->chunks_total;
     for (storage::ShardDamage& damage : shard->damage) {
       report.damage.push_back(
           {.path = std::move(damage.path), .what = std::move(damage.what), .entries = std::move(damage.entries)});
@@ -381,7 +405,7 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step,
                                .what = std::string(attempt.status().message())});
     }
   }
-  if (progress) progress(done);
+  if (options.progress) options.progress(done);
   return report;
 }
 

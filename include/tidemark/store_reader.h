@@ -35,8 +35,20 @@ struct Damage {
 
 struct VerifyReport {
   uint64_t bytes_read = 0;
-  uint64_t chunks = 0;
-  std::vector<Damage> damage;  // empty: sound
+  uint64_t chunks = 0;         // that were read
+  uint64_t chunks_total = 0;   // that the step has
+  std::vector<Damage> damage;  // empty: sound, as far as was read
+};
+
+// How much of a step is read to verify it.
+struct VerifyOptions {
+  // Of the chunks of each shard, 0 to 1, rounded up. Header, index and footer are read in any case, and the bytes
+  // between chunks only at 1.
+  double share = 1;
+  // Which of them: of the same step the same seed draws the same ones.
+  uint64_t seed = 0;
+  // As of Verify.
+  std::function<void(const VerifyProgress&)> progress;
 };
 
 // Thread-compatible. Never writes to the store, never takes its lock. Holds the manifest's files open, a few of them,
@@ -68,7 +80,8 @@ class StoreReader {
   // folder and why. One that is just being written is among these.
   const std::vector<std::string>& unread() const;
 
-  // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost.
+  // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost, unless the
+  // steps come from the shards.
   absl::Status Refresh();
 
   // The highest committed step; kNotFound if there is none.
@@ -102,6 +115,10 @@ class StoreReader {
   // `progress` is called on this thread, at least once a second.
   absl::StatusOr<VerifyReport> Verify(int64_t step,
                                       const std::function<void(const VerifyProgress&)>& progress = nullptr) const;
+
+  // The same of a sample of the chunks; no damage in it says little of the rest. kInvalidArgument: the share is not 0
+  // to 1.
+  absl::StatusOr<VerifyReport> Verify(int64_t step, const VerifyOptions& options) const;
 
   // Reads every block of the tables that the manifest consists of, those included that no question has needed.
   // kDataLoss where one is damaged: the steps above are right all the same, but the manifest will have to be rebuilt.

@@ -235,6 +235,18 @@ absl::Status Database::Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
   return status;
 }
 
+absl::Status Database::Scan(std::string_view prefix,
+                            absl::FunctionRef<bool(std::string_view key, std::string_view value)> visit) {
+  return Use([&](rocksdb::DB& db) {
+    const rocksdb::Slice first(prefix.data(), prefix.size());
+    const std::unique_ptr<rocksdb::Iterator> it(db.NewIterator({}));
+    for (it->Seek(first); it->Valid() && it->key().starts_with(first); it->Next()) {
+      if (!visit({it->key().data(), it->key().size()}, {it->value().data(), it->value().size()})) break;
+    }
+    return Translate(it->status(), "scan");
+  });
+}
+
 absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) {
   for (;;) {
     {

@@ -54,8 +54,15 @@ class Database {
   // neither can be, its error is returned. `use` must not call Use or Write, nor keep anything of the database.
   absl::Status Use(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The same for who removes something because of what it reads: all that `use` finds survives power loss. What a
-  // database shows that can only be read may come from a write that failed and that the disk never got. Such a one is
+  // Calls `visit` with every key that begins with `prefix` and its value, in the order of the keys and all as of one
+  // moment, until it returns false. Nothing of the database may be used meanwhile. kDataLoss where a block is damaged:
+  // what comes before it has been visited.
+  absl::Status Scan(std::string_view prefix,
+                    absl::FunctionRef<bool(std::string_view key, std::string_view value)> visit)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The same as Use for who removes something because of what it reads: all that `use` finds survives power loss. What
+  // a database shows that can only be read may come from a write that failed and that the disk never got. Such a one is
   // opened anew first, which writes down what it shows; where that fails, its error is returned and `use` not called.
   absl::Status UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "storage/manifest/manifest_records.h"
 
 namespace tidemark::storage {
@@ -32,6 +33,11 @@ std::string MetricPrefix(std::string_view name);
 
 // 0.0 and -0.0 give the same key. Preconditions: `value` is finite, step >= 0.
 std::string MetricKey(std::string_view name, double value, int64_t step);
+
+// What a key of the manifest says, for people: "store", "settled", "step/1000", "deleting/<attempt>",
+// "committed/1000", "metric/loss/0.25/1000", "reference/<attempt>/1000". kDataLoss: it is no such key. The name of a
+// metric is as it was given, and may have any bytes.
+absl::StatusOr<std::string> KeyText(std::string_view key);
 
 // The last key that a step with the metric's value in `key`, a MetricKey, can have.
 std::string LastKeyOfValue(std::string_view key);

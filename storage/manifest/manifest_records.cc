@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/manifest/canonical_record.h"
 #include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
@@ -150,6 +151,7 @@ std::string EncodeStepRecord(const StepRecord& record) {
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
+  if (std::optional<StepRecord> record = ReadCanonicalStepRecord(bytes)) return *std::move(record);
   const auto decode = [](const Json& json) {
     StepRecord record;
     StepInfo& info = record.info;

@@ -1,6 +1,7 @@
 #include "storage/shard/shard_verify.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -44,6 +45,28 @@ std::string MessageOf(const absl::Status& status) { return {status.message().dat
 // FetchRanges, which would take ranges as they are made, is worth.
 constexpr size_t kRangesMax = 1024;
 
+// SplitMix64's step: numbers in a row come out as if drawn.
+uint64_t Scramble(uint64_t number) {
+  number += 0x9e3779b97f4a7c15;
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
+  return number ^ (number >> 31);
+}
+
+// The chunks of a sample: those of the lowest numbers, of which each chunk has one by its own and the shard's place and
+// the seed. Ascending.
+std::vector<uint64_t> DrawChunks(const ChunkSample& sample, const ShardIdentity& shard, size_t chunks) {
+  const uint64_t place = Scramble(Scramble(sample.seed) ^ static_cast<uint64_t>(shard.step)) ^ shard.rank;
+  std::vector<std::pair<uint64_t, uint64_t>> drawn(chunks);
+  for (size_t i = 0; i < chunks; ++i) drawn[i] = {Scramble(Scramble(place) + i), i};
+  const size_t wanted = std::min(chunks, static_cast<size_t>(std::ceil(sample.share * static_cast<double>(chunks))));
+  std::nth_element(drawn.begin(), drawn.begin() + static_cast<ptrdiff_t>(wanted), drawn.end());
+  std::vector<uint64_t> numbers;
+  for (size_t i = 0; i < wanted; ++i) numbers.push_back(drawn[i].second);
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
 // Collects damage from several threads. Thread-safe.
 class DamageList {
  public:
@@ -82,8 +105,9 @@ struct Frame {
 // which changes nothing but damage_.
 class ShardVerifier {
  public:
-  ShardVerifier(FileSystem& files, const std::string& path, const std::function<void(uint64_t)>& progress)
-      : files_(files), path_(path), progress_(progress) {}
+  ShardVerifier(FileSystem& files, const std::string& path, const std::function<void(uint64_t)>& progress,
+                const ChunkSample& sample)
+      : files_(files), path_(path), progress_(progress), sample_(sample) {}
 
   absl::Status Run(const std::string& steps_directory, const ShardIdentity* expected, const ShardReadOptions& options);
 
@@ -94,7 +118,12 @@ class ShardVerifier {
 
  private:
   absl::Status VerifyFrame(const ShardIdentity* expected);
+  bool whole() const { return sample_.share >= 1; }
   absl::Status VerifyOwnRanges();
+  absl::Status VerifyOwnSample();
+  absl::Status VerifyIndexPadding();
+  // The items [first, last), all in `file`.
+  absl::Status VerifyItems(File* file, size_t first, size_t last);
   absl::Status VerifyReferencedRanges();
   // Reads the ranges that are planned, and forgets them.
   absl::Status FetchPlanned();
@@ -113,11 +142,12 @@ class ShardVerifier {
   FileSystem& files_;
   const std::string& path_;
   const std::function<void(uint64_t)>& progress_;
+  const ChunkSample sample_;
   FetchOptions fetch_;
   std::unique_ptr<File> file_;
   Frame frame_;
   std::unique_ptr<ReferencedShards> referenced_;
-  std::vector<uint64_t> order_;           // chunks by file and offset: the items of the ranges
+  std::vector<uint64_t> order_;           // chunks to be read, by file and offset: the items of the ranges
   std::vector<size_t> entries_by_chunk_;  // entries that have chunks, by their first one
   std::vector<ByteRange> ranges_;
   ShardVerification result_;
@@ -210,7 +240,8 @@ absl::Status ShardVerifier::FetchPlanned() {
   return status;
 }
 
-// Ranges that cover the file from the header to the index, chunks and what is between them, and the index's padding.
+// Ranges that cover the file from the header to the index, chunks and what is between them. The last of them are only
+// planned.
 absl::Status ShardVerifier::VerifyOwnRanges() {
   absl::Status status;
   ByteRange range{file_.get(), kShardBlockBytes, kShardBlockBytes, 0, 0};
@@ -233,13 +264,35 @@ absl::Status ShardVerifier::VerifyOwnRanges() {
     range.end = chunk.offset + chunk.stored_bytes;
     range.last_item = i + 1;
   }
+  cover_gap(frame_.footer.index_offset);
+  finish_range();
+  return status;
+}
+
+// Together with what was planned before.
+absl::Status ShardVerifier::VerifyIndexPadding() {
   const ShardFooter& footer = frame_.footer;
-  cover_gap(footer.index_offset);
-  finish_range();
-  range.begin = footer.index_offset + footer.index_bytes;
-  range.end = frame_.file_bytes - kShardBlockBytes;
-  finish_range();
-  return status.ok() ? FetchPlanned() : status;
+  const ByteRange range{file_.get(), footer.index_offset + footer.index_bytes, frame_.file_bytes - kShardBlockBytes,
+                        order_.size(), order_.size()};
+  if (range.end > range.begin) ranges_.push_back(range);
+  return FetchPlanned();
+}
+
+absl::Status ShardVerifier::VerifyItems(File* file, size_t first, size_t last) {
+  for (size_t i = first; i < last; ++i) {
+    if (ranges_.size() >= kRangesMax) {
+      if (absl::Status status = FetchPlanned(); !status.ok()) return status;
+    }
+    AddToRanges(file, ChunkOf(i).offset, ChunkOf(i).offset + ChunkOf(i).stored_bytes, i, &ranges_);
+  }
+  return absl::OkStatus();
+}
+
+// The chunks of this file that were drawn. The last ones are only planned.
+absl::Status ShardVerifier::VerifyOwnSample() {
+  size_t last = 0;
+  while (last < order_.size() && ChunkOf(last).file == 0) ++last;
+  return VerifyItems(file_.get(), 0, last);
 }
 
 // A referenced shard that cannot be opened is damage to the entries that use it.
@@ -256,12 +309,7 @@ absl::Status ShardVerifier::VerifyReferencedRanges() {
           {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last), IsForeign(file.status())});
       continue;
     }
-    for (size_t i = first; i < last; ++i) {
-      if (ranges_.size() >= kRangesMax) {
-        if (absl::Status status = FetchPlanned(); !status.ok()) return status;
-      }
-      AddToRanges(*file, ChunkOf(i).offset, ChunkOf(i).offset + ChunkOf(i).stored_bytes, i, &ranges_);
-    }
+    if (absl::Status status = VerifyItems(*file, first, last); !status.ok()) return status;
   }
   return FetchPlanned();
 }
@@ -287,8 +335,10 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
     return absl::OkStatus();
   }
   uint64_t position = range.begin;
+  // In a sample there may be other chunks between those that were drawn.
+  const bool has_gaps = own && (whole() || range.first_item == range.last_item);
   const auto verify_gap = [&](uint64_t end) {
-    if (own) VerifyZeros(bytes.subspan(position - range.begin, end - position), position);
+    if (has_gaps) VerifyZeros(bytes.subspan(position - range.begin, end - position), position);
   };
   for (size_t i = range.first_item; i < range.last_item; ++i) {
     const ChunkRecord& chunk = ChunkOf(i);
@@ -315,15 +365,21 @@ absl::Status ShardVerifier::Run(const std::string& steps_directory, const ShardI
   const std::vector<ChunkRecord>& chunks = frame_.index.chunks;
   referenced_ =
       std::make_unique<ReferencedShards>(files_, steps_directory, frame_.header.identity.store, frame_.index.files);
-  order_.resize(chunks.size());
-  std::iota(order_.begin(), order_.end(), 0);
+  if (whole()) {
+    order_.resize(chunks.size());
+    std::iota(order_.begin(), order_.end(), 0);
+  } else {
+    order_ = DrawChunks(sample_, frame_.header.identity, chunks.size());
+  }
   std::sort(order_.begin(), order_.end(), [&](uint64_t a, uint64_t b) {
     return std::tuple(chunks[a].file, chunks[a].offset, a) < std::tuple(chunks[b].file, chunks[b].offset, b);
   });
   SortEntries();
   fetch_ = {options.codec_threads, options.io, options.io_depth};
   result_.chunks = order_.size();
-  if (auto status = VerifyOwnRanges(); !status.ok()) return status;
+  result_.chunks_total = chunks.size();
+  if (auto status = whole() ? VerifyOwnRanges() : VerifyOwnSample(); !status.ok()) return status;
+  if (auto status = VerifyIndexPadding(); !status.ok()) return status;
   return VerifyReferencedRanges();
 }
 
@@ -340,8 +396,9 @@ uint64_t VerifyBytes(const ShardFooter& footer, const ShardIndex& index) {
 absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::string& path,
                                               const std::string& steps_directory, const ShardIdentity* expected,
                                               const ShardReadOptions& options,
-                                              const std::function<void(uint64_t)>& progress) {
-  ShardVerifier verifier(files, path, progress);
+                                              const std::function<void(uint64_t)>& progress,
+                                              const ChunkSample& sample) {
+  ShardVerifier verifier(files, path, progress, sample);
   if (auto status = verifier.Run(steps_directory, expected, options); !status.ok()) return status;
   return verifier.TakeResult();
 }

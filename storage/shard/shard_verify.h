@@ -30,9 +30,17 @@ struct ShardDamage {
 
 struct ShardVerification {
   uint64_t bytes_read = 0;
-  uint64_t chunks = 0;
-  bool readable = false;            // header, footer and index are sound, and so is what is not in `damage`
+  uint64_t chunks = 0;        // that were read
+  uint64_t chunks_total = 0;  // that the index has
+  bool readable = false;      // header, footer and index are sound, and so is what was read and is not in `damage`
   std::vector<ShardDamage> damage;  // by file and offset; empty: sound
+};
+
+// Which of a shard's chunks are read.
+struct ChunkSample {
+  double share = 1;  // 0 to 1, of the chunks, rounded up. Below 1 the bytes between chunks are not read either
+  uint64_t seed =
+      0;  // of the same shard the same seed draws the same chunks; a share draws all that a smaller one does
 };
 
 // What VerifyShard will read of a sound shard: its file, and the chunks that it uses of others.
@@ -41,14 +49,16 @@ uint64_t VerifyBytes(const ShardFooter& footer, const ShardIndex& index);
 // Reads the whole file and every referenced chunk: header, index and footer, every chunk's checksum, decoding and
 // digest, and that all other bytes are zero. A single changed byte anywhere is found. Where `expected` is not null, a
 // sound shard of another identity is damage too; so is one of a newer version, since a flipped bit can make it one, and
-// a file that is cut short or gone.
+// a file that is cut short or gone. With a sample, what was not drawn of the chunks, and what lies between them, may be
+// damaged all the same.
 //
 // A Status that is not ok means that reading itself failed. `progress(n)`, if set, is called on this thread with the
 // bytes read since the last call.
 absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::string& path,
                                               const std::string& steps_directory, const ShardIdentity* expected,
                                               const ShardReadOptions& options,
-                                              const std::function<void(uint64_t)>& progress = nullptr);
+                                              const std::function<void(uint64_t)>& progress = nullptr,
+                                              const ChunkSample& sample = {});
 
 }  // namespace tidemark::storage
 

@@ -105,9 +105,9 @@ class HostileStore {
     const auto reader = StoreReader::OpenUntrusted(directory_.path());
     if (!reader.ok()) return "";
     const inspect::Invocation invocation{console, **reader, directory_.path(), /*json=*/false, absl::UnixEpoch()};
-    ListSteps(invocation, /*all=*/true);
+    ListSteps(invocation, {.all = true});
     ShowStep(invocation, {});
-    const inspect::ExitCode verified = VerifySteps(invocation, std::nullopt);
+    const inspect::ExitCode verified = VerifySteps(invocation, std::nullopt, {});
     std::fclose(stream);
     std::string printed(text, size);
     std::erase(printed, '\n');

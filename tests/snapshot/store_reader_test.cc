@@ -1,5 +1,6 @@
 #include "tidemark/store_reader.h"
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -130,6 +131,24 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgress) {
   EXPECT_EQ(report->bytes_read, std::filesystem::file_size(ShardPath(store_, 1)));
   EXPECT_EQ(last.bytes_done, report->bytes_read);
   EXPECT_EQ(last.bytes_total, report->bytes_read);
+}
+
+TEST_F(StoreReaderTest, VerifiesASampleOfTheChunks) {
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  const auto whole = (*reader)->Verify(1);
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_EQ(whole->chunks, whole->chunks_total);
+  const auto structure = (*reader)->Verify(1, {.share = 0});
+  ASSERT_THAT(structure, IsOk());
+  EXPECT_EQ(structure->chunks, 0u);
+  EXPECT_EQ(structure->chunks_total, whole->chunks_total);
+  EXPECT_LT(structure->bytes_read, whole->bytes_read);
+  EXPECT_THAT(structure->damage, IsEmpty());
+  for (const double share : {-0.1, 1.1, std::nan("")}) {
+    EXPECT_THAT((*reader)->Verify(1, {.share = share}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("VerifyOptions::share")));
+  }
 }
 
 TEST_F(StoreReaderTest, NamesTheEntryThatIsDamaged) {

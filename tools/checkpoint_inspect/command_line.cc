@@ -111,11 +111,17 @@ CLI::App* CommandLine::AddPlain(CommandGroup group, const std::string& name, con
 
 CLI::App* CommandLine::AddWriter(CommandGroup group, const std::string& name, const std::string& description,
                                  std::function<ExitCode(const Session&)> run) {
+  return AddTrusting(group, name, description,
+                     fmt::format("{} writes files, which --untrusted gives up the right to", name), std::move(run));
+}
+
+CLI::App* CommandLine::AddTrusting(CommandGroup group, const std::string& name, const std::string& description,
+                                   const std::string& why_trusted, std::function<ExitCode(const Session&)> run) {
   CLI::App* command = Add(group, name, description);
-  command->final_callback([this, name, run = std::move(run)] {
-    chosen_ = [name, run](const Session& session) {
+  command->final_callback([this, why_trusted, run = std::move(run)] {
+    chosen_ = [why_trusted, run](const Session& session) {
       if (session.untrusted) {
-        session.console.Fail(fmt::format("{} writes files, which --untrusted gives up the right to", name));
+        session.console.Fail(why_trusted);
         return ExitCode::kUsage;
       }
       return run(session);

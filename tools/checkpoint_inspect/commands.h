@@ -10,6 +10,7 @@
 
 #include "tools/checkpoint_inspect/command_line.h"
 #include "tools/checkpoint_inspect/selector.h"
+#include "tools/checkpoint_inspect/step_order.h"
 
 namespace tidemark::inspect {
 
@@ -17,15 +18,27 @@ void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
 void AddTensors(CommandLine& line);
 void AddHistory(CommandLine& line);
+void AddStats(CommandLine& line);
 void AddDiff(CommandLine& line);
 void AddVerify(CommandLine& line);
 void AddRepair(CommandLine& line);
+void AddManifest(CommandLine& line);
 void AddDoctor(CommandLine& line);
 // Completions for shells and the manual page.
 void AddShellPages(CommandLine& line);
 
-// The steps that the store has a record of; deleted and unsaved ones only if `all`.
-ExitCode ListSteps(const Invocation& invocation, bool all);
+// Which steps ls lists.
+struct ListOptions {
+  bool all = false;             // deleted and unsaved ones too
+  std::optional<int64_t> last;  // of those only so many, the highest; 1 or more
+  StepOrder order;
+};
+
+// The steps that the store has a record of.
+ExitCode ListSteps(const Invocation& invocation, const ListOptions& options);
+
+// A line of JSON for each step that is committed from now on, until a signal comes or nobody reads any more.
+ExitCode FollowSteps(const Invocation& invocation);
 
 // One step, from its record and the index of its shards.
 ExitCode ShowStep(const Invocation& invocation, const Selector& selector);
@@ -33,8 +46,29 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector);
 // What evaluators said, a row for each step and evaluator; or, of the steps that have any of them, these metrics.
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics);
 
-// Every byte of one step, or of all that were committed.
-ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector);
+struct HistoryPlotOptions {
+  std::vector<std::string> metrics;  // empty: those that there are
+  bool log = false;                  // values are drawn by their logarithm
+  BestMode mode = BestMode::kLowest;
+};
+
+// Metrics against steps, drawn with characters, one plot under the other.
+ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& options);
+
+// What the store is made of, how fast it grows, and when the disk will be full.
+ExitCode ShowStatistics(const Invocation& invocation);
+
+// How much verify reads.
+struct ReadData {
+  double share = 1;  // 0 to 1, of the chunks
+  uint32_t seed = 0;
+};
+
+// Every byte of one step, or of all that were committed; or a sample of them.
+ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector, const ReadData& read);
+
+// Every record of the manifest whose key begins with `prefix`.
+ExitCode DumpManifestRecords(const Session& session, const std::string& prefix);
 
 }  // namespace tidemark::inspect
 

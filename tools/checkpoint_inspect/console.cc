@@ -1,8 +1,11 @@
 #include "tools/checkpoint_inspect/console.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +19,18 @@ namespace {
 std::string_view Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+constexpr size_t kColumnsMin = 40;
+constexpr size_t kColumnsMax = 400;
+constexpr size_t kColumnsDefault = 80;
+
+size_t TerminalColumns() {
+  const std::string_view wanted = Environment("COLUMNS");
+  size_t columns = 0;
+  std::from_chars(wanted.data(), wanted.data() + wanted.size(), columns);
+  if (winsize size = {}; columns == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  return columns == 0 ? kColumnsDefault : std::clamp(columns, kColumnsMin, kColumnsMax);
 }
 
 // Select Graphic Rendition, ECMA-48.
@@ -41,9 +56,11 @@ Console::Console()
     : out_(stdout),
       err_(stderr),
       colour_(isatty(STDOUT_FILENO) == 1 && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
-      progress_(isatty(STDERR_FILENO) == 1) {}
+      progress_(isatty(STDERR_FILENO) == 1),
+      columns_(TerminalColumns()) {}
 
-Console::Console(std::FILE* out, std::FILE* err) : out_(out), err_(err), colour_(false), progress_(false) {}
+Console::Console(std::FILE* out, std::FILE* err)
+    : out_(out), err_(err), colour_(false), progress_(false), columns_(kColumnsDefault) {}
 
 std::string Console::Paint(std::string_view text, Colour colour) const {
   if (!colour_ || colour == Colour::kNone) return std::string(text);

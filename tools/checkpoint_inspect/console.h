@@ -26,6 +26,9 @@ class Console {
   // A line on standard error can be rewritten in place.
   bool progress() const { return progress_; }
 
+  // How wide a line of standard output may be: $COLUMNS, else the terminal's width, else 80. At least 40, at most 400.
+  size_t columns() const { return columns_; }
+
   // `text` in `colour`, if the terminal wants that.
   std::string Paint(std::string_view text, Colour colour) const;
 
@@ -49,6 +52,7 @@ class Console {
   std::FILE* const err_;
   bool colour_;
   bool progress_;
+  size_t columns_;
   int write_errno_ = 0;          // of the first write of data that failed
   size_t progress_columns_ = 0;  // of the line that is shown now
 };

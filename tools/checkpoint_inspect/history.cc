@@ -126,14 +126,25 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
 }
 
 void AddHistory(CommandLine& line) {
-  const auto metrics = std::make_shared<std::vector<std::string>>();
-  CLI::App* history =
-      line.AddReader(CommandGroup::kLook, "history", "List what evaluators said of each step, deleted ones included",
-                     [metrics](const Invocation& invocation) { return ShowHistory(invocation, *metrics); });
-  history->add_option("METRIC", *metrics, "Show these metrics instead, step by step");
+  const auto options = std::make_shared<HistoryPlotOptions>();
+  const auto plot = std::make_shared<bool>(false);
+  CLI::App* history = line.AddReader(
+      CommandGroup::kLook, "history", "List what evaluators said of each step, deleted ones included; or plot metrics",
+      [options, plot](const Invocation& invocation) {
+        return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
+      });
+  history->add_option("METRIC", options->metrics, "Show these metrics instead, step by step");
+  CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics, or all that there are, against the steps");
+  history->add_flag("--log", options->log, "Draw them on a logarithmic scale")->needs(plots);
+  history
+      ->add_flag_callback(
+          "--highest", [options] { options->mode = BestMode::kHighest; },
+          "Mark the highest value as the best, and not the lowest")
+      ->needs(plots);
   history->footer(R"(
-Example:
-  checkpoint-inspect --store run/ckpt history validation/loss)");
+Examples:
+  checkpoint-inspect --store run/ckpt history validation/loss
+  checkpoint-inspect --store run/ckpt history validation/loss --plot --log)");
 }
 
 }  // namespace tidemark::inspect

@@ -105,4 +105,29 @@ std::string Dump(const Json& document) {
   return document.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
+std::string DumpLine(const Json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
+}
+
+void PrintWithArray(Console& console, const Json& document, const std::string& name,
+                    const std::function<void(const std::function<void(const Json&)>&)>& add_all) {
+  constexpr std::string_view kEnd = "\n}\n";
+  std::string text = Dump(document);
+  text.resize(text.size() - kEnd.size());
+  console.PrintData(text + ",\n  " + Json(name).dump() + ": [");
+  bool any = false;
+  add_all([&](const Json& element) {
+    // No string of it has a line's end in it, for JSON writes that as \n.
+    const std::string lines = Dump(element);
+    text = any ? ",\n    " : "\n    ";
+    for (const char c : std::string_view(lines).substr(0, lines.size() - 1)) {
+      text.push_back(c);
+      if (c == '\n') text += "    ";
+    }
+    console.PrintData(text);
+    any = true;
+  });
+  console.PrintData(any ? "\n  ]\n}\n" : "]\n}\n");
+}
+
 }  // namespace tidemark::inspect

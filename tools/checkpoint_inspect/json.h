@@ -3,10 +3,12 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_
 
+#include <functional>
 #include <string>
 
 #include "nlohmann/json.hpp"
 #include "tidemark/store_reader.h"
+#include "tools/checkpoint_inspect/console.h"
 
 namespace tidemark::inspect {
 
@@ -34,6 +36,15 @@ Json MetadataToJson(const std::string& text);
 // Indented, with a newline at the end, and in ASCII: what could harm a terminal is \u and four digits, as is every
 // other character beyond. Bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const Json& document);
+
+// The same on one line.
+std::string DumpLine(const Json& value);
+
+// Prints `document`, an object that is not empty, as Dump would if it had one more field at its end, `name`: an array.
+// `add_all` gives the elements one after the other to the function that it gets, and none of them is kept: a store may
+// have more steps than there is memory for their JSON.
+void PrintWithArray(Console& console, const Json& document, const std::string& name,
+                    const std::function<void(const std::function<void(const Json&)>&)>& add_all);
 
 }  // namespace tidemark::inspect
 

@@ -1,5 +1,7 @@
-#include <algorithm>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
@@ -17,23 +19,44 @@ constexpr size_t kMetricsColumnsMax = 48;
 // Of retention's and evaluators' doing; there may be many more of them than of the others.
 bool IsBygone(const StepInfo& info) { return info.state == StepState::kDeleted || info.state == StepState::kUnsaved; }
 
-size_t Count(const StoreReader& reader, StepState state) {
-  return static_cast<size_t>(std::count_if(reader.steps().begin(), reader.steps().end(),
-                                           [state](const StepInfo& info) { return info.state == state; }));
-}
+struct Listing {
+  std::vector<const StepInfo*> steps;
+  size_t deleted = 0;  // how many are not among them
+  size_t unsaved = 0;
+  size_t earlier = 0;
+};
 
-std::string ListAsJson(const Invocation& invocation, bool all) {
-  Json document = NewDocument(invocation.reader, invocation.directory);
-  Json& steps = document["steps"] = Json::array();
-  for (const StepInfo& info : invocation.reader.steps()) {
-    if (all || !IsBygone(info)) steps.push_back(ToJson(info));
+Listing Choose(const StoreReader& reader, const ListOptions& options) {
+  Listing listing;
+  for (const StepInfo& info : reader.steps()) {
+    if (options.all || !IsBygone(info)) {
+      listing.steps.push_back(&info);
+    } else {
+      ++(info.state == StepState::kDeleted ? listing.deleted : listing.unsaved);
+    }
   }
-  document["left_out"] = {{"deleted", all ? 0 : Count(invocation.reader, StepState::kDeleted)},
-                          {"unsaved", all ? 0 : Count(invocation.reader, StepState::kUnsaved)}};
-  return Dump(document);
+  if (options.last && listing.steps.size() > static_cast<uint64_t>(*options.last)) {
+    listing.earlier = listing.steps.size() - static_cast<size_t>(*options.last);
+    listing.steps.erase(listing.steps.begin(), listing.steps.begin() + static_cast<ptrdiff_t>(listing.earlier));
+  }
+  Arrange(options.order, listing.steps);
+  return listing;
 }
 
-std::string ListAsTable(const Invocation& invocation, bool all) {
+void PrintAsJson(const Invocation& invocation, const Listing& listing) {
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  document["left_out"] = {{"deleted", listing.deleted}, {"unsaved", listing.unsaved}, {"earlier", listing.earlier}};
+  PrintWithArray(invocation.console, document, "steps", [&](const std::function<void(const Json&)>& add) {
+    for (const StepInfo* info : listing.steps) add(ToJson(*info));
+  });
+}
+
+// Nothing was held up for a step that was only evaluated.
+std::string BlockedText(const StepInfo& info) {
+  return info.state == StepState::kUnsaved ? "-" : fmt::format("{:.1f} ms", absl::ToDoubleMilliseconds(info.blocked));
+}
+
+std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
   using enum Table::Align;
   Table table({{"STEP", kRight},
                {"AGE", kRight},
@@ -42,9 +65,10 @@ std::string ListAsTable(const Invocation& invocation, bool all) {
                {"LOGICAL", kRight},
                {"STORED", kRight},
                {"RATIO", kRight},
-               {"REUSED", kRight}});
-  for (const StepInfo& info : invocation.reader.steps()) {
-    if (!all && IsBygone(info)) continue;
+               {"REUSED", kRight},
+               {"BLOCKED", kRight}});
+  for (const StepInfo* listed : listing.steps) {
+    const StepInfo& info = *listed;
     table.AddRow({{fmt::format("{}", info.step)},
                   {AgeOf(info, invocation.now)},
                   {std::string(StepStateName(info.state)), StateColour(info.state)},
@@ -52,7 +76,8 @@ std::string ListAsTable(const Invocation& invocation, bool all) {
                   {HumanBytes(info.logical_bytes)},
                   {HumanBytes(info.stored_bytes)},
                   {Ratio(info.logical_bytes, info.stored_bytes)},
-                  {ReusedShare(info.reused_bytes, info.stored_bytes)}});
+                  {ReusedShare(info.reused_bytes, info.stored_bytes)},
+                  {BlockedText(info)}});
     if (!info.reason.empty()) table.AddNote(Escape(info.reason));
     if (const std::string unhealthy = info.unhealthy(); !unhealthy.empty()) {
       table.AddNote("unhealthy: " + Escape(unhealthy));
@@ -65,28 +90,58 @@ std::string ListAsTable(const Invocation& invocation, bool all) {
 
 }  // namespace
 
-ExitCode ListSteps(const Invocation& invocation, bool all) {
-  invocation.console.PrintData(invocation.json ? ListAsJson(invocation, all) : ListAsTable(invocation, all));
-  if (invocation.reader.steps().empty()) {
-    invocation.console.Note(fmt::format("there are no steps in {}", invocation.directory));
+ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
+  Console& console = invocation.console;
+  if (options.order.key == StepOrder::Key::kMetric) {
+    if (const absl::Status known = CheckMetric(invocation.reader, options.order.metric); !known.ok()) {
+      console.Fail(known);
+      return ExitCode::kFailure;
+    }
   }
-  const size_t deleted = all ? 0 : Count(invocation.reader, StepState::kDeleted);
-  const size_t unsaved = all ? 0 : Count(invocation.reader, StepState::kUnsaved);
-  if (deleted + unsaved > 0 && !invocation.json) {
-    invocation.console.Note(
-        fmt::format("left out: {} deleted, {} evaluated and never saved; --all lists them", deleted, unsaved));
+  const Listing listing = Choose(invocation.reader, options);
+  if (invocation.json) {
+    PrintAsJson(invocation, listing);
+  } else {
+    console.PrintData(ListAsTable(invocation, listing));
+  }
+  if (invocation.reader.steps().empty()) console.Note(fmt::format("there are no steps in {}", invocation.directory));
+  if (listing.deleted + listing.unsaved > 0 && !invocation.json) {
+    console.Note(fmt::format("left out: {} deleted, {} evaluated and never saved; --all lists them", listing.deleted,
+                             listing.unsaved));
   }
   return StoreExitCode(invocation.reader);
 }
 
 void AddLs(CommandLine& line) {
-  const auto all = std::make_shared<bool>(false);
-  CLI::App* ls = line.AddReader(CommandGroup::kLook, "ls", "List the steps: age, state, metrics and sizes",
-                                [all](const Invocation& invocation) { return ListSteps(invocation, *all); });
-  ls->add_flag("--all", *all, "Also those that were deleted, or evaluated and never saved");
+  const auto options = std::make_shared<ListOptions>();
+  const auto follow = std::make_shared<bool>(false);
+  CLI::App* ls =
+      line.AddReader(CommandGroup::kLook, "ls", "List the steps: age, state, metrics, sizes, and why each is kept",
+                     [options, follow](const Invocation& invocation) {
+                       return *follow ? FollowSteps(invocation) : ListSteps(invocation, *options);
+                     });
+  CLI::Option* all = ls->add_flag("--all", options->all, "Also those that were deleted, or evaluated and never saved");
+  CLI::Option* sort = ls->add_option_function<std::string>(
+                            "--sort",
+                            [options](const std::string& text) {
+                              absl::StatusOr<StepOrder> order = ParseStepOrder(text);
+                              if (!order.ok()) throw CLI::ValidationError(std::string(order.status().message()));
+                              options->order = *std::move(order);
+                            },
+                            fmt::format("What to sort by, the largest last: {}; by default step", kStepOrderHelp))
+                          ->type_name("KEY");
+  CLI::Option* last = ls->add_option_function<int64_t>(
+                            "--last", [options](const int64_t& count) { options->last = count; },
+                            "Only so many, those with the highest numbers")
+                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+                          ->type_name("N");
+  ls->add_flag("--follow", *follow, "Print a line of JSON for each step that is committed from now on, until Ctrl-C")
+      ->excludes(all, sort, last);
   ls->footer(R"(
-Example:
+Examples:
   checkpoint-inspect --store run/ckpt ls
+  checkpoint-inspect --store run/ckpt ls --sort metric:validation/loss --last 20
+  checkpoint-inspect --store run/ckpt ls --follow | jq .metrics
   TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls)");
 }
 

@@ -15,9 +15,11 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddShow(line);
   AddTensors(line);
   AddHistory(line);
+  AddStats(line);
   AddDiff(line);
   AddVerify(line);
   AddRepair(line);
+  AddManifest(line);
   AddDoctor(line);
   AddShellPages(line);
   ExitCode code = ExitCode::kFailure;

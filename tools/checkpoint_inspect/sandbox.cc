@@ -129,6 +129,7 @@ std::vector<Allowed> AllowedCalls() {
            SYS_exit_group,
            SYS_flock,
            SYS_fstat,
+           SYS_fstatfs,
            SYS_futex,
            SYS_getdents64,
            SYS_getpid,
@@ -141,6 +142,7 @@ std::vector<Allowed> AllowedCalls() {
            SYS_munmap,
            SYS_nanosleep,
            SYS_newfstatat,
+           SYS_ppoll,
            SYS_pread64,
            SYS_preadv,
            SYS_read,
@@ -157,6 +159,7 @@ std::vector<Allowed> AllowedCalls() {
            SYS_statx,
 #ifdef SYS_open  // the older names, which newer architectures have not
            SYS_lstat,
+           SYS_poll,
            SYS_stat,
            SYS_time,
 #endif

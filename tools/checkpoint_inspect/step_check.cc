@@ -8,8 +8,7 @@ namespace {
 // A trainer that replaces a step more often than this while it is being read is not what this tool was made for.
 constexpr int kAttemptsMax = 4;
 
-StepCheck CheckAttempt(const StoreReader& reader, const StepInfo& info,
-                       const std::function<void(const VerifyProgress&)>& progress) {
+StepCheck CheckAttempt(const StoreReader& reader, const StepInfo& info, const VerifyOptions& options) {
   StepCheck check{.info = info};
   if (info.state == StepState::kLost) {
     check.result = CheckResult::kLost;
@@ -19,13 +18,15 @@ StepCheck CheckAttempt(const StoreReader& reader, const StepInfo& info,
     check.result = CheckResult::kRemoved;
     return check;
   }
-  absl::StatusOr<VerifyReport> report = reader.Verify(info.step, progress);
+  absl::StatusOr<VerifyReport> report = reader.Verify(info.step, options);
   if (report.ok()) {
     check.report = *std::move(report);
     if (!check.report.damage.empty()) {
       check.result = CheckResult::kDamaged;
     } else if (info.state == StepState::kDamaged) {
       check.result = CheckResult::kMarked;
+    } else if (options.share < 1) {
+      check.result = CheckResult::kSampled;
     }
   } else if (absl::IsDataLoss(report.status()) || absl::IsNotFound(report.status())) {
     check.result = CheckResult::kDamaged;
@@ -53,16 +54,17 @@ std::string_view CheckResultName(CheckResult result) {
       return "removed";
     case CheckResult::kUnreadable:
       return "unreadable";
+    case CheckResult::kSampled:
+      return "sampled";
   }
   return "";
 }
 
-StepCheck CheckStep(StoreReader& reader, const StepInfo& info,
-                    const std::function<void(const VerifyProgress&)>& progress) {
+StepCheck CheckStep(StoreReader& reader, const StepInfo& info, const VerifyOptions& options) {
   StepCheck check{.info = info, .result = CheckResult::kRemoved};
   absl::StatusOr<StepInfo> now = reader.Find(info.step);
   for (int attempts = 0; attempts < kAttemptsMax && now.ok(); ++attempts) {
-    check = CheckAttempt(reader, *now, progress);
+    check = CheckAttempt(reader, *now, options);
     if (check.result != CheckResult::kDamaged) return check;
     // Where the store cannot be read any more, the damage stands.
     if (!reader.Refresh().ok()) return check;

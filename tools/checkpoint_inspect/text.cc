@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/strings/charconv.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "storage/io/printable_text.h"
@@ -70,6 +71,17 @@ std::string MetricText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return fmt::format("{:.6g}", value);
+}
+
+std::optional<double> ParsePercentage(std::string_view text) {
+  double percent = 0;
+  if (!text.ends_with('%')) return std::nullopt;
+  text.remove_suffix(1);
+  // from_chars of floating point is not in every standard library that compiles this.
+  const auto [end, error] = absl::from_chars(text.data(), text.data() + text.size(), percent);
+  if (error != std::errc() || end != text.data() + text.size() || !(percent >= 0 && percent <= 100))
+    return std::nullopt;
+  return percent / 100;
 }
 
 std::string MetricsText(const std::map<std::string, double>& metrics) {

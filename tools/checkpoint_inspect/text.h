@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ std::string Rfc3339(absl::Time time);
 
 // "NaN", "Infinity", "-Infinity", or six significant digits.
 std::string MetricText(double value);
+
+// "10%", from 0% to 100%, as a share from 0 to 1; nullopt: no such text.
+std::optional<double> ParsePercentage(std::string_view text);
 
 // "accuracy=0.91 loss=2.3", names escaped; "-" for none.
 std::string MetricsText(const std::map<std::string, double>& metrics);

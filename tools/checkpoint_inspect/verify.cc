@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "fmt/format.h"
+#include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
@@ -38,9 +40,14 @@ std::string FormatCheck(const Console& console, const StepCheck& check) {
   switch (check.result) {
     case CheckResult::kSound:
       return line(Colour::kGood, fmt::format(", {} in {} chunks", HumanBytes(report.bytes_read), report.chunks));
+    case CheckResult::kSampled:
+      return fmt::format("step {}: {}, {} of {} chunks, {}\n", check.info.step,
+                         console.Paint("no damage found in the sample", Colour::kGood), report.chunks,
+                         report.chunks_total, HumanBytes(report.bytes_read));
     case CheckResult::kMarked:
       return line(Colour::kBad,
-                  fmt::format(" as damaged ({}), though every byte reads as committed now", Escape(check.info.reason)));
+                  fmt::format(" as damaged ({}), though {} as committed now", Escape(check.info.reason),
+                              report.chunks < report.chunks_total ? "the sample reads" : "every byte reads"));
     case CheckResult::kLost:
       return line(Colour::kBad, ": " + Escape(check.info.reason));
     case CheckResult::kRemoved:
@@ -66,11 +73,13 @@ Json CheckToJson(const StepCheck& check) {
           {"result", CheckResultName(check.result)},
           {"bytes_read", check.report.bytes_read},
           {"chunks", check.report.chunks},
+          {"chunks_total", check.report.chunks_total},
           {"damage", std::move(damage)},
           {"reason", check.error.ok() ? check.info.reason : std::string(check.error.message())}};
 }
 
-// The step that a restore would take, as far as is known now: the highest committed one that was not found unfit.
+// The step that a restore would take, as far as is known now: the highest committed one that was not found unfit. Only
+// one of which every byte was read is verified.
 struct RestoreCandidate {
   int64_t step = 0;
   bool verified = false;
@@ -83,6 +92,7 @@ std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const s
                                     [&](const StepCheck& done) { return done.info.attempt == info->attempt; });
     if (check == checks.end()) return RestoreCandidate{info->step, false};
     if (check->result == CheckResult::kSound) return RestoreCandidate{info->step, true};
+    if (check->result == CheckResult::kSampled) return RestoreCandidate{info->step, false};
   }
   return std::nullopt;
 }
@@ -104,7 +114,8 @@ ExitCode Judge(const StoreReader& reader, const std::vector<StepCheck>& checks, 
   }
   if (one_step && count(CheckResult::kRemoved) > 0) return ExitCode::kFailure;
   if (count(CheckResult::kDamaged, CheckResult::kMarked, CheckResult::kLost) == 0) return StoreExitCode(reader);
-  return one_step || count(CheckResult::kSound) == 0 ? ExitCode::kIntegrity : ExitCode::kDamagedButUsable;
+  return one_step || count(CheckResult::kSound, CheckResult::kSampled) == 0 ? ExitCode::kIntegrity
+                                                                            : ExitCode::kDamagedButUsable;
 }
 
 // The steps that the command is about; an error, told already, is an exit code.
@@ -134,23 +145,40 @@ ExitCode ChooseSteps(const Invocation& invocation, const std::optional<Selector>
   return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }
 
+uint32_t DrawSeed() {
+  uint32_t seed = 0;
+  const auto bytes = storage::RandomBytes16();
+  std::memcpy(&seed, bytes.data(), sizeof(seed));
+  return seed;
+}
+
 }  // namespace
 
-ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector) {
+ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector, const ReadData& read) {
   std::vector<StepInfo> chosen;
   if (const ExitCode code = ChooseSteps(invocation, selector, &chosen); code != ExitCode::kOk) return code;
   uint64_t bytes_total = 0;
-  for (const StepInfo& info : chosen) bytes_total += info.state == StepState::kLost ? 0 : info.stored_bytes;
+  const auto bytes_of = [&](const StepInfo& info) {
+    return static_cast<uint64_t>(static_cast<double>(info.stored_bytes) * read.share);
+  };
+  for (const StepInfo& info : chosen) bytes_total += info.state == StepState::kLost ? 0 : bytes_of(info);
 
   Console& console = invocation.console;
+  const bool sampled = read.share < 1;
+  if (sampled && !invocation.json) {
+    console.PrintData(fmt::format("a sample of {:.6g} % of each shard's chunks; --seed {} draws it again\n",
+                                  100 * read.share, read.seed));
+  }
   std::vector<StepCheck> checks;
   {
     ProgressLine line(console, bytes_total);
     for (const StepInfo& info : chosen) {
-      checks.push_back(CheckStep(invocation.reader, info, [&](const VerifyProgress& progress) {
+      const auto update = [&](const VerifyProgress& progress) {
         line.Update(fmt::format("step {}", info.step), progress.bytes_done);
-      }));
-      line.FinishPart(info.stored_bytes);
+      };
+      checks.push_back(
+          CheckStep(invocation.reader, info, {.share = read.share, .seed = read.seed, .progress = update}));
+      line.FinishPart(bytes_of(info));
       if (invocation.json) continue;
       console.PrintData(FormatCheck(console, checks.back()));
       // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
@@ -173,6 +201,8 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
     return code;
   }
   Json document = NewDocument(invocation.reader, invocation.directory);
+  document["sample"] = nullptr;
+  if (sampled) document["sample"] = {{"share", read.share}, {"seed", read.seed}};
   Json& steps = document["steps"] = Json::array();
   for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
   document["manifest_damage"] = is_rotten ? Json(std::string(manifest.message())) : Json(nullptr);
@@ -184,13 +214,30 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
 
 void AddVerify(CommandLine& line) {
   const auto selector = std::make_shared<std::optional<Selector>>();
-  CLI::App* verify =
-      line.AddReader(CommandGroup::kCheck, "verify", "Read every byte and hold it against its checksum",
-                     [selector](const Invocation& invocation) { return VerifySteps(invocation, *selector); });
+  const auto share = std::make_shared<std::string>("100%");
+  const auto seed = std::make_shared<std::optional<uint32_t>>();
+  CLI::App* verify = line.AddReader(
+      CommandGroup::kCheck, "verify", "Read every byte and hold it against its checksum",
+      [selector, share, seed](const Invocation& invocation) {
+        return VerifySteps(invocation, *selector,
+                           {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});
+      });
   AddSelector(verify, "STEP", *selector, fmt::format("{}; by default every committed one", kSelectorHelp));
+  verify
+      ->add_flag("--read-data{100%}", *share,
+                 "How many of the chunks to read, drawn at random, as in --read-data=10%; by default all. 0%: only "
+                 "header, index and footer of each shard")
+      ->check([](const std::string& text) {
+        return ParsePercentage(text) ? "" : fmt::format("'{}' is no share from 0% to 100%", text);
+      });
+  verify
+      ->add_option_function<uint32_t>(
+          "--seed", [seed](const uint32_t& number) { *seed = number; }, "Which chunks: those of an earlier run's seed")
+      ->type_name("N");
   verify->footer(R"(
-Example:
+Examples:
   checkpoint-inspect --store run/ckpt verify
+  checkpoint-inspect --store run/ckpt verify latest --read-data=10%
   checkpoint-inspect --store downloaded --untrusted verify latest)");
 }
 

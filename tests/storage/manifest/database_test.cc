@@ -51,6 +51,27 @@ TEST_F(DatabaseTest, KeepsWhatWasWritten) {
   EXPECT_EQ(Read(**Database::OpenReadOnly(PosixFileSystem(), path_)), "x");
 }
 
+TEST_F(DatabaseTest, ScansKeysOfAPrefixInOrder) {
+  auto database = Database::Create(PosixFileSystem(), path_);
+  ASSERT_THAT(database, IsOk());
+  rocksdb::WriteBatch batch;
+  for (const char* key : {"b/2", "a", "b/1", "c", "b"}) batch.Put(key, std::string("of ") + key);
+  ASSERT_THAT((*database)->Write(batch), IsOk());
+  std::string seen;
+  const auto visit = [&](std::string_view key, std::string_view value) {
+    seen += std::string(key) + " " + std::string(value) + ", ";
+    return key != "b/2";
+  };
+  EXPECT_THAT((*database)->Scan("b/", visit), IsOk());
+  EXPECT_EQ(seen, "b/1 of b/1, b/2 of b/2, ");
+  seen.clear();
+  EXPECT_THAT((*database)->Scan("", visit), IsOk());
+  EXPECT_EQ(seen, "a of a, b of b, b/1 of b/1, b/2 of b/2, ");
+  seen.clear();
+  EXPECT_THAT((*database)->Scan("x", visit), IsOk());
+  EXPECT_EQ(seen, "");
+}
+
 TEST_F(DatabaseTest, IsReadAndWrittenWhileOthersUseIt) {
   auto database = Database::Create(PosixFileSystem(), path_);
   ASSERT_THAT(database, IsOk());

@@ -1,7 +1,10 @@
 #include "storage/shard/shard_verify.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <random>
+#include <set>
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
@@ -33,6 +36,12 @@ class ShardVerifyTest : public ::testing::Test {
   }
   ShardVerification Verify(const ShardIdentity* expected = nullptr) {
     auto result = VerifyStatus(PosixFileSystem(), expected);
+    EXPECT_THAT(result, IsOk());
+    return result.ok() ? *std::move(result) : ShardVerification();
+  }
+  ShardVerification VerifySample(const ChunkSample& sample) {
+    auto result = VerifyShard(PosixFileSystem(), path_, directory_.path(), nullptr, {.codec_threads = 2, .io_depth = 4},
+                              nullptr, sample);
     EXPECT_THAT(result, IsOk());
     return result.ok() ? *std::move(result) : ShardVerification();
   }
@@ -120,6 +129,53 @@ TEST_F(ShardVerifyTest, FindsBytesBetweenChunks) {
   EXPECT_THAT(result.damage[0].entries, IsEmpty());
   EXPECT_TRUE(result.damage[0].unused);
   EXPECT_TRUE(result.readable);
+}
+
+TEST_F(ShardVerifyTest, ReadsAsManyChunksAsTheSampleHas) {
+  const uint64_t total = reader_->index().chunks.size();
+  ASSERT_GT(total, 10u);
+  for (const double share : {0.0, 0.01, 0.25, 0.5, 0.9, 1.0}) {
+    const ShardVerification result = VerifySample({.share = share, .seed = 7});
+    EXPECT_THAT(result.damage, IsEmpty()) << share;
+    EXPECT_TRUE(result.readable);
+    EXPECT_EQ(result.chunks, static_cast<uint64_t>(std::ceil(share * static_cast<double>(total)))) << share;
+    EXPECT_EQ(result.chunks_total, total);
+    EXPECT_EQ(result.bytes_read == good_.size(), share == 1) << share;
+  }
+}
+
+TEST_F(ShardVerifyTest, FindsDamageInHeaderIndexAndFooterWithoutReadingAChunk) {
+  const ShardFooter footer = reader_->footer();
+  for (const uint64_t offset : {uint64_t{100}, footer.index_offset + 3, footer.index_offset + footer.index_bytes,
+                                uint64_t{good_.size()} - 1000}) {
+    Change(offset, static_cast<char>(~good_[offset]));
+    EXPECT_EQ(VerifySample({.share = 0}).damage.size(), 1u) << offset;
+    Change(offset, good_[offset]);
+  }
+  const uint64_t in_chunk = reader_->index().chunks[0].offset + 5;
+  Change(in_chunk, static_cast<char>(~good_[in_chunk]));
+  EXPECT_THAT(VerifySample({.share = 0}).damage, IsEmpty());
+}
+
+// Every chunk is damaged, so that what was found is what was drawn.
+TEST_F(ShardVerifyTest, DrawsTheSameChunksForTheSameSeed) {
+  for (const ChunkRecord& chunk : reader_->index().chunks)
+    Change(chunk.offset, static_cast<char>(~good_[chunk.offset]));
+  const auto drawn = [&](const ChunkSample& sample) {
+    std::set<std::string> what;
+    for (const ShardDamage& damage : VerifySample(sample).damage) what.insert(damage.what);
+    return what;
+  };
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  const std::set<std::string> quarter = drawn({.share = 0.25, .seed = seed});
+  EXPECT_EQ(quarter.size(), VerifySample({.share = 0.25, .seed = seed}).chunks);
+  EXPECT_EQ(drawn({.share = 0.25, .seed = seed}), quarter);
+  const std::set<std::string> half = drawn({.share = 0.5, .seed = seed});
+  EXPECT_TRUE(std::includes(half.begin(), half.end(), quarter.begin(), quarter.end()));
+  std::set<std::string> all;
+  for (uint64_t other = 0; other < 64; ++other) all.merge(drawn({.share = 0.25, .seed = seed + other}));
+  EXPECT_EQ(all.size(), Verify().damage.size());
 }
 
 TEST_F(ShardVerifyTest, ReportsEveryDamageInTheOrderOfTheFile) {

@@ -55,6 +55,13 @@ std::string ReadWhole(int file, const std::function<void(const std::string&)>& o
   return text;
 }
 
+std::string ReadLine(int file) {
+  std::string line;
+  char c = 0;
+  while (read(file, &c, 1) == 1 && c != '\n') line.push_back(c);
+  return line;
+}
+
 [[noreturn]] void RunChild(const Streams& streams, const std::vector<std::string>& arguments,
                            const RunOptions& options) {
   // As a caller may that ignores it for itself.
@@ -109,6 +116,48 @@ Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions&
     close(streams.out);
     close(streams.err);
   }
+  return finished;
+}
+
+RunningInspect::RunningInspect(const std::vector<std::string>& arguments) {
+  int out[2];
+  int err[2];
+  EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
+  EXPECT_EQ(pipe2(err, O_CLOEXEC), 0);
+  child_ = fork();
+  if (child_ == 0) RunChild({.out = out[1], .err = err[1]}, arguments, {});
+  close(out[1]);
+  close(err[1]);
+  out_ = out[0];
+  err_ = err[0];
+}
+
+RunningInspect::~RunningInspect() {
+  if (child_ > 0) Finish(SIGKILL);
+}
+
+std::string RunningInspect::ReadOutLine() { return ReadLine(out_); }
+std::string RunningInspect::ReadErrLine() { return ReadLine(err_); }
+
+void RunningInspect::CloseOut() {
+  close(out_);
+  out_ = -1;
+}
+
+Finished RunningInspect::Finish(int signal) {
+  if (signal != 0) {
+    EXPECT_EQ(kill(child_, signal), 0);
+  }
+  Finished finished;
+  if (out_ >= 0) finished.out = ReadWhole(out_);
+  finished.err = ReadWhole(err_);
+  int status = 0;
+  EXPECT_EQ(waitpid(child_, &status, 0), child_);
+  if (WIFEXITED(status)) finished.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) finished.signal = WTERMSIG(status);
+  if (out_ >= 0) close(out_);
+  close(err_);
+  child_ = -1;
   return finished;
 }
 

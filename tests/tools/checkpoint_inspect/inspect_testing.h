@@ -3,6 +3,8 @@
 #ifndef TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_INSPECT_TESTING_H_
 #define TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_INSPECT_TESTING_H_
 
+#include <sys/types.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +30,30 @@ struct RunOptions {
 };
 
 Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions& options = {});
+
+// One that goes on until it is told to end; both streams are pipes. Killed at the latest when this is destroyed.
+class RunningInspect {
+ public:
+  explicit RunningInspect(const std::vector<std::string>& arguments);
+  ~RunningInspect();
+  RunningInspect(const RunningInspect&) = delete;
+  RunningInspect& operator=(const RunningInspect&) = delete;
+
+  // The next line, without its end, as soon as it is there; what is left where the stream ends.
+  std::string ReadOutLine();
+  std::string ReadErrLine();
+
+  // Nobody reads standard output any more.
+  void CloseOut();
+
+  // Sends the signal, if it is not 0, and waits for the end. `out` and `err` are what had not been read.
+  Finished Finish(int signal = 0);
+
+ private:
+  pid_t child_ = -1;
+  int out_ = -1;
+  int err_ = -1;
+};
 
 // The same, with standard output as JSON; fails the test if it is none.
 nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_exit_code = 0);

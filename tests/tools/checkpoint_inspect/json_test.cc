@@ -1,5 +1,7 @@
 #include "tools/checkpoint_inspect/json.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "gmock/gmock.h"
@@ -65,6 +67,29 @@ TEST(EntryToJson, TellsTheHeldBox) {
 TEST(Dump, IsAscii) { EXPECT_EQ(Dump(Json("ö\x1b\x7f\xc2\x9b")), "\"\\u00f6\\u001b\\u007f\\u009b\"\n"); }
 
 TEST(Dump, ReplacesWhatIsNotUtf8) { EXPECT_EQ(Dump(Json("a\xff")), "\"a\\ufffd\"\n"); }
+
+TEST(Json, WritesALineWithoutLineEnds) {
+  EXPECT_EQ(DumpLine({{"a", "x\ny"}, {"b", {1, "\xff"}}}), "{\"a\":\"x\\ny\",\"b\":[1,\"\\ufffd\"]}\n");
+}
+
+TEST(Json, PrintsAnArrayPieceByPieceAsItWouldAsAWhole) {
+  const Json elements[] = {{{"step", 1}, {"name", "a\nb"}}, 7, Json::array(), {{"empty", Json::object()}}};
+  for (size_t count = 0; count <= std::size(elements); ++count) {
+    Json whole = {{"schema_version", 1}, {"store", {{"id", "x"}}}};
+    char* text = nullptr;
+    size_t size = 0;
+    std::FILE* out = open_memstream(&text, &size);
+    Console console(out, stderr);
+    PrintWithArray(console, whole, "steps", [&](const auto& add) {
+      for (size_t i = 0; i < count; ++i) add(elements[i]);
+    });
+    std::fclose(out);
+    whole["steps"] = Json::array();
+    for (size_t i = 0; i < count; ++i) whole["steps"].push_back(elements[i]);
+    EXPECT_EQ(std::string(text, size), Dump(whole));
+    std::free(text);
+  }
+}
 
 }  // namespace
 }  // namespace tidemark::inspect

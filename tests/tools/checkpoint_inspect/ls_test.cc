@@ -38,9 +38,10 @@ TEST(Ls, ListsTheNewestStepLast) {
   EXPECT_EQ(ls.err, "");
   EXPECT_THAT(
       Lines(ls.out),
-      ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO +REUSED"),
-                  MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +0 %"),
-                  MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +[0-9]+ %")));
+      ElementsAre(MatchesRegex("STEP +AGE +STATE +METRICS +LOGICAL +STORED +RATIO +REUSED +BLOCKED"),
+                  MatchesRegex(" +2 +3 h +committed +loss=0.5 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +0 % +[0-9]+\\.[0-9] ms"),
+                  MatchesRegex(" +10 +3 d +committed +best=1 loss=0.25 +39.1 KiB +[0-9.]+ KiB +[0-9.]+ +[0-9]+ % "
+                               "+[0-9]+\\.[0-9] ms")));
 }
 
 TEST(Ls, GivesEveryFieldAsJson) {
@@ -84,10 +85,10 @@ TEST(Ls, LeavesOutWhatWasDeletedOrNeverSavedUnlessAsked) {
   EXPECT_THAT(Lines(all.out),
               ElementsAre(StartsWith("STEP"), MatchesRegex(" +1 .* deleted +loss=0.5 .*"), "  not among the latest 2",
                           HasSubstr(" deleted "), "  not among the latest 1", HasSubstr(" committed "),
-                          MatchesRegex(" +4 .* unsaved +validation/loss=0.25 .*")));
+                          MatchesRegex(" +4 .* unsaved +validation/loss=0.25 .* -")));
   const json document = RunInspectJson({"--store", store.directory(), "ls"});
   EXPECT_THAT(document["steps"], SizeIs(1));
-  EXPECT_EQ(document["left_out"], json::parse(R"({"deleted": 2, "unsaved": 1})"));
+  EXPECT_EQ(document["left_out"], json::parse(R"({"deleted": 2, "unsaved": 1, "earlier": 0})"));
   EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls", "--all"})["steps"], SizeIs(4));
 }
 
@@ -112,7 +113,7 @@ TEST(Ls, ListsAnEmptyStoreWithANoteBeside) {
   store.Save({});
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 0);
-  EXPECT_THAT(ls.out, MatchesRegex("STEP [^\n]*REUSED\n"));
+  EXPECT_THAT(ls.out, MatchesRegex("STEP [^\n]*BLOCKED\n"));
   EXPECT_EQ(ls.err, "checkpoint-inspect: there are no steps in " + store.directory() + "\n");
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "ls"})["steps"], json::array());
 }
@@ -170,6 +171,69 @@ TEST(Ls, CutsLongMetricsShortInTheTableOnly) {
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_THAT(ls.out, AllOf(HasSubstr("…"), Not(HasSubstr("metric_9="))));
   EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls"})["steps"][0]["metrics"], SizeIs(20));
+}
+
+std::vector<int64_t> StepsOf(const json& document) {
+  std::vector<int64_t> steps;
+  for (const json& step : document["steps"]) steps.push_back(step["step"]);
+  return steps;
+}
+
+TEST(Ls, SortsByWhatItIsTold) {
+  TestStore store;
+  const absl::Time now = absl::Now();
+  store.Save({1}, {.metrics = {{"loss", 0.5}}}, 5000, now - absl::Hours(1));
+  store.Save({2}, {.metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}}, 50, now - absl::Hours(3));
+  store.Save({3}, {.metrics = {{"loss", 0.25}}}, 20000, now - absl::Hours(2));
+  store.Save({4}, {}, 500, now - absl::Hours(4));
+  const auto sorted = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {"--store", store.directory(), "ls"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return StepsOf(RunInspectJson(all));
+  };
+  EXPECT_THAT(sorted({"--sort", "step"}), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(sorted({"--sort", "age"}), ElementsAre(4, 2, 3, 1));
+  EXPECT_THAT(sorted({"--sort", "size"}), ElementsAre(2, 4, 1, 3));
+  EXPECT_THAT(sorted({"--sort", "metric:loss"}), ElementsAre(4, 2, 3, 1));
+  // The last ones by number, and these in order.
+  EXPECT_THAT(sorted({"--sort", "age", "--last", "2"}), ElementsAre(4, 3));
+}
+
+TEST(Ls, ListsAsManyOfTheLastAsItIsTold) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.Delete(2, "not among the latest 1");
+  const Finished ls = RunInspect({"--store", store.directory(), "ls", "--last", "1"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), MatchesRegex(" +3 .*")));
+  const json document = RunInspectJson({"--store", store.directory(), "ls", "--all", "--last", "2"});
+  EXPECT_THAT(StepsOf(document), ElementsAre(2, 3));
+  EXPECT_EQ(document["left_out"], json::parse(R"({"deleted": 0, "unsaved": 0, "earlier": 1})"));
+  EXPECT_THAT(StepsOf(RunInspectJson({"--store", store.directory(), "ls", "--last", "9"})), ElementsAre(1, 3));
+}
+
+TEST(Ls, RefusesAnOrderOrANumberThatIsNone) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 0.5}}});
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--sort", "loss"},
+                                                    {"--sort", "metric:"},
+                                                    {"--last", "0"},
+                                                    {"--last", "-1"},
+                                                    {"--last", "x"},
+                                                    {"--follow", "--last", "1"},
+                                                    {"--follow", "--sort", "age"},
+                                                    {"--follow", "--all"}}) {
+    std::vector<std::string> all = {"--store", store.directory(), "ls"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Finished ls = RunInspect(all);
+    EXPECT_EQ(ls.exit_code, 2) << testing::PrintToString(arguments);
+    EXPECT_EQ(ls.out, "");
+  }
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "ls", "--sort", "loss"}).err,
+              HasSubstr("an order is step, age, size or metric:NAME"));
+  const Finished unknown = RunInspect({"--store", store.directory(), "ls", "--sort", "metric:accuracy"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_EQ(unknown.err, "checkpoint-inspect: error: no step has a metric 'accuracy'; there are: loss\n");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(CheckStep, ReadsTheAttemptThatTookThePlaceOfTheOneItHad) {
   const auto reader = Open(store);
   const StepInfo before = *reader->Find(1);
   store.Save({1}, {.overwrite = true});
-  const StepCheck check = CheckStep(*reader, before, nullptr);
+  const StepCheck check = CheckStep(*reader, before, {});
   EXPECT_EQ(check.result, CheckResult::kSound);
   EXPECT_NE(check.info.attempt, before.attempt);
   EXPECT_THAT(check.report.damage, IsEmpty());
@@ -43,7 +43,7 @@ TEST(CheckStep, FindsDamageOfTheAttemptThatTookThePlace) {
   const StepInfo before = *reader->Find(1);
   store.Save({1}, {.overwrite = true});
   store.DamageChunk(1);
-  EXPECT_EQ(CheckStep(*reader, before, nullptr).result, CheckResult::kDamaged);
+  EXPECT_EQ(CheckStep(*reader, before, {}).result, CheckResult::kDamaged);
 }
 
 TEST(CheckStep, SaysThatAStepIsRemovedWhichRetentionDeletedMeanwhile) {
@@ -52,9 +52,9 @@ TEST(CheckStep, SaysThatAStepIsRemovedWhichRetentionDeletedMeanwhile) {
   const auto reader = Open(store);
   const StepInfo before = *reader->Find(1);
   store.Delete(1, "not among the latest 1");
-  const StepCheck check = CheckStep(*reader, before, nullptr);
+  const StepCheck check = CheckStep(*reader, before, {});
   EXPECT_EQ(check.result, CheckResult::kRemoved);
-  EXPECT_EQ(CheckStep(*reader, before, nullptr).result, CheckResult::kRemoved);
+  EXPECT_EQ(CheckStep(*reader, before, {}).result, CheckResult::kRemoved);
 }
 
 // A reader of two steps, the second of which a trainer has removed since it was opened.
@@ -97,7 +97,7 @@ Verified VerifyWith(StoreReader& reader, std::optional<int64_t> step, bool witho
   if (without_files) no_files.emplace();
   std::optional<Selector> selector;
   if (step) selector = {.kind = Selector::Kind::kStep, .step = *step};
-  const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now()}, selector);
+  const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now()}, selector, {});
   no_files.reset();
   EXPECT_TRUE(console.FlushData().ok());
   return {code, testing::internal::GetCapturedStdout()};
@@ -107,7 +107,7 @@ TEST(CheckStep, ReportsAStepThatIsNoLongerRecordedAsRemoved) {
   TestStore store;
   const auto reader = OpenAndRemoveTheSecondStep(store);
   const StepInfo gone = *reader->Find(2);
-  const StepCheck check = CheckStep(*reader, gone, nullptr);
+  const StepCheck check = CheckStep(*reader, gone, {});
   EXPECT_EQ(check.result, CheckResult::kRemoved);
   EXPECT_EQ(check.info.attempt, gone.attempt);
   EXPECT_THAT(check.report.damage, IsEmpty());
@@ -121,7 +121,7 @@ TEST(CheckStep, TellsAFailureToReadFromDamage) {
   StepCheck check;
   {
     NoOpenFiles no_files;
-    check = CheckStep(*reader, info, nullptr);
+    check = CheckStep(*reader, info, {});
   }
   EXPECT_EQ(check.result, CheckResult::kUnreadable);
   EXPECT_EQ(check.error.code(), absl::StatusCode::kResourceExhausted);
@@ -156,7 +156,7 @@ TEST(CheckStep, ReportsDamageWhereTheManifestCannotBeReadEither) {
   const auto reader = Open(store);
   store.DamageIndex(1);
   store.DamageManifest();
-  const StepCheck check = CheckStep(*reader, *reader->Find(1), nullptr);
+  const StepCheck check = CheckStep(*reader, *reader->Find(1), {});
   EXPECT_EQ(check.result, CheckResult::kDamaged);
   EXPECT_THAT(check.report.damage, SizeIs(1));
 }
@@ -167,7 +167,7 @@ TEST(CheckStep, ReportsProgressUpToTheEnd) {
   const auto reader = Open(store);
   VerifyProgress last;
   const StepCheck check =
-      CheckStep(*reader, *reader->Find(1), [&](const VerifyProgress& progress) { last = progress; });
+      CheckStep(*reader, *reader->Find(1), {.progress = [&](const VerifyProgress& progress) { last = progress; }});
   EXPECT_GT(last.bytes_total, 0u);
   EXPECT_EQ(last.bytes_done, last.bytes_total);
   EXPECT_EQ(check.report.bytes_read, last.bytes_total);

@@ -12,6 +12,8 @@
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/database.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store.h"
 #include "tidemark/store_reader.h"
@@ -214,6 +216,15 @@ void TestStore::MakeStoreNewer() const {
   ASSERT_NE(format, std::string::npos) << text;
   text.replace(format, 10, "\"format\":2");
   WriteWhole(path, text);
+}
+
+void TestStore::PutRecord(std::string_view key, std::string_view value) const {
+  auto database = storage::Database::Open(storage::PosixFileSystem(), storage::StoreLayout(directory_).manifest());
+  ASSERT_TRUE(database.ok()) << database.status();
+  rocksdb::WriteBatch batch;
+  batch.Put(rocksdb::Slice(key.data(), key.size()), rocksdb::Slice(value.data(), value.size()));
+  const absl::Status written = (*database)->Write(batch);
+  ASSERT_TRUE(written.ok()) << written;
 }
 
 void TestStore::RemoveShard(int64_t step) const { ASSERT_TRUE(fs::remove(ShardPath(step))); }

@@ -73,6 +73,10 @@ class TestStore {
   // The same as the store would if it was written by a newer version.
   void MakeShardNewer(int64_t step) const;
   void MakeStoreNewer() const;
+  // Puts a record into the manifest as it is, under a key as it is.
+  void PutRecord(std::string_view key, std::string_view value) const;
+  // The record of the store, as a newer version would write it.
+  void MakeManifestNewer() const { PutRecord("store", R"({"version":99})"); }
   void RemoveShard(int64_t step) const;
   void RemoveStep(int64_t step) const;
   void DamageManifest() const;

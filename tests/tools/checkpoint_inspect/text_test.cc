@@ -110,5 +110,15 @@ TEST(TypeText, IsTheDtypeOfTensorsAndTheKindOfTheRest) {
   EXPECT_EQ(TypeText({.kind = EntryKind::kString}), "string");
 }
 
+TEST(Text, ParsesSharesInPercent) {
+  EXPECT_EQ(ParsePercentage("10%"), 0.1);
+  EXPECT_EQ(ParsePercentage("0%"), 0.0);
+  EXPECT_EQ(ParsePercentage("0.5%"), 0.005);
+  EXPECT_EQ(ParsePercentage("100%"), 1.0);
+  for (const char* text : {"", "%", "10", "10 %", "-1%", "100.1%", "nan%", "inf%", "x%", "1%%"}) {
+    EXPECT_EQ(ParsePercentage(text), std::nullopt) << text;
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::inspect

@@ -295,5 +295,78 @@ TEST(Verify, FindsNothingWrongWithReportsInAStepsFolder) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
 }
 
+TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
+  TestStore store;
+  store.Save({1, 2});
+  const std::vector<std::string> sample = {"--store", store.directory(), "verify", "--read-data=25%", "--seed", "42"};
+  const Finished verify = RunInspect(sample);
+  EXPECT_EQ(verify.exit_code, 0);
+  EXPECT_THAT(verify.out, MatchesRegex("a sample of 25 % of each shard's chunks; --seed 42 draws it again\n"
+                                       "step 1: no damage found in the sample, 4 of 16 chunks, [0-9.]+ KiB\n"
+                                       "step 2: no damage found in the sample, 4 of 16 chunks, [0-9.]+ KiB\n"));
+  EXPECT_THAT(verify.out, Not(HasSubstr("sound")));
+  EXPECT_EQ(RunInspect(sample).out, verify.out);
+  const json document = RunInspectJson(sample);
+  EXPECT_EQ(document["sample"], json::parse(R"({"share": 0.25, "seed": 42})"));
+  EXPECT_EQ(document["steps"][0]["result"], "sampled");
+  EXPECT_EQ(document["steps"][0]["chunks"], 4);
+  EXPECT_EQ(document["steps"][0]["chunks_total"], 16);
+  EXPECT_EQ(document["restore"], json::parse(R"({"step": 2, "verified": false})"));
+  const json whole = RunInspectJson({"--store", store.directory(), "verify", "--read-data"});
+  EXPECT_EQ(whole["sample"], nullptr);
+  EXPECT_EQ(whole["steps"][0]["result"], "sound");
+}
+
+// Every chunk of the step is damaged, so that it shows in any sample.
+TEST(Verify, FindsDamageInTheSample) {
+  TestStore store;
+  store.Save({1, 2});
+  std::string contents = ReadWhole(store.ShardPath(2));
+  for (size_t i = 4096; i < 5 * 4096; i += 16) contents[i] = static_cast<char>(~contents[i]);
+  WriteWhole(store.ShardPath(2), contents);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "--read-data=50%"});
+  EXPECT_EQ(verify.exit_code, 3);
+  EXPECT_THAT(verify.out, AllOf(HasSubstr("\nstep 1: no damage found in the sample"), HasSubstr("\nstep 2: damaged\n"),
+                                HasSubstr("restore takes step 1, which was not verified\n")));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2", "--read-data=50%"}).exit_code, 13);
+}
+
+TEST(Verify, ReadsNoChunkWhereOnlyTheStructureIsAskedFor) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(2);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "--read-data=0%"});
+  EXPECT_EQ(verify.exit_code, 0) << verify.err;
+  EXPECT_THAT(verify.out, HasSubstr("step 2: no damage found in the sample, 0 of 16 chunks"));
+  store.DamageIndex(1);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "--read-data=0%"}).exit_code, 3);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "--untrusted", "verify", "2", "--read-data=0%"}).exit_code, 0);
+}
+
+TEST(Verify, SaysThatOnlyASampleOfAMarkedStepWasRead) {
+  TestStore store;
+  store.Save({1, 2});
+  const std::string sound = ReadWhole(store.ShardPath(2));
+  store.DamageChunk(2);
+  store.Restart();
+  WriteWhole(store.ShardPath(2), sound);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "2", "--read-data=10%"});
+  EXPECT_EQ(verify.exit_code, 13);
+  EXPECT_THAT(verify.out, HasSubstr(", though the sample reads as committed now\n"));
+}
+
+TEST(Verify, RefusesAShareThatIsNone) {
+  TestStore store;
+  store.Save({1});
+  for (const char* option : {"--read-data=10", "--read-data=101%", "--read-data=-1%", "--read-data=x", "--seed=-1"}) {
+    const Finished verify = RunInspect({"--store", store.directory(), "verify", option});
+    EXPECT_EQ(verify.exit_code, 2) << option;
+    EXPECT_EQ(verify.out, "");
+    EXPECT_NE(verify.err, "");
+  }
+  // What follows on the option is the step, and not its value.
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "--read-data", "1"}).exit_code, 0);
+}
+
 }  // namespace
 }  // namespace tidemark::inspect

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/plot.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+// Where none is named: as many as one looks through.
+constexpr size_t kPlotsMax = 8;
+
+std::vector<std::string> AllMetrics(const StoreReader& reader) {
+  std::set<std::string> names;
+  for (const StepInfo& info : reader.steps()) {
+    for (const auto& [name, value] : info.metrics) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string PlotOf(const Invocation& invocation, const std::string& metric, const HistoryPlotOptions& options) {
+  std::vector<PlotPoint> points;
+  for (const StepInfo& info : invocation.reader.steps()) {
+    const auto found = info.metrics.find(metric);
+    if (found == info.metrics.end()) continue;
+    points.push_back({.step = info.step, .value = found->second, .deleted = info.state == StepState::kDeleted});
+  }
+  PlotOptions plot{.title = Escape(metric), .columns = invocation.console.columns(), .log = options.log};
+  // Of what can still be had.
+  if (const absl::StatusOr<StepInfo> best = invocation.reader.Best(metric, options.mode); best.ok()) {
+    plot.best = best->step;
+  }
+  return FormatPlot(invocation.console, points, plot);
+}
+
+}  // namespace
+
+ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& options) {
+  Console& console = invocation.console;
+  const StoreReader& reader = invocation.reader;
+  if (invocation.json) {
+    console.Fail("a plot is for people: --json and --plot do not go together");
+    return ExitCode::kUsage;
+  }
+  for (const std::string& metric : options.metrics) {
+    if (const absl::Status known = CheckMetric(reader, metric); !known.ok()) {
+      console.Fail(known);
+      return ExitCode::kFailure;
+    }
+  }
+  std::vector<std::string> metrics = options.metrics.empty() ? AllMetrics(reader) : options.metrics;
+  size_t left_out = 0;
+  if (options.metrics.empty() && metrics.size() > kPlotsMax) {
+    left_out = metrics.size() - kPlotsMax;
+    metrics.resize(kPlotsMax);
+  }
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    if (i > 0) console.PrintData("\n");
+    console.PrintData(PlotOf(invocation, metrics[i], options));
+  }
+  if (metrics.empty()) console.Note(fmt::format("no step has a metric in {}", invocation.directory));
+  if (left_out > 0) console.Note(fmt::format("{} more metrics are plotted where they are named", left_out));
+  return StoreExitCode(reader);
+}
+
+}  // namespace tidemark::inspect
