@@ -66,6 +66,7 @@ class CommandLine {
   // `trouble`: see trouble().
   CLI::App* AddComparer(CommandGroup group, const std::string& name, const std::string& description,
                         std::function<ExitCode(const Session&)> run, ExitCode trouble);
+
   // Adds a command that opens for itself what it reads. With --untrusted it is refused, with `why_trusted`.
   CLI::App* AddTrusting(CommandGroup group, const std::string& name, const std::string& description,
                         const std::string& why_trusted, std::function<ExitCode(const Session&)> run);
