@@ -398,6 +398,24 @@ TEST_F(RequestInboxTest, LeavesALaterRequestWhereAnEarlierOneOfTheStepFailed) {
   EXPECT_THAT(Inbox(), IsEmpty());
 }
 
+// Who has the store open needs no file to ask.
+TEST_F(RequestInboxTest, CarriesOutTheCallersOwnRequestsInTheirOrderAmongTheOthers) {
+  Deliver(Request(Kind::kPin, 1, 1));
+  Deliver(Request(Kind::kPin, 2, 9, "later"));
+  const std::vector<StoreRequest> own = {Request(Kind::kUnpin, 1, 5), Request(Kind::kUnpin, 2, 5),
+                                         Request(Kind::kDelete, 3, 5), Request(Kind::kDelete, 4, 5)};
+  const RequestsTaken taken = Take({.own = own});
+  EXPECT_THAT(taken.error, IsOk());
+  EXPECT_THAT(taken.own_done, ElementsAre(0u, 1u, 2u));
+  EXPECT_THAT(taken.own_refused, ElementsAre(testing::Pair(3u, "it stays: latest")));
+  EXPECT_EQ(taken.refused, 0);
+  EXPECT_FALSE(Info(1).pinned);
+  EXPECT_EQ(Info(2).pin_note, "later");
+  EXPECT_EQ(Info(3).state, StepState::kDeleted);
+  EXPECT_THAT(Inbox(), IsEmpty());
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
+}
+
 // A crash after the record and before the file is gone.
 TEST_F(RequestInboxTest, GoesOnAfterACrashWhereverItCame) {
   const StoreRequest pin = Request(Kind::kPin, 1, 1, "good");
