@@ -121,6 +121,9 @@ class Taking {
 
   absl::Status Delete(const std::vector<Waiting>& waiting) {
     if (waiting.empty()) return absl::OkStatus();
+    // A write that failed may be on the disk all the same: what is read below should know of it. Where that cannot be
+    // had, for want of room perhaps, NoteSteps makes some, or says so.
+    store_.manifest().EnsureDurable().IgnoreError();
     std::vector<const Waiting*> open;
     std::vector<Retention::Unwanted> unwanted;
     absl::Status first;

@@ -17,6 +17,9 @@ void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddVerify(CommandLine& line);
+void AddPin(CommandLine& line);
+void AddUnpin(CommandLine& line);
+void AddPrune(CommandLine& line);
 void AddRepair(CommandLine& line);
 
 // The steps that the store has a record of; deleted and unsaved ones only if `all`.

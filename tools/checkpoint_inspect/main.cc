@@ -15,6 +15,9 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddShow(line);
   AddHistory(line);
   AddVerify(line);
+  AddPin(line);
+  AddUnpin(line);
+  AddPrune(line);
   AddRepair(line);
   return line.Run(console, argc, argv);
 }
