@@ -21,6 +21,7 @@ Examples:
   checkpoint-inspect --store run/ckpt show latest
   checkpoint-inspect --store run/ckpt history validation/loss
   checkpoint-inspect --store run/ckpt verify
+  checkpoint-inspect --store run/ckpt prune --keep-latest 3 --keep-best validation/loss
   checkpoint-inspect --store downloaded --untrusted verify
   TIDEMARK_STORE=run/ckpt checkpoint-inspect --json ls
 
