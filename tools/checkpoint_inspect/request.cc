@@ -48,12 +48,12 @@ absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& 
   std::vector<size_t> places(own.size());  // of those that are left
   std::iota(places.begin(), places.end(), size_t{0});
   std::set<std::string> warned;
+  absl::Status error;
   for (;;) {
     std::vector<StoreRequest> left;
     for (const size_t place : places) left.push_back(own[place]);
     storage::RequestsTaken taken =
         storage::TakeInRequests(files, **store, retention, {.own = left, .warn = warn, .warned = &warned});
-    if (!taken.error.ok()) return taken.error;
     std::vector<size_t> still;
     for (size_t i = 0; i < places.size(); ++i) {
       if (taken.own_done.contains(i)) {
@@ -64,15 +64,21 @@ absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& 
         still.push_back(places[i]);
       }
     }
-    if (still.size() == places.size() && taken.done.empty() && taken.refused == 0) break;
+    const bool moved = still.size() < places.size() || !taken.done.empty() || taken.refused > 0;
     places = std::move(still);
+    error = taken.error;
+    if (!error.ok() || !moved) break;
   }
-  // Without a rule it removes the files of what was let go, and nothing else.
+  // Without a rule it removes the files of what was let go, and nothing else. Also after an error, which may be for
+  // want of the room that this makes.
   do {
     if (absl::StatusOr<std::vector<RetentionDecision>> applied = retention.Apply({}); !applied.ok()) {
       return applied.status();
     }
   } while (retention.unfinished());
+  if (error.ok()) return answers;
+  if (own.empty() || !places.empty()) return error;
+  console.Warn(fmt::format("what others have asked could not all be carried out: {}", Text(error)));
   return answers;
 }
 
