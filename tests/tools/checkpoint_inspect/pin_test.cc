@@ -1,5 +1,8 @@
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -9,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/manifest/store_request.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
@@ -136,6 +140,32 @@ TEST(Pin, TakesTheStoreItselfOnceItsHolderLetsGo) {
   command.join();
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(Info(store, 1).pinned);
+}
+
+TEST(Pin, TakesItsRequestBackOnCtrlC) {
+  TestStore store;
+  store.Save({1});
+  const storage::StoreLayout layout(store.directory());
+  const auto lock = storage::PosixFileSystem().TryLock(layout.lock());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  Finished run;
+  std::thread command([&] { run = RunInspect({"pin", "1", kPatience, "--store", store.directory()}); });
+  std::string request;
+  while (request.empty()) {
+    std::this_thread::yield();
+    if (FilesIn(layout.inbox()) == 0) continue;
+    const fs::path path = fs::directory_iterator(layout.inbox())->path();
+    if (path.extension() == ".json") request = ReadWhole(path);
+  }
+  const auto decoded = storage::DecodeStoreRequest(request);
+  int pid = 0;
+  if (decoded.ok()) pid = std::atoi(decoded->asker.substr(std::strlen("pid ")).c_str());
+  if (pid > 1) kill(pid, SIGINT);
+  command.join();
+  ASSERT_GT(pid, 1) << request;
+  EXPECT_EQ(run.exit_code, 130);
+  EXPECT_THAT(run.err, HasSubstr("what was not taken in has been withdrawn"));
+  EXPECT_EQ(FilesIn(layout.inbox()), 0u);
 }
 
 TEST(Pin, CarriesOutWhatWasAskedBefore) {
