@@ -14,7 +14,7 @@
 namespace tidemark::fuzz {
 
 struct HostileCase {
-  std::string file;  // what it is by the ending: .tmk, .report, .identity, .step, .lease
+  std::string file;  // what it is by the ending: .tmk, .report, .request, .identity, .step, .lease
   absl::StatusCode code = absl::StatusCode::kDataLoss;
   std::string message;  // a part of the error's
   std::string bytes;

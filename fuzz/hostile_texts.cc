@@ -1,4 +1,4 @@
-// Hostile JSON: reports, store.json, records and notes.
+// Hostile JSON: reports, requests, store.json, records and notes.
 
 #include <functional>
 #include <limits>
@@ -11,6 +11,7 @@
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_request.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -49,6 +50,18 @@ std::string Report(const Change& change) {
 std::string ReportWith(std::string_view value) {
   std::string text = Changed(SoundReport(), [](Json& json) { json["metrics"]["loss"] = 12345; });
   text.replace(text.find("12345"), 5, value);
+  text.pop_back();
+  return Checked(text);
+}
+
+std::string Request(const Change& change) {
+  const storage::ShardIdentity identity = IdentityAt(kHostilePlace);
+  const storage::StoreRequest request{.store = identity.store,
+                                      .step = identity.step,
+                                      .attempt = identity.attempt,
+                                      .text = "the best",
+                                      .asker = "pid 7 on node-3"};
+  std::string text = Changed(EncodeStoreRequest(request).value(), change);
   text.pop_back();
   return Checked(text);
 }
@@ -139,6 +152,32 @@ std::vector<HostileCase> HostileReports() {
   };
 }
 
+std::vector<HostileCase> HostileRequests() {
+  using enum absl::StatusCode;
+  return {
+      {"truncation-request_empty.request", kDataLoss, "it does not end in a check", ""},
+      {"request-check.request", kDataLoss, "its check is not that of its bytes",
+       Request([](Json&) {}).replace(4, 1, "V")},
+      {"count-request_too_large.request", kDataLoss, "where at most 524288 are expected",
+       std::string((512 << 10) + 1, ' ')},
+      {"nesting-request.request", kDataLoss, "it nests deeper than 4", Checked("{\"a\":" + Nested(20'000))},
+      {"name-request_key_twice.request", kDataLoss, "'step' is in it twice", Checked("{\"step\":1,\"step\":2")},
+      {"utf8-request.request", kDataLoss, "ill-formed UTF-8 byte; last read", Checked("{\"text\":\"\xff\"")},
+      {"request-array.request", kDataLoss, "request of", Checked("[1")},
+      {"request-kind_with_escapes.request", kDataLoss, "request '\\x1b[2J' is unknown",
+       Request(Set("request", "\x1b[2J"))},
+      {"path-request_attempt.request", kDataLoss, "an id is not 32 hexadecimal digits",
+       Request(Set("attempt", "../../../../etc/passwd0000000000"))},
+      {"overflow-request_step.request", kDataLoss, "a step is not a number >= 0", Request(Set("step", ~uint64_t{0}))},
+      {"overflow-request_asked.request", kDataLoss, "is too large", Request(Set("asked_unix_ns", ~uint64_t{0}))},
+      {"count-request_text.request", kDataLoss, "its text has 65537 bytes",
+       Request(Set("text", std::string(65537, 'x')))},
+      {"count-request_asker.request", kDataLoss, "its asker has 1025 bytes",
+       Request(Set("asker", std::string(1025, 'x')))},
+      {"request-newer.request", kUnimplemented, "has version 2", Request(Set("version", 2))},
+  };
+}
+
 std::vector<HostileCase> HostileRecords() {
   using enum absl::StatusCode;
   return {
@@ -184,6 +223,7 @@ std::vector<HostileCase> HostileRecords() {
 
 std::vector<HostileCase> HostileTexts() {
   std::vector<HostileCase> cases = HostileReports();
+  for (HostileCase& more : HostileRequests()) cases.push_back(std::move(more));
   for (HostileCase& more : HostileRecords()) cases.push_back(std::move(more));
   return cases;
 }

@@ -16,6 +16,7 @@
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_request.h"
 #include "storage/shard/byte_writer.h"
 #include "storage/shard/chunk_codec.h"
 
@@ -202,6 +203,20 @@ void AddRecordSeeds(Seeds& seeds) {
     out.PutText(name);
     return std::move(out).Take() + ReportBody(report);
   };
+  const storage::StoreRequest request{.kind = storage::StoreRequest::Kind::kDelete,
+                                      .store = identity.store,
+                                      .step = 1,
+                                      .attempt = identity.attempt,
+                                      .text = "not among the latest 3",
+                                      .asker = "pid 7 on node-3, user anna",
+                                      .asked = absl::FromUnixSeconds(1'700'000'000)};
+  const std::string bytes = EncodeStoreRequest(request).value();
+  const std::string name = storage::RequestFileName({1, identity.attempt}, bytes);
+  ByteWriter asked;
+  asked.Put<uint8_t>(3);  // a request, with the check that it has
+  asked.Put<uint8_t>(static_cast<uint8_t>(name.size()));
+  asked.PutText(name);
+  seeds["metric_report/request"] = std::move(asked).Take() + bytes;
   seeds["metric_report/done"] =
       report_seed(storage::InboxFileName(1, identity.attempt, "e"), Report(1, Evaluation::Outcome::kDone));
   seeds["metric_report/skipped"] = report_seed(storage::MetricFileName("e"), Report(2, Evaluation::Outcome::kSkipped));

@@ -1,17 +1,22 @@
-// The files that workers leave, and the names of those files. The first byte of the input says whether the check at the
-// end of a report is made right, or is what the input says; then comes the name, its length before it, and the report.
+// The files that are left in inbox/, and their names. The first byte of the input says whether the check at the end of
+// the file is made right, or is what the input says, and whether it is a report or a request; then comes the name, its
+// length before it, and the file.
 
 #include <string>
 
 #include "fmt/format.h"
 #include "fuzz/fuzzing.h"
 #include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_request.h"
 
 namespace tidemark::fuzz {
 namespace {
 
 void TryName(std::string_view name) {
   storage::IsMetricFileName(name);
+  if (storage::ParseRequestFileName(name)) {
+    Require(storage::IsRequestName(name) && name.find('/') == std::string_view::npos, "a name of a request is a path");
+  }
   const auto parsed = storage::ParseInboxFileName(name);
   if (!parsed) return;
   Require(storage::IsMetricFileName(parsed->metric_file), "a name in the inbox gives none for the step's folder");
@@ -41,18 +46,35 @@ void TryReport(const std::string& bytes) {
   Require(info.evaluations.size() == 1, "a report that comes twice is there twice");
 }
 
+void TryRequest(const std::string& bytes) {
+  const absl::StatusOr<storage::StoreRequest> request = storage::DecodeStoreRequest(bytes);
+  if (!request.ok()) {
+    return Require(absl::IsDataLoss(request.status()) || absl::IsUnimplemented(request.status()),
+                   "a request is refused for another reason than damage or a newer version");
+  }
+  const absl::StatusOr<std::string> written = storage::EncodeStoreRequest(*request);
+  Require(written.ok(), "a request cannot be written");
+  const absl::StatusOr<storage::StoreRequest> again = storage::DecodeStoreRequest(*written);
+  Require(again.ok() && storage::EncodeStoreRequest(*again).value() == *written,
+          "a request is not what it was once it is written");
+  const std::string name = storage::RequestFileName({request->step, request->attempt}, *written);
+  Require(storage::ParseRequestFileName(name).has_value(), "a request's name is none");
+}
+
 }  // namespace
 }  // namespace tidemark::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;
   fuzz::FuzzInput in(data, size);
-  const bool as_it_is = (in.Take<uint8_t>() & 1) != 0;
+  const auto how = in.Take<uint8_t>();
+  const bool as_it_is = (how & 1) != 0;
+  const bool request = (how & 2) != 0;
   fuzz::TryName(in.TakeText(in.Take<uint8_t>()));
   std::string report(in.TakeRest());
   if (!as_it_is) {
     report += fmt::format(",\"check\":\"{:016x}\"}}\n", storage::ChecksumOf(fuzz::AsBytes(report)));
   }
-  fuzz::TryReport(report);
+  request ? fuzz::TryRequest(report) : fuzz::TryReport(report);
   return 0;
 }

@@ -276,6 +276,7 @@ void Housekeeper::Do(Round round) {
   if (!round.requests.empty() || round.last || since_poll_.elapsed() >= options_.inbox_poll_interval) {
     since_poll_ = Stopwatch();
     recorded.Update(CollectFromInbox());
+    recorded.Update(CarryOutRequests());
   }
   bool retention = false;
   {
@@ -438,24 +439,6 @@ void Housekeeper::GiveUp(const Report& report, absl::Status why) {
   if (report.recorded != nullptr) return report.recorded->Set(std::move(why));
   host_.listeners.Warn(fmt::format("what evaluator '{}' says of step {} is dropped: {}", report.evaluation.evaluator,
                                    report.step, Text(why)));
-}
-
-absl::Status Housekeeper::CollectFromInbox() {
-  inbox_complaints_.Begin();
-  const storage::InboxResult result = storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
-    if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
-  });
-  Note("workers' reports cannot be taken in", result.error);
-  if (result.rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result.rejected));
-  if (!result.recorded.empty()) host_.statistics.AddRecorded(result.recorded.size());
-  for (const storage::MetricReport& report : result.recorded) {
-    if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {
-      host_.listeners.Warn(fmt::format("evaluator '{}' of {} failed at step {}: {}", report.evaluation.evaluator,
-                                       report.evaluation.worker, report.step, report.evaluation.reason));
-    }
-    Recorded(report.step, report.evaluation);
-  }
-  return result.error;
 }
 
 absl::Status Housekeeper::ApplyRetention() {

@@ -162,6 +162,7 @@ class Housekeeper final : public EvaluationSink {
   absl::Status RecordOrReplace(Report& report);
   void WarnIfFailed(const Report& report);
   absl::Status CollectFromInbox();
+  absl::Status CarryOutRequests();
   absl::Status ApplyRetention();
   void Recorded(int64_t step, const Evaluation& evaluation);
   void GiveUp(const Report& report, absl::Status why);

@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -289,6 +290,16 @@ const std::vector<StepInfo>& StoreReader::steps() const { return impl_->steps; }
 const std::vector<std::string>& StoreReader::unread() const { return impl_->unread; }
 
 absl::Status StoreReader::Refresh() { return impl_->Load(); }
+
+std::vector<std::string> StoreReader::References(int64_t step) const {
+  std::set<std::string> attempts;
+  const auto record = std::lower_bound(
+      impl_->records.begin(), impl_->records.end(), step,
+      [](const storage::StepRecord& candidate, int64_t number) { return candidate.info.step < number; });
+  if (record == impl_->records.end() || record->info.step != step) return {};
+  for (const storage::FileReference& file : record->references) attempts.insert(storage::ToHex(file.attempt.bytes));
+  return {attempts.begin(), attempts.end()};
+}
 
 absl::StatusOr<StepInfo> StoreReader::Latest() const {
   const auto found = std::find_if(impl_->steps.rbegin(), impl_->steps.rend(),

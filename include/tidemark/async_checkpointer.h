@@ -129,7 +129,7 @@ struct CheckpointerOptions {
 
   // Which steps stay. The others are deleted behind the training.
   RetentionOptions retention;
-  // How often reports are looked for that worker processes have left.
+  // How often reports of worker processes, and requests of checkpoint-inspect, are looked for.
   absl::Duration inbox_poll_interval = absl::Seconds(1);
 
   // How long Close() and the destructor wait for saves and evaluators. More than 0.
@@ -362,8 +362,8 @@ class AsyncCheckpointer {
   // error of recording it, which is tried again.
   absl::Status WaitUntilEvaluated();
 
-  // Takes in reports of workers and applies retention now, instead of behind the training, and blocks until that is
-  // done; the first error of either, which is tried again. kFailedPrecondition: after Close, or where it is called by
+  // Takes in reports of workers and requests, and applies retention now, not behind the training, and blocks until that
+  // is done; the first error of any, which is tried again. kFailedPrecondition: after Close, or where it is called by
   // on_deleted, on_evaluated or RetentionOptions::keep. Thread-safe.
   absl::Status Tidy();
 

@@ -93,6 +93,10 @@ class StoreReader {
   // kNotFound if there is no record of the step.
   absl::StatusOr<StepInfo> Find(int64_t step) const;
 
+  // The attempts, 32 hexadecimal digits each, in whose files chunks of the step lie besides its own, by its record; no
+  // order. None where the step was deleted or never saved, or there is no record of it.
+  std::vector<std::string> References(int64_t step) const;
+
   // Reads the index of each of the step's shards, and no tensor. kDataLoss where one is damaged, kNotFound where one is
   // gone, or the step was deleted or never saved.
   absl::StatusOr<StepContents> Contents(int64_t step) const;

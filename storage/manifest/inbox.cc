@@ -6,15 +6,14 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/manifest/inbox_files.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/report_files.h"
+#include "storage/manifest/store_request.h"
 
 namespace tidemark::storage {
 namespace {
-
-// "<name of the report>.<32 hexadecimal digits>.tmp": a report while it is written, by a writer of its own.
-constexpr std::string_view kDraftEnd = ".tmp";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
@@ -22,23 +21,10 @@ std::string MetricPath(const StoreLayout& layout, const StepFolder& folder, std:
   return fmt::format("{}/{}", layout.attempt(folder.step, folder.attempt), file);
 }
 
-std::string InboxPath(const StoreLayout& layout, std::string_view name) {
-  return fmt::format("{}/{}", layout.inbox(), name);
-}
-
 // The report that a draft was to become; nothing for a name that DeliverReport would not give.
 std::optional<InboxName> ParseDraftName(std::string_view name) {
-  if (!name.ends_with(kDraftEnd)) return std::nullopt;
-  name.remove_suffix(kDraftEnd.size());
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos || !FromHex(name.substr(dot + 1))) return std::nullopt;
-  return ParseInboxFileName(name.substr(0, dot));
-}
-
-absl::StatusOr<std::vector<DirectoryEntry>> ListInbox(FileSystem& files, const StoreLayout& layout) {
-  absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.inbox());
-  if (absl::IsNotFound(entries.status())) return std::vector<DirectoryEntry>();  // nobody has reported yet
-  return entries;
+  const auto whole = NameOfDraft(name);
+  return whole ? ParseInboxFileName(*whole) : std::nullopt;
 }
 
 bool IsOf(const StepRecord& record, const AttemptId& attempt) { return record.info.attempt == ToHex(attempt.bytes); }
@@ -63,6 +49,7 @@ class Collection {
   absl::Status Consider(const DirectoryEntry& entry) {
     // What a file server or an editor hides is nobody's report.
     if (entry.name.starts_with(".")) return absl::OkStatus();
+    if (IsRequestName(entry.name)) return absl::OkStatus();  // see request_inbox.h
     if (entry.type != FileType::kRegular) return Reject(entry.name, "it is no regular file");
     if (const auto draft = ParseDraftName(entry.name)) return ConsiderDraft(entry.name, *draft);
     const auto name = ParseInboxFileName(entry.name);
@@ -196,18 +183,7 @@ class Collection {
 absl::Status DeliverReport(FileSystem& files, const StoreLayout& layout, const MetricReport& report) {
   absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
   if (!bytes.ok()) return bytes.status();
-  absl::Status status = files.CreateDirectory(layout.inbox());
-  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
-  // Also where it was there: a crash may have come between its making and this.
-  if (status = files.SyncDirectory(layout.directory()); !status.ok()) return status;
-  const std::string path = InboxPath(layout, InboxFileName(report.step, report.attempt, report.evaluation.evaluator));
-  // Two workers may deliver the same report at once, each from a draft of its own.
-  const auto deliver = [&] {
-    return WriteFileDurably(files, path, fmt::format("{}.{}{}", path, ToHex(RandomBytes16()), kDraftEnd), *bytes);
-  };
-  status = deliver();
-  // The draft of the later of the two may have been taken for what a dead writer left.
-  return absl::IsNotFound(status) ? deliver() : status;
+  return DeliverToInbox(files, layout, InboxFileName(report.step, report.attempt, report.evaluation.evaluator), *bytes);
 }
 
 absl::StatusOr<bool> HasReport(FileSystem& files, const StoreLayout& layout, int64_t step, const AttemptId& attempt,

@@ -1,12 +1,12 @@
 #include "storage/manifest/metric_report.h"
 
 #include <algorithm>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/shard/utf8.h"
 #include "tidemark/entry.h"
@@ -16,21 +16,8 @@ namespace {
 
 constexpr size_t kEvaluatorBytesMax = 256;
 
-// The object itself, its metrics, and room for what later versions may add.
-constexpr size_t kDepthMax = 4;
-
-// The last bytes of a report are the check of all before them: these, 16 hexadecimal digits between them.
-constexpr std::string_view kCheckBegin = ",\"check\":\"";
-constexpr std::string_view kCheckEnd = "\"}\n";
-constexpr size_t kCheckDigits = 16;
-constexpr size_t kTailBytes = kCheckBegin.size() + kCheckDigits + kCheckEnd.size();
-
 constexpr std::string_view kMetricFileBegin = "metrics-";
 constexpr std::string_view kReportFileEnd = ".json";
-
-std::string CheckOf(std::string_view bytes) {
-  return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(bytes))));
-}
 
 std::string DigitsOf(std::string_view evaluator) { return ToHex(DigestOf(std::as_bytes(std::span(evaluator))).bytes); }
 
@@ -42,42 +29,6 @@ bool HasControlCharacter(std::string_view text) {
     if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0) return true;
   }
   return false;
-}
-
-absl::Status CheckTail(std::string_view bytes) {
-  if (bytes.size() > kMetricReportBytesMax) {
-    return absl::DataLossError(
-        fmt::format("metric report of {} bytes, where at most {} are expected", bytes.size(), kMetricReportBytesMax));
-  }
-  const auto refuse = [&](std::string_view why) {
-    return absl::DataLossError(fmt::format("metric report of {} bytes: {}", bytes.size(), why));
-  };
-  if (bytes.size() < kTailBytes) return refuse("it does not end in a check");
-  const std::string_view body = bytes.substr(0, bytes.size() - kTailBytes);
-  const std::string_view tail = bytes.substr(body.size());
-  if (!tail.starts_with(kCheckBegin) || !tail.ends_with(kCheckEnd)) return refuse("it does not end in a check");
-  const std::string_view check = tail.substr(kCheckBegin.size(), kCheckDigits);
-  if (check != CheckOf(body)) return refuse(fmt::format("its check is not that of its bytes, {}", CheckOf(body)));
-  return absl::OkStatus();
-}
-
-// Parses what anybody may have written: nothing is named twice, and nothing nests without end.
-Json ParseStrictly(std::string_view bytes) {
-  std::vector<std::set<std::string>> keys;  // of each object that is open
-  const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    const bool opens = event == Event::object_start || event == Event::array_start;
-    if (opens && static_cast<size_t>(depth) >= kDepthMax) {
-      throw std::invalid_argument(fmt::format("it nests deeper than {}", kDepthMax));
-    }
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      throw std::invalid_argument(fmt::format("'{}' is in it twice", parsed.get<std::string>()));
-    }
-    return true;
-  };
-  return Json::parse(bytes, look);
 }
 
 MetricReport DecodeFields(const Json& json) {
@@ -137,9 +88,7 @@ absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
   json["store"] = ToHex(report.store.bytes);
   json["step"] = report.step;
   json["attempt"] = ToHex(report.attempt.bytes);
-  std::string bytes = DumpJson(json);
-  bytes.pop_back();  // the brace that closes it
-  bytes += fmt::format("{}{}{}", kCheckBegin, CheckOf(bytes), kCheckEnd);
+  std::string bytes = EncodeChecked(json);
   if (bytes.size() > kMetricReportBytesMax) {
     return absl::InvalidArgumentError(fmt::format("evaluator '{}': its report has {} bytes; it must have at most {}",
                                                   report.evaluation.evaluator, bytes.size(), kMetricReportBytesMax));
@@ -149,7 +98,7 @@ absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
 
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
-  if (absl::Status status = CheckTail(bytes); !status.ok()) return status;
+  if (absl::Status status = CheckEnd("metric report", bytes, kMetricReportBytesMax); !status.ok()) return status;
   return DecodeJson<MetricReport>("metric report", bytes, kMetricReportVersion, ParseStrictly, DecodeFields);
 }
 

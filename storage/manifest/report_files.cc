@@ -31,18 +31,23 @@ absl::Status CheckPlace(const MetricReport& report, const StoreId& store, const 
 
 }  // namespace
 
-absl::StatusOr<MetricReport> ReadReport(FileSystem& files, const std::string& path) {
+absl::StatusOr<std::string> ReadCapped(FileSystem& files, const std::string& path, size_t bytes_max) {
   absl::StatusOr<std::unique_ptr<File>> file = files.OpenForRead(path, /*direct=*/false);
   if (!file.ok()) return file.status();
   absl::StatusOr<uint64_t> size = (*file)->Size();
   if (!size.ok()) return size.status();
-  if (*size > kMetricReportBytesMax) {
-    return absl::DataLossError(
-        fmt::format("{}: {} bytes, where at most {} are expected", path, *size, kMetricReportBytesMax));
+  if (*size > bytes_max) {
+    return absl::DataLossError(fmt::format("{}: {} bytes, where at most {} are expected", path, *size, bytes_max));
   }
   std::string bytes(*size, '\0');
   if (absl::Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(bytes))); !status.ok()) return status;
-  absl::StatusOr<MetricReport> report = DecodeMetricReport(bytes);
+  return bytes;
+}
+
+absl::StatusOr<MetricReport> ReadReport(FileSystem& files, const std::string& path) {
+  absl::StatusOr<std::string> bytes = ReadCapped(files, path, kMetricReportBytesMax);
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<MetricReport> report = DecodeMetricReport(*bytes);
   if (!report.ok()) return WithPath(path, report.status());
   return report;
 }

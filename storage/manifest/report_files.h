@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_STORAGE_MANIFEST_REPORT_FILES_H_
 #define TIDEMARK_STORAGE_MANIFEST_REPORT_FILES_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,10 @@
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {
+
+// A whole file that anybody may have written. kDataLoss, with the path: it has more than `bytes_max`. Else what the
+// file system answers.
+absl::StatusOr<std::string> ReadCapped(FileSystem& files, const std::string& path, size_t bytes_max);
 
 // kDataLoss: no such report, or too large for one. kUnimplemented: a newer version's. Both with the path. Else what the
 // file system answers.

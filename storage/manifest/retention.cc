@@ -1,5 +1,6 @@
 #include "storage/manifest/retention.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -43,7 +44,8 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   return live;
 }
 
-absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& claims, const ReadUnjudged& unjudged) {
+absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const RetentionOptions& options, const ReadClaims& claims,
+                                                            const ReadUnjudged& unjudged) {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = LiveLeases();
   if (!live.ok()) return live.status();
   std::multimap<std::string, std::string> leased;  // by attempt: by whom
@@ -56,12 +58,12 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const ReadClaims& cl
     for (auto lease = first; lease != last; ++lease) all.emplace(info->step, lease->second);
   }
   std::vector<RetentionDecision> decisions =
-      PlanRetention(options_, *steps, all, unjudged ? unjudged() : std::set<int64_t>());
+      PlanRetention(options, *steps, all, unjudged ? unjudged() : std::set<int64_t>());
   return Planned{.steps = *std::move(steps), .decisions = std::move(decisions)};
 }
 
 absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims, const ReadUnjudged& unjudged) {
-  absl::StatusOr<Planned> planned = PlanCommitted(claims, unjudged);
+  absl::StatusOr<Planned> planned = PlanCommitted(options_, claims, unjudged);
   if (!planned.ok()) return planned.status();
   return std::move(planned->decisions);
 }
@@ -71,7 +73,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
   unfinished_ = false;
   std::vector<RetentionDecision> marked;
   if (options_.any()) {
-    absl::StatusOr<Planned> planned = PlanCommitted(claims, unjudged);
+    absl::StatusOr<Planned> planned = PlanCommitted(options_, claims, unjudged);
     if (!planned.ok()) return planned.status();
     // Stopping anywhere is right: deleting some of what the plan lets go changes nothing of what it says of the rest.
     std::vector<Store::StepNote> notes;
@@ -102,6 +104,43 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
   if (!more_files.ok()) warn_(fmt::format("files of deleted steps are still there: {}", Text(more_files.status())));
   unfinished_ = unfinished_ || (more_files.ok() && *more_files);
   return marked;
+}
+
+absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
+                                                        const ReadUnjudged& unjudged) {
+  // A rule that wants none leaves those that stay whatever the rules say.
+  RetentionOptions none;
+  none.keep = [](const StepInfo&) { return false; };
+  absl::StatusOr<Planned> planned = PlanCommitted(none, claims, unjudged);
+  if (!planned.ok()) return planned.status();
+  std::map<int64_t, size_t> committed;  // by step: its place in the plan
+  for (size_t i = 0; i < planned->steps.size(); ++i) committed.emplace(planned->steps[i]->step, i);
+  LetGoResult result;
+  std::vector<Store::StepNote> notes;
+  std::vector<size_t> places;  // in the list, of each note
+  for (size_t i = 0; i < unwanted.size(); ++i) {
+    const auto found = committed.find(unwanted[i].step);
+    const std::string attempt = ToHex(unwanted[i].attempt.bytes);
+    if (found == committed.end() || planned->steps[found->second]->attempt != attempt) {
+      result.kept.emplace(i, fmt::format("attempt {} is not committed", attempt));
+    } else if (const RetentionDecision& decision = planned->decisions[found->second]; decision.keep) {
+      result.kept.emplace(i, decision.reason);
+    } else if (notes.size() < changes_max_) {
+      // One that is in the list twice is met as deleted the next time.
+      const bool twice = std::any_of(notes.begin(), notes.end(),
+                                     [&](const Store::StepNote& note) { return note.step == unwanted[i].step; });
+      if (twice) continue;
+      notes.push_back({.step = unwanted[i].step, .attempt = attempt, .deleted = true, .reason = unwanted[i].reason});
+      places.push_back(i);
+    }
+  }
+  if (notes.empty()) return result;
+  absl::StatusOr<Store::NotedSteps> noted = store_.NoteSteps(notes);
+  if (!noted.ok()) return noted.status();
+  for (size_t i = 0; i < notes.size(); ++i) {
+    if (noted->deleted.contains(notes[i].step)) result.deleted.insert(places[i]);
+  }
+  return result;
 }
 
 // Looks at the leases only now that the marks are there: a reader who took one before has been seen, and one who comes

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -52,13 +53,32 @@ class Retention {
   absl::StatusOr<std::vector<RetentionDecision>> Apply(const ReadClaims& claims, const ReadUnjudged& unjudged = {});
   bool unfinished() const { return unfinished_; }
 
+  // A step that somebody wants gone, whatever the rules say.
+  struct Unwanted {
+    int64_t step = 0;
+    AttemptId attempt;
+    std::string reason;  // for its record
+  };
+  // What became of them, by their place in the list. A place in neither was not come to, or the disk does not say
+  // whether the step is pinned: the next call may do better.
+  struct LetGoResult {
+    std::set<size_t> deleted;            // marked by this call; their files are for Apply
+    std::map<size_t, std::string> kept;  // and why: it is not committed in this attempt, or no rule may let go of it
+  };
+  // Marks them as deleted, but for those that stay without any rule (see include/tidemark/retention.h). One call
+  // changes a bounded number of records. After an error nothing was marked, unless it was the marks' own writing that
+  // failed.
+  absl::StatusOr<LetGoResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
+                                    const ReadUnjudged& unjudged = {});
+
  private:
   // The committed steps as they were read, and what is to become of them.
   struct Planned {
     CommittedSteps steps;
     std::vector<RetentionDecision> decisions;  // one for each
   };
-  absl::StatusOr<Planned> PlanCommitted(const ReadClaims& claims, const ReadUnjudged& unjudged);
+  absl::StatusOr<Planned> PlanCommitted(const RetentionOptions& options, const ReadClaims& claims,
+                                        const ReadUnjudged& unjudged);
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
   absl::StatusOr<bool> RemoveFiles();
 

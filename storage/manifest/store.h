@@ -112,9 +112,10 @@ class Store {
   // a rebuild of the manifest. A step stays pinned when another attempt takes its place; where that one's folder
   // refuses the pin, only the record has it, with a warning. After an error the step is pinned or not, and the next
   // Open or NoteSteps settles which: it is if its folder says so. kNotFound: the step is not committed; to Unpin, it
-  // has no attempt. kInvalidArgument: the note is longer than kPinNoteBytesMax.
-  absl::Status Pin(int64_t step, std::string_view note);
-  absl::Status Unpin(int64_t step);
+  // has no attempt; or it has another one than `attempt`, where one is given. kInvalidArgument: the note is longer than
+  // kPinNoteBytesMax.
+  absl::Status Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt = std::nullopt);
+  absl::Status Unpin(int64_t step, std::optional<AttemptId> attempt = std::nullopt);
 
   // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more, or if
   // the step has been deleted since.

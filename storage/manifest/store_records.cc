@@ -17,6 +17,16 @@
 #include "storage/manifest/store.h"
 
 namespace tidemark::storage {
+namespace {
+
+// Whether whoever asks means another attempt than the one that the step has.
+absl::Status CheckAttempt(std::string_view what, const StepInfo& info, const std::optional<AttemptId>& attempt) {
+  if (!attempt || info.attempt == ToHex(attempt->bytes)) return absl::OkStatus();
+  return absl::NotFoundError(
+      fmt::format("{} of step {}: attempt {} is not the step's any more", what, info.step, ToHex(attempt->bytes)));
+}
+
+}  // namespace
 
 absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
   absl::MutexLock lock(&records_mutex_);
@@ -101,7 +111,7 @@ absl::Status Store::WriteToFree(absl::FunctionRef<absl::Status()> write) {
   return write();
 }
 
-absl::Status Store::Pin(int64_t step, std::string_view note) {
+absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt) {
   if (note.size() > kPinNoteBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("pin of step {}: the note has {} bytes; at most {}", step, note.size(), kPinNoteBytesMax));
@@ -113,9 +123,11 @@ absl::Status Store::Pin(int64_t step, std::string_view note) {
     return absl::NotFoundError(fmt::format("pin of step {}: it is not committed", step));
   }
   StepInfo& info = (*record)->info;
+  absl::Status status = CheckAttempt("pin", info, attempt);
+  if (!status.ok()) return status;
   info.pinned = true;
   info.pin_note = note;
-  absl::Status status = RemoveSettledMark();
+  status = RemoveSettledMark();
   if (!status.ok()) return status;
   status = WritePin(files_, layout_, {step, AttemptId{*FromHex(info.attempt)}}, note);
   if (status.ok()) status = manifest_->Update(**record);
@@ -123,20 +135,22 @@ absl::Status Store::Pin(int64_t step, std::string_view note) {
   return status;
 }
 
-absl::Status Store::Unpin(int64_t step) {
+absl::Status Store::Unpin(int64_t step, std::optional<AttemptId> attempt) {
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
   if (!record.ok()) return record.status();
-  const auto attempt = record->has_value() ? FromHex((*record)->info.attempt) : std::nullopt;
-  if (!attempt) return absl::NotFoundError(fmt::format("unpin of step {}: it is not committed", step));
+  const auto current = record->has_value() ? FromHex((*record)->info.attempt) : std::nullopt;
+  if (!current) return absl::NotFoundError(fmt::format("unpin of step {}: it is not committed", step));
   StepInfo& info = (*record)->info;
+  absl::Status status = CheckAttempt("unpin", info, attempt);
+  if (!status.ok()) return status;
   const bool was_pinned = info.pinned;
   info.pinned = false;
   info.pin_note.clear();
-  absl::Status status = RemoveSettledMark();
+  status = RemoveSettledMark();
   if (!status.ok()) return status;
   if (was_pinned) status = manifest_->Update(**record);
-  if (status.ok()) status = RemovePin(files_, layout_, {step, AttemptId{*attempt}});
+  if (status.ok()) status = RemovePin(files_, layout_, {step, AttemptId{*current}});
   left_unsettled_ = left_unsettled_ || !status.ok();
   return status;
 }

@@ -98,7 +98,11 @@ class RandomLife {
     kept_.Pinned(step, pin);
     const std::vector<int64_t> due = kept_.Due(max_to_keep_);
     stage_.LetGoOf(due);
-    stage_.Pin(step, pin);
+    if (Chance(2)) {
+      stage_.AskToPin(step, pin);
+    } else {
+      stage_.Pin(step, pin);
+    }
     See(due);
   }
 
@@ -231,6 +235,32 @@ Scenario PinSteps() {
                 stage.Save(2, 2);
                 stage.Pin(1, false);
                 stage.Pin(2, false);
+                stage.Close();
+              }};
+}
+
+Scenario AskByInbox() {
+  return {.name = "AskByInbox",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                for (const int64_t step : {1, 2, 3, 4, 5}) stage.Save(step, 1);
+                stage.Pin(3, true);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                stage.Open();
+                stage.AskToPin(1, true);
+                stage.AskToPin(3, false);
+                stage.AskToDelete(2);  // to which others refer
+                stage.ExpectGone({2});
+                stage.AskToPin(1, false);
+                stage.AskToPin(1, true);
+                stage.AskToPin(4, true);
+                stage.AskToPin(4, false);
+                stage.AskToDelete(3);
                 stage.Close();
               }};
 }

@@ -18,7 +18,7 @@ namespace {
 // Of each scenario. All of them together take two minutes of one core.
 constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'750;
 
-constexpr size_t kScenarios = 13;
+constexpr size_t kScenarios = 14;
 static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || kScenarios * kStates >= 20'000);
 
 // Lives at random are many rather than long.
@@ -85,6 +85,7 @@ TEST(CrashStates, OfSavesThatShareChunksKeepWhatWasPromised) { Check(SaveSteps()
 TEST(CrashStates, OfStepsThatAreOverwrittenKeepWhatWasPromised) { Check(Overwrite()); }
 TEST(CrashStates, OfMetricsThatArriveKeepWhatWasPromised) { Check(ReportMetrics()); }
 TEST(CrashStates, OfPinsKeepWhatWasPromised) { Check(PinSteps()); }
+TEST(CrashStates, OfRequestsInTheInboxKeepWhatWasPromised) { Check(AskByInbox()); }
 TEST(CrashStates, OfRetentionKeepWhatWasPromised) { Check(Retain()); }
 TEST(CrashStates, OfRetentionBesideLeasesKeepWhatWasPromised) { Check(RetainLeased()); }
 TEST(CrashStates, OfARebuildOfAMissingManifestKeepWhatWasPromised) { Check(RebuildMissing()); }

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/check.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/request_inbox.h"
 #include "storage/manifest/store_identity.h"
 #include "tests/crash/oracle.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
@@ -131,6 +132,33 @@ void Stage::Pin(int64_t step, bool pin) {
   disk_.Mark(Pinning(step, pin));
   Expect(pin ? checkpointer_->Pin(step, "a good one") : checkpointer_->Unpin(step), "pin");
   disk_.Mark(Pinned(step, pin));
+}
+
+void Stage::AskToPin(int64_t step, bool pin) {
+  disk_.Mark(Pinning(step, pin));
+  Ask(pin ? storage::StoreRequest::Kind::kPin : storage::StoreRequest::Kind::kUnpin, step);
+  disk_.Mark(Pinned(step, pin));
+}
+
+void Stage::AskToDelete(int64_t step) {
+  LetGoOf({step});
+  Ask(storage::StoreRequest::Kind::kDelete, step);
+}
+
+void Stage::Ask(storage::StoreRequest::Kind kind, int64_t step) {
+  const storage::StoreLayout layout(kStore);
+  const auto store = storage::ReadStoreIdentity(files_, layout);
+  const auto attempt = AttemptOf(step);
+  Expect(store.status(), "read the store's id");
+  if (!store.ok() || !attempt) return;
+  const storage::StoreRequest request{.kind = kind,
+                                      .store = *store,
+                                      .step = step,
+                                      .attempt = *attempt,
+                                      .text = "asked for",
+                                      .asker = "somebody",
+                                      .asked = absl::FromUnixSeconds(1'800'000'000 + ++asked_)};
+  Expect(storage::DeliverRequest(files_, layout, request).status(), "ask");
 }
 
 std::optional<storage::AttemptId> Stage::AttemptOf(int64_t step) {

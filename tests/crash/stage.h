@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/lease.h"
+#include "storage/manifest/store_request.h"
 #include "storage/shard/ids.h"
 #include "tests/crash/small_trainer.h"
 #include "tests/storage/io/simulated_disk.h"
@@ -59,6 +60,10 @@ class Stage {
   // The same by a worker, into the inbox; Tidy takes it in.
   void Deliver(int64_t step, const std::string& evaluator, double value);
   void Pin(int64_t step, bool pin);
+  // The same by somebody else, into the inbox; Tidy carries it out. From its delivery on it is promised.
+  void AskToPin(int64_t step, bool pin);
+  // The step may go from now on; ExpectGone sees to it that it has.
+  void AskToDelete(int64_t step);
   // As an evaluator on this machine does, until it is released: retention must not delete the step meanwhile.
   void Lease(int64_t step);
   void Release(int64_t step) { leases_.erase(step); }
@@ -71,6 +76,7 @@ class Stage {
  private:
   absl::Status TrySave(int64_t step, int64_t content);
   void Expect(const absl::Status& status, std::string_view what);
+  void Ask(storage::StoreRequest::Kind kind, int64_t step);
   // Of the step as it is listed now; nothing fails the test.
   std::optional<storage::AttemptId> AttemptOf(int64_t step);
 
@@ -100,6 +106,7 @@ class Stage {
   SmallTrainer trainer_;
   std::map<int64_t, int64_t> steps_;
   std::map<int64_t, std::unique_ptr<storage::Lease>> leases_;  // by step
+  int64_t asked_ = 0;                                          // so many requests
   bool retains_ = false;
   Gate gate_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;

@@ -21,6 +21,7 @@
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/report_files.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_request.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/storage/io/sanitizers.h"
@@ -124,6 +125,7 @@ class HostileStore {
 absl::Status ReadFileOf(const HostileCase& hostile) {
   const std::string& name = hostile.file;
   if (name.ends_with(".step")) return storage::DecodeStepRecord(hostile.bytes).status();
+  if (name.ends_with(".request")) return storage::DecodeStoreRequest(hostile.bytes).status();
   if (name.ends_with(".lease")) return storage::DecodeLeaseNote(hostile.bytes).status();
   const storage::TestDirectory directory;
   const storage::StoreLayout layout(directory.path());

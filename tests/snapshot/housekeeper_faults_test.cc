@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/request_inbox.h"
 #include "tests/snapshot/faulty_store.h"
 
 namespace tidemark {
@@ -195,6 +196,60 @@ TEST_F(HousekeeperFaultsTest, RetentionTakesNothingThatIsToStay) {
              ExpectStepsReopened({{1, {1}}, {2, {kNothing}}, {3, {3}}, {4, {4}}});
              const auto end = std::filesystem::directory_iterator();
              EXPECT_EQ(std::distance(std::filesystem::directory_iterator(store_ + "/steps"), end), 3);
+           }},
+      FaultsToRun(2));
+  EXPECT_TRUE(figures.any_reported());
+}
+
+// To pin the first of four steps, to unpin the second, and to delete that and, in vain, the last.
+TEST_F(HousekeeperFaultsTest, RequestsAreCarriedOutOnceTheDiskGivesThemOut) {
+  {
+    auto checkpointer = Open();
+    for (int64_t step = 1; step <= 4; ++step) ASSERT_THAT(Save(*checkpointer, step, step), IsOk());
+    ASSERT_THAT(checkpointer->Pin(2, ""), IsOk());
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+    ASSERT_THAT(store, IsOk());
+    int64_t asked = 0;
+    const auto ask = [&](storage::StoreRequest::Kind kind, int64_t step) {
+      const auto record = (*store)->manifest().Find(step);
+      ASSERT_THAT(record, IsOk());
+      const storage::StoreRequest request{.kind = kind,
+                                          .store = (*store)->id(),
+                                          .step = step,
+                                          .attempt = storage::AttemptId{*storage::FromHex((*record)->info.attempt)},
+                                          .text = "asked for",
+                                          .asker = "somebody",
+                                          .asked = absl::FromUnixSeconds(++asked)};
+      ASSERT_THAT(storage::DeliverRequest(files_, (*store)->layout(), request), IsOk());
+    };
+    ask(storage::StoreRequest::Kind::kPin, 1);
+    ask(storage::StoreRequest::Kind::kUnpin, 2);
+    ask(storage::StoreRequest::Kind::kDelete, 2);
+    ask(storage::StoreRequest::Kind::kDelete, 4);
+    store->reset();
+    Keep();
+  }
+  const auto figures = SweepFaults(
+      files_,
+      {.name = "requests",
+       .prepare =
+           [&] {
+             UseKept();
+             checkpointer_ = Open();
+           },
+       .act = [&] { return checkpointer_->Tidy(); },
+       .check =
+           [&](const absl::Status& status, const InjectedFault& fault) {
+             EXPECT_TRUE(status.ok() || fault.Explains(status));
+             ASSERT_NO_FATAL_FAILURE(ExpectSteps(*checkpointer_, {{1, {1}}, {2, {2, kNothing}}, {3, {3}}, {4, {4}}}));
+             ASSERT_THAT(checkpointer_->Tidy(), IsOk());
+             EXPECT_TRUE(Find(*checkpointer_, 1)->pinned);
+             EXPECT_EQ(Find(*checkpointer_, 2)->state, StepState::kDeleted);
+             EXPECT_TRUE(std::filesystem::is_empty(store_ + "/inbox"));
+             ASSERT_THAT(checkpointer_->Close(), IsOk());
+             checkpointer_.reset();
+             ExpectStepsReopened({{1, {1}}, {2, {kNothing}}, {3, {3}}, {4, {4}}});
            }},
       FaultsToRun(2));
   EXPECT_TRUE(figures.any_reported());

@@ -28,6 +28,7 @@ Examples:
   checkpoint-inspect diff 1000 latest                  what changed between two steps?
   checkpoint-inspect verify                            is this store sound?
   checkpoint-inspect stats                             why is the disk filling, and when is it full?
+  checkpoint-inspect prune --keep-latest 3 --keep-best METRIC    what could go? --apply deletes it
   checkpoint-inspect export best:METRIC -o best.safetensors    get the best one out, for other tools
   checkpoint-inspect --store downloaded --untrusted verify     look into a store of somebody else's
   checkpoint-inspect doctor /data/run                  can a store be there?

@@ -57,8 +57,8 @@ class CommandLine {
   CLI::App* AddWriter(CommandGroup group, const std::string& name, const std::string& description,
                       std::function<ExitCode(const Session&)> run);
 
-  // Adds a command that reads the store and writes files elsewhere. With --untrusted it is refused, for the sandbox
-  // lets nobody open a file for writing.
+  // Adds a command that reads the store and writes files elsewhere, or asks for a change of the store (see request.h).
+  // With --untrusted it is refused, for the sandbox lets nobody open a file for writing.
   CLI::App* AddReaderThatWrites(CommandGroup group, const std::string& name, const std::string& description,
                                 std::function<ExitCode(const Invocation&)> run);
 

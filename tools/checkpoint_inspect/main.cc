@@ -18,6 +18,9 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddStats(line);
   AddDiff(line);
   AddVerify(line);
+  AddPin(line);
+  AddUnpin(line);
+  AddPrune(line);
   AddRepair(line);
   AddManifest(line);
   AddDoctor(line);

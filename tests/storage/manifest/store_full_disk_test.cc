@@ -9,6 +9,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/request_inbox.h"
 #include "storage/manifest/store.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
@@ -67,6 +68,38 @@ TEST_F(StoreFullDiskTest, LetsStepsGoByTheRoomThatWasSetAside) {
   files_.Reset();
   CommitStep(**store, 4, 400);
   EXPECT_TRUE(std::filesystem::exists(layout_.reserve())) << "once there is room again";
+}
+
+// Neither a request that finds no room nor the want of room for a file of its own keeps one from deleting.
+TEST_F(StoreFullDiskTest, DeletesOnRequestByTheRoomThatWasSetAside) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity first = CommitStep(**store, 1, 100);
+  const ShardIdentity second = CommitStep(**store, 2, 200);
+  CommitStep(**store, 3, 300);
+  const StoreRequest pin{.kind = StoreRequest::Kind::kPin,
+                         .store = (*store)->id(),
+                         .step = 1,
+                         .attempt = first.attempt,
+                         .asked = absl::FromUnixSeconds(1)};
+  ASSERT_THAT(DeliverRequest(PosixFileSystem(), layout_, pin), IsOk());
+  const StoreRequest deletion{.kind = StoreRequest::Kind::kDelete,
+                              .store = (*store)->id(),
+                              .step = 2,
+                              .attempt = second.attempt,
+                              .asked = absl::FromUnixSeconds(2)};
+  Fill();
+  const auto warn = [this](std::string_view line) { warnings_ += line; };
+  Retention retention(files_, **store, {}, warn);
+  RequestsTaken taken = TakeInRequests(files_, **store, retention, {.own = {&deletion, 1}, .warn = warn});
+  EXPECT_THAT(taken.error, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC"))) << "of the pin";
+  EXPECT_THAT(taken.own_done, testing::ElementsAre(0u));
+  EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
+  ASSERT_THAT(retention.Apply({}), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(layout_.attempt(2, second.attempt)));
+  taken = TakeInRequests(files_, **store, retention, {.warn = warn});
+  EXPECT_THAT(taken.error, IsOk());
+  EXPECT_TRUE((*(*store)->manifest().Find(1))->info.pinned);
 }
 
 TEST_F(StoreFullDiskTest, KeepsTheReserveFromWhatMakesNoRoom) {

@@ -72,8 +72,13 @@ TEST(CheckpointInspect, SaysThatThereIsNoStore) {
   WriteWhole(file, "text");
   for (const std::string& directory : {empty.directory(), empty.directory() + "/absent", file}) {
     SCOPED_TRACE(directory);
-    for (const std::vector<std::string>& command :
-         {std::vector<std::string>{"ls"}, {"show", "1"}, {"tensors", "1"}, {"verify"}, {"history"}}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"},
+                                                    {"show", "1"},
+                                                    {"tensors", "1"},
+                                                    {"verify"},
+                                                    {"history"},
+                                                    {"pin", "1"},
+                                                    {"prune", "--keep-latest", "1"}}) {
       std::vector<std::string> arguments = {"--store", directory};
       arguments.insert(arguments.end(), command.begin(), command.end());
       const Finished run = RunInspect(arguments);

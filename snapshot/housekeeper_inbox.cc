@@ -1,0 +1,50 @@
+// What a housekeeper takes in from inbox/: workers' reports, and what people ask.
+
+#include "fmt/format.h"
+#include "snapshot/housekeeper.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/request_inbox.h"
+
+namespace tidemark {
+
+absl::Status Housekeeper::CollectFromInbox() {
+  inbox_complaints_.Begin();
+  const storage::InboxResult result = storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
+    if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
+  });
+  Note("workers' reports cannot be taken in", result.error);
+  if (result.rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result.rejected));
+  if (!result.recorded.empty()) host_.statistics.AddRecorded(result.recorded.size());
+  for (const storage::MetricReport& report : result.recorded) {
+    if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {
+      host_.listeners.Warn(fmt::format("evaluator '{}' of {} failed at step {}: {}", report.evaluation.evaluator,
+                                       report.evaluation.worker, report.step, report.evaluation.reason));
+    }
+    Recorded(report.step, report.evaluation);
+  }
+  return result.error;
+}
+
+absl::Status Housekeeper::CarryOutRequests() {
+  storage::TakeRequestsOptions options{.claims = host_.claims, .unjudged = [this] { return Unjudged(); }};
+  options.warn = [this](std::string_view line) {
+    if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
+  };
+  {
+    absl::MutexLock lock(&mutex_);
+    options.deletions = deleting_ = pauses_ == 0;
+  }
+  const storage::RequestsTaken taken = storage::TakeInRequests(host_.files, host_.store, retention_, options);
+  {
+    absl::MutexLock lock(&mutex_);
+    deleting_ = false;
+    retention_due_ = retention_due_ || !taken.done.empty();
+  }
+  Note("requests cannot be carried out", taken.error);
+  if (!taken.deleted.empty()) host_.statistics.AddDeleted(taken.deleted.size());
+  for (const storage::StoreRequest& request : taken.deleted) host_.listeners.Deleted(request.step, request.text);
+  return taken.error;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,30 @@
+// JSON objects that are written in one process and believed in another one: the last bytes are a check of all before
+// them, nothing is named twice, and nothing nests without end. No I/O.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_CHECKED_JSON_H_
+#define TIDEMARK_STORAGE_MANIFEST_CHECKED_JSON_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "storage/manifest/json_fields.h"
+
+namespace tidemark::storage {
+
+// The object's bytes, with the check as its last field. Precondition: an object that is not empty.
+std::string EncodeChecked(const Json& json);
+
+// Whether the bytes are as they were written; to be asked before any field is believed, the version included.
+// kDataLoss, with `what` before it: there are more than `bytes_max`, they do not end in a check, or it is not theirs.
+absl::Status CheckEnd(std::string_view what, std::string_view bytes, size_t bytes_max);
+
+// What they say. Throws what the library does, and std::invalid_argument where a name is in an object twice or the
+// object nests deeper than anything that is written; for DecodeJson. Takes no more memory than a small multiple of
+// `bytes`.
+Json ParseStrictly(std::string_view bytes);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_CHECKED_JSON_H_

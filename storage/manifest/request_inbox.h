@@ -1,0 +1,67 @@
+// Requests in inbox/: how they get there, and how whoever has the store open carries them out. Record first, then the
+// file goes: a crash in between has the request carried out once more, which changes nothing.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_REQUEST_INBOX_H_
+#define TIDEMARK_STORAGE_MANIFEST_REQUEST_INBOX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/retention.h"
+#include "storage/manifest/store.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/manifest/store_request.h"
+
+namespace tidemark::storage {
+
+// For who does not have the store open: when this returns ok the request survives power loss. Makes inbox/ if need be.
+// Returns the path of the file, which is gone once the request has been carried out or refused. kInvalidArgument: see
+// EncodeStoreRequest.
+absl::StatusOr<std::string> DeliverRequest(FileSystem& files, const StoreLayout& layout, const StoreRequest& request);
+
+struct RequestsTaken {
+  // Carried out, own ones included; after a crash once more.
+  std::vector<StoreRequest> done;
+  // Those of them whose steps this call has marked as deleted. Their files are for Retention.
+  std::vector<StoreRequest> deleted;
+  int64_t refused = 0;  // files that went to quarantine/
+  // The caller's own requests, by their place in the list, and why one is refused. One in neither is for the next call.
+  std::set<size_t> own_done;
+  std::map<size_t, std::string> own_refused;
+  absl::Status error;  // the first one met: what it kept from being done is for the next call
+};
+
+struct TakeRequestsOptions {
+  Retention::ReadClaims claims;      // as for Retention::LetGo
+  Retention::ReadUnjudged unjudged;  // the same
+  bool deletions = true;             // else those stay for a later call
+  // The caller's own requests, which lie in no file: who has the store open needs no room on the disk to ask itself.
+  // Carried out in their order among the others. Not owned.
+  std::span<const StoreRequest> own;
+  std::function<void(std::string_view)> warn;
+  // Names of requests of a newer version that have been warned of; null: each is, every time.
+  std::set<std::string>* warned = nullptr;
+};
+
+// For the one who has the store open: carries out the requests in the order in which they were asked. One that cannot
+// be read, is another store's, or cannot be honoured (its step is gone or has been replaced, or, to delete, stays
+// whatever the rules say) is moved to quarantine/, with a warning. A newer version's is left alone, with a warning.
+// What writers leave that die while they write is removed once its step is gone.
+//
+// An error is the disk's or the manifest's. Other requests are carried out all the same. Of deletions one call does a
+// bounded number.
+RequestsTaken TakeInRequests(FileSystem& files, Store& store, Retention& retention, const TakeRequestsOptions& options);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_REQUEST_INBOX_H_

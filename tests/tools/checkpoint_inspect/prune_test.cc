@@ -1,0 +1,226 @@
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/store_layout.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPatience = "--wait=300";
+
+std::vector<int64_t> Committed(const TestStore& store) {
+  std::vector<int64_t> steps;
+  const auto reader = StoreReader::Open(store.directory());
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  for (const StepInfo& info : (*reader)->steps()) {
+    if (info.state == StepState::kCommitted) steps.push_back(info.step);
+  }
+  return steps;
+}
+
+uint64_t ShardBytes(const TestStore& store) {
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(store.directory() + "/steps")) {
+    if (entry.path().extension() == ".tmk") bytes += entry.file_size();
+  }
+  return bytes;
+}
+
+Finished Prune(const TestStore& store, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"prune", "--store", store.directory()});
+  return RunInspect(arguments);
+}
+
+TEST(Prune, SaysWhatItWouldDoAndChangesNotOneByte) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  const auto before = store.Listing();
+  const Finished run = Prune(store, {"--keep-latest", "1"});
+  EXPECT_EQ(store.Listing(), before);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("delete"), HasSubstr("not among the latest 1"), HasSubstr("latest"),
+                             HasSubstr("2 of 3 steps to delete, ")));
+  EXPECT_THAT(run.err, HasSubstr("nothing was changed; --apply does it"));
+}
+
+TEST(Prune, DeletesWithApplyWhatThePlanSaysAndFreesSoMuch) {
+  TestStore store;
+  // Steps that share no chunk: each has a size of its own.
+  for (int64_t step = 1; step <= 4; ++step) store.Save({step}, {}, 5000 + 100 * step);
+  const auto plan = RunInspectJson({"prune", "--keep-latest", "2", "--store", store.directory()});
+  EXPECT_EQ(plan["applied"], false);
+  ASSERT_EQ(plan["plan"].size(), 4u);
+  EXPECT_EQ(plan["plan"][0]["action"], "delete");
+  EXPECT_EQ(plan["plan"][3]["action"], "keep");
+  EXPECT_EQ(plan["requests"].size(), 0u);
+  const uint64_t before = ShardBytes(store);
+  const auto applied = RunInspectJson({"prune", "--keep-latest", "2", "--apply", "--store", store.directory()});
+  EXPECT_EQ(applied["applied"], true);
+  EXPECT_EQ(applied["plan"], plan["plan"]);
+  ASSERT_EQ(applied["requests"].size(), 2u);
+  EXPECT_EQ(applied["requests"][1]["request"], "delete");
+  EXPECT_EQ(applied["requests"][1]["outcome"], "done");
+  EXPECT_THAT(Committed(store), ElementsAre(3, 4));
+  EXPECT_EQ(before - ShardBytes(store), plan["freed_bytes"]);
+  EXPECT_THAT(RunInspect({"ls", "--all", "--store", store.directory()}).out,
+              HasSubstr("pruned: not among the latest 2"));
+  EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 0);
+}
+
+TEST(Prune, SaysWhoseFilesStayAndFreesNothingOfThem) {
+  TestStore store;
+  {
+    // The second step has its chunks in the first one's file.
+    auto trainer = AsyncCheckpointer::Open(
+        {.directory = store.directory(), .chunk_bytes = 4096, .on_warning = [](std::string_view) {}});
+    ASSERT_TRUE(trainer.ok()) << trainer.status();
+    TestState state(5000);
+    for (const int64_t step : {1, 2}) {
+      const auto save = (*trainer)->Save(step, state);
+      ASSERT_TRUE(save.ok()) << save.status();
+      ASSERT_TRUE(save->committed().Wait().ok());
+    }
+    ASSERT_TRUE((*trainer)->Close().ok());
+  }
+  const uint64_t before = ShardBytes(store);
+  const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", store.directory()});
+  EXPECT_EQ(plan["plan"][0]["action"], "delete");
+  EXPECT_EQ(plan["plan"][0]["needed_by"], nlohmann::json::array({2}));
+  EXPECT_EQ(plan["freed_bytes"], 0);
+  const Finished run = Prune(store, {"--keep-latest", "1", "--apply"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("its files stay: step 2 has chunks in them"), HasSubstr("deleted 1 of 1")));
+  EXPECT_EQ(ShardBytes(store), before);
+  EXPECT_EQ(RunInspect({"verify", "2", "--store", store.directory()}).exit_code, 0);
+}
+
+TEST(Prune, KeepsTheLatestPinnedAndLeasedStepsWhateverTheRules) {
+  TestStore store;
+  store.Save({1, 2, 3, 4});
+  ASSERT_EQ(RunInspect({"pin", "1", "--store", store.directory()}).exit_code, 0);
+  storage::FileSystem& files = storage::PosixFileSystem();
+  storage::LeaseObserver observer(files, storage::StoreLayout(store.directory()), storage::ThisMachine(),
+                                  storage::MonotonicNow);
+  const auto reader = StoreReader::Open(store.directory());
+  ASSERT_TRUE(reader.ok());
+  const auto lease = observer.Acquire({.step = 2,
+                                       .attempt = storage::AttemptId{*storage::FromHex((*reader)->Find(2)->attempt)},
+                                       .evaluator = "validation",
+                                       .holder = "worker 5",
+                                       .expiry = absl::Minutes(1)});
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const Finished run = Prune(store, {"--keep-every", "1000", "--apply"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("pinned"), HasSubstr("leased by worker 5"), HasSubstr("latest")));
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 4));
+}
+
+TEST(Prune, KeepsWhatAnyRuleWants) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 0.25}, {"accuracy", 0.5}}});
+  store.Save({2}, {.metrics = {{"loss", 0.75}, {"accuracy", 0.9}}});
+  store.Save({3, 5, 7}, {.metrics = {{"loss", 0.5}}});
+  EXPECT_EQ(Prune(store, {"--keep-best", "loss", "--keep-best", "accuracy:highest:1", "--keep-every", "5", "--apply"})
+                .exit_code,
+            0);
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 5, 7));
+  EXPECT_THAT(Prune(store, {"--keep-hours", "0.5"}).out, HasSubstr("2 of 4 steps to delete"));
+}
+
+TEST(Prune, HandsTheDeletionsToALiveTrainer) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
+                                          .inbox_poll_interval = absl::Milliseconds(5),
+                                          .on_warning = [](std::string_view) {}});
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const Finished run = Prune(store, {"--keep-latest", "1", "--apply", kPatience});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
+  EXPECT_THAT(run.err, HasSubstr("handed over to whoever holds the store"));
+  EXPECT_EQ((*trainer)->LatestStep()->step, 3);
+  EXPECT_EQ((*trainer)->statistics().steps_deleted, 2u);
+  EXPECT_THAT(Committed(store), ElementsAre(3));
+}
+
+TEST(Prune, SaysSoWhereTheHolderHasNotTakenItInYet) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  const Finished run = Prune(store, {"--keep-latest", "1", "--apply", "--wait=0"});
+  EXPECT_EQ(run.exit_code, 11);
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("step 1: not deleted: handed to whoever holds the store"), HasSubstr("deleted 0 of 2")));
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
+}
+
+TEST(Prune, NeedsARule) {
+  TestStore store;
+  store.Save({1, 2});
+  const Finished run = Prune(store, {"--apply"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("no rule says which steps to keep"));
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2));
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--keep-latest", "0"},
+                                                {"--keep-every", "-5"},
+                                                {"--keep-best", "loss:0"},
+                                                {"--keep-hours", "0"},
+                                                {"--keep-latest", "many"},
+                                                {"--keep-hours", "nan"}}) {
+    EXPECT_EQ(Prune(store, wrong).exit_code, 2) << wrong[0] << " " << wrong[1];
+  }
+}
+
+TEST(Prune, NamesTheMetricsThatThereAre) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 0.25}}});
+  const Finished run = Prune(store, {"--keep-best", "los"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("no step has a metric 'los'"), HasSubstr("loss")));
+  EXPECT_EQ(run.out, "");
+}
+
+TEST(Prune, DeletesNothingOfAStoreWhoseManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageManifest();
+  const auto before = store.Listing();
+  const Finished run = Prune(store, {"--keep-latest", "1", "--apply"});
+  EXPECT_EQ(run.exit_code, 13);
+  EXPECT_THAT(run.err, HasSubstr("run repair first"));
+  EXPECT_EQ(store.Listing(), before);
+  EXPECT_EQ(Prune(store, {"--keep-latest", "1"}).exit_code, 3) << "who only looks may";
+}
+
+TEST(Prune, HasNothingToDoWhereEveryStepStays) {
+  TestStore store;
+  store.Save({1, 2});
+  const Finished run = Prune(store, {"--keep-latest", "5", "--apply"});
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(run.out, HasSubstr("0 of 2 steps to delete, 0 B to free"));
+  EXPECT_THAT(run.err, Not(HasSubstr("--apply")));
+}
+
+TEST(Prune, ExplainsItselfWithAnExample) {
+  const Finished help = RunInspect({"prune", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("--keep-best"), HasSubstr("--apply"), HasSubstr("Example")));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

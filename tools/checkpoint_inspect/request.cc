@@ -1,0 +1,291 @@
+#include "tools/checkpoint_inspect/request.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/manifest/request_inbox.h"
+#include "storage/manifest/retention.h"
+#include "storage/manifest/store.h"
+#include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/store_owner.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using storage::StoreRequest;
+
+// A look at the inbox costs a system call for each request; a try of the lock reads store.json and syncs folders.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+constexpr absl::Duration kLockInterval = absl::Milliseconds(500);
+
+constexpr double kWaitSecondsMax = 86400;
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// Carries out what lies in the inbox, and `own`, which does not; an answer for each of these. kUnavailable: somebody
+// holds the store.
+absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& directory,
+                                           const std::vector<StoreRequest>& own) {
+  storage::FileSystem& files = storage::PosixFileSystem();
+  const auto warn = [&console](std::string_view line) { console.Warn(line); };
+  absl::StatusOr<std::unique_ptr<storage::Store>> store =
+      storage::Store::Open(files, {.directory = directory,
+                                   .warn = warn,
+                                   .read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8}});
+  if (!store.ok()) return store.status();
+  storage::Retention retention(files, **store, {}, warn);
+  std::vector<Answer> answers(
+      own.size(), {.outcome = Answer::Outcome::kRefused, .reason = "nobody can say whether the step is pinned"});
+  std::vector<size_t> places(own.size());  // of those that are left
+  std::iota(places.begin(), places.end(), size_t{0});
+  std::set<std::string> warned;
+  absl::Status error;
+  for (;;) {
+    std::vector<StoreRequest> left;
+    for (const size_t place : places) left.push_back(own[place]);
+    storage::RequestsTaken taken =
+        storage::TakeInRequests(files, **store, retention, {.own = left, .warn = warn, .warned = &warned});
+    std::vector<size_t> still;
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (taken.own_done.contains(i)) {
+        answers[places[i]] = {};
+      } else if (const auto why = taken.own_refused.find(i); why != taken.own_refused.end()) {
+        answers[places[i]].reason = why->second;
+      } else {
+        still.push_back(places[i]);
+      }
+    }
+    const bool moved = still.size() < places.size() || !taken.done.empty() || taken.refused > 0;
+    places = std::move(still);
+    error = taken.error;
+    if (!error.ok() || !moved) break;
+  }
+  // Without a rule it removes the files of what was let go, and nothing else. Also after an error, which may be for
+  // want of the room that this makes.
+  do {
+    if (absl::StatusOr<std::vector<RetentionDecision>> applied = retention.Apply({}); !applied.ok()) {
+      return applied.status();
+    }
+  } while (retention.unfinished());
+  if (error.ok()) return answers;
+  if (own.empty() || !places.empty()) return error;
+  console.Warn(fmt::format("what others have asked could not all be carried out: {}", Text(error)));
+  return answers;
+}
+
+// The files of requests that have been delivered and not taken in.
+class Delivered {
+ public:
+  explicit Delivered(storage::FileSystem& files) : files_(files) {}
+
+  absl::Status Add(const storage::StoreLayout& layout, const StoreRequest& request) {
+    absl::StatusOr<std::string> path = DeliverRequest(files_, layout, request);
+    // A disk that is full must not keep anybody from making room. The store's next opener sets some aside again.
+    if (absl::IsResourceExhausted(path.status()) && files_.RemoveFile(layout.reserve()).ok()) {
+      path = DeliverRequest(files_, layout, request);
+    }
+    if (path.ok()) paths_.push_back(*std::move(path));
+    return path.status();
+  }
+
+  absl::StatusOr<bool> IsWaiting(size_t request) const {
+    absl::StatusOr<storage::FileType> type = files_.TypeOf(paths_[request]);
+    if (absl::IsNotFound(type.status())) return false;
+    if (!type.ok()) return type.status();
+    return true;
+  }
+
+  absl::StatusOr<bool> AnyIsWaiting() const {
+    for (size_t i = 0; i < paths_.size(); ++i) {
+      absl::StatusOr<bool> waiting = IsWaiting(i);
+      if (!waiting.ok() || *waiting) return waiting;
+    }
+    return false;
+  }
+
+  void Withdraw() {
+    for (const std::string& path : paths_) files_.RemoveFile(path).IgnoreError();
+  }
+
+ private:
+  storage::FileSystem& files_;
+  std::vector<std::string> paths_;  // in the order of the requests
+};
+
+// Until no request is in the inbox any more, or the time is over. Tries the lock now and then, for whoever holds it may
+// let go, or be nobody who looks into the inbox.
+absl::Status Await(Console& console, const std::string& directory, const Delivered& delivered, absl::Duration wait) {
+  const absl::Time deadline = absl::Now() + wait;
+  absl::Time next_try = absl::Now() + kLockInterval;
+  for (;;) {
+    if (IsInterrupted()) return absl::CancelledError("interrupted; what was not taken in has been withdrawn");
+    absl::StatusOr<bool> waiting = delivered.AnyIsWaiting();
+    if (!waiting.ok()) return waiting.status();
+    const absl::Time now = absl::Now();
+    if (!*waiting || now >= deadline) return absl::OkStatus();
+    if (now >= next_try) {
+      const absl::Status taken = TakeIn(console, directory, /*own=*/{}).status();
+      if (!absl::IsUnavailable(taken)) return taken;
+      next_try = now + kLockInterval;
+    }
+    absl::SleepFor(std::min(kLookInterval, deadline - now));
+  }
+}
+
+// By what the store says of the step once the request is gone.
+Answer Judge(const StoreReader& reader, const StoreRequest& request) {
+  const absl::StatusOr<StepInfo> info = reader.Find(request.step);
+  const auto refused = [](std::string why) {
+    return Answer{.outcome = Answer::Outcome::kRefused, .reason = std::move(why)};
+  };
+  if (!info.ok()) return refused(Text(info.status()));
+  if (info->attempt != storage::ToHex(request.attempt.bytes)) return refused("it has been saved anew meanwhile");
+  bool done = false;
+  switch (request.kind) {
+    case StoreRequest::Kind::kPin:
+      done = info->pinned;
+      break;
+    case StoreRequest::Kind::kUnpin:
+      done = !info->pinned;
+      break;
+    case StoreRequest::Kind::kDelete:
+      done = info->state == StepState::kDeleted;
+      break;
+  }
+  if (done) return {};
+  if (info->state != StepState::kCommitted) return refused(fmt::format("it is {}", StepStateName(info->state)));
+  if (info->pinned) return refused("it is pinned");
+  return refused("whoever holds the store has warned why, and moved the request to quarantine/");
+}
+
+// Of each request whether it is in the inbox still, or gone.
+absl::StatusOr<std::vector<Answer>> HandOver(const Invocation& invocation, const std::string& directory,
+                                             const std::vector<StoreRequest>& requests, absl::Duration wait) {
+  Delivered delivered(storage::PosixFileSystem());
+  absl::Status status;
+  for (const StoreRequest& request : requests) {
+    status = delivered.Add(storage::StoreLayout(directory), request);
+    if (!status.ok()) break;
+  }
+  if (status.ok()) status = Await(invocation.console, directory, delivered, wait);
+  if (!status.ok()) {
+    delivered.Withdraw();
+    return status;
+  }
+  // Asked before the record is: what is gone then is in there.
+  std::vector<Answer> answers(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    absl::StatusOr<bool> waiting = delivered.IsWaiting(i);
+    if (!waiting.ok()) return waiting.status();
+    if (!*waiting) continue;
+    answers[i] = {.outcome = Answer::Outcome::kHandedOver,
+                  .reason = "handed to whoever holds the store, and not taken in yet"};
+  }
+  return answers;
+}
+
+// Beside a live trainer the manifest's files may change under the reader.
+absl::Status Refresh(StoreReader& reader) {
+  constexpr int kReadsMax = 3;
+  absl::Status status = reader.Refresh();
+  for (int reads = 1; reads < kReadsMax && status.ok() && !reader.manifest_problem().ok(); ++reads) {
+    status = reader.Refresh();
+  }
+  return status;
+}
+
+}  // namespace
+
+StoreRequest NewRequest(const StoreReader& reader, StoreRequest::Kind kind, const StepInfo& info, std::string text) {
+  char host[256] = "unknown";
+  gethostname(host, sizeof(host) - 1);
+  return {.kind = kind,
+          .store = storage::StoreId{*storage::FromHex(reader.store_id())},
+          .step = info.step,
+          .attempt = storage::AttemptId{*storage::FromHex(info.attempt)},
+          .text = std::move(text),
+          .asker = fmt::format("pid {} on {}, user {}", getpid(), host, ThisUser()),
+          .asked = absl::Now()};
+}
+
+absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std::vector<StoreRequest>& requests,
+                                        absl::Duration wait) {
+  StoreReader& reader = invocation.reader;
+  if (const absl::Status& problem = reader.manifest_problem(); !problem.ok()) {
+    return absl::DataLossError(
+        fmt::format("nothing was changed, for the manifest cannot be read: {}; run repair first", Text(problem)));
+  }
+  // Also those that no file could hold, so that it is the same whoever holds the store.
+  for (const StoreRequest& request : requests) {
+    if (absl::Status status = EncodeStoreRequest(request).status(); !status.ok()) return status;
+  }
+  const std::string directory = storage::FollowLinks(invocation.directory);
+  if (absl::Status ours = CheckOwner(directory); !ours.ok()) return ours;
+  CatchInterrupts();
+  absl::StatusOr<std::vector<Answer>> answers = TakeIn(invocation.console, directory, requests);
+  if (absl::IsUnavailable(answers.status())) {
+    invocation.console.Note(fmt::format("handed over to whoever holds the store: {}", Text(answers.status())));
+    answers = HandOver(invocation, directory, requests, wait);
+  }
+  if (!answers.ok()) return answers;
+  if (absl::Status status = Refresh(reader); !status.ok()) return status;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if ((*answers)[i].outcome == Answer::Outcome::kDone) (*answers)[i] = Judge(reader, requests[i]);
+  }
+  return answers;
+}
+
+ExitCode AskExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return ExitCode::kInterrupted;
+    case absl::StatusCode::kUnimplemented:
+      return ExitCode::kNewerFormat;
+    case absl::StatusCode::kDataLoss:
+      return ExitCode::kIntegrity;
+    default:
+      return ExitCode::kFailure;
+  }
+}
+
+ExitCode AnswersExitCode(const std::vector<Answer>& answers) {
+  const auto any = [&](Answer::Outcome outcome) {
+    return std::any_of(answers.begin(), answers.end(), [&](const Answer& a) { return a.outcome == outcome; });
+  };
+  if (any(Answer::Outcome::kRefused)) return ExitCode::kFailure;
+  return any(Answer::Outcome::kHandedOver) ? ExitCode::kLocked : ExitCode::kOk;
+}
+
+Json ToJson(const StoreRequest& request, const Answer& answer) {
+  constexpr std::string_view kNames[] = {"done", "refused", "handed_over"};
+  return {{"request", RequestKindName(request.kind)},
+          {"step", request.step},
+          {"attempt", storage::ToHex(request.attempt.bytes)},
+          {"outcome", kNames[static_cast<size_t>(answer.outcome)]},
+          {"reason", answer.reason}};
+}
+
+void AddWait(CLI::App* command, absl::Duration& wait) {
+  const auto set = [&wait](const double& seconds) {
+    // Said so that it is false of a NaN, too.
+    if (!(seconds >= 0 && seconds <= kWaitSecondsMax)) {
+      throw CLI::ValidationError(fmt::format("--wait: {} is not in [0, {}]", seconds, kWaitSecondsMax));
+    }
+    wait = absl::Seconds(seconds);
+  };
+  command
+      ->add_option_function<double>("--wait", set,
+                                    "How long to wait for a trainer that holds the store to do it; by default 5")
+      ->type_name("SECONDS");
+}
+
+}  // namespace tidemark::inspect
