@@ -10,8 +10,8 @@ namespace {
 
 using storage::BusySpans;
 
-// Of a whole save: what is shorter is less than three pixels of a wide screen.
-constexpr int kShareMin = 200;
+// A pause is worth telling from the whole save divided by this on.
+constexpr int kShareMin = 100;
 
 absl::Duration Sum(const BusySpans& spans) {
   absl::Duration sum;
@@ -64,19 +64,19 @@ std::vector<SavePhase> SavePhases::Get() const {
   std::vector<Kind> kinds = kinds_;
   Time end = called_;
   for (const Kind& kind : kinds) end = std::max(end, kind.spans.spans().back().end);
-  const auto count = [&] {
+  const auto pauses = [&] {
     size_t all = 0;
-    for (const Kind& kind : kinds) all += kind.spans.spans().size();
+    for (const Kind& kind : kinds) all += kind.spans.spans().size() - 1;
     return all;
   };
   auto pause = (end - called_) / kShareMin;
   do {
     for (Kind& kind : kinds) kind.spans.JoinAcross(pause);
     pause = 2 * pause + std::chrono::nanoseconds(1);
-  } while (count() > std::max(kPhasesMax, kinds.size()));
+  } while (pauses() > kPausesMax);
 
   std::vector<SavePhase> phases;
-  phases.reserve(count());
+  phases.reserve(kinds.size() + pauses());
   for (const Kind& kind : kinds) {
     for (const BusySpans::Span& span : kind.spans.spans()) {
       phases.push_back({.name = kind.name,

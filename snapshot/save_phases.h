@@ -51,10 +51,9 @@ class SavePhases {
   // How long phases of this name took, those of all lanes together.
   absl::Duration Took(std::string_view name) const;
 
-  // All of them, one (name, lane) behind the other. What is too short to be seen, a two-hundredth of the whole, parts
-  // no two spans of the same kind; where there would be more than kPhasesMax, what is longer does not either, so that
-  // there are at most that many, or one of each kind.
-  static constexpr size_t kPhasesMax = 256;
+  // All of them, one (name, lane) behind the other. A pause that is too short to be seen, a hundredth of the whole,
+  // parts nothing; where that would leave more than kPausesMax, longer ones part nothing either.
+  static constexpr size_t kPausesMax = 64;
   std::vector<SavePhase> Get() const;
 
  private:

@@ -15,6 +15,7 @@ namespace tidemark::inspect {
 
 void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
+void AddTrace(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddVerify(CommandLine& line);
 void AddRepair(CommandLine& line);
