@@ -17,6 +17,7 @@ namespace tidemark::inspect {
 void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
 void AddTensors(CommandLine& line);
+void AddTrace(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddStats(CommandLine& line);
 void AddDiff(CommandLine& line);
