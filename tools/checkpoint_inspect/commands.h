@@ -17,6 +17,8 @@ void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddVerify(CommandLine& line);
+void AddExport(CommandLine& line);
+void AddImport(CommandLine& line);
 void AddRepair(CommandLine& line);
 
 // The steps that the store has a record of; deleted and unsaved ones only if `all`.

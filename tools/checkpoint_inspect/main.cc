@@ -15,6 +15,8 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddShow(line);
   AddHistory(line);
   AddVerify(line);
+  AddExport(line);
+  AddImport(line);
   AddRepair(line);
   return line.Run(console, argc, argv);
 }

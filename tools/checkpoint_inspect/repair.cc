@@ -1,9 +1,5 @@
 #include "tools/checkpoint_inspect/repair.h"
 
-#include <pwd.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -19,6 +15,7 @@
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/store_owner.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -135,23 +132,6 @@ std::string ReportJson(const std::string& directory, const RepairReport& report,
   document["lost"] = StepsToJson(report.lost);
   document["restore"] = report.restores ? Json(*report.restores) : Json(nullptr);
   return Dump(document);
-}
-
-std::string UserText(uid_t user) {
-  const passwd* entry = getpwuid(user);
-  return entry == nullptr ? fmt::format("user {}", user) : fmt::format("{} (user {})", entry->pw_name, user);
-}
-
-// A repair writes what only its own user may read. Root's would shut the trainer out of its own store.
-absl::Status CheckOwner(const std::string& directory) {
-  struct stat info;
-  // The directory itself may have been there before the store. What is missing or denied, the repair says better.
-  if (stat((directory + "/steps").c_str(), &info) != 0 && stat(directory.c_str(), &info) != 0) return absl::OkStatus();
-  if (info.st_uid == geteuid()) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      fmt::format("store {} belongs to {}, who could not open what {} would write into it: run this as its owner (sudo "
-                  "-u '#{}' checkpoint-inspect ...)",
-                  directory, UserText(info.st_uid), UserText(geteuid()), info.st_uid));
 }
 
 ExitCode ErrorExitCode(const absl::Status& status) {
