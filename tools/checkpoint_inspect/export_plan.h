@@ -65,9 +65,10 @@ inline constexpr size_t kExportFilesMax = 512;
 // A value that is put into metadata has at most so many bytes.
 inline constexpr uint64_t kMetadataValueBytesMax = 1 << 20;
 
-// A name that is a file's in every folder, whatever the store calls the entry: bytes that are not printable ASCII, and
-// '/', '\', '%', '~' and a leading dot, become % and two digits. Names that are long are cut, with '~' and `number`
-// behind them; so different names with different numbers stay different.
+// A name that is a file's in every folder, whatever the store calls the entry: bytes that are not printable ASCII, the
+// space, '/', '\', '%', '~', what some file systems refuse (: * ? " < > |) and a leading dot become % and two digits.
+// Names that are long are cut, with '~' and `number` behind them; so different names with different numbers stay
+// different.
 std::string SafeFileName(std::string_view name, size_t number);
 
 // "5GB", "512MiB", "1000": decimal and binary multiples of a byte. nullopt: no such number above 0.
