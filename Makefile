@@ -4,12 +4,13 @@ JOBS ?= $(shell nproc)
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 bench crash-long crash-real faults-long clang-torch asan tsan fuzz fuzz-short install-test clean
+.PHONY: help demo test test-torch2 test-interop bench crash-long crash-real faults-long clang-torch asan tsan fuzz fuzz-short install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
+	@echo "make test-interop  hold export and import against Python's safetensors and numpy, from PyPI"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or so; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
@@ -46,6 +47,12 @@ crash-long:
 test-torch2:
 	@tools/setup torch2
 	JOBS=$(JOBS) tests/torch2.sh || [ $$? -eq 77 ] # the package index is out of reach, as its last line says
+
+test-interop:
+	@tools/setup interop
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target checkpoint-inspect
+	tests/interop.sh build/dev || [ $$? -eq 77 ] # as above
 
 bench:
 	@tools/setup bench

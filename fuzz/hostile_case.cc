@@ -6,7 +6,7 @@ namespace tidemark::fuzz {
 
 std::vector<HostileCase> HostileCases() {
   std::vector<HostileCase> cases;
-  for (auto make : {HostileFrames, HostileIndices, HostileChunks, HostileTexts}) {
+  for (auto make : {HostileFrames, HostileIndices, HostileChunks, HostileTexts, HostileSafetensors}) {
     for (HostileCase& hostile : make()) cases.push_back(std::move(hostile));
   }
   std::sort(cases.begin(), cases.end(), [](const auto& a, const auto& b) { return a.file < b.file; });

@@ -1,6 +1,6 @@
-// The corpus of hostile files: what somebody would put into a store to harm its reader, checksums made right. The
-// functions below make them, CLASS-NAME.ENDING each; in the tree is the table of the error that each must get,
-// hostile/cases.txt, and tests/fuzz holds them to it.
+// The corpus of hostile files: what somebody would put into a store, or beside it, to harm its reader, checksums made
+// right. The functions below make them, CLASS-NAME.ENDING each; in the tree is the table of the error that each must
+// get, hostile/cases.txt, and tests/fuzz holds them to it.
 
 #ifndef TIDEMARK_FUZZ_HOSTILE_CASE_H_
 #define TIDEMARK_FUZZ_HOSTILE_CASE_H_
@@ -14,7 +14,7 @@
 namespace tidemark::fuzz {
 
 struct HostileCase {
-  std::string file;  // what it is by the ending: .tmk, .report, .request, .identity, .step, .lease
+  std::string file;  // what it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .safetensors, .index.json
   absl::StatusCode code = absl::StatusCode::kDataLoss;
   std::string message;  // a part of the error's
   std::string bytes;
@@ -24,6 +24,7 @@ std::vector<HostileCase> HostileFrames();   // header, footer, and the sizes of 
 std::vector<HostileCase> HostileIndices();  // index of a shard
 std::vector<HostileCase> HostileChunks();   // what the chunks hold
 std::vector<HostileCase> HostileTexts();    // JSON
+std::vector<HostileCase> HostileSafetensors();
 
 // All of them, by name.
 std::vector<HostileCase> HostileCases();

@@ -20,6 +20,8 @@
 #include "storage/manifest/store_request.h"
 #include "storage/shard/byte_writer.h"
 #include "storage/shard/chunk_codec.h"
+#include "tools/checkpoint_inspect/safetensors_header.h"
+#include "tools/checkpoint_inspect/safetensors_index.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -326,6 +328,28 @@ void AddQueueSeeds(Seeds& seeds) {
   }
 }
 
+// The first byte says what the rest is.
+void AddSafetensorsSeeds(Seeds& seeds) {
+  const std::string file(1, '\0');
+  const std::string header(1, '\1');
+  const std::string index(1, '\2');
+  inspect::SafetensorsHeader two;
+  two.metadata = {{"format", "pt"}, {"\xc3\xa9", "\n"}};
+  two.tensors = {{"none", Dtype::kInt64, {0, 3}, 0, 0},
+                 {"w", Dtype::kFloat32, {2, 1}, 0, 8},
+                 {"packed", Dtype::kFloat4E2M1FnX2, {3}, 8, 11}};
+  const std::string encoded = EncodeSafetensorsHeader(two).value();
+  seeds["safetensors/file"] = file + encoded + std::string(11, 'x');
+  seeds["safetensors/empty_file"] = file + inspect::EncodeSafetensorsHeader({}).value();
+  ByteWriter data_bytes;
+  data_bytes.Put<uint64_t>(11);
+  seeds["safetensors/header"] =
+      header + std::move(data_bytes).Take() + encoded.substr(inspect::kSafetensorsLengthBytes);
+  seeds["safetensors/index"] = index + inspect::EncodeSafetensorsIndex({{"v", "a"}, {"w", "b"}}, 16);
+  seeds["safetensors/index_with_more"] =
+      index + R"({"metadata":{"total_size":1.5,"x":[{},null]},"weight_map":{"w":"f"},"y":[true,-1,"z"]})";
+}
+
 bool Write(const Seeds& seeds, const std::filesystem::path& folder) {
   for (const auto& [name, bytes] : seeds) {
     std::filesystem::create_directories((folder / name).parent_path());
@@ -353,5 +377,6 @@ int main(int argc, char** argv) {
   tidemark::fuzz::AddRecordSeeds(seeds);
   tidemark::fuzz::AddStoreSeeds(seeds);
   tidemark::fuzz::AddQueueSeeds(seeds);
+  tidemark::fuzz::AddSafetensorsSeeds(seeds);
   return tidemark::fuzz::Write(seeds, argv[1]) ? 0 : 1;
 }

@@ -253,11 +253,13 @@ absl::Status ShardWriter::Impl::WriteChunks(Job* job, Preallocation* blocks) {
 
 absl::Status ShardWriter::Impl::PlaceBatch(std::span<const EncodePipeline::Encoded> batch, Job* job,
                                            Preallocation* blocks) {
+  const auto& release = job->contents.release;
   for (const EncodePipeline::Encoded& encoded : batch) {
     ChunkRecord& record = *encoded.task->record;
     if (encoded.reused) {
       record = job->reuse.Refer(*encoded.task->reusable);
       job->written.reused_bytes += record.stored_bytes;
+      if (release != nullptr) release(encoded.task->entry, encoded.task->end);
       continue;
     }
     if (encoded.stored.size() >= kAlignedChunkBytesMin) {
@@ -265,9 +267,12 @@ absl::Status ShardWriter::Impl::PlaceBatch(std::span<const EncodePipeline::Encod
     }
     record.offset = stream->offset();
     if (auto status = blocks->Reserve(AlignUp(record.offset + record.stored_bytes)); !status.ok()) return status;
-    // Raw chunks are the state's own bytes, which stay; others are the pipeline's, which the next ones overwrite.
-    auto status = record.codec == Codec::kRaw ? stream->AppendInPlace(encoded.stored) : stream->Append(encoded.stored);
+    // Raw chunks are the state's own bytes, which stay if nobody is told; others are the pipeline's, which the next
+    // ones overwrite.
+    const bool stays = record.codec == Codec::kRaw && release == nullptr;
+    auto status = stays ? stream->AppendInPlace(encoded.stored) : stream->Append(encoded.stored);
     if (!status.ok()) return status;
+    if (release != nullptr) release(encoded.task->entry, encoded.task->end);
   }
   return absl::OkStatus();
 }

@@ -56,6 +56,11 @@ struct ShardContents {
   // Null: all bytes are there. Else it blocks until the first `end` bytes of `entries[entry]` are, which are not looked
   // at before; an error becomes that of Write. Called by codec threads, which must not be kept for ever.
   std::function<absl::Status(size_t entry, uint64_t end)> wait_until_ready;
+  // Null: the bytes stay until Write returns. Else they are copied on their way to the disk, and it is told that the
+  // first `end` bytes of `entries[entry]`, and with wait_until_ready all that lies before these in memory, are not
+  // looked at any more. So contents of any size go through memory that is given back behind the writer. On the thread
+  // of Write.
+  std::function<void(size_t entry, uint64_t end)> release;
   // Memory in which most of the entries lie: the ring is told of it once, and not at every write. The kernel holds its
   // pages from then on, until the Write after the one in which `memory_lifetime` has expired, which it must have before
   // the memory is unmapped or any of its pages are given back to the system. Not used while that is empty.

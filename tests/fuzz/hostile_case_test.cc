@@ -28,6 +28,7 @@
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/shard/shard_testing.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/safetensors.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -128,6 +129,10 @@ absl::Status ReadFileOf(const HostileCase& hostile) {
   if (name.ends_with(".request")) return storage::DecodeStoreRequest(hostile.bytes).status();
   if (name.ends_with(".lease")) return storage::DecodeLeaseNote(hostile.bytes).status();
   const storage::TestDirectory directory;
+  if (name.ends_with(".safetensors") || name.ends_with(".index.json")) {
+    storage::WriteWhole(directory / name, hostile.bytes);
+    return inspect::OpenSafetensors(directory / name).status();
+  }
   const storage::StoreLayout layout(directory.path());
   storage::WriteWhole(layout.identity(), hostile.bytes);
   if (name.ends_with(".identity")) return ReadStoreIdentity(storage::PosixFileSystem(), layout).status();

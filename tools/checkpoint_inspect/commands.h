@@ -25,6 +25,8 @@ void AddVerify(CommandLine& line);
 void AddPin(CommandLine& line);
 void AddUnpin(CommandLine& line);
 void AddPrune(CommandLine& line);
+void AddExport(CommandLine& line);
+void AddImport(CommandLine& line);
 void AddRepair(CommandLine& line);
 void AddManifest(CommandLine& line);
 void AddDoctor(CommandLine& line);

@@ -22,6 +22,8 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddPin(line);
   AddUnpin(line);
   AddPrune(line);
+  AddExport(line);
+  AddImport(line);
   AddRepair(line);
   AddManifest(line);
   AddDoctor(line);

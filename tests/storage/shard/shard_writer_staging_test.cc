@@ -49,6 +49,16 @@ class Staging {
     absl::MutexLock lock(&mutex_);
     status_ = std::move(status);
   }
+  // Memory behind the writer holds something else as soon as it is released.
+  void ReuseWhatIsReleased() {
+    contents.release = [this](size_t entry, uint64_t end) {
+      const uint64_t place = end + (entry == 0 ? 8 * kChunkBytes : 0);
+      EXPECT_GT(place, released_);
+      std::fill(arena_.data() + released_, arena_.data() + place, std::byte{0xdd});
+      released_ = place;
+    };
+  }
+  uint64_t released() const { return released_; }
   // Until somebody waits for bytes that are not there.
   void AwaitWaiter() {
     absl::MutexLock lock(&mutex_);
@@ -87,6 +97,7 @@ class Staging {
   const AlignedBuffer arena_{16 * kChunkBytes + 100};
   absl::Mutex mutex_;
   uint64_t staged_ = 0;
+  uint64_t released_ = 0;  // the writer's thread's
   int waiters_ = 0;
   absl::Status status_;
 };
@@ -131,6 +142,15 @@ TEST_P(ShardWriterStaging, WritesChunksAsTheyBecomeReady) {
   });
   EXPECT_THAT(Write(staging.contents), IsOk());
   stager.join();
+  ExpectCommitted(staging);
+}
+
+TEST_P(ShardWriterStaging, LooksAtNothingThatItHasReleased) {
+  Staging staging(random_);
+  staging.StageAll();
+  staging.ReuseWhatIsReleased();
+  EXPECT_THAT(Write(staging.contents), IsOk());
+  EXPECT_EQ(staging.released(), 16 * kChunkBytes + 100);
   ExpectCommitted(staging);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tests/torch2.sh skips where the package index is out of reach, and fails at everything else.
+"""tests/torch2.sh and tests/interop.sh skip where the package index is out of reach, and fail at everything else.
 
-  torch2_script_test.py ROOT [unittest arguments]
+  package_index_test.py ROOT [unittest arguments]
 """
 
 import os
@@ -17,7 +17,7 @@ NO_VERSION = "ERROR: Could not find a version that satisfies the requirement tor
 CUT_OFF = "ERROR: Could not install packages due to an OSError: HTTPSConnectionPool: ReadTimeoutError: Read timed out.\n"
 DISK_FULL = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
 
-# Stands for every python3: makes the virtual environment, with itself and a pip that fails, and knows no torch.
+# Stands for every python3: makes the virtual environment, with itself and a pip that fails, and knows no package.
 PYTHON = """#!/bin/sh
 if [ "$1" = -m ] && [ "$2" = venv ]; then
   mkdir -p "$3/bin" && cp "$0" "$3/bin/python3"
@@ -26,11 +26,15 @@ fi
 """
 
 
-class Torch2Script(unittest.TestCase):
+# The script, what it is called with, and what it installs first.
+SCRIPTS = ((["tests/torch2.sh"], "--no-deps torch=="), (["tests/interop.sh", "build"], "safetensors=="))
+
+
+class PackageIndex(unittest.TestCase):
     root = None
 
-    def run_with_pip(self, says):
-        with tempfile.TemporaryDirectory(prefix="tidemark-torch2-") as folder:
+    def run_with_pip(self, script, says):
+        with tempfile.TemporaryDirectory(prefix="tidemark-index-") as folder:
             python = os.path.join(folder, "python3")
             with open(python, "w", encoding="utf-8") as file:
                 file.write(PYTHON)
@@ -39,25 +43,27 @@ class Torch2Script(unittest.TestCase):
                 file.write(says)
             environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], XDG_CACHE_HOME=folder,
                                PIP_SAYS=os.path.join(folder, "says"))
-            result = subprocess.run([os.path.join(self.root, "tests", "torch2.sh")], env=environment, text=True,
+            result = subprocess.run([os.path.join(self.root, script[0]), *script[1:]], env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             return result.returncode, result.stdout, result.stderr
 
     def test_an_index_out_of_reach_is_skipped(self):
-        for says in (LOST + NO_LIST, CUT_OFF):
-            status, out, _ = self.run_with_pip(says)
-            self.assertEqual(status, 77, says)
-            self.assertRegex(out, "(?m)^SKIPPED: .*out of reach$")
+        for script, _ in SCRIPTS:
+            for says in (LOST + NO_LIST, CUT_OFF):
+                status, out, _ = self.run_with_pip(script, says)
+                self.assertEqual(status, 77, says)
+                self.assertRegex(out, "(?m)^SKIPPED: .*out of reach$")
 
     def test_every_other_failure_of_pip_is_a_failure(self):
-        for says in (NO_LIST, NO_VERSION, LOST + NO_VERSION, DISK_FULL, LOST + DISK_FULL, ""):
-            status, out, err = self.run_with_pip(says)
-            self.assertEqual(status, 1, says)
-            self.assertNotIn("SKIPPED", out)
-            self.assertIn(says, err)
-            self.assertIn("pip could not install --no-deps torch==", err)
+        for script, package in SCRIPTS:
+            for says in (NO_LIST, NO_VERSION, LOST + NO_VERSION, DISK_FULL, LOST + DISK_FULL, ""):
+                status, out, err = self.run_with_pip(script, says)
+                self.assertEqual(status, 1, says)
+                self.assertNotIn("SKIPPED", out)
+                self.assertIn(says, err)
+                self.assertIn("pip could not install " + package, err)
 
 
 if __name__ == "__main__":
-    Torch2Script.root = sys.argv[1]
+    PackageIndex.root = sys.argv[1]
     unittest.main(argv=sys.argv[:1] + sys.argv[2:])

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""What checkpoint-inspect exports opens in safetensors and numpy, bit by bit, and what these write it imports.
+
+  interop.py CHECKPOINT_INSPECT [unittest arguments]
+
+Run by tests/interop.sh, with both packages.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+import safetensors
+import safetensors.numpy
+
+SEED = 20261122
+
+# The dtypes that the format, Tidemark and numpy have.
+DTYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64",
+          "complex64")
+# Those that numpy lacks, and their bytes.
+NARROW = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1}
+
+
+def arrays():
+    """Of every dtype and of shapes that are hard to get right, with bytes that are whatever they are."""
+    random = numpy.random.default_rng(SEED)
+    made = {}
+    for name in DTYPES:
+        for shape in ((), (1,), (0, 3), (7, 5), (3, 1, 2)):
+            size = int(numpy.prod(shape)) * numpy.dtype(name).itemsize
+            raw = random.integers(0, 2 if name == "bool" else 256, size, dtype=numpy.uint8).tobytes()
+            made[f"model.{name}." + "x".join(map(str, shape))] = numpy.frombuffer(raw, dtype=name).reshape(shape)
+    made["model.large"] = random.standard_normal((1500, 1000)).astype(numpy.float32)
+    made["naïve \"name\" \\ \n"] = numpy.arange(4, dtype=numpy.float32)
+    return made
+
+
+def bits(array):
+    return (array.dtype.str, array.shape, array.tobytes())
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def views(path):
+    """dtype, shape and bytes of each tensor, without a framework that would have to know the dtype."""
+    return {name: (view["dtype"], list(view["shape"]), bytes(view["data"])) for name, view in safetensors.deserialize(read(path))}
+
+
+class Interop(unittest.TestCase):
+    inspect = None
+
+    @classmethod
+    def setUpClass(cls):
+        print(f"seed {SEED}, safetensors {safetensors.__version__}, numpy {numpy.__version__}", flush=True)
+        cls.folder = tempfile.TemporaryDirectory(prefix="tidemark-interop-")
+        cls.arrays = arrays()
+        cls.file = cls.path("theirs.safetensors")
+        safetensors.numpy.save_file(cls.arrays, cls.file, metadata={"format": "np", "é": "\n"})
+        cls.store = cls.path("store")
+        cls.run_inspect("import", cls.file, "--step", "7", "--metric", "loss=0.1", "--create")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    @classmethod
+    def run_inspect(cls, *arguments, status=0):
+        result = subprocess.run([cls.inspect, "--store", cls.store, *arguments], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        if result.returncode != status:
+            raise AssertionError(f"{arguments} ended with {result.returncode}: {result.stderr}")
+        return result
+
+    def assert_same(self, found):
+        self.assertEqual(sorted(found), sorted(self.arrays))
+        for name, array in self.arrays.items():
+            self.assertEqual(bits(found[name]), bits(array), name)
+
+    def test_what_they_wrote_comes_back_bit_by_bit(self):
+        out = self.path("ours.safetensors")
+        self.run_inspect("export", "7", "-o", out)
+        self.assert_same(safetensors.numpy.load_file(out))
+        self.assertEqual(views(out), views(self.file))
+        with safetensors.safe_open(out, framework="np") as file:
+            metadata = file.metadata()
+            self.assertEqual((metadata["format"], metadata["tidemark.step"]), ("pt", "7"))
+            self.assertEqual(json.loads(metadata["tidemark.metrics"]), {"loss": 0.1})
+            for name, array in self.arrays.items():
+                if array.ndim > 0 and array.shape[0] > 1:
+                    self.assertEqual(file.get_slice(name)[1:].tobytes(), array[1:].tobytes(), name)
+
+    def test_safetensors_are_the_same_bytes_as_raw(self):
+        out = self.path("same.safetensors")
+        self.run_inspect("export", "7", "-o", out)
+        self.run_inspect("export", "7", "--format", "raw", "-o", self.path("raw"))
+        loaded = safetensors.numpy.load_file(out)
+        entries = json.loads(read(self.path("raw/index.json")))["entries"]
+        self.assertEqual(len(entries), len(self.arrays))
+        for entry in entries:
+            self.assertEqual(read(self.path("raw/" + entry["file"])), loaded[entry["name"]].tobytes(), entry["name"])
+            self.assertEqual(tuple(entry["shape"]), loaded[entry["name"]].shape)
+
+    def test_npz_opens_in_numpy(self):
+        out = self.path("ours.npz")
+        self.run_inspect("export", "7", "model.*", "-o", out)
+        with numpy.load(out, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+            self.assertIsNone(archive.zip.testzip())
+        self.assertEqual(sorted(found), sorted(name for name in self.arrays if name.startswith("model.")))
+        for name, array in found.items():
+            self.assertEqual(bits(array), bits(self.arrays[name]), name)
+
+    def test_several_files_and_their_index_go_both_ways(self):
+        out = self.path("many.safetensors")
+        self.run_inspect("export", "7", "-o", out, "--shard-size", "1MB")
+        index = json.loads(read(out + ".index.json"))
+        files = sorted(set(index["weight_map"].values()))
+        self.assertGreater(len(files), 1)
+        self.assertEqual(index["metadata"]["total_size"], sum(array.nbytes for array in self.arrays.values()))
+        found = {}
+        for file in files:
+            tensors = safetensors.numpy.load_file(self.path(file))
+            for name in tensors:
+                self.assertEqual(index["weight_map"][name], file)
+            found.update(tensors)
+        self.assert_same(found)
+        self.run_inspect("import", out + ".index.json", "--step", "8")
+        self.run_inspect("export", "8", "-o", self.path("again.safetensors"))
+        self.assert_same(safetensors.numpy.load_file(self.path("again.safetensors")))
+
+    def test_conversions_are_those_of_numpy(self):
+        for dtype in ("float16", "float32", "float64"):
+            out = self.path(dtype + ".safetensors")
+            self.run_inspect("export", "7", "model.large", "model.float64.7x5", "--dtype", dtype, "-o", out)
+            found = safetensors.numpy.load_file(out)
+            for name in ("model.large", "model.float64.7x5"):
+                with numpy.errstate(over="ignore"):
+                    expected = self.arrays[name].astype(dtype)
+                # What is NaN may be another one.
+                self.assertEqual(found[name].dtype, expected.dtype)
+                numpy.testing.assert_array_equal(found[name], expected)
+        out = self.path("bfloat16.safetensors")
+        self.run_inspect("export", "7", "model.large", "--dtype", "bfloat16", "-o", out)
+        dtype, _, data = views(out)["model.large"]
+        self.assertEqual(dtype, "BF16")
+        wide = self.arrays["model.large"].view(numpy.uint32).astype(numpy.uint64)
+        self.assertEqual(data, ((wide + 0x7FFF + (wide >> 16 & 1)) >> 16).astype(numpy.uint16).tobytes())
+
+    def test_dtypes_that_numpy_lacks_come_back_as_they_were(self):
+        theirs = self.path("narrow.safetensors")
+        buffers = {dtype: numpy.arange(width * 4, dtype=numpy.uint8) for dtype, width in NARROW.items()}
+        safetensors.serialize_file({dtype: safetensors.TensorSpec(dtype=dtype, shape=[4], data_ptr=buffer.ctypes.data,
+                                                                  data_len=buffer.nbytes)
+                                    for dtype, buffer in buffers.items()}, theirs)
+        self.run_inspect("import", theirs, "--step", "9")
+        self.run_inspect("export", "9", "-o", self.path("narrow_again.safetensors"))
+        self.assertEqual(views(self.path("narrow_again.safetensors")), views(theirs))
+        refused = self.run_inspect("export", "9", "-o", self.path("narrow.npz"), status=1)
+        self.assertIn("numpy has no dtype", refused.stderr)
+        self.run_inspect("export", "9", "--exclude", "*e8m0*", "--dtype", "float32", "-o", self.path("narrow.npz"))
+        with numpy.load(self.path("narrow.npz"), allow_pickle=False) as archive:
+            self.assertEqual({archive[name].dtype for name in archive.files}, {numpy.dtype("float32")})
+
+    def test_files_that_they_refuse_are_refused(self):
+        whole = read(self.file)
+        for what, contents in (("short", whole[:-1]), ("long", whole + b"x"), ("header", whole[:100]),
+                               ("length", b"\xff" * 8 + whole[8:])):
+            path = self.path(what)
+            with open(path, "wb") as file:
+                file.write(contents)
+            with self.assertRaises(safetensors.SafetensorError):
+                safetensors.numpy.load_file(path)
+            refused = self.run_inspect("import", path, "--step", "10", status=1)
+            self.assertIn(path, refused.stderr)
+
+
+if __name__ == "__main__":
+    Interop.inspect = os.path.abspath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])

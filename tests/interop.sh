@@ -1,0 +1,49 @@
+#!/bin/sh
+# Holds `checkpoint-inspect export` and `import` against software that is not ours: Python's safetensors and numpy.
+#
+# The packages are kept in a virtual environment in the user's cache folder and installed there once. Exits with 77 and
+# says SKIPPED if, and only if, the package index is out of reach.
+#
+#   tests/interop.sh BUILD    where checkpoint-inspect has been built
+set -eu
+
+safetensors_version=0.8.0
+numpy_version=2.4.6
+root=$(cd "$(dirname "$0")/.." && pwd)
+inspect=$1/tools/checkpoint-inspect
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/interop
+
+fail() {
+  echo "tests/interop.sh: $1" >&2
+  exit 1
+}
+
+# As in tests/torch2.sh: pip speaks of a lost connection on the way even where it then succeeds or fails for another
+# reason, and ends with "from versions: none" where it got no list of versions, so it takes both to tell.
+lost="NewConnectionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|ConnectionResetError|NameResolutionError"
+install() {
+  if "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" 2>"$venv/pip.log"; then return; fi
+  cat "$venv/pip.log" >&2
+  if grep '^ERROR: ' "$venv/pip.log" | grep -qE "$lost|from versions: none" && grep -qE "$lost" "$venv/pip.log"; then
+    echo "SKIPPED: the tests of export and import against safetensors and numpy: the package index is out of reach"
+    exit 77
+  fi
+  fail "pip could not install $*"
+}
+
+has_packages() {
+  "$venv/bin/python3" - <<EOF 2>/dev/null
+import importlib.metadata
+if importlib.metadata.version("safetensors") == "$safetensors_version" and importlib.metadata.version("numpy") == "$numpy_version":
+    print("yes")
+EOF
+}
+
+if [ "$(has_packages)" != yes ]; then
+  echo "Installing Python's safetensors $safetensors_version and numpy $numpy_version into $venv"
+  python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
+  install "safetensors==$safetensors_version" "numpy==$numpy_version"
+  [ "$(has_packages)" = yes ] || fail "the packages are not in $venv after their installation"
+fi
+
+exec "$venv/bin/python3" "$root/tests/interop.py" "$inspect"

@@ -1,0 +1,186 @@
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+
+#include "gmock/gmock.h"
+#include "tests/storage/io/sanitizers.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tidemark/store_reader.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/safetensors_header.h"
+
+namespace tidemark::inspect {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ImportTest : public testing::Test {
+ protected:
+  ImportTest() {
+    fs::create_directories(folder_);
+    WriteFile("a", {{"w", Dtype::kFloat32, {2, 3}, 0, 24}, {"b", Dtype::kBfloat16, {3}, 24, 30}}, Bytes(30));
+  }
+
+  static std::string Bytes(size_t count) {
+    std::string bytes;
+    for (size_t i = 0; i < count; ++i) bytes += static_cast<char>(i * 37 + 11);
+    return bytes;
+  }
+
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  void WriteFile(const std::string& name, std::vector<SafetensorsTensor> tensors, std::string_view data) const {
+    WriteWhole(Path(name), EncodeSafetensorsHeader({.tensors = std::move(tensors)}).value() + std::string(data));
+  }
+
+  Finished Import(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"--store", store_.directory() + "/store", "import"});
+    return RunInspect(arguments);
+  }
+
+  std::string Stored(int64_t step, const std::string& name) const {
+    const auto reader = StoreReader::Open(store_.directory() + "/store");
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    const auto bytes = (*reader)->ReadEntry(step, name);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    return {reinterpret_cast<const char*>(bytes->data()), bytes->size()};
+  }
+
+  const TestStore store_;  // a folder that is removed afterwards
+  const std::string folder_ = store_.directory() + "/files";
+};
+
+TEST_F(ImportTest, TensorsBecomeACommittedStepBitByBit) {
+  const Finished finished = Import({Path("a"), "--step", "5", "--create", "--metric", "loss=0.1", "--metric", "x=y=nan",
+                                    "--metadata", R"({"run": 7})"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.out, HasSubstr("step 5: 2 entries, 30 B"));
+  EXPECT_EQ(Stored(5, "w"), Bytes(30).substr(0, 24));
+  EXPECT_EQ(Stored(5, "b"), Bytes(30).substr(24));
+  const json shown = RunInspectJson({"--store", store_.directory() + "/store", "--json", "show", "5"});
+  EXPECT_EQ(shown.at("step").at("state"), "committed");
+  EXPECT_EQ(shown.at("step").at("metrics"), json({{"loss", 0.1}, {"x=y", "NaN"}}));
+  EXPECT_EQ(shown.at("step").at("user_metadata"), json({{"run", 7}}));
+  EXPECT_EQ(shown.at("properties").at("staging"), "imported");
+  EXPECT_EQ(shown.at("entries").at(0).at("dtype"), "float32");
+  EXPECT_EQ(RunInspect({"--store", store_.directory() + "/store", "verify"}).exit_code, 0);
+}
+
+TEST_F(ImportTest, SeveralFilesBecomeOneStep) {
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "");
+  const json document = RunInspectJson(
+      {"--store", store_.directory() + "/store", "--json", "import", Path("a"), Path("c"), "--step", "0", "--create"});
+  EXPECT_EQ(document.at("schema_version"), 1);
+  EXPECT_EQ(document.at("step").at("entries"), 3);
+  EXPECT_EQ(document.at("step").at("user_metadata"), json({{"imported_from", {"a", "c"}}}));
+  EXPECT_EQ(document.at("store").at("id").get<std::string>().size(), 32u);
+  const Finished twice = Import({Path("a"), Path("a"), "--step", "1"});
+  EXPECT_EQ(twice.exit_code, 1);
+  EXPECT_THAT(twice.err, HasSubstr("'w' is in " + Path("a") + " and in " + Path("a")));
+}
+
+TEST_F(ImportTest, AStoreIsOnlyMadeWhereThatIsAskedFor) {
+  const Finished refused = Import({Path("a"), "--step", "5"});
+  EXPECT_EQ(refused.exit_code, 10);
+  EXPECT_THAT(refused.err, HasSubstr("--create makes one"));
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+}
+
+TEST_F(ImportTest, AStepThatIsThereStays) {
+  ASSERT_EQ(Import({Path("a"), "--step", "5", "--create"}).exit_code, 0);
+  WriteFile("other", {{"w", Dtype::kUint8, {1}, 0, 1}}, "x");
+  const Finished refused = Import({Path("other"), "--step", "5"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("has a step 5 already, which is committed"));
+  EXPECT_EQ(Stored(5, "w").size(), 24u);
+}
+
+TEST_F(ImportTest, AStoreThatATrainerHoldsIsLeftAlone) {
+  const TestStore trained;
+  const auto trainer = trained.OpenCheckpointer();
+  const Finished refused = RunInspect({"--store", trained.directory(), "import", Path("a"), "--step", "5"});
+  EXPECT_EQ(refused.exit_code, 11);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("is open for writing elsewhere"), HasSubstr("\"pid\":")));
+}
+
+TEST_F(ImportTest, AFileThatIsNoneIsRefusedBeforeTheStoreIsTouched) {
+  WriteWhole(Path("bad"), "no such file");
+  const Finished refused = Import({Path("a"), Path("bad"), "--step", "5", "--create"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr(Path("bad")), HasSubstr("length of the header at byte 0")));
+  WriteFile("named", {{std::string(4097, 'n'), Dtype::kUint8, {1}, 0, 1}}, "x");
+  const Finished named = Import({Path("named"), "--step", "5", "--create"});
+  EXPECT_EQ(named.exit_code, 1);
+  EXPECT_THAT(named.err, HasSubstr("its name has 4097 bytes, more than 4096"));
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+}
+
+// Ends the process with what an import returns that was interrupted before its first chunk.
+[[noreturn]] void ImportAndInterrupt(const std::string& store, const std::string& file) {
+  CatchInterrupts();
+  std::raise(SIGINT);
+  Console console(stdout, stderr);
+  CommandLine line;
+  AddImport(line);
+  const char* arguments[] = {"checkpoint-inspect", "--store", store.c_str(), "import", file.c_str(), "--step", "5"};
+  _exit(static_cast<int>(line.Run(console, static_cast<int>(std::size(arguments)), arguments)));
+}
+
+// So called for googletest to run it first: a process that has threads cannot be forked.
+using ImportDeathTest = ImportTest;
+TEST_F(ImportDeathTest, CtrlCLeavesNoStepAndAStoreInOrder) {
+  ASSERT_EQ(Import({Path("a"), "--step", "4", "--create"}).exit_code, 0);
+  const std::string store = store_.directory() + "/store";
+  EXPECT_EXIT(ImportAndInterrupt(store, Path("a")), testing::ExitedWithCode(130), "no step was imported");
+  const json steps = RunInspectJson({"--store", store, "--json", "ls"}).at("steps");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps.at(1).at("state"), "failed");
+  EXPECT_EQ(std::distance(fs::directory_iterator(store + "/steps"), fs::directory_iterator()), 1);
+  EXPECT_EQ(RunInspect({"--store", store, "repair"}).exit_code, 0);
+  EXPECT_EQ(Import({Path("a"), "--step", "5"}).exit_code, 0);
+}
+
+TEST_F(ImportTest, WrongOptionsAreUsageErrors) {
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--step", "x"},
+                                                {"--step", "-1"},
+                                                {"--step", "1", "--metric", "loss"},
+                                                {"--step", "1", "--metric", "=1"},
+                                                {"--step", "1", "--metric", "loss=low"},
+                                                {"--step", "1", "--metadata", "[1]"},
+                                                {"--step", "1", "--metadata", "{"},
+                                                {}}) {
+    std::vector<std::string> arguments = {Path("a"), "--create"};
+    arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+    EXPECT_EQ(Import(arguments).exit_code, 2) << testing::PrintToString(wrong);
+  }
+  EXPECT_EQ(Import({"--step", "1"}).exit_code, 2);
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+}
+
+// Of a file of zeros, which takes no room on the disk.
+TEST_F(ImportTest, MemoryDoesNotGrowWithTheFile) {
+  if (storage::kAddressSanitizer || storage::kThreadSanitizer) GTEST_SKIP() << "the sanitizer takes memory itself";
+  constexpr int64_t kBytes = int64_t{1} << 29;
+  WriteFile("large", {{"w", Dtype::kFloat32, {kBytes / 4}, 0, static_cast<uint64_t>(kBytes)}}, "");
+  fs::resize_file(Path("large"), fs::file_size(Path("large")) + kBytes);
+  ASSERT_EQ(Import({Path("large"), "--step", "5", "--create"}).exit_code, 0);
+  rusage usage = {};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
+  EXPECT_LT(usage.ru_maxrss, 256 << 10);
+  ASSERT_EQ(RunInspect({"--store", store_.directory() + "/store", "export", "5", "-o", Path("again")}).exit_code, 0);
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
+  EXPECT_LT(usage.ru_maxrss, 256 << 10);
+  EXPECT_EQ(fs::file_size(Path("again")) / kBytes, 1u);
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

@@ -1,0 +1,312 @@
+#include "tools/checkpoint_inspect/export.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/float_conversion.h"
+#include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/tensor_stream.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+template <typename T>
+T NumberAt(std::span<const std::byte> bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  return value;
+}
+
+absl::StatusOr<ExportMetadata> ReadValues(const TensorSource& source, const std::vector<ExportItem>& items) {
+  ExportMetadata values;
+  for (const ExportItem& item : items) {
+    std::vector<std::byte> bytes(item.bytes);
+    const StepReader::Window window{.entry = item.entry, .destination = bytes};
+    if (!bytes.empty()) {
+      if (absl::Status status = source.Read({&window, 1}); !status.ok()) return status;
+    }
+    values[item.spec.name] = ValueText(item.spec, bytes);
+  }
+  return values;
+}
+
+absl::StatusOr<std::unique_ptr<ExportSink>> MakeSink(const TensorSource& source, const ExportPlan& plan,
+                                                     ExportFormat format, const std::string& out, bool replace,
+                                                     const ExportMetadata& provenance) {
+  switch (format) {
+    case ExportFormat::kNpz:
+      return MakeNpzSink(plan, out, replace);
+    case ExportFormat::kRaw:
+      return MakeRawSink(plan, out, provenance);
+    case ExportFormat::kSafetensors:
+      break;
+  }
+  const absl::StatusOr<ExportMetadata> values = ReadValues(source, plan.values);
+  if (!values.ok()) return values.status();
+  ExportMetadata metadata = provenance;
+  metadata["format"] = "pt";  // without which other libraries refuse a file as that of no framework
+  return MakeSafetensorsSink(plan, out, replace, metadata, *values);
+}
+
+// The command line's part.
+struct ExportArguments {
+  Selector selector;
+  ExportOptions options;
+  std::optional<ExportFormat> format;
+  std::string out;
+  bool force = false;
+};
+
+ExportFormat FormatOf(const ExportArguments& arguments) {
+  if (arguments.format) return *arguments.format;
+  return arguments.out.ends_with(".npz") ? ExportFormat::kNpz : ExportFormat::kSafetensors;
+}
+
+ExportMetadata ProvenanceOf(const Invocation& invocation, const StepInfo& info) {
+  Json metrics = Json::object();
+  for (const auto& [name, value] : info.metrics) metrics[name] = NumberToJson(value);
+  return {{"tidemark.step", fmt::format("{}", info.step)},
+          {"tidemark.store", invocation.reader.store_id()},
+          {"tidemark.metrics", metrics.dump(-1, ' ', false, Json::error_handler_t::replace)}};
+}
+
+std::string FormatExported(const Exported& exported) {
+  std::string text;
+  for (const ExportedFile& file : exported.files) {
+    text += fmt::format("{}: {}", Escape(file.path), HumanBytes(file.bytes));
+    if (file.tensors > 0) text += fmt::format(", {} tensor{}", file.tensors, file.tensors == 1 ? "" : "s");
+    text += "\n";
+  }
+  return text;
+}
+
+std::string ExportedAsJson(const Invocation& invocation, const StepInfo& info, ExportFormat format,
+                           const Exported& exported) {
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  document["step"] = info.step;
+  document["format"] = ExportFormatName(format);
+  Json& files = document["files"] = Json::array();
+  for (const ExportedFile& file : exported.files) {
+    files.push_back({{"path", file.path}, {"bytes", file.bytes}, {"tensors", file.tensors}});
+  }
+  Json& tied = document["tied"] = Json::object();
+  for (const ExportItem& item : exported.plan.tensors) {
+    if (!item.tied_to.empty()) tied[item.spec.name] = item.tied_to;
+  }
+  Json& values = document["values"] = Json::array();
+  for (const ExportItem& item : exported.plan.values) values.push_back(item.spec.name);
+  return Dump(document);
+}
+
+// Only for safetensors: the others have all of it as entries.
+void NoteWhatIsLeftOut(Console& console, ExportFormat format, const ExportPlan& plan) {
+  if (format != ExportFormat::kSafetensors) return;
+  const auto tied = static_cast<size_t>(
+      std::count_if(plan.tensors.begin(), plan.tensors.end(), [](const ExportItem& i) { return !i.tied_to.empty(); }));
+  if (tied > 0) {
+    console.Note(fmt::format("{} tied tensor{} written once; the metadata says to which name each belongs", tied,
+                             tied == 1 ? " is" : "s are"));
+  }
+  if (!plan.values.empty()) {
+    console.Note(fmt::format("{} value{} no tensor{}, and in the metadata as text", plan.values.size(),
+                             plan.values.size() == 1 ? " is" : "s are", plan.values.size() == 1 ? "" : "s"));
+  }
+}
+
+ExitCode ExportExitCode(const absl::Status& status) {
+  if (absl::IsCancelled(status)) return ExitCode::kInterrupted;
+  return absl::IsDataLoss(status) ? ExitCode::kIntegrity : ExitCode::kFailure;
+}
+
+ExitCode RunExport(const Invocation& invocation, const ExportArguments& arguments) {
+  Console& console = invocation.console;
+  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, arguments.selector);
+  if (!info.ok()) {
+    console.Fail(info.status());
+    return SelectorExitCode(invocation.reader, info.status());
+  }
+  if (!HasFiles(*info)) {
+    console.Fail(fmt::format("step {} has nothing to export, for it is {}", info->step, StepStateName(info->state)));
+    return ExitCode::kFailure;
+  }
+  absl::StatusOr<std::unique_ptr<StepReader>> step = invocation.reader.OpenStep(info->step);
+  if (!step.ok()) {
+    console.Fail(step.status());
+    return StepExitCode(step.status());
+  }
+  const auto source = MakeStepSource(*std::move(step), fmt::format("step {} of {}", info->step, invocation.directory));
+
+  CatchInterrupts();
+  ExportOptions options = arguments.options;
+  options.format = FormatOf(arguments);
+  std::optional<ProgressLine> line;
+  const auto progress = [&](uint64_t bytes_read, uint64_t bytes_total) {
+    if (!line) line.emplace(console, bytes_total);
+    line->Update(source->name(), bytes_read);
+  };
+  const absl::StatusOr<Exported> exported =
+      ExportTensors(*source, options, arguments.out, arguments.force, ProvenanceOf(invocation, *info), progress);
+  line.reset();
+  if (!exported.ok()) {
+    console.Fail(absl::IsCancelled(exported.status()) ? absl::CancelledError("interrupted; nothing was written")
+                                                      : exported.status());
+    return ExportExitCode(exported.status());
+  }
+  NoteWhatIsLeftOut(console, options.format, exported->plan);
+  console.PrintData(invocation.json ? ExportedAsJson(invocation, *info, options.format, *exported)
+                                    : FormatExported(*exported));
+  return StoreExitCode(invocation.reader);
+}
+
+void AddRename(const std::string& text, ExportOptions* options) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) throw CLI::ValidationError("--rename: expected FROM=TO");
+  options->renames.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+}
+
+}  // namespace
+
+std::string ValueText(const EntrySpec& spec, std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  switch (spec.kind) {
+    case EntryKind::kInt64:
+      return fmt::format("{}", NumberAt<int64_t>(bytes));
+    case EntryKind::kDouble:
+      return fmt::format("{}", NumberAt<double>(bytes));
+    case EntryKind::kBool:
+      return NumberAt<uint8_t>(bytes) != 0 ? "true" : "false";
+    case EntryKind::kString:
+      return std::string(text);
+    case EntryKind::kBytes:
+    case EntryKind::kTensor:
+      break;
+  }
+  return absl::Base64Escape({text.data(), text.size()});
+}
+
+absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportOptions& options, const std::string& out,
+                                       bool replace, const ExportMetadata& provenance,
+                                       const std::function<void(uint64_t bytes_read, uint64_t bytes_total)>& progress) {
+  absl::StatusOr<ExportPlan> plan = PlanExport(source.entries(), options);
+  if (!plan.ok()) return plan.status();
+  auto sink = MakeSink(source, *plan, options.format, out, replace, provenance);
+  if (!sink.ok()) return sink.status();
+
+  Lane lane{.source = &source};
+  std::vector<const ExportItem*> items;
+  uint64_t bytes_total = 0;
+  for (const ExportItem& item : plan->tensors) {
+    if (!item.tied_to.empty()) continue;
+    lane.entries.push_back(item.entry);
+    items.push_back(&item);
+    bytes_total += source.entries()[item.entry].bytes;
+  }
+  uint64_t bytes_read = 0;
+  std::vector<std::byte> converted;
+  absl::Status status = StreamTensors({&lane, 1}, [&](const TensorBlock& block) {
+    const ExportItem& item = *items[block.item];
+    if (block.first_element == 0) {
+      if (absl::Status begun = (*sink)->Begin(item); !begun.ok()) return begun;
+    }
+    std::span<const std::byte> bytes = block.bytes[0];
+    const Dtype stored = source.entries()[item.entry].spec.dtype;
+    bytes_read += bytes.size();
+    progress(bytes_read, bytes_total);
+    // A piece at a time, so that what is converted takes little memory of its own.
+    constexpr size_t kPieceElements = size_t{1} << 20;
+    if (stored == item.spec.dtype) return (*sink)->Write(bytes);
+    const size_t stored_bytes = GetDtypeInfo(stored).element_bytes;
+    while (!bytes.empty()) {
+      const size_t elements = std::min<size_t>(kPieceElements, bytes.size() / stored_bytes);
+      converted.resize(elements * GetDtypeInfo(item.spec.dtype).element_bytes);
+      ConvertFloats(stored, bytes.first(elements * stored_bytes), item.spec.dtype, converted);
+      if (absl::Status written = (*sink)->Write(converted); !written.ok()) return written;
+      bytes = bytes.subspan(elements * stored_bytes);
+    }
+    return absl::OkStatus();
+  });
+  // Reading may have ended before a signal that came with its last bytes was looked at.
+  if (status.ok() && IsInterrupted()) status = absl::CancelledError("interrupted");
+  if (!status.ok()) return status;
+  absl::StatusOr<std::vector<ExportedFile>> files = (*sink)->Commit();
+  if (!files.ok()) return files.status();
+  sink->reset();
+  return Exported{.files = *std::move(files), .plan = *std::move(plan)};
+}
+
+void AddExport(CommandLine& line) {
+  const auto arguments = std::make_shared<ExportArguments>();
+  CLI::App* command = line.AddReaderThatWrites(
+      CommandGroup::kExchange, "export", "Write the tensors of a step as safetensors, npz or plain files",
+      [arguments](const Invocation& invocation) { return RunExport(invocation, *arguments); });
+  AddSelector(command, "STEP", arguments->selector, fmt::format("{}", kSelectorHelp))->required();
+  const auto include = [arguments](const std::vector<std::string>& patterns) {
+    std::vector<std::string>& all = arguments->options.include;
+    all.insert(all.end(), patterns.begin(), patterns.end());
+  };
+  command->add_option_function<std::vector<std::string>>("GLOB", include,
+                                                         "Only entries that match one of these, as --include");
+  command->add_option("-o,--output", arguments->out, "The file; with raw a folder that is not there yet")
+      ->type_name("OUT")
+      ->required();
+  command
+      ->add_option_function<std::string>(
+          "--format", [arguments](const std::string& name) { arguments->format = ParseExportFormat(name); },
+          "By default npz if OUT ends in .npz, else safetensors")
+      ->check(CLI::IsMember({"safetensors", "npz", "raw"}))
+      ->type_name("FORMAT");
+  command
+      ->add_option_function<std::string>(
+          "--dtype", [arguments](const std::string& name) { arguments->options.dtype = FindDtype(name)->dtype; },
+          "Convert floating-point tensors, rounded to nearest even; complex ones stay")
+      ->check(CLI::IsMember({"float16", "bfloat16", "float32", "float64"}))
+      ->type_name("DTYPE");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--rename",
+          [arguments](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) AddRename(text, &arguments->options);
+          },
+          "Rename FROM and FROM.*; with an empty TO the prefix goes. The first that fits counts")
+      ->type_name("FROM=TO")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  // Each takes one value, so that a GLOB may come behind.
+  command->add_option_function<std::vector<std::string>>("--include", include, "Only entries that match one of these")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command->add_option("--exclude", arguments->options.exclude, "No entries that match one of these")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command
+      ->add_option_function<std::string>(
+          "--shard-size",
+          [arguments](const std::string& text) {
+            const std::optional<uint64_t> bytes = ParseByteCount(text);
+            if (!bytes) throw CLI::ValidationError("--shard-size: expected a size as 5GB or 512MiB");
+            arguments->options.shard_bytes = *bytes;
+          },
+          "Several safetensors files and an index where there is more than this; by default 5GB")
+      ->type_name("SIZE");
+  command->add_flag("--force", arguments->force, "Replace files that are there");
+  command->footer(R"(
+Values that are no tensors go into the metadata of safetensors as text, and are arrays in npz and files in raw.
+
+Example:
+  checkpoint-inspect --store run/ckpt export best:validation/loss 'model.*' --rename model= -o model.safetensors
+  checkpoint-inspect --store run/ckpt export latest --dtype bfloat16 --shard-size 2GB -o model.safetensors
+  checkpoint-inspect --store run/ckpt export latest --format raw -o tensors)");
+}
+
+}  // namespace tidemark::inspect

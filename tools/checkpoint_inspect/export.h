@@ -1,0 +1,35 @@
+// Exporting a step: what `export` does once its command line is read.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_EXPORT_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_EXPORT_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/checkpoint_inspect/export_plan.h"
+#include "tools/checkpoint_inspect/export_sink.h"
+#include "tools/checkpoint_inspect/tensor_source.h"
+
+namespace tidemark::inspect {
+
+struct Exported {
+  std::vector<ExportedFile> files;
+  ExportPlan plan;
+};
+
+// Writes the tensors of `source` to `out`. `provenance`: what the files say of where they come from. `progress` is told
+// of the bytes read, on this thread. kCancelled: Ctrl-C; whatever the error, nothing is left behind. Else the errors of
+// PlanExport, of the sinks and of reading.
+absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportOptions& options, const std::string& out,
+                                       bool replace, const ExportMetadata& provenance,
+                                       const std::function<void(uint64_t bytes_read, uint64_t bytes_total)>& progress);
+
+// The text of an entry that is no tensor: a number in decimal digits, as many as tell it from every other; "true" or
+// "false"; a string as it is; bytes in base64.
+std::string ValueText(const EntrySpec& spec, std::span<const std::byte> bytes);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_EXPORT_H_

@@ -1,0 +1,284 @@
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "fmt/format.h"
+#include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/manifest/store.h"
+#include "storage/shard/shard_writer.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/safetensors.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/store_owner.h"
+#include "tools/checkpoint_inspect/tensor_feed.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+struct ImportArguments {
+  std::vector<std::string> files;
+  int64_t step = 0;
+  Metrics metrics;
+  std::string user_metadata;  // empty: which files they were
+  bool create = false;
+};
+
+// An error that is to be told, and its exit code.
+struct Failure {
+  absl::Status status;
+  ExitCode code = ExitCode::kFailure;
+};
+
+using Sources = std::vector<std::unique_ptr<TensorSource>>;
+
+absl::StatusOr<Sources> OpenSources(const std::vector<std::string>& files) {
+  Sources sources;
+  for (const std::string& file : files) {
+    absl::StatusOr<std::unique_ptr<TensorSource>> source = OpenSafetensors(file);
+    if (!source.ok()) return source.status();
+    sources.push_back(*std::move(source));
+  }
+  std::map<std::string_view, std::string_view> held_by;
+  for (const auto& source : sources) {
+    for (const StoredEntry& entry : source->entries()) {
+      uint64_t bytes = 0;
+      if (absl::Status status = ValidateEntry(entry.spec, &bytes); !status.ok()) {
+        return absl::Status(status.code(), fmt::format("{}: {}", source->name(), std::string(status.message())));
+      }
+      const auto [other, is_new] = held_by.try_emplace(entry.spec.name, source->name());
+      if (is_new) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("'{}' is in {} and in {}", Escape(entry.spec.name), other->second, source->name()));
+    }
+  }
+  return sources;
+}
+
+// Whether there is a store, and the step in it is free. A reader takes no lock, so it can say so beside a trainer.
+Failure CheckStore(const std::string& directory, const ImportArguments& arguments) {
+  const absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(directory, /*untrusted=*/false);
+  if (absl::IsNotFound(reader.status()) && arguments.create) return {};
+  if (!reader.ok()) {
+    const bool lacks = absl::IsNotFound(reader.status());
+    return {lacks ? absl::NotFoundError(fmt::format("{}; --create makes one", std::string(reader.status().message())))
+                  : reader.status(),
+            OpenExitCode(reader.status())};
+  }
+  if (const absl::Status owner = CheckOwner(directory); !owner.ok()) return {owner, ExitCode::kFailure};
+  const absl::StatusOr<StepInfo> info = (*reader)->Find(arguments.step);
+  if (!info.ok() || !HasFiles(*info)) return {};
+  return {absl::AlreadyExistsError(fmt::format("{} has a step {} already, which is {}", directory, arguments.step,
+                                               StepStateName(info->state))),
+          ExitCode::kFailure};
+}
+
+ExitCode OpenToWriteExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return ExitCode::kLocked;
+    case absl::StatusCode::kUnimplemented:
+      return ExitCode::kNewerFormat;
+    case absl::StatusCode::kFailedPrecondition:  // something that is no store
+      return ExitCode::kNoStore;
+    case absl::StatusCode::kDataLoss:
+      return ExitCode::kIntegrity;
+    default:
+      return ExitCode::kFailure;
+  }
+}
+
+std::string UserMetadata(const ImportArguments& arguments) {
+  if (!arguments.user_metadata.empty()) return arguments.user_metadata;
+  Json names = Json::array();
+  for (const std::string& file : arguments.files) names.push_back(std::filesystem::path(file).filename().string());
+  return Json{{"imported_from", names}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Larger for more bytes, so that what is kept of each chunk stays small beside the chunks in work.
+uint32_t ChunkBytesFor(uint64_t bytes) {
+  constexpr uint64_t kChunksMax = uint64_t{1} << 18;
+  uint32_t chunk_bytes = 1 << 20;
+  while (bytes / chunk_bytes > kChunksMax && chunk_bytes < storage::kChunkBytesMax) chunk_bytes *= 2;
+  return chunk_bytes;
+}
+
+storage::StepRecord MakeRecord(const storage::ShardIdentity& identity, const storage::ShardContents& contents,
+                               const storage::WrittenShard& shard) {
+  storage::StepRecord record;
+  StepInfo& info = record.info;
+  info.step = identity.step;
+  info.attempt = storage::ToHex(identity.attempt.bytes);
+  info.sequence = identity.sequence;
+  info.created = absl::FromUnixNanos(contents.created_unix_ns);
+  info.world_size = identity.world_size;
+  info.metrics = contents.metrics;
+  info.user_metadata = contents.user_metadata;
+  info.entry_count = shard.entry_count;
+  info.logical_bytes = shard.logical_bytes;
+  info.stored_bytes = shard.footer.file_bytes;
+  record.shards.push_back(
+      {.rank = identity.rank, .file_bytes = shard.footer.file_bytes, .index_digest = shard.footer.index_digest});
+  return record;
+}
+
+// `written` is asked between chunks, on this thread.
+absl::StatusOr<StepInfo> WriteStep(storage::Store& store, const ImportArguments& arguments, TensorFeed& feed,
+                                   absl::Time now, const std::function<void()>& written) {
+  constexpr int kCodecThreadsMax = 4;  // of which each has chunks in work
+  storage::FileSystem& files = storage::PosixFileSystem();
+  auto writer = storage::ShardWriter::Create(
+      files, {.policy = storage::CodecPolicy::kSpace,
+              .chunk_bytes = ChunkBytesFor(feed.bytes_total()),
+              .codec_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kCodecThreadsMax)});
+  if (!writer.ok()) return writer.status();
+  storage::ShardContents contents;
+  feed.Attach(&contents);
+  contents.created_unix_ns = absl::ToUnixNanos(now);
+  contents.metrics = arguments.metrics;
+  contents.user_metadata = UserMetadata(arguments);
+  contents.properties = {{"staging", "imported"}, {"staging_memory", "not locked: imported"}};
+
+  const absl::StatusOr<storage::ShardIdentity> identity = store.BeginAttempt(arguments.step);
+  if (!identity.ok()) return identity.status();
+  contents.recycle = store.Recycle(*identity);
+  const absl::StatusOr<storage::WrittenShard> shard =
+      (*writer)->Write(store.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
+                       *identity, contents, [&] {
+                         written();
+                         return IsInterrupted();
+                       });
+  if (!shard.ok()) {
+    store.AbandonAttempt(*identity, now, shard.status());
+    return shard.status();
+  }
+  const storage::StepRecord record = MakeRecord(*identity, contents, *shard);
+  if (absl::Status status = store.CommitAttempt(record); !status.ok()) return status;
+  return record.info;
+}
+
+absl::StatusOr<StepInfo> ImportInto(const Session& session, storage::Store& store, const ImportArguments& arguments,
+                                    const Sources& sources) {
+  // A trainer may have saved it before the lock was ours.
+  const auto found = store.manifest().Find(arguments.step);
+  if (!found.ok()) return found.status();
+  if (*found && HasFiles((*found)->info)) {
+    return absl::AlreadyExistsError(fmt::format("step {} was saved meanwhile", arguments.step));
+  }
+  std::vector<const TensorSource*> all;
+  for (const auto& source : sources) all.push_back(source.get());
+  absl::StatusOr<std::unique_ptr<TensorFeed>> feed = TensorFeed::Create(std::move(all));
+  if (!feed.ok()) return feed.status();
+  ProgressLine line(session.console, (*feed)->bytes_total());
+  const std::string what = fmt::format("step {}", arguments.step);
+  return WriteStep(store, arguments, **feed, session.now, [&] { line.Update(what, (*feed)->bytes_read()); });
+}
+
+ExitCode RunImport(const Session& session, const ImportArguments& arguments) {
+  Console& console = session.console;
+  const absl::StatusOr<Sources> sources = OpenSources(arguments.files);
+  if (!sources.ok()) {
+    console.Fail(sources.status());
+    return ExitCode::kFailure;
+  }
+  const std::string directory = storage::FollowLinks(session.directory);
+  if (const Failure failure = CheckStore(directory, arguments); !failure.status.ok()) {
+    console.Fail(failure.status);
+    return failure.code;
+  }
+  CatchInterrupts();
+  absl::StatusOr<std::unique_ptr<storage::Store>> store = storage::Store::Open(
+      storage::PosixFileSystem(), {.directory = directory, .warn = [&](std::string_view text) { console.Warn(text); }});
+  if (!store.ok()) {
+    console.Fail(store.status());
+    return OpenToWriteExitCode(store.status());
+  }
+  const absl::StatusOr<StepInfo> info = ImportInto(session, **store, arguments, *sources);
+  if (!info.ok()) {
+    if (absl::IsCancelled(info.status())) {
+      console.Fail("interrupted; no step was imported");
+      return ExitCode::kInterrupted;
+    }
+    console.Fail(info.status());
+    return ExitCode::kFailure;
+  }
+  if (session.json) {
+    Json document;
+    document["schema_version"] = kSchemaVersion;
+    document["store"] = {{"directory", session.directory}, {"id", storage::ToHex((*store)->id().bytes)}};
+    document["step"] = ToJson(*info);
+    console.PrintData(Dump(document));
+  } else {
+    console.PrintData(fmt::format("step {}: {} entries, {}, stored in {}\n", info->step, info->entry_count,
+                                  HumanBytes(info->logical_bytes), HumanBytes(info->stored_bytes)));
+  }
+  return ExitCode::kOk;
+}
+
+void AddMetric(const std::string& text, Metrics* metrics) {
+  const size_t equals = text.rfind('=');
+  double value = 0;
+  if (equals == std::string::npos || equals == 0 || !absl::SimpleAtod(text.substr(equals + 1), &value)) {
+    throw CLI::ValidationError(fmt::format("--metric: expected NAME=VALUE, found '{}'", Escape(text)));
+  }
+  (*metrics)[text.substr(0, equals)] = value;
+}
+
+}  // namespace
+
+void AddImport(CommandLine& line) {
+  const auto arguments = std::make_shared<ImportArguments>();
+  CLI::App* command = line.AddWriter(CommandGroup::kExchange, "import",
+                                     "Commit the tensors of safetensors files as a step of the store",
+                                     [arguments](const Session& session) { return RunImport(session, *arguments); });
+  command->add_option("FILE", arguments->files, "Safetensors files, or the .index.json of several")->required();
+  command
+      ->add_option_function<std::string>(
+          "--step",
+          [arguments](const std::string& text) {
+            const std::optional<int64_t> step = ParseStep(text);
+            if (!step) throw CLI::ValidationError(fmt::format("--step: '{}' is no step", Escape(text)));
+            arguments->step = *step;
+          },
+          "The step that it becomes, which the store does not have")
+      ->type_name("N")
+      ->required();
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--metric",
+          [arguments](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) AddMetric(text, &arguments->metrics);
+          },
+          "A metric of the step")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  command
+      ->add_option_function<std::string>(
+          "--metadata",
+          [arguments](const std::string& text) {
+            if (!MetadataToJson(text).is_object()) throw CLI::ValidationError("--metadata: that is no JSON object");
+            arguments->user_metadata = text;
+          },
+          "The step's user metadata, a JSON object; by default the names of the files")
+      ->type_name("JSON");
+  command->add_flag("--create", arguments->create, "Make the store where there is none");
+  command->footer(R"(
+Takes the store's lock, so no trainer may hold it. A trainer's retention looks at the step as at every other; pin it to
+keep it.
+
+Example:
+  checkpoint-inspect --store run/ckpt import model.safetensors --step 0 --create
+  checkpoint-inspect --store run/ckpt import model.safetensors.index.json --step 1000 --metric loss=2.31)");
+}
+
+}  // namespace tidemark::inspect

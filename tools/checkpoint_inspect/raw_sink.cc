@@ -1,0 +1,120 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/io/errno_status.h"
+#include "storage/shard/ids.h"
+#include "tools/checkpoint_inspect/export_sink.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/output_file.h"
+
+namespace tidemark::inspect {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kIndexName = "index.json";
+
+// Writes into a folder with a name of its own, which gets the one that it is to have when everything is in it.
+class RawSink : public ExportSink {
+ public:
+  RawSink(const ExportPlan& plan, std::string out, ExportMetadata metadata)
+      : plan_(plan), out_(std::move(out)), metadata_(std::move(metadata)) {}
+  ~RawSink() override {
+    std::error_code error;
+    if (!temporary_.empty()) fs::remove_all(temporary_, error);
+  }
+
+  absl::Status Start();
+  absl::Status Begin(const ExportItem& item) override;
+  absl::Status Write(std::span<const std::byte> bytes) override { return file_->Write(bytes); }
+  absl::StatusOr<std::vector<ExportedFile>> Commit() override;
+
+ private:
+  // Of an entry; none is called as the index is.
+  static std::string FileName(const ExportItem& item) { return SafeFileName(item.spec.name, item.entry) + ".bin"; }
+  std::string Index() const;
+
+  const ExportPlan& plan_;
+  const std::string out_;
+  const ExportMetadata metadata_;
+  std::string temporary_;  // empty: none is there
+  std::unique_ptr<OutputFile> file_;
+  std::map<std::string, std::string> names_;  // of the files, by entry
+};
+
+absl::Status RawSink::Start() {
+  std::string out = out_;
+  while (out.size() > 1 && out.back() == '/') out.pop_back();
+  struct stat present = {};
+  if (lstat(out.c_str(), &present) == 0) {
+    return absl::AlreadyExistsError(fmt::format("{} is there already; a folder is never replaced", out_));
+  }
+  const fs::path path(out);
+  const fs::path parent = path.parent_path().empty() ? "." : path.parent_path();
+  std::string name = parent / fmt::format(".{}.{}", path.filename().string(), storage::ToHex(storage::RandomBytes16()));
+  if (mkdir(name.c_str(), 0777) != 0) return storage::ErrnoStatus(errno, "create", out_);
+  temporary_ = std::move(name);
+  return absl::OkStatus();
+}
+
+absl::Status RawSink::Begin(const ExportItem& item) {
+  if (file_ != nullptr) {
+    if (absl::Status status = file_->Commit(); !status.ok()) return status;
+  }
+  const std::string name = FileName(item);
+  names_[item.spec.name] = name;
+  absl::StatusOr<std::unique_ptr<OutputFile>> file =
+      OutputFile::Create(fmt::format("{}/{}", temporary_, name), /*replace=*/false);
+  if (!file.ok()) return file.status();
+  file_ = *std::move(file);
+  return absl::OkStatus();
+}
+
+std::string RawSink::Index() const {
+  Json document = {{"schema_version", kSchemaVersion}, {"metadata", metadata_}};
+  Json& entries = document["entries"] = Json::array();
+  for (const ExportItem& item : plan_.tensors) {
+    entries.push_back({{"name", item.spec.name},
+                       {"kind", EntryKindName(item.spec.kind)},
+                       {"dtype", GetDtypeInfo(item.spec.dtype).name},
+                       {"shape", item.spec.shape},
+                       {"bytes", item.bytes},
+                       {"file", names_.at(item.tied_to.empty() ? item.spec.name : item.tied_to)}});
+  }
+  return Dump(document);
+}
+
+absl::StatusOr<std::vector<ExportedFile>> RawSink::Commit() {
+  absl::Status status = file_ == nullptr ? absl::OkStatus() : file_->Commit();
+  const std::string text = Index();
+  if (status.ok()) {
+    absl::StatusOr<std::unique_ptr<OutputFile>> index =
+        OutputFile::Create(fmt::format("{}/{}", temporary_, kIndexName), /*replace=*/false);
+    status = index.ok() ? (*index)->Write(text) : index.status();
+    if (status.ok()) status = (*index)->Commit();
+  }
+  if (!status.ok()) return status;
+  if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, out_.c_str(), RENAME_NOREPLACE) != 0) {
+    return storage::ErrnoStatus(errno, "name", out_);
+  }
+  temporary_.clear();
+  return std::vector<ExportedFile>{
+      {.path = out_, .bytes = plan_.tensor_bytes + text.size(), .tensors = plan_.tensors.size()}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ExportSink>> MakeRawSink(const ExportPlan& plan, const std::string& out,
+                                                        const ExportMetadata& metadata) {
+  auto sink = std::make_unique<RawSink>(plan, out, metadata);
+  if (absl::Status status = sink->Start(); !status.ok()) return status;
+  return sink;
+}
+
+}  // namespace tidemark::inspect
