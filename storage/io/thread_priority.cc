@@ -1,6 +1,5 @@
 #include "storage/io/thread_priority.h"
 
-#include <linux/ioprio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,10 @@
 
 namespace tidemark::storage {
 namespace {
+
+// The kernel's numbers, from ioprio_set(2): its own header is not C++ any more since Linux 6.5.
+constexpr int kWhoIsAThread = 1;
+constexpr int kIdleClass = 3 << 13;
 
 // To Linux, process 0 is the calling thread here, whatever POSIX says.
 absl::Status AddNice(int nice) {
@@ -25,7 +28,7 @@ absl::Status AddNice(int nice) {
 }
 
 absl::Status SetIdleIo() {
-  if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0)) != 0) {
+  if (syscall(SYS_ioprio_set, kWhoIsAThread, 0, kIdleClass) != 0) {
     return ErrnoStatus(errno, "set the I/O priority of", "a thread");
   }
   return absl::OkStatus();

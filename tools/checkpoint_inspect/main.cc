@@ -14,6 +14,7 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddLs(line);
   AddShow(line);
   AddHistory(line);
+  AddReport(line);
   AddVerify(line);
   AddRepair(line);
   return line.Run(console, argc, argv);
