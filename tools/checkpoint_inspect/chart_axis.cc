@@ -23,12 +23,12 @@ double RoundStep(double least) {
   return 10 * power;
 }
 
-double StepFor(double least, AxisUnit unit) {
+// Of numbers up to `largest`: round in the unit in which these are written.
+double StepFor(double least, double largest, AxisUnit unit) {
   if (unit == AxisUnit::kInteger) return std::max(1.0, RoundStep(least));
   if (unit != AxisUnit::kBytes) return RoundStep(least);
-  const double power = std::pow(1024, std::max(0.0, std::floor(std::log2(least) / 10)));
-  const double step = std::max(1.0, RoundStep(least / power));
-  return step >= 1000 ? power * 1024 : step * power;
+  const double power = std::pow(1024, std::clamp(std::floor(std::log2(std::max(largest, 1.0)) / 10), 0.0, 6.0));
+  return std::max(1.0, RoundStep(least / power) * power);
 }
 
 std::string Scientific(double value, int digits) {
@@ -106,15 +106,19 @@ Axis LinearAxis(double low, double high, AxisUnit unit, int ticks_max, bool roun
     low = low >= 0 ? std::max(0.0, low - margin) : low - margin;
     high = high == 0 && unit != AxisUnit::kInteger ? 1 : high + margin;
   }
-  double step = StepFor((high - low) / ticks_max, unit);
-  // Rounding outwards may add a tick at each end.
-  while (rounded && std::ceil(high / step - 1e-9) - std::floor(low / step + 1e-9) + 1 > ticks_max) {
-    step = StepFor(step * 1.5, unit);
-  }
+  const double largest_shown = std::max(std::abs(low), std::abs(high));
+  double step = StepFor((high - low) / ticks_max, largest_shown, unit);
+  // Rounding outwards may add a tick at each end, and both ends may be ticks.
+  const auto ticks = [&] {
+    if (rounded) return std::ceil(high / step - 1e-9) - std::floor(low / step + 1e-9) + 1;
+    return std::floor(high / step + 1e-9) - std::ceil(low / step - 1e-9) + 1;
+  };
+  while (ticks() > ticks_max) step = StepFor(step * 1.5, largest_shown, unit);
   Axis axis{.low = low, .high = high};
   if (rounded) {
     axis.low = std::floor(low / step + 1e-9) * step;
-    axis.high = std::ceil(high / step - 1e-9) * step;
+    // Integers may have a step that is wider than the range.
+    axis.high = std::max(std::ceil(high / step - 1e-9) * step, axis.low + step);
   }
   const double first = std::ceil(axis.low / step - 1e-9);
   for (double i = first; i * step <= axis.high + step * 1e-9 && axis.ticks.size() < static_cast<size_t>(ticks_max);

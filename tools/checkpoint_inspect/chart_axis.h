@@ -26,7 +26,7 @@ struct Axis {
   double Position(double value) const;
 };
 
-// Both take finite numbers, low <= high; a range of nothing is widened. At most `ticks_max` (>= 2) ticks. `rounded`:
+// Both take finite numbers, low <= high; a range of nothing is widened. At most `ticks_max` (>= 3) ticks. `rounded`:
 // the axis begins and ends at a tick.
 Axis LinearAxis(double low, double high, AxisUnit unit, int ticks_max, bool rounded);
 

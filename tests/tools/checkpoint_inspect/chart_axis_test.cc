@@ -12,7 +12,7 @@ using testing::ElementsAre;
 
 TEST(LinearAxis, HasRoundTicksAndEndsAtThem) {
   const Axis axis = LinearAxis(0.13, 0.97, AxisUnit::kNumber, 6, /*rounded=*/true);
-  EXPECT_THAT(axis.labels, ElementsAre("0.0", "0.2", "0.4", "0.6", "0.8", "1.0"));
+  EXPECT_THAT(axis.labels, ElementsAre("0", "0.2", "0.4", "0.6", "0.8", "1.0"));
   EXPECT_DOUBLE_EQ(axis.low, 0);
   EXPECT_DOUBLE_EQ(axis.high, 1);
   EXPECT_DOUBLE_EQ(axis.Position(0.5), 0.5);
@@ -27,6 +27,8 @@ TEST(LinearAxis, EndsWhereTheNumbersDoUnlessItIsRounded) {
 
 TEST(LinearAxis, WritesEachUnitAsPeopleDo) {
   EXPECT_THAT(LinearAxis(0, 3e6, AxisUnit::kBytes, 5, true).labels, ElementsAre("0 MiB", "1 MiB", "2 MiB", "3 MiB"));
+  EXPECT_THAT(LinearAxis(0, 1500, AxisUnit::kBytes, 5, true).labels,
+              ElementsAre("0 KiB", "0.5 KiB", "1 KiB", "1.5 KiB"));
   EXPECT_THAT(LinearAxis(0, 0.03, AxisUnit::kSeconds, 5, true).labels, ElementsAre("0 ms", "10 ms", "20 ms", "30 ms"));
   EXPECT_THAT(LinearAxis(0, 2.5, AxisUnit::kSeconds, 4, true).labels, ElementsAre("0 s", "1 s", "2 s", "3 s"));
   EXPECT_THAT(LinearAxis(0, 30000, AxisUnit::kInteger, 4, true).labels, ElementsAre("0", "10k", "20k", "30k"));

@@ -19,7 +19,7 @@ using testing::SizeIs;
 class SurveyTest : public testing::Test {
  protected:
   SurveyTest() {
-    state_.AddTensor("frozen", Dtype::kFloat32, {4}, frozen_.data());
+    state_.AddTensor("model.bias", Dtype::kFloat32, {4}, frozen_.data());
     state_.AddTensor("weight", Dtype::kFloat32, {static_cast<int64_t>(weight_.size())}, weight_.data());
     state_.AddTensor("moment", Dtype::kFloat64, {2}, moment_.data());
     state_.AddTensor("mask", Dtype::kInt32, {2}, mask_.data());
@@ -60,7 +60,7 @@ TEST_F(SurveyTest, TellsTheRelativeChangeOfEveryTensor) {
   Save(3);
   const ReportSurvey survey = Survey({1, 2, 3});
   EXPECT_THAT(survey.steps, ElementsAre(1, 2, 3));
-  EXPECT_THAT(survey.rows, ElementsAre("frozen", "weight", "moment"));
+  EXPECT_THAT(survey.rows, ElementsAre("model.bias", "weight", "moment"));
   ASSERT_THAT(survey.cells, SizeIs(6));
   EXPECT_EQ(survey.cells[0].kind, Kind::kUnchanged);
   EXPECT_EQ(survey.cells[1].kind, Kind::kUnchanged);
@@ -96,7 +96,7 @@ TEST_F(SurveyTest, AddsUpTheTensorsOfARowTheUnchangedOnesToo) {
   weight_.assign(weight_.size(), 3);
   Save(2);
   const ReportSurvey survey = Survey({1, 2}, {.rows_max = 1, .histograms_max = 1});
-  EXPECT_THAT(survey.rows, ElementsAre("frozen … moment"));
+  EXPECT_THAT(survey.rows, ElementsAre("model.bias … moment"));
   ASSERT_THAT(survey.cells, SizeIs(1));
   EXPECT_EQ(survey.cells[0].left_out, 0);
   EXPECT_EQ(survey.cells[0].of, 3);
