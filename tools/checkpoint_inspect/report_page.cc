@@ -143,9 +143,8 @@ std::string TensorSections(const ReportPageContents& contents) {
   const ReportSurvey& survey = *contents.survey;
   std::string html = "<section>\n<h2>How tensors change</h2>\n";
   html += Soft(
-      "The norm of the change from one committed step to the next, divided by the norm before it. Rows that end in * "
-      "are "
-      "of all tensors whose names begin so.");
+      "The norm of the change from one committed step to the next, divided by the norm before it. A row with a * is of "
+      "all tensors whose names begin, and end, like it.");
   html += Problems(survey);
   if (survey.steps.size() < 2 || survey.rows.empty()) {
     html += Soft("It takes two committed steps with floating-point tensors.");
