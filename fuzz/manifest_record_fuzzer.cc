@@ -6,6 +6,7 @@
 #include "fuzz/fuzzing.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
+#include "storage/manifest/phases_record.h"
 #include "storage/manifest/store_identity.h"
 
 namespace tidemark::fuzz {
@@ -36,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tidemark::fuzz::FuzzInput in(data, size);
   const auto kind = in.Take<uint8_t>();
   const std::string_view bytes = in.TakeRest();
-  switch (kind % 6) {
+  switch (kind % 7) {
     case 0:
       Try(bytes, DecodeStepRecord, EncodeStepRecord);
       break;
@@ -54,6 +55,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 5:
       Try(bytes, DecodeStoreIdentity, EncodeStoreIdentity);
+      break;
+    case 6:
+      Try(bytes, DecodePhasesRecord, EncodePhasesRecord);
       break;
   }
   return 0;

@@ -15,9 +15,6 @@
 namespace tidemark {
 namespace {
 
-// Nothing waited for so shortly; taking a lock takes longer at times.
-constexpr absl::Duration kPhaseMin = absl::Microseconds(50);
-
 absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 std::string StagingName(Staging staging) {
@@ -86,25 +83,24 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, S
 absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance, int64_t step, State& state,
                                                      const SaveOptions& options) {
   const Stopwatch blocked;
+  SavePhases phases;
   if (impl_->closed) return Closed();
-  if (absl::Status status = impl_->AwaitSave(step, state, options, last_chance); !status.ok()) return status;
+  const absl::Time created = impl_->options.now();
+  if (absl::Status status = impl_->AwaitSave(step, state, options, last_chance, &phases); !status.ok()) return status;
 
   const Staging wanted = options.staging.value_or(impl_->options.staging);
   if (wanted != Staging::kBlocking) {
     if (absl::Status status = impl_->StartStagingThread(); !status.ok()) return status;
   }
   const auto held = std::make_shared<HeldTimes>();
-  if (last_chance == nullptr) held->consumers = impl_->stream->AwaitEvaluators(step, options.persist);
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
-      impl_->stager.Begin(step, state, options, impl_->options.now(), &held->room, last_chance);
-  if (held->consumers < kPhaseMin) held->consumers = absl::ZeroDuration();
-  if (held->room < kPhaseMin) held->room = absl::ZeroDuration();
+      impl_->BeginSnapshot(step, state, options, created, std::move(phases), last_chance, held.get());
   if (!begun.ok()) return begun.status();
   if (*begun == nullptr) return impl_->SkipSave(step, blocked.elapsed());
   SaveHandle handle;
   handle.step_ = step;
   handle.staging_ = wanted;
-  const Stopwatch copying;
+  const SavePhases::Time copy_begin = SavePhases::Now();
   std::shared_ptr<StagedSnapshot> snapshot = *std::move(begun);
   snapshot->set_staging(StagingName(wanted));
   std::unique_ptr<State::DeviceImage> image;
@@ -123,19 +119,21 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance
   handle.committed_ = snapshot->committed()->future();
   impl_->BeginSave(*snapshot, held);
   // From here on the snapshot is written as its bytes arrive, and whatever happens is the consumers' to report too.
+  snapshot->set_published(SavePhases::Now());
   impl_->stream->Publish(snapshot);
-  const auto note_times = [&] {
+  const auto note_times = [&](uint64_t copied_bytes) {
     held->total = blocked.elapsed();
-    held->copy = copying.elapsed();
+    held->copy = absl::FromChrono(SavePhases::Now() - copy_begin);
+    if (copied_bytes > 0) snapshot->NoteCopied(kTrainerLane, copy_begin, copied_bytes);
     snapshot->set_held(*held);
   };
   if (handle.staging_ == Staging::kOverlapped) {
-    note_times();
+    note_times(0);
     handle.staged_ = impl_->StageBehind(state, std::move(snapshot));
   } else {
     const absl::Status status = image == nullptr ? impl_->stager.CopyTensors(state, *snapshot)
                                                  : impl_->stager.CopyHostTensors(state, *snapshot);
-    note_times();
+    note_times(snapshot->plan().host_bytes() + (image == nullptr ? snapshot->plan().device_bytes() : 0));
     if (image != nullptr && status.ok()) {
       impl_->DrainBehind(std::move(image), std::move(snapshot));
     } else {

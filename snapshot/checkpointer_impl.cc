@@ -83,21 +83,42 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions&
 }
 
 absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const State& state, const SaveOptions& save,
-                                                const Deadline* last_chance) {
+                                                const Deadline* last_chance, SavePhases* phases) {
   if (last_chance != nullptr) {
     // First, for one that is in flight is to be waited for as a whole, and not only its copying.
     if (absl::Status status = CheckSave(step, save, &state); !status.ok()) return status;
-    if (WaitUntilTensorsAreRead(*last_chance)) return absl::OkStatus();
+    const SavePhases::Time begin = SavePhases::Now();
+    const bool read = WaitUntilTensorsAreRead(*last_chance);
+    phases->AddWait("earlier save", kTrainerLane, begin, SavePhases::Now());
+    if (read) return absl::OkStatus();
     return absl::DeadlineExceededError(
         fmt::format("step {} was not saved: an earlier save was still copying the state when its time was up", step));
   }
+  const SavePhases::Time begin = SavePhases::Now();
   WaitUntilTensorsAreRead();
+  phases->AddWait("earlier save", kTrainerLane, begin, SavePhases::Now());
   if (absl::Status failure = open_saves.TakeFailure(); !failure.ok()) {
     return absl::Status(failure.code(),
                         fmt::format("step {} was not saved, because an earlier failure had not been seen: {}", step,
                                     std::string(failure.message())));
   }
   return CheckSave(step, save);
+}
+
+absl::StatusOr<std::unique_ptr<StagedSnapshot>> AsyncCheckpointer::Impl::BeginSnapshot(
+    int64_t step, State& state, const SaveOptions& save, absl::Time created, SavePhases phases,
+    const Deadline* last_chance, HeldTimes* held) {
+  if (last_chance == nullptr) {
+    const SavePhases::Time begin = SavePhases::Now();
+    stream->AwaitEvaluators(step, save.persist);
+    phases.AddWait("consumers", kTrainerLane, begin, SavePhases::Now());
+  }
+  absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
+      stager.Begin(step, state, save, created, &phases, last_chance);
+  held->consumers = phases.Took("consumers");
+  held->room = phases.Took("room");
+  if (begun.ok() && *begun != nullptr) (*begun)->set_phases(std::move(phases));
+  return begun;
 }
 
 bool AsyncCheckpointer::Impl::WasRolledBackBehind(const StepInfo& info, const State& state) const {
@@ -239,7 +260,10 @@ Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<Staged
   Future future = staged->future();
   last_overlapped = snapshot->progress();
   staging_thread->Add([this, &state, staged, snapshot = std::move(snapshot)]() mutable {
+    const SavePhases::Time begin = SavePhases::Now();
     const absl::Status status = stager.CopyTensors(state, *snapshot);
+    const StagingPlan& plan = snapshot->plan();
+    snapshot->NoteCopied(kStagingLane, begin, plan.host_bytes() + plan.device_bytes());
     staged->Set(status);
     EndStaging(std::move(snapshot), status);
   });
@@ -252,7 +276,9 @@ void AsyncCheckpointer::Impl::DrainBehind(std::unique_ptr<State::DeviceImage> im
   device_bytes_in_use += bytes;
   std::shared_ptr<State::DeviceImage> shared = std::move(image);  // std::function copies what it holds
   staging_thread->Add([this, bytes, image = std::move(shared), snapshot = std::move(snapshot)]() mutable {
+    const SavePhases::Time begin = SavePhases::Now();
     const absl::Status status = Stager::DrainImage(*image, *snapshot);
+    snapshot->NoteCopied(kStagingLane, begin, snapshot->plan().device_bytes());
     image.reset();
     device_bytes_in_use -= bytes;
     EndStaging(std::move(snapshot), status);

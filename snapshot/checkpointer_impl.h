@@ -53,8 +53,15 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   void NoteRestore(const State& state, const RestoreOptions& restore, const absl::StatusOr<RestoreReport>& report);
 
   // At the start of a save: waits until the state may be copied, and says why it is not to be. With a `last_chance`
-  // waits until then, and leaves aside whatever has failed before.
-  absl::Status AwaitSave(int64_t step, const State& state, const SaveOptions& save, const Deadline* last_chance);
+  // waits until then, and leaves aside whatever has failed before. `phases` gets "earlier save".
+  absl::Status AwaitSave(int64_t step, const State& state, const SaveOptions& save, const Deadline* last_chance,
+                         SavePhases* phases);
+
+  // Waits for evaluators and for memory, and copies what cannot wait. Null: there is no room; see Stager::Begin. The
+  // snapshot gets `phases`, with what this took, `*held` the waits.
+  absl::StatusOr<std::unique_ptr<StagedSnapshot>> BeginSnapshot(int64_t step, State& state, const SaveOptions& save,
+                                                                absl::Time created, SavePhases phases,
+                                                                const Deadline* last_chance, HeldTimes* held);
 
   // Blocks until every save is settled.
   void Settle();

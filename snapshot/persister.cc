@@ -79,10 +79,12 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
     return;
   }
   const std::shared_ptr<Promise> committed = snapshot->committed();
+  SavePhases phases(snapshot->phases().called());
+  phases.Add("queue", kPersisterLane, snapshot->published(), SavePhases::Now());
   SaveOutcome outcome;
   outcome.save = snapshot->ticket()->number();
   outcome.step = outcome.info.step = snapshot->step();
-  outcome.status = Persist(*snapshot, outcome);
+  outcome.status = Persist(*snapshot, std::move(phases), outcome);
   outcome.held = snapshot->held();
   outcome.behind = snapshot->behind();
   // Whoever waits for the commit may count on the memory.
@@ -103,23 +105,25 @@ absl::Status Persister::UpdateCompanions(const StagedSnapshot& snapshot) {
                       fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
 }
 
-absl::Status Persister::Persist(const StagedSnapshot& snapshot, SaveOutcome& outcome) {
+absl::Status Persister::Persist(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome) {
+  const SavePhases::Time begin = SavePhases::Now();
   if (absl::Status status = UpdateCompanions(snapshot); !status.ok()) return status;
-  absl::Status status = PersistOnce(snapshot, outcome);
+  if (!companions_.empty()) phases.Add("companions", kPersisterLane, begin, SavePhases::Now());
+  absl::Status status = PersistOnce(snapshot, phases, outcome);
   // What the trainer heard of is not the disk's fault.
   if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) return staged;
   // A device error can be one bad block. After it nothing is tried again on the same file; a whole new attempt may fare
   // better. A full disk, a missing permission or a broken store would not.
   if (absl::IsInternal(status)) {
     warn_(fmt::format("step {} is written anew after: {}", snapshot.step(), std::string(status.message())));
-    status = PersistOnce(snapshot, outcome);
+    status = PersistOnce(snapshot, phases, outcome);
   }
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
 }
 
-absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SaveOutcome& outcome) {
+absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome) {
   if (writer_ == nullptr) {
     auto writer = storage::ShardWriter::Create(files_, options_);
     if (!writer.ok()) return writer.status();
@@ -149,14 +153,20 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SaveOutcome&
   // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open
   // finds out.
   const storage::StepRecord record = MakeRecord(snapshot, *identity, *shard);
-  const Stopwatch committing;
-  const absl::Status committed = store_.CommitAttempt(record);
-  outcome.commit = committing.elapsed();
+  phases.AddWrite(shard->times, shard->footer.file_bytes);
+  phases.Prepend(snapshot.phases());
+  storage::PhasesRecord known{.step = snapshot.step(), .attempt = record.info.attempt, .phases = phases.Get()};
+  const SavePhases::Time committing = SavePhases::Now();
+  const absl::Status committed = store_.CommitAttempt(record, &known);
+  phases.Add("commit", kPersisterLane, committing, SavePhases::Now());
+  outcome.commit = phases.Took("commit");
   if (!committed.ok()) {
     // If it is on disk, that step is the latest, and nothing keeps the files of the one before.
     last_committed_.Forget();
     return committed;
   }
+  known.phases = phases.Get();
+  store_.NotePhases(std::move(known));
   outcome.info = record.info;
   if (reuse_) last_committed_.Set(shard->reusable);
   WarnOfFallbacks(shard->properties);

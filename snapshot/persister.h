@@ -13,6 +13,7 @@
 #include "snapshot/companions.h"
 #include "snapshot/last_committed.h"
 #include "snapshot/save_outcome.h"
+#include "snapshot/save_phases.h"
 #include "snapshot/snapshot_stream.h"
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
@@ -39,9 +40,10 @@ class Persister final : public SnapshotConsumer {
   void ForgetCommitted() { last_committed_.Forget(); }
 
  private:
-  absl::Status Persist(const StagedSnapshot& snapshot, SaveOutcome& outcome);
+  // `phases`: what the persister did before that.
+  absl::Status Persist(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome);
   absl::Status UpdateCompanions(const StagedSnapshot& snapshot);
-  absl::Status PersistOnce(const StagedSnapshot& snapshot, SaveOutcome& outcome);
+  absl::Status PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome);
   void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
 
   storage::FileSystem& files_;

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "snapshot/save_outcome.h"
+#include "snapshot/save_phases.h"
 #include "snapshot/save_ticket.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
@@ -67,6 +68,10 @@ class StagedSnapshot final : public Snapshot {
   // How long Save held the trainer. Known when staging has ended.
   absl::Duration blocked() const { return held_.total; }
   const HeldTimes& held() const { return held_; }
+  // What the trainer and who copied for it did, and when Save was called. Known when staging has ended.
+  const SavePhases& phases() const { return phases_; }
+  // When it was given to its consumers.
+  SavePhases::Time published() const { return published_; }
   // How long ago the trainer went on.
   absl::Duration behind() const { return std::max(absl::ZeroDuration(), since_created_.elapsed() - held_.copy); }
 
@@ -80,6 +85,12 @@ class StagedSnapshot final : public Snapshot {
 
   // For whoever stages. Before it is published.
   void set_staging(std::string staging) { staging_ = std::move(staging); }
+  void set_phases(SavePhases phases) { phases_ = std::move(phases); }
+  void set_published(SavePhases::Time time) { published_ = time; }
+  // So many bytes of tensors have been copied since `begin`. Before progress() ends.
+  void NoteCopied(std::string_view lane, SavePhases::Time begin, uint64_t bytes) {
+    phases_.Add("copy", lane, begin, SavePhases::Now(), bytes);
+  }
   // Where the bytes of an entry go.
   std::byte* data(size_t index) const { return block_->data() + plan_->placements()[index].offset; }
   // Before progress() ends.
@@ -95,6 +106,8 @@ class StagedSnapshot final : public Snapshot {
   const absl::Time created_;
   const Stopwatch since_created_;
   HeldTimes held_;
+  SavePhases phases_;
+  SavePhases::Time published_;
   std::string staging_;
 };
 

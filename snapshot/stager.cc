@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "snapshot/stopwatch.h"
 #include "snapshot/streaming_copy.h"
 
 namespace tidemark {
@@ -111,13 +110,18 @@ absl::Status Stager::Prepare(State& state) {
 }
 
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
-                                                              absl::Time created, absl::Duration* room,
+                                                              absl::Time created, SavePhases* phases,
                                                               const Deadline* last_chance) {
+  const SavePhases::Time begin = SavePhases::Now();
   if (absl::Status status = state.Refresh(); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
-  const Stopwatch getting_room;
+  const SavePhases::Time refreshed = SavePhases::Now();
   auto block = RoomFor(step, state, *plan, last_chance);
-  if (room != nullptr) *room = getting_room.elapsed();
+  const SavePhases::Time got_room = SavePhases::Now();
+  if (phases != nullptr) {
+    phases->Add("refresh", kTrainerLane, begin, refreshed);
+    phases->AddWait("room", kTrainerLane, refreshed, got_room);
+  }
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;
   if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
@@ -135,6 +139,7 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   if (!unreachable.empty()) {
     if (absl::Status status = state.CopyToHost(Requests(unreachable, *snapshot)); !status.ok()) return status;
   }
+  if (phases != nullptr) phases->Add("values", kTrainerLane, got_room, SavePhases::Now(), plan->early_bytes());
   return snapshot;
 }
 

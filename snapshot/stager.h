@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "snapshot/copy_pool.h"
 #include "snapshot/deadline.h"
+#include "snapshot/save_phases.h"
 #include "snapshot/staged_snapshot.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
@@ -40,9 +41,10 @@ class Stager {
   // On the trainer's thread: takes room for the state, notes the point in its devices' work after which tensors may be
   // copied, and copies what cannot wait. Null: no room at present, and the policy is not to wait. With a `last_chance`:
   // none until then, whatever the policy; where only evaluators are in the way, the budget is exceeded instead.
-  // `*room`: how long getting the memory took. Errors: those of StagingArena::Acquire, and the state's own.
+  // `phases`, which may be null, gets "refresh", "room" and "values". Errors: those of StagingArena::Acquire, and the
+  // state's own.
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
-                                                        absl::Time created, absl::Duration* room = nullptr,
+                                                        absl::Time created, SavePhases* phases = nullptr,
                                                         const Deadline* last_chance = nullptr);
 
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is

@@ -70,11 +70,13 @@ void StagingPlan::Place(size_t entry, const State::Entry& value) {
   if (value.bytes == 0) return;
   if (value.spec.kind != EntryKind::kTensor || value.changes_early) {
     early_entries_.push_back(entry);
+    early_bytes_ += value.bytes;
   } else if (value.host == nullptr) {
     AddToRuns(false, device_tensors_.size(), offset, value.bytes);
     device_tensors_.push_back(entry);
     device_bytes_ += value.bytes;
   } else {
+    host_bytes_ += value.bytes;
     for (uint64_t begin = 0; begin < value.bytes; begin += kHostRunBytes) {
       const uint64_t bytes = std::min(kHostRunBytes, value.bytes - begin);
       AddToRuns(true, pieces_.size(), offset + begin, bytes);

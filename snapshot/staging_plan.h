@@ -58,9 +58,11 @@ class StagingPlan {
   // Tensors that only State::CopyToHost can reach.
   const std::vector<size_t>& device_tensors() const { return device_tensors_; }
   uint64_t device_bytes() const { return device_bytes_; }
+  uint64_t host_bytes() const { return host_bytes_; }  // of the pieces
 
   // What must be read while Save holds the trainer: everything that is no tensor, and State::Entry::changes_early.
   const std::vector<size_t>& early_entries() const { return early_entries_; }
+  uint64_t early_bytes() const { return early_bytes_; }
 
   // Where each run begins.
   std::vector<uint64_t> RunBegins() const;
@@ -81,7 +83,9 @@ class StagingPlan {
   std::vector<Run> runs_;
   std::vector<size_t> device_tensors_;
   uint64_t device_bytes_ = 0;
+  uint64_t host_bytes_ = 0;
   std::vector<size_t> early_entries_;
+  uint64_t early_bytes_ = 0;
   absl::flat_hash_map<std::string_view, size_t> by_name_;  // names lie in specs_
 };
 

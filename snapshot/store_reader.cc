@@ -311,6 +311,13 @@ absl::StatusOr<StepInfo> StoreReader::Find(int64_t step) const {
   return *found;
 }
 
+absl::StatusOr<std::vector<SavePhase>> StoreReader::Phases(int64_t step) const {
+  absl::StatusOr<StepInfo> info = Find(step);
+  if (!info.ok()) return info.status();
+  if (impl_->manifest == nullptr || info->attempt.empty()) return std::vector<SavePhase>();
+  return impl_->manifest->Phases(step, info->attempt);
+}
+
 absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {
   absl::StatusOr<std::unique_ptr<StepReader>> reader = OpenStep(step);
   if (!reader.ok()) return reader.status();

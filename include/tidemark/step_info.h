@@ -52,6 +52,36 @@ struct Evaluation {
 // "done", "skipped", "failed"
 std::string_view OutcomeName(Evaluation::Outcome outcome);
 
+// A part of a save: what one thread did, or waited for, without a pause that would be worth telling. Not part of
+// StepInfo, which every listing of steps reads; see StoreReader::Phases.
+//
+// Names, in the order in which they begin, each only where it happened:
+//   "earlier save"  until an earlier save had copied the state
+//   "consumers"     until an evaluator that holds up the trainer had room
+//   "refresh"       looking for what has changed about the state's entries
+//   "room"          for staging memory
+//   "values"        copying what the next forward pass changes
+//   "copy"          of the tensors
+//   "queue"         until the persister had done with what came before
+//   "companions"    updating averages and their like; the copying that this waits for included
+//   "open"          planning the shard and making its file
+//   "write"         from the first chunk that is awaited to the end of the last write, with the three that follow in it
+//   "encode"        hashing and compressing, on each codec thread; `bytes` are those before compression
+//   "disk wait"     the persister, for a write to end, or for its turn under write_bytes_per_second_max
+//   "encoder wait"  the persister, for chunks, with no write in flight
+//   "sync"          header and fdatasync
+//   "commit"        syncing the folders, and the manifest's batch; after that, removing what the step replaced
+struct SavePhase {
+  std::string name;
+  // Whose time line it is on, where nothing overlaps anything else: "trainer", "staging", "persister", "codec 1" and so
+  // on; the persister's waits, which are parts of its "write", are on "persister: disk" and "persister: encoders".
+  std::string lane;
+  absl::Duration begin;     // since Save was called, by a clock that nobody sets; in whole microseconds
+  absl::Duration duration;  // to the end of it
+  absl::Duration busy;      // of that; less where it stands for several parts with short pauses between them
+  uint64_t bytes = 0;       // that it handled; 0 where none are
+};
+
 struct StepInfo {
   int64_t step = 0;
   StepState state = StepState::kCommitted;

@@ -79,6 +79,12 @@ class StoreReader {
   // kNotFound if there is no record of the step.
   absl::StatusOr<StepInfo> Find(int64_t step) const;
 
+  // What the step's save was busy with, and when. Empty where nothing is known: of steps that were never saved, that
+  // were saved by a version which did not record it, or whose manifest was rebuilt or is not read. "commit" may be
+  // missing: it is recorded by whatever is written next, a later step or the end of the trainer at the latest.
+  // kNotFound if there is no record of the step. kDataLoss, kUnimplemented: what was recorded cannot be read.
+  absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step) const;
+
   // Reads the index of each of the step's shards, and no tensor. kDataLoss where one is damaged, kNotFound where one is
   // gone, or the step was deleted or never saved.
   absl::StatusOr<StepContents> Contents(int64_t step) const;

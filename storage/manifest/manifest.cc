@@ -12,48 +12,10 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/key_iteration.h"
 #include "storage/manifest/step_batch.h"
 
 namespace tidemark::storage {
-namespace {
-
-std::string_view View(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
-rocksdb::Slice Slice(std::string_view text) { return {text.data(), text.size()}; }
-
-bool IsOn(const rocksdb::Iterator& it, std::string_view prefix) {
-  return it.Valid() && it.key().starts_with(Slice(prefix));
-}
-
-// Names the record that could not be read.
-absl::Status Located(const absl::Status& status, const std::string& path, std::string_view key) {
-  return absl::Status(status.code(),
-                      fmt::format("manifest {}, key '{}': {}", path, key, std::string(status.message())));
-}
-
-// The record at an iterator that stands on a step's key.
-absl::StatusOr<StepRecord> RecordAt(const rocksdb::Iterator& it, const std::string& path) {
-  absl::StatusOr<StepRecord> record = DecodeStepRecord(View(it.value()));
-  if (!record.ok()) return Located(record.status(), path, "step/...");
-  if (StepKey(record->info.step) != View(it.key())) {
-    return absl::DataLossError(
-        fmt::format("manifest {}: a record of step {} is under another key", path, record->info.step));
-  }
-  return record;
-}
-
-// Puts `it` on the key of the best step; where none has the metric, elsewhere.
-void SeekBest(rocksdb::Iterator& it, std::string_view metric, BestMode mode) {
-  if (mode == BestMode::kHighest) {
-    it.SeekForPrev(LastKeyOfMetric(metric));
-    return;
-  }
-  const std::string prefix = MetricPrefix(metric);
-  it.Seek(prefix);
-  if (IsOn(it, prefix)) it.SeekForPrev(LastKeyOfValue(View(it.key())));
-}
-
-}  // namespace
-
 struct Manifest::Impl {
   Impl(std::unique_ptr<Database> opened, bool for_writing) : database(std::move(opened)), writable(for_writing) {}
 
@@ -206,12 +168,21 @@ struct Manifest::Impl {
   }
 
   // Writes a batch with these steps. Every batch with steps in it goes this way.
-  absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps)
+  absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps, const PhasesRecord* phases = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
     for (const StepInfo& info : steps) last_step = std::max<int64_t>(last_step, info.step);
+    PutNotedPhases(batch);
+    // Behind what was noted, which may be of an attempt at the same step that is replaced now.
+    if (phases != nullptr) batch.Put(PhasesKey(phases->step), EncodePhasesRecord(*phases));
     absl::Status status = database->Write(batch);
     kept.Wrote(status, std::move(steps));
     return status;
+  }
+
+  void PutNotedPhases(rocksdb::WriteBatch& batch) {
+    absl::MutexLock lock(&noted_mutex);
+    if (noted_phases) batch.Put(PhasesKey(noted_phases->step), EncodePhasesRecord(*noted_phases));
+    noted_phases.reset();
   }
 
   // Reads all committed steps, all as of one moment.
@@ -259,6 +230,9 @@ struct Manifest::Impl {
   absl::Mutex write_mutex;
 
   KeptSteps kept ABSL_GUARDED_BY(write_mutex);  // nothing where nothing is written
+
+  absl::Mutex noted_mutex;  // held for no write
+  std::optional<PhasesRecord> noted_phases ABSL_GUARDED_BY(noted_mutex);
 };
 
 Manifest::Manifest(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -398,6 +372,13 @@ absl::StatusOr<std::optional<StepRecord>> Manifest::FindBest(std::string_view me
   return found;
 }
 
+absl::StatusOr<std::vector<SavePhase>> Manifest::Phases(int64_t step, std::string_view attempt) const {
+  auto record = impl_->Get(PhasesKey(step), DecodePhasesRecord, fmt::format("phases/{}", step));
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->attempt != attempt) return std::vector<SavePhase>();
+  return std::move((*record)->phases);
+}
+
 absl::StatusOr<bool> Manifest::IsReferenced(const AttemptId& attempt) const {
   if (absl::Status status = impl_->CheckIndexed(); !status.ok()) return status;
   return impl_->HasAny(ReferencePrefix(attempt), /*durable=*/true);
@@ -418,7 +399,12 @@ absl::StatusOr<size_t> Manifest::RepairIndices() {
   return corrected;
 }
 
-absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record) {
+void Manifest::NotePhases(PhasesRecord phases) {
+  absl::MutexLock lock(&impl_->noted_mutex);
+  impl_->noted_phases = std::move(phases);
+}
+
+absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord& record, const PhasesRecord* phases) {
   absl::MutexLock lock(&impl_->write_mutex);
   absl::StatusOr<std::optional<StepRecord>> old = FindToChange(record.info.step);
   if (!old.ok()) return old.status();
@@ -433,7 +419,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
     replaced = DeletionOf(**old);
     if (replaced) batch.Put(DeletionKey(replaced->attempt), EncodeDeletionRecord(*replaced));
   }
-  if (absl::Status status = impl_->WriteSteps(batch, {*std::move(info)}); !status.ok()) return status;
+  if (absl::Status status = impl_->WriteSteps(batch, {*std::move(info)}, phases); !status.ok()) return status;
   impl_->last_sequence = sequence;
   return replaced;
 }
@@ -487,6 +473,7 @@ absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
 
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
+  impl_->PutNotedPhases(batch);
   batch.Put(Slice(kSettledKey), EncodeSettledMark({.steps = steps, .files = impl_->database->SettleList()}));
   return impl_->database->Write(batch);
 }

@@ -17,6 +17,7 @@
 #include "storage/io/file_system.h"
 #include "storage/manifest/kept_steps.h"
 #include "storage/manifest/manifest_records.h"
+#include "storage/manifest/phases_record.h"
 
 namespace tidemark::storage {
 
@@ -94,6 +95,9 @@ class Manifest {
   // kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
 
+  // The phases of the save that has made this attempt at the step; empty: they are not known.
+  absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step, std::string_view attempt) const;
+
   // Whether any step that is not deleted has chunks in files of the attempt, its own apart. Files are removed on that
   // word, so it survives power loss, which is more than what is merely read after a write that failed. An error where
   // the manifest cannot be opened anew to be written. kFailedPrecondition: the manifest has no indices.
@@ -112,8 +116,12 @@ class Manifest {
 
   // Makes `record` the record of its step and its sequence the last one, unless that is higher. If another attempt was
   // recorded for the step, the same batch marks that attempt for deletion; returned, so that its files can go now. One
-  // that was deleted has been marked before.
-  absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record);
+  // that was deleted has been marked before. `phases`: of the save, may be null; in the same batch.
+  absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record, const PhasesRecord* phases = nullptr);
+
+  // What is known of a committed step's phases by now. Writes nothing: the next batch takes it along, whatever that is
+  // for, so that nobody waits for a sync because of it. Lost if none follows, or if that one fails.
+  void NotePhases(PhasesRecord phases);
 
   // Replaces the record of a step whose state changed. Preconditions: it was made of what FindToChange has given; same
   // attempt as before, or no files belong to `record`.

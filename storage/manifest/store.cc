@@ -384,7 +384,7 @@ bool Store::Recycle(const ShardIdentity& identity) {
   return recycled;
 }
 
-absl::Status Store::CommitAttempt(const StepRecord& record) {
+absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
   const auto id = FromHex(record.info.attempt);
   if (!id)
     return absl::InternalError(
@@ -400,7 +400,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
   {
     absl::MutexLock lock(&records_mutex_);
-    replaced = CommitLocked(record);
+    replaced = CommitLocked(record, phases);
     if (replaced.ok()) open_attempts_.erase(AttemptId{*id});
     if (replaced.ok() && lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
   }
@@ -413,7 +413,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record) {
+absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record, const PhasesRecord* phases) {
   absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   if (old->has_value()) {
@@ -422,7 +422,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
                                 record.info.step, Text(pinned)));
     }
   }
-  return manifest_->Commit(record);
+  return manifest_->Commit(record, phases);
 }
 
 void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {

@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -68,8 +69,11 @@ class Store {
   // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
   // power loss. Afterwards the attempt that it replaces, if any, is removed, and any replaced before that only this one
   // referred to, if there are not too many marked for deletion before them; failing at that is only a warning, for the
-  // next Open tries again.
-  absl::Status CommitAttempt(const StepRecord& record);
+  // next Open tries again. `phases`: what is known by now of the save's; may be null.
+  absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
+
+  // What is known of a committed step's phases when it is. See Manifest::NotePhases.
+  void NotePhases(PhasesRecord phases) { manifest_->NotePhases(std::move(phases)); }
 
   // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
   // a disk that is full or gone leaves the folder to the next Open.
@@ -140,7 +144,7 @@ class Store {
   absl::Status OpenOrRebuild();
   absl::Status OpenAndReconcile();
   absl::Status WriteToFree(absl::FunctionRef<absl::Status()> write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record)
+  absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
   // Constant after Open.

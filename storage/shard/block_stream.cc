@@ -65,7 +65,7 @@ absl::Status BlockStream::Align() {
 }
 
 absl::Status BlockStream::Wait() {
-  Reap(queue_->Wait());
+  ReapNext();
   return status_;
 }
 
@@ -79,13 +79,13 @@ absl::Status BlockStream::Finish() {
     free_.push_back(current_);
     used_ = 0;
   }
-  while (queue_->in_flight() > 0) Reap(queue_->Wait());
+  while (queue_->in_flight() > 0) ReapNext();
   return status_;
 }
 
 absl::Status BlockStream::NeedBlock() {
   if (used_ > 0 || !status_.ok()) return status_;
-  while (free_.empty()) Reap(queue_->Wait());
+  while (free_.empty()) ReapNext();
   if (!status_.ok()) return status_;
   current_ = free_.back();
   free_.pop_back();
@@ -100,7 +100,7 @@ absl::Status BlockStream::SubmitBlock() {
 }
 
 absl::Status BlockStream::Submit(uint64_t offset, const std::byte* data, size_t size, uint32_t block) {
-  while (status_.ok() && queue_->in_flight() >= queue_->depth()) Reap(queue_->Wait());
+  while (status_.ok() && queue_->in_flight() >= queue_->depth()) ReapNext();
   if (!status_.ok()) return status_;
   if (observer_ != nullptr) observer_->Submitting(size);
   IoRequest request;
@@ -112,6 +112,14 @@ absl::Status BlockStream::Submit(uint64_t offset, const std::byte* data, size_t 
   request.tag = TagOf(size, block);
   queue_->Submit(request);
   return absl::OkStatus();
+}
+
+void BlockStream::ReapNext() {
+  if (observer_ == nullptr) return Reap(queue_->Wait());
+  const BusySpans::Time begin = BusySpans::Now();
+  const IoCompletion completion = queue_->Wait();
+  observer_->Waited(begin, BusySpans::Now());
+  Reap(completion);
 }
 
 void BlockStream::Reap(const IoCompletion& completion) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "storage/io/file_system.h"
 #include "storage/shard/aligned_buffer.h"
+#include "storage/shard/busy_spans.h"
 
 namespace tidemark::storage {
 
@@ -19,7 +20,8 @@ class WriteObserver {
  public:
   virtual ~WriteObserver() = default;
   virtual void Submitting(uint64_t bytes) = 0;
-  virtual void Completed(uint64_t bytes) = 0;  // well or not
+  virtual void Completed(uint64_t bytes) = 0;                           // well or not
+  virtual void Waited(BusySpans::Time begin, BusySpans::Time end) = 0;  // for the end of one
 };
 
 // Owned by the thread that owns the queue. Bytes are copied once, into a block of a fixed pool, or not at all
@@ -73,6 +75,8 @@ class BlockStream {
   absl::Status NeedBlock();
   absl::Status SubmitBlock();
   absl::Status Submit(uint64_t offset, const std::byte* data, size_t size, uint32_t block);
+  // Waits for the end of one. Precondition: in_flight().
+  void ReapNext();
   void Reap(const IoCompletion& completion);
 
   const size_t blocks_;

@@ -47,15 +47,19 @@ bool IsReusable(const EncodePipeline::Task& task) {
 
 // What each thread has for itself.
 struct EncodePipeline::Worker {
+  explicit Worker(BusySpans* busy) : busy(busy) {}
+
+  BusySpans* const busy;
   ChunkEncoder encoder;
   std::vector<std::byte> buffer;  // of one chunk, in batches of several
   size_t batch_bytes = 0;         // of the batch at hand, before encoding; 0 if it is a single chunk
 };
 
-EncodePipeline::EncodePipeline(CodecPolicy policy, size_t slots, CompressionGovernor* governor)
+EncodePipeline::EncodePipeline(CodecPolicy policy, const Shape& shape, CompressionGovernor* governor)
     : policy_(policy),
       governor_(policy == CodecPolicy::kThroughput ? governor : nullptr),
-      slots_(slots),
+      slots_(shape.slots),
+      busy_(shape.threads),
       ready_(slots_.size(), false) {}
 
 EncodePipeline::Shape EncodePipeline::ShapeOf(CodecPolicy policy, uint32_t chunk_bytes, int threads) {
@@ -71,9 +75,11 @@ absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPoli
                                                                        int threads, CompressionGovernor* governor) {
   if (policy == CodecPolicy::kThroughput && governor == nullptr) std::abort();
   const Shape shape = ShapeOf(policy, chunk_bytes, threads);
-  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, shape.slots, governor));
+  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, shape, governor));
   try {
-    for (size_t i = 0; i < shape.threads; ++i) pipeline->threads_.emplace_back([raw = pipeline.get()] { raw->Work(); });
+    for (size_t i = 0; i < shape.threads; ++i) {
+      pipeline->threads_.emplace_back([raw = pipeline.get(), i] { raw->Work(i); });
+    }
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(
         fmt::format("start codec thread {} of {}: {}", pipeline->threads_.size() + 1, shape.threads, error.what()));
@@ -98,6 +104,7 @@ void EncodePipeline::Start(std::vector<Task> tasks, WaitUntilReady wait_until_re
   if (governor_ != nullptr) governor_->Begin();
   absl::MutexLock lock(&mutex_);
   if (run_ != nullptr) std::abort();
+  for (BusySpans& busy : busy_) busy.Clear();
   run_ = std::move(run);
 }
 
@@ -152,8 +159,8 @@ bool EncodePipeline::IsDecided() const {
   return !status_.ok() || returned_ == run_->batch_ends.size() || ready_[returned_ % slots_.size()];
 }
 
-void EncodePipeline::Work() {
-  Worker worker;
+void EncodePipeline::Work(size_t thread) {
+  Worker worker(&busy_[thread]);
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &EncodePipeline::MayWork));
@@ -180,7 +187,7 @@ absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* w
     if (run.wait_until_ready == nullptr) continue;
     if (auto status = run.wait_until_ready(task.entry, task.end); !status.ok()) return status;
   }
-  const auto start = governor_ != nullptr ? CompressionGovernor::Now() : CompressionGovernor::Time();
+  const auto start = CompressionGovernor::Now();
   const bool compress = governor_ != nullptr ? governor_->Take(raw_bytes, start) : policy_ == CodecPolicy::kSpace;
   worker->batch_bytes = tasks.size() > 1 ? raw_bytes : 0;
   slot->batch.clear();
@@ -197,9 +204,9 @@ absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* w
     }
     slot->batch.push_back(encoded);
   }
-  if (governor_ != nullptr) {
-    governor_->Encoded(raw_bytes, stored_bytes, compressed_bytes, CompressionGovernor::Now() - start);
-  }
+  const auto end = CompressionGovernor::Now();
+  if (governor_ != nullptr) governor_->Encoded(raw_bytes, stored_bytes, compressed_bytes, end - start);
+  worker->busy->Add(start, end, raw_bytes);
   return absl::OkStatus();
 }
 

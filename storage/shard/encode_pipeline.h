@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "storage/shard/busy_spans.h"
 #include "storage/shard/chunk_codec.h"
 #include "storage/shard/compression_governor.h"
 
@@ -82,6 +83,9 @@ class EncodePipeline {
   // end of which it awaits.
   void Stop();
 
+  // Of each thread, when it encoded in the last run, and how many bytes as they were before. Not during a run.
+  std::span<const BusySpans> busy() const { return busy_; }
+
  private:
   static constexpr size_t kWindowPerThread = 3;
   // Chunks of the usual 1 MiB are encoded by 16 threads with all their slots, and by up to 32 threads.
@@ -99,9 +103,9 @@ class EncodePipeline {
   };
   struct Worker;
 
-  EncodePipeline(CodecPolicy policy, size_t slots, CompressionGovernor* governor);
+  EncodePipeline(CodecPolicy policy, const Shape& shape, CompressionGovernor* governor);
 
-  void Work();
+  void Work(size_t thread);
   absl::Status EncodeBatch(const Run& run, size_t batch, Worker* worker, Slot* slot) const;
   static std::span<const std::byte> EncodeChunk(const Task& task, bool compress, Worker* worker, Slot* slot);
   bool MayWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -114,6 +118,9 @@ class EncodePipeline {
   // Batch i is in slot i % slots_.size(). A slot is touched by the thread that took its batch, until ready_ is set, and
   // from then by the owner, until returned_ passes it.
   std::vector<Slot> slots_;
+
+  // By thread. Each is touched by its thread while that is inside a batch, and by the owner between runs.
+  std::vector<BusySpans> busy_;
 
   absl::Mutex mutex_;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);  // by slot

@@ -40,15 +40,24 @@ class WritePacer final : public WriteObserver {
 
   CompressionGovernor* governor() { return &governor_; }
 
+  // Since the last call: when the thread waited for the disk, or for its turn.
+  BusySpans TakeWaits() { return std::exchange(waits_, {}); }
+
   void Submitting(uint64_t bytes) override {
-    if (limiter_) std::this_thread::sleep_for(limiter_->Reserve(bytes, CompressionGovernor::Now()));
+    if (limiter_) {
+      const auto begin = CompressionGovernor::Now();
+      std::this_thread::sleep_for(limiter_->Reserve(bytes, begin));
+      waits_.Add(begin, CompressionGovernor::Now());
+    }
     governor_.Submitted(bytes, CompressionGovernor::Now());
   }
   void Completed(uint64_t bytes) override { governor_.Completed(bytes, CompressionGovernor::Now()); }
+  void Waited(BusySpans::Time begin, BusySpans::Time end) override { waits_.Add(begin, end); }
 
  private:
   std::optional<RateLimiter> limiter_;
   CompressionGovernor governor_;
+  BusySpans waits_;
 };
 
 absl::Status ValidateOptions(const ShardWriterOptions& options) {
@@ -161,6 +170,7 @@ void ShardWriter::Impl::LowerPriorityOnce() {
 
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
                                                 const ShardContents& contents, const std::function<bool()>& cancelled) {
+  const BusySpans::Time begin = BusySpans::Now();
   if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
   const uint32_t chunk_bytes = impl_->options.chunk_bytes;
   ChunkReuse reuse(contents.reuse, identity, chunk_bytes);
@@ -177,6 +187,7 @@ absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const S
                 .reuse = reuse,
                 .plan = *std::move(plan),
                 .written = {}};
+  job.written.times.begin = begin;
   job.written.logical_bytes = job.plan.logical_bytes;
   job.written.entry_count = job.plan.index.entries.size();
   if (auto status = impl_->WriteAll(&job); !status.ok()) return status;
@@ -225,12 +236,15 @@ absl::Status ShardWriter::Impl::WriteChunks(Job* job, Preallocation* blocks) {
   while (true) {
     if (job->cancelled != nullptr && job->cancelled()) return absl::CancelledError("writing a shard was cancelled");
     stream->Poll();
+    const bool has_next = pipeline->HasNext();
     // Waiting for chunks, this thread would not see what has become of its writes.
-    if (stream->in_flight() && !pipeline->HasNext()) {
+    if (stream->in_flight() && !has_next) {
       if (auto status = stream->Wait(); !status.ok()) return status;
       continue;
     }
+    const auto begin = has_next ? BusySpans::Time() : BusySpans::Now();
     const auto batch = pipeline->Next();
+    if (!has_next) job->written.times.encoder_waits.Add(begin, BusySpans::Now());
     if (!batch.ok()) return batch.status();
     if (batch->empty()) return absl::OkStatus();
     if (auto status = PlaceBatch(*batch, job, blocks); !status.ok()) return status;
@@ -295,6 +309,9 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
 
   const absl::Status registered = RegisterWith(*job);
   index.properties["io_registered"] = registered.ok() ? "true" : std::string(registered.message());
+  pacer.TakeWaits();  // of a shard that failed
+  WriteTimes& times = job->written.times;
+  times.opened = BusySpans::Now();
   stream->Begin(file, queue.get(), kShardBlockBytes, &pacer);
   pipeline->Start(std::move(job->plan.tasks), job->contents.wait_until_ready);
   absl::Status status = WriteChunks(job, &blocks);
@@ -304,6 +321,9 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
   queue->UnregisterFile();
   if (!status.ok()) return status;
   if (!landed.ok()) return landed;
+  times.landed = BusySpans::Now();
+  times.disk_waits = pacer.TakeWaits();
+  times.encoding.assign(pipeline->busy().begin(), pipeline->busy().end());
 
   // A recycled file has the chunks, the index and the footer of an earlier shard where ours did not get to the disk: a
   // header of ours in front of those would make them our shard.
@@ -317,7 +337,9 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
   if (status = file->WriteAt(0, header.span()); !status.ok()) return status;
   if (status = file->Truncate(job->written.footer.file_bytes); !status.ok()) return status;
   if (status = file->SyncData(); !status.ok()) return status;
-  return file->Close();
+  status = file->Close();
+  times.end = BusySpans::Now();
+  return status;
 }
 
 }  // namespace tidemark::storage

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/shard/busy_spans.h"
 #include "storage/shard/chunk_codec.h"
 #include "storage/shard/shard_format.h"
 
@@ -79,12 +80,24 @@ struct ShardContents {
   std::map<std::string, std::string> properties;
 };
 
+// When a shard was written, by the clock of BusySpans.
+struct WriteTimes {
+  BusySpans::Time begin;            // Write was called
+  BusySpans::Time opened;           // the file is there, and the first chunk is awaited
+  BusySpans::Time landed;           // everything but the header has been written
+  BusySpans::Time end;              // the file is synced and closed
+  BusySpans disk_waits;             // of the calling thread, for a write to end, or until it may submit the next one
+  BusySpans encoder_waits;          // of the calling thread, with nothing in flight
+  std::vector<BusySpans> encoding;  // by codec thread; the bytes as they were before
+};
+
 struct WrittenShard {
   ShardFooter footer;
   uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
   uint64_t reused_bytes = 0;   // stored bytes of chunks that lie in other shards
   uint64_t entry_count = 0;
   std::map<std::string, std::string> properties;
+  WriteTimes times;
   std::shared_ptr<const ReusableShard>
       reusable;  // this shard, for the next save; its index.files are the shards that must stay
 };

@@ -16,6 +16,7 @@ namespace tidemark::inspect {
 
 void AddLs(CommandLine& line);
 void AddShow(CommandLine& line);
+void AddTrace(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddReport(CommandLine& line);
 void AddVerify(CommandLine& line);

@@ -67,6 +67,15 @@ Json ToJson(const Evaluation& evaluation) {
           {"seconds", absl::ToDoubleSeconds(evaluation.took)}};
 }
 
+Json ToJson(const SavePhase& phase) {
+  return {{"name", phase.name},
+          {"lane", phase.lane},
+          {"begin_seconds", absl::ToDoubleSeconds(phase.begin)},
+          {"seconds", absl::ToDoubleSeconds(phase.duration)},
+          {"busy_seconds", absl::ToDoubleSeconds(phase.busy)},
+          {"bytes", phase.bytes}};
+}
+
 Json ToJson(const ShardInfo& shard) {
   return {{"path", shard.path}, {"rank", shard.rank}, {"file_bytes", shard.file_bytes}, {"chunks", shard.chunk_count}};
 }

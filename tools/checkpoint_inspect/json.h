@@ -21,6 +21,7 @@ Json NewDocument(const StoreReader& reader, const std::string& directory);
 
 Json ToJson(const StepInfo& info);
 Json ToJson(const Evaluation& evaluation);
+Json ToJson(const SavePhase& phase);
 Json ToJson(const ShardInfo& shard);
 Json ToJson(const StoredEntry& entry);
 

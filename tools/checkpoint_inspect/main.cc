@@ -15,6 +15,7 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddShow(line);
   AddHistory(line);
   AddReport(line);
+  AddTrace(line);
   AddVerify(line);
   AddRepair(line);
   return line.Run(console, argc, argv);

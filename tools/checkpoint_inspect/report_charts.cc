@@ -115,7 +115,7 @@ std::string BarsFigure(std::span<const StepInfo> steps, StackedBars chart, const
                     : fmt::format("steps {} to {}, mean of {}", saved[begin]->step, saved[end - 1]->step, end - begin);
     for (const Series& one : series) {
       bar.values.push_back(mean(one));
-      bar.hover += fmt::format("\n{}: {}", one.name, one.text(bar.values.back()));
+      bar.hover += fmt::format("\n{}: {}", Escape(one.name), one.text(bar.values.back()));
     }
     if (line != nullptr) {
       bar.line = mean(*line);
@@ -257,20 +257,26 @@ std::string BytesFigure(std::span<const StepInfo> steps) {
                     series, &logical);
 }
 
-std::string BlockedFigure(std::span<const StepInfo> steps) {
-  const std::vector<Series> series = {
-      {"Save held the trainer", [](const StepInfo& info) { return absl::ToDoubleSeconds(info.blocked); }, SecondsText},
-  };
-  return BarsFigure(steps,
-                    {.title = "Blocked time per step",
-                     .description = "For each saved step how long the call of Save held the trainer",
-                     .x_label = "step",
-                     .y_label = "time",
-                     .unit = AxisUnit::kSeconds,
-                     .series = {},
-                     .line = {},
-                     .bars = {}},
-                    series, nullptr);
+std::string BlockedFigure(std::span<const StepInfo> steps, std::span<const BlockedPart> parts) {
+  std::vector<Series> series;
+  for (const BlockedPart& part : parts) {
+    const auto seconds = [&part](const StepInfo& info) {
+      const auto found = part.by_step.find(info.step);
+      return found == part.by_step.end() ? 0 : absl::ToDoubleSeconds(found->second);
+    };
+    series.push_back({.name = part.name, .value = seconds, .text = SecondsText});
+  }
+  return BarsFigure(
+      steps,
+      {.title = "Blocked time per step",
+       .description = "For each saved step how long the call of Save held the trainer, by what it was busy with",
+       .x_label = "step",
+       .y_label = "time",
+       .unit = AxisUnit::kSeconds,
+       .series = {},
+       .line = {},
+       .bars = {}},
+      series, nullptr);
 }
 
 std::string ChangesFigure(const ReportSurvey& survey) {

@@ -27,7 +27,7 @@ std::vector<ChartPoint> ThinOut(std::vector<ChartPoint> points, size_t points_ma
 
 // Of the steps that were saved; nothing where there are none.
 std::string BytesFigure(std::span<const StepInfo> steps);
-std::string BlockedFigure(std::span<const StepInfo> steps);
+std::string BlockedFigure(std::span<const StepInfo> steps, std::span<const BlockedPart> parts);
 
 std::string ChangesFigure(const ReportSurvey& survey);
 std::string HistogramFigures(const ReportSurvey& survey);

@@ -54,6 +54,31 @@ absl::Status ChooseMetrics(const StoreReader& reader, std::vector<MetricChoice> 
   return absl::OkStatus();
 }
 
+// By the phases on the trainer's time line. What these do not account for, or all of it where a step has none, is a
+// part of its own.
+std::vector<BlockedPart> SplitBlocked(const StoreReader& reader, std::span<const StepInfo> steps) {
+  std::vector<BlockedPart> parts;
+  std::unordered_map<std::string, size_t> part_of;
+  BlockedPart rest{.name = "Save, not told apart", .by_step = {}};
+  for (const StepInfo& info : steps) {
+    absl::Duration left = info.blocked;
+    if (left <= absl::ZeroDuration()) continue;
+    const absl::StatusOr<std::vector<SavePhase>> phases = reader.Phases(info.step);
+    for (const SavePhase& phase : phases.ok() ? *phases : std::vector<SavePhase>()) {
+      if (phase.lane != "trainer") continue;
+      const absl::Duration spent = std::min(phase.duration, left);
+      if (spent <= absl::ZeroDuration()) continue;
+      left -= spent;
+      const auto [found, is_new] = part_of.try_emplace(phase.name, parts.size());
+      if (is_new) parts.push_back({.name = phase.name, .by_step = {}});
+      parts[found->second].by_step[info.step] += spent;
+    }
+    if (left > absl::ZeroDuration()) rest.by_step[info.step] = left;
+  }
+  if (!rest.by_step.empty()) parts.push_back(std::move(rest));
+  return parts;
+}
+
 void AddHealthRows(const StepInfo& info, std::vector<HealthRow>* rows) {
   using Kind = HealthRow::Kind;
   if (info.state == StepState::kDamaged) rows->push_back({Kind::kDamaged, info.step, "", info.reason});
@@ -172,6 +197,7 @@ absl::StatusOr<ReportData> GatherReport(const StoreReader& reader, const std::ve
   }
   for (const std::string& unread : reader.unread()) data.health.push_back({HealthRow::Kind::kUnread, {}, "", unread});
   if (absl::Status chosen = ChooseMetrics(reader, metrics, &data); !chosen.ok()) return chosen;
+  data.blocked = SplitBlocked(reader, data.steps);
   Judge(reader, &data);
   return data;
 }

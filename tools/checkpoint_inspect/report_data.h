@@ -9,9 +9,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark::inspect {
@@ -48,6 +50,12 @@ struct HealthRow {
 // "distrusted", "damaged", "lost", "save failed", "evaluation failed", "evaluation skipped", "not readable"
 std::string_view HealthKindName(HealthRow::Kind kind);
 
+// A part of the time for which Save held the trainer.
+struct BlockedPart {
+  std::string name;
+  std::unordered_map<int64_t, absl::Duration> by_step;  // of steps that spent any on it
+};
+
 enum class HealthGrade { kGood, kWarning, kBad };
 
 struct ReportData {
@@ -60,6 +68,7 @@ struct ReportData {
   uint64_t logical_bytes = 0;  // of committed steps
   std::vector<ReportMetric> metrics;
   std::vector<std::string> metrics_left_out;  // for want of room
+  std::vector<BlockedPart> blocked;           // of the steps shown; together they are StepInfo::blocked
   std::vector<HealthRow> health;              // by step, of the whole store
   HealthGrade grade = HealthGrade::kGood;
   std::string verdict;  // the store's health in a sentence

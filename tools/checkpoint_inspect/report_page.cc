@@ -116,7 +116,7 @@ std::string MetricsSection(const ReportData& data) {
 }
 
 std::string CostSection(const ReportData& data) {
-  const std::string figures = BytesFigure(data.steps) + BlockedFigure(data.steps);
+  const std::string figures = BytesFigure(data.steps) + BlockedFigure(data.steps, data.blocked);
   if (figures.empty()) return "";
   return "<section>\n<h2>What a save costs</h2>\n<div class=\"grid\">\n" + figures + "</div>\n</section>\n";
 }

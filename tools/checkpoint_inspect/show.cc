@@ -4,6 +4,7 @@
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/phase_summary.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/table.h"
 #include "tools/checkpoint_inspect/text.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr int kAttemptsMax = 4;
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
+using Phases = std::vector<SavePhase>;
 
 std::string Heading(const Console& console, std::string_view text) {
   return fmt::format("\n{}\n", console.Paint(text, Colour::kHeading));
@@ -125,9 +127,36 @@ std::string FormatEntries(const Console& console, const std::vector<StoredEntry>
   return table.Format(console, "  ");
 }
 
-std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const StepContents* contents) {
+std::string FormatPhases(const Console& console, const Phases& phases) {
+  using enum Table::Align;
+  Table table({{"PHASE"},
+               {"THREADS", kRight},
+               {"BEGIN", kRight},
+               {"TIME", kRight},
+               {"BUSY", kRight},
+               {"SHARE", kRight},
+               {"BYTES", kRight},
+               {"RATE", kRight}});
+  const absl::Duration whole = WholeSave(phases);
+  for (const PhaseSummary& phase : SummarisePhases(phases)) {
+    const bool handles = phase.bytes > 0;
+    table.AddRow({{Escape(phase.name)},
+                  {fmt::format("{}", phase.lanes)},
+                  {HumanDuration(phase.begin)},
+                  {HumanDuration(phase.extent())},
+                  {HumanDuration(phase.busy)},
+                  {fmt::format("{:.0f} %", 100 * phase.ShareOf(whole))},
+                  {handles ? HumanBytes(phase.bytes) : "-"},
+                  {handles ? HumanBytes(static_cast<uint64_t>(phase.Rate())) + "/s" : "-"}});
+  }
+  return table.Format(console, "  ");
+}
+
+std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,
+                       const StepContents* contents) {
   const Console& console = invocation.console;
   std::string text = FormatInfo(invocation, info);
+  if (phases.ok() && !phases->empty()) text += Heading(console, "phases") + FormatPhases(console, *phases);
   if (contents == nullptr) return text;
   text += Heading(console, "properties") + FormatFields({contents->properties.begin(), contents->properties.end()});
   text += Heading(console, "shards") + FormatShards(console, contents->shards);
@@ -135,9 +164,15 @@ std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const
   return text;
 }
 
-std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const StepContents* contents) {
+std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,
+                       const StepContents* contents) {
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["step"] = ToJson(info);
+  document["phases"] = nullptr;
+  if (phases.ok()) {
+    Json& array = document["phases"] = Json::array();
+    for (const SavePhase& phase : *phases) array.push_back(ToJson(phase));
+  }
   for (const char* key : {"properties", "shards", "entries"}) document[key] = nullptr;
   if (contents == nullptr) return Dump(document);
   document["properties"] = contents->properties;
@@ -167,8 +202,10 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
     return SelectorExitCode(reader, info.status());
   }
   const StepContents* read = contents.ok() ? &*contents : nullptr;
-  invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, read)
-                                               : ShowAsText(invocation, *info, read));
+  const absl::StatusOr<Phases> phases = reader.Phases(info->step);
+  invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, phases, read)
+                                               : ShowAsText(invocation, *info, phases, read));
+  if (!phases.ok()) invocation.console.Warn(std::string(phases.status().message()));
   if (HasFiles(*info) && !contents.ok()) {
     invocation.console.Fail(contents.status());
     return StepExitCode(contents.status());
@@ -178,9 +215,10 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
 
 void AddShow(CommandLine& line) {
   const auto selector = std::make_shared<Selector>();
-  CLI::App* show = line.AddReader(CommandGroup::kLook, "show",
-                                  "Show one step: its record, how it was written, its shards and entries",
-                                  [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
+  CLI::App* show =
+      line.AddReader(CommandGroup::kLook, "show",
+                     "Show one step: its record, what its save took, how it was written, its shards and entries",
+                     [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
   AddSelector(show, "STEP", *selector, fmt::format("{}", kSelectorHelp))->required();
   show->footer(R"(
 Example:

@@ -117,7 +117,12 @@ class RecordingObserver final : public WriteObserver {
  public:
   void Submitting(uint64_t bytes) override { log.push_back(static_cast<int64_t>(bytes)); }
   void Completed(uint64_t bytes) override { log.push_back(-static_cast<int64_t>(bytes)); }
+  void Waited(BusySpans::Time begin, BusySpans::Time end) override {
+    EXPECT_LE(begin, end);
+    ++waits;
+  }
   std::vector<int64_t> log;
+  int waits = 0;
 };
 
 TEST(BlockStream, TellsItsObserverOfEveryWrite) {
@@ -133,6 +138,7 @@ TEST(BlockStream, TellsItsObserverOfEveryWrite) {
   EXPECT_FALSE(stream.in_flight());
   EXPECT_THAT(stream.Finish(), StatusIs(StatusCode::kInternal, "injected"));
   EXPECT_EQ(observer.log, (std::vector<int64_t>{1 << 20, -(1 << 20), 1 << 19, -(1 << 19)}));
+  EXPECT_EQ(observer.waits, 2) << "of a queue of one: for room, and for the end of the last";
 }
 
 TEST(BlockStream, NoticesWhatHasEndedWhenItIsAsked) {

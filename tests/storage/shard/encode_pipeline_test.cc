@@ -83,6 +83,30 @@ TEST_P(EncodePipelineTest, HandsChunksOutInTheirOrder) {
   }
 }
 
+TEST_P(EncodePipelineTest, TellsWhenEachThreadEncodedInTheLastRun) {
+  uint64_t raw_bytes = 0;
+  for (const auto& chunk : chunks_) raw_bytes += chunk.size();
+  const auto pipeline = NewPipeline(CodecPolicy::kSpace);
+  for (int run = 0; run < 2; ++run) {
+    const auto begin = BusySpans::Now();
+    pipeline->Start(Tasks());
+    ASSERT_NO_FATAL_FAILURE(ExpectChunks(pipeline.get(), chunks_.size()));
+    ExpectEnd(pipeline.get());
+    pipeline->Stop();
+    const auto end = BusySpans::Now();
+    uint64_t busy_with = 0;
+    EXPECT_LE(pipeline->busy().size(), static_cast<size_t>(GetParam().threads));
+    for (const BusySpans& busy : pipeline->busy()) {
+      for (const BusySpans::Span& span : busy.spans()) {
+        EXPECT_LE(begin, span.begin);
+        EXPECT_LE(span.end, end);
+        busy_with += span.bytes;
+      }
+    }
+    EXPECT_EQ(busy_with, raw_bytes);
+  }
+}
+
 TEST_P(EncodePipelineTest, ForgetsARunThatIsStopped) {
   const auto pipeline = NewPipeline(CodecPolicy::kSpace);
   for (size_t taken = 0; taken < chunks_.size(); taken += 10) {
@@ -150,7 +174,8 @@ TEST_P(EncodePipelineTest, StopsOnlyWhenNobodyWaitsAnyMore) {
   });
   {
     absl::MutexLock lock(&mutex);
-    mutex.Await(absl::Condition(+[](int* inside) { return *inside > 0; }, &inside));
+    mutex.Await(absl::Condition(
+        +[](int* inside) { return *inside > 0; }, &inside));
   }
   EXPECT_FALSE(pipeline->HasNext());
   std::thread stager([&] {

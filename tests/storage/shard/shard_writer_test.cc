@@ -48,6 +48,34 @@ class ShardWriterTest : public ::testing::TestWithParam<Way> {
   TestDirectory directory_;
 };
 
+TEST_P(ShardWriterTest, TellsWhenItDidWhat) {
+  std::mt19937_64 random(1);
+  TestContents contents = MixedContents(GetParam().chunk_bytes, random);
+  const auto before = BusySpans::Now();
+  const WrittenShard written = WriteShard(directory_ / "a.tmk", TestIdentity(), *contents, options());
+  const auto after = BusySpans::Now();
+  const WriteTimes& times = written.times;
+  EXPECT_LE(before, times.begin);
+  EXPECT_LE(times.begin, times.opened);
+  EXPECT_LE(times.opened, times.landed);
+  EXPECT_LE(times.landed, times.end);
+  EXPECT_LE(times.end, after);
+  uint64_t encoded_bytes = 0;
+  std::vector<const BusySpans*> all = {&times.disk_waits, &times.encoder_waits};
+  for (const BusySpans& thread : times.encoding) {
+    all.push_back(&thread);
+    for (const BusySpans::Span& span : thread.spans()) encoded_bytes += span.bytes;
+  }
+  EXPECT_EQ(encoded_bytes, written.logical_bytes);
+  EXPECT_FALSE(times.disk_waits.spans().empty()) << "at least for the last write";
+  for (const BusySpans* spans : all) {
+    for (const BusySpans::Span& span : spans->spans()) {
+      EXPECT_LE(times.opened, span.begin);
+      EXPECT_LE(span.end, times.landed);
+    }
+  }
+}
+
 TEST_P(ShardWriterTest, WritesWhatTheReaderReadsBack) {
   std::mt19937_64 random(1);
   TestContents contents = MixedContents(GetParam().chunk_bytes, random);

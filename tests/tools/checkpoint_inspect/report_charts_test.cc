@@ -103,7 +103,17 @@ TEST(BytesFigure, StacksNewAndReusedBytesOfSavedSteps) {
   EXPECT_EQ(Count(html, "class=\"hover\""), 2);
   EXPECT_THAT(html, HasSubstr("step 3\nstored new: 1.0 KiB\nreused from earlier steps: 512 B\nlogical: 2.0 KiB"));
   EXPECT_EQ(BytesFigure(std::span(steps).subspan(1, 1)), "");
-  EXPECT_THAT(BlockedFigure(steps), HasSubstr("Save held the trainer: 20.0 ms"));
+}
+
+TEST(BlockedFigure, StacksTheParts) {
+  const std::vector<StepInfo> steps = {Saved(1, 1), Saved(2, 1)};
+  const std::vector<BlockedPart> parts = {
+      {.name = "copy", .by_step = {{1, absl::Milliseconds(15)}, {2, absl::Milliseconds(20)}}},
+      {.name = "room", .by_step = {{1, absl::Milliseconds(5)}}}};
+  const std::string html = BlockedFigure(steps, parts);
+  EXPECT_THAT(html, HasSubstr("step 1\ncopy: 15.0 ms\nroom: 5.0 ms"));
+  EXPECT_THAT(html, HasSubstr("step 2\ncopy: 20.0 ms\nroom: 0.0 ms"));
+  EXPECT_EQ(Count(html, "class=\"s1\""), 2);  // the bar and the legend
 }
 
 TEST(BytesFigure, ShowsMeansWhereThereAreManySteps) {

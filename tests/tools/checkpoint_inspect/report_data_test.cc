@@ -121,6 +121,25 @@ TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
             "damaged, 1 step lost, 1 failed save, 1 committed step distrusted by an evaluator.");
 }
 
+TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {
+  TestStore store;
+  store.Save({1, 2}, {}, 500'000);
+  const Gathered data = Gather(store);
+  std::vector<std::string> names;
+  for (const StepInfo& info : data.steps) {
+    absl::Duration sum;
+    for (const BlockedPart& part : data.blocked) {
+      const auto found = part.by_step.find(info.step);
+      if (found == part.by_step.end()) continue;
+      EXPECT_GT(found->second, absl::ZeroDuration());
+      sum += found->second;
+      names.push_back(part.name);
+    }
+    EXPECT_EQ(sum, info.blocked);
+  }
+  EXPECT_THAT(names, testing::Contains("copy"));
+}
+
 TEST(GatherReport, NamesTheLatestHealthyStep) {
   TestStore store;
   store.Save({1, 2});

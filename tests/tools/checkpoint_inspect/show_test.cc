@@ -64,6 +64,52 @@ TEST(Show, GivesEverythingAsJson) {
   EXPECT_EQ(document["entries"][8]["stored_bytes"], 0);
 }
 
+TEST(Show, TellsWhatTheSaveWasBusyWith) {
+  TestStore store;
+  store.Save({5}, {.staging = Staging::kBlocking});
+  const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out, ContainsRegex("\nphases\n  PHASE +THREADS +BEGIN +TIME +BUSY +SHARE +BYTES +RATE\n"
+                                      "  refresh +1 +0.0 ms +[0-9.]+ ms +[0-9.]+ ms +[0-9]+ % +- +-\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  copy +1 +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+ ms +[0-9]+ % +39.1 KiB +[0-9.]+ "
+                                      "[KMGT]?i?B/s\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  encode +[1-9][0-9]* +"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  commit +1 +"));
+  const json document = RunInspectJson({"--store", store.directory(), "show", "5"});
+  double whole = 0;
+  for (const json& phase : document["phases"]) {
+    EXPECT_THAT(phase, SizeIs(6));
+    EXPECT_LE(phase["busy_seconds"], phase["seconds"]);
+    whole = std::max(whole, phase["begin_seconds"].get<double>() + phase["seconds"].get<double>());
+    if (phase["name"] != "copy") continue;
+    EXPECT_EQ(phase["lane"], "trainer");
+    EXPECT_EQ(phase["bytes"], 40012);
+  }
+  EXPECT_GE(whole, document["step"]["blocked_seconds"].get<double>());
+}
+
+TEST(Show, SaysNothingOfPhasesThatNobodyKnows) {
+  TestStore store;
+  store.Save({5});
+  std::filesystem::remove_all(store.directory() + "/manifest");
+  store.Restart();
+  const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out, Not(HasSubstr("phases")));
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "show", "5"})["phases"], json::array());
+}
+
+TEST(Show, WarnsWherePhasesCannotBeReadAndShowsTheRest) {
+  TestStore store;
+  store.Save({5});
+  store.DamagePhases(5);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out, AllOf(StartsWith("step 5 committed\n"), Not(HasSubstr("\nphases\n")), HasSubstr("entries")));
+  EXPECT_THAT(show.err, AllOf(StartsWith("checkpoint-inspect: warning: "), HasSubstr("phases/5")));
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "show", "5"})["phases"], nullptr);
+}
+
 TEST(Show, TakesTheHighestCommittedStepAsLatest) {
   TestStore store;
   store.Save({10, 5});

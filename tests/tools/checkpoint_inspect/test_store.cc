@@ -12,7 +12,10 @@
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/database.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/phases_record.h"
 #include "storage/manifest/store.h"
 #include "tidemark/store_reader.h"
 
@@ -223,6 +226,15 @@ void TestStore::RemoveStep(int64_t step) const {
 }
 
 void TestStore::DamageManifest() const { WriteWhole(directory_ + "/manifest/CURRENT", "no manifest here\n"); }
+
+void TestStore::DamagePhases(int64_t step) const {
+  auto database = storage::Database::Open(storage::PosixFileSystem(), directory_ + "/manifest");
+  ASSERT_TRUE(database.ok()) << database.status();
+  rocksdb::WriteBatch batch;
+  batch.Put(storage::PhasesKey(step), "{}");
+  const absl::Status written = (*database)->Write(batch);
+  ASSERT_TRUE(written.ok()) << written;
+}
 
 void TestStore::Restart() const {
   TestState state(5000);

@@ -76,6 +76,8 @@ class TestStore {
   void RemoveShard(int64_t step) const;
   void RemoveStep(int64_t step) const;
   void DamageManifest() const;
+  // What the manifest has of the phases of the step's save is of no use any more.
+  void DamagePhases(int64_t step) const;
   // What a trainer does that starts again: it finds what is lost, and by restoring what is damaged.
   void Restart() const;
 

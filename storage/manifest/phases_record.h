@@ -1,0 +1,43 @@
+// The phases of a save, as the manifest keeps them beside the step's record, where nobody reads them who only lists
+// steps. No I/O, no RocksDB.
+//
+//   "phases/" be64(step) -> PhasesRecord
+//
+// The value is a JSON object with a "version", as those of manifest_records.h are. A library of before there were any
+// passes over it, and may put another attempt in the step's place without it: the attempt says whose phases they are.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_PHASES_RECORD_H_
+#define TIDEMARK_STORAGE_MANIFEST_PHASES_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tidemark/step_info.h"
+
+namespace tidemark::storage {
+
+inline constexpr int kPhasesRecordVersion = 1;
+
+struct PhasesRecord {
+  int64_t step = 0;     // only in the key
+  std::string attempt;  // 32 hexadecimal digits
+  // Phases of the same name and lane follow each other.
+  std::vector<SavePhase> phases;
+};
+
+// Times are cut off to microseconds, ends as well as beginnings, so that what followed something still does.
+std::string EncodePhasesRecord(const PhasesRecord& record);
+
+// All but the step. kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer
+// version.
+absl::StatusOr<PhasesRecord> DecodePhasesRecord(std::string_view bytes);
+
+// Keys sort like their steps. Precondition: step >= 0.
+std::string PhasesKey(int64_t step);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_PHASES_RECORD_H_
