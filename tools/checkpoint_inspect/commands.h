@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMANDS_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMANDS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ void AddTrace(CommandLine& line);
 void AddHistory(CommandLine& line);
 void AddStats(CommandLine& line);
 void AddDiff(CommandLine& line);
+void AddReport(CommandLine& line);
 void AddVerify(CommandLine& line);
 void AddPin(CommandLine& line);
 void AddUnpin(CommandLine& line);
@@ -75,6 +77,19 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
 
 // Every record of the manifest whose key begins with `prefix`.
 ExitCode DumpManifestRecords(const Session& session, const std::string& prefix);
+
+struct ReportOptions {
+  std::string path;  // the page
+  bool force = false;
+  std::string title;                            // empty: the store's directory
+  std::vector<std::string> metrics;             // as MetricChoice; none: all
+  int64_t last = 0;                             // steps to show; 0: all
+  uint64_t read_bytes_max = uint64_t{2} << 30;  // of tensors
+  bool tensors = true;                          // false: reads none
+};
+
+// A web page of what is known of the steps and how their tensors change.
+ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options);
 
 }  // namespace tidemark::inspect
 

@@ -17,6 +17,7 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddHistory(line);
   AddStats(line);
   AddDiff(line);
+  AddReport(line);
   AddTrace(line);
   AddVerify(line);
   AddPin(line);

@@ -1,0 +1,141 @@
+#include "tools/checkpoint_inspect/report_charts.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "gmock/gmock.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+StepInfo Saved(int64_t step, double loss) {
+  StepInfo info;
+  info.step = step;
+  info.metrics["loss"] = loss;
+  info.logical_bytes = 2048;
+  info.stored_bytes = 1024;
+  info.reused_bytes = 512;
+  info.blocked = absl::Milliseconds(20);
+  return info;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(ThinOut, KeepsLowestAndHighestAndWhatIsMarked) {
+  std::vector<ChartPoint> points;
+  for (int i = 0; i < 10'000; ++i) {
+    points.push_back(
+        {.x = static_cast<double>(i), .y = std::abs(i - 5000) * 1.0, .marks = {Mark::kSaved}, .hover = {}});
+  }
+  points[777].marks.push_back(Mark::kPinned);
+  points[888].y = std::numeric_limits<double>::quiet_NaN();
+  points[999].y = 1e6;
+  const std::vector<ChartPoint> kept = ThinOut(points, 100);
+  EXPECT_LE(kept.size(), 103);
+  EXPECT_GE(kept.size(), 99);
+  const auto has = [&](double x) {
+    return std::any_of(kept.begin(), kept.end(), [x](const ChartPoint& point) { return point.x == x; });
+  };
+  for (const double x : {777, 888, 999, 5000}) EXPECT_TRUE(has(x)) << x;
+  EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.x < b.x; }));
+  EXPECT_THAT(ThinOut(points, 10'000), SizeIs(10'000));
+}
+
+TEST(MetricFigure, MarksStepsAndTellsWhy) {
+  std::vector<StepInfo> steps = {Saved(1, 4), Saved(2, 3), Saved(3, 2.5), Saved(4, 2.4)};
+  steps[0].state = StepState::kDeleted;
+  steps[0].reason = "not among the latest 3";
+  steps[1].pinned = true;
+  steps[1].pin_note = "for <me>";
+  steps[2].evaluations.push_back({.evaluator = "health", .unhealthy = "spike"});
+  const ReportMetric metric{.name = "loss", .best = 4, .best_value = 2.4, .latest = 4, .latest_value = 2.4};
+  const std::string html = MetricFigure(steps, metric, 0);
+  EXPECT_EQ(Count(html, "class=\"deleted\""), 1);
+  EXPECT_EQ(Count(html, "class=\"pinned\""), 1);
+  EXPECT_EQ(Count(html, "class=\"unhealthy\""), 1);
+  EXPECT_EQ(Count(html, "class=\"best\""), 1);
+  EXPECT_THAT(html, HasSubstr("step 2, committed\nloss = 3\npinned: for &lt;me&gt;"));
+  EXPECT_THAT(html, HasSubstr("distrusted: health: spike"));
+  EXPECT_THAT(html, HasSubstr("not among the latest 3"));
+  EXPECT_THAT(html, HasSubstr("best (lowest)"));
+  EXPECT_THAT(html, Not(HasSubstr("log scale")));
+}
+
+TEST(MetricFigure, OffersALogarithmicScaleWhereItTellsMore) {
+  const ReportMetric metric{.name = "loss", .best = {}, .latest = {}};
+  const std::vector<StepInfo> wide = {Saved(1, 100), Saved(2, 1)};
+  const std::string html = MetricFigure(wide, metric, 7);
+  EXPECT_THAT(html, HasSubstr("id=\"log7\""));
+  EXPECT_EQ(Count(html, "<svg"), 2);
+  const std::vector<StepInfo> negative = {Saved(1, 100), Saved(2, -1)};
+  EXPECT_EQ(Count(MetricFigure(negative, metric, 0), "<svg"), 1);
+}
+
+TEST(MetricFigure, SaysWhereThereIsNothingToShow) {
+  const std::vector<StepInfo> steps = {Saved(1, 1)};
+  const ReportMetric metric{.name = "<other>", .best = {}, .latest = {}};
+  EXPECT_THAT(MetricFigure(steps, metric, 0), HasSubstr("None of the steps shown has it"));
+  EXPECT_THAT(MetricFigure(steps, metric, 0), HasSubstr("&lt;other&gt;"));
+}
+
+TEST(MarksLegend, NamesOnlyWhatThereIs) {
+  std::vector<StepInfo> steps = {Saved(1, 1)};
+  EXPECT_THAT(MarksLegend(steps), Not(HasSubstr("pinned")));
+  EXPECT_THAT(MarksLegend(steps), Not(HasSubstr("NaN")));
+  steps[0].pinned = true;
+  steps[0].metrics["x"] = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(MarksLegend(steps), HasSubstr("pinned"));
+  EXPECT_THAT(MarksLegend(steps), HasSubstr("NaN or infinite"));
+}
+
+TEST(BytesFigure, StacksNewAndReusedBytesOfSavedSteps) {
+  std::vector<StepInfo> steps = {Saved(1, 1), Saved(2, 1), Saved(3, 1)};
+  steps[1].state = StepState::kUnsaved;
+  const std::string html = BytesFigure(steps);
+  EXPECT_EQ(Count(html, "class=\"hover\""), 2);
+  EXPECT_THAT(html, HasSubstr("step 3\nstored new: 1.0 KiB\nreused from earlier steps: 512 B\nlogical: 2.0 KiB"));
+  EXPECT_EQ(BytesFigure(std::span(steps).subspan(1, 1)), "");
+}
+
+TEST(BlockedFigure, StacksTheParts) {
+  const std::vector<StepInfo> steps = {Saved(1, 1), Saved(2, 1)};
+  const std::vector<BlockedPart> parts = {
+      {.name = "copy", .by_step = {{1, absl::Milliseconds(15)}, {2, absl::Milliseconds(20)}}},
+      {.name = "room", .by_step = {{1, absl::Milliseconds(5)}}}};
+  const std::string html = BlockedFigure(steps, parts);
+  EXPECT_THAT(html, HasSubstr("step 1\ncopy: 15.0 ms\nroom: 5.0 ms"));
+  EXPECT_THAT(html, HasSubstr("step 2\ncopy: 20.0 ms\nroom: 0.0 ms"));
+  EXPECT_EQ(Count(html, "class=\"s1\""), 2);  // the bar and the legend
+}
+
+TEST(BytesFigure, ShowsMeansWhereThereAreManySteps) {
+  std::vector<StepInfo> steps;
+  for (int64_t step = 0; step < 1000; ++step) steps.push_back(Saved(step, 1));
+  const std::string html = BytesFigure(steps);
+  EXPECT_LE(Count(html, "class=\"hover\""), 120);
+  EXPECT_THAT(html, HasSubstr("Each bar is the mean of 9 steps."));
+  EXPECT_THAT(html, HasSubstr("steps 0 to 8, mean of 9"));
+}
+
+TEST(HistogramFigures, SaysWhatWasCounted) {
+  ReportSurvey survey;
+  survey.steps = {1};
+  survey.histograms.push_back({.label = "<w>", .tensors = 2, .tensors_read = 1, .histogram = {}});
+  for (const double value : {0.0, 1.0, 2.0, std::numeric_limits<double>::quiet_NaN()}) {
+    survey.histograms[0].histogram.Add(value);
+  }
+  const std::string html = HistogramFigures(survey);
+  EXPECT_THAT(html, HasSubstr("4 numbers, 0 to 2, 1 zeros, 1 NaN; 1 of 2 tensors read"));
+  EXPECT_THAT(html, HasSubstr("<code>&lt;w&gt;</code>"));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

@@ -1,0 +1,172 @@
+#include "tools/checkpoint_inspect/report_data.h"
+
+#include <limits>
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// With the reader whose steps it refers to.
+struct Gathered : ReportData {
+  std::unique_ptr<StoreReader> reader;
+};
+
+Gathered Gather(const TestStore& store, const std::vector<MetricChoice>& metrics = {}, int64_t last = 0) {
+  auto reader = StoreReader::Open(store.directory());
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  absl::StatusOr<ReportData> data = GatherReport(**reader, metrics, last);
+  EXPECT_TRUE(data.ok()) << data.status();
+  return {*std::move(data), *std::move(reader)};
+}
+
+TEST(ParseMetricChoice, TakesTheModeFromTheTextOrFromTheName) {
+  EXPECT_EQ(ParseMetricChoice("loss").mode, BestMode::kLowest);
+  EXPECT_EQ(ParseMetricChoice("validation/accuracy").mode, BestMode::kHighest);
+  EXPECT_EQ(ParseMetricChoice("validation/accuracy:lowest").mode, BestMode::kLowest);
+  EXPECT_EQ(ParseMetricChoice("validation/accuracy:lowest").name, "validation/accuracy");
+  EXPECT_EQ(ParseMetricChoice("a:b:highest").name, "a:b");
+  EXPECT_EQ(ParseMetricChoice("a:b").name, "a:b");
+  EXPECT_EQ(ParseMetricChoice(":highest").name, ":highest");
+}
+
+TEST(GuessMode, LooksForWordsInTheLastPart) {
+  EXPECT_EQ(GuessMode("eval.F1_macro"), BestMode::kHighest);
+  EXPECT_EQ(GuessMode("top1"), BestMode::kHighest);
+  EXPECT_EQ(GuessMode("accuracy/loss"), BestMode::kLowest);
+  EXPECT_EQ(GuessMode("accelerator_seconds"), BestMode::kLowest);
+  EXPECT_EQ(GuessMode(""), BestMode::kLowest);
+}
+
+TEST(GatherReport, KnowsTheLatestAndTheBest) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 0.5}, {"accuracy", 0.1}}});
+  store.Save({2}, {.metrics = {{"loss", 0.25}, {"accuracy", 0.2}}});
+  store.Save({3}, {.metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}});
+  const Gathered data = Gather(store);
+  EXPECT_EQ(data.latest->step, 3);
+  EXPECT_EQ(data.committed, 3);
+  EXPECT_EQ(data.steps_all, 3);
+  EXPECT_GT(data.stored_bytes, 3 * 4096);
+  EXPECT_EQ(data.logical_bytes, 3 * 40036);
+  ASSERT_THAT(data.metrics, SizeIs(2));
+  EXPECT_EQ(data.metrics[0].name, "accuracy");
+  EXPECT_EQ(data.metrics[0].best, 2);
+  EXPECT_EQ(data.metrics[0].latest, 2);
+  EXPECT_EQ(data.metrics[1].best, 2);
+  EXPECT_EQ(data.metrics[1].best_value, 0.25);
+  EXPECT_EQ(data.metrics[1].latest, 3);
+  EXPECT_EQ(data.grade, HealthGrade::kGood);
+  EXPECT_EQ(data.verdict, "A restore takes step 3; nothing is recorded against any step.");
+}
+
+TEST(GatherReport, ShowsTheLastStepsAndTheMetricsThatItIsAskedFor) {
+  TestStore store;
+  store.Save({1, 2, 3}, {.metrics = {{"a", 1}, {"b", 2}}});
+  const Gathered data = Gather(store, {{.name = "b", .mode = BestMode::kHighest}}, 2);
+  EXPECT_THAT(data.steps, SizeIs(2));
+  EXPECT_EQ(data.steps[0].step, 2);
+  EXPECT_EQ(data.steps_all, 3);
+  ASSERT_THAT(data.metrics, SizeIs(1));
+  EXPECT_EQ(data.metrics[0].name, "b");
+  EXPECT_THAT(Gather(store, {}, 100).steps, SizeIs(3));
+}
+
+TEST(GatherReport, RefusesAMetricThatNoStepHas) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 1}}});
+  const auto reader = StoreReader::Open(store.directory());
+  const absl::Status status = GatherReport(**reader, {{.name = "perplexity"}}, 0).status();
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_THAT(status.message(), HasSubstr("loss"));
+}
+
+TEST(GatherReport, LeavesOutMetricsBeyondThoseThatThereIsRoomFor) {
+  TestStore store;
+  SaveOptions options;
+  for (int i = 0; i < 30; ++i) options.metrics["m" + std::to_string(100 + i)] = i;
+  store.Save({1}, options);
+  const Gathered data = Gather(store);
+  EXPECT_THAT(data.metrics, SizeIs(24));
+  EXPECT_THAT(data.metrics_left_out, ElementsAre("m124", "m125", "m126", "m127", "m128", "m129"));
+}
+
+TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.SaveInVain(4);
+  store.RemoveStep(1);
+  store.DamageChunk(3);
+  store.Restart();
+  store.Deliver(2, {.evaluator = "health", .unhealthy = "spike"});
+  store.Deliver(2, {.evaluator = "late", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"});
+  store.Deliver(2, {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no device"});
+  const Gathered data = Gather(store);
+  std::vector<std::string> kinds;
+  for (const HealthRow& row : data.health) kinds.push_back(std::string(HealthKindName(row.kind)));
+  EXPECT_THAT(kinds,
+              ElementsAre("lost", "distrusted", "evaluation skipped", "evaluation failed", "damaged", "save failed"));
+  EXPECT_EQ(data.health[1].by, "health");
+  EXPECT_EQ(data.health[1].what, "spike");
+  EXPECT_EQ(data.grade, HealthGrade::kBad);
+  EXPECT_EQ(data.verdict,
+            "A restore takes step 2, which an evaluator distrusts, as it does every other one; on record: 1 step found "
+            "damaged, 1 step lost, 1 failed save, 1 committed step distrusted by an evaluator.");
+}
+
+TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {
+  TestStore store;
+  store.Save({1, 2}, {}, 500'000);
+  const Gathered data = Gather(store);
+  std::vector<std::string> names;
+  for (const StepInfo& info : data.steps) {
+    absl::Duration sum;
+    for (const BlockedPart& part : data.blocked) {
+      const auto found = part.by_step.find(info.step);
+      if (found == part.by_step.end()) continue;
+      EXPECT_GT(found->second, absl::ZeroDuration());
+      sum += found->second;
+      names.push_back(part.name);
+    }
+    EXPECT_EQ(sum, info.blocked);
+  }
+  EXPECT_THAT(names, testing::Contains("copy"));
+}
+
+TEST(GatherReport, NamesTheLatestHealthyStep) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Deliver(2, {.evaluator = "health", .unhealthy = "spike"});
+  const Gathered data = Gather(store);
+  EXPECT_EQ(data.latest_healthy->step, 1);
+  EXPECT_THAT(data.verdict, HasSubstr("(the latest healthy one is step 1)"));
+}
+
+TEST(GatherReport, SaysThatThereIsNothingToRestore) {
+  TestStore store;
+  store.Save({});
+  const Gathered data = Gather(store);
+  EXPECT_FALSE(data.latest);
+  EXPECT_THAT(data.metrics, IsEmpty());
+  EXPECT_EQ(data.verdict, "There is no committed step to restore; nothing is recorded against any step.");
+  EXPECT_EQ(data.grade, HealthGrade::kWarning);
+}
+
+TEST(GatherReport, SaysThatTheManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1});
+  store.DamageManifest();
+  const Gathered data = Gather(store);
+  EXPECT_EQ(data.grade, HealthGrade::kBad);
+  EXPECT_THAT(data.verdict, HasSubstr("the manifest cannot be read"));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

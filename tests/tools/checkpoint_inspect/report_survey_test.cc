@@ -1,0 +1,172 @@
+#include "tools/checkpoint_inspect/report_survey.h"
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using Kind = HeatCell::Kind;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class SurveyTest : public testing::Test {
+ protected:
+  SurveyTest() {
+    state_.AddTensor("model.bias", Dtype::kFloat32, {4}, frozen_.data());
+    state_.AddTensor("weight", Dtype::kFloat32, {static_cast<int64_t>(weight_.size())}, weight_.data());
+    state_.AddTensor("moment", Dtype::kFloat64, {2}, moment_.data());
+    state_.AddTensor("mask", Dtype::kInt32, {2}, mask_.data());
+  }
+
+  void Save(int64_t step) {
+    const auto checkpointer = store_.OpenCheckpointer();
+    const auto save = checkpointer->Save(step, state_);
+    ASSERT_TRUE(save.ok()) << save.status();
+    const absl::Status closed = checkpointer->Close();
+    ASSERT_TRUE(closed.ok()) << closed;
+  }
+
+  ReportSurvey Survey(const std::vector<int64_t>& steps, const SurveyLimits& limits = {}) {
+    const auto reader = StoreReader::Open(store_.directory());
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    Console console(stdout, stderr);
+    absl::StatusOr<ReportSurvey> survey = SurveySteps(**reader, steps, limits, console);
+    EXPECT_TRUE(survey.ok()) << survey.status();
+    return *std::move(survey);
+  }
+
+  TestStore store_;
+  std::vector<float> frozen_ = {1, 2, 3, 4};
+  // Larger than a chunk of a TestStore.
+  std::vector<float> weight_ = std::vector<float>(3000, 2);
+  std::vector<double> moment_ = {0, 0};
+  std::vector<int32_t> mask_ = {1, 2};
+  State state_;
+};
+
+TEST_F(SurveyTest, TellsTheRelativeChangeOfEveryTensor) {
+  Save(1);
+  for (float& value : weight_) value = 2.5;
+  moment_ = {1, 1};
+  Save(2);
+  moment_ = {1, 1.5};
+  Save(3);
+  const ReportSurvey survey = Survey({1, 2, 3});
+  EXPECT_THAT(survey.steps, ElementsAre(1, 2, 3));
+  EXPECT_THAT(survey.rows, ElementsAre("model.bias", "weight", "moment"));
+  ASSERT_THAT(survey.cells, SizeIs(6));
+  EXPECT_EQ(survey.cells[0].kind, Kind::kUnchanged);
+  EXPECT_EQ(survey.cells[1].kind, Kind::kUnchanged);
+  EXPECT_EQ(survey.cells[2].kind, Kind::kChanged);
+  EXPECT_DOUBLE_EQ(survey.cells[2].value, 0.25);
+  EXPECT_EQ(survey.cells[3].kind, Kind::kUnchanged);
+  EXPECT_EQ(survey.cells[4].kind, Kind::kFromZero);
+  EXPECT_EQ(survey.cells[5].kind, Kind::kChanged);
+  EXPECT_NEAR(survey.cells[5].value, 0.5 / std::sqrt(2), 1e-12);
+  EXPECT_EQ(survey.others, 1);
+  // What did not change is read of the last step only.
+  EXPECT_EQ(survey.bytes_read, 12'032 + 2 * 12'000 + 4 * 16);
+  EXPECT_EQ(survey.bytes_pairs_left_out + survey.bytes_histograms_left_out, 0);
+  EXPECT_THAT(survey.problems, IsEmpty());
+}
+
+TEST_F(SurveyTest, CountsTheNumbersOfTheLastStep) {
+  Save(1);
+  weight_[0] = std::numeric_limits<float>::quiet_NaN();
+  Save(2);
+  const ReportSurvey survey = Survey({1, 2});
+  EXPECT_EQ(survey.cells[1].kind, Kind::kNotFinite);
+  ASSERT_THAT(survey.histograms, SizeIs(3));
+  EXPECT_EQ(survey.histograms[1].label, "weight");
+  EXPECT_EQ(survey.histograms[1].tensors_read, 1);
+  EXPECT_EQ(survey.histograms[1].histogram.count(), 3000);
+  EXPECT_EQ(survey.histograms[1].histogram.nan(), 1);
+  EXPECT_EQ(survey.histograms[0].histogram.max(), 4);
+}
+
+TEST_F(SurveyTest, AddsUpTheTensorsOfARowTheUnchangedOnesToo) {
+  Save(1);
+  weight_.assign(weight_.size(), 3);
+  Save(2);
+  const ReportSurvey survey = Survey({1, 2}, {.rows_max = 1, .histograms_max = 1});
+  EXPECT_THAT(survey.rows, ElementsAre("model.bias … moment"));
+  ASSERT_THAT(survey.cells, SizeIs(1));
+  EXPECT_EQ(survey.cells[0].left_out, 0);
+  EXPECT_EQ(survey.cells[0].of, 3);
+  EXPECT_DOUBLE_EQ(survey.cells[0].value, std::sqrt(3000.0 / (4 * 3000 + 30)));
+  EXPECT_EQ(survey.histograms[0].tensors, 3);
+  EXPECT_EQ(survey.histograms[0].histogram.count(), 3006);
+}
+
+TEST_F(SurveyTest, ReadsNoMoreThanItMay) {
+  Save(1);
+  weight_.assign(weight_.size(), 3);
+  moment_ = {5, 5};
+  Save(2);
+  const ReportSurvey survey = Survey({1, 2}, {.read_bytes_max = 100});
+  EXPECT_EQ(survey.bytes_read, 32 + 32);
+  EXPECT_EQ(survey.bytes_histograms_left_out, 12'000);
+  EXPECT_EQ(survey.bytes_pairs_left_out, 24'000);
+  EXPECT_EQ(survey.cells[0].kind, Kind::kUnchanged);
+  EXPECT_EQ(survey.cells[1].kind, Kind::kNotRead);
+  EXPECT_EQ(survey.cells[2].kind, Kind::kFromZero);
+  EXPECT_EQ(survey.histograms[1].tensors_read, 0);
+  // Of a row that was read in part the rest is named.
+  const ReportSurvey row = Survey({1, 2}, {.read_bytes_max = 100, .rows_max = 1});
+  EXPECT_EQ(row.cells[0].kind, Kind::kChanged);
+  EXPECT_EQ(row.cells[0].left_out, 1);
+}
+
+TEST_F(SurveyTest, ComparesStepsThatAreEvenlyChosenWhereThereAreMany) {
+  for (int64_t step = 1; step <= 7; ++step) Save(step);
+  const ReportSurvey survey = Survey({1, 2, 3, 4, 5, 6, 7}, {.steps_max = 3});
+  EXPECT_THAT(survey.steps, ElementsAre(1, 4, 7));
+  EXPECT_EQ(survey.steps_given, 7);
+}
+
+TEST_F(SurveyTest, GoesOnWithoutWhatCannotBeRead) {
+  Save(1);
+  weight_.assign(weight_.size(), 3);
+  Save(2);
+  weight_.assign(weight_.size(), 4);
+  Save(3);
+  weight_.assign(weight_.size(), 5);
+  Save(4);
+  store_.DamageIndex(2);
+  store_.RemoveShard(1);
+  const ReportSurvey survey = Survey({1, 2, 3, 4});
+  EXPECT_THAT(survey.steps, ElementsAre(3, 4));
+  EXPECT_THAT(survey.problems, ElementsAre(HasSubstr("step 1: "), HasSubstr("step 2: ")));
+  EXPECT_TRUE(survey.damaged);
+  EXPECT_FALSE(survey.failed);
+  EXPECT_DOUBLE_EQ(survey.cells[1].value, 0.25);
+}
+
+TEST_F(SurveyTest, TellsDamageInWhatItReads) {
+  store_.Save({1, 2});
+  store_.DamageChunk(2);
+  const ReportSurvey survey = Survey({1, 2});
+  EXPECT_TRUE(survey.damaged);
+  EXPECT_THAT(survey.problems, ElementsAre(HasSubstr("step 2: ")));
+  ASSERT_THAT(survey.histograms, SizeIs(3));
+  EXPECT_EQ(survey.histograms[0].tensors_read, 0);
+  EXPECT_EQ(survey.bytes_histograms_left_out, 40'012);
+}
+
+TEST_F(SurveyTest, HasNothingToSayOfNoSteps) {
+  Save(1);
+  EXPECT_THAT(Survey({}).histograms, IsEmpty());
+  const ReportSurvey alone = Survey({1});
+  EXPECT_THAT(alone.rows, IsEmpty());
+  EXPECT_THAT(alone.histograms, SizeIs(3));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

@@ -1,0 +1,123 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/output_file.h"
+#include "tools/checkpoint_inspect/report_data.h"
+#include "tools/checkpoint_inspect/report_page.h"
+#include "tools/checkpoint_inspect/report_survey.h"
+#include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/text.h"
+
+namespace tidemark::inspect {
+namespace {
+
+std::string ReportAsJson(const Invocation& invocation, const ReportOptions& options, const ReportData& data,
+                         const ReportSurvey* survey, size_t page_bytes) {
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  Json& report = document["report"];
+  report = {{"path", options.path},     {"bytes", page_bytes},     {"steps", data.steps.size()},
+            {"metrics", Json::array()}, {"verdict", data.verdict}, {"tensors", nullptr}};
+  for (const ReportMetric& metric : data.metrics) report["metrics"].push_back(metric.name);
+  if (survey != nullptr) {
+    report["tensors"] = {{"steps", survey->steps},
+                         {"bytes_read", survey->bytes_read},
+                         {"bytes_left_out", survey->bytes_pairs_left_out + survey->bytes_histograms_left_out},
+                         {"problems", survey->problems}};
+  }
+  return Dump(document);
+}
+
+ExitCode SurveyExitCode(const Invocation& invocation, const ReportSurvey* survey) {
+  if (survey != nullptr && survey->failed) return ExitCode::kFailure;
+  if (survey != nullptr && survey->damaged) return ExitCode::kDamagedButUsable;
+  return StoreExitCode(invocation.reader);
+}
+
+}  // namespace
+
+ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options) {
+  Console& console = invocation.console;
+  const StoreReader& reader = invocation.reader;
+  const auto fail = [&](const absl::Status& status) {
+    console.Fail(status);
+    return ExitCode::kFailure;
+  };
+  std::vector<MetricChoice> choices;
+  for (const std::string& text : options.metrics) choices.push_back(ParseMetricChoice(text));
+  const absl::StatusOr<ReportData> data = GatherReport(reader, choices, options.last);
+  if (!data.ok()) return fail(data.status());
+
+  CatchInterrupts();
+  // Before minutes of reading, and not after them.
+  const absl::StatusOr<std::unique_ptr<OutputFile>> file = OutputFile::Create(options.path, options.force);
+  if (!file.ok()) return fail(file.status());
+
+  absl::StatusOr<ReportSurvey> survey;
+  if (options.tensors) {
+    std::vector<int64_t> committed;
+    for (const StepInfo& info : data->steps) {
+      if (info.state == StepState::kCommitted) committed.push_back(info.step);
+    }
+    survey = SurveySteps(reader, committed, {.read_bytes_max = options.read_bytes_max}, console);
+    // The only error that it has.
+    if (!survey.ok()) return ExitCode::kInterrupted;
+    for (const std::string& problem : survey->problems) console.Warn("not in the report: " + problem);
+  }
+  const ReportSurvey* surveyed = options.tensors ? &*survey : nullptr;
+  const std::string page =
+      ReportPage({.title = options.title.empty() ? "Checkpoints in " + invocation.directory : options.title,
+                  .directory = invocation.directory,
+                  .store_id = reader.store_id(),
+                  .now = invocation.now,
+                  .data = *data,
+                  .survey = surveyed,
+                  .read_bytes_max = options.read_bytes_max});
+  if (absl::Status written = (*file)->Write(page); !written.ok()) return fail(written);
+  if (IsInterrupted()) return ExitCode::kInterrupted;
+  if (absl::Status committed = (*file)->Commit(); !committed.ok()) return fail(committed);
+  if (invocation.json) {
+    console.PrintData(ReportAsJson(invocation, options, *data, surveyed, page.size()));
+  } else {
+    console.Note(fmt::format("wrote {}: {}", options.path, HumanBytes(page.size())));
+  }
+  return SurveyExitCode(invocation, surveyed);
+}
+
+void AddReport(CommandLine& line) {
+  const auto options = std::make_shared<ReportOptions>();
+  const auto without_tensors = std::make_shared<bool>(false);
+  CLI::App* report = line.AddReaderThatWrites(CommandGroup::kLook, "report",
+                                              "Write one web page: metrics, sizes, times, how tensors change, health",
+                                              [options, without_tensors](const Invocation& invocation) {
+                                                options->tensors = !*without_tensors;
+                                                return WriteReport(invocation, *options);
+                                              });
+  report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required();
+  report->add_flag("--force", options->force, "Replace the file if it is there");
+  report->add_option("--title", options->title, "By default the store's directory")->type_name("TEXT");
+  report
+      ->add_option("--metric", options->metrics,
+                   "Show this metric, several if given several times; NAME:highest and NAME:lowest say what is best")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  report->add_option("--last", options->last, "Show so many steps, the highest")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  report->add_option("--max-read", options->read_bytes_max, "Read no more bytes of tensors than this: 500MB, 2GiB")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");
+  report->footer(R"(
+The page needs no network and runs no script. What it could not show for want of --max-read it says.
+
+Example:
+  checkpoint-inspect --store run/ckpt report -o report.html
+  checkpoint-inspect --store run/ckpt report -o report.html --force --metric loss --metric accuracy:highest --last 200)");
+}
+
+}  // namespace tidemark::inspect

@@ -1,0 +1,304 @@
+#include "tools/checkpoint_inspect/report_survey.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/change_sums.h"
+#include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/name_groups.h"
+#include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/survey_plan.h"
+#include "tools/checkpoint_inspect/tensor_stream.h"
+
+namespace tidemark::inspect {
+namespace {
+
+// What is kept of each tensor in each step is some 40 bytes; this many of them are 60 MiB.
+constexpr size_t kHeldMax = 3 << 19;
+
+// A sum of squares that nobody has worked out.
+constexpr double kUnknown = -1;
+
+// Tensors by the rows in which they are shown.
+struct Rows {
+  std::vector<std::string> labels;
+  std::vector<std::vector<size_t>> tensors;
+};
+
+Rows GroupTensors(const TensorInventory& inventory, const std::vector<size_t>& tensors, size_t rows_max) {
+  // Parts of one tensor that several ranks hold have one name, and one row.
+  std::vector<std::string> names;
+  std::vector<std::vector<size_t>> of_name;
+  std::unordered_map<std::string, size_t> name_of;
+  for (const size_t tensor : tensors) {
+    const std::string& name = inventory.tensors()[tensor].name;
+    const auto [found, is_new] = name_of.try_emplace(name, names.size());
+    if (is_new) {
+      names.push_back(name);
+      of_name.emplace_back();
+    }
+    of_name[found->second].push_back(tensor);
+  }
+  Rows rows;
+  for (const NameGroup& group : GroupNames(names, rows_max)) {
+    rows.labels.push_back(group.label);
+    std::vector<size_t>& members = rows.tensors.emplace_back();
+    for (const size_t name : group.members) members.insert(members.end(), of_name[name].begin(), of_name[name].end());
+  }
+  return rows;
+}
+
+class Surveyor {
+ public:
+  Surveyor(const StoreReader& reader, const SurveyLimits& limits, Console& console)
+      : reader_(reader), limits_(limits), console_(console) {}
+
+  absl::StatusOr<ReportSurvey> Run(std::span<const int64_t> steps) {
+    survey_.steps_given = steps.size();
+    TakeInventory(steps);
+    if (inventory_.steps().empty()) return std::move(survey_);
+    survey_.steps = inventory_.steps();
+    survey_.others = inventory_.others();
+    const SurveyPlan plan = PlanSurvey(inventory_, limits_.read_bytes_max);
+    survey_.bytes_pairs_left_out = plan.bytes_pairs_left_out;
+    survey_.bytes_histograms_left_out = plan.bytes_last_left_out;
+    const size_t pairs = inventory_.steps().size() - 1;
+    norms_.assign(inventory_.steps().size(), std::vector<double>(inventory_.tensors().size(), kUnknown));
+    changes_.assign(pairs, std::vector<double>(inventory_.tensors().size(), kUnknown));
+    {
+      ProgressLine line(console_, plan.bytes);
+      line_ = &line;
+      ReadLast(plan.last);
+      for (const SurveyPlan::Pair& pair : plan.pairs) ReadPair(pair);
+      line_ = nullptr;
+    }
+    if (IsInterrupted()) return absl::CancelledError("interrupted");
+    SpreadNorms();
+    FillCells();
+    return std::move(survey_);
+  }
+
+ private:
+  void Note(int64_t step, const absl::Status& status) {
+    if (absl::IsCancelled(status)) return;
+    survey_.problems.push_back(fmt::format("step {}: {}", step, std::string(status.message())));
+    if (absl::IsDataLoss(status)) {
+      survey_.damaged = true;
+    } else if (!absl::IsNotFound(status)) {
+      // What is not there any more a trainer may have let go meanwhile.
+      survey_.failed = true;
+    }
+  }
+
+  void TakeInventory(std::span<const int64_t> steps) {
+    size_t steps_max = limits_.steps_max;
+    if (!steps.empty()) {
+      // Steps of one run have about as many tensors each.
+      const absl::StatusOr<StepInfo> last = reader_.Find(steps.back());
+      const size_t entries = last.ok() ? std::max<size_t>(last->entry_count, 1) : 1;
+      steps_max = std::clamp<size_t>(kHeldMax / entries, 2, steps_max);
+    }
+    for (const size_t chosen : SampleEvenly(steps.size(), steps_max)) {
+      if (IsInterrupted()) return;
+      const absl::StatusOr<StepContents> contents = reader_.Contents(steps[chosen]);
+      if (contents.ok()) {
+        inventory_.AddStep(steps[chosen], contents->entries);
+      } else {
+        Note(steps[chosen], contents.status());
+      }
+    }
+  }
+
+  std::unique_ptr<TensorSource> Open(size_t step) {
+    const int64_t number = inventory_.steps()[step];
+    absl::StatusOr<std::unique_ptr<StepReader>> reader = reader_.OpenStep(number);
+    if (!reader.ok()) {
+      Note(number, reader.status());
+      return nullptr;
+    }
+    return MakeStepSource(*std::move(reader), fmt::format("step {}", number));
+  }
+
+  // The tensors as a lane of `source`; empty where a trainer has put another attempt in the step's place meanwhile.
+  Lane LaneOf(const TensorSource& source, size_t step, const std::vector<size_t>& tensors) {
+    Lane lane{.source = &source, .entries = {}};
+    for (const size_t tensor : tensors) {
+      const uint32_t entry = inventory_.At(step, tensor).entry;
+      const TensorInventory::Tensor& expected = inventory_.tensors()[tensor];
+      if (entry >= source.entries().size() || source.entries()[entry].spec.name != expected.name ||
+          source.entries()[entry].bytes != expected.bytes || source.entries()[entry].spec.dtype != expected.dtype) {
+        Note(inventory_.steps()[step], absl::NotFoundError("it was replaced while it was being read"));
+        return {};
+      }
+      lane.entries.push_back(entry);
+    }
+    return lane;
+  }
+
+  void ReadLast(const std::vector<size_t>& tensors) {
+    const size_t last = inventory_.steps().size() - 1;
+    std::vector<size_t> present;
+    for (size_t tensor = 0; tensor < inventory_.tensors().size(); ++tensor) {
+      if (inventory_.At(last, tensor).present()) present.push_back(tensor);
+    }
+    if (present.empty()) return;
+    const Rows rows = GroupTensors(inventory_, present, limits_.histograms_max);
+    std::vector<size_t> row_of(inventory_.tensors().size());
+    for (size_t row = 0; row < rows.labels.size(); ++row) {
+      survey_.histograms.push_back({.label = rows.labels[row], .tensors = rows.tensors[row].size(), .histogram = {}});
+      for (const size_t tensor : rows.tensors[row]) row_of[tensor] = row;
+    }
+    uint64_t bytes = 0;
+    for (const size_t tensor : tensors) bytes += inventory_.tensors()[tensor].bytes;
+    uint64_t done = 0;
+    const std::unique_ptr<TensorSource> source = Open(last);
+    const Lane lane = source == nullptr ? Lane{} : LaneOf(*source, last, tensors);
+    if (!lane.entries.empty()) {
+      double norm = 0;
+      const absl::Status read = StreamTensors({&lane, 1}, [&](const TensorBlock& block) {
+        const size_t tensor = tensors[block.item];
+        GroupHistogram& group = survey_.histograms[row_of[tensor]];
+        const Dtype dtype = inventory_.tensors()[tensor].dtype;
+        VisitNumbers(dtype, block.bytes[0], [&](std::span<const double> numbers) { group.histogram.Add(numbers); });
+        if (block.first_element == 0) norm = 0;
+        norm += SumOfSquares(dtype, block.bytes[0]);
+        if (block.last) {
+          norms_[last][tensor] = norm;
+          ++group.tensors_read;
+        }
+        done += block.bytes[0].size();
+        line_->Update(fmt::format("step {}", inventory_.steps()[last]), done);
+        return absl::OkStatus();
+      });
+      if (!read.ok()) Note(inventory_.steps()[last], read);
+    }
+    survey_.bytes_read += done;
+    survey_.bytes_histograms_left_out += bytes - done;
+    line_->FinishPart(bytes);
+  }
+
+  void ReadPair(const SurveyPlan::Pair& pair) {
+    if (IsInterrupted()) return;
+    uint64_t bytes = 0;
+    for (const size_t tensor : pair.tensors) bytes += 2 * inventory_.tensors()[tensor].bytes;
+    uint64_t done = 0;
+    const std::unique_ptr<TensorSource> before = Open(pair.first);
+    const std::unique_ptr<TensorSource> after = before == nullptr ? nullptr : Open(pair.first + 1);
+    if (after != nullptr) {
+      const Lane lanes[] = {LaneOf(*before, pair.first, pair.tensors), LaneOf(*after, pair.first + 1, pair.tensors)};
+      if (!lanes[0].entries.empty() && !lanes[1].entries.empty()) {
+        ChangeSums sums;
+        const absl::Status read = StreamTensors(lanes, [&](const TensorBlock& block) {
+          if (block.first_element == 0) sums = {};
+          const size_t tensor = pair.tensors[block.item];
+          sums.Add(inventory_.tensors()[tensor].dtype, block.bytes[0], block.bytes[1]);
+          done += block.bytes[0].size() + block.bytes[1].size();
+          if (block.last) {
+            changes_[pair.first][tensor] = sums.difference;
+            norms_[pair.first][tensor] = sums.before;
+            norms_[pair.first + 1][tensor] = sums.after;
+          }
+          line_->Update(fmt::format("step {}", inventory_.steps()[pair.first + 1]), done);
+          return absl::OkStatus();
+        });
+        if (!read.ok()) Note(inventory_.steps()[pair.first + 1], read);
+      }
+    }
+    survey_.bytes_read += done;
+    survey_.bytes_pairs_left_out += bytes - done;
+    line_->FinishPart(bytes);
+  }
+
+  // The same bytes have the same norm, in whatever step it was found.
+  void SpreadNorms() {
+    const size_t steps = inventory_.steps().size();
+    const auto copy = [&](size_t from, size_t to, size_t tensor) {
+      const TensorInventory::Held& a = inventory_.At(from, tensor);
+      const TensorInventory::Held& b = inventory_.At(to, tensor);
+      if (norms_[to][tensor] == kUnknown && a.present() && b.present() && a.SameBytes(b)) {
+        norms_[to][tensor] = norms_[from][tensor];
+      }
+    };
+    for (size_t tensor = 0; tensor < inventory_.tensors().size(); ++tensor) {
+      for (size_t step = 1; step < steps; ++step) copy(step - 1, step, tensor);
+      for (size_t step = steps - 1; step > 0; --step) copy(step, step - 1, tensor);
+    }
+  }
+
+  HeatCell CellOf(const std::vector<size_t>& tensors, size_t pair) const {
+    size_t present = 0;
+    size_t unread = 0;
+    size_t unknown = 0;
+    double change = 0;
+    double norm = 0;
+    for (const size_t tensor : tensors) {
+      const TensorInventory::Held& a = inventory_.At(pair, tensor);
+      const TensorInventory::Held& b = inventory_.At(pair + 1, tensor);
+      if (!a.present() || !b.present()) continue;
+      ++present;
+      if (!a.SameBytes(b)) {
+        if (changes_[pair][tensor] == kUnknown) {
+          ++unread;
+          continue;
+        }
+        change += changes_[pair][tensor];
+      }
+      if (norms_[pair][tensor] == kUnknown) {
+        ++unknown;
+      } else {
+        norm += norms_[pair][tensor];
+      }
+    }
+    if (present == 0) return {};
+    HeatCell cell{.kind = HeatCell::Kind::kChanged, .of = present};
+    if (unread == present) {
+      cell.kind = HeatCell::Kind::kNotRead;
+    } else if (!std::isfinite(change) || !std::isfinite(norm)) {
+      cell.kind = HeatCell::Kind::kNotFinite;
+    } else if (change == 0) {
+      // Of a part that was not read nobody knows whether it changed by more than nothing.
+      cell.kind = unread == 0 ? HeatCell::Kind::kUnchanged : HeatCell::Kind::kNotRead;
+    } else if (norm == 0) {
+      cell.kind = HeatCell::Kind::kFromZero;
+    } else {
+      cell.value = std::sqrt(change / norm);
+    }
+    // What did not change and has no known norm would only make the ratio smaller.
+    if (cell.kind == HeatCell::Kind::kChanged) cell.left_out = unread + unknown;
+    return cell;
+  }
+
+  void FillCells() {
+    if (inventory_.steps().size() < 2) return;
+    std::vector<size_t> all(inventory_.tensors().size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+    if (all.empty()) return;
+    Rows rows = GroupTensors(inventory_, all, limits_.rows_max);
+    for (const std::vector<size_t>& tensors : rows.tensors) {
+      for (size_t pair = 0; pair < changes_.size(); ++pair) survey_.cells.push_back(CellOf(tensors, pair));
+    }
+    survey_.rows = std::move(rows.labels);
+  }
+
+  const StoreReader& reader_;
+  const SurveyLimits limits_;
+  Console& console_;
+  ProgressLine* line_ = nullptr;
+  TensorInventory inventory_;
+  std::vector<std::vector<double>> norms_;    // by step, then by tensor: sums of squares, or kUnknown
+  std::vector<std::vector<double>> changes_;  // by pair, then by tensor: those of the change, or kUnknown
+  ReportSurvey survey_;
+};
+
+}  // namespace
+
+absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<const int64_t> steps,
+                                         const SurveyLimits& limits, Console& console) {
+  return Surveyor(reader, limits, console).Run(steps);
+}
+
+}  // namespace tidemark::inspect

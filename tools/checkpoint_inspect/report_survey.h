@@ -1,0 +1,60 @@
+// A survey of the tensors of many steps: how much each changes from step to step, and how the latest one's numbers are
+// spread. Reads no more than it is told to.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_REPORT_SURVEY_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_REPORT_SURVEY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tidemark/store_reader.h"
+#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/float_histogram.h"
+#include "tools/checkpoint_inspect/heat_map.h"
+
+namespace tidemark::inspect {
+
+struct SurveyLimits {
+  uint64_t read_bytes_max = uint64_t{2} << 30;  // of tensors, as they are in memory
+  size_t steps_max = 61;                        // that are compared
+  size_t rows_max = 60;                         // of the map of changes
+  size_t histograms_max = 24;
+};
+
+struct GroupHistogram {
+  std::string label;
+  size_t tensors = 0;
+  size_t tensors_read = 0;
+  FloatHistogram histogram;
+};
+
+struct ReportSurvey {
+  std::vector<int64_t> steps;  // those that were compared, ascending
+  size_t steps_given = 0;
+  // Row by row: how much the group changed from steps[i] to steps[i + 1], as the norm of the change over the norm
+  // before.
+  std::vector<std::string> rows;
+  std::vector<HeatCell> cells;
+  std::vector<GroupHistogram> histograms;  // of the last of `steps`
+  size_t others = 0;                       // entries of that step that are no floating-point tensors
+  uint64_t bytes_read = 0;
+  // Left out for want of read_bytes_max, or because reading failed.
+  uint64_t bytes_pairs_left_out = 0;
+  uint64_t bytes_histograms_left_out = 0;
+  std::vector<std::string> problems;  // what could not be read, and why
+  bool damaged = false;               // one of them was damage
+  bool failed = false;                // one of them was an error of reading
+};
+
+// `steps`: committed ones, ascending. What cannot be read is among the problems, and the rest goes on; kCancelled if
+// Ctrl-C came. Memory: that of StreamTensors, the indices of two steps, and 40 bytes for each tensor and step.
+absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<const int64_t> steps,
+                                         const SurveyLimits& limits, Console& console);
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_REPORT_SURVEY_H_
