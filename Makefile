@@ -10,7 +10,7 @@ help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
-	@echo "make test-interop  hold export and import against Python's safetensors and numpy, from PyPI"
+	@echo "make test-interop  hold export, import and statistics against Python's safetensors, numpy and Prometheus client"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or so; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
@@ -51,7 +51,7 @@ test-torch2:
 test-interop:
 	@tools/setup interop
 	cmake --preset dev
-	cmake --build --preset dev -j $(JOBS) --target checkpoint-inspect
+	cmake --build --preset dev -j $(JOBS) --target checkpoint-inspect inspect_make_run
 	tests/interop.sh build/dev || [ $$? -eq 77 ] # as above
 
 bench:

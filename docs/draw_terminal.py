@@ -72,16 +72,19 @@ def draw(lines, columns):
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
         f'viewBox="0 0 {width:.0f} {height}">',
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
-        '<g font-family="ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" xml:space="preserve">',
+        '<g font-family="ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14">',
     ]
     for row, line in enumerate(lines):
         column = 0
         for part, colour, bold in spans(line):
             weight = ' font-weight="bold"' if bold else ""
-            # The length holds the columns together whatever the font.
-            text.append(f'<text x="{MARGIN + column * CELL_WIDTH:.1f}" y="{MARGIN + row * LINE_HEIGHT + 14}" '
-                        f'fill="{colour}"{weight} textLength="{len(part) * CELL_WIDTH:.1f}" '
-                        f'lengthAdjust="spacingAndGlyphs">{html.escape(part)}</text>')
+            # Word by word, for runs of blanks do not survive everywhere; the length holds the columns together whatever
+            # the font.
+            for word in re.finditer(r"\S+", part):
+                x = MARGIN + (column + word.start()) * CELL_WIDTH
+                text.append(f'<text x="{x:.1f}" y="{MARGIN + row * LINE_HEIGHT + 14}" fill="{colour}"{weight} '
+                            f'textLength="{len(word[0]) * CELL_WIDTH:.1f}" lengthAdjust="spacingAndGlyphs">'
+                            f"{html.escape(word[0])}</text>")
             column += len(part)
     return "\n".join(text + ["</g>", "</svg>"]) + "\n"
 

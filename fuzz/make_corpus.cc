@@ -198,15 +198,15 @@ void AddRecordSeeds(Seeds& seeds) {
   note.expiry = absl::Minutes(1);
   seeds["manifest_record/lease"] = seed(4, EncodeLeaseNote(note));
   seeds["manifest_record/identity"] = seed(5, EncodeStoreIdentity(identity.store));
-  seeds["manifest_record/phases"] =
-      seed(6, EncodePhasesRecord({.attempt = std::string(32, 'a'),
-                                  .phases = {{.name = "encode",
-                                              .lane = "codec 1",
-                                              .begin = absl::Microseconds(12),
-                                              .duration = absl::Microseconds(8),
-                                              .busy = absl::Microseconds(5),
-                                              .bytes = 4096},
-                                             {.name = "encode", .lane = "codec 2", .begin = absl::Seconds(3)}}}));
+  seeds["manifest_record/phases"] = seed(
+      6, storage::EncodePhasesRecord({.attempt = std::string(32, 'a'),
+                                      .phases = {{.name = "encode",
+                                                  .lane = "codec 1",
+                                                  .begin = absl::Microseconds(12),
+                                                  .duration = absl::Microseconds(8),
+                                                  .busy = absl::Microseconds(5),
+                                                  .bytes = 4096},
+                                                 {.name = "encode", .lane = "codec 2", .begin = absl::Seconds(3)}}}));
 
   const auto report_seed = [](std::string_view name, const storage::MetricReport& report) {
     ByteWriter out;

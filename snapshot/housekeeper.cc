@@ -63,7 +63,8 @@ void Housekeeper::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std
   absl::MutexLock lock(&mutex_);
   if (unsaved == nullptr && !saving_) {
     // What the process before this one had yet to delete, or now may be deleted: it may take the room that this save
-    // needs. Not before there is a save, for who only looks, or picks a step to go on from, lets nothing go.
+    // needs. Not before there is a save, for who only looks, or picks a step to go on from, lets nothing go; but where
+    // a person asks for a deletion, or a worker reports, the rules are looked at all the same.
     saving_ = retention_due_ = wake_ = true;
     has_work_.NotifyAll();
   }
@@ -273,10 +274,12 @@ void Housekeeper::Loop() {
 void Housekeeper::Do(Round round) {
   for (const Task& task : round.tasks) task.done->Set(task.run(host_.store));
   absl::Status recorded = RecordReports(std::move(round.reports), round.last);
-  if (!round.requests.empty() || round.last || since_poll_.elapsed() >= options_.inbox_poll_interval) {
+  absl::Status carried_out;
+  if (!round.requests.empty() || round.last || more_requests_ ||
+      since_poll_.elapsed() >= options_.inbox_poll_interval) {
     since_poll_ = Stopwatch();
     recorded.Update(CollectFromInbox());
-    recorded.Update(CarryOutRequests());
+    carried_out = CarryOutRequests();
   }
   bool retention = false;
   {
@@ -286,8 +289,9 @@ void Housekeeper::Do(Round round) {
     if (pauses_ == 0) retention_due_ = false;
   }
   absl::Status everything = recorded;
+  everything.Update(carried_out);
   if (retention) everything.Update(ApplyRetention());
-  if (everything.ok() && !round.last && retention_.unfinished()) AskAgain(round.requests);
+  if (everything.ok() && !round.last && (retention_.unfinished() || more_requests_)) AskAgain(round.requests);
   Note("the statistics' file cannot be written",
        metrics_file_.Update(round.everything || round.save_ended || round.last, host_.statistics.changes(),
                             [this] { return PrometheusText(host_.read_statistics()); }));

@@ -182,6 +182,7 @@ class Housekeeper final : public EvaluationSink {
   absl::Status lost_;              // what the last round could not record; for Stop, once the thread has ended
   std::set<std::string, std::less<>> troubles_;
   Stopwatch since_poll_;
+  bool more_requests_ = false;  // the last look at them did only a part of what there was
   MetricsFile metrics_file_;
 
   mutable absl::Mutex mutex_;

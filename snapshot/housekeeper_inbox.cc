@@ -39,7 +39,9 @@ absl::Status Housekeeper::CarryOutRequests() {
   {
     absl::MutexLock lock(&mutex_);
     deleting_ = false;
-    retention_due_ = retention_due_ || !taken.done.empty();
+    retention_due_ = retention_due_ || !taken.deleted.empty();  // their files
+    more_requests_ = taken.more && taken.error.ok();
+    wake_ = wake_ || more_requests_;  // for the next round, at once
   }
   Note("requests cannot be carried out", taken.error);
   if (!taken.deleted.empty()) host_.statistics.AddDeleted(taken.deleted.size());

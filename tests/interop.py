@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What checkpoint-inspect exports opens in safetensors and numpy, bit by bit, and what these write it imports.
+"""What checkpoint-inspect exports opens in safetensors and numpy, bit by bit, and what these write it imports; what a
+trainer writes for Prometheus its client reads.
 
-  interop.py CHECKPOINT_INSPECT [unittest arguments]
+  interop.py CHECKPOINT_INSPECT INSPECT_MAKE_RUN [unittest arguments]
 
-Run by tests/interop.sh, with both packages.
+Run by tests/interop.sh, with the packages.
 """
 
 import json
@@ -14,6 +15,7 @@ import tempfile
 import unittest
 
 import numpy
+import prometheus_client.parser
 import safetensors
 import safetensors.numpy
 
@@ -56,6 +58,7 @@ def views(path):
 
 class Interop(unittest.TestCase):
     inspect = None
+    make_run = None
 
     @classmethod
     def setUpClass(cls):
@@ -186,6 +189,25 @@ class Interop(unittest.TestCase):
             self.assertIn(path, refused.stderr)
 
 
+    def test_the_statistics_are_what_prometheus_reads(self):
+        saves = 6
+        subprocess.run([self.make_run, self.path("run"), str(saves)], check=True, stdout=subprocess.DEVNULL)
+        families = {family.name: family for family in
+                    prometheus_client.parser.text_string_to_metric_families(read(self.path("run.prom")).decode())}
+        self.assertTrue(all(name.startswith("tidemark_") for name in families), families.keys())
+        self.assertTrue(all(family.documentation and family.type != "unknown" for family in families.values()))
+        samples = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
+                   for family in families.values() for sample in family.samples}
+        self.assertEqual(samples[("tidemark_saves_committed_total", ())], saves)
+        copies = (("phase", "copy"),)
+        self.assertEqual(samples[("tidemark_blocked_seconds_count", copies)], saves)
+        buckets = [sample.value for sample in families["tidemark_blocked_seconds"].samples
+                   if sample.name.endswith("_bucket") and sample.labels["phase"] == "copy"]
+        self.assertEqual(buckets, sorted(buckets), "buckets are cumulative")
+        self.assertEqual(buckets[-1], saves)
+
+
 if __name__ == "__main__":
     Interop.inspect = os.path.abspath(sys.argv[1])
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    Interop.make_run = os.path.abspath(sys.argv[2])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -1,16 +1,19 @@
 #!/bin/sh
-# Holds `checkpoint-inspect export` and `import` against software that is not ours: Python's safetensors and numpy.
+# Holds `checkpoint-inspect export` and `import`, and the statistics that a trainer writes for Prometheus, against software
+# that is not ours: Python's safetensors, numpy and the Prometheus client.
 #
 # The packages are kept in a virtual environment in the user's cache folder and installed there once. Exits with 77 and
 # says SKIPPED if, and only if, the package index is out of reach.
 #
-#   tests/interop.sh BUILD    where checkpoint-inspect has been built
+#   tests/interop.sh BUILD    where checkpoint-inspect and inspect_make_run have been built
 set -eu
 
 safetensors_version=0.8.0
 numpy_version=2.4.6
+prometheus_version=0.26.0
 root=$(cd "$(dirname "$0")/.." && pwd)
 inspect=$1/tools/checkpoint-inspect
+make_run=$1/tests/tools/checkpoint_inspect/inspect_make_run
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/interop
 
 fail() {
@@ -33,17 +36,18 @@ install() {
 
 has_packages() {
   "$venv/bin/python3" - <<EOF 2>/dev/null
-import importlib.metadata
-if importlib.metadata.version("safetensors") == "$safetensors_version" and importlib.metadata.version("numpy") == "$numpy_version":
+from importlib.metadata import version
+wanted = {"safetensors": "$safetensors_version", "numpy": "$numpy_version", "prometheus-client": "$prometheus_version"}
+if all(version(name) == number for name, number in wanted.items()):
     print("yes")
 EOF
 }
 
 if [ "$(has_packages)" != yes ]; then
-  echo "Installing Python's safetensors $safetensors_version and numpy $numpy_version into $venv"
+  echo "Installing Python's safetensors $safetensors_version, numpy $numpy_version and prometheus-client $prometheus_version into $venv"
   python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
-  install "safetensors==$safetensors_version" "numpy==$numpy_version"
+  install "safetensors==$safetensors_version" "numpy==$numpy_version" "prometheus-client==$prometheus_version"
   [ "$(has_packages)" = yes ] || fail "the packages are not in $venv after their installation"
 fi
 
-exec "$venv/bin/python3" "$root/tests/interop.py" "$inspect"
+exec "$venv/bin/python3" "$root/tests/interop.py" "$inspect" "$make_run"

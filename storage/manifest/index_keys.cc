@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "fmt/format.h"
+#include "storage/manifest/phases_record.h"
 
 namespace tidemark::storage {
 namespace {
@@ -63,7 +64,7 @@ std::optional<std::string> MetricKeyText(std::string_view rest) {
 std::optional<std::string> TryKeyText(std::string_view key) {
   const auto begins = [key](std::string_view prefix) { return key.starts_with(prefix); };
   if (key == kStoreKey || key == kSettledKey) return std::string(key);
-  for (const std::string_view prefix : {kStepKeyPrefix, kCommittedKeyPrefix}) {
+  for (const std::string_view prefix : {kStepKeyPrefix, kCommittedKeyPrefix, kPhasesKeyPrefix}) {
     if (!begins(prefix)) continue;
     const std::optional<int64_t> step = AsStep(key.substr(prefix.size()));
     return step ? std::optional(fmt::format("{}{}", prefix, *step)) : std::nullopt;

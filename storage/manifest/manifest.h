@@ -119,8 +119,9 @@ class Manifest {
   // that was deleted has been marked before. `phases`: of the save, may be null; in the same batch.
   absl::StatusOr<std::optional<DeletionRecord>> Commit(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
-  // What is known of a committed step's phases by now. Writes nothing: the next batch takes it along, whatever that is
-  // for, so that nobody waits for a sync because of it. Lost if none follows, or if that one fails.
+  // What is known of a committed step's phases by now. Writes nothing: the next batch that changes a step, or closes
+  // the store, takes it along, whatever that is for, so that nobody waits for a sync because of it. Lost if none
+  // follows, or if that one fails.
   void NotePhases(PhasesRecord phases);
 
   // Replaces the record of a step whose state changed. Preconditions: it was made of what FindToChange has given; same

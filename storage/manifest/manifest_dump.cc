@@ -7,6 +7,7 @@
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
 #include "storage/manifest/manifest_records.h"
+#include "storage/manifest/phases_record.h"
 
 namespace tidemark::storage {
 namespace {
@@ -28,6 +29,7 @@ absl::Status CheckValue(std::string_view key, std::string_view value) {
   if (key == kSettledKey) return DecodeSettledMark(value).status();
   if (key.starts_with(kStepKeyPrefix)) return CheckStep(key, DecodeStepRecord(value));
   if (key.starts_with(kDeletionKeyPrefix)) return CheckDeletion(key, DecodeDeletionRecord(value));
+  if (key.starts_with(kPhasesKeyPrefix)) return DecodePhasesRecord(value).status();
   if (value.empty()) return absl::OkStatus();
   return absl::DataLossError(fmt::format("a key of an index has a value, of {} bytes", value.size()));
 }

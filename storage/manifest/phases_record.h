@@ -20,6 +20,7 @@
 namespace tidemark::storage {
 
 inline constexpr int kPhasesRecordVersion = 1;
+inline constexpr std::string_view kPhasesKeyPrefix = "phases/";
 
 struct PhasesRecord {
   int64_t step = 0;     // only in the key

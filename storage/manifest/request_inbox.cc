@@ -36,6 +36,13 @@ class Taking {
     for (const DirectoryEntry& entry : *entries) {
       if (IsRequestName(entry.name)) result_.error.Update(Read(entry));
     }
+    // What an earlier call has carried out must not come back after what this one does.
+    if (!waiting_.empty()) {
+      if (absl::Status status = files_.SyncDirectory(layout_.inbox()); !status.ok()) {
+        result_.error.Update(status);
+        return std::move(result_);
+      }
+    }
     for (size_t i = 0; i < options_.own.size(); ++i) waiting_.push_back({"", options_.own[i], i});
     std::sort(waiting_.begin(), waiting_.end(), [](const Waiting& a, const Waiting& b) {
       return std::tie(a.request.asked, a.file) < std::tie(b.request.asked, b.file);
@@ -98,7 +105,10 @@ class Taking {
   // Of two requests about one step the earlier one must not come back after the later one: neither because it failed
   // and is tried again, nor because power loss takes back that its file went. Two deletions of one step say the same.
   bool MayCarryOut(const StoreRequest& request, bool deletes) {
-    if (deletes && !options_.deletions) return false;
+    if (deletes && !options_.deletions) {
+      stuck_.insert(request.step);
+      return false;
+    }
     if (!stuck_.contains(request.step) && !touched_.insert(request.step).second) {
       if (absl::Status status = files_.SyncDirectory(layout_.inbox()); !status.ok()) {
         result_.error.Update(status);
@@ -131,6 +141,7 @@ class Taking {
       const StoreRequest& request = one.request;
       absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(request.step);
       if (!record.ok()) {
+        stuck_.insert(request.step);
         first.Update(record.status());
       } else if (record->has_value() && (*record)->info.state == StepState::kDeleted &&
                  (*record)->info.attempt == ToHex(request.attempt.bytes)) {
@@ -148,6 +159,8 @@ class Taking {
       result_.deleted.push_back(open[place]->request);
       first.Update(Done(*open[place]));
     }
+    result_.more = result_.more || result->more;
+    first.Update(result->error);
     for (const auto& [place, why] : result->kept) {
       stuck_.erase(open[place]->request.step);
       first.Update(RefuseRequest(*open[place], "it stays: " + why));
@@ -188,9 +201,11 @@ class Taking {
       result_.own_refused.emplace(*waiting.own, why);
       return absl::OkStatus();
     }
-    return Refuse(waiting.file,
-                  fmt::format("{} asks to {} step {}, attempt {}: {}", PrintableText(request.asker),
-                              RequestKindName(request.kind), request.step, ToHex(request.attempt.bytes), why));
+    absl::Status refused = Refuse(
+        waiting.file, fmt::format("{} asks to {} step {}, attempt {}: {}", PrintableText(request.asker),
+                                  RequestKindName(request.kind), request.step, ToHex(request.attempt.bytes), why));
+    if (!refused.ok()) stuck_.insert(request.step);  // else it would come after a later one that is carried out
+    return refused;
   }
 
   absl::Status Refuse(const std::string& file, std::string_view why) {

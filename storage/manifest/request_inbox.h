@@ -38,6 +38,7 @@ struct RequestsTaken {
   // The caller's own requests, by their place in the list, and why one is refused. One in neither is for the next call.
   std::set<size_t> own_done;
   std::map<size_t, std::string> own_refused;
+  bool more = false;   // deletions are left only because one call does a bounded number
   absl::Status error;  // the first one met: what it kept from being done is for the next call
 };
 

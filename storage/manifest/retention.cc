@@ -93,6 +93,9 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
       absl::StatusOr<Store::NotedSteps> noted = store_.NoteSteps(notes);
       if (!noted.ok()) return noted.status();
       more = more || noted->notes < notes.size();
+      for (const auto& [step, why] : noted->unsure) {
+        if (warned_.insert(Text(why)).second) warn_(Text(why));
+      }
       for (RetentionDecision& decision : planned->decisions) {
         if (noted->deleted.contains(decision.step)) marked.push_back(std::move(decision));
       }
@@ -132,6 +135,8 @@ absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwant
       if (twice) continue;
       notes.push_back({.step = unwanted[i].step, .attempt = attempt, .deleted = true, .reason = unwanted[i].reason});
       places.push_back(i);
+    } else {
+      result.more = true;
     }
   }
   if (notes.empty()) return result;
@@ -140,6 +145,8 @@ absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwant
   for (size_t i = 0; i < notes.size(); ++i) {
     if (noted->deleted.contains(notes[i].step)) result.deleted.insert(places[i]);
   }
+  result.more = result.more || noted->notes < notes.size();
+  for (const auto& [step, why] : noted->unsure) result.error.Update(why);
   return result;
 }
 

@@ -64,6 +64,8 @@ class Retention {
   struct LetGoResult {
     std::set<size_t> deleted;            // marked by this call; their files are for Apply
     std::map<size_t, std::string> kept;  // and why: it is not committed in this attempt, or no rule may let go of it
+    bool more = false;                   // the bound has left some
+    absl::Status error;                  // why nobody can say of one whether it is pinned
   };
   // Marks them as deleted, but for those that stay without any rule (see include/tidemark/retention.h). One call
   // changes a bounded number of records. After an error nothing was marked, unless it was the marks' own writing that
@@ -90,7 +92,7 @@ class Retention {
   const Warn warn_;
   LeaseObserver leases_;
   const size_t changes_max_;
-  std::set<std::string> warned_;  // of leases that cannot be read; once each
+  std::set<std::string> warned_;  // of leases and pins that cannot be read; once each
   bool unfinished_ = false;
 };
 

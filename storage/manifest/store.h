@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -91,7 +92,7 @@ class Store {
   // notes the first ones, for not more than kNotedBytesMax of records and one. A
   // record that is not of the given attempt or not committed any more is left as it is; so is one that is to be deleted
   // and has been pinned, or is the latest committed one. One whose folder has a pin that its record does not know of is
-  // pinned; one where nobody can say is left, with a warning.
+  // pinned; one where nobody can say is left, and is among `unsure`.
   struct StepNote {
     int64_t step = 0;
     std::string attempt;
@@ -101,6 +102,7 @@ class Store {
   struct NotedSteps {
     std::set<int64_t> deleted;  // their files are for RemoveDeleted
     size_t notes = 0;           // so many of the notes have been seen to
+    std::map<int64_t, absl::Status> unsure;
   };
   absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes);
   // Fits into the room that is set aside; see disk_reserve.h.

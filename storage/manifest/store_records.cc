@@ -78,8 +78,10 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
       // The folder may have a pin that the record does not know of.
       absl::StatusOr<bool> pinned = TakePin(files_, layout_, options_.warn, info);
       if (!pinned.ok()) {
-        options_.warn(fmt::format("step {} stays, for nobody can say whether it is pinned: {}", note.step,
-                                  std::string(pinned.status().message())));
+        noted.unsure.emplace(
+            note.step, absl::Status(pinned.status().code(),
+                                    fmt::format("step {} stays, for nobody can say whether it is pinned: {}", note.step,
+                                                std::string(pinned.status().message()))));
         continue;
       }
       if (!*pinned) {

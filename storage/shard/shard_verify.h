@@ -1,4 +1,4 @@
-// Looks for damage in a shard: every byte of its file is read and held against something.
+// Looks for damage in a shard: every byte of its file is read and held against something, or, of the chunks, a sample.
 
 #ifndef TIDEMARK_STORAGE_SHARD_SHARD_VERIFY_H_
 #define TIDEMARK_STORAGE_SHARD_SHARD_VERIFY_H_

@@ -9,7 +9,6 @@
 #include "fmt/format.h"
 #include "storage/io/link_free_path.h"
 #include "tools/checkpoint_inspect/command_outline.h"
-#include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/sandbox.h"
 #include "tools/checkpoint_inspect/steps.h"
 
@@ -18,7 +17,7 @@ namespace {
 
 constexpr const char* kFooter = R"(
 A store is the directory into which a training run saves its steps. A METRIC is a number that was saved with a step,
-or reported for it as EVALUATOR/NAME; 'history' lists those there are.
+or reported for it as EVALUATOR/NAME; 'ls' shows them.
 
 Examples:
   cd run/ckpt                                          stand in the store, or give --store run/ckpt each time
@@ -161,8 +160,7 @@ ExitCode CommandLine::Run(Console& console, int argc, const char* const* argv) {
     console.Fail("--store names no directory");
     return ExitCode::kUsage;
   }
-  const ExitCode code = chosen_({console, store_, json_, untrusted_, absl::Now()});
-  return IsInterrupted() ? ExitCode::kInterrupted : code;
+  return chosen_({console, store_, json_, untrusted_, absl::Now()});
 }
 
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description) {

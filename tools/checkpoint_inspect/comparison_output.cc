@@ -12,6 +12,13 @@
 namespace tidemark::inspect {
 namespace {
 
+// Names in JSON have no blanks.
+std::string JsonName(Difference difference) {
+  std::string name(DifferenceName(difference));
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
 bool HasFigures(const EntryComparison& entry) { return entry.difference == Difference::kChanged && entry.change; }
 
 // Of an element of the held box, row-major, its place in the whole tensor.
@@ -105,7 +112,7 @@ Json EntryToJson(const EntryComparison& entry, const ComparedEntries& sides) {
   if (entry.shape_differs) differs_in.push_back("shape");
   if (entry.bytes_differ) differs_in.push_back("bytes");
   return {{"name", entry.name},
-          {"difference", DifferenceName(entry.difference)},
+          {"difference", JsonName(entry.difference)},
           {"differs_in", std::move(differs_in)},
           {"change", ChangeToJson(entry, sides)},
           {"a", HeldToJson(sides.a, entry.a)},
@@ -176,9 +183,7 @@ std::string FormatCounts(std::span<const EntryComparison> entries, bool structur
 Json CountsToJson(std::span<const EntryComparison> entries) {
   Json counts = Json::object();
   for (const Difference difference : kInSummary) {
-    std::string name(DifferenceName(difference));
-    std::replace(name.begin(), name.end(), ' ', '_');
-    counts[name] = Count(entries, difference);
+    counts[JsonName(difference)] = Count(entries, difference);
   }
   return counts;
 }

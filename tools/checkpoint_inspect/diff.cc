@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/command_outline.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/comparison_output.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
@@ -162,17 +163,16 @@ ExitCode Diff(const Session& session, const DiffOptions& options) {
 }
 
 void AddOperand(CLI::App* command, const std::string& name, const std::shared_ptr<DiffOptions>& options, size_t which) {
-  command
-      ->add_option_function<std::string>(
-          name,
-          [options, which](const std::string& text) {
-            absl::StatusOr<TensorOperand> operand = ParseTensorOperand(text);
-            if (!operand.ok()) throw CLI::ValidationError(std::string(operand.status().message()));
-            options->operands[which] = *std::move(operand);
-          },
-          fmt::format("{}", kOperandHelp))
-      ->type_name("")
-      ->required();
+  CLI::Option* operand = command->add_option_function<std::string>(
+      name,
+      [options, which](const std::string& text) {
+        absl::StatusOr<TensorOperand> parsed = ParseTensorOperand(text);
+        if (!parsed.ok()) throw CLI::ValidationError(std::string(parsed.status().message()));
+        options->operands[which] = *std::move(parsed);
+      },
+      fmt::format("{}", kOperandHelp));
+  operand->type_name("")->required();
+  MarkAsStep(operand);
 }
 
 }  // namespace

@@ -31,15 +31,19 @@ bool ForEachIn(int directory, const std::function<void(const std::string&, const
   const int listed = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const stream = listed < 0 ? nullptr : fdopendir(listed);
   if (stream == nullptr) return false;
-  while (const dirent* entry = readdir(stream)) {
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(stream);
+    if (entry == nullptr) break;
     const std::string name = entry->d_name;
     struct stat info;
     if (name == "." || name == "..") continue;
     // What is gone by now takes nothing.
     if (fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) visit(name, info);
   }
+  const bool complete = errno == 0;
   closedir(stream);
-  return true;
+  return complete;
 }
 
 class Walk {

@@ -14,6 +14,7 @@
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/tensor_stream.h"
 #include "tools/checkpoint_inspect/text.h"
@@ -131,21 +132,8 @@ ExitCode ExportExitCode(const absl::Status& status) {
 
 ExitCode RunExport(const Invocation& invocation, const ExportArguments& arguments) {
   Console& console = invocation.console;
-  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, arguments.selector);
-  if (!info.ok()) {
-    console.Fail(info.status());
-    return SelectorExitCode(invocation.reader, info.status());
-  }
-  if (!HasFiles(*info)) {
-    console.Fail(fmt::format("step {} has nothing to export, for it is {}", info->step, StepStateName(info->state)));
-    return ExitCode::kFailure;
-  }
-  absl::StatusOr<std::unique_ptr<StepReader>> step = invocation.reader.OpenStep(info->step);
-  if (!step.ok()) {
-    console.Fail(step.status());
-    return StepExitCode(step.status());
-  }
-  const auto source = MakeStepSource(*std::move(step), fmt::format("step {} of {}", info->step, invocation.directory));
+  StepSource opened;
+  if (const ExitCode code = OpenStepSource(invocation, arguments.selector, &opened); code != ExitCode::kOk) return code;
 
   CatchInterrupts();
   ExportOptions options = arguments.options;
@@ -153,10 +141,10 @@ ExitCode RunExport(const Invocation& invocation, const ExportArguments& argument
   std::optional<ProgressLine> line;
   const auto progress = [&](uint64_t bytes_read, uint64_t bytes_total) {
     if (!line) line.emplace(console, bytes_total);
-    line->Update(source->name(), bytes_read);
+    line->Update(fmt::format("step {}", opened.info.step), bytes_read);
   };
-  const absl::StatusOr<Exported> exported =
-      ExportTensors(*source, options, arguments.out, arguments.force, ProvenanceOf(invocation, *info), progress);
+  const absl::StatusOr<Exported> exported = ExportTensors(*opened.tensors, options, arguments.out, arguments.force,
+                                                          ProvenanceOf(invocation, opened.info), progress);
   line.reset();
   if (!exported.ok()) {
     console.Fail(absl::IsCancelled(exported.status()) ? absl::CancelledError("interrupted; nothing was written")
@@ -164,7 +152,7 @@ ExitCode RunExport(const Invocation& invocation, const ExportArguments& argument
     return ExportExitCode(exported.status());
   }
   NoteWhatIsLeftOut(console, options.format, exported->plan);
-  console.PrintData(invocation.json ? ExportedAsJson(invocation, *info, options.format, *exported)
+  console.PrintData(invocation.json ? ExportedAsJson(invocation, opened.info, options.format, *exported)
                                     : FormatExported(*exported));
   return StoreExitCode(invocation.reader);
 }

@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "snapshot/glob.h"
+#include "tools/checkpoint_inspect/entry_selection.h"
 #include "tools/checkpoint_inspect/float_conversion.h"
 #include "tools/checkpoint_inspect/npy_format.h"
 #include "tools/checkpoint_inspect/safetensors_header.h"
@@ -21,10 +22,8 @@ bool MatchesAny(const std::vector<std::string>& patterns, std::string_view name)
 
 absl::Status CheckPatterns(std::span<const StoredEntry> entries, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
-    if (std::none_of(entries.begin(), entries.end(),
-                     [&](const StoredEntry& entry) { return GlobMatches(pattern, entry.spec.name); })) {
-      return absl::InvalidArgumentError(fmt::format("'{}' matches no entry; 'show' lists them", Escape(pattern)));
-    }
+    const absl::StatusOr<std::vector<size_t>> matching = SelectEntries(entries, pattern, "the step");
+    if (!matching.ok()) return absl::InvalidArgumentError(std::string(matching.status().message()));
   }
   return absl::OkStatus();
 }
@@ -187,6 +186,7 @@ absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, cons
   if (absl::Status status = CheckNames(items, entries); !status.ok()) return status;
   SetTies(entries, &items);
   ExportPlan plan;
+  uint64_t values_bytes = 0;
   for (ExportItem& item : items) {
     if (options.format == ExportFormat::kSafetensors && item.spec.kind != EntryKind::kTensor) {
       if (item.bytes > kMetadataValueBytesMax) {
@@ -194,6 +194,13 @@ absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, cons
             fmt::format("'{}' has {} bytes, more than the {} that a value may have in the metadata of safetensors; "
                         "--exclude it, or export it as raw",
                         Escape(item.spec.name), item.bytes, kMetadataValueBytesMax));
+      }
+      values_bytes += item.bytes;
+      if (values_bytes > kSafetensorsHeaderBytesMax) {
+        return absl::InvalidArgumentError(
+            fmt::format("the values up to '{}' have {} bytes, more than the {} that the metadata of safetensors may "
+                        "have; --exclude some, or export them as raw",
+                        Escape(item.spec.name), values_bytes, kSafetensorsHeaderBytesMax));
       }
       plan.values.push_back(std::move(item));
       continue;

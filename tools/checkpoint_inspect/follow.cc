@@ -55,9 +55,15 @@ ExitCode FollowSteps(const Invocation& invocation) {
       return ExitCode::kOk;
     }
     const absl::Time begin = absl::Now();
-    if (const absl::Status refreshed = invocation.reader.Refresh(); !refreshed.ok()) {
+    const bool was_read = invocation.reader.manifest_problem().ok();
+    if (const absl::Status refreshed = RefreshStore(invocation.reader); !refreshed.ok()) {
       console.Fail(refreshed);
       return OpenExitCode(refreshed);
+    }
+    // What the shards alone say is not what the manifest said: steps that it knew as damaged would be told of as new.
+    if (const absl::Status& problem = invocation.reader.manifest_problem(); was_read && !problem.ok()) {
+      console.Fail(problem);
+      return OpenExitCode(problem);
     }
     const ExitCode printed = PrintSteps(console, watch.Take(invocation.reader.steps()));
     if (printed != ExitCode::kOk) return printed;

@@ -103,11 +103,14 @@ void AddManifest(CommandLine& line) {
   manifest->require_subcommand(1);
   CLI::App* dump = manifest->add_subcommand("dump", "Print the records, readable");
   dump->add_option("--prefix", *prefix, "Only those whose key, as it is printed, begins with this")->type_name("P");
-  manifest->footer(R"(
+  // A command of a command begins with the footer of the whole.
+  for (CLI::App* command : {manifest, dump}) {
+    command->footer(R"(
 Examples:
   checkpoint-inspect --store run/ckpt manifest dump
   checkpoint-inspect --store run/ckpt manifest dump --prefix step/1000
   checkpoint-inspect --store run/ckpt --json manifest dump --prefix metric/)");
+  }
 }
 
 }  // namespace tidemark::inspect

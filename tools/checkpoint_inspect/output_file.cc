@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(const std::string
   struct stat present = {};
   if (stat(path.c_str(), &present) == 0) {
     if (S_ISDIR(present.st_mode)) return absl::AlreadyExistsError(fmt::format("{} is a directory", path));
+    if (!S_ISREG(present.st_mode)) return absl::AlreadyExistsError(fmt::format("{} is no regular file", path));
     if (!replace) return absl::AlreadyExistsError(fmt::format("{} is there already; --force replaces it", path));
   }
   std::unique_ptr<OutputFile> file(new OutputFile(path, replace));
@@ -82,11 +83,28 @@ absl::Status OutputFile::Commit() {
     if (!replace_) return absl::OkStatus();
     temporary_ = name;
   }
-  const int renamed = replace_ ? rename(temporary_.c_str(), path_.c_str())
-                               : renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
-  if (renamed != 0) return ErrnoStatus(errno, "name", path_);
+  if (!replace_) {
+    if (absl::Status status = NameAnew(temporary_, path_); !status.ok()) return status;
+  } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return ErrnoStatus(errno, "name", path_);
+  }
   temporary_.clear();
   return absl::OkStatus();
+}
+
+absl::Status NameAnew(const std::string& from, const std::string& to, bool kernel_looks) {
+  if (kernel_looks) {
+    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+    if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, "name", to);
+  }
+  struct stat info = {};
+  if (lstat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "look at", from);
+  if (!S_ISDIR(info.st_mode)) {
+    if (link(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "name", to);
+    return unlink(from.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "remove", from);
+  }
+  if (lstat(to.c_str(), &info) == 0) return ErrnoStatus(EEXIST, "name", to);
+  return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "name", to);
 }
 
 }  // namespace tidemark::inspect

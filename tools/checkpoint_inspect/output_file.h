@@ -21,7 +21,7 @@ namespace tidemark::inspect {
 class OutputFile {
  public:
   // kAlreadyExists: `path` is there, and not to be replaced. kNotFound: its directory is not. Any other error: it
-  // cannot be made there. A directory is never replaced.
+  // cannot be made there. Only regular files are ever replaced.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path, bool replace);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -50,6 +50,11 @@ class OutputFile {
   std::string temporary_;  // the name that it has until then; empty: none
   uint64_t end_ = 0;
 };
+
+// Gives `from`, a file or a folder, the name `to`, where nothing of that name may be; kAlreadyExists: something is.
+// `kernel_looks`: the kernel is asked to do both in one, which not every file system can. Else, or where it cannot, a
+// file still never takes the place of another, and a folder only that of an empty one that comes at the same moment.
+absl::Status NameAnew(const std::string& from, const std::string& to, bool kernel_looks = true);
 
 }  // namespace tidemark::inspect
 

@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,9 +99,7 @@ absl::StatusOr<std::vector<ExportedFile>> RawSink::Commit() {
     if (status.ok()) status = (*index)->Commit();
   }
   if (!status.ok()) return status;
-  if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, out_.c_str(), RENAME_NOREPLACE) != 0) {
-    return storage::ErrnoStatus(errno, "name", out_);
-  }
+  if (absl::Status named = NameAnew(temporary_, out_); !named.ok()) return named;
   temporary_.clear();
   return std::vector<ExportedFile>{
       {.path = out_, .bytes = plan_.tensor_bytes + text.size(), .tensors = plan_.tensors.size()}};

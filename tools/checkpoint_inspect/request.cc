@@ -16,6 +16,7 @@
 #include "storage/manifest/retention.h"
 #include "storage/manifest/store.h"
 #include "tools/checkpoint_inspect/interrupt.h"
+#include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/store_owner.h"
 
 namespace tidemark::inspect {
@@ -193,16 +194,6 @@ absl::StatusOr<std::vector<Answer>> HandOver(const Invocation& invocation, const
   return answers;
 }
 
-// Beside a live trainer the manifest's files may change under the reader.
-absl::Status Refresh(StoreReader& reader) {
-  constexpr int kReadsMax = 3;
-  absl::Status status = reader.Refresh();
-  for (int reads = 1; reads < kReadsMax && status.ok() && !reader.manifest_problem().ok(); ++reads) {
-    status = reader.Refresh();
-  }
-  return status;
-}
-
 }  // namespace
 
 StoreRequest NewRequest(const StoreReader& reader, StoreRequest::Kind kind, const StepInfo& info, std::string text) {
@@ -237,7 +228,7 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
     answers = HandOver(invocation, directory, requests, wait);
   }
   if (!answers.ok()) return answers;
-  if (absl::Status status = Refresh(reader); !status.ok()) return status;
+  if (absl::Status status = RefreshStore(reader); !status.ok()) return status;
   for (size_t i = 0; i < requests.size(); ++i) {
     if ((*answers)[i].outcome == Answer::Outcome::kDone) (*answers)[i] = Judge(reader, requests[i]);
   }

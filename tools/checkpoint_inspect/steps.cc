@@ -20,10 +20,18 @@ absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& direct
   if (untrusted) return StoreReader::OpenUntrusted(directory);
   absl::StatusOr<std::unique_ptr<StoreReader>> reader = StoreReader::Open(directory);
   if (!reader.ok()) return reader;
-  for (int reads = 1; reads < kManifestReadsMax && !(*reader)->manifest_problem().ok(); ++reads) {
-    if (absl::Status status = (*reader)->Refresh(); !status.ok()) return status;
+  if (!(*reader)->manifest_problem().ok()) {
+    if (absl::Status status = RefreshStore(**reader); !status.ok()) return status;
   }
   return reader;
+}
+
+absl::Status RefreshStore(StoreReader& reader) {
+  absl::Status status = reader.Refresh();
+  for (int reads = 1; reads < kManifestReadsMax && status.ok() && !reader.manifest_problem().ok(); ++reads) {
+    status = reader.Refresh();
+  }
+  return status;
 }
 
 ExitCode OpenExitCode(const absl::Status& status) {

@@ -19,6 +19,9 @@ namespace tidemark::inspect {
 // the reader. `untrusted`: StoreReader::OpenUntrusted.
 absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory, bool untrusted);
 
+// StoreReader::Refresh, and again where the manifest could not be read.
+absl::Status RefreshStore(StoreReader& reader);
+
 // Of an error of OpenStore.
 ExitCode OpenExitCode(const absl::Status& status);
 

@@ -50,11 +50,9 @@ class Planner {
         step = std::max(step, lane.source->chunk_bytes() / ElementBytes(lane, item_));
       }
       uint64_t elements = std::min(left, room / bytes_each);
-      if (elements < left) elements -= elements % step;
-      if (elements == 0 && left > 0) {
-        if (!batch.blocks.empty()) break;
-        elements = std::min(left, step);
-      }
+      if (elements < left && elements < step && !batch.blocks.empty()) break;
+      // A chunk that is too large is cut in two, and decoded for each part.
+      if (elements < left && elements > step) elements -= elements % step;
       TensorBlock block{.item = item_, .first_element = next_element_, .elements = elements, .last = elements == left};
       batch.blocks.push_back(std::move(block));
       room -= std::min(room, elements * bytes_each);

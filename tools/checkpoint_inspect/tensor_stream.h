@@ -31,8 +31,8 @@ struct TensorBlock {
 
 // Item by item, and each from its first element to its last; an item without elements is one block. With two lanes it
 // reads pairs of entries side by side: these have as many elements each. Blocks are aligned to 16 bytes. A call holds
-// at most 2 * kStreamBytes and what the alignment takes, or two chunks of each lane where these are larger. kCancelled
-// if Ctrl-C came (interrupt.h); else the first error of reading or of `visit`, which is called on this thread.
+// at most 2 * kStreamBytes and what the alignment takes, beside what decoding takes. kCancelled if Ctrl-C came
+// (interrupt.h); else the first error of reading or of `visit`, which is called on this thread.
 inline constexpr uint64_t kStreamBytes = 32 << 20;
 absl::Status StreamTensors(std::span<const Lane> lanes,
                            absl::FunctionRef<absl::Status(const TensorBlock& block)> visit);

@@ -7,6 +7,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "tools/checkpoint_inspect/command_outline.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -194,6 +195,7 @@ void AddTrace(CommandLine& line) {
       },
       fmt::format("{}; or FIRST..LAST, or all; several", kSelectorHelp));
   steps->type_name("");
+  MarkAsStep(steps);
   CLI::Option* last = trace->add_option("--last", options->last, "Also the highest N steps of which phases are known")
                           ->type_name("N")
                           ->check(CLI::PositiveNumber);

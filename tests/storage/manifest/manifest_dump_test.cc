@@ -39,6 +39,7 @@ TEST(KeyText, NamesEveryKindOfKey) {
   EXPECT_EQ(text(kSettledKey), "settled");
   EXPECT_EQ(text(StepKey(1000)), "step/1000");
   EXPECT_EQ(text(CommittedKey(INT64_MAX)), "committed/9223372036854775807");
+  EXPECT_EQ(text(PhasesKey(7)), "phases/7");
   EXPECT_EQ(text(DeletionKey(kAttempt)), std::string("deleting/") + kAttemptText);
   EXPECT_EQ(text(MetricKey("validation/loss", -0.25, 7)), "metric/validation/loss/-0.25/7");
   EXPECT_EQ(text(MetricKey("", 1e-300, 0)), "metric//1e-300/0");

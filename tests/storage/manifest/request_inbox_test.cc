@@ -302,6 +302,18 @@ TEST_F(RequestInboxTest, LeavesDeletionsForLaterWhereTheyAreNotWanted) {
   EXPECT_THAT(Take().deleted, SizeIs(1));
 }
 
+TEST_F(RequestInboxTest, CarriesOutNothingAboutAStepBeforeItsDeletionThatMustWait) {
+  ASSERT_THAT(store_->Pin(1, ""), IsOk());
+  Deliver(Request(Kind::kDelete, 1));
+  Deliver(Request(Kind::kUnpin, 1, 1));
+  EXPECT_THAT(Take({.deletions = false}).done, SizeIs(0));
+  const RequestsTaken taken = Take();
+  EXPECT_THAT(taken.deleted, SizeIs(0));
+  EXPECT_EQ(taken.refused, 1);
+  EXPECT_EQ(Info(1).state, StepState::kCommitted);
+  EXPECT_FALSE(Info(1).pinned);
+}
+
 TEST_F(RequestInboxTest, DoesNotMakeAStoreToDeliverInto) {
   EXPECT_THAT(DeliverRequest(files_, StoreLayout(directory_ / "nowhere"), Request(Kind::kPin, 1)),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("nowhere/inbox")));

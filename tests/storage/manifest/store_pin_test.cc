@@ -186,7 +186,9 @@ TEST_F(StorePinTest, KeepsAStepFromDeletionWhereNobodyCanSayWhetherItIsPinned) {
   const auto noted = (*store)->NoteSteps(notes);
   ASSERT_THAT(noted, IsOk());
   EXPECT_EQ(noted->deleted, std::set<int64_t>{2});
-  EXPECT_THAT(warnings_, HasSubstr("step 1 stays, for nobody can say whether it is pinned: EIO"));
+  ASSERT_TRUE(noted->unsure.contains(1));
+  EXPECT_THAT(noted->unsure.at(1), StatusIs(absl::StatusCode::kInternal,
+                                            HasSubstr("step 1 stays, for nobody can say whether it is pinned: EIO")));
   EXPECT_EQ(ValueAt(**store, 1), 100);
   EXPECT_FALSE(InfoOf(**store, 1).pinned);
 }

@@ -26,7 +26,10 @@ LineChart SmallChart() {
 }
 
 // What a browser was seen to draw well. Whoever changes the drawing looks at it in one again.
-TEST(LineChartSvg, DrawsAxesLineMarksAndHovers) { EXPECT_EQ(LineChartSvg(SmallChart()), R"svg(<svg class="chart lines" role="img" viewBox="0 0 540 270" width="540" height="270"><title>loss by step</title><desc>3 values</desc>
+TEST(LineChartSvg, DrawsAxesLineMarksAndHovers) {
+  EXPECT_EQ(
+      LineChartSvg(SmallChart()),
+      R"svg(<svg class="chart lines" role="img" viewBox="0 0 540 270" width="540" height="270"><title>loss by step</title><desc>3 values</desc>
 <line x1="74" y1="224" x2="522" y2="224" class="grid"/>
 <text x="66" y="228" class="tick" text-anchor="end">1.0</text>
 <line x1="74" y1="182" x2="522" y2="182" class="grid"/>
@@ -63,7 +66,8 @@ loss = 2</title></rect>
 <rect x="298" y="6" width="232" height="226" class="hover"><title>step 10
 loss = 1</title></rect>
 </svg>
-)svg"); }
+)svg");
+}
 
 TEST(LineChartSvg, BreaksTheLineAtNumbersThatAreNone) {
   LineChart chart = SmallChart();
@@ -124,7 +128,9 @@ TEST(StackedBarsSvg, StacksSeriesAndDrawsALineOverThem) {
                           .line = "logical",
                           .bars = {{.label = "1", .values = {1024, 0}, .line = 2048, .hover = "step 1"},
                                    {.label = "2", .values = {512, 512}, .line = 2048, .hover = "step 2"}}};
-  EXPECT_EQ(StackedBarsSvg(chart), R"svg(<svg class="chart bars" role="img" viewBox="0 0 540 270" width="540" height="270"><title>Bytes</title><desc>two</desc>
+  EXPECT_EQ(
+      StackedBarsSvg(chart),
+      R"svg(<svg class="chart bars" role="img" viewBox="0 0 540 270" width="540" height="270"><title>Bytes</title><desc>two</desc>
 <line x1="74" y1="224" x2="522" y2="224" class="grid"/>
 <text x="66" y="228" class="tick" text-anchor="end">0 KiB</text>
 <line x1="74" y1="171.5" x2="522" y2="171.5" class="grid"/>

@@ -53,7 +53,7 @@ TEST_F(ComparisonOutput, GivesEveryPartAsJson) {
   SortByChange(&entries_);
   const Json entries = ComparisonToJson(sides(), entries_);
   ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0]["difference"], "held differently");
+  EXPECT_EQ(entries[0]["difference"], "held_differently");
   EXPECT_EQ(entries[0]["a"].size(), 2u);
   EXPECT_EQ(entries[0]["a"][1]["rank"], 1);
   EXPECT_EQ(entries[0]["a"][1]["box"]["offset"], Json({1}));

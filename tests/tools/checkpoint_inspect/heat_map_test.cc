@@ -49,7 +49,10 @@ TEST(LevelOf, PutsAnEdgeIntoTheLevelAboveIt) {
   EXPECT_EQ(LevelOf(scale, 1e-9), 0);
 }
 
-TEST(HeatMapSvg, DrawsWhatThereIs) { EXPECT_EQ(HeatMapSvg(SmallMap()), R"svg(<svg class="chart heat" role="img" viewBox="0 0 104.9 84.6" width="104.9" height="84.6"><title>Change</title><desc>2 rows</desc>
+TEST(HeatMapSvg, DrawsWhatThereIs) {
+  EXPECT_EQ(
+      HeatMapSvg(SmallMap()),
+      R"svg(<svg class="chart heat" role="img" viewBox="0 0 104.9 84.6" width="104.9" height="84.6"><title>Change</title><desc>2 rows</desc>
 <text x="24.9" y="17.5" class="row" text-anchor="end">a&lt;b</text>
 <rect x="32.9" y="6" width="29" height="14" class="h4"><title>a&lt;b
 step 10 to 20: 0.05</title></rect>
@@ -62,7 +65,8 @@ step 20 to 30: not read</title></rect>
 <text x="81.9" y="44" class="tick" text-anchor="end" transform="rotate(-90 81.9 44)">30</text>
 <text x="62.9" y="78.6" class="label" text-anchor="middle">step</text>
 </svg>
-)svg"); }
+)svg");
+}
 
 TEST(HeatMapSvg, KeepsTheEndsOfLongNames) {
   HeatMap map = SmallMap();

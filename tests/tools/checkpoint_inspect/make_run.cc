@@ -3,6 +3,7 @@
 //
 //   inspect_make_run DIRECTORY [SAVES [hostile]]
 //
+// The trainer's statistics for Prometheus are in DIRECTORY.prom.
 // `hostile`: names, metadata and reasons are such as a page must not take for its own.
 
 #include <cmath>
@@ -101,6 +102,7 @@ int Run(const std::string& directory, int saves, bool hostile) {
   CheckpointerOptions options{.directory = directory};
   options.now = [&clock] { return clock; };
   options.on_warning = [](std::string_view) {};
+  options.metrics_file = options.directory + ".prom";
   options.retention = {
       .max_to_keep = saves / 2, .keep_best = {{"validation/loss"}}, .keep_every_steps = 10 * kInterval};
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));

@@ -67,7 +67,27 @@ TEST_F(OutputFileTest, DoesNotReplaceWhatHasComeMeanwhile) {
   EXPECT_EQ(Names(), 1);
 }
 
+TEST_F(OutputFileTest, GivesANameWhereTheKernelCannotLook) {
+  for (const bool kernel_looks : {true, false}) {
+    SCOPED_TRACE(kernel_looks);
+    WriteWhole(folder_ + "/a", "a");
+    WriteWhole(folder_ + "/b", "b");
+    EXPECT_TRUE(absl::IsAlreadyExists(NameAnew(folder_ + "/a", folder_ + "/b", kernel_looks)));
+    EXPECT_EQ(ReadWhole(folder_ + "/b"), "b");
+    EXPECT_TRUE(NameAnew(folder_ + "/a", folder_ + "/c", kernel_looks).ok());
+    EXPECT_EQ(ReadWhole(folder_ + "/c"), "a");
+    EXPECT_FALSE(fs::exists(folder_ + "/a"));
+    fs::create_directory(folder_ + "/d");
+    EXPECT_TRUE(absl::IsAlreadyExists(NameAnew(folder_ + "/d", folder_ + "/b", kernel_looks)));
+    EXPECT_TRUE(NameAnew(folder_ + "/d", folder_ + "/e", kernel_looks).ok());
+    EXPECT_TRUE(fs::is_directory(folder_ + "/e"));
+    EXPECT_TRUE(absl::IsNotFound(NameAnew(folder_ + "/d", folder_ + "/f", kernel_looks)));
+    for (const char* name : {"/b", "/c", "/e"}) fs::remove(folder_ + name);
+  }
+}
+
 TEST_F(OutputFileTest, RefusesPlacesThatAreNone) {
+  EXPECT_TRUE(absl::IsAlreadyExists(OutputFile::Create("/dev/null", /*replace=*/true).status()));
   EXPECT_TRUE(absl::IsAlreadyExists(OutputFile::Create(folder_, /*replace=*/true).status()));
   EXPECT_TRUE(absl::IsNotFound(OutputFile::Create(folder_ + "/none/file", /*replace=*/false).status()));
 }
