@@ -139,14 +139,14 @@ TEST_F(StoreReaderTest, VerifiesASampleOfTheChunks) {
   const auto whole = (*reader)->Verify(1);
   ASSERT_THAT(whole, IsOk());
   EXPECT_EQ(whole->chunks, whole->chunks_total);
-  const auto structure = (*reader)->Verify(1, {.share = 0});
+  const auto structure = (*reader)->Verify(1, VerifyOptions{.share = 0});
   ASSERT_THAT(structure, IsOk());
   EXPECT_EQ(structure->chunks, 0u);
   EXPECT_EQ(structure->chunks_total, whole->chunks_total);
   EXPECT_LT(structure->bytes_read, whole->bytes_read);
   EXPECT_THAT(structure->damage, IsEmpty());
   for (const double share : {-0.1, 1.1, std::nan("")}) {
-    EXPECT_THAT((*reader)->Verify(1, {.share = share}),
+    EXPECT_THAT((*reader)->Verify(1, VerifyOptions{.share = share}),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("VerifyOptions::share")));
   }
 }
