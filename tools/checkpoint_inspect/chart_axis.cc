@@ -102,7 +102,9 @@ Axis LinearAxis(double low, double high, AxisUnit unit, int ticks_max, bool roun
   // Less than that between them, and ticks would be the same double.
   const double least = std::max(std::abs(low), std::abs(high)) * 1e-12;
   if (high - low <= least) {
-    const double margin = unit == AxisUnit::kInteger ? 1 : std::max(std::abs(low) * 0.05, 1e-300);
+    // Of larger integers, 1 more may be the same double.
+    const bool steps_by_one = unit == AxisUnit::kInteger && std::abs(low) < 1e12;
+    const double margin = steps_by_one ? 1 : std::max(std::abs(low) * 0.05, 1e-300);
     low = low >= 0 ? std::max(0.0, low - margin) : low - margin;
     high = high == 0 && unit != AxisUnit::kInteger ? 1 : high + margin;
   }

@@ -104,7 +104,8 @@ TEST(StoreRequest, HasRoomForTheLongestTextThatIsEscaped) {
 }
 
 TEST(StoreRequest, RefusesEachFieldThatIsMissingOrOfAnotherType) {
-  for (const auto& [name, value] : GoodObject().items()) {
+  const nlohmann::json good = GoodObject();
+  for (const auto& [name, value] : good.items()) {
     SCOPED_TRACE(name);
     nlohmann::json object = GoodObject();
     object.erase(name);

@@ -207,7 +207,7 @@ TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   EXPECT_EQ(Export({"7", "-o", Out("m")}).exit_code, 1);
   const Finished pattern = Export({"2", "x*", "-o", Out("m")});
   EXPECT_EQ(pattern.exit_code, 1);
-  EXPECT_THAT(pattern.err, HasSubstr("'x*' matches no entry"));
+  EXPECT_THAT(pattern.err, HasSubstr("nothing in the step matches 'x*'; nearest: "));
   EXPECT_EQ(Export({"2", "-o", Out("none/m")}).exit_code, 1);
   EXPECT_EQ(Export({"2", "-o", Out("none/m"), "--format", "raw"}).exit_code, 1);
   const Finished name = Export({"2", "-o", Out("m"), "--rename", "text=format"});
@@ -216,7 +216,7 @@ TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   store_.Delete(1, "old");
   const Finished deleted = Export({"1", "-o", Out("m")});
   EXPECT_EQ(deleted.exit_code, 1);
-  EXPECT_THAT(deleted.err, HasSubstr("step 1 has nothing to export, for it is deleted"));
+  EXPECT_THAT(deleted.err, HasSubstr("step 1 was deleted: old"));
   EXPECT_THAT(Names(), IsEmpty());
 }
 

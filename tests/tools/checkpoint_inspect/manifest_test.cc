@@ -33,6 +33,9 @@ TEST_F(ManifestTest, PrintsEveryRecordFieldByField) {
   EXPECT_THAT(dump.out,
               MatchesRegex("committed/7\n"
                            "metric/loss/0\\.5/7\n"
+                           "phases/7\n  attempt: " +
+                           id +
+                           "\n  lanes: \\[[^\n]+\\]\n  version: 1\n"
                            "settled\n  changed_unix_ns: [0-9]+\n  files: \"[^\n]+\"\n  inode: [0-9]+\n  links: [0-9]+\n"
                            "  modified_unix_ns: [0-9]+\n  version: 1\n"
                            "step/7\n  attempt: " +
@@ -56,13 +59,14 @@ TEST_F(ManifestTest, PrintsALineOfJsonForEachRecord) {
     lines.push_back(json::parse(dump.out.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false));
     begin = end + 1;
   }
-  ASSERT_EQ(lines.size(), 6u) << dump.out;
+  ASSERT_EQ(lines.size(), 7u) << dump.out;
   EXPECT_EQ(lines[0]["schema_version"], 1);
   EXPECT_EQ(lines[0]["store"]["directory"], store_.directory());
   EXPECT_THAT(lines[0]["store"]["id"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
   EXPECT_EQ(lines[1], json::parse(R"({"key": "committed/7", "value": null, "problem": null, "bytes": null})"));
-  EXPECT_EQ(lines[4]["key"], "step/7");
-  EXPECT_EQ(lines[4]["value"]["metrics"]["loss"], 0.5);
+  EXPECT_EQ(lines[3]["key"], "phases/7");
+  EXPECT_EQ(lines[5]["key"], "step/7");
+  EXPECT_EQ(lines[5]["value"]["metrics"]["loss"], 0.5);
 }
 
 TEST_F(ManifestTest, PrintsOnlyWhatHasThePrefix) {
