@@ -24,13 +24,17 @@ help:
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
 
+# DEMO_PRESET=dev takes the build of make test, where there is one.
+DEMO_PRESET ?= release
+DEMO_BUILD := build/$(DEMO_PRESET)
+
 demo:
 	@tools/setup demo
-	cmake --preset release -DTIDEMARK_TESTS=OFF
-	cmake --build --preset release -j $(JOBS) --target char_lm char_lm_evaluate checkpoint-inspect compare-steps
-	examples/char_lm/demo --trainer build/release/examples/char_lm/char_lm \
-	  --evaluate build/release/examples/char_lm/char_lm_evaluate \
-	  --inspect build/release/tools/checkpoint-inspect --compare build/release/examples/compare_steps/compare-steps
+	cmake --preset $(DEMO_PRESET) $(if $(filter release,$(DEMO_PRESET)),-DTIDEMARK_TESTS=OFF)
+	cmake --build --preset $(DEMO_PRESET) -j $(JOBS) --target char_lm char_lm_evaluate checkpoint-inspect compare-steps
+	examples/char_lm/demo --trainer $(DEMO_BUILD)/examples/char_lm/char_lm \
+	  --evaluate $(DEMO_BUILD)/examples/char_lm/char_lm_evaluate \
+	  --inspect $(DEMO_BUILD)/tools/checkpoint-inspect --compare $(DEMO_BUILD)/examples/compare_steps/compare-steps
 
 test:
 	@tools/setup test
