@@ -22,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/sleeping_thread.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -97,15 +98,6 @@ class Disk {
   FailingFileSystem& files_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
-
-// Whether a thread, given by its file in /proc, waits for something.
-bool Sleeps(const std::string& stat) {
-  std::ifstream file(stat);
-  std::string text;
-  std::getline(file, text);
-  const size_t behind_name = text.rfind(") ");
-  return behind_name == std::string::npos || text[behind_name + 2] == 'S';
-}
 
 class SlowDiskTest : public testing::TestWithParam<Staging> {
  protected:
@@ -191,7 +183,7 @@ TEST_P(SlowDiskTest, BlocksTheTrainerForRoomAloneIfItIsTold) {
       EXPECT_THAT(checkpointer_->Save(13, trainer_.state), IsOk());
       saved.Notify();
     });
-    const auto waits = [&] { return saver_id != 0 && Sleeps(fmt::format("/proc/self/task/{}/stat", saver_id.load())); };
+    const auto waits = [&] { return saver_id != 0 && Sleeps(saver_id); };
     while (!waits() && !saved.HasBeenNotified()) std::this_thread::yield();
     EXPECT_FALSE(saved.HasBeenNotified()) << "there was no room";
     EXPECT_THAT(disk.calls_of_trainer(), IsEmpty());
