@@ -16,7 +16,7 @@ class DotCanvas {
   static constexpr size_t kDotsAcross = 2;  // of a character
   static constexpr size_t kDotsDown = 4;
 
-  DotCanvas(size_t columns, size_t rows) : columns_(columns), rows_(rows), cells_(columns * rows) {}
+  DotCanvas(size_t columns, size_t rows) : columns_(columns), cells_(columns * rows) {}
 
   // Dots are counted from the upper left corner. Precondition: they lie on the canvas.
   void SetDot(size_t x, size_t y);
@@ -28,7 +28,6 @@ class DotCanvas {
 
  private:
   const size_t columns_;
-  const size_t rows_;
   std::vector<uint8_t> cells_;  // by row; the dots of each as Unicode numbers them
 };
 
