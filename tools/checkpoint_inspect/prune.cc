@@ -65,7 +65,9 @@ std::string PlanText(const Invocation& invocation, const PrunePlan& plan) {
                   {step.keep ? "-" : HumanBytes(step.freed_bytes)},
                   {Escape(step.reason)}});
     if (!step.needed_by.empty()) {
-      table.AddNote(fmt::format("its files stay: step {} has chunks in them", fmt::join(step.needed_by, ", ")));
+      const bool one = step.needed_by.size() == 1;
+      table.AddNote(fmt::format("its files stay: {} {} {} chunks in them", one ? "step" : "steps",
+                                fmt::join(step.needed_by, ", "), one ? "has" : "have"));
     }
   }
   std::string text = table.Format(invocation.console);

@@ -175,8 +175,9 @@ ExitCode TraceSaves(const Invocation& invocation, const TraceOptions& options) {
     document["without_phases"] = trace->without_phases;
     console.PrintData(Dump(document));
   } else {
-    console.Note(fmt::format("{}: {} saves, {} events; https://ui.perfetto.dev opens it", options.path,
-                             trace->saves.size(), trace->events));
+    const size_t saves = trace->saves.size();
+    console.Note(fmt::format("{}: {} {}, {} events; https://ui.perfetto.dev opens it", options.path, saves,
+                             saves == 1 ? "save" : "saves", trace->events));
   }
   return StoreExitCode(invocation.reader);
 }
