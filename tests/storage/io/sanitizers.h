@@ -26,6 +26,10 @@ inline constexpr bool kThreadSanitizer = false;
 inline constexpr const char* kNoThreadsInChild =
     "under ThreadSanitizer a child of a process with threads may start none of its own";
 
+// Why a test of the sandbox is skipped under AddressSanitizer, which comes with UBSan.
+inline constexpr const char* kNoSandbox =
+    "UBSan looks at an object by writing it to a pipe, which the sandbox does not let it have";
+
 }  // namespace tidemark::storage
 
 #endif  // TIDEMARK_TESTS_STORAGE_IO_SANITIZERS_H_

@@ -1,6 +1,7 @@
 #include <csignal>
 
 #include "gmock/gmock.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -36,6 +37,7 @@ TEST(Follow, PrintsALineOfJsonForEachStepThatIsCommitted) {
 }
 
 TEST(Follow, FindsNewStepsByTheirShardsWithinTheSandbox) {
+  if (storage::kAddressSanitizer) GTEST_SKIP() << storage::kNoSandbox;
   TestStore store;
   store.Save({1});
   RunningInspect follow({"--store", store.directory(), "--untrusted", "ls", "--follow"});

