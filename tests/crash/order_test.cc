@@ -216,7 +216,7 @@ TEST_F(OrderInManyStates, WithoutTheWriteOfAShardIsNoticed) {
   EXPECT_TRUE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kWrite), "without " + kWrite.name));
 }
 
-TEST(Order, WithoutTheSyncOfAShardIsNoticed) {
+TEST_F(OrderInManyStates, WithoutTheSyncOfAShardIsNoticed) {
   EXPECT_TRUE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kDataSync), "without " + kDataSync.name));
 }
 
@@ -235,7 +235,7 @@ TEST_F(OrderInManyStates, WithoutTheSyncOfWhereARecycledShardCameFromIsNoticed) 
   EXPECT_TRUE(IsNoticed(Overwrite(), recording, "without " + kOriginSync.name));
 }
 
-TEST(Order, WithoutTheCommitIsNoticed) {
+TEST_F(OrderInManyStates, WithoutTheCommitIsNoticed) {
   EXPECT_TRUE(IsNoticed(Retain(), PlayDisordered(Retain(), kCommit), "retention without " + kCommit.name));
   EXPECT_TRUE(IsNoticed(ReportMetrics(), PlayDisordered(ReportMetrics(), kCommit), "reports without " + kCommit.name));
   EXPECT_TRUE(IsNoticed(PinSteps(), PlayDisordered(PinSteps(), kCommit), "pins without " + kCommit.name));
