@@ -40,10 +40,10 @@ absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepF
 absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
                                                    const StepFolder& folder);
 
-// Pins `info` where its attempt's folder says so and it does not; the note is empty where it cannot be understood, or,
-// with a warning, where the disk does not give it out. Adds the tags that the folder has and `info` has not. Whether
-// anything changed. An error says that nobody knows whether there is a pin; `info` is as it was. Where `info` is pinned
-// already, that is only a warning: its record has every tag that was promised.
+// Pins `info` where its attempt's folder says so and it does not, and adds the tags that the folder has and `info` has
+// not. The note is empty and there are no tags where the file cannot be understood, or, with a warning, where the disk
+// does not give it out. Whether anything changed. An error says that nobody knows whether there is a pin; `info` is as
+// it was. Where `info` is pinned already, that is only a warning: its record has every tag that was promised.
 absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
                              const std::function<void(std::string_view)>& warn, StepInfo& info);
 

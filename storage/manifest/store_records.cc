@@ -162,8 +162,11 @@ absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<Attem
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<StepRecord> record = FindToPin("pin", step, attempt, /*only_committed=*/true);
   if (!record.ok()) return record.status();
-  record->info.pinned = true;
-  record->info.pin_note = note;
+  StepInfo& info = record->info;
+  // A tag that only the folder has, since the disk did not give it out to a rebuild, must not be written over.
+  if (absl::Status taken = TakePin(files_, layout_, options_.warn, info).status(); !taken.ok()) return taken;
+  info.pinned = true;
+  info.pin_note = note;
   return AddToPin(*record);
 }
 

