@@ -18,7 +18,9 @@ FolderNote NoteOf(const std::string& bytes) {
   const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return note;
   const auto text = json.find("note");
-  if (text != json.end() && text->is_string()) note.text = text->get<std::string>();
+  if (text != json.end() && text->is_string()) {
+    note.text = text->get_ref<const std::string&>().substr(0, kFolderNoteBytesMax);
+  }
   const auto tags = json.find("tags");
   if (tags == json.end() || !tags->is_array()) return note;
   for (const Json& tag : *tags) {

@@ -25,7 +25,7 @@ absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::st
                              const std::vector<std::string>& tags = {});
 
 struct FolderNote {
-  std::string text;               // empty where the file cannot be understood
+  std::string text;               // empty where the file cannot be understood; what is too long of it is cut off
   std::vector<std::string> tags;  // as CheckTags wants them: what is none is left out
   absl::Status problem;           // why the disk did not give it out; ok where the file is only not to be understood
 };

@@ -78,6 +78,15 @@ TEST_F(FolderNoteTest, HasRoomForAllThatThereMayBe) {
   EXPECT_EQ((*note)->tags, tags);
 }
 
+// Whoever writes it back must have room for it.
+TEST_F(FolderNoteTest, IsCutOffWhereItIsLongerThanOneMayBe) {
+  std::ofstream(path_) << R"({"note": ")" << std::string(kFolderNoteBytesMax + 7, 'x') << R"(", "tags": ["v1"]})";
+  const auto note = ReadFolderNote(PosixFileSystem(), path_);
+  ASSERT_TRUE(note.ok() && note->has_value());
+  EXPECT_EQ((*note)->text, std::string(kFolderNoteBytesMax, 'x'));
+  EXPECT_THAT((*note)->tags, ElementsAre("v1"));
+}
+
 TEST_F(FolderNoteTest, LeavesOutWhatIsNoTag) {
   const auto tags_of = [&](const std::string& tags) {
     std::ofstream(path_) << R"({"version": 1, "note": "a", "tags": )" << tags << "}";
