@@ -10,8 +10,7 @@
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
 #include "tests/storage/io/failing_file_system.h"
-#include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/manifest/store_pin_testing.h"
 
 namespace tidemark::storage {
 namespace {
@@ -19,26 +18,6 @@ namespace {
 using testing::HasSubstr;
 
 namespace fs = std::filesystem;
-
-class StorePinTest : public testing::Test {
- protected:
-  std::unique_ptr<Store> Open() { return OpenSoundStore(path_, &warnings_); }
-
-  std::string PinOf(const ShardIdentity& identity) {
-    return layout_.attempt(identity.step, identity.attempt) + "/pin.json";
-  }
-
-  static StepInfo InfoOf(const Store& store, int64_t step) {
-    auto record = store.manifest().Find(step);
-    EXPECT_THAT(record, IsOk());
-    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
-  }
-
-  TestDirectory directory_;
-  const std::string path_ = directory_ / "store";
-  const StoreLayout layout_{path_};
-  std::string warnings_;
-};
 
 TEST_F(StorePinTest, LastsUntilTheStepIsLetGo) {
   ShardIdentity identity;
