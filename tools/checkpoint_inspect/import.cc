@@ -137,21 +137,6 @@ Failure CheckStore(const std::string& directory, const ImportArguments& argument
           ExitCode::kFailure};
 }
 
-ExitCode OpenToWriteExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return ExitCode::kLocked;
-    case absl::StatusCode::kUnimplemented:
-      return ExitCode::kNewerFormat;
-    case absl::StatusCode::kFailedPrecondition:  // something that is no store
-      return ExitCode::kNoStore;
-    case absl::StatusCode::kDataLoss:
-      return ExitCode::kIntegrity;
-    default:
-      return ExitCode::kFailure;
-  }
-}
-
 // Larger for more bytes, so that what is kept of each chunk stays small beside the chunks in work.
 uint32_t ChunkBytesFor(uint64_t bytes) {
   constexpr uint64_t kChunksMax = uint64_t{1} << 18;
@@ -262,7 +247,9 @@ ExitCode RunImport(const Session& session, const ImportArguments& arguments) {
       storage::PosixFileSystem(), {.directory = directory, .warn = [&](std::string_view text) { console.Warn(text); }});
   if (!store.ok()) {
     console.Fail(store.status());
-    return OpenToWriteExitCode(store.status());
+    // A folder of something else's, in which no store is made.
+    if (absl::IsFailedPrecondition(store.status()) && arguments.create) return ExitCode::kNoStore;
+    return WriteExitCode(store.status());
   }
   const absl::StatusOr<StepInfo> info = ImportInto(session, **store, arguments, *opened);
   if (!info.ok()) {

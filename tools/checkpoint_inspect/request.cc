@@ -235,18 +235,7 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
   return answers;
 }
 
-ExitCode AskExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kCancelled:
-      return ExitCode::kInterrupted;
-    case absl::StatusCode::kUnimplemented:
-      return ExitCode::kNewerFormat;
-    case absl::StatusCode::kDataLoss:
-      return ExitCode::kIntegrity;
-    default:
-      return ExitCode::kFailure;
-  }
-}
+ExitCode AskExitCode(const absl::Status& status) { return WriteExitCode(status); }
 
 ExitCode AnswersExitCode(const std::vector<Answer>& answers) {
   const auto any = [&](Answer::Outcome outcome) {

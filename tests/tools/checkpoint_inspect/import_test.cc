@@ -187,6 +187,14 @@ TEST_F(ImportTest, AStoreIsOnlyMadeWhereThatIsAskedFor) {
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
 }
 
+TEST_F(ImportTest, NoStoreIsMadeInAFolderOfSomethingElse) {
+  fs::create_directories(store_.directory() + "/store");
+  WriteWhole(store_.directory() + "/store/notes.txt", "mine");
+  const Finished refused = Import({Path("a"), "--step", "5", "--create"});
+  EXPECT_EQ(refused.exit_code, 10);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("is not a Tidemark store"), HasSubstr("notes.txt")));
+}
+
 TEST_F(ImportTest, AStepThatIsThereStays) {
   ASSERT_EQ(Import({Path("a"), "--step", "5", "--create"}).exit_code, 0);
   WriteFile("other", {{"w", Dtype::kUint8, {1}, 0, 1}}, "x");
