@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kFooter = R"(
 A store is the directory into which a training run saves its steps. A METRIC is a number that was saved with a step,
-or reported for it as EVALUATOR/NAME; 'ls' shows them.
+or reported for it as EVALUATOR/NAME; 'ls' shows them. A SIZE is a number of bytes, as 5GB or 512MiB: kB, MB, GB and
+TB are powers of 1000, KiB, MiB, GiB and TiB of 1024.
 
 Examples:
   cd run/ckpt                                          stand in the store, or give --store run/ckpt each time

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/float_conversion.h"
@@ -261,16 +262,8 @@ void AddExport(CommandLine& line) {
   command->add_option("--exclude", arguments->options.exclude, "No entries that match one of these")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command
-      ->add_option_function<std::string>(
-          "--shard-size",
-          [arguments](const std::string& text) {
-            const std::optional<uint64_t> bytes = ParseByteCount(text);
-            if (!bytes) throw CLI::ValidationError("--shard-size: expected a size as 5GB or 512MiB");
-            arguments->options.shard_bytes = *bytes;
-          },
-          "Several safetensors files and an index where there is more than this; by default 5GB")
-      ->type_name("SIZE");
+  AddByteCount(command, "--shard-size", arguments->options.shard_bytes,
+               "Several safetensors files and an index where there is more than this; by default 5GB");
   command->add_flag("--force", arguments->force, "Replace files that are there");
   command->footer(R"(
 Values that are no tensors go into the metadata of safetensors as text, and are arrays in npz and files in raw.

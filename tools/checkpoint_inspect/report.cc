@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -108,9 +109,8 @@ void AddReport(CommandLine& line) {
   report->add_option("--last", options->last, "Show so many steps, the highest")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  report->add_option("--max-read", options->read_bytes_max, "Read no more bytes of tensors than this: 500MB, 2GiB")
-      ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  AddByteCount(report, "--max-read", options->read_bytes_max,
+               "Read no more bytes of tensors than this; by default 2GiB");
   report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");
   report->footer(R"(
 The page needs no network and runs no script. What it could not show for want of --max-read it says.
