@@ -183,6 +183,8 @@ void AddRecordSeeds(Seeds& seeds) {
   step.shards = {{.rank = 0, .file_bytes = 16384}};
   step.references = {{.step = 0, .attempt = identity.attempt}};
   seeds["manifest_record/step"] = seed(0, EncodeStepRecord(step));
+  step.info.tags = {"paper", "v1"};
+  seeds["manifest_record/tagged_step"] = seed(0, EncodeStepRecord(step));
   seeds["manifest_record/store"] = seed(1, storage::EncodeStoreRecord({.store_id = identity.store, .sequence = 7}));
   seeds["manifest_record/deletion"] = seed(2, EncodeDeletionRecord(*DeletionOf(step)));
   MakeDeleted(step, "not among the best");

@@ -135,17 +135,14 @@ struct StoreReader::Impl {
       attempts.emplace(std::pair(folder.step, record.info.sequence), std::move(record));
     }
     records.clear();
-    std::optional<std::string> pin_note;  // of the step's last attempt that was not let go, if it was pinned
+    StepInfo pin;  // that of the step's last attempt that was not let go, and nothing else of it
     for (auto& [place, record] : attempts) {
       StepInfo& info = record.info;
       const bool first = records.empty() || records.back().info.step != info.step;
-      if (first) pin_note.reset();
+      if (first) pin = {};
       if (info.state != StepState::kDeleted) {
-        if (pin_note && !info.pinned) {
-          info.pinned = true;
-          info.pin_note = *pin_note;
-        }
-        if (info.pinned) pin_note = info.pin_note;
+        storage::JoinPin(pin, info);
+        pin = {.pinned = info.pinned, .pin_note = info.pin_note, .tags = info.tags};
       }
       if (!first) records.pop_back();
       records.push_back(std::move(record));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/charconv.h"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
@@ -56,10 +57,13 @@ class TokenReader {
     return true;
   }
 
-  void Expect(std::string_view text) {
-    ok_ = ok_ && rest_.starts_with(text);
-    if (ok_) rest_.remove_prefix(text.size());
+  bool TakeIf(std::string_view text) {
+    if (!ok_ || !rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    return true;
   }
+
+  void Expect(std::string_view text) { ok_ = TakeIf(text); }
 
   // Between brackets, `read` for each element.
   template <typename Read>
@@ -271,6 +275,11 @@ void ReadSecondHalf(TokenReader& in, StepRecord& record) {
   info.step = in.Step();
   in.Expect(R"(,"stored_bytes":)");
   info.stored_bytes = in.Integer<uint64_t>();
+  if (in.TakeIf(R"(,"tags":)")) {
+    in.Array('[', ']', [&] { info.tags.push_back(in.String()); });
+    // What is wrong with them is for the parser to say.
+    if (!CheckTags(info.tags).ok() || !info.pinned) in.Fail();
+  }
   in.Expect(R"(,"user_metadata":)");
   info.user_metadata = in.String();
   in.Expect(R"(,"version":2,"world_size":)");

@@ -1,6 +1,7 @@
 #include "storage/manifest/folder_note.h"
 
 #include "nlohmann/json.hpp"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
@@ -8,19 +9,30 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kFolderNoteVersion = 1;
-constexpr size_t kFileBytesMax = 8 * kFolderNoteBytesMax;  // an escaped byte takes up to 6
+// An escaped byte takes up to 6; the tags, which need no escapes, have room in what is left.
+constexpr size_t kFileBytesMax = 8 * kFolderNoteBytesMax;
+static_assert(kTagsPerStepMax * (kTagBytesMax + 3) < kFolderNoteBytesMax);
 
-std::string TextOf(const std::string& bytes) {
+FolderNote NoteOf(const std::string& bytes) {
+  FolderNote note;
   const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return "";
-  const auto note = json.find("note");
-  return note != json.end() && note->is_string() ? note->get<std::string>() : "";
+  if (!json.is_object()) return note;
+  const auto text = json.find("note");
+  if (text != json.end() && text->is_string()) note.text = text->get<std::string>();
+  const auto tags = json.find("tags");
+  if (tags == json.end() || !tags->is_array()) return note;
+  for (const Json& tag : *tags) {
+    if (tag.is_string()) AddTag(note.tags, tag.get_ref<const std::string&>());
+  }
+  return note;
 }
 
 }  // namespace
 
-absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note) {
-  const Json json = {{"version", kFolderNoteVersion}, {"note", note}};
+absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note,
+                             const std::vector<std::string>& tags) {
+  Json json = {{"version", kFolderNoteVersion}, {"note", note}};
+  if (!tags.empty()) json["tags"] = tags;
   return WriteFileDurably(files, path, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -30,10 +42,10 @@ absl::StatusOr<std::optional<FolderNote>> ReadFolderNote(FileSystem& files, cons
   if (!type.ok()) return type.status();
   if (*type != FileType::kRegular) return FolderNote{};
   absl::StatusOr<std::string> bytes = ReadSmallFile(files, path, kFileBytesMax);
-  if (bytes.ok()) return FolderNote{.text = TextOf(*bytes), .problem = absl::OkStatus()};
+  if (bytes.ok()) return NoteOf(*bytes);
   if (absl::IsNotFound(bytes.status())) return std::nullopt;  // gone since
   if (absl::IsResourceExhausted(bytes.status()) || absl::IsDataLoss(bytes.status())) return FolderNote{};
-  return FolderNote{.text = "", .problem = bytes.status()};
+  return FolderNote{.text = "", .tags = {}, .problem = bytes.status()};
 }
 
 }  // namespace tidemark::storage

@@ -1,5 +1,6 @@
 // Notes in a step's folder: files that matter by being there, so that a manifest that is rebuilt from the folders knows
-// what its records said. What they say is for people: {"version": 1, "note": ".."}.
+// what its records said. What they say is for people: {"version": 1, "note": ".."}, and, where there are any, the
+// step's "tags": [".."].
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_
 #define TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_
@@ -8,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,13 +19,15 @@ namespace tidemark::storage {
 
 inline constexpr size_t kFolderNoteBytesMax = 64 << 10;
 
-// When this returns ok the note survives power loss. After an error it is there or not. Precondition: it has at most
-// kFolderNoteBytesMax bytes.
-absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note);
+// When this returns ok the note survives power loss, and what was there before is gone. After an error it is there or
+// not, wholly. Preconditions: it has at most kFolderNoteBytesMax bytes; the tags are as CheckTags wants them.
+absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note,
+                             const std::vector<std::string>& tags = {});
 
 struct FolderNote {
-  std::string text;      // empty where the file cannot be understood
-  absl::Status problem;  // why the disk did not give it out; ok where the file is only not to be understood
+  std::string text;               // empty where the file cannot be understood
+  std::vector<std::string> tags;  // as CheckTags wants them: what is none is left out
+  absl::Status problem;           // why the disk did not give it out; ok where the file is only not to be understood
 };
 
 // nullopt: there is none. An error says that nobody knows whether there is.

@@ -7,6 +7,7 @@
 #include "fmt/format.h"
 #include "storage/manifest/canonical_record.h"
 #include "storage/manifest/json_fields.h"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
@@ -26,6 +27,14 @@ void DecodeOpinions(const Json& json, StepInfo& info) {
   info.pinned = json.at("pinned").get<bool>();
   info.pin_note = json.at("pin_note").get<std::string>();
   info.kept = json.at("kept").get<std::string>();
+  const auto tags = json.find("tags");
+  if (tags == json.end()) return;
+  if (!tags->is_array()) throw std::invalid_argument("tags are no array");
+  for (const Json& tag : *tags) info.tags.push_back(tag.get<std::string>());
+  if (absl::Status status = CheckTags(info.tags); !status.ok()) {
+    throw std::invalid_argument(std::string(status.message()));
+  }
+  if (!info.pinned && !info.tags.empty()) throw std::invalid_argument("it has tags, and is not pinned");
 }
 
 bool MayLackAttempt(StepState state) { return state == StepState::kFailed || state == StepState::kUnsaved; }
@@ -54,6 +63,7 @@ void MakeDeleted(StepRecord& record, std::string_view reason) {
   record.info.kept.clear();
   record.info.pinned = false;
   record.info.pin_note.clear();
+  record.info.tags.clear();
   record.shards.clear();
   record.references.clear();
 }
@@ -127,27 +137,30 @@ std::string EncodeStepRecord(const StepRecord& record) {
                           {"rank", file.rank},
                           {"world_size", file.world_size}});
   }
-  return DumpJson({{"version", kStepRecordVersion},
-                   {"step", info.step},
-                   {"state", StepStateName(info.state)},
-                   {"attempt", info.attempt},
-                   {"sequence", info.sequence},
-                   {"created_unix_ns", absl::ToUnixNanos(info.created)},
-                   {"blocked_ns", absl::ToInt64Nanoseconds(info.blocked)},
-                   {"world_size", info.world_size},
-                   {"entry_count", info.entry_count},
-                   {"logical_bytes", info.logical_bytes},
-                   {"stored_bytes", info.stored_bytes},
-                   {"reused_bytes", info.reused_bytes},
-                   {"reason", info.reason},
-                   {"user_metadata", info.user_metadata},
-                   {"metrics", EncodeMetrics(info.metrics)},
-                   {"evaluations", std::move(evaluations)},
-                   {"pinned", info.pinned},
-                   {"pin_note", info.pin_note},
-                   {"kept", info.kept},
-                   {"shards", std::move(shards)},
-                   {"references", std::move(references)}});
+  Json json = {{"version", kStepRecordVersion},
+               {"step", info.step},
+               {"state", StepStateName(info.state)},
+               {"attempt", info.attempt},
+               {"sequence", info.sequence},
+               {"created_unix_ns", absl::ToUnixNanos(info.created)},
+               {"blocked_ns", absl::ToInt64Nanoseconds(info.blocked)},
+               {"world_size", info.world_size},
+               {"entry_count", info.entry_count},
+               {"logical_bytes", info.logical_bytes},
+               {"stored_bytes", info.stored_bytes},
+               {"reused_bytes", info.reused_bytes},
+               {"reason", info.reason},
+               {"user_metadata", info.user_metadata},
+               {"metrics", EncodeMetrics(info.metrics)},
+               {"evaluations", std::move(evaluations)},
+               {"pinned", info.pinned},
+               {"pin_note", info.pin_note},
+               {"kept", info.kept},
+               {"shards", std::move(shards)},
+               {"references", std::move(references)}};
+  // So that a record without any is what it was before there were tags.
+  if (!info.tags.empty()) json["tags"] = info.tags;
+  return DumpJson(json);
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {

@@ -1,6 +1,7 @@
 #include "storage/manifest/pin.h"
 
 #include "fmt/format.h"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
@@ -11,8 +12,9 @@ std::string PinPath(const StoreLayout& layout, const StepFolder& folder) {
 
 }  // namespace
 
-absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note) {
-  return WriteFolderNote(files, PinPath(layout, folder), note);
+absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note,
+                      const std::vector<std::string>& tags) {
+  return WriteFolderNote(files, PinPath(layout, folder), note, tags);
 }
 
 absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
@@ -34,27 +36,36 @@ absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const Stor
 absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
                              const std::function<void(std::string_view)>& warn, StepInfo& info) {
   const auto attempt = FromHex(info.attempt);
-  if (info.pinned || !attempt) return false;
+  if (!attempt) return false;
   const std::string path = PinPath(layout, {info.step, AttemptId{*attempt}});
-  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, path);
-  if (!note.ok()) return note.status();
-  if (!note->has_value()) return false;
-  if (const absl::Status& problem = (*note)->problem; !problem.ok()) {
+  const auto warn_of = [&](const absl::Status& problem) {
     warn(fmt::format("step {} is pinned by {}, which cannot be read: {}", info.step, path,
                      std::string(problem.message())));
+  };
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, path);
+  if (!note.ok() && !info.pinned) return note.status();
+  if (!note.ok()) {
+    warn_of(note.status());
+    return false;
   }
+  if (!note->has_value()) return false;
+  if (const absl::Status& problem = (*note)->problem; !problem.ok()) warn_of(problem);
+  return JoinPin({.pinned = true, .pin_note = (*note)->text, .tags = (*note)->tags}, info);
+}
+
+bool JoinPin(const StepInfo& from, StepInfo& info) {
+  if (!from.pinned) return false;
+  bool changed = !info.pinned;
+  if (changed) info.pin_note = from.pin_note;
   info.pinned = true;
-  info.pin_note = (*note)->text;
-  return true;
+  for (const std::string& tag : from.tags) changed = AddTag(info.tags, tag) || changed;
+  return changed;
 }
 
 absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced, StepInfo& info) {
-  if (!replaced.pinned) return absl::OkStatus();
-  info.pinned = true;
-  info.pin_note = replaced.pin_note;
   const auto attempt = FromHex(info.attempt);
-  if (!attempt || replaced.attempt == info.attempt) return absl::OkStatus();
-  return WritePin(files, layout, {info.step, AttemptId{*attempt}}, info.pin_note);
+  if (!JoinPin(replaced, info) || !attempt || replaced.attempt == info.attempt) return absl::OkStatus();
+  return WritePin(files, layout, {info.step, AttemptId{*attempt}}, info.pin_note, info.tags);
 }
 
 }  // namespace tidemark::storage

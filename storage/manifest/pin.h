@@ -1,5 +1,6 @@
 // Pins: steps that retention never deletes. The manifest's record says so; pin.json in the step's folder says it too,
-// so that a manifest that is rebuilt from the folders knows it.
+// so that a manifest that is rebuilt from the folders knows it. A step's tags are part of its pin: what has a name is
+// wanted, and a rebuild must know that name.
 //
 // That the file is there is the pin. What it says is for people, and a file that cannot be read or understood pins as
 // well: of the two mistakes that is the one which can be taken back.
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,8 +27,10 @@ namespace tidemark::storage {
 
 inline constexpr size_t kPinNoteBytesMax = kFolderNoteBytesMax;
 
-// When this returns ok the pin survives power loss. After an error it is there or not.
-absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note);
+// When this returns ok the pin survives power loss, with these tags and no others. After an error it is as before, or
+// as it was to be. Precondition: the tags are as CheckTags wants them.
+absl::Status WritePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder, std::string_view note,
+                      const std::vector<std::string>& tags = {});
 
 // The same for its removal. No pin, or no folder, is ok.
 absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
@@ -37,14 +41,19 @@ absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const Stor
                                                    const StepFolder& folder);
 
 // Pins `info` where its attempt's folder says so and it does not; the note is empty where it cannot be understood, or,
-// with a warning, where the disk does not give it out. Whether anything changed. An error says that nobody knows
-// whether there is a pin; `info` is as it was.
+// with a warning, where the disk does not give it out. Adds the tags that the folder has and `info` has not. Whether
+// anything changed. An error says that nobody knows whether there is a pin; `info` is as it was. Where `info` is pinned
+// already, that is only a warning: its record has every tag that was promised.
 absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
                              const std::function<void(std::string_view)>& warn, StepInfo& info);
 
+// Adds the pin of `from` and its tags to those of `info`, which keeps its own note if it has a pin. Whether anything
+// changed.
+bool JoinPin(const StepInfo& from, StepInfo& info);
+
 // Pins `info`, which takes the place of `replaced` at its step, if that was pinned: it is the step that somebody wants
-// to keep. Where it is another attempt, its folder must be there, and gets the pin; `info` is pinned even if that
-// fails.
+// to keep, by all its tags. Where that changes anything and it is another attempt, its folder must be there, and gets
+// the pin; `info` has it even if that fails.
 absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced, StepInfo& info);
 
 }  // namespace tidemark::storage

@@ -106,7 +106,7 @@ absl::Status InheritPins(FileSystem& files, const StoreLayout& layout, Findings&
     if (candidate.deleted) continue;
     StepInfo& info = candidate.record.info;
     const StepInfo*& before = earlier[info.step];
-    if (before != nullptr && !info.pinned) {
+    if (before != nullptr) {
       if (absl::Status status = InheritPin(files, layout, *before, info); !status.ok()) return status;
     }
     before = &info;

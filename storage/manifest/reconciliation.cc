@@ -156,31 +156,40 @@ absl::Status Reconciliation::Run() {
 
 absl::Status Reconciliation::ReconcileRecords() {
   std::vector<StepRecord> changed;
-  std::vector<std::pair<StoreChange::Kind, StepFolder>> kinds;
+  struct Told {
+    StoreChange::Kind kind;
+    StepFolder folder;
+    std::string why;
+  };
+  std::vector<Told> told;
   absl::Status pins;
   absl::Status status = manifest_.ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
     if (!id) return true;                                       // a save that failed, or a step never saved
     if (record.info.state == StepState::kDeleted) return true;  // what there is of it has a mark, or is news
     recorded_.emplace(record.info.step, AttemptId{*id});
-    // The folder is what a crash leaves ahead when a step is pinned, and behind when it is let go.
+    // The folder is what a crash leaves ahead when a step is pinned or tagged, and behind when it is let go.
+    const bool was_pinned = record.info.pinned;
     absl::StatusOr<bool> change = TakePin(files_, layout_, warn_, record.info);
     if (!change.ok()) {
       pins = change.status();
       return false;
     }
     const StepFolder own{record.info.step, AttemptId{*id}};
-    if (*change) kinds.emplace_back(StoreChange::Kind::kPinned, own);
+    if (*change) {
+      told.push_back({StoreChange::Kind::kPinned, own,
+                      was_pinned ? "its pin.json has tags that its record has not" : "its folder has a pin.json"});
+    }
     const std::optional<StepFolder> missing = MissingFolder(record);
     if (record.info.state == StepState::kCommitted && missing) {
       MarkLost(record, *missing);
-      kinds.emplace_back(StoreChange::Kind::kMarkedLost, own);
+      told.push_back({StoreChange::Kind::kMarkedLost, own, record.info.reason});
       *change = true;
     } else if (record.info.state == StepState::kLost && !missing) {
       if (IsBack(record)) {
         record.info.state = StepState::kCommitted;
         record.info.reason.clear();
-        kinds.emplace_back(StoreChange::Kind::kCommittedAgain, own);
+        told.push_back({StoreChange::Kind::kCommittedAgain, own, "its files are back"});
         *change = true;
       } else {
         settled_ = false;  // a file may come back inside its folder
@@ -190,24 +199,9 @@ absl::Status Reconciliation::ReconcileRecords() {
     return true;
   });
   if (status.ok()) status = pins;
-  std::map<int64_t, std::string> reasons;
-  for (size_t i = 0; status.ok() && i < changed.size(); ++i) {
-    status = manifest_.Update(changed[i]);
-    reasons[changed[i].info.step] = changed[i].info.reason;
-  }
+  for (size_t i = 0; status.ok() && i < changed.size(); ++i) status = manifest_.Update(changed[i]);
   if (!status.ok()) return status;
-  for (const auto& [kind, folder] : kinds) {
-    switch (kind) {
-      case StoreChange::Kind::kPinned:
-        Tell(kind, folder, "its folder has a pin.json");
-        break;
-      case StoreChange::Kind::kCommittedAgain:
-        Tell(kind, folder, "its files are back");
-        break;
-      default:
-        Tell(kind, folder, reasons[folder.step]);
-    }
-  }
+  for (const Told& one : told) Tell(one.kind, one.folder, one.why);
   return absl::OkStatus();
 }
 
@@ -309,7 +303,7 @@ absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRec
     return status;
   }
   absl::Status status = ApplyStoredReports(files_, layout_, store_, own, warn_, info);
-  if (status.ok() && old && !info.pinned) status = InheritPin(files_, layout_, old->info, info);
+  if (status.ok() && old) status = InheritPin(files_, layout_, old->info, info);
   if (status.ok()) status = manifest_.Commit(record).status();
   if (status.ok()) Tell(StoreChange::Kind::kAdopted, own, "complete, and not recorded");
   return status;

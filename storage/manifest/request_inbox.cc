@@ -60,7 +60,7 @@ class Taking {
       if (deletes) {
         deletions.push_back(std::move(waiting));
       } else {
-        result_.error.Update(Pin(waiting));
+        result_.error.Update(ChangePin(waiting));
       }
     }
     delete_them();
@@ -118,12 +118,27 @@ class Taking {
     return !stuck_.contains(request.step);
   }
 
-  absl::Status Pin(const Waiting& waiting) {
+  absl::Status CarryOut(const StoreRequest& request) {
+    switch (request.kind) {
+      case StoreRequest::Kind::kPin:
+        return store_.Pin(request.step, request.text, request.attempt);
+      case StoreRequest::Kind::kUnpin:
+        return store_.Unpin(request.step, request.attempt);
+      case StoreRequest::Kind::kTag:
+        return store_.Tag(request.step, request.text, request.attempt);
+      case StoreRequest::Kind::kUntag:
+        return store_.Untag(request.step, request.text, request.attempt);
+      case StoreRequest::Kind::kDelete:
+        break;  // by Delete
+    }
+    return absl::InternalError("a request of no kind");
+  }
+
+  absl::Status ChangePin(const Waiting& waiting) {
     const StoreRequest& request = waiting.request;
-    absl::Status status = request.kind == StoreRequest::Kind::kPin
-                              ? store_.Pin(request.step, request.text, request.attempt)
-                              : store_.Unpin(request.step, request.attempt);
-    if (absl::IsNotFound(status)) return RefuseRequest(waiting, Text(status));
+    absl::Status status = CarryOut(request);
+    // It is gone or another, or has as many tags as it may have.
+    if (absl::IsNotFound(status) || absl::IsOutOfRange(status)) return RefuseRequest(waiting, Text(status));
     if (status.ok()) return Done(waiting);
     stuck_.insert(request.step);
     return status;

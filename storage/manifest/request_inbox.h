@@ -55,9 +55,9 @@ struct TakeRequestsOptions {
 };
 
 // For the one who has the store open: carries out the requests in the order in which they were asked. One that cannot
-// be read, is another store's, or cannot be honoured (its step is gone or has been replaced, or, to delete, stays
-// whatever the rules say) is moved to quarantine/, with a warning. A newer version's is left alone, with a warning.
-// What writers leave that die while they write is removed once its step is gone.
+// be read, is another store's, or cannot be honoured (its step is gone or has been replaced; to delete, stays whatever
+// the rules say; to tag, has no room for another tag) is moved to quarantine/, with a warning. A newer version's is
+// left alone, with a warning. What writers leave that die while they write is removed once its step is gone.
 //
 // An error is the disk's or the manifest's. Other requests are carried out all the same. Of deletions one call does a
 // bounded number.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace tidemark::storage {
 namespace {
@@ -69,6 +70,13 @@ void AddBest(std::vector<Candidate>& steps, const KeepBest& rule) {
         rule.count == 1 ? fmt::format("best {} ({:.6g})", rule.metric, value)
                         : fmt::format("among the best {} of {} ({:.6g})", rule.count, rule.metric, value));
   }
+}
+
+// "pinned", "pinned (NOTE)", "tagged paper, v1 (NOTE)"
+std::string PinReason(const StepInfo& info) {
+  std::string reason = info.tags.empty() ? "pinned" : fmt::format("tagged {}", fmt::join(info.tags, ", "));
+  if (!info.pin_note.empty()) reason += fmt::format(" ({})", info.pin_note);
+  return reason;
 }
 
 std::string Text(absl::Duration duration) { return absl::FormatDuration(duration); }
@@ -184,8 +192,7 @@ std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, co
   decisions.reserve(candidates.size());
   for (Candidate& step : candidates) {
     const StepInfo& info = *step.info;
-    if (info.pinned)
-      step.reasons.push_back(info.pin_note.empty() ? "pinned" : fmt::format("pinned ({})", info.pin_note));
+    if (info.pinned) step.reasons.push_back(PinReason(info));
     const auto [first, last] = claims.equal_range(info.step);
     for (auto claim = first; claim != last; ++claim) step.reasons.push_back(claim->second);
     RetentionDecision& decision = decisions.emplace_back();

@@ -119,9 +119,17 @@ class Store {
   // refuses the pin, only the record has it, with a warning. After an error the step is pinned or not, and the next
   // Open or NoteSteps settles which: it is if its folder says so. kNotFound: the step is not committed; to Unpin, it
   // has no attempt; or it has another one than `attempt`, where one is given. kInvalidArgument: the note is longer than
-  // kPinNoteBytesMax.
+  // kPinNoteBytesMax. Pin keeps the tags that the step has; Unpin removes them.
   absl::Status Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt = std::nullopt);
   absl::Status Unpin(int64_t step, std::optional<AttemptId> attempt = std::nullopt);
+
+  // Gives a committed step a name, and pins it with an empty note if it is not pinned; takes the name from a step,
+  // which stays pinned. Each changes nothing where it has nothing to do. That another step has the name is no matter
+  // here. Both survive as a pin does, and after an error the step has the name or not, which the next Open settles: it
+  // has it if record or folder says so. kNotFound: as for Pin and Unpin. Of Tag: kInvalidArgument, see CheckTag;
+  // kOutOfRange: the step has kTagsPerStepMax others.
+  absl::Status Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt = std::nullopt);
+  absl::Status Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt = std::nullopt);
 
   // Records what was found out about a committed step. kNotFound if its record is not of that attempt any more, or if
   // the step has been deleted since.
@@ -147,6 +155,10 @@ class Store {
   absl::Status OpenOrRebuild();
   absl::Status OpenAndReconcile();
   absl::Status WriteToFree(absl::FunctionRef<absl::Status()> write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::StatusOr<StepRecord> FindToPin(std::string_view what, int64_t step, const std::optional<AttemptId>& attempt,
+                                       bool only_committed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status AddToPin(const StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status TakeFromPin(const StepRecord& record, bool changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 

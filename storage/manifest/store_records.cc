@@ -15,6 +15,7 @@
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
@@ -113,48 +114,99 @@ absl::Status Store::WriteToFree(absl::FunctionRef<absl::Status()> write) {
   return write();
 }
 
+// The record of a step whose pin or tags are to change. `what`: for messages.
+absl::StatusOr<StepRecord> Store::FindToPin(std::string_view what, int64_t step,
+                                            const std::optional<AttemptId>& attempt, bool only_committed) {
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
+  if (!record.ok()) return record.status();
+  const bool is_there = record->has_value() && FromHex((*record)->info.attempt).has_value() &&
+                        (!only_committed || (*record)->info.state == StepState::kCommitted);
+  if (!is_there) return absl::NotFoundError(fmt::format("{} of step {}: it is not committed", what, step));
+  if (absl::Status status = CheckAttempt(what, (*record)->info, attempt); !status.ok()) return status;
+  return **std::move(record);
+}
+
+// What is added is in the folder first, so that a rebuild knows whatever the record does.
+absl::Status Store::AddToPin(const StepRecord& record) {
+  const StepInfo& info = record.info;
+  absl::Status status = RemoveSettledMark();
+  if (!status.ok()) return status;
+  status = WritePin(files_, layout_, {info.step, AttemptId{*FromHex(info.attempt)}}, info.pin_note, info.tags);
+  if (status.ok()) status = manifest_->Update(record);
+  left_unsettled_ = left_unsettled_ || !status.ok();
+  return status;
+}
+
+// What is taken away goes from the record first: it comes back where the folder still has it after a crash. The folder
+// is written in any case, for an earlier call may have failed at the sync.
+absl::Status Store::TakeFromPin(const StepRecord& record, bool changed) {
+  const StepInfo& info = record.info;
+  const StepFolder folder{info.step, AttemptId{*FromHex(info.attempt)}};
+  absl::Status status = RemoveSettledMark();
+  if (!status.ok()) return status;
+  if (changed) status = manifest_->Update(record);
+  if (status.ok()) {
+    status =
+        info.pinned ? WritePin(files_, layout_, folder, info.pin_note, info.tags) : RemovePin(files_, layout_, folder);
+    if (absl::IsNotFound(status)) status = absl::OkStatus();  // the folder of a lost step says nothing
+  }
+  left_unsettled_ = left_unsettled_ || !status.ok();
+  return status;
+}
+
 absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt) {
   if (note.size() > kPinNoteBytesMax) {
     return absl::InvalidArgumentError(
         fmt::format("pin of step {}: the note has {} bytes; at most {}", step, note.size(), kPinNoteBytesMax));
   }
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
+  absl::StatusOr<StepRecord> record = FindToPin("pin", step, attempt, /*only_committed=*/true);
   if (!record.ok()) return record.status();
-  if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
-    return absl::NotFoundError(fmt::format("pin of step {}: it is not committed", step));
-  }
-  StepInfo& info = (*record)->info;
-  absl::Status status = CheckAttempt("pin", info, attempt);
-  if (!status.ok()) return status;
-  info.pinned = true;
-  info.pin_note = note;
-  status = RemoveSettledMark();
-  if (!status.ok()) return status;
-  status = WritePin(files_, layout_, {step, AttemptId{*FromHex(info.attempt)}}, note);
-  if (status.ok()) status = manifest_->Update(**record);
-  left_unsettled_ = left_unsettled_ || !status.ok();
-  return status;
+  record->info.pinned = true;
+  record->info.pin_note = note;
+  return AddToPin(*record);
 }
 
 absl::Status Store::Unpin(int64_t step, std::optional<AttemptId> attempt) {
   absl::MutexLock lock(&records_mutex_);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
+  absl::StatusOr<StepRecord> record = FindToPin("unpin", step, attempt, /*only_committed=*/false);
   if (!record.ok()) return record.status();
-  const auto current = record->has_value() ? FromHex((*record)->info.attempt) : std::nullopt;
-  if (!current) return absl::NotFoundError(fmt::format("unpin of step {}: it is not committed", step));
-  StepInfo& info = (*record)->info;
-  absl::Status status = CheckAttempt("unpin", info, attempt);
-  if (!status.ok()) return status;
+  StepInfo& info = record->info;
   const bool was_pinned = info.pinned;
   info.pinned = false;
   info.pin_note.clear();
-  status = RemoveSettledMark();
-  if (!status.ok()) return status;
-  if (was_pinned) status = manifest_->Update(**record);
-  if (status.ok()) status = RemovePin(files_, layout_, {step, AttemptId{*current}});
-  left_unsettled_ = left_unsettled_ || !status.ok();
-  return status;
+  info.tags.clear();
+  return TakeFromPin(*record, /*changed=*/was_pinned);
+}
+
+absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  if (absl::Status status = CheckTag(name); !status.ok()) {
+    return absl::InvalidArgumentError(fmt::format("tag of step {}: {}", step, std::string(status.message())));
+  }
+  absl::MutexLock lock(&records_mutex_);
+  absl::StatusOr<StepRecord> record = FindToPin("tag", step, attempt, /*only_committed=*/true);
+  if (!record.ok()) return record.status();
+  StepInfo& info = record->info;
+  // The folder's note is somebody's, also where the record does not know of it.
+  if (absl::Status taken = TakePin(files_, layout_, options_.warn, info).status(); !taken.ok()) return taken;
+  info.pinned = true;
+  if (!AddTag(info.tags, name) && !HasTag(info.tags, name)) {
+    return absl::OutOfRangeError(fmt::format("tag of step {}: it has {} tags, and may have no more than {}", step,
+                                             info.tags.size(), kTagsPerStepMax));
+  }
+  return AddToPin(*record);
+}
+
+absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  absl::MutexLock lock(&records_mutex_);
+  absl::StatusOr<StepRecord> record = FindToPin("untag", step, attempt, /*only_committed=*/false);
+  if (!record.ok()) return record.status();
+  StepInfo& info = record->info;
+  // A tag that only the folder has would be back with the next Open.
+  const absl::StatusOr<bool> taken = TakePin(files_, layout_, options_.warn, info);
+  if (!taken.ok()) return taken.status();
+  const bool removed = RemoveTag(info.tags, name);
+  return TakeFromPin(*record, /*changed=*/*taken || removed);
 }
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::string_view kNameEnd = ".json";
 
 StoreRequest::Kind DecodeKind(const std::string& name) {
   using enum StoreRequest::Kind;
-  for (StoreRequest::Kind kind : {kPin, kUnpin, kDelete}) {
+  for (StoreRequest::Kind kind : {kPin, kUnpin, kDelete, kTag, kUntag}) {
     if (name == RequestKindName(kind)) return kind;
   }
   throw std::invalid_argument(fmt::format("request '{}' is unknown", name));
@@ -37,6 +38,11 @@ StoreRequest DecodeFields(const Json& json) {
   request.step = DecodeStep(json.at("step"));
   request.attempt = DecodeId<AttemptId>(json.at("attempt"));
   request.text = DecodeText(json.at("text"), "text", kRequestTextBytesMax);
+  if (request.kind == StoreRequest::Kind::kTag || request.kind == StoreRequest::Kind::kUntag) {
+    if (absl::Status status = CheckTag(request.text); !status.ok()) {
+      throw std::invalid_argument(std::string(status.message()));
+    }
+  }
   request.asker = DecodeText(json.at("asker"), "asker", kRequestAskerBytesMax);
   request.asked = absl::FromUnixNanos(DecodeInt64(json.at("asked_unix_ns")));
   return request;
@@ -52,6 +58,10 @@ std::string_view RequestKindName(StoreRequest::Kind kind) {
       return "unpin";
     case StoreRequest::Kind::kDelete:
       return "delete";
+    case StoreRequest::Kind::kTag:
+      return "tag";
+    case StoreRequest::Kind::kUntag:
+      return "untag";
   }
   return "";
 }

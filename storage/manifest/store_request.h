@@ -31,20 +31,23 @@ struct StoreRequest {
     kPin,     // retention keeps the step
     kUnpin,   // and may let go of it
     kDelete,  // it goes, unless something keeps it whatever the rules of retention say
+    kTag,     // retention keeps the step, and it has a name
+    kUntag,   // it has that name no more; retention keeps it still
   };
   Kind kind = Kind::kPin;
   StoreId store;
   int64_t step = 0;
   AttemptId attempt;
-  std::string text;   // kPin: the note; kDelete: why, for the step's record; else empty
+  std::string text;   // kPin: the note; kDelete: why, for the step's record; kTag, kUntag: the name; else empty
   std::string asker;  // for people: process, host and user
   absl::Time asked;   // by the asker's wall clock; of two requests the later one counts
 };
 
-// "pin", "unpin", "delete"
+// "pin", "unpin", "delete", "tag", "untag"
 std::string_view RequestKindName(StoreRequest::Kind kind);
 
-// kInvalidArgument: the step is negative, or a text is longer than its cap. Texts that are not UTF-8 are replaced.
+// kInvalidArgument: the step is negative, a text is longer than its cap, or a name is no tag's. Texts that are not
+// UTF-8 are replaced.
 absl::StatusOr<std::string> EncodeStoreRequest(const StoreRequest& request);
 
 // kDataLoss: not such a request, or not as it was written; the message says what is wrong. kUnimplemented: written by a

@@ -31,6 +31,12 @@ std::string Reported(int64_t step, std::string_view metric, double value) {
 }
 std::string Pinning(int64_t step, bool pin) { return absl::StrCat("pinning ", step, " ", pin ? 1 : 0); }
 std::string Pinned(int64_t step, bool pin) { return absl::StrCat("pinned ", step, " ", pin ? 1 : 0); }
+std::string Tagging(int64_t step, std::string_view name, bool tag) {
+  return absl::StrCat("tagging ", step, " ", std::string(name), " ", tag ? 1 : 0);
+}
+std::string Tagged(int64_t step, std::string_view name, bool tag) {
+  return absl::StrCat("tagged ", step, " ", std::string(name), " ", tag ? 1 : 0);
+}
 
 double LossOf(int64_t step, int64_t content) { return static_cast<double>(step) + static_cast<double>(content) / 4096; }
 
@@ -68,10 +74,27 @@ void Oracle::Hear(std::string_view mark) {
     words >> pin;
     if (what == "pinned") step.pinned.clear();
     step.pinned.insert(pin == 1);
+    for (auto& [name, tagged] : step.tags) {
+      if (pin == 0) HearOfTag(step, name, false, what == "pinned");
+    }
+  } else if (what == "tagging" || what == "tagged") {
+    std::string name;
+    int tag = -1;
+    words >> name >> tag;
+    HearOfTag(step, name, tag == 1, what == "tagged");
   } else {
     storage::Check(false, "a mark of no kind");
   }
   storage::Check(!words.fail(), "a mark that was cut short");
+}
+
+void Oracle::HearOfTag(Step& step, const std::string& name, bool tag, bool promised) {
+  std::set<bool>& tagged = step.tags.try_emplace(name, std::set<bool>{false}).first->second;
+  if (promised) tagged.clear();
+  tagged.insert(tag);
+  if (!tag) return;
+  if (promised) step.pinned.clear();
+  step.pinned.insert(true);
 }
 
 void Oracle::LoseManifest() {
@@ -87,6 +110,22 @@ std::set<int64_t> Oracle::steps() const {
   std::set<int64_t> steps;
   for (const auto& [number, step] : steps_) steps.insert(number);
   return steps;
+}
+
+void Oracle::TagViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) {
+  const std::set<std::string> tags(seen.tags.begin(), seen.tags.end());
+  for (const auto& [name, tagged] : step.tags) {
+    const bool has_it = tags.contains(name);
+    if (tagged.contains(has_it)) continue;
+    violations.push_back(absl::StrCat("tags: step ", seen.step, has_it ? " has " : " lacks ", name));
+  }
+  for (const std::string& name : tags) {
+    if (step.tags.contains(name)) continue;
+    violations.push_back(absl::StrCat("tags: step ", seen.step, " has ", name, ", which nobody gave it"));
+  }
+  if (!tags.empty() && !seen.pinned) {
+    violations.push_back(absl::StrCat("tags: step ", seen.step, " has tags, and is not pinned"));
+  }
 }
 
 void Oracle::ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const {
@@ -133,6 +172,7 @@ void Oracle::ViolationsAt(const Step& step, const SeenStep& seen, std::vector<st
   }
   for (const auto& [metric, value] : others) violated("metrics: ", name, " has ", metric, ", which nobody reported");
   if (!step.pinned.contains(seen.pinned)) violated("pins: ", name, seen.pinned ? " is pinned" : " is not pinned");
+  TagViolations(step, seen, violations);
 }
 
 std::vector<std::string> Oracle::Violations(const Seen& seen) const {
@@ -191,6 +231,10 @@ std::vector<std::string> Oracle::MarksOf(const Seen& seen) const {
       if (metric != "loss") marks.push_back(Reported(step.step, metric, value));
     }
     marks.push_back(Pinned(step.step, step.pinned));
+    const std::set<std::string> tags(step.tags.begin(), step.tags.end());
+    for (const auto& [name, tagged] : heard->second.tags) {
+      marks.push_back(Tagged(step.step, name, tags.contains(name)));
+    }
   }
   return marks;
 }

@@ -29,6 +29,9 @@ std::string Reporting(int64_t step, std::string_view metric, double value);
 std::string Reported(int64_t step, std::string_view metric, double value);
 std::string Pinning(int64_t step, bool pin);
 std::string Pinned(int64_t step, bool pin);
+// A tag pins, and goes with the pin.
+std::string Tagging(int64_t step, std::string_view name, bool tag);
+std::string Tagged(int64_t step, std::string_view name, bool tag);
 // A store has been opened: whatever its manifest was before, from now on no crash alone makes it one that must be
 // rebuilt. Says nothing of steps.
 inline constexpr std::string_view kManifestIsSound = "manifest-is-sound";
@@ -42,6 +45,7 @@ struct SeenStep {
   StepState state = StepState::kCommitted;
   Metrics metrics;
   bool pinned = false;
+  std::vector<std::string> tags;
   absl::Status restored;           // what restoring the step said
   std::optional<int64_t> content;  // that was restored; nullopt: bytes that were never saved at that step
 };
@@ -81,8 +85,11 @@ class Oracle {
     std::map<int64_t, std::map<std::string, Values>> contents;  // those that may be there, and the metrics of each
     bool may_be_absent = true;
     std::set<bool> pinned = {false};
+    std::map<std::string, std::set<bool>> tags;  // of each name whether the step may have it, and may lack it
   };
 
+  static void HearOfTag(Step& step, const std::string& name, bool tag, bool promised);
+  static void TagViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations);
   void ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const;
 
   std::map<int64_t, Step> steps_;

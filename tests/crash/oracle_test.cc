@@ -147,6 +147,53 @@ TEST(Oracle, WantsPinsAsTheyWereSet) {
   EXPECT_THAT(oracle.Violations(pinned), ElementsAre("pins: step 1 is pinned"));
 }
 
+TEST(Oracle, WantsTagsAsTheyWereGiven) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Tagging(1, "v1", true)});
+  Seen tagged = Store({Step(1, 7)});
+  tagged.steps[0].pinned = true;
+  tagged.steps[0].tags = {"v1"};
+  EXPECT_THAT(oracle.Violations(tagged), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  oracle.Hear(Tagged(1, "v1", true));
+  EXPECT_THAT(oracle.Violations(tagged), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})),
+              ElementsAre("pins: step 1 is not pinned", "tags: step 1 lacks v1"));
+  tagged.steps[0].tags = {"v1", "v2"};
+  EXPECT_THAT(oracle.Violations(tagged), ElementsAre("tags: step 1 has v2, which nobody gave it"));
+  tagged.steps[0].tags = {"v1"};
+  oracle.Hear(Tagging(1, "v1", false));
+  EXPECT_THAT(oracle.Violations(tagged), IsEmpty());
+  oracle.Hear(Tagged(1, "v1", false));
+  EXPECT_THAT(oracle.Violations(tagged), ElementsAre("tags: step 1 has v1"));
+}
+
+TEST(Oracle, WantsTagsToGoWithThePin) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Tagging(1, "v1", true), Tagged(1, "v1", true)});
+  Seen tagged = Store({Step(1, 7)});
+  tagged.steps[0].tags = {"v1"};
+  EXPECT_THAT(oracle.Violations(tagged),
+              ElementsAre("pins: step 1 is not pinned", "tags: step 1 has tags, and is not pinned"));
+  tagged.steps[0].pinned = true;
+  oracle.Hear(Pinning(1, false));
+  EXPECT_THAT(oracle.Violations(tagged), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  oracle.Hear(Pinned(1, false));
+  EXPECT_THAT(oracle.Violations(tagged), ElementsAre("pins: step 1 is pinned", "tags: step 1 has v1"));
+}
+
+TEST(Oracle, HoldsAStoreToTheTagsThatItHasShown) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Tagging(1, "v1", true), Tagging(1, "v2", true)});
+  Seen seen = Store({Step(1, 7)});
+  seen.steps[0].pinned = true;
+  seen.steps[0].tags = {"v2"};
+  const std::vector<std::string> marks = oracle.MarksOf(seen);
+  EXPECT_THAT(marks, ElementsAre(Saved(1, 7), Pinned(1, true), Tagged(1, "v1", false), Tagged(1, "v2", true)));
+  for (const std::string& mark : marks) oracle.Hear(mark);
+  EXPECT_THAT(oracle.Violations(seen), IsEmpty());
+  seen.steps[0].tags = {"v1", "v2"};
+  EXPECT_THAT(oracle.Violations(seen), ElementsAre("tags: step 1 has v1"));
+}
+
 TEST(Oracle, HoldsAStoreToWhatItHasShown) {
   Oracle oracle = After({Saving(1, 7), Saving(2, 8), Reporting(1, "bench/score", 0.5), Pinning(1, true)});
   Seen seen = Store({Step(1, 7, {{"bench/score", 0.5}})});

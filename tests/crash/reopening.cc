@@ -42,7 +42,8 @@ absl::StatusOr<Seen> Look(AsyncCheckpointer& checkpointer, const Oracle& oracle,
   std::set<int64_t> unknown = oracle.steps();
   for (const StepInfo& info : *steps) {
     unknown.erase(info.step);
-    SeenStep step{.step = info.step, .state = info.state, .metrics = info.metrics, .pinned = info.pinned};
+    SeenStep step{
+        .step = info.step, .state = info.state, .metrics = info.metrics, .pinned = info.pinned, .tags = info.tags};
     step.restored = RestoreAt(checkpointer, info.step, trainer, step.content);
     seen.steps.push_back(std::move(step));
   }

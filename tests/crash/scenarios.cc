@@ -98,7 +98,9 @@ class RandomLife {
     kept_.Pinned(step, pin);
     const std::vector<int64_t> due = kept_.Due(max_to_keep_);
     stage_.LetGoOf(due);
-    if (Chance(2)) {
+    if (pin && Chance(3)) {
+      stage_.AskToTag(step, Chance(2) ? "best" : "v1", true);
+    } else if (Chance(2)) {
       stage_.AskToPin(step, pin);
     } else {
       stage_.Pin(step, pin);
@@ -225,6 +227,8 @@ Scenario PinSteps() {
                 stage.Save(1, 1);
                 stage.Save(2, 1);
                 stage.Pin(2, true);
+                stage.AskToTag(2, "v1", true);
+                stage.Tidy();
                 stage.Close();
               },
           .damage = nullptr,
@@ -232,8 +236,14 @@ Scenario PinSteps() {
               [](Stage& stage) {
                 stage.Open();
                 stage.Pin(1, true);
+                stage.AskToTag(2, "v1", false);  // from there
+                stage.AskToTag(1, "v1", true);   // to here
+                stage.AskToTag(2, "v2", true);
+                stage.Tidy();
                 stage.Save(2, 2);
-                stage.Pin(1, false);
+                stage.AskToTag(2, "v2", false);
+                stage.Tidy();
+                stage.Pin(1, false);  // whose tag goes, too
                 stage.Pin(2, false);
                 stage.Close();
               }};

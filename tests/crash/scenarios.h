@@ -13,7 +13,7 @@ Scenario OpenEmpty();                  // an empty directory becomes a store, an
 Scenario SaveSteps();                  // steps that share chunks
 Scenario Overwrite();                  // of steps, one of which another one refers to; over the file of a replaced one
 Scenario ReportMetrics();              // by the trainer and by workers
-Scenario PinSteps();                   // and let go of them, and overwrite a pinned one
+Scenario PinSteps();                   // and tag them, move a tag, let go of them, and overwrite a pinned one
 Scenario AskByInbox();                 // to pin, unpin and delete, each before and behind others of the same step
 Scenario Retain();                     // retention deletes steps, with and without others that refer to them
 Scenario RetainLeased();               // steps that an evaluator holds outlive their time, and go when it is done

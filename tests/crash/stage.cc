@@ -140,12 +140,18 @@ void Stage::AskToPin(int64_t step, bool pin) {
   disk_.Mark(Pinned(step, pin));
 }
 
+void Stage::AskToTag(int64_t step, const std::string& name, bool tag) {
+  disk_.Mark(Tagging(step, name, tag));
+  Ask(tag ? storage::StoreRequest::Kind::kTag : storage::StoreRequest::Kind::kUntag, step, name);
+  disk_.Mark(Tagged(step, name, tag));
+}
+
 void Stage::AskToDelete(int64_t step) {
   LetGoOf({step});
   Ask(storage::StoreRequest::Kind::kDelete, step);
 }
 
-void Stage::Ask(storage::StoreRequest::Kind kind, int64_t step) {
+void Stage::Ask(storage::StoreRequest::Kind kind, int64_t step, const std::string& text) {
   const storage::StoreLayout layout(kStore);
   const auto store = storage::ReadStoreIdentity(files_, layout);
   const auto attempt = AttemptOf(step);
@@ -155,7 +161,7 @@ void Stage::Ask(storage::StoreRequest::Kind kind, int64_t step) {
                                       .store = *store,
                                       .step = step,
                                       .attempt = *attempt,
-                                      .text = "asked for",
+                                      .text = text,
                                       .asker = "somebody",
                                       .asked = absl::FromUnixSeconds(1'800'000'000 + ++asked_)};
   Expect(storage::DeliverRequest(files_, layout, request).status(), "ask");

@@ -62,6 +62,8 @@ class Stage {
   void Pin(int64_t step, bool pin);
   // The same by somebody else, into the inbox; Tidy carries it out. From its delivery on it is promised.
   void AskToPin(int64_t step, bool pin);
+  // The same of a name that the step has or has not.
+  void AskToTag(int64_t step, const std::string& name, bool tag);
   // The step may go from now on; ExpectGone sees to it that it has.
   void AskToDelete(int64_t step);
   // As an evaluator on this machine does, until it is released: retention must not delete the step meanwhile.
@@ -76,7 +78,7 @@ class Stage {
  private:
   absl::Status TrySave(int64_t step, int64_t content);
   void Expect(const absl::Status& status, std::string_view what);
-  void Ask(storage::StoreRequest::Kind kind, int64_t step);
+  void Ask(storage::StoreRequest::Kind kind, int64_t step, const std::string& text = "asked for");
   // Of the step as it is listed now; nothing fails the test.
   std::optional<storage::AttemptId> AttemptOf(int64_t step);
 

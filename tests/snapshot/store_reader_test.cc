@@ -433,6 +433,7 @@ class ManifestlessStoreTest : public EvaluatedStoreTest {
       EXPECT_EQ(info.metrics, expected.metrics);
       EXPECT_EQ(info.pinned, expected.pinned);
       EXPECT_EQ(info.pin_note, expected.pin_note);
+      EXPECT_EQ(info.tags, expected.tags);
     }
   }
 };
@@ -478,6 +479,7 @@ TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyLetGo) {
   ASSERT_THAT(checkpointer_->Pin(1, "a good one"), IsOk());
   const std::string replaced = FolderOf(1);
   std::filesystem::copy(replaced, directory_ / "copy");
+  std::ofstream(directory_ / "copy" + "/pin.json") << R"({"version": 1, "note": "a good one", "tags": ["v1"]})";
   Replace(1);
   ASSERT_FALSE(std::filesystem::exists(replaced));
   ASSERT_THAT(checkpointer_->Unpin(1), IsOk());
@@ -486,6 +488,7 @@ TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyLetGo) {
   BreakManifest();
   EXPECT_TRUE(reader_->Find(1)->pinned);
   EXPECT_EQ(reader_->Find(1)->pin_note, "a good one");
+  EXPECT_THAT(reader_->Find(1)->tags, testing::ElementsAre("v1"));
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ void AddReport(CommandLine& line);
 void AddVerify(CommandLine& line);
 void AddPin(CommandLine& line);
 void AddUnpin(CommandLine& line);
+void AddTag(CommandLine& line);
+void AddUntag(CommandLine& line);
 void AddPrune(CommandLine& line);
 void AddExport(CommandLine& line);
 void AddImport(CommandLine& line);

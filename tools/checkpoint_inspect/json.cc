@@ -53,6 +53,7 @@ Json ToJson(const StepInfo& info) {
           {"reason", info.reason},
           {"pinned", info.pinned},
           {"pin_note", info.pin_note},
+          {"tags", info.tags},
           {"kept", info.kept}};
 }
 

@@ -82,7 +82,7 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
     if (const std::string unhealthy = info.unhealthy(); !unhealthy.empty()) {
       table.AddNote("unhealthy: " + Escape(unhealthy));
     }
-    if (info.pinned) table.AddNote(info.pin_note.empty() ? "pinned" : "pinned: " + Escape(info.pin_note));
+    if (info.pinned) table.AddNote(Escape(PinText(info)));
     if (!info.kept.empty()) table.AddNote("kept: " + Escape(info.kept));
   }
   return table.Format(invocation.console);

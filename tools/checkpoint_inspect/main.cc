@@ -22,6 +22,8 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddVerify(line);
   AddPin(line);
   AddUnpin(line);
+  AddTag(line);
+  AddUntag(line);
   AddPrune(line);
   AddExport(line);
   AddImport(line);

@@ -1,13 +1,11 @@
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/request.h"
 #include "tools/checkpoint_inspect/steps.h"
-#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -19,15 +17,6 @@ struct PinOptions {
   std::string note;
   absl::Duration wait = absl::Seconds(5);
 };
-
-std::string AnswerText(const Console& console, const StoreRequest& request, const Answer& answer) {
-  const std::string what = request.kind == StoreRequest::Kind::kPin ? "pinned" : "unpinned";
-  if (answer.outcome == Answer::Outcome::kDone) {
-    return fmt::format("step {}: {}\n", request.step, console.Paint(what, Colour::kGood));
-  }
-  return fmt::format("step {}: {}: {}\n", request.step, console.Paint("not " + what, Colour::kWarning),
-                     Escape(answer.reason));
-}
 
 ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, StoreRequest::Kind kind) {
   Console& console = invocation.console;
@@ -41,20 +30,8 @@ ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, Stor
         fmt::format("step {} is {}: only a committed step can be pinned", info->step, StepStateName(info->state)));
     return ExitCode::kFailure;
   }
-  const StoreRequest request = NewRequest(invocation.reader, kind, *info, options.note);
-  const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, {request}, options.wait);
-  if (!answers.ok()) {
-    console.Fail(answers.status());
-    return AskExitCode(answers.status());
-  }
-  if (invocation.json) {
-    Json document = NewDocument(invocation.reader, invocation.directory);
-    document["requests"] = Json::array({ToJson(request, answers->front())});
-    console.PrintData(Dump(document));
-  } else {
-    console.PrintData(AnswerText(console, request, answers->front()));
-  }
-  return AnswersExitCode(*answers);
+  return AskAndPrint(invocation, {NewRequest(invocation.reader, kind, *info, options.note)}, options.wait,
+                     NewDocument(invocation.reader, invocation.directory));
 }
 
 }  // namespace
@@ -83,7 +60,8 @@ void AddUnpin(CommandLine& line) {
   AddSelector(unpin, "STEP", options->selector, std::string(kSelectorHelp))->required();
   AddWait(unpin, options->wait);
   unpin->footer(R"(
-A trainer that holds the store may delete the step as soon as it is not pinned any more, if its rules let go of it.
+Its tags go, too. A trainer that holds the store may delete the step as soon as it is not pinned any more, if its rules
+let go of it.
 
 Example:
   checkpoint-inspect --store run/ckpt unpin 120000)");

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/histogram_svg.h"
 #include "tools/checkpoint_inspect/html_page.h"
+#include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -66,7 +67,7 @@ std::string HoverText(const StepInfo& info, const ReportMetric& metric, double v
   std::string text =
       fmt::format("step {}, {}\n{} = {}", info.step, StepStateName(info.state), Escape(metric.name), MetricText(value));
   if (metric.best == info.step) text += metric.mode == BestMode::kLowest ? "\nbest (lowest)" : "\nbest (highest)";
-  if (info.pinned) text += info.pin_note.empty() ? "\npinned" : "\npinned: " + Escape(info.pin_note);
+  if (info.pinned) text += "\n" + Escape(PinText(info));
   if (const std::string why = info.unhealthy(); !why.empty()) text += "\ndistrusted: " + Escape(why);
   if (!info.reason.empty()) text += "\n" + Escape(info.reason);
   return text;

@@ -218,7 +218,7 @@ std::string Notes(const StepInfo& info) {
     notes.push_back(fmt::format("<span class=\"{}\">{}</span>", css_class, HtmlEscape(text)));
   };
   if (const std::string why = info.unhealthy(); !why.empty()) add("bad", "distrusted: " + why);
-  if (info.pinned) add("good", info.pin_note.empty() ? "pinned" : "pinned: " + info.pin_note);
+  if (info.pinned) add("good", PinText(info));
   if (!info.kept.empty()) add("soft", "kept: " + info.kept);
   if (!info.reason.empty()) add("soft", info.reason);
   return fmt::format("{}", fmt::join(notes, "<br>"));

@@ -15,9 +15,11 @@
 #include "storage/manifest/request_inbox.h"
 #include "storage/manifest/retention.h"
 #include "storage/manifest/store.h"
+#include "storage/manifest/tag.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/store_owner.h"
+#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -161,10 +163,16 @@ Answer Judge(const StoreReader& reader, const StoreRequest& request) {
     case StoreRequest::Kind::kDelete:
       done = info->state == StepState::kDeleted;
       break;
+    case StoreRequest::Kind::kTag:
+      done = storage::HasTag(info->tags, request.text);
+      break;
+    case StoreRequest::Kind::kUntag:
+      done = !storage::HasTag(info->tags, request.text);
+      break;
   }
   if (done) return {};
   if (info->state != StepState::kCommitted) return refused(fmt::format("it is {}", StepStateName(info->state)));
-  if (info->pinned) return refused("it is pinned");
+  if (request.kind == StoreRequest::Kind::kDelete && info->pinned) return refused("it is pinned");
   return refused("whoever holds the store has warned why, and moved the request to quarantine/");
 }
 
@@ -192,6 +200,32 @@ absl::StatusOr<std::vector<Answer>> HandOver(const Invocation& invocation, const
                   .reason = "handed to whoever holds the store, and not taken in yet"};
   }
   return answers;
+}
+
+// What has been done where it has.
+std::string DeedText(const StoreRequest& request) {
+  switch (request.kind) {
+    case StoreRequest::Kind::kPin:
+      return "pinned";
+    case StoreRequest::Kind::kUnpin:
+      return "unpinned";
+    case StoreRequest::Kind::kDelete:
+      return "deleted";
+    case StoreRequest::Kind::kTag:
+      return "tagged " + request.text;
+    case StoreRequest::Kind::kUntag:
+      return "untagged " + request.text;
+  }
+  return "";
+}
+
+std::string AnswerText(const Console& console, const StoreRequest& request, const Answer& answer) {
+  const std::string deed = DeedText(request);
+  if (answer.outcome == Answer::Outcome::kDone) {
+    return fmt::format("step {}: {}\n", request.step, console.Paint(deed, Colour::kGood));
+  }
+  return fmt::format("step {}: {}: {}\n", request.step, console.Paint("not " + deed, Colour::kWarning),
+                     Escape(answer.reason));
 }
 
 }  // namespace
@@ -252,6 +286,24 @@ Json ToJson(const StoreRequest& request, const Answer& answer) {
           {"attempt", storage::ToHex(request.attempt.bytes)},
           {"outcome", kNames[static_cast<size_t>(answer.outcome)]},
           {"reason", answer.reason}};
+}
+
+ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreRequest>& requests, absl::Duration wait,
+                     Json document) {
+  Console& console = invocation.console;
+  const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, wait);
+  if (!answers.ok()) {
+    console.Fail(answers.status());
+    return AskExitCode(answers.status());
+  }
+  document["requests"] = Json::array();
+  std::string lines;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    document["requests"].push_back(ToJson(requests[i], (*answers)[i]));
+    lines += AnswerText(console, requests[i], (*answers)[i]);
+  }
+  console.PrintData(invocation.json ? Dump(document) : lines);
+  return AnswersExitCode(*answers);
 }
 
 void AddWait(CLI::App* command, absl::Duration& wait) {

@@ -48,6 +48,10 @@ ExitCode AnswersExitCode(const std::vector<Answer>& answers);
 // {"request": "pin", "step": 1000, "attempt": "..", "outcome": "done", "reason": ""}
 Json ToJson(const storage::StoreRequest& request, const Answer& answer);
 
+// Asks, and prints the answers: a line for each request, or `document` with "requests", an array of them.
+ExitCode AskAndPrint(const Invocation& invocation, const std::vector<storage::StoreRequest>& requests,
+                     absl::Duration wait, Json document);
+
 // --wait: how long Ask waits, in seconds, 5 by default; 0: not at all.
 void AddWait(CLI::App* command, absl::Duration& wait);
 

@@ -7,12 +7,13 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/manifest/tag.h"
 #include "tools/checkpoint_inspect/metric_choice.h"
 
 namespace tidemark::inspect {
 namespace {
 
-// Of the metrics that there are, where one is asked for that there is not.
+// Of the metrics or tags that there are, where one is asked for that there is not.
 constexpr size_t kNamesMax = 50;
 
 absl::Status NothingCommitted(const std::string& directory) {
@@ -54,6 +55,28 @@ absl::StatusOr<StepInfo> FindBest(const StoreReader& reader, const std::string& 
   return absl::FailedPreconditionError(std::string(best.status().message()));
 }
 
+absl::StatusOr<StepInfo> FindTagged(const StoreReader& reader, const std::string& tag) {
+  if (absl::Status known = CheckSomeStepHasTag(reader, tag); !known.ok()) return known;
+  std::vector<StepInfo> steps = TaggedSteps(reader, tag);
+  if (steps.size() == 1) return std::move(steps.front());
+  return absl::AlreadyExistsError(
+      fmt::format("{} have the tag '{}'; 'tag --move' and 'untag' leave it to one, or none", StepNumbers(steps), tag));
+}
+
+// `what`: "metric" or "tag".
+absl::Status CheckKnown(std::string_view what, const std::string& name, const std::set<std::string>& known) {
+  if (known.contains(name)) return absl::OkStatus();
+  if (known.empty()) return absl::NotFoundError(fmt::format("no step has a {0} '{1}'; there are no {0}s", what, name));
+  std::vector<std::string> named(known.begin(), known.end());
+  std::string more;
+  if (named.size() > kNamesMax) {
+    more = fmt::format(" and {} more", named.size() - kNamesMax);
+    named.resize(kNamesMax);
+  }
+  return absl::NotFoundError(
+      fmt::format("no step has a {} '{}'; there are: {}{}", what, name, fmt::join(named, ", "), more));
+}
+
 }  // namespace
 
 std::optional<int64_t> ParseStep(std::string_view text) {
@@ -78,6 +101,10 @@ absl::StatusOr<Selector> ParseSelector(std::string_view text) {
     if (!choice.name.empty()) return Selector{.kind = Selector::Kind::kBest, .metric = choice.name, .mode = mode};
   }
   rest = text;
+  if (take_prefix(rest, "tag:") && storage::CheckTag(rest).ok()) {
+    return Selector{.kind = Selector::Kind::kTag, .tag = std::string(rest)};
+  }
+  rest = text;
   take_prefix(rest, "step:");
   if (const std::optional<int64_t> step = ParseStep(rest)) {
     return Selector{.kind = Selector::Kind::kStep, .step = *step};
@@ -95,6 +122,8 @@ absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& d
       return FindLatest(reader, directory, /*healthy=*/true);
     case Selector::Kind::kBest:
       return FindBest(reader, directory, selector);
+    case Selector::Kind::kTag:
+      return FindTagged(reader, selector.tag);
   }
   return absl::InternalError("no such selector");
 }
@@ -104,18 +133,27 @@ absl::Status CheckMetric(const StoreReader& reader, const std::string& metric) {
   for (const StepInfo& info : reader.steps()) {
     for (const auto& [name, value] : info.metrics) known.insert(name);
   }
-  if (known.contains(metric)) return absl::OkStatus();
-  if (known.empty()) {
-    return absl::NotFoundError(fmt::format("no step has a metric '{}'; there are no metrics", metric));
+  return CheckKnown("metric", metric, known);
+}
+
+absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& tag) {
+  std::set<std::string> known;
+  for (const StepInfo& info : reader.steps()) known.insert(info.tags.begin(), info.tags.end());
+  return CheckKnown("tag", tag, known);
+}
+
+std::vector<StepInfo> TaggedSteps(const StoreReader& reader, const std::string& tag) {
+  std::vector<StepInfo> steps;
+  for (const StepInfo& info : reader.steps()) {
+    if (storage::HasTag(info.tags, tag)) steps.push_back(info);
   }
-  std::vector<std::string> named(known.begin(), known.end());
-  std::string more;
-  if (named.size() > kNamesMax) {
-    more = fmt::format(" and {} more", named.size() - kNamesMax);
-    named.resize(kNamesMax);
-  }
-  return absl::NotFoundError(
-      fmt::format("no step has a metric '{}'; there are: {}{}", metric, fmt::join(named, ", "), more));
+  return steps;
+}
+
+std::string StepNumbers(const std::vector<StepInfo>& steps) {
+  std::vector<int64_t> numbers;
+  for (const StepInfo& info : steps) numbers.push_back(info.step);
+  return fmt::format("step{} {}", numbers.size() == 1 ? "" : "s", fmt::join(numbers, ", "));
 }
 
 }  // namespace tidemark::inspect

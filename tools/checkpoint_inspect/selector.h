@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tidemark/store_reader.h"
@@ -19,18 +20,20 @@ struct Selector {
     kLatest,         // "latest": the highest committed step
     kLatestHealthy,  // "latest-healthy": the highest committed step that no evaluator distrusts
     kBest,           // "best:METRIC": the committed, healthy step whose metric is the lowest; "best:METRIC:highest"
+    kTag,            // "tag:NAME": the step that has this name, in whatever state
   };
   Kind kind = Kind::kLatest;
   int64_t step = 0;    // kStep
   std::string metric;  // kBest
   BestMode mode = BestMode::kLowest;
+  std::string tag;  // kTag
 
   friend bool operator==(const Selector&, const Selector&) = default;
 };
 
 // For --help and error messages.
 inline constexpr std::string_view kSelectorHelp =
-    "latest, latest-healthy, best:METRIC (the lowest; best:METRIC:highest), step:N or N";
+    "latest, latest-healthy, best:METRIC (the lowest; best:METRIC:highest), tag:NAME, step:N or N";
 
 // A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
 std::optional<int64_t> ParseStep(std::string_view text);
@@ -39,12 +42,22 @@ std::optional<int64_t> ParseStep(std::string_view text);
 absl::StatusOr<Selector> ParseSelector(std::string_view text);
 
 // What the selector stands for now. kNotFound: kStep: the message names the nearest steps; kBest: no step has the
-// metric, and the message names those that there are. kFailedPrecondition: of kLatest, kLatestHealthy and kBest: no
-// step is committed, or none that qualifies. `directory`: for messages.
+// metric, and the message names those that there are; kTag: the same of the tags. kAlreadyExists: more than one step
+// has the tag, and the message names them. kFailedPrecondition: of kLatest, kLatestHealthy and kBest: no step is
+// committed, or none that qualifies. `directory`: for messages.
 absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector);
 
 // "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it.
 absl::Status CheckMetric(const StoreReader& reader, const std::string& metric);
+
+// The same of a tag.
+absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& tag);
+
+// Those that have the tag, ascending: one, but where a crash or somebody who copied files has left more.
+std::vector<StepInfo> TaggedSteps(const StoreReader& reader, const std::string& tag);
+
+// "step 1", "steps 1, 2": for messages.
+std::string StepNumbers(const std::vector<StepInfo>& steps);
 
 }  // namespace tidemark::inspect
 

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/phase_summary.h"
@@ -61,6 +62,7 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
   if (!info.reason.empty()) fields.emplace_back("reason", info.reason);
   if (const std::string unhealthy = info.unhealthy(); !unhealthy.empty()) fields.emplace_back("unhealthy", unhealthy);
   if (info.pinned) fields.emplace_back("pinned", info.pin_note.empty() ? "yes" : info.pin_note);
+  if (!info.tags.empty()) fields.emplace_back("tags", fmt::format("{}", fmt::join(info.tags, ", ")));
   if (!info.kept.empty()) fields.emplace_back("kept", info.kept);
   fields.emplace_back("attempt", info.attempt.empty() ? "-" : info.attempt);
   fields.emplace_back("sequence", fmt::format("{}", info.sequence));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -80,6 +82,12 @@ ExitCode StoreExitCode(const StoreReader& reader) {
 bool KnowsCreated(const StepInfo& info) { return info.created != absl::UnixEpoch(); }
 
 std::string AgeOf(const StepInfo& info, absl::Time now) { return KnowsCreated(info) ? Age(now - info.created) : "-"; }
+
+std::string PinText(const StepInfo& info) {
+  std::string text = info.tags.empty() ? "pinned" : fmt::format("tagged {}", fmt::join(info.tags, ", "));
+  if (!info.pin_note.empty()) text += ": " + info.pin_note;
+  return text;
+}
 
 Colour StateColour(StepState state) {
   switch (state) {

@@ -44,6 +44,9 @@ bool KnowsCreated(const StepInfo& info);
 // Age of a step whose time is known, else "-".
 std::string AgeOf(const StepInfo& info, absl::Time now);
 
+// Of a pinned step, not escaped: "pinned", "pinned: NOTE", "tagged paper, v1", "tagged paper, v1: NOTE".
+std::string PinText(const StepInfo& info);
+
 Colour StateColour(StepState state);
 Colour OutcomeColour(Evaluation::Outcome outcome);
 

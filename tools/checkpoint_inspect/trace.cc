@@ -41,7 +41,8 @@ struct TraceOptions {
 
 Selection ParseSelectionOrThrow(const std::string& text) {
   if (text == kAll) return StepRange{0, std::numeric_limits<int64_t>::max()};
-  if (const size_t mark = text.find(kRangeMark); mark != std::string::npos && !text.starts_with("best:")) {
+  if (const size_t mark = text.find(kRangeMark);
+      mark != std::string::npos && !text.starts_with("best:") && !text.starts_with("tag:")) {
     const auto first = ParseStep(std::string_view(text).substr(0, mark));
     const auto last = ParseStep(std::string_view(text).substr(mark + kRangeMark.size()));
     if (!first || !last || *first > *last) {

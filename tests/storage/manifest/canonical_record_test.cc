@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/tag.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {
@@ -40,6 +41,7 @@ class RecordMaker {
     info.pinned = Draw(2) == 0;
     info.pin_note = Text();
     info.kept = Text();
+    for (size_t i = info.pinned ? Draw(3) : 0; i > 0; --i) AddTag(info.tags, fmt::format("v{}", Draw(10)));
     for (size_t i = Draw(3); i > 0; --i) {
       info.evaluations.push_back({.evaluator = Text(),
                                   .worker = Text(),
@@ -106,6 +108,35 @@ TEST(CanonicalRecord, ReadsWhatIsWritten) {
   EXPECT_EQ(EncodeStepRecord(*record), bytes);
 }
 
+TEST(CanonicalRecord, ReadsTags) {
+  StepRecord tagged = PlainRecord();
+  tagged.info.pinned = true;
+  tagged.info.tags = {"paper", "v1"};
+  const std::string bytes = EncodeStepRecord(tagged);
+  const auto record = ReadCanonicalStepRecord(bytes);
+  ASSERT_TRUE(record.has_value()) << bytes;
+  EXPECT_EQ(record->info.tags, tagged.info.tags);
+  EXPECT_EQ(EncodeStepRecord(*record), bytes);
+}
+
+TEST(CanonicalRecord, LeavesTagsToTheParserThatNobodyCouldHaveGiven) {
+  StepRecord tagged = PlainRecord();
+  tagged.info.pinned = true;
+  tagged.info.tags = {"paper"};
+  const std::string good = EncodeStepRecord(tagged);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string bytes = good;
+    EXPECT_NE(bytes.find(from), std::string::npos) << from;
+    return bytes.replace(bytes.find(from), from.size(), to);
+  };
+  for (const std::string& bytes : {with(R"(["paper"])", R"(["the paper"])"), with(R"(["paper"])", R"(["v1","paper"])"),
+                                   with(R"(["paper"])", R"(["paper","paper"])"), with(R"(["paper"])", R"("paper")"),
+                                   with(R"(["paper"])", R"([1])"), with(R"("pinned":true)", R"("pinned":false)")}) {
+    EXPECT_FALSE(ReadCanonicalStepRecord(bytes).has_value()) << bytes;
+    EXPECT_THAT(Parse(bytes), StatusIs(absl::StatusCode::kDataLoss, testing::HasSubstr("step record"))) << bytes;
+  }
+}
+
 TEST(CanonicalRecord, SaysTheSameAsTheParser) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -128,10 +159,13 @@ TEST(CanonicalRecord, TakesNothingThatTheParserRefuses) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   RecordMaker maker(seed);
-  const std::string good = EncodeStepRecord(PlainRecord());
+  StepRecord tagged = PlainRecord();
+  tagged.info.pinned = true;
+  tagged.info.tags = {"paper", "v1", "v2"};
+  const std::string seeds[] = {EncodeStepRecord(PlainRecord()), EncodeStepRecord(tagged)};
   int read = 0;
   for (int i = 0; i < 20000; ++i) {
-    std::string bytes = good;
+    std::string bytes = seeds[i % 2];
     const size_t place = maker.Draw(bytes.size());
     switch (maker.Draw(3)) {
       case 0:

@@ -2,10 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/tag.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -13,7 +16,10 @@
 namespace tidemark::storage {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
 
 class FolderNoteTest : public testing::Test {
  protected:
@@ -40,6 +46,51 @@ TEST_F(FolderNoteTest, IsThereWithoutATextWhereItCannotBeUnderstood) {
     EXPECT_EQ((*note)->text, "");
     EXPECT_THAT((*note)->problem, IsOk());
   }
+}
+
+TEST_F(FolderNoteTest, HasTagsOnlyWhereThereAreAny) {
+  const auto written = [&] {
+    std::stringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  };
+  ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a", {"paper", "v1"}), IsOk());
+  EXPECT_EQ(written(), "{\"note\":\"a\",\"tags\":[\"paper\",\"v1\"],\"version\":1}\n");
+  const auto note = ReadFolderNote(PosixFileSystem(), path_);
+  ASSERT_TRUE(note.ok() && note->has_value());
+  EXPECT_EQ((*note)->text, "a");
+  EXPECT_THAT((*note)->tags, ElementsAre("paper", "v1"));
+  ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a"), IsOk());
+  EXPECT_EQ(written(), "{\"note\":\"a\",\"version\":1}\n");
+  EXPECT_THAT((**ReadFolderNote(PosixFileSystem(), path_)).tags, IsEmpty());
+}
+
+TEST_F(FolderNoteTest, HasRoomForAllThatThereMayBe) {
+  std::vector<std::string> tags;
+  for (size_t i = 0; i < kTagsPerStepMax; ++i) {
+    ASSERT_TRUE(AddTag(tags, std::to_string(100 + i) + std::string(kTagBytesMax - 3, 'x')));
+  }
+  const std::string text(kFolderNoteBytesMax, '\x01');
+  ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, text, tags), IsOk());
+  const auto note = ReadFolderNote(PosixFileSystem(), path_);
+  ASSERT_TRUE(note.ok() && note->has_value());
+  EXPECT_EQ((*note)->text, text);
+  EXPECT_EQ((*note)->tags, tags);
+}
+
+TEST_F(FolderNoteTest, LeavesOutWhatIsNoTag) {
+  const auto tags_of = [&](const std::string& tags) {
+    std::ofstream(path_) << R"({"version": 1, "note": "a", "tags": )" << tags << "}";
+    const auto note = ReadFolderNote(PosixFileSystem(), path_);
+    EXPECT_TRUE(note.ok() && note->has_value()) << tags;
+    return (*note)->tags;
+  };
+  EXPECT_THAT(tags_of(R"(["v2", "no name", 1, null, ["x"], "-x", "v1", "v2", ""])"), ElementsAre("v1", "v2"));
+  EXPECT_THAT(tags_of(R"("v1")"), IsEmpty());
+  EXPECT_THAT(tags_of(R"({"v1": "v1"})"), IsEmpty());
+  std::string many = "[\"0\"";
+  for (size_t i = 1; i < 10 * kTagsPerStepMax; ++i) many += ",\"" + std::to_string(i) + "\"";
+  EXPECT_THAT(tags_of(many + "]"), SizeIs(kTagsPerStepMax));
 }
 
 TEST_F(FolderNoteTest, SaysWhyTheDiskDidNotGiveItOut) {

@@ -17,6 +17,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 StepRecord MakeRecord() {
   StepRecord record;
@@ -153,6 +154,44 @@ TEST(StepRecord, OfVersionOneHasNoEvaluationsAndNoPin) {
   EXPECT_THAT(decoded->info.evaluations, IsEmpty());
   EXPECT_FALSE(decoded->info.pinned);
   EXPECT_EQ(decoded->info.reason, "bit rot");
+}
+
+TEST(StepRecord, HasTagsOnlyWhereThereAreAny) {
+  StepRecord record = MakeRecord();
+  const std::string untagged = EncodeStepRecord(record);
+  EXPECT_THAT(untagged, Not(HasSubstr("tags")));
+  EXPECT_THAT(DecodeStepRecord(untagged)->info.tags, IsEmpty());
+  record.info.tags = {"paper", "v1"};
+  const std::string tagged = EncodeStepRecord(record);
+  EXPECT_THAT(tagged, HasSubstr(R"("stored_bytes":77,"tags":["paper","v1"],"user_metadata")"));
+  EXPECT_THAT(DecodeStepRecord(tagged)->info.tags, ElementsAre("paper", "v1"));
+  EXPECT_EQ(EncodeStepRecord(*DecodeStepRecord(tagged)), tagged);
+  MakeDeleted(record, "too old");
+  EXPECT_THAT(record.info.tags, IsEmpty());
+}
+
+TEST(StepRecord, RefusesTagsThatNobodyCouldHaveGiven) {
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  const auto expect_refused = [&](const nlohmann::json& tags, const char* why, bool pinned = true) {
+    nlohmann::json bad = good;
+    bad["tags"] = tags;
+    bad["pinned"] = pinned;
+    EXPECT_THAT(DecodeStepRecord(bad.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why))) << tags;
+  };
+  expect_refused(nullptr, "tags are no array");
+  expect_refused("v1", "tags are no array");
+  expect_refused({1}, "type must be string");
+  expect_refused({""}, "a tag is empty");
+  expect_refused({"no name"}, "tag 'no name' is not of letters");
+  expect_refused({"v1", "v1"}, "tags are not in order, or one is there twice");
+  expect_refused({"v2", "v1"}, "tags are not in order, or one is there twice");
+  expect_refused({"v1"}, "it has tags, and is not pinned", /*pinned=*/false);
+  nlohmann::json many = nlohmann::json::array();
+  for (int i = 0; i < 65; ++i) many.push_back(fmt::format("{:02}", i));
+  expect_refused(many, "65 tags; at most 64");
+  nlohmann::json none = good;
+  none["tags"] = nlohmann::json::array();
+  EXPECT_THAT(DecodeStepRecord(none.dump()), IsOk());
 }
 
 TEST(StepRecord, NeedsNoAttemptWhereTheStepFailedOrWasOnlyEvaluated) {

@@ -14,7 +14,9 @@
 namespace tidemark::storage {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Optional;
 
 namespace fs = std::filesystem;
@@ -114,9 +116,48 @@ TEST_F(PinTest, IsTakenOnceFromTheFolder) {
   EXPECT_TRUE(info.pinned);
   EXPECT_EQ(info.pin_note, "a");
   EXPECT_EQ(warnings, "");
+  EXPECT_THAT(info.tags, IsEmpty());
   EXPECT_FALSE(*Take(info)) << "nothing new";
   StepInfo unsaved{.step = 1000};
   EXPECT_FALSE(*Take(unsaved));
+}
+
+TEST_F(PinTest, IsTakenWithItsTags) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a", {"paper", "v1"}), IsOk());
+  StepInfo info = OwnInfo();
+  EXPECT_TRUE(*Take(info));
+  EXPECT_THAT(info.tags, ElementsAre("paper", "v1"));
+  EXPECT_FALSE(*Take(info)) << "nothing new";
+}
+
+// As a crash leaves it between the folder and the record.
+TEST_F(PinTest, AddsTheTagsOfItsFolderToThoseOfARecordThatIsPinned) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "the folder's", {"new", "old"}), IsOk());
+  StepInfo info = OwnInfo();
+  info.pinned = true;
+  info.pin_note = "the record's";
+  info.tags = {"old", "only-in-the-record"};
+  EXPECT_TRUE(*Take(info));
+  EXPECT_THAT(info.tags, ElementsAre("new", "old", "only-in-the-record"));
+  EXPECT_EQ(info.pin_note, "the record's");
+}
+
+TEST_F(PinTest, CostsNothingWhereTheRecordHasItAndTheDiskDoesNotGiveItOut) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a", {"v2"}), IsOk());
+  for (const char* operation : {"TypeOf", "OpenForRead"}) {
+    SCOPED_TRACE(operation);
+    FailingFileSystem files(PosixFileSystem());
+    files.FailOperation(operation, absl::InternalError("EIO"));
+    StepInfo info = OwnInfo();
+    info.pinned = true;
+    info.tags = {"v1"};
+    std::string warnings;
+    const auto taken = Take(info, files, &warnings);
+    ASSERT_THAT(taken, IsOk());
+    EXPECT_FALSE(*taken);
+    EXPECT_THAT(info.tags, ElementsAre("v1"));
+    EXPECT_EQ(warnings, "step 1000 is pinned by " + Path() + ", which cannot be read: EIO");
+  }
 }
 
 TEST_F(PinTest, HasGoneWithItsFolder) {
@@ -146,6 +187,44 @@ TEST_F(PinTest, IsInheritedByWhatTakesTheStepsPlace) {
   EXPECT_TRUE(info.pinned);
   EXPECT_EQ(info.pin_note, "a");
   EXPECT_THAT(*Read(), Optional(std::string("a")));
+}
+
+TEST_F(PinTest, IsInheritedWithItsTags) {
+  const StepInfo tagged{
+      .step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true, .pin_note = "old", .tags = {"v1"}};
+  StepInfo info = OwnInfo();
+  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, tagged, info), IsOk());
+  EXPECT_THAT(info.tags, ElementsAre("v1"));
+  StepInfo taken = OwnInfo();
+  EXPECT_TRUE(*Take(taken));
+  EXPECT_THAT(taken.tags, ElementsAre("v1")) << "the folder has them";
+}
+
+// A save may have written the pin, and failed; the tag came later.
+TEST_F(PinTest, BringsItsTagsToAnAttemptThatIsPinnedAlready) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "new", {"v2"}), IsOk());
+  StepInfo info = OwnInfo();
+  ASSERT_TRUE(*Take(info));
+  const StepInfo tagged{
+      .step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true, .pin_note = "old", .tags = {"v1"}};
+  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, tagged, info), IsOk());
+  EXPECT_THAT(info.tags, ElementsAre("v1", "v2"));
+  EXPECT_EQ(info.pin_note, "new");
+  StepInfo taken = OwnInfo();
+  EXPECT_TRUE(*Take(taken));
+  EXPECT_THAT(taken.tags, ElementsAre("v1", "v2"));
+}
+
+TEST(JoinPin, SaysWhetherItChangedAnything) {
+  StepInfo info;
+  EXPECT_FALSE(JoinPin({.pin_note = "a", .tags = {}}, info)) << "not pinned";
+  EXPECT_FALSE(info.pinned);
+  const StepInfo tagged{.pinned = true, .pin_note = "a", .tags = {"v1"}};
+  EXPECT_TRUE(JoinPin(tagged, info));
+  EXPECT_FALSE(JoinPin(tagged, info));
+  EXPECT_FALSE(JoinPin({.pinned = true, .pin_note = "b", .tags = {}}, info));
+  EXPECT_EQ(info.pin_note, "a");
+  EXPECT_THAT(info.tags, ElementsAre("v1"));
 }
 
 TEST_F(PinTest, IsInheritedByTheRecordEvenWhereTheFolderRefusesIt) {

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/pin.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/manifest/repair_testing.h"
 
@@ -176,6 +177,23 @@ TEST_F(RepairTest, CommitsAStepAgainThatWasMarkedAndIsSound) {
   EXPECT_THAT(Of(applied->changes), ElementsAre("again 1"));
   EXPECT_EQ(applied->restores, 1);
   EXPECT_EQ(ValueAt(*Open(), 1, files_), 100);
+}
+
+TEST_F(RepairTest, TakesTheTagsThatAPinsFileHasAndTheRecordHasNot) {
+  {
+    auto store = Open();
+    one_ = CommitStep(*store, 1, 100, files_);
+    ASSERT_THAT(store->Tag(1, "v1"), IsOk());
+    ASSERT_THAT(WritePin(files_, layout_, {1, one_.attempt}, "", {"v1", "v2"}), IsOk());
+    WriteAttempt(*store, 2, 200, files_);  // so that the folders are looked at
+  }
+  const auto applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_THAT(Of(applied->changes), ElementsAre("pin 1", "adopt 2"));
+  EXPECT_EQ(applied->changes[0].why, "its pin.json has tags that its record has not");
+  const auto record = Open()->manifest().Find(1);
+  ASSERT_TRUE(record.ok() && record->has_value());
+  EXPECT_THAT((*record)->info.tags, ElementsAre("v1", "v2"));
 }
 
 TEST_F(RepairTest, LeavesAStepAloneThatTheDiskDoesNotGiveOut) {

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
+#include "storage/manifest/tag.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -117,6 +118,48 @@ TEST_F(RequestInboxTest, PinsUnpinsAndDeletes) {
   EXPECT_FALSE(HasFolder(3));
 }
 
+TEST_F(RequestInboxTest, TagsAndUntags) {
+  ASSERT_THAT(store_->Tag(2, "old"), IsOk());
+  Deliver(Request(Kind::kTag, 1, 1, "v1"));
+  Deliver(Request(Kind::kUntag, 2, 2, "old"));
+  Deliver(Request(Kind::kTag, 3, 3, "v2"));
+  Deliver(Request(Kind::kUntag, 3, 4, "v2"));
+  const RequestsTaken taken = Take();
+  ASSERT_THAT(taken.error, IsOk());
+  EXPECT_THAT(taken.done, SizeIs(4));
+  for (int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(Info(step).pinned) << step;
+  EXPECT_THAT(Info(1).tags, ElementsAre("v1"));
+  EXPECT_THAT(Info(2).tags, IsEmpty());
+  EXPECT_THAT(Info(3).tags, IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(RequestInboxTest, TagsAndUntagsOnceWhatIsAskedTwice) {
+  for (int i = 0; i < 2; ++i) {
+    Deliver(Request(Kind::kTag, 1, 1, "v1"));
+    Deliver(Request(Kind::kUntag, 2, 2, "v1"));
+    EXPECT_THAT(Take().done, SizeIs(2));
+  }
+  EXPECT_THAT(Info(1).tags, ElementsAre("v1"));
+  EXPECT_THAT(Info(2).tags, IsEmpty());
+  EXPECT_FALSE(Info(2).pinned) << "taking a name away that was never there pins nothing";
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(RequestInboxTest, RefusesATagThatThereIsNoRoomFor) {
+  for (size_t i = 0; i < kTagsPerStepMax; ++i) ASSERT_THAT(store_->Tag(1, fmt::format("v{}", i)), IsOk());
+  Deliver(Request(Kind::kTag, 1, 1, "one-more"));
+  Deliver(Request(Kind::kTag, 1, 2, "v7"));
+  const RequestsTaken taken = Take();
+  EXPECT_THAT(taken.error, IsOk());
+  EXPECT_THAT(taken.done, SizeIs(1));
+  EXPECT_EQ(taken.refused, 1);
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("asks to tag step 1"), HasSubstr("it has 64 tags")));
+  EXPECT_THAT(Info(1).tags, SizeIs(kTagsPerStepMax));
+}
+
 TEST_F(RequestInboxTest, IsEmptyWhereNobodyHasAsked) {
   const RequestsTaken taken = Take();
   EXPECT_THAT(taken.error, IsOk());
@@ -202,24 +245,28 @@ TEST_F(RequestInboxTest, RefusesToDeleteAStepWhoseFolderHasAPinThatTheRecordDoes
 
 // What was asked of an attempt says nothing of the one that has taken its place.
 TEST_F(RequestInboxTest, RefusesWhatIsAboutAnAttemptThatWasReplaced) {
-  for (const Kind kind : {Kind::kPin, Kind::kUnpin, Kind::kDelete}) Deliver(Request(kind, 2, static_cast<int>(kind)));
+  for (const Kind kind : {Kind::kPin, Kind::kUnpin, Kind::kDelete, Kind::kTag, Kind::kUntag}) {
+    Deliver(Request(kind, 2, static_cast<int>(kind), "a-name"));
+  }
   CommitStep(*store_, 2, 99);
   const RequestsTaken taken = Take();
   EXPECT_THAT(taken.error, IsOk());
-  EXPECT_EQ(taken.refused, 3);
+  EXPECT_EQ(taken.refused, 5);
   EXPECT_THAT(taken.done, IsEmpty());
   EXPECT_THAT(warnings_, AllOf(HasSubstr("is not the step's any more"), HasSubstr("is not committed")));
   EXPECT_EQ(ValueAt(*store_, 2), 99);
   EXPECT_FALSE(Info(2).pinned);
-  EXPECT_THAT(Quarantine(), SizeIs(3));
+  EXPECT_THAT(Quarantine(), SizeIs(5));
 }
 
 TEST_F(RequestInboxTest, RefusesWhatIsAboutAStepThatThereIsNoneOf) {
   steps_[77] = steps_[1];
-  for (const Kind kind : {Kind::kPin, Kind::kUnpin, Kind::kDelete}) Deliver(Request(kind, 77));
+  for (const Kind kind : {Kind::kPin, Kind::kUnpin, Kind::kDelete, Kind::kTag, Kind::kUntag}) {
+    Deliver(Request(kind, 77, 0, "a-name"));
+  }
   const RequestsTaken taken = Take();
   EXPECT_THAT(taken.error, IsOk());
-  EXPECT_EQ(taken.refused, 3);
+  EXPECT_EQ(taken.refused, 5);
   EXPECT_THAT(warnings_, AllOf(HasSubstr("pin of step 77: it is not committed"), HasSubstr("delete step 77")));
 }
 
@@ -350,6 +397,9 @@ TEST_F(RequestInboxTest, CarriesOutEveryRequestAtTheSecondTryWhicheverCallFails)
     Deliver(Request(Kind::kDelete, step + 2, 3));
     Deliver(Request(Kind::kUnpin, step + 3, 4));
     Deliver(Request(Kind::kPin, step + 3, 5));
+    Deliver(Request(Kind::kTag, step, 6, "v1"));
+    Deliver(Request(Kind::kTag, step, 7, "v2"));
+    Deliver(Request(Kind::kUntag, step, 8, "v2"));
     Place("request-stranger", "x");
     failing_.Reset();
     if (calls) failing_.FailCall(i, absl::InternalError("EIO"));
@@ -368,6 +418,7 @@ TEST_F(RequestInboxTest, CarriesOutEveryRequestAtTheSecondTryWhicheverCallFails)
     EXPECT_LE(first.deleted.size() + second.deleted.size(), 1u) << "each is told once";
     EXPECT_LE(first.refused + second.refused, 1);
     EXPECT_TRUE(Info(step).pinned);
+    EXPECT_THAT(Info(step).tags, ElementsAre("v1"));
     EXPECT_FALSE(Info(step + 1).pinned);
     EXPECT_EQ(Info(step + 2).state, StepState::kDeleted);
     EXPECT_TRUE(Info(step + 3).pinned);

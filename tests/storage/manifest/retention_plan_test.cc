@@ -246,6 +246,17 @@ TEST(RetentionPlan, KeepsWhatIsPinnedOrClaimed) {
                           "-4: not among the latest 1", "5: latest"));
 }
 
+TEST(RetentionPlan, NamesTheTagsOfAStepThatIsPinned) {
+  std::vector<StepInfo> steps = Steps({1, 2, 3});
+  for (size_t i = 0; i < 2; ++i) {
+    steps[i].pinned = true;
+    steps[i].tags = {"paper", "v1"};
+  }
+  steps[1].pin_note = "figure 3";
+  EXPECT_THAT(Plan({.max_to_keep = 1}, steps),
+              ElementsAre("1: tagged paper, v1", "2: tagged paper, v1 (figure 3)", "3: latest"));
+}
+
 TEST(RetentionPlan, NamesAllThatSpeaksForAStepAndAllThatDoesNot) {
   std::vector<StepInfo> steps = {Step(999, {{"loss", 2}}), Step(1000, {{"loss", 1}})};
   steps[1].pinned = true;

@@ -49,9 +49,10 @@ nlohmann::json GoodObject() {
 
 TEST(StoreRequest, SurvivesEncodingExactly) {
   using enum StoreRequest::Kind;
-  for (const StoreRequest::Kind kind : {kPin, kUnpin, kDelete}) {
+  for (const StoreRequest::Kind kind : {kPin, kUnpin, kDelete, kTag, kUntag}) {
     StoreRequest request = MakeRequest();
     request.kind = kind;
+    if (kind == kTag || kind == kUntag) request.text = "paper/v1";
     const auto decoded = DecodeStoreRequest(Encode(request));
     ASSERT_THAT(decoded, IsOk());
     EXPECT_EQ(decoded->kind, kind);
@@ -68,9 +69,11 @@ TEST(StoreRequest, SurvivesEncodingExactly) {
 TEST(StoreRequest, HasItsKindInWords) {
   for (const auto& [kind, name] :
        {std::pair(StoreRequest::Kind::kPin, "pin"), std::pair(StoreRequest::Kind::kUnpin, "unpin"),
-        std::pair(StoreRequest::Kind::kDelete, "delete")}) {
+        std::pair(StoreRequest::Kind::kDelete, "delete"), std::pair(StoreRequest::Kind::kTag, "tag"),
+        std::pair(StoreRequest::Kind::kUntag, "untag")}) {
     StoreRequest request = MakeRequest();
     request.kind = kind;
+    request.text = "a-name";
     EXPECT_EQ(nlohmann::json::parse(Encode(request))["request"], name);
   }
 }
@@ -92,6 +95,20 @@ TEST(StoreRequest, IsNotEncodedWhereItCouldNotBeRead) {
   request.asker = std::string(kRequestAskerBytesMax + 1, 'x');
   EXPECT_THAT(EncodeStoreRequest(request),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("its asker has 1025 bytes")));
+}
+
+TEST(StoreRequest, ToTagNeedsAName) {
+  for (const StoreRequest::Kind kind : {StoreRequest::Kind::kTag, StoreRequest::Kind::kUntag}) {
+    StoreRequest request = MakeRequest();
+    request.kind = kind;
+    request.text = "the best";
+    EXPECT_THAT(EncodeStoreRequest(request),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tag 'the best' is not of letters")));
+    nlohmann::json object = GoodObject();
+    object["request"] = RequestKindName(kind);
+    object["text"] = "";
+    EXPECT_THAT(DecodeStoreRequest(Seal(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a tag is empty")));
+  }
 }
 
 TEST(StoreRequest, HasRoomForTheLongestTextThatIsEscaped) {

@@ -48,6 +48,7 @@ TEST(StepToJson, TellsWhatEvaluatorsSaidAndWhyItStays) {
                                                      .took = absl::Milliseconds(1500)}},
                                     .pinned = true,
                                     .pin_note = "paper",
+                                    .tags = {"a", "b"},
                                     .kept = "pinned"});
   EXPECT_EQ(json["evaluations"], Json::parse(R"([{"evaluator": "validation", "outcome": "failed", "reason": "no data",
                                                   "metrics": {"loss": "Infinity"}, "unhealthy": "diverged",
@@ -55,6 +56,7 @@ TEST(StepToJson, TellsWhatEvaluatorsSaidAndWhyItStays) {
   EXPECT_EQ(json["unhealthy"], "validation: diverged");
   EXPECT_EQ(json["pinned"], true);
   EXPECT_EQ(json["pin_note"], "paper");
+  EXPECT_EQ(json["tags"], Json::parse(R"(["a", "b"])"));
   EXPECT_EQ(json["kept"], "pinned");
 }
 

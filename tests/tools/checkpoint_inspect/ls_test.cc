@@ -67,7 +67,7 @@ TEST(Ls, GivesEveryFieldAsJson) {
                                   "metrics": {"loss": 0.5, "bad": "NaN"}, "user_metadata": {"run": "a"},
                                   "logical_bytes": 40036, "reused_bytes": 0, "entries": 9, "world_size": 1,
                                   "reason": "", "evaluations": [], "unhealthy": "", "pinned": false, "pin_note": "",
-                                  "kept": ""})"));
+                                  "tags": [], "kept": ""})"));
 }
 
 TEST(Ls, LeavesOutWhatWasDeletedOrNeverSavedUnlessAsked) {

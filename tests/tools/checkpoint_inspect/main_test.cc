@@ -78,6 +78,8 @@ TEST(CheckpointInspect, SaysThatThereIsNoStore) {
                                                     {"verify"},
                                                     {"history"},
                                                     {"pin", "1"},
+                                                    {"tag", "1", "v1"},
+                                                    {"untag", "v1"},
                                                     {"prune", "--keep-latest", "1"}}) {
       std::vector<std::string> arguments = {"--store", directory};
       arguments.insert(arguments.end(), command.begin(), command.end());

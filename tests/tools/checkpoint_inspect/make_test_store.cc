@@ -35,7 +35,8 @@ void SaveMixed(const TestStore& store) {
   store.Update(2, [](StepInfo& info) {
     info.pinned = true;
     info.pin_note = "for the paper";
-    info.kept = "pinned";
+    info.tags = {"figure-3", "paper"};
+    info.kept = "tagged figure-3, paper (for the paper)";
   });
   store.Deliver(2, {.evaluator = "validation", .worker = "pid 7 on node-3", .metrics = {{"loss", 0.25}}});
   store.Deliver(3, {.evaluator = "validation", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"});

@@ -55,14 +55,17 @@ TEST(MetricFigure, MarksStepsAndTellsWhy) {
   steps[0].reason = "not among the latest 3";
   steps[1].pinned = true;
   steps[1].pin_note = "for <me>";
+  steps[3].pinned = true;
+  steps[3].tags = {"paper", "v1"};
   steps[2].evaluations.push_back({.evaluator = "health", .unhealthy = "spike"});
   const ReportMetric metric{.name = "loss", .best = 4, .best_value = 2.4, .latest = 4, .latest_value = 2.4};
   const std::string html = MetricFigure(steps, metric, 0);
   EXPECT_EQ(Count(html, "class=\"deleted\""), 1);
-  EXPECT_EQ(Count(html, "class=\"pinned\""), 1);
+  EXPECT_EQ(Count(html, "class=\"pinned\""), 2);
   EXPECT_EQ(Count(html, "class=\"unhealthy\""), 1);
   EXPECT_EQ(Count(html, "class=\"best\""), 1);
   EXPECT_THAT(html, HasSubstr("step 2, committed\nloss = 3\npinned: for &lt;me&gt;"));
+  EXPECT_THAT(html, HasSubstr("\ntagged paper, v1"));
   EXPECT_THAT(html, HasSubstr("distrusted: health: spike"));
   EXPECT_THAT(html, HasSubstr("not among the latest 3"));
   EXPECT_THAT(html, HasSubstr("best (lowest)"));

@@ -46,10 +46,12 @@ RUNS = {
     "report": [["report", "-o", "{out}/a.html"], ["report", "-o", "{out}/a.html", "--no-tensors"]],
     "show": [["show", "2"], ["show", "latest"]],
     "stats": [["stats"]],
+    "tag": [["tag", "2", "v1"], ["tag", "latest", "paper", "--move"]],
     "tensors": [["tensors", "2"], ["tensors", "2", "--stats"], ["tensors", "2", "--tree", "--sort", "size"],
                 ["tensors", "2", "--tree", "--stats"]],
     "trace": [["trace", "all", "-o", "{out}/a.json"], ["trace", "2", "--last", "1", "-o", "{out}/a.json"]],
     "unpin": [["unpin", "2"], ["unpin", "latest"]],
+    "untag": [["untag", "paper"]],
     "verify": [["verify"], ["verify", "2"], ["verify", "--read-data=50%", "--seed", "7"]],
 }
 

@@ -6,6 +6,7 @@
 namespace tidemark::inspect {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 int64_t StepOf(const TestStore& store, const std::string& selector) {
@@ -34,14 +35,15 @@ TEST(ParseSelector, TellsTheKindsApart) {
   EXPECT_EQ(*ParseSelector("best:a:b:lowest"), (Selector{.kind = Kind::kBest, .metric = "a:b"}));
   EXPECT_EQ(*ParseSelector("best:accuracy:highest"),
             (Selector{.kind = Kind::kBest, .metric = "accuracy", .mode = BestMode::kHighest}));
+  EXPECT_EQ(*ParseSelector("tag:paper/v1.0"), (Selector{.kind = Kind::kTag, .tag = "paper/v1.0"}));
 }
 
 TEST(ParseSelector, SaysWhatThereIs) {
-  for (const char* text :
-       {"", "newest", "-1", "1x", "step:", "step:x", "best:", "best::highest", "9223372036854775808"}) {
+  for (const char* text : {"", "newest", "-1", "1x", "step:", "step:x", "best:", "best::highest", "9223372036854775808",
+                           "tag:", "tag:the best", "tag:-x"}) {
     const auto parsed = ParseSelector(text);
     EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << text;
-    EXPECT_THAT(parsed.status().message(), HasSubstr("latest-healthy")) << text;
+    EXPECT_THAT(parsed.status().message(), AllOf(HasSubstr("latest-healthy"), HasSubstr("tag:NAME"))) << text;
   }
 }
 
@@ -66,6 +68,43 @@ TEST(Resolve, NamesWhatIsNearestToWhatIsNotThere) {
   EXPECT_EQ(WhyNot(store, "5"), absl::NotFoundError("step 5 is not in run; nearest: 2 and 8"));
   EXPECT_EQ(WhyNot(store, "9"), absl::NotFoundError("step 9 is not in run; nearest: 8"));
   EXPECT_EQ(WhyNot(store, "best:los"), absl::NotFoundError("no step has a metric 'los'; there are: loss"));
+}
+
+TEST(Resolve, FindsTheStepThatHasATagInWhateverState) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) {
+    info.state = StepState::kDamaged;
+    info.pinned = true;
+    info.tags = {"paper", "v1"};
+  });
+  EXPECT_EQ(StepOf(store, "tag:paper"), 1);
+  EXPECT_EQ(StepOf(store, "tag:v1"), 1);
+}
+
+TEST(Resolve, NamesTheTagsThatThereAre) {
+  TestStore store;
+  store.Save({1, 2});
+  EXPECT_EQ(WhyNot(store, "tag:v1"), absl::NotFoundError("no step has a tag 'v1'; there are no tags"));
+  store.Update(2, [](StepInfo& info) {
+    info.pinned = true;
+    info.tags = {"paper", "v2"};
+  });
+  EXPECT_EQ(WhyNot(store, "tag:v1"), absl::NotFoundError("no step has a tag 'v1'; there are: paper, v2"));
+}
+
+TEST(Resolve, NamesTheStepsWhereMoreThanOneHasTheTag) {
+  TestStore store;
+  store.Save({1, 2});
+  for (const int64_t step : {1, 2}) {
+    store.Update(step, [](StepInfo& info) {
+      info.pinned = true;
+      info.tags = {"v1"};
+    });
+  }
+  EXPECT_EQ(
+      WhyNot(store, "tag:v1"),
+      absl::AlreadyExistsError("steps 1, 2 have the tag 'v1'; 'tag --move' and 'untag' leave it to one, or none"));
 }
 
 TEST(Resolve, FailsWhereNoStepQualifies) {

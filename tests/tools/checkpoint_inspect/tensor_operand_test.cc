@@ -32,6 +32,9 @@ TEST(TensorOperand, IsAStepOfAnotherStore) {
   const TensorOperand best = ParseTensorOperand("run/ckpt@best:acc@5").value();
   EXPECT_EQ(best.path, "run/ckpt");
   EXPECT_EQ(best.selector.metric, "acc@5");
+  const TensorOperand tagged = ParseTensorOperand("run/ckpt@tag:paper/v1").value();
+  EXPECT_EQ(tagged.path, "run/ckpt");
+  EXPECT_EQ(tagged.selector.tag, "paper/v1");
 }
 
 TEST(TensorOperand, IsAFile) {

@@ -159,6 +159,7 @@ TEST_F(TraceTest, FailsWhereAStepIsNotThere) {
   EXPECT_THAT(error_of("7"), HasSubstr("step 7 is not in " + store_.directory() + "; nearest: 5"));
   EXPECT_THAT(error_of("6..9"), HasSubstr("no step from 6 to 9 is in " + store_.directory()));
   EXPECT_THAT(error_of("best:loss"), HasSubstr("no step has a metric 'loss'"));
+  EXPECT_THAT(error_of("tag:v1..2"), HasSubstr("no step has a tag 'v1..2'"));
   TestStore empty;
   empty.Save({});
   const Finished all = RunInspect({"--store", empty.directory(), "trace", "all", "-o", path_});

@@ -1,0 +1,276 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store_layout.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Long enough for a machine that has much else to do; nobody waits for all of it.
+constexpr const char* kPatience = "--wait=300";
+
+StepInfo Info(const TestStore& store, int64_t step) {
+  const auto reader = StoreReader::Open(store.directory());
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  const auto info = (*reader)->Find(step);
+  EXPECT_TRUE(info.ok()) << info.status();
+  return info.ok() ? *info : StepInfo{};
+}
+
+Finished Inspect(const TestStore& store, std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--store", store.directory()});
+  return RunInspect(arguments);
+}
+
+TEST(Tag, NamesAStepAndPinsIt) {
+  TestStore store;
+  store.Save({1, 2});
+  const Finished tagged = Inspect(store, {"tag", "1", "paper/figure-3"});
+  EXPECT_EQ(tagged.exit_code, 0) << tagged.err;
+  EXPECT_EQ(tagged.out, "step 1: tagged paper/figure-3\n");
+  EXPECT_EQ(tagged.err, "");
+  EXPECT_TRUE(Info(store, 1).pinned);
+  EXPECT_THAT(Info(store, 1).tags, ElementsAre("paper/figure-3"));
+  EXPECT_EQ(Inspect(store, {"tag", "tag:paper/figure-3", "v1"}).out, "step 1: tagged v1\n");
+  EXPECT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0) << "it is what was asked for";
+  EXPECT_THAT(Info(store, 1).tags, ElementsAre("paper/figure-3", "v1"));
+  EXPECT_EQ(Inspect(store, {"repair"}).exit_code, 0);
+}
+
+TEST(Untag, TakesTheNameAndLeavesThePin) {
+  TestStore store;
+  store.Save({1});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  const Finished untagged = Inspect(store, {"untag", "v1"});
+  EXPECT_EQ(untagged.exit_code, 0) << untagged.err;
+  EXPECT_EQ(untagged.out, "step 1: untagged v1\n");
+  EXPECT_THAT(Info(store, 1).tags, IsEmpty());
+  EXPECT_TRUE(Info(store, 1).pinned);
+}
+
+TEST(Unpin, TakesTheNamesToo) {
+  TestStore store;
+  store.Save({1});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  ASSERT_EQ(Inspect(store, {"unpin", "tag:v1"}).exit_code, 0);
+  EXPECT_FALSE(Info(store, 1).pinned);
+  EXPECT_THAT(Info(store, 1).tags, IsEmpty());
+}
+
+TEST(Tag, LeavesANameWhereItIsUnlessToldToMoveIt) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  const auto before = store.Listing();
+  const Finished refused = Inspect(store, {"tag", "2", "v1"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(refused.err, "checkpoint-inspect: error: step 1 has the tag 'v1' already; --move takes it from there\n");
+  EXPECT_EQ(store.Listing(), before);
+  const Finished moved = Inspect(store, {"tag", "2", "v1", "--move"});
+  EXPECT_EQ(moved.exit_code, 0) << moved.err;
+  EXPECT_EQ(moved.out, "step 1: untagged v1\nstep 2: tagged v1\n");
+  EXPECT_THAT(Info(store, 1).tags, IsEmpty());
+  EXPECT_TRUE(Info(store, 1).pinned);
+  EXPECT_THAT(Info(store, 2).tags, ElementsAre("v1"));
+}
+
+TEST(Tag, MovesANameThatNobodyHasOrThatTheStepHas) {
+  TestStore store;
+  store.Save({1});
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Inspect(store, {"tag", "1", "v1", "--move"}).out, "step 1: tagged v1\n");
+}
+
+TEST(Tag, BringsANameThatTwoStepsHaveToOne) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  for (const int64_t step : {1, 2}) {
+    store.Update(step, [](StepInfo& info) {
+      info.pinned = true;
+      info.tags = {"v1"};
+    });
+  }
+  EXPECT_THAT(Inspect(store, {"tag", "3", "v1"}).err, HasSubstr("steps 1, 2 have the tag 'v1' already"));
+  EXPECT_EQ(Inspect(store, {"tag", "2", "v1", "--move"}).out, "step 1: untagged v1\nstep 2: tagged v1\n");
+  EXPECT_EQ(Inspect(store, {"untag", "v1"}).out, "step 2: untagged v1\n");
+}
+
+TEST(Tag, HandsItsRequestsToALiveTrainer) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  const auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
+                                                .inbox_poll_interval = absl::Milliseconds(5),
+                                                .on_warning = [](std::string_view) {}});
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const Finished moved = Inspect(store, {"tag", "2", "v1", "--move", kPatience});
+  EXPECT_EQ(moved.exit_code, 0) << moved.err;
+  EXPECT_EQ(moved.out, "step 1: untagged v1\nstep 2: tagged v1\n");
+  EXPECT_THAT(moved.err, HasSubstr("handed over to whoever holds the store"));
+  const auto steps = (*trainer)->Steps();
+  ASSERT_TRUE(steps.ok());
+  EXPECT_THAT((*steps)[0].tags, IsEmpty());
+  EXPECT_THAT((*steps)[1].tags, ElementsAre("v1"));
+  EXPECT_EQ(Inspect(store, {"untag", "v1", kPatience}).out, "step 2: untagged v1\n");
+}
+
+TEST(Tag, SaysSoWhereTheHolderHasNotTakenItInYet) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  {
+    const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    const Finished run = Inspect(store, {"tag", "2", "v1", "--move", "--wait", "0"});
+    EXPECT_EQ(run.exit_code, 11);
+    EXPECT_THAT(run.out, AllOf(HasSubstr("step 1: not untagged v1: handed to whoever holds the store"),
+                               HasSubstr("step 2: not tagged v1: handed to whoever holds the store")));
+  }
+  store.Save({3});
+  EXPECT_THAT(Info(store, 1).tags, IsEmpty()) << "the next trainer has taken it in";
+  EXPECT_THAT(Info(store, 2).tags, ElementsAre("v1"));
+}
+
+TEST(Tag, IsShownWhereverAPinIs) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "paper"}).exit_code, 0);
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  EXPECT_THAT(Inspect(store, {"ls"}).out, HasSubstr("\n  tagged paper, v1\n"));
+  EXPECT_THAT(Inspect(store, {"show", "1"}).out, testing::ContainsRegex("\n  pinned +yes\n  tags +paper, v1\n"));
+  EXPECT_THAT(Inspect(store, {"prune", "--keep-latest", "1"}).out, HasSubstr("tagged paper, v1"));
+  EXPECT_THAT(Inspect(store, {"manifest", "dump", "--prefix", "step/"}).out, HasSubstr("tags: [\"paper\",\"v1\"]"));
+  ASSERT_EQ(Inspect(store, {"pin", "1", "--note", "figure 3"}).exit_code, 0);
+  EXPECT_THAT(Inspect(store, {"ls"}).out, HasSubstr("\n  tagged paper, v1: figure 3\n"));
+}
+
+TEST(Tag, IsKnownAfterARebuildOfTheManifest) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  store.DamageManifest();
+  ASSERT_EQ(Inspect(store, {"repair", "--apply"}).exit_code, 0);
+  EXPECT_THAT(Info(store, 1).tags, ElementsAre("v1"));
+}
+
+TEST(Tag, PrintsItsRequestsAsJson) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  const auto json = RunInspectJson({"tag", "2", "v1", "--move", "--store", store.directory()});
+  EXPECT_EQ(json["schema_version"], 1);
+  EXPECT_EQ(json["tag"], "v1");
+  ASSERT_EQ(json["requests"].size(), 2u);
+  EXPECT_EQ(json["requests"][0]["request"], "untag");
+  EXPECT_EQ(json["requests"][0]["step"], 1);
+  EXPECT_EQ(json["requests"][1]["request"], "tag");
+  EXPECT_EQ(json["requests"][1]["step"], 2);
+  EXPECT_EQ(json["requests"][1]["attempt"], Info(store, 2).attempt);
+  EXPECT_EQ(json["requests"][1]["outcome"], "done");
+  const auto untagged = RunInspectJson({"untag", "v1", "--store", store.directory()});
+  EXPECT_EQ(untagged["tag"], "v1");
+  EXPECT_EQ(untagged["requests"][0]["request"], "untag");
+}
+
+TEST(Untag, ListsTheTagsThatThereAre) {
+  TestStore store;
+  store.Save({1, 2});
+  EXPECT_EQ(Inspect(store, {"untag", "v1"}).err,
+            "checkpoint-inspect: error: no step has a tag 'v1'; there are no tags\n");
+  ASSERT_EQ(Inspect(store, {"tag", "2", "v2"}).exit_code, 0);
+  ASSERT_EQ(Inspect(store, {"tag", "1", "paper"}).exit_code, 0);
+  const Finished unknown = Inspect(store, {"untag", "v1"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_EQ(unknown.err, "checkpoint-inspect: error: no step has a tag 'v1'; there are: paper, v2\n");
+}
+
+TEST(Tag, RefusesAStepThatIsNotCommitted) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Delete(1, "too old");
+  const Finished gone = Inspect(store, {"tag", "1", "v1"});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_THAT(gone.err, HasSubstr("step 1 is deleted: only a committed step can be tagged"));
+  EXPECT_THAT(Inspect(store, {"tag", "7", "v1"}).err, HasSubstr("step 7 is not in"));
+}
+
+TEST(Tag, SaysWhyThereIsNoRoomForAnother) {
+  TestStore store;
+  store.Save({1});
+  store.Update(1, [](StepInfo& info) {
+    info.pinned = true;
+    for (char c : std::string("0123456789abcdefghijklmnopqrstuvwxyz")) {
+      for (const char* more : {"", "x"}) {
+        if (info.tags.size() < 64) info.tags.push_back(c + std::string(more));
+      }
+    }
+  });
+  const Finished run = Inspect(store, {"tag", "1", "zz"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.out, HasSubstr("step 1: not tagged zz: tag of step 1: it has 64 tags"));
+}
+
+TEST(Tag, NeedsAStepAndAName) {
+  TestStore store;
+  store.Save({1});
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"tag"},
+                                                    {"tag", "1"},
+                                                    {"tag", "newest", "v1"},
+                                                    {"tag", "1", "the best"},
+                                                    {"tag", "1", ""},
+                                                    {"tag", "1", "-v1"},
+                                                    {"tag", "1", std::string(129, 'a')},
+                                                    {"tag", "1", "v1", "v2"},
+                                                    {"untag"},
+                                                    {"untag", "a:b"},
+                                                    {"untag", "v1", "--move"}}) {
+    EXPECT_EQ(Inspect(store, arguments).exit_code, 2) << arguments.back();
+  }
+  EXPECT_THAT(Inspect(store, {"tag", "1", "the best"}).err,
+              HasSubstr("NAME: tag 'the best' is not of letters, digits, '.', '_', '/' and '-'"));
+  EXPECT_FALSE(Info(store, 1).pinned);
+}
+
+TEST(Tag, IsRefusedForAStrangersStore) {
+  TestStore store;
+  store.Save({1});
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"tag", "1", "v1", "--untrusted"}, {"untag", "v1", "--untrusted"}}) {
+    const Finished run = Inspect(store, arguments);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.err, HasSubstr("--untrusted"));
+  }
+}
+
+TEST(Tag, LeavesAStoreAloneWhoseManifestCannotBeRead) {
+  TestStore store;
+  store.Save({1});
+  store.DamageManifest();
+  const auto before = store.Listing();
+  const Finished run = Inspect(store, {"tag", "1", "v1"});
+  EXPECT_EQ(run.exit_code, 13);
+  EXPECT_THAT(run.err, HasSubstr("run repair first"));
+  EXPECT_EQ(store.Listing(), before);
+}
+
+TEST(Tag, ExplainsItselfWithAnExample) {
+  for (const char* command : {"tag", "untag"}) {
+    const Finished help = RunInspect({command, "--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_THAT(help.out, AllOf(HasSubstr("NAME"), HasSubstr("--wait"), HasSubstr("Example")));
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

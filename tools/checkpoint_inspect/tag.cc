@@ -1,0 +1,119 @@
+#include "storage/manifest/tag.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/request.h"
+#include "tools/checkpoint_inspect/steps.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using storage::StoreRequest;
+
+struct TagOptions {
+  Selector selector;  // of AddTag
+  std::string name;
+  bool move = false;
+  absl::Duration wait = absl::Seconds(5);
+};
+
+// Asks for what the steps that have the name are to lose it, and `to`, if there is one, is to have it, in this order.
+ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, const std::vector<StepInfo>& from,
+                   const StepInfo* to) {
+  std::vector<StoreRequest> requests;
+  const auto add = [&](StoreRequest::Kind kind, const StepInfo& info) {
+    StoreRequest request = NewRequest(invocation.reader, kind, info, options.name);
+    // Requests are carried out by their time, and a clock may stand still.
+    if (!requests.empty()) request.asked = std::max(request.asked, requests.back().asked + absl::Nanoseconds(1));
+    requests.push_back(std::move(request));
+  };
+  for (const StepInfo& info : from) add(StoreRequest::Kind::kUntag, info);
+  if (to != nullptr) add(StoreRequest::Kind::kTag, *to);
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  document["tag"] = options.name;
+  return AskAndPrint(invocation, requests, options.wait, std::move(document));
+}
+
+ExitCode Tag(const Invocation& invocation, const TagOptions& options) {
+  Console& console = invocation.console;
+  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, options.selector);
+  if (!info.ok()) {
+    console.Fail(info.status());
+    return SelectorExitCode(invocation.reader, info.status());
+  }
+  if (info->state != StepState::kCommitted) {
+    console.Fail(
+        fmt::format("step {} is {}: only a committed step can be tagged", info->step, StepStateName(info->state)));
+    return ExitCode::kFailure;
+  }
+  std::vector<StepInfo> others = TaggedSteps(invocation.reader, options.name);
+  std::erase_if(others, [&](const StepInfo& other) { return other.step == info->step; });
+  if (!others.empty() && !options.move) {
+    console.Fail(fmt::format("{} {} the tag '{}' already; --move takes it from there", StepNumbers(others),
+                             others.size() == 1 ? "has" : "have", options.name));
+    return ExitCode::kFailure;
+  }
+  return AskForTag(invocation, options, others, &*info);
+}
+
+ExitCode Untag(const Invocation& invocation, const TagOptions& options) {
+  if (const absl::Status known = CheckSomeStepHasTag(invocation.reader, options.name); !known.ok()) {
+    invocation.console.Fail(known);
+    return ExitCode::kFailure;
+  }
+  return AskForTag(invocation, options, TaggedSteps(invocation.reader, options.name), nullptr);
+}
+
+void AddName(CLI::App* command, const std::string& description, std::string& name) {
+  const auto set = [&name](const std::string& text) {
+    if (const absl::Status status = storage::CheckTag(text); !status.ok()) {
+      throw CLI::ValidationError("NAME: " + std::string(status.message()));
+    }
+    name = text;
+  };
+  command->add_option_function<std::string>("NAME", set, description)->required()->type_name("");
+}
+
+}  // namespace
+
+void AddTag(CommandLine& line) {
+  const auto options = std::make_shared<TagOptions>();
+  CLI::App* tag =
+      line.AddReaderThatWrites(CommandGroup::kKeep, "tag", "Give a step a name, and keep it",
+                               [options](const Invocation& invocation) { return Tag(invocation, *options); });
+  AddSelector(tag, "STEP", options->selector, std::string(kSelectorHelp))->required();
+  AddName(tag, "Of letters, digits, '.', '_', '/' and '-', at most 128", options->name);
+  tag->add_flag("--move", options->move, "Take the name from the step that has it, which stays pinned");
+  AddWait(tag, options->wait);
+  tag->footer(R"(
+Wherever a command takes a step, tag:NAME stands for it from then on. A step that has a name is pinned; 'unpin' takes
+all its names, too. Beside a live trainer the request is handed to it, and it carries it out.
+
+Example:
+  checkpoint-inspect --store run/ckpt tag best:validation/loss paper
+  checkpoint-inspect --store run/ckpt tag latest release/candidate --move
+  checkpoint-inspect --store run/ckpt diff tag:paper latest)");
+}
+
+void AddUntag(CommandLine& line) {
+  const auto options = std::make_shared<TagOptions>();
+  CLI::App* untag =
+      line.AddReaderThatWrites(CommandGroup::kKeep, "untag", "Take a name from the step that has it",
+                               [options](const Invocation& invocation) { return Untag(invocation, *options); });
+  AddName(untag, "One that a step has", options->name);
+  AddWait(untag, options->wait);
+  untag->footer(R"(
+The step stays pinned: 'unpin' lets go of it.
+
+Example:
+  checkpoint-inspect --store run/ckpt untag release/candidate)");
+}
+
+}  // namespace tidemark::inspect
