@@ -158,7 +158,7 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
     const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, options.wait);
     if (!answers.ok()) {
       console.Fail(answers.status());
-      return AskExitCode(answers.status());
+      return WriteExitCode(answers.status());
     }
     for (size_t i = 0; invocation.json && i < requests.size(); ++i) {
       document["requests"].push_back(ToJson(requests[i], (*answers)[i]));
