@@ -91,58 +91,22 @@ CommandLine::CommandLine()
   app_.fallthrough();
 }
 
-CLI::App* CommandLine::Add(CommandGroup group, const std::string& name, const std::string& description) {
-  return app_.add_subcommand(name, description)->group(GroupName(group));
+CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(const Invocation&)> run) {
+  return Add(traits, [run = std::move(run)](const Session& session) { return WithStore(session, run); });
 }
 
-CLI::App* CommandLine::AddReader(CommandGroup group, const std::string& name, const std::string& description,
-                                 std::function<ExitCode(const Invocation&)> run) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback(
-      [this, run = std::move(run)] { chosen_ = [run](const Session& session) { return WithStore(session, run); }; });
-  return command;
-}
-
-CLI::App* CommandLine::AddPlain(CommandGroup group, const std::string& name, const std::string& description,
-                                std::function<ExitCode(const Session&)> run) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback([this, run = std::move(run)] { chosen_ = run; });
-  return command;
-}
-
-CLI::App* CommandLine::AddWriter(CommandGroup group, const std::string& name, const std::string& description,
-                                 std::function<ExitCode(const Session&)> run) {
-  return AddTrusting(group, name, description,
-                     fmt::format("{} writes files, which --untrusted gives up the right to", name), std::move(run));
-}
-
-CLI::App* CommandLine::AddTrusting(CommandGroup group, const std::string& name, const std::string& description,
-                                   const std::string& why_trusted, std::function<ExitCode(const Session&)> run) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback([this, why_trusted, run = std::move(run)] {
-    chosen_ = [why_trusted, run](const Session& session) {
-      if (session.untrusted) {
-        session.console.Fail(why_trusted);
-        return ExitCode::kUsage;
-      }
-      return run(session);
-    };
-  });
-  return command;
-}
-
-CLI::App* CommandLine::AddReaderThatWrites(CommandGroup group, const std::string& name, const std::string& description,
-                                           std::function<ExitCode(const Invocation&)> run) {
-  return AddWriter(group, name, description,
-                   [run = std::move(run)](const Session& session) { return WithStore(session, run); });
-}
-
-CLI::App* CommandLine::AddComparer(CommandGroup group, const std::string& name, const std::string& description,
-                                   std::function<ExitCode(const Session&)> run, ExitCode trouble) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback([this, trouble, run = std::move(run)] {
+CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(const Session&)> run) {
+  const std::string why_trusted =
+      traits.writes ? fmt::format("{} writes files, which --untrusted gives up the right to", traits.name)
+                    : traits.why_trusted;
+  CLI::App* command = app_.add_subcommand(traits.name, traits.description)->group(GroupName(traits.group));
+  command->final_callback([this, why_trusted, trouble = traits.trouble, run = std::move(run)] {
     trouble_ = trouble;
-    chosen_ = run;
+    chosen_ = [why_trusted, run](const Session& session) {
+      if (!session.untrusted || why_trusted.empty()) return run(session);
+      session.console.Fail(why_trusted);
+      return ExitCode::kUsage;
+    };
   });
   return command;
 }

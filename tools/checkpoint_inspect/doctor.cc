@@ -148,9 +148,11 @@ ExitCode Diagnose(const Session& session, const DoctorOptions& options) {
 
 void AddDoctor(CommandLine& line) {
   const auto options = std::make_shared<DoctorOptions>();
-  CLI::App* doctor =
-      line.AddWriter(CommandGroup::kPlace, "doctor", "Say whether a directory can hold a store, and how fast",
-                     [options](const Session& session) { return Diagnose(session, *options); });
+  CLI::App* doctor = line.Add({.group = CommandGroup::kPlace,
+                               .name = "doctor",
+                               .description = "Say whether a directory can hold a store, and how fast",
+                               .writes = true},
+                              [options](const Session& session) { return Diagnose(session, *options); });
   doctor->add_option("DIR", options->directory, "Where the store is to be; need not be there. By default the store")
       ->type_name("");
   doctor->add_option("--seconds", options->seconds, "Write for so long, and read for so long")

@@ -220,9 +220,11 @@ absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportO
 
 void AddExport(CommandLine& line) {
   const auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* command = line.AddReaderThatWrites(
-      CommandGroup::kExchange, "export", "Write the tensors of a step as safetensors, npz or plain files",
-      [arguments](const Invocation& invocation) { return RunExport(invocation, *arguments); });
+  CLI::App* command = line.Add({.group = CommandGroup::kExchange,
+                                .name = "export",
+                                .description = "Write the tensors of a step as safetensors, npz or plain files",
+                                .writes = true},
+                               [arguments](const Invocation& invocation) { return RunExport(invocation, *arguments); });
   AddSelector(command, "STEP", arguments->selector, fmt::format("{}", kSelectorHelp))->required();
   const auto include = [arguments](const std::vector<std::string>& patterns) {
     std::vector<std::string>& all = arguments->options.include;

@@ -286,9 +286,11 @@ void AddMetric(const std::string& text, Metrics* metrics) {
 
 void AddImport(CommandLine& line) {
   const auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* command = line.AddWriter(CommandGroup::kExchange, "import",
-                                     "Commit the tensors of safetensors files as a step of the store",
-                                     [arguments](const Session& session) { return RunImport(session, *arguments); });
+  CLI::App* command = line.Add({.group = CommandGroup::kExchange,
+                                .name = "import",
+                                .description = "Commit the tensors of safetensors files as a step of the store",
+                                .writes = true},
+                               [arguments](const Session& session) { return RunImport(session, *arguments); });
   command->add_option("FILE", arguments->files, "Safetensors files, or the .index.json of several")->required();
   command
       ->add_option_function<std::string>(

@@ -176,9 +176,11 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
 
 void AddPrune(CommandLine& line) {
   const auto options = std::make_shared<PruneOptions>();
-  CLI::App* prune =
-      line.AddReaderThatWrites(CommandGroup::kKeep, "prune", "Say which steps rules would delete, and delete them",
-                               [options](const Invocation& invocation) { return Prune(invocation, *options); });
+  CLI::App* prune = line.Add({.group = CommandGroup::kKeep,
+                              .name = "prune",
+                              .description = "Say which steps rules would delete, and delete them",
+                              .writes = true},
+                             [options](const Invocation& invocation) { return Prune(invocation, *options); });
   RetentionOptions& rules = options->rules;
   prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
       ->type_name("N")

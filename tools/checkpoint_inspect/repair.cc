@@ -177,11 +177,13 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
 
 void AddRepair(CommandLine& line) {
   const auto apply = std::make_shared<bool>(false);
-  CLI::App* repair =
-      line.AddWriter(CommandGroup::kPlace, "repair", "Say what is out of order in the store, and what would mend it",
-                     [apply](const Session& session) {
-                       return RepairDirectory(session.console, session.directory, *apply, session.json);
-                     });
+  CLI::App* repair = line.Add({.group = CommandGroup::kPlace,
+                               .name = "repair",
+                               .description = "Say what is out of order in the store, and what would mend it",
+                               .writes = true},
+                              [apply](const Session& session) {
+                                return RepairDirectory(session.console, session.directory, *apply, session.json);
+                              });
   repair->add_flag("--apply", *apply, "Do it. Takes the store's lock meanwhile");
   repair->footer(R"(
 Reads every byte of every committed step. Rebuilds a manifest that is missing or damaged, commits complete

@@ -92,12 +92,14 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
 void AddReport(CommandLine& line) {
   const auto options = std::make_shared<ReportOptions>();
   const auto without_tensors = std::make_shared<bool>(false);
-  CLI::App* report = line.AddReaderThatWrites(CommandGroup::kLook, "report",
-                                              "Write one web page: metrics, sizes, times, how tensors change, health",
-                                              [options, without_tensors](const Invocation& invocation) {
-                                                options->tensors = !*without_tensors;
-                                                return WriteReport(invocation, *options);
-                                              });
+  CLI::App* report = line.Add({.group = CommandGroup::kLook,
+                               .name = "report",
+                               .description = "Write one web page: metrics, sizes, times, how tensors change, health",
+                               .writes = true},
+                              [options, without_tensors](const Invocation& invocation) {
+                                options->tensors = !*without_tensors;
+                                return WriteReport(invocation, *options);
+                              });
   report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required();
   report->add_flag("--force", options->force, "Replace the file if it is there");
   report->add_option("--title", options->title, "By default the store's directory")->type_name("TEXT");

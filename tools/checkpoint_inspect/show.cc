@@ -217,10 +217,11 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
 
 void AddShow(CommandLine& line) {
   const auto selector = std::make_shared<Selector>();
-  CLI::App* show =
-      line.AddReader(CommandGroup::kLook, "show",
-                     "Show one step: its record, what its save took, how it was written, its shards and entries",
-                     [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
+  CLI::App* show = line.Add(
+      {.group = CommandGroup::kLook,
+       .name = "show",
+       .description = "Show one step: its record, what its save took, how it was written, its shards and entries"},
+      [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
   AddSelector(show, "STEP", *selector, fmt::format("{}", kSelectorHelp))->required();
   show->footer(R"(
 Example:
