@@ -100,6 +100,8 @@ class Interop(unittest.TestCase):
             metadata = file.metadata()
             self.assertEqual((metadata["format"], metadata["tidemark.step"]), ("pt", "7"))
             self.assertEqual(json.loads(metadata["tidemark.metrics"]), {"loss": 0.1})
+            self.assertEqual(json.loads(metadata["tidemark.user_metadata"]),
+                             {"imported_from": ["theirs.safetensors"], "format": "np", "é": "\n"})
             for name, array in self.arrays.items():
                 if array.ndim > 0 and array.shape[0] > 1:
                     self.assertEqual(file.get_slice(name)[1:].tobytes(), array[1:].tobytes(), name)

@@ -14,25 +14,10 @@ prometheus_version=0.26.0
 root=$(cd "$(dirname "$0")/.." && pwd)
 inspect=$1/tools/checkpoint-inspect
 make_run=$1/tests/tools/checkpoint_inspect/inspect_make_run
+script=tests/interop.sh
+tests="the tests of export and import against safetensors and numpy"
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/interop
-
-fail() {
-  echo "tests/interop.sh: $1" >&2
-  exit 1
-}
-
-# As in tests/torch2.sh: pip speaks of a lost connection on the way even where it then succeeds or fails for another
-# reason, and ends with "from versions: none" where it got no list of versions, so it takes both to tell.
-lost="NewConnectionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|ConnectionResetError|NameResolutionError"
-install() {
-  if "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" 2>"$venv/pip.log"; then return; fi
-  cat "$venv/pip.log" >&2
-  if grep '^ERROR: ' "$venv/pip.log" | grep -qE "$lost|from versions: none" && grep -qE "$lost" "$venv/pip.log"; then
-    echo "SKIPPED: the tests of export and import against safetensors and numpy: the package index is out of reach"
-    exit 77
-  fi
-  fail "pip could not install $*"
-}
+. "$root/tests/virtual_environment.sh"
 
 has_packages() {
   "$venv/bin/python3" - <<EOF 2>/dev/null
@@ -45,7 +30,7 @@ EOF
 
 if [ "$(has_packages)" != yes ]; then
   echo "Installing Python's safetensors $safetensors_version, numpy $numpy_version and prometheus-client $prometheus_version into $venv"
-  python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
+  make_environment
   install "safetensors==$safetensors_version" "numpy==$numpy_version" "prometheus-client==$prometheus_version"
   [ "$(has_packages)" = yes ] || fail "the packages are not in $venv after their installation"
 fi

@@ -10,25 +10,10 @@ torch_version=2.15.0
 cuda_version=13.2.2 # the cuda-toolkit that torch 2.15.0 asks for
 jobs=${JOBS:-$(nproc)}
 root=$(cd "$(dirname "$0")/.." && pwd)
+script=tests/torch2.sh
+tests="the tests against LibTorch 2.x"
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/torch2
-
-fail() {
-  echo "tests/torch2.sh: $1" >&2
-  exit 1
-}
-
-# Runs pip. pip speaks of a lost connection on the way even where it then succeeds or fails for another reason, and ends
-# with "from versions: none" where it got no list of versions, so it takes both to tell.
-lost="NewConnectionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|ConnectionResetError|NameResolutionError"
-install() {
-  if "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" 2>"$venv/pip.log"; then return; fi
-  cat "$venv/pip.log" >&2
-  if grep '^ERROR: ' "$venv/pip.log" | grep -qE "$lost|from versions: none" && grep -qE "$lost" "$venv/pip.log"; then
-    echo "SKIPPED: the tests against LibTorch 2.x: the package index is out of reach"
-    exit 77
-  fi
-  fail "pip could not install $*"
-}
+. "$root/tests/virtual_environment.sh"
 
 # Prints the folder of the installed torch package, or nothing.
 torch_folder() {
@@ -42,7 +27,7 @@ EOF
 torch=$(torch_folder)
 if [ -z "$torch" ]; then
   echo "Installing Python's torch $torch_version (about 500 MB) into $venv"
-  python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
+  make_environment
   install --no-deps "torch==$torch_version"
   install "cuda-toolkit[cudart,cupti]==$cuda_version"
   torch=$(torch_folder)

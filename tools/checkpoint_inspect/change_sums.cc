@@ -1,62 +1,25 @@
 #include "tools/checkpoint_inspect/change_sums.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "eval/float_arrays.h"
+#include "tools/checkpoint_inspect/tensor_numbers.h"
 
 namespace tidemark::inspect {
-namespace {
-
-constexpr size_t kPiece = 2048;  // numbers that are made doubles at a time
-
-// Makes doubles of `count` <= kPiece numbers, which may lie unaligned.
-void Decode(const FloatLayout& layout, const std::byte* from, size_t count, double* to) {
-  float single[kPiece];
-  switch (layout.width) {
-    case FloatLayout::Width::kDouble:
-      std::memcpy(to, from, count * sizeof(double));
-      return;
-    case FloatLayout::Width::kSingle:
-      std::memcpy(single, from, count * sizeof(float));
-      break;
-    default:
-      DecodeFloats(layout.number, from, count, single);
-  }
-  std::copy(single, single + count, to);
-}
-
-}  // namespace
-
-bool IsFloat(Dtype dtype) { return FloatLayoutOf(dtype).width != FloatLayout::Width::kNone; }
-
-void VisitNumbers(Dtype dtype, std::span<const std::byte> bytes,
-                  absl::FunctionRef<void(std::span<const double>)> visit) {
-  const FloatLayout layout = FloatLayoutOf(dtype);
-  const size_t number_bytes = GetDtypeInfo(layout.number).element_bytes;
-  double piece[kPiece];
-  for (size_t count = bytes.size() / number_bytes; count > 0;) {
-    const size_t now = std::min(count, kPiece);
-    Decode(layout, bytes.data(), now, piece);
-    visit({piece, now});
-    bytes = bytes.subspan(now * number_bytes);
-    count -= now;
-  }
-}
 
 void ChangeSums::Add(Dtype dtype, std::span<const std::byte> a, std::span<const std::byte> b) {
-  const FloatLayout layout = FloatLayoutOf(dtype);
-  const size_t number_bytes = GetDtypeInfo(layout.number).element_bytes;
-  double piece_a[kPiece];
-  double piece_b[kPiece];
-  const size_t count = a.size() / number_bytes;
-  for (size_t begin = 0; begin < count; begin += kPiece) {
-    const size_t now = std::min(kPiece, count - begin);
-    Decode(layout, a.data() + begin * number_bytes, now, piece_a);
-    Decode(layout, b.data() + begin * number_bytes, now, piece_b);
+  const size_t element_bytes = GetDtypeInfo(dtype).element_bytes;
+  const size_t numbers_each = NumbersPerElement(dtype);
+  const size_t elements = a.size() / element_bytes;
+  const size_t step = kNumbersMax / numbers_each;
+  double piece_a[kNumbersMax];
+  double piece_b[kNumbersMax];
+  for (size_t begin = 0; begin < elements; begin += step) {
+    const size_t count = std::min(step, elements - begin);
+    DecodeNumbers(dtype, a.data() + begin * element_bytes, count, piece_a);
+    DecodeNumbers(dtype, b.data() + begin * element_bytes, count, piece_b);
     // Sums of a piece first: long sums lose what is small.
     ChangeSums sums;
-    for (size_t i = 0; i < now; ++i) {
+    for (size_t i = 0; i < count * numbers_each; ++i) {
       const double change = piece_b[i] - piece_a[i];
       sums.difference += change * change;
       sums.before += piece_a[i] * piece_a[i];

@@ -1,4 +1,7 @@
 // ChangeSums: how far one array of floating-point numbers lies from another, in one pass.
+//
+// TensorChange tells `diff` more, of pairs whose numbers are both finite. A report spreads the sum of one side to other
+// steps with the same bytes, so here each side is summed up by itself, and what is not finite stays visible.
 
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CHANGE_SUMS_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CHANGE_SUMS_H_
@@ -6,17 +9,9 @@
 #include <cstddef>
 #include <span>
 
-#include "absl/functional/function_ref.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::inspect {
-
-// Whether elements of the dtype are, or are made of, floating-point numbers that can be reckoned with.
-bool IsFloat(Dtype dtype);
-
-// Calls `visit` with the numbers of `bytes`, whole elements of a float dtype, in pieces; both parts of complex ones.
-void VisitNumbers(Dtype dtype, std::span<const std::byte> bytes,
-                  absl::FunctionRef<void(std::span<const double>)> visit);
 
 // Sums of squares; NaN or infinite where a number is.
 struct ChangeSums {
@@ -24,7 +19,7 @@ struct ChangeSums {
   double before = 0;      // of a
   double after = 0;       // of b
 
-  // Precondition: as many bytes each, whole elements of a float dtype.
+  // Precondition: as many bytes each, whole elements of a dtype that has numbers.
   void Add(Dtype dtype, std::span<const std::byte> a, std::span<const std::byte> b);
 };
 

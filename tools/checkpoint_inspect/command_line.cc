@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kFooter = R"(
 A store is the directory into which a training run saves its steps. A METRIC is a number that was saved with a step,
-or reported for it as EVALUATOR/NAME; 'ls' shows them.
+or reported for it as EVALUATOR/NAME; 'ls' shows them. A SIZE is a number of bytes, as 5GB or 512MiB: kB, MB, GB and
+TB are powers of 1000, KiB, MiB, GiB and TiB of 1024.
 
 Examples:
   cd run/ckpt                                          stand in the store, or give --store run/ckpt each time
@@ -90,58 +91,22 @@ CommandLine::CommandLine()
   app_.fallthrough();
 }
 
-CLI::App* CommandLine::Add(CommandGroup group, const std::string& name, const std::string& description) {
-  return app_.add_subcommand(name, description)->group(GroupName(group));
+CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(const Invocation&)> run) {
+  return Add(traits, [run = std::move(run)](const Session& session) { return WithStore(session, run); });
 }
 
-CLI::App* CommandLine::AddReader(CommandGroup group, const std::string& name, const std::string& description,
-                                 std::function<ExitCode(const Invocation&)> run) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback(
-      [this, run = std::move(run)] { chosen_ = [run](const Session& session) { return WithStore(session, run); }; });
-  return command;
-}
-
-CLI::App* CommandLine::AddPlain(CommandGroup group, const std::string& name, const std::string& description,
-                                std::function<ExitCode(const Session&)> run) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback([this, run = std::move(run)] { chosen_ = run; });
-  return command;
-}
-
-CLI::App* CommandLine::AddWriter(CommandGroup group, const std::string& name, const std::string& description,
-                                 std::function<ExitCode(const Session&)> run) {
-  return AddTrusting(group, name, description,
-                     fmt::format("{} writes files, which --untrusted gives up the right to", name), std::move(run));
-}
-
-CLI::App* CommandLine::AddTrusting(CommandGroup group, const std::string& name, const std::string& description,
-                                   const std::string& why_trusted, std::function<ExitCode(const Session&)> run) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback([this, why_trusted, run = std::move(run)] {
-    chosen_ = [why_trusted, run](const Session& session) {
-      if (session.untrusted) {
-        session.console.Fail(why_trusted);
-        return ExitCode::kUsage;
-      }
-      return run(session);
-    };
-  });
-  return command;
-}
-
-CLI::App* CommandLine::AddReaderThatWrites(CommandGroup group, const std::string& name, const std::string& description,
-                                           std::function<ExitCode(const Invocation&)> run) {
-  return AddWriter(group, name, description,
-                   [run = std::move(run)](const Session& session) { return WithStore(session, run); });
-}
-
-CLI::App* CommandLine::AddComparer(CommandGroup group, const std::string& name, const std::string& description,
-                                   std::function<ExitCode(const Session&)> run, ExitCode trouble) {
-  CLI::App* command = Add(group, name, description);
-  command->final_callback([this, trouble, run = std::move(run)] {
+CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(const Session&)> run) {
+  const std::string why_trusted =
+      traits.writes ? fmt::format("{} writes files, which --untrusted gives up the right to", traits.name)
+                    : traits.why_trusted;
+  CLI::App* command = app_.add_subcommand(traits.name, traits.description)->group(GroupName(traits.group));
+  command->final_callback([this, why_trusted, trouble = traits.trouble, run = std::move(run)] {
     trouble_ = trouble;
-    chosen_ = run;
+    chosen_ = [why_trusted, run](const Session& session) {
+      if (!session.untrusted || why_trusted.empty()) return run(session);
+      session.console.Fail(why_trusted);
+      return ExitCode::kUsage;
+    };
   });
   return command;
 }

@@ -37,6 +37,17 @@ struct Invocation {
 // Where --help lists a command; kHidden: nowhere.
 enum class CommandGroup { kLook, kCheck, kExchange, kKeep, kPlace, kHidden };
 
+struct CommandTraits {
+  CommandGroup group = CommandGroup::kHidden;
+  std::string name;
+  std::string description;
+  // It writes files, or asks for a change of the store (see request.h). With --untrusted it is refused, for the sandbox
+  // lets nobody open a file for writing.
+  bool writes = false;
+  std::string why_trusted;                // why else it is refused with --untrusted; empty: it is not
+  ExitCode trouble = ExitCode::kFailure;  // see CommandLine::trouble
+};
+
 // Thread-compatible. Owns what the commands' options are bound to.
 class CommandLine {
  public:
@@ -46,30 +57,10 @@ class CommandLine {
 
   // Adds a command that reads the store: it is opened, as a stranger's within the sandbox if --untrusted was given, and
   // what could not be read of it has been told, before `run` is called.
-  CLI::App* AddReader(CommandGroup group, const std::string& name, const std::string& description,
-                      std::function<ExitCode(const Invocation&)> run);
+  CLI::App* Add(const CommandTraits& traits, std::function<ExitCode(const Invocation&)> run);
 
-  // Adds a command that needs no store and writes no file.
-  CLI::App* AddPlain(CommandGroup group, const std::string& name, const std::string& description,
-                     std::function<ExitCode(const Session&)> run);
-
-  // Adds a command that opens for itself what it needs, and writes files. With --untrusted it is refused.
-  CLI::App* AddWriter(CommandGroup group, const std::string& name, const std::string& description,
-                      std::function<ExitCode(const Session&)> run);
-
-  // Adds a command that reads the store and writes files elsewhere, or asks for a change of the store (see request.h).
-  // With --untrusted it is refused, for the sandbox lets nobody open a file for writing.
-  CLI::App* AddReaderThatWrites(CommandGroup group, const std::string& name, const std::string& description,
-                                std::function<ExitCode(const Invocation&)> run);
-
-  // Adds a command that writes nothing and opens for itself what it reads. It sees itself to what --untrusted asks for.
-  // `trouble`: see trouble().
-  CLI::App* AddComparer(CommandGroup group, const std::string& name, const std::string& description,
-                        std::function<ExitCode(const Session&)> run, ExitCode trouble);
-
-  // Adds a command that opens for itself what it reads. With --untrusted it is refused, with `why_trusted`.
-  CLI::App* AddTrusting(CommandGroup group, const std::string& name, const std::string& description,
-                        const std::string& why_trusted, std::function<ExitCode(const Session&)> run);
+  // Adds a command that opens for itself what it needs, if anything, and sees itself to what --untrusted asks for.
+  CLI::App* Add(const CommandTraits& traits, std::function<ExitCode(const Session&)> run);
 
   // Parses and runs. Errors have been printed.
   ExitCode Run(Console& console, int argc, const char* const* argv);
@@ -80,8 +71,6 @@ class CommandLine {
   ExitCode trouble() const { return trouble_; }
 
  private:
-  CLI::App* Add(CommandGroup group, const std::string& name, const std::string& description);
-
   CLI::App app_;
   std::string store_;
   bool json_ = false;

@@ -57,9 +57,8 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector);
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics);
 
 struct HistoryPlotOptions {
-  std::vector<std::string> metrics;  // empty: those that there are
+  std::vector<std::string> metrics;  // as MetricChoice, the lowest value the best; empty: those that there are
   bool log = false;                  // values are drawn by their logarithm
-  BestMode mode = BestMode::kLowest;
 };
 
 // Metrics against steps, drawn with characters, one plot under the other.

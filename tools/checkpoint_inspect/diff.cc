@@ -179,9 +179,11 @@ void AddOperand(CLI::App* command, const std::string& name, const std::shared_pt
 
 void AddDiff(CommandLine& line) {
   const auto options = std::make_shared<DiffOptions>();
-  CLI::App* diff = line.AddComparer(
-      CommandGroup::kCheck, "diff", "Say what changed between two steps, stores or safetensors files",
-      [options](const Session& session) { return Diff(session, *options); }, ExitCode::kTrouble);
+  CLI::App* diff = line.Add({.group = CommandGroup::kCheck,
+                             .name = "diff",
+                             .description = "Say what changed between two steps, stores or safetensors files",
+                             .trouble = ExitCode::kTrouble},
+                            [options](const Session& session) { return Diff(session, *options); });
   AddOperand(diff, "A", options, 0);
   AddOperand(diff, "B", options, 1);
   diff->add_option("GLOB", options->glob, fmt::format("Only entries whose names match; {}", kGlobHelp))->type_name("");

@@ -4,6 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/disk_speed.h"
 #include "tools/checkpoint_inspect/interrupt.h"
@@ -21,8 +22,6 @@ namespace {
 constexpr absl::Duration kSyncDuration = absl::Milliseconds(500);
 
 constexpr absl::Duration kBetweenLines = absl::Milliseconds(100);
-
-constexpr uint64_t kBytesMax = uint64_t{1} << 50;
 
 struct DoctorOptions {
   std::string directory;  // empty: the store's
@@ -149,20 +148,18 @@ ExitCode Diagnose(const Session& session, const DoctorOptions& options) {
 
 void AddDoctor(CommandLine& line) {
   const auto options = std::make_shared<DoctorOptions>();
-  CLI::App* doctor =
-      line.AddWriter(CommandGroup::kPlace, "doctor", "Say whether a directory can hold a store, and how fast",
-                     [options](const Session& session) { return Diagnose(session, *options); });
+  CLI::App* doctor = line.Add({.group = CommandGroup::kPlace,
+                               .name = "doctor",
+                               .description = "Say whether a directory can hold a store, and how fast",
+                               .writes = true},
+                              [options](const Session& session) { return Diagnose(session, *options); });
   doctor->add_option("DIR", options->directory, "Where the store is to be; need not be there. By default the store")
       ->type_name("");
   doctor->add_option("--seconds", options->seconds, "Write for so long, and read for so long")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("N")
       ->capture_default_str();
-  doctor->add_option("--bytes", options->bytes, "Write at most so much, and at most half of what is free")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false).description(""))
-      // A number below zero arrives as a very large one.
-      ->check(CLI::Range(uint64_t{1}, kBytesMax).description(""))
-      ->type_name("SIZE")
+  AddByteCount(doctor, "--bytes", options->bytes, "Write at most so much, and at most half of what is free")
       ->default_str("1GiB");
   doctor->footer(R"(
 Writes and reads a file in the directory, as a save and a restore do, and removes it. Each check is ok, slow,

@@ -1,15 +1,15 @@
 #include "tools/checkpoint_inspect/export.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/float_conversion.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -18,16 +18,10 @@
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/tensor_stream.h"
 #include "tools/checkpoint_inspect/text.h"
+#include "tools/checkpoint_inspect/value_text.h"
 
 namespace tidemark::inspect {
 namespace {
-
-template <typename T>
-T NumberAt(std::span<const std::byte> bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof(value));
-  return value;
-}
 
 absl::StatusOr<ExportMetadata> ReadValues(const TensorSource& source, const std::vector<ExportItem>& items) {
   ExportMetadata values;
@@ -56,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ExportSink>> MakeSink(const TensorSource& source,
   const absl::StatusOr<ExportMetadata> values = ReadValues(source, plan.values);
   if (!values.ok()) return values.status();
   ExportMetadata metadata = provenance;
-  metadata["format"] = "pt";  // without which other libraries refuse a file as that of no framework
+  metadata[std::string(kFormatKey)] = "pt";  // without which other libraries refuse a file as that of no framework
   return MakeSafetensorsSink(plan, out, replace, metadata, *values);
 }
 
@@ -74,12 +68,21 @@ ExportFormat FormatOf(const ExportArguments& arguments) {
   return arguments.out.ends_with(".npz") ? ExportFormat::kNpz : ExportFormat::kSafetensors;
 }
 
+// What is too large to be read back as a whole is left out, and that is said.
 ExportMetadata ProvenanceOf(const Invocation& invocation, const StepInfo& info) {
-  Json metrics = Json::object();
-  for (const auto& [name, value] : info.metrics) metrics[name] = NumberToJson(value);
-  return {{"tidemark.step", fmt::format("{}", info.step)},
-          {"tidemark.store", invocation.reader.store_id()},
-          {"tidemark.metrics", metrics.dump(-1, ' ', false, Json::error_handler_t::replace)}};
+  ExportMetadata provenance = {{std::string(kStepKey), fmt::format("{}", info.step)},
+                               {std::string(kStoreKey), invocation.reader.store_id()}};
+  const auto add = [&](std::string_view key, std::string_view what, std::string text) {
+    if (text.size() <= kStepTextBytesMax) {
+      provenance[std::string(key)] = std::move(text);
+    } else {
+      invocation.console.Note(
+          fmt::format("the step's {} left out: {} bytes, where {} are exported", what, text.size(), kStepTextBytesMax));
+    }
+  };
+  add(kMetricsKey, "metrics are", MetricsJson(info.metrics));
+  if (MetadataToJson(info.user_metadata).is_object()) add(kUserMetadataKey, "user metadata is", info.user_metadata);
+  return provenance;
 }
 
 std::string FormatExported(const Exported& exported) {
@@ -165,24 +168,6 @@ void AddRename(const std::string& text, ExportOptions* options) {
 
 }  // namespace
 
-std::string ValueText(const EntrySpec& spec, std::span<const std::byte> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  switch (spec.kind) {
-    case EntryKind::kInt64:
-      return fmt::format("{}", NumberAt<int64_t>(bytes));
-    case EntryKind::kDouble:
-      return fmt::format("{}", NumberAt<double>(bytes));
-    case EntryKind::kBool:
-      return NumberAt<uint8_t>(bytes) != 0 ? "true" : "false";
-    case EntryKind::kString:
-      return std::string(text);
-    case EntryKind::kBytes:
-    case EntryKind::kTensor:
-      break;
-  }
-  return absl::Base64Escape({text.data(), text.size()});
-}
-
 absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportOptions& options, const std::string& out,
                                        bool replace, const ExportMetadata& provenance,
                                        const std::function<void(uint64_t bytes_read, uint64_t bytes_total)>& progress) {
@@ -235,9 +220,11 @@ absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportO
 
 void AddExport(CommandLine& line) {
   const auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* command = line.AddReaderThatWrites(
-      CommandGroup::kExchange, "export", "Write the tensors of a step as safetensors, npz or plain files",
-      [arguments](const Invocation& invocation) { return RunExport(invocation, *arguments); });
+  CLI::App* command = line.Add({.group = CommandGroup::kExchange,
+                                .name = "export",
+                                .description = "Write the tensors of a step as safetensors, npz or plain files",
+                                .writes = true},
+                               [arguments](const Invocation& invocation) { return RunExport(invocation, *arguments); });
   AddSelector(command, "STEP", arguments->selector, fmt::format("{}", kSelectorHelp))->required();
   const auto include = [arguments](const std::vector<std::string>& patterns) {
     std::vector<std::string>& all = arguments->options.include;
@@ -277,16 +264,8 @@ void AddExport(CommandLine& line) {
   command->add_option("--exclude", arguments->options.exclude, "No entries that match one of these")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command
-      ->add_option_function<std::string>(
-          "--shard-size",
-          [arguments](const std::string& text) {
-            const std::optional<uint64_t> bytes = ParseByteCount(text);
-            if (!bytes) throw CLI::ValidationError("--shard-size: expected a size as 5GB or 512MiB");
-            arguments->options.shard_bytes = *bytes;
-          },
-          "Several safetensors files and an index where there is more than this; by default 5GB")
-      ->type_name("SIZE");
+  AddByteCount(command, "--shard-size", arguments->options.shard_bytes,
+               "Several safetensors files and an index where there is more than this; by default 5GB");
   command->add_flag("--force", arguments->force, "Replace files that are there");
   command->footer(R"(
 Values that are no tensors go into the metadata of safetensors as text, and are arrays in npz and files in raw.

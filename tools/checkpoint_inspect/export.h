@@ -26,10 +26,6 @@ absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportO
                                        bool replace, const ExportMetadata& provenance,
                                        const std::function<void(uint64_t bytes_read, uint64_t bytes_total)>& progress);
 
-// The text of an entry that is no tensor: a number in decimal digits, as many as tell it from every other; "true" or
-// "false"; a string as it is; bytes in base64.
-std::string ValueText(const EntrySpec& spec, std::span<const std::byte> bytes);
-
 }  // namespace tidemark::inspect
 
 #endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_EXPORT_H_

@@ -1,8 +1,6 @@
 #include "tools/checkpoint_inspect/export_plan.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
 #include "fmt/format.h"
 #include "snapshot/glob.h"
@@ -228,31 +226,6 @@ std::string SafeFileName(std::string_view name, size_t number) {
   }
   if (safe.size() <= kBytesMax) return safe;
   return fmt::format("{}~{}", safe.substr(0, kBytesMax), number);
-}
-
-std::optional<uint64_t> ParseByteCount(std::string_view text) {
-  struct Unit {
-    std::string_view name;
-    uint64_t bytes;
-  };
-  constexpr auto kUnits = std::to_array<Unit>({{"", 1},
-                                               {"B", 1},
-                                               {"KB", 1'000},
-                                               {"MB", 1'000'000},
-                                               {"GB", 1'000'000'000},
-                                               {"TB", 1'000'000'000'000},
-                                               {"KiB", uint64_t{1} << 10},
-                                               {"MiB", uint64_t{1} << 20},
-                                               {"GiB", uint64_t{1} << 30},
-                                               {"TiB", uint64_t{1} << 40}});
-  uint64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || count == 0) return std::nullopt;
-  const std::string_view name = text.substr(static_cast<size_t>(end - text.data()));
-  for (const Unit& unit : kUnits) {
-    if (unit.name == name && !__builtin_mul_overflow(count, unit.bytes, &count)) return count;
-  }
-  return std::nullopt;
 }
 
 }  // namespace tidemark::inspect

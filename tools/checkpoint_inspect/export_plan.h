@@ -71,9 +71,6 @@ inline constexpr uint64_t kMetadataValueBytesMax = 1 << 20;
 // different.
 std::string SafeFileName(std::string_view name, size_t number);
 
-// "5GB", "512MiB", "1000": decimal and binary multiples of a byte. nullopt: no such number above 0.
-std::optional<uint64_t> ParseByteCount(std::string_view text);
-
 }  // namespace tidemark::inspect
 
 #endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_EXPORT_PLAN_H_

@@ -45,8 +45,9 @@ using ExportMetadata = std::map<std::string, std::string>;
 // is not to be replaced. Other errors: the files cannot be made there.
 
 // `out`, or where the plan has several files, these beside it, with an index: x-00001-of-00002.safetensors and
-// x.safetensors.index.json. `metadata` goes into each, `values` and the names of tied tensors into the first.
-// kInvalidArgument: a key of the metadata comes twice, or the header gets too long.
+// x.safetensors.index.json. `metadata` goes into each, but for the user metadata, which goes into the first,
+// as do `values`, which are those of the plan, and the names of tied tensors. kInvalidArgument: a key of the metadata
+// comes twice, or the header gets too long.
 absl::StatusOr<std::unique_ptr<ExportSink>> MakeSafetensorsSink(const ExportPlan& plan, const std::string& out,
                                                                 bool replace, const ExportMetadata& metadata,
                                                                 const ExportMetadata& values);

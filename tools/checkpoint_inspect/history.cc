@@ -128,23 +128,21 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
 void AddHistory(CommandLine& line) {
   const auto options = std::make_shared<HistoryPlotOptions>();
   const auto plot = std::make_shared<bool>(false);
-  CLI::App* history = line.AddReader(
-      CommandGroup::kLook, "history", "List what evaluators said of each step, deleted ones included; or plot metrics",
-      [options, plot](const Invocation& invocation) {
-        return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
-      });
-  history->add_option("METRIC", options->metrics, "Show these metrics instead, step by step");
+  CLI::App* history =
+      line.Add({.group = CommandGroup::kLook,
+                .name = "history",
+                .description = "List what evaluators said of each step, deleted ones included; or plot metrics"},
+               [options, plot](const Invocation& invocation) {
+                 return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
+               });
+  history->add_option("METRIC", options->metrics,
+                      "Show these metrics instead, step by step; with --plot METRIC:highest marks its highest value");
   CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics, or all that there are, against the steps");
   history->add_flag("--log", options->log, "Draw them on a logarithmic scale")->needs(plots);
-  history
-      ->add_flag_callback(
-          "--highest", [options] { options->mode = BestMode::kHighest; },
-          "Mark the highest value as the best, and not the lowest")
-      ->needs(plots);
   history->footer(R"(
 Examples:
   checkpoint-inspect --store run/ckpt history validation/loss
-  checkpoint-inspect --store run/ckpt history validation/loss --plot --log)");
+  checkpoint-inspect --store run/ckpt history --plot validation/loss validation/accuracy:highest)");
 }
 
 }  // namespace tidemark::inspect

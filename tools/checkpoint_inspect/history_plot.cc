@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/metric_choice.h"
 #include "tools/checkpoint_inspect/plot.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
@@ -15,26 +16,27 @@ namespace {
 // Where none is named: as many as one looks through.
 constexpr size_t kPlotsMax = 8;
 
-std::vector<std::string> AllMetrics(const StoreReader& reader) {
+std::vector<MetricChoice> AllMetrics(const StoreReader& reader) {
   std::set<std::string> names;
   for (const StepInfo& info : reader.steps()) {
     for (const auto& [name, value] : info.metrics) names.insert(name);
   }
-  return {names.begin(), names.end()};
+  std::vector<MetricChoice> choices;
+  for (const std::string& name : names) choices.push_back({.name = name, .mode = std::nullopt});
+  return choices;
 }
 
-std::string PlotOf(const Invocation& invocation, const std::string& metric, const HistoryPlotOptions& options) {
+std::string PlotOf(const Invocation& invocation, const MetricChoice& metric, bool log) {
   std::vector<PlotPoint> points;
   for (const StepInfo& info : invocation.reader.steps()) {
-    const auto found = info.metrics.find(metric);
+    const auto found = info.metrics.find(metric.name);
     if (found == info.metrics.end()) continue;
     points.push_back({.step = info.step, .value = found->second, .deleted = info.state == StepState::kDeleted});
   }
-  PlotOptions plot{.title = Escape(metric), .columns = invocation.console.columns(), .log = options.log};
+  PlotOptions plot{.title = Escape(metric.name), .columns = invocation.console.columns(), .log = log};
   // Of what can still be had.
-  if (const absl::StatusOr<StepInfo> best = invocation.reader.Best(metric, options.mode); best.ok()) {
-    plot.best = best->step;
-  }
+  const BestMode mode = metric.mode.value_or(BestMode::kLowest);
+  if (const auto best = invocation.reader.Best(metric.name, mode); best.ok()) plot.best = best->step;
   return FormatPlot(invocation.console, points, plot);
 }
 
@@ -47,13 +49,15 @@ ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& opt
     console.Fail("a plot is for people: --json and --plot do not go together");
     return ExitCode::kUsage;
   }
-  for (const std::string& metric : options.metrics) {
-    if (const absl::Status known = CheckMetric(reader, metric); !known.ok()) {
+  std::vector<MetricChoice> metrics;
+  for (const std::string& text : options.metrics) {
+    metrics.push_back(ParseMetricChoice(text));
+    if (const absl::Status known = CheckMetric(reader, metrics.back().name); !known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
     }
   }
-  std::vector<std::string> metrics = options.metrics.empty() ? AllMetrics(reader) : options.metrics;
+  if (options.metrics.empty()) metrics = AllMetrics(reader);
   size_t left_out = 0;
   if (options.metrics.empty() && metrics.size() > kPlotsMax) {
     left_out = metrics.size() - kPlotsMax;
@@ -61,7 +65,7 @@ ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& opt
   }
   for (size_t i = 0; i < metrics.size(); ++i) {
     if (i > 0) console.PrintData("\n");
-    console.PrintData(PlotOf(invocation, metrics[i], options));
+    console.PrintData(PlotOf(invocation, metrics[i], options.log));
   }
   if (metrics.empty()) console.Note(fmt::format("no step has a metric in {}", invocation.directory));
   if (left_out > 0) console.Note(fmt::format("{} more metrics are plotted where they are named", left_out));

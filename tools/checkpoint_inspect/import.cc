@@ -14,6 +14,7 @@
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
@@ -30,7 +31,7 @@ struct ImportArguments {
   std::vector<std::string> files;
   int64_t step = 0;
   Metrics metrics;
-  std::string user_metadata;  // empty: which files they were
+  std::string user_metadata;  // empty: what the files say
   bool create = false;
 };
 
@@ -40,29 +41,82 @@ struct Failure {
   ExitCode code = ExitCode::kFailure;
 };
 
-using Sources = std::vector<std::unique_ptr<TensorSource>>;
+// What the files hold, and what the step gets of it.
+struct Opened {
+  std::vector<std::unique_ptr<TensorSource>> files;
+  FileMetadata metadata;
+  Metrics metrics;
+  std::string user_metadata;
 
-absl::StatusOr<Sources> OpenSources(const std::vector<std::string>& files) {
-  Sources sources;
-  for (const std::string& file : files) {
-    absl::StatusOr<std::unique_ptr<TensorSource>> source = OpenSafetensors(file);
-    if (!source.ok()) return source.status();
-    sources.push_back(*std::move(source));
+  std::vector<const TensorSource*> sources() const {
+    std::vector<const TensorSource*> all;
+    for (const auto& file : files) all.push_back(file.get());
+    for (const auto& values : metadata.values()) all.push_back(values.get());
+    return all;
   }
-  std::map<std::string_view, std::string_view> held_by;
-  for (const auto& source : sources) {
+};
+
+absl::Status CheckEntry(const EntrySpec& spec, const std::string& file) {
+  uint64_t bytes = 0;
+  const absl::Status status = ValidateEntry(spec, &bytes);
+  return status.ok() ? status : absl::Status(status.code(), fmt::format("{}: {}", file, std::string(status.message())));
+}
+
+// Every name once, and every tie to a tensor.
+absl::Status CheckEntries(const Opened& opened) {
+  struct Holder {
+    std::string_view file;
+    const EntrySpec* tensor = nullptr;  // null: it is none
+  };
+  std::map<std::string_view, Holder> held_by;
+  const auto hold = [&](std::string_view name, const Holder& holder) {
+    const auto [other, is_new] = held_by.try_emplace(name, holder);
+    if (is_new) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        fmt::format("'{}' is in {} and in {}", Escape(name), other->second.file, holder.file));
+  };
+  for (const TensorSource* source : opened.sources()) {
     for (const StoredEntry& entry : source->entries()) {
-      uint64_t bytes = 0;
-      if (absl::Status status = ValidateEntry(entry.spec, &bytes); !status.ok()) {
-        return absl::Status(status.code(), fmt::format("{}: {}", source->name(), std::string(status.message())));
-      }
-      const auto [other, is_new] = held_by.try_emplace(entry.spec.name, source->name());
-      if (is_new) continue;
-      return absl::InvalidArgumentError(
-          fmt::format("'{}' is in {} and in {}", Escape(entry.spec.name), other->second, source->name()));
+      absl::Status status = CheckEntry(entry.spec, source->name());
+      const bool is_tensor = entry.spec.kind == EntryKind::kTensor;
+      status.Update(hold(entry.spec.name, {.file = source->name(), .tensor = is_tensor ? &entry.spec : nullptr}));
+      if (!status.ok()) return status;
     }
   }
-  return sources;
+  for (const FileMetadata::Tie& tie : opened.metadata.ties()) {
+    const auto target = held_by.find(tie.tied_to);
+    if (target == held_by.end() || target->second.tensor == nullptr) {
+      return absl::DataLossError(fmt::format("{}: '{}' is tied to '{}', which is no tensor of the files", tie.file,
+                                             Shorten(Escape(tie.name), 200), Shorten(Escape(tie.tied_to), 200)));
+    }
+    EntrySpec spec = *target->second.tensor;
+    spec.name = tie.name;
+    absl::Status status = CheckEntry(spec, tie.file);
+    status.Update(hold(tie.name, {.file = tie.file}));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Opened> OpenFiles(const ImportArguments& arguments) {
+  Opened opened{.metadata = FileMetadata(/*with_step=*/arguments.user_metadata.empty()),
+                .user_metadata = arguments.user_metadata};
+  std::vector<std::string> names;
+  for (const std::string& file : arguments.files) {
+    absl::StatusOr<std::unique_ptr<TensorSource>> source = OpenSafetensors(file, &opened.metadata);
+    if (!source.ok()) return source.status();
+    opened.files.push_back(*std::move(source));
+    names.push_back(std::filesystem::path(file).filename().string());
+  }
+  if (absl::Status status = CheckEntries(opened); !status.ok()) return status;
+  if (opened.user_metadata.empty()) {
+    absl::StatusOr<std::string> said = opened.metadata.UserMetadata(names);
+    if (!said.ok()) return said.status();
+    opened.user_metadata = *std::move(said);
+  }
+  opened.metrics = arguments.metrics;
+  opened.metrics.insert(opened.metadata.metrics().begin(), opened.metadata.metrics().end());
+  return opened;
 }
 
 // Whether there is a store, and the step in it is free. A reader takes no lock, so it can say so beside a trainer.
@@ -81,28 +135,6 @@ Failure CheckStore(const std::string& directory, const ImportArguments& argument
   return {absl::AlreadyExistsError(fmt::format("{} has a step {} already, which is {}", directory, arguments.step,
                                                StepStateName(info->state))),
           ExitCode::kFailure};
-}
-
-ExitCode OpenToWriteExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return ExitCode::kLocked;
-    case absl::StatusCode::kUnimplemented:
-      return ExitCode::kNewerFormat;
-    case absl::StatusCode::kFailedPrecondition:  // something that is no store
-      return ExitCode::kNoStore;
-    case absl::StatusCode::kDataLoss:
-      return ExitCode::kIntegrity;
-    default:
-      return ExitCode::kFailure;
-  }
-}
-
-std::string UserMetadata(const ImportArguments& arguments) {
-  if (!arguments.user_metadata.empty()) return arguments.user_metadata;
-  Json names = Json::array();
-  for (const std::string& file : arguments.files) names.push_back(std::filesystem::path(file).filename().string());
-  return Json{{"imported_from", names}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // Larger for more bytes, so that what is kept of each chunk stays small beside the chunks in work.
@@ -132,8 +164,22 @@ storage::StepRecord MakeRecord(const storage::ShardIdentity& identity, const sto
   return record;
 }
 
+// Adds what is tied to tensors that are there. Precondition: CheckEntries.
+void AddTies(const std::vector<FileMetadata::Tie>& ties, storage::ShardContents* contents) {
+  std::map<std::string, int64_t> numbers;
+  for (size_t i = 0; i < contents->entries.size() && !ties.empty(); ++i) {
+    numbers.emplace(contents->entries[i].spec.name, static_cast<int64_t>(i));
+  }
+  for (const FileMetadata::Tie& tie : ties) {
+    const int64_t number = numbers.at(tie.tied_to);
+    EntrySpec spec = contents->entries[static_cast<size_t>(number)].spec;
+    spec.name = tie.name;
+    contents->entries.push_back({.spec = std::move(spec), .alias_of = number});
+  }
+}
+
 // `written` is asked between chunks, on this thread.
-absl::StatusOr<StepInfo> WriteStep(storage::Store& store, const ImportArguments& arguments, TensorFeed& feed,
+absl::StatusOr<StepInfo> WriteStep(storage::Store& store, int64_t step, const Opened& opened, TensorFeed& feed,
                                    absl::Time now, const std::function<void()>& written) {
   constexpr int kCodecThreadsMax = 4;  // of which each has chunks in work
   storage::FileSystem& files = storage::PosixFileSystem();
@@ -144,12 +190,13 @@ absl::StatusOr<StepInfo> WriteStep(storage::Store& store, const ImportArguments&
   if (!writer.ok()) return writer.status();
   storage::ShardContents contents;
   feed.Attach(&contents);
+  AddTies(opened.metadata.ties(), &contents);
   contents.created_unix_ns = absl::ToUnixNanos(now);
-  contents.metrics = arguments.metrics;
-  contents.user_metadata = UserMetadata(arguments);
+  contents.metrics = opened.metrics;
+  contents.user_metadata = opened.user_metadata;
   contents.properties = {{"staging", "imported"}, {"staging_memory", "not locked: imported"}};
 
-  const absl::StatusOr<storage::ShardIdentity> identity = store.BeginAttempt(arguments.step);
+  const absl::StatusOr<storage::ShardIdentity> identity = store.BeginAttempt(step);
   if (!identity.ok()) return identity.status();
   contents.recycle = store.Recycle(*identity);
   const absl::StatusOr<storage::WrittenShard> shard =
@@ -168,27 +215,26 @@ absl::StatusOr<StepInfo> WriteStep(storage::Store& store, const ImportArguments&
 }
 
 absl::StatusOr<StepInfo> ImportInto(const Session& session, storage::Store& store, const ImportArguments& arguments,
-                                    const Sources& sources) {
+                                    const Opened& opened) {
   // A trainer may have saved it before the lock was ours.
   const auto found = store.manifest().Find(arguments.step);
   if (!found.ok()) return found.status();
   if (*found && HasFiles((*found)->info)) {
     return absl::AlreadyExistsError(fmt::format("step {} was saved meanwhile", arguments.step));
   }
-  std::vector<const TensorSource*> all;
-  for (const auto& source : sources) all.push_back(source.get());
-  absl::StatusOr<std::unique_ptr<TensorFeed>> feed = TensorFeed::Create(std::move(all));
+  absl::StatusOr<std::unique_ptr<TensorFeed>> feed = TensorFeed::Create(opened.sources());
   if (!feed.ok()) return feed.status();
   ProgressLine line(session.console, (*feed)->bytes_total());
   const std::string what = fmt::format("step {}", arguments.step);
-  return WriteStep(store, arguments, **feed, session.now, [&] { line.Update(what, (*feed)->bytes_read()); });
+  return WriteStep(store, arguments.step, opened, **feed, session.now,
+                   [&] { line.Update(what, (*feed)->bytes_read()); });
 }
 
 ExitCode RunImport(const Session& session, const ImportArguments& arguments) {
   Console& console = session.console;
-  const absl::StatusOr<Sources> sources = OpenSources(arguments.files);
-  if (!sources.ok()) {
-    console.Fail(sources.status());
+  const absl::StatusOr<Opened> opened = OpenFiles(arguments);
+  if (!opened.ok()) {
+    console.Fail(opened.status());
     return ExitCode::kFailure;
   }
   const std::string directory = storage::FollowLinks(session.directory);
@@ -201,9 +247,11 @@ ExitCode RunImport(const Session& session, const ImportArguments& arguments) {
       storage::PosixFileSystem(), {.directory = directory, .warn = [&](std::string_view text) { console.Warn(text); }});
   if (!store.ok()) {
     console.Fail(store.status());
-    return OpenToWriteExitCode(store.status());
+    // A folder of something else's, in which no store is made.
+    if (absl::IsFailedPrecondition(store.status()) && arguments.create) return ExitCode::kNoStore;
+    return WriteExitCode(store.status());
   }
-  const absl::StatusOr<StepInfo> info = ImportInto(session, **store, arguments, *sources);
+  const absl::StatusOr<StepInfo> info = ImportInto(session, **store, arguments, *opened);
   if (!info.ok()) {
     if (absl::IsCancelled(info.status())) {
       console.Fail("interrupted; no step was imported");
@@ -238,9 +286,11 @@ void AddMetric(const std::string& text, Metrics* metrics) {
 
 void AddImport(CommandLine& line) {
   const auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* command = line.AddWriter(CommandGroup::kExchange, "import",
-                                     "Commit the tensors of safetensors files as a step of the store",
-                                     [arguments](const Session& session) { return RunImport(session, *arguments); });
+  CLI::App* command = line.Add({.group = CommandGroup::kExchange,
+                                .name = "import",
+                                .description = "Commit the tensors of safetensors files as a step of the store",
+                                .writes = true},
+                               [arguments](const Session& session) { return RunImport(session, *arguments); });
   command->add_option("FILE", arguments->files, "Safetensors files, or the .index.json of several")->required();
   command
       ->add_option_function<std::string>(
@@ -269,10 +319,13 @@ void AddImport(CommandLine& line) {
             if (!MetadataToJson(text).is_object()) throw CLI::ValidationError("--metadata: that is no JSON object");
             arguments->user_metadata = text;
           },
-          "The step's user metadata, a JSON object; by default the names of the files")
+          "The step's user metadata, a JSON object, in the place of what the files say of the step")
       ->type_name("JSON");
   command->add_flag("--create", arguments->create, "Make the store where there is none");
   command->footer(R"(
+Files that export wrote give back values, tied tensors, metrics and user metadata; of others the strings of their
+metadata become the step's user metadata. --metric goes before a metric of theirs.
+
 Takes the store's lock, so no trainer may hold it. A trainer's retention looks at the step as at every other; pin it to
 keep it.
 

@@ -115,11 +115,12 @@ ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
 void AddLs(CommandLine& line) {
   const auto options = std::make_shared<ListOptions>();
   const auto follow = std::make_shared<bool>(false);
-  CLI::App* ls =
-      line.AddReader(CommandGroup::kLook, "ls", "List the steps: age, state, metrics, sizes, and why each is kept",
-                     [options, follow](const Invocation& invocation) {
-                       return *follow ? FollowSteps(invocation) : ListSteps(invocation, *options);
-                     });
+  CLI::App* ls = line.Add({.group = CommandGroup::kLook,
+                           .name = "ls",
+                           .description = "List the steps: age, state, metrics, sizes, and why each is kept"},
+                          [options, follow](const Invocation& invocation) {
+                            return *follow ? FollowSteps(invocation) : ListSteps(invocation, *options);
+                          });
   CLI::Option* all = ls->add_flag("--all", options->all, "Also those that were deleted, or evaluated and never saved");
   CLI::Option* sort = ls->add_option_function<std::string>(
                             "--sort",

@@ -96,10 +96,12 @@ ExitCode DumpManifestRecords(const Session& session, const std::string& prefix) 
 
 void AddManifest(CommandLine& line) {
   const auto prefix = std::make_shared<std::string>();
-  CLI::App* manifest =
-      line.AddTrusting(CommandGroup::kPlace, "manifest", "Look into the manifest itself, record by record",
-                       "manifest opens RocksDB, which is not made for files that mean harm, so not with --untrusted",
-                       [prefix](const Session& session) { return DumpManifestRecords(session, *prefix); });
+  CLI::App* manifest = line.Add(
+      {.group = CommandGroup::kPlace,
+       .name = "manifest",
+       .description = "Look into the manifest itself, record by record",
+       .why_trusted = "manifest opens RocksDB, which is not made for files that mean harm, so not with --untrusted"},
+      [prefix](const Session& session) { return DumpManifestRecords(session, *prefix); });
   manifest->require_subcommand(1);
   CLI::App* dump = manifest->add_subcommand("dump", "Print the records, readable");
   dump->add_option("--prefix", *prefix, "Only those whose key, as it is printed, begins with this")->type_name("P");

@@ -38,8 +38,11 @@ ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, Stor
 
 void AddPin(CommandLine& line) {
   const auto options = std::make_shared<PinOptions>();
-  CLI::App* pin = line.AddReaderThatWrites(
-      CommandGroup::kKeep, "pin", "Keep a step, whatever retention and prune say",
+  CLI::App* pin = line.Add(
+      {.group = CommandGroup::kKeep,
+       .name = "pin",
+       .description = "Keep a step, whatever retention and prune say",
+       .writes = true},
       [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kPin); });
   AddSelector(pin, "STEP", options->selector, std::string(kSelectorHelp))->required();
   pin->add_option("--note", options->note, "Why, for people")->type_name("TEXT");
@@ -54,8 +57,11 @@ Example:
 
 void AddUnpin(CommandLine& line) {
   const auto options = std::make_shared<PinOptions>();
-  CLI::App* unpin = line.AddReaderThatWrites(
-      CommandGroup::kKeep, "unpin", "Let retention and prune decide on a step",
+  CLI::App* unpin = line.Add(
+      {.group = CommandGroup::kKeep,
+       .name = "unpin",
+       .description = "Let retention and prune decide on a step",
+       .writes = true},
       [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kUnpin); });
   AddSelector(unpin, "STEP", options->selector, std::string(kSelectorHelp))->required();
   AddWait(unpin, options->wait);

@@ -160,7 +160,7 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
     const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, options.wait);
     if (!answers.ok()) {
       console.Fail(answers.status());
-      return AskExitCode(answers.status());
+      return WriteExitCode(answers.status());
     }
     for (size_t i = 0; invocation.json && i < requests.size(); ++i) {
       document["requests"].push_back(ToJson(requests[i], (*answers)[i]));
@@ -178,9 +178,11 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
 
 void AddPrune(CommandLine& line) {
   const auto options = std::make_shared<PruneOptions>();
-  CLI::App* prune =
-      line.AddReaderThatWrites(CommandGroup::kKeep, "prune", "Say which steps rules would delete, and delete them",
-                               [options](const Invocation& invocation) { return Prune(invocation, *options); });
+  CLI::App* prune = line.Add({.group = CommandGroup::kKeep,
+                              .name = "prune",
+                              .description = "Say which steps rules would delete, and delete them",
+                              .writes = true},
+                             [options](const Invocation& invocation) { return Prune(invocation, *options); });
   RetentionOptions& rules = options->rules;
   prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
       ->type_name("N")

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/metric_choice.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -34,14 +35,9 @@ absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text) {
       rest = rest.substr(0, colon);
     }
   }
-  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
-    const std::string_view mode = rest.substr(colon + 1);
-    if (mode == "highest" || mode == "lowest") {
-      rule.mode = mode == "highest" ? BestMode::kHighest : BestMode::kLowest;
-      rest = rest.substr(0, colon);
-    }
-  }
-  rule.metric = rest;
+  const MetricChoice choice = ParseMetricChoice(rest);
+  rule.metric = choice.name;
+  rule.mode = choice.mode.value_or(BestMode::kLowest);
   if (rule.metric.empty() || rule.count < 1) {
     return absl::InvalidArgumentError(
         fmt::format("'{}' names no best steps; that is METRIC[:highest|:lowest][:COUNT], of at least one", text));

@@ -15,6 +15,7 @@
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
+#include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/store_owner.h"
 #include "tools/checkpoint_inspect/text.h"
 
@@ -134,22 +135,6 @@ std::string ReportJson(const std::string& directory, const RepairReport& report,
   return Dump(document);
 }
 
-ExitCode ErrorExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kNotFound:
-      return ExitCode::kNoStore;
-    case absl::StatusCode::kUnimplemented:
-      return ExitCode::kNewerFormat;
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kFailedPrecondition:  // nobody can say which store it is
-      return ExitCode::kIntegrity;
-    case absl::StatusCode::kUnavailable:
-      return ExitCode::kLocked;
-    default:
-      return ExitCode::kFailure;
-  }
-}
-
 // Of the store as it is now: in order, to be repaired, or beyond that.
 ExitCode Judge(const RepairReport& report, bool apply) {
   if (!report.unread.empty()) return ExitCode::kFailure;
@@ -179,7 +164,7 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
   line.reset();
   if (!report.ok()) {
     console.Fail(report.status());
-    return ErrorExitCode(report.status());
+    return WriteExitCode(report.status());
   }
   console.PrintData(json ? ReportJson(directory, *report, apply) : ReportText(console, *report, apply));
   if (report->changes.empty()) {
@@ -192,11 +177,13 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
 
 void AddRepair(CommandLine& line) {
   const auto apply = std::make_shared<bool>(false);
-  CLI::App* repair =
-      line.AddWriter(CommandGroup::kPlace, "repair", "Say what is out of order in the store, and what would mend it",
-                     [apply](const Session& session) {
-                       return RepairDirectory(session.console, session.directory, *apply, session.json);
-                     });
+  CLI::App* repair = line.Add({.group = CommandGroup::kPlace,
+                               .name = "repair",
+                               .description = "Say what is out of order in the store, and what would mend it",
+                               .writes = true},
+                              [apply](const Session& session) {
+                                return RepairDirectory(session.console, session.directory, *apply, session.json);
+                              });
   repair->add_flag("--apply", *apply, "Do it. Takes the store's lock meanwhile");
   repair->footer(R"(
 Reads every byte of every committed step. Rebuilds a manifest that is missing or damaged, commits complete

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -91,12 +92,14 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
 void AddReport(CommandLine& line) {
   const auto options = std::make_shared<ReportOptions>();
   const auto without_tensors = std::make_shared<bool>(false);
-  CLI::App* report = line.AddReaderThatWrites(CommandGroup::kLook, "report",
-                                              "Write one web page: metrics, sizes, times, how tensors change, health",
-                                              [options, without_tensors](const Invocation& invocation) {
-                                                options->tensors = !*without_tensors;
-                                                return WriteReport(invocation, *options);
-                                              });
+  CLI::App* report = line.Add({.group = CommandGroup::kLook,
+                               .name = "report",
+                               .description = "Write one web page: metrics, sizes, times, how tensors change, health",
+                               .writes = true},
+                              [options, without_tensors](const Invocation& invocation) {
+                                options->tensors = !*without_tensors;
+                                return WriteReport(invocation, *options);
+                              });
   report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required();
   report->add_flag("--force", options->force, "Replace the file if it is there");
   report->add_option("--title", options->title, "By default the store's directory")->type_name("TEXT");
@@ -108,9 +111,8 @@ void AddReport(CommandLine& line) {
   report->add_option("--last", options->last, "Show so many steps, the highest")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  report->add_option("--max-read", options->read_bytes_max, "Read no more bytes of tensors than this: 500MB, 2GiB")
-      ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+  AddByteCount(report, "--max-read", options->read_bytes_max,
+               "Read no more bytes of tensors than this; by default 2GiB");
   report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");
   report->footer(R"(
 The page needs no network and runs no script. What it could not show for want of --max-read it says.

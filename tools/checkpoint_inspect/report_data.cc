@@ -18,8 +18,9 @@ namespace {
 constexpr size_t kMetricsMax = 24;
 
 ReportMetric DescribeMetric(const StoreReader& reader, const MetricChoice& choice) {
-  ReportMetric metric{.name = choice.name, .mode = choice.mode, .best = {}, .latest = {}};
-  if (const absl::StatusOr<StepInfo> best = reader.Best(choice.name, choice.mode); best.ok()) {
+  const BestMode mode = choice.mode ? *choice.mode : GuessMode(choice.name);
+  ReportMetric metric{.name = choice.name, .mode = mode, .best = {}, .latest = {}};
+  if (const absl::StatusOr<StepInfo> best = reader.Best(choice.name, mode); best.ok()) {
     metric.best = best->step;
     metric.best_value = best->metrics.at(choice.name);
   }
@@ -44,7 +45,7 @@ absl::Status ChooseMetrics(const StoreReader& reader, std::vector<MetricChoice> 
     }
     for (const std::string& name : names) {
       if (choices.size() < kMetricsMax) {
-        choices.push_back({.name = name, .mode = GuessMode(name)});
+        choices.push_back({.name = name, .mode = std::nullopt});
       } else {
         data->metrics_left_out.push_back(name);
       }
@@ -142,16 +143,6 @@ void Judge(const StoreReader& reader, ReportData* data) {
 }
 
 }  // namespace
-
-MetricChoice ParseMetricChoice(const std::string& text) {
-  for (const auto& [ending, mode] : {std::pair(std::string_view(":highest"), BestMode::kHighest),
-                                     std::pair(std::string_view(":lowest"), BestMode::kLowest)}) {
-    if (text.size() > ending.size() && text.ends_with(ending)) {
-      return {.name = text.substr(0, text.size() - ending.size()), .mode = mode};
-    }
-  }
-  return {.name = text, .mode = GuessMode(text)};
-}
 
 BestMode GuessMode(std::string_view metric) {
   static constexpr std::array<std::string_view, 22> kMoreIsBetter = {

@@ -15,16 +15,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tidemark/store_reader.h"
+#include "tools/checkpoint_inspect/metric_choice.h"
 
 namespace tidemark::inspect {
-
-// A metric as --metric names it: "loss", "score:lowest", "entropy:highest".
-struct MetricChoice {
-  std::string name;
-  BestMode mode = BestMode::kLowest;
-};
-// Where the text does not say which value is the best, its name does: see GuessMode.
-MetricChoice ParseMetricChoice(const std::string& text);
 
 // Highest where the last part of the name ("accuracy" of "validation/accuracy") has a word in it of which more is
 // better wherever it is used (accuracy, auc, bleu, f1, reward, ...), else lowest.
@@ -75,7 +68,8 @@ struct ReportData {
 };
 
 // `last`: shows so many of the steps, the highest; 0: all. `metrics`: those to show; none: all that there are, as far
-// as there is room. kNotFound: no step has one of them; the message names those that there are.
+// as there is room. Where a choice does not say which value is the best, GuessMode does. kNotFound: no step has one of
+// them; the message names those that there are.
 absl::StatusOr<ReportData> GatherReport(const StoreReader& reader, const std::vector<MetricChoice>& metrics,
                                         int64_t last);
 

@@ -12,6 +12,7 @@
 #include "tools/checkpoint_inspect/name_groups.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/survey_plan.h"
+#include "tools/checkpoint_inspect/tensor_numbers.h"
 #include "tools/checkpoint_inspect/tensor_stream.h"
 
 namespace tidemark::inspect {

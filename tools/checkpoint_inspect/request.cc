@@ -269,19 +269,6 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
   return answers;
 }
 
-ExitCode AskExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kCancelled:
-      return ExitCode::kInterrupted;
-    case absl::StatusCode::kUnimplemented:
-      return ExitCode::kNewerFormat;
-    case absl::StatusCode::kDataLoss:
-      return ExitCode::kIntegrity;
-    default:
-      return ExitCode::kFailure;
-  }
-}
-
 ExitCode AnswersExitCode(const std::vector<Answer>& answers) {
   const auto any = [&](Answer::Outcome outcome) {
     return std::any_of(answers.begin(), answers.end(), [&](const Answer& a) { return a.outcome == outcome; });
@@ -305,7 +292,7 @@ ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreReques
   const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, wait);
   if (!answers.ok()) {
     console.Fail(answers.status());
-    return AskExitCode(answers.status());
+    return WriteExitCode(answers.status());
   }
   document["requests"] = Json::array();
   std::string lines;

@@ -41,8 +41,7 @@ struct Answer {
 absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation,
                                         const std::vector<storage::StoreRequest>& requests, absl::Duration wait);
 
-// Of an error of Ask, and of its answers: kFailure where one is refused, kLocked where one has not been taken in.
-ExitCode AskExitCode(const absl::Status& status);
+// kFailure where one is refused, kLocked where one has not been taken in. For an error of Ask see WriteExitCode.
 ExitCode AnswersExitCode(const std::vector<Answer>& answers);
 
 // {"request": "pin", "step": 1000, "attempt": "..", "outcome": "done", "reason": ""}

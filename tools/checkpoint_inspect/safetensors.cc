@@ -65,8 +65,9 @@ class SafetensorsSource : public TensorSource {
  public:
   explicit SafetensorsSource(std::string name) : name_(std::move(name)) {}
 
-  // Adds the tensors of one file. `expected`: where an index names them, those that it says are there.
-  absl::Status AddFile(const std::string& path, const std::set<std::string_view>* expected);
+  // Adds the tensors of one file. `expected`: where an index names them, those that it says are there; else null.
+  // `metadata` may be null.
+  absl::Status AddFile(const std::string& path, const std::set<std::string_view>* expected, FileMetadata* metadata);
 
   const std::string& name() const override { return name_; }
   std::span<const StoredEntry> entries() const override { return entries_; }
@@ -104,7 +105,8 @@ absl::Status CheckNames(const SafetensorsHeader& header, const std::set<std::str
       fmt::format("tensor '{}' of the index is not in it", storage::PrintableText(std::string(*lacking.begin()))));
 }
 
-absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<std::string_view>* expected) {
+absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<std::string_view>* expected,
+                                        FileMetadata* metadata) {
   absl::StatusOr<OpenedFile> file = OpenFile(path);
   if (!file.ok()) return file.status();
   if (file->bytes < kSafetensorsLengthBytes) {
@@ -126,6 +128,9 @@ absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<
   if (!header.ok()) return InFile(path, header.status());
   if (expected != nullptr) {
     if (absl::Status status = CheckNames(*header, *expected); !status.ok()) return InFile(path, status);
+  }
+  if (metadata != nullptr) {
+    if (absl::Status status = metadata->Add(path, std::move(header->metadata)); !status.ok()) return status;
   }
   for (SafetensorsTensor& tensor : header->tensors) {
     StoredEntry& entry = entries_.emplace_back();
@@ -178,10 +183,10 @@ absl::StatusOr<SafetensorsFiles> ReadIndex(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TensorSource>> OpenSafetensors(const std::string& path) {
+absl::StatusOr<std::unique_ptr<TensorSource>> OpenSafetensors(const std::string& path, FileMetadata* metadata) {
   auto source = std::make_unique<SafetensorsSource>(path);
   if (!path.ends_with(kIndexEnding)) {
-    if (absl::Status status = source->AddFile(path, nullptr); !status.ok()) return status;
+    if (absl::Status status = source->AddFile(path, nullptr, metadata); !status.ok()) return status;
     return source;
   }
   const absl::StatusOr<SafetensorsFiles> files = ReadIndex(path);
@@ -190,7 +195,7 @@ absl::StatusOr<std::unique_ptr<TensorSource>> OpenSafetensors(const std::string&
   for (const auto& [tensor, file] : *files) tensors[file].insert(tensor);
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   for (const auto& [file, names] : tensors) {
-    if (absl::Status status = source->AddFile(folder / file, &names); !status.ok()) return status;
+    if (absl::Status status = source->AddFile(folder / file, &names, metadata); !status.ok()) return status;
   }
   return source;
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/tensor_source.h"
 
 namespace tidemark::inspect {
@@ -15,7 +16,9 @@ namespace tidemark::inspect {
 // the order of the files' names and of their bytes, and have no digest. Links are followed; what is no regular file is
 // not opened. kDataLoss: it is not what the format says; the message begins with the path. kInvalidArgument: it has a
 // type that Tidemark has none for. kNotFound: a file is not there. A file that shrinks while it is read is kDataLoss.
-absl::StatusOr<std::unique_ptr<TensorSource>> OpenSafetensors(const std::string& path);
+// `metadata`, unless it is null, takes in that of each file; its errors are this function's.
+absl::StatusOr<std::unique_ptr<TensorSource>> OpenSafetensors(const std::string& path,
+                                                              FileMetadata* metadata = nullptr);
 
 }  // namespace tidemark::inspect
 

@@ -160,6 +160,9 @@ class HeaderHandler : public StrictJsonHandler {
         if (header_.metadata.contains(text)) {
           return Refuse(fmt::format("'{}' of the metadata is there twice", Printable(text)));
         }
+        if (header_.metadata.size() == kSafetensorsMetadataMax) {
+          return Refuse(fmt::format("its metadata has more than {} strings", kSafetensorsMetadataMax));
+        }
         key_ = std::move(text);
         return true;
       default:
@@ -359,6 +362,10 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const SafetensorsHeader& hea
   if (header.tensors.size() > kSafetensorsTensorsMax) {
     return absl::InvalidArgumentError(
         fmt::format("{} tensors, where a file may have {}", header.tensors.size(), kSafetensorsTensorsMax));
+  }
+  if (header.metadata.size() > kSafetensorsMetadataMax) {
+    return absl::InvalidArgumentError(fmt::format("{} strings of metadata, where a file may have {}",
+                                                  header.metadata.size(), kSafetensorsMetadataMax));
   }
   std::string text = "{";
   if (!header.metadata.empty()) {

@@ -30,6 +30,7 @@ inline constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
 // Caps that keep a header of that size from taking several times as much memory. The largest models have some 100,000
 // tensors, in all of their files.
 inline constexpr size_t kSafetensorsTensorsMax = size_t{1} << 18;
+inline constexpr size_t kSafetensorsMetadataMax = size_t{1} << 18;  // strings
 inline constexpr size_t kSafetensorsStringBytesMax = size_t{16} << 20;
 
 struct SafetensorsTensor {

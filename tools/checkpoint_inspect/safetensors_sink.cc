@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/export_sink.h"
+#include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/output_file.h"
 #include "tools/checkpoint_inspect/safetensors_header.h"
 #include "tools/checkpoint_inspect/safetensors_index.h"
@@ -65,19 +66,28 @@ absl::Status SafetensorsSink::StartFile(const std::string& path, size_t file, co
 
 absl::Status SafetensorsSink::Start(const ExportMetadata& metadata, const ExportMetadata& values) {
   ExportMetadata first = metadata;
-  for (const auto& [name, value] : values) {
-    if (!first.try_emplace(name, value).second) {
-      return absl::InvalidArgumentError(
-          fmt::format("'{}' is a name that the metadata has already; --rename or --exclude it", Escape(name)));
+  const auto add = [&](const std::string& name, const std::string& text, std::string_view kind) {
+    if (!name.starts_with(kKindPrefix) && first.try_emplace(name, text).second) {
+      first.emplace(std::string(kKindPrefix) + name, kind);
+      return absl::OkStatus();
     }
+    return absl::InvalidArgumentError(
+        fmt::format("'{}' is a name that the metadata has already; --rename or --exclude it", Escape(name)));
+  };
+  for (const ExportItem& item : plan_.values) {
+    const std::string& name = item.spec.name;
+    if (absl::Status status = add(name, values.at(name), EntryKindName(item.spec.kind)); !status.ok()) return status;
   }
   // As safetensors.torch.save_model has it, and load_model reads it.
   for (const ExportItem& item : plan_.tensors) {
-    if (!item.tied_to.empty()) first.try_emplace(item.spec.name, item.tied_to);
+    if (item.tied_to.empty()) continue;
+    if (absl::Status status = add(item.spec.name, item.tied_to, kTiedKind); !status.ok()) return status;
   }
+  ExportMetadata others = metadata;
+  others.erase(std::string(kUserMetadataKey));
   const std::vector<std::string> paths = plan_.files == 1 ? std::vector{out_} : ShardPaths(out_, plan_.files);
   for (size_t file = 0; file < paths.size(); ++file) {
-    if (absl::Status status = StartFile(paths[file], file, file == 0 ? first : metadata); !status.ok()) return status;
+    if (absl::Status status = StartFile(paths[file], file, file == 0 ? first : others); !status.ok()) return status;
   }
   if (plan_.files == 1) return absl::OkStatus();
   SafetensorsFiles map;

@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "storage/manifest/tag.h"
+#include "tools/checkpoint_inspect/metric_choice.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -93,21 +94,11 @@ absl::StatusOr<Selector> ParseSelector(std::string_view text) {
     if (has_it) rest.remove_prefix(prefix.size());
     return has_it;
   };
-  const auto take_suffix = [](std::string_view& rest, std::string_view suffix) {
-    const bool has_it = rest.ends_with(suffix);
-    if (has_it) rest.remove_suffix(suffix.size());
-    return has_it;
-  };
   std::string_view rest = text;
   if (take_prefix(rest, "best:")) {
-    Selector selector{.kind = Selector::Kind::kBest};
-    if (take_suffix(rest, ":highest")) {
-      selector.mode = BestMode::kHighest;
-    } else {
-      take_suffix(rest, ":lowest");
-    }
-    selector.metric = rest;
-    if (!rest.empty()) return selector;
+    const MetricChoice choice = ParseMetricChoice(rest);
+    const BestMode mode = choice.mode.value_or(BestMode::kLowest);
+    if (!choice.name.empty()) return Selector{.kind = Selector::Kind::kBest, .metric = choice.name, .mode = mode};
   }
   rest = text;
   if (take_prefix(rest, "tag:") && storage::CheckTag(rest).ok()) {

@@ -10,23 +10,23 @@ namespace tidemark::inspect {
 // Hidden, for it is the build that calls them.
 void AddShellPages(CommandLine& line) {
   const auto shell = std::make_shared<std::string>();
-  CLI::App* completions = line.AddPlain(CommandGroup::kHidden, "completions", "Print the completion script for a shell",
-                                        [&line, shell](const Session& session) {
-                                          session.console.PrintData(*shell == "bash"  ? BashCompletion(line.app())
-                                                                    : *shell == "zsh" ? ZshCompletion(line.app())
-                                                                                      : FishCompletion(line.app()));
-                                          return ExitCode::kOk;
-                                        });
+  CLI::App* completions = line.Add({.name = "completions", .description = "Print the completion script for a shell"},
+                                   [&line, shell](const Session& session) {
+                                     session.console.PrintData(*shell == "bash"  ? BashCompletion(line.app())
+                                                               : *shell == "zsh" ? ZshCompletion(line.app())
+                                                                                 : FishCompletion(line.app()));
+                                     return ExitCode::kOk;
+                                   });
   completions->add_option("SHELL", *shell, "Which one")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completions->footer(R"(
 Example:
   source <(checkpoint-inspect completions bash))");
 
-  line.AddPlain(CommandGroup::kHidden, "man-page", "Print the manual page",
-                [&line](const Session& session) {
-                  session.console.PrintData(ManPage(line.app(), TIDEMARK_VERSION));
-                  return ExitCode::kOk;
-                })
+  line.Add({.name = "man-page", .description = "Print the manual page"},
+           [&line](const Session& session) {
+             session.console.PrintData(ManPage(line.app(), TIDEMARK_VERSION));
+             return ExitCode::kOk;
+           })
       ->footer(R"(
 Example:
   checkpoint-inspect man-page | man --local-file -)");

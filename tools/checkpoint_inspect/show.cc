@@ -6,15 +6,13 @@
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/phase_summary.h"
+#include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/table.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
-
-// How often a step is looked up again because its files went away meanwhile.
-constexpr int kAttemptsMax = 4;
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 using Phases = std::vector<SavePhase>;
@@ -189,16 +187,11 @@ std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const
 
 ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
   StoreReader& reader = invocation.reader;
-  absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, selector);
-  absl::StatusOr<StepContents> contents = absl::CancelledError();
-  for (int attempts = 0; attempts < kAttemptsMax && info.ok() && HasFiles(*info); ++attempts) {
-    contents = reader.Contents(info->step);
-    if (contents.ok() || !reader.Refresh().ok()) break;
-    // A live trainer may have put another attempt in the step's place, whose files are there.
-    const std::string attempt = info->attempt;
-    info = Resolve(reader, invocation.directory, selector);
-    if (info.ok() && info->attempt == attempt) break;
-  }
+  absl::StatusOr<StepContents> contents;
+  const absl::StatusOr<StepInfo> info = ReadStep(invocation, selector, [&](const StepInfo& found) {
+    contents = reader.Contents(found.step);
+    return contents.status();
+  });
   if (!info.ok()) {
     invocation.console.Fail(info.status());
     return SelectorExitCode(reader, info.status());
@@ -217,10 +210,11 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
 
 void AddShow(CommandLine& line) {
   const auto selector = std::make_shared<Selector>();
-  CLI::App* show =
-      line.AddReader(CommandGroup::kLook, "show",
-                     "Show one step: its record, what its save took, how it was written, its shards and entries",
-                     [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
+  CLI::App* show = line.Add(
+      {.group = CommandGroup::kLook,
+       .name = "show",
+       .description = "Show one step: its record, what its save took, how it was written, its shards and entries"},
+      [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
   AddSelector(show, "STEP", *selector, fmt::format("{}", kSelectorHelp))->required();
   show->footer(R"(
 Example:

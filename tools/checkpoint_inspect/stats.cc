@@ -296,8 +296,10 @@ ExitCode ShowStatistics(const Invocation& invocation) {
 
 void AddStats(CommandLine& line) {
   CLI::App* stats =
-      line.AddReader(CommandGroup::kLook, "stats",
-                     "Say what takes the room, how fast it grows, and when the disk will be full", ShowStatistics);
+      line.Add({.group = CommandGroup::kLook,
+                .name = "stats",
+                .description = "Say what takes the room, how fast it grows, and when the disk will be full"},
+               ShowStatistics);
   stats->footer(R"(
 Counts the bytes of every file in the store, and reads none of them. Growth is told from the last 100 saves and from what
 retention has left of the older half of all; quotas are not known.

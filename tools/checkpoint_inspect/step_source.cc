@@ -13,18 +13,26 @@ constexpr int kAttemptsMax = 4;
 
 }  // namespace
 
-ExitCode OpenStepSource(const Invocation& invocation, const Selector& selector, StepSource* opened) {
+absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const Selector& selector,
+                                  absl::FunctionRef<absl::Status(const StepInfo&)> read) {
   StoreReader& reader = invocation.reader;
   absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, selector);
-  absl::StatusOr<std::unique_ptr<StepReader>> step = absl::CancelledError();
   for (int attempts = 0; attempts < kAttemptsMax && info.ok() && HasFiles(*info); ++attempts) {
-    step = reader.OpenStep(info->step);
-    if (step.ok() || !reader.Refresh().ok()) break;
-    // A live trainer may have put another attempt in the step's place, whose files are there.
+    if (read(*info).ok() || !reader.Refresh().ok()) break;
     const std::string attempt = info->attempt;
     info = Resolve(reader, invocation.directory, selector);
     if (info.ok() && info->attempt == attempt) break;
   }
+  return info;
+}
+
+ExitCode OpenStepSource(const Invocation& invocation, const Selector& selector, StepSource* opened) {
+  StoreReader& reader = invocation.reader;
+  absl::StatusOr<std::unique_ptr<StepReader>> step;
+  absl::StatusOr<StepInfo> info = ReadStep(invocation, selector, [&](const StepInfo& found) {
+    step = reader.OpenStep(found.step);
+    return step.status();
+  });
   if (!info.ok()) {
     invocation.console.Fail(info.status());
     return SelectorExitCode(reader, info.status());

@@ -42,6 +42,21 @@ ExitCode OpenExitCode(const absl::Status& status) {
   return StepExitCode(status);
 }
 
+ExitCode WriteExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return ExitCode::kInterrupted;
+    case absl::StatusCode::kNotFound:
+      return ExitCode::kNoStore;
+    case absl::StatusCode::kUnavailable:
+      return ExitCode::kLocked;
+    case absl::StatusCode::kFailedPrecondition:  // nobody can say which store it is
+      return ExitCode::kIntegrity;
+    default:
+      return StepExitCode(status);
+  }
+}
+
 ExitCode StepExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDataLoss:

@@ -5,7 +5,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "tools/checkpoint_inspect/change_sums.h"
+#include "tools/checkpoint_inspect/tensor_numbers.h"
 
 namespace tidemark::inspect {
 namespace {

@@ -85,9 +85,9 @@ void AddName(CLI::App* command, const std::string& description, std::string& nam
 
 void AddTag(CommandLine& line) {
   const auto options = std::make_shared<TagOptions>();
-  CLI::App* tag =
-      line.AddReaderThatWrites(CommandGroup::kKeep, "tag", "Give a step a name, and keep it",
-                               [options](const Invocation& invocation) { return Tag(invocation, *options); });
+  CLI::App* tag = line.Add(
+      {.group = CommandGroup::kKeep, .name = "tag", .description = "Give a step a name, and keep it", .writes = true},
+      [options](const Invocation& invocation) { return Tag(invocation, *options); });
   AddSelector(tag, "STEP", options->selector, std::string(kSelectorHelp))->required();
   AddName(tag, "Up to 128 letters, digits, and any of . _ / -", options->name);
   tag->add_flag("--move", options->move, "Take the name from the step that has it, which stays pinned");
@@ -104,9 +104,11 @@ Example:
 
 void AddUntag(CommandLine& line) {
   const auto options = std::make_shared<TagOptions>();
-  CLI::App* untag =
-      line.AddReaderThatWrites(CommandGroup::kKeep, "untag", "Take a name from the step that has it",
-                               [options](const Invocation& invocation) { return Untag(invocation, *options); });
+  CLI::App* untag = line.Add({.group = CommandGroup::kKeep,
+                              .name = "untag",
+                              .description = "Take a name from the step that has it",
+                              .writes = true},
+                             [options](const Invocation& invocation) { return Untag(invocation, *options); });
   AddName(untag, "One that a step has", options->name);
   AddWait(untag, options->wait);
   untag->footer(R"(

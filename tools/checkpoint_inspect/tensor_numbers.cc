@@ -1,5 +1,6 @@
 #include "tools/checkpoint_inspect/tensor_numbers.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -126,6 +127,8 @@ size_t NumbersPerElement(const EntrySpec& spec) {
 
 bool IsInteger(Dtype dtype) { return dtype <= Dtype::kInt64 || NarrowBits(dtype) > 0; }
 
+bool IsFloat(Dtype dtype) { return NumbersPerElement(dtype) > 0 && !IsInteger(dtype); }
+
 bool ExceedsDouble(Dtype dtype) { return dtype == Dtype::kInt64 || dtype == Dtype::kUint64; }
 
 void DecodeNumbers(Dtype dtype, const std::byte* from, size_t elements, double* to) {
@@ -134,6 +137,19 @@ void DecodeNumbers(Dtype dtype, const std::byte* from, size_t elements, double* 
 
 void DecodeNumbers(Dtype dtype, const std::byte* from, size_t elements, long double* to) {
   Decode(dtype, from, elements, to);
+}
+
+void VisitNumbers(Dtype dtype, std::span<const std::byte> bytes,
+                  absl::FunctionRef<void(std::span<const double>)> visit) {
+  const size_t element_bytes = GetDtypeInfo(dtype).element_bytes;
+  const size_t numbers_each = NumbersPerElement(dtype);
+  double numbers[kNumbersMax];
+  while (!bytes.empty()) {
+    const size_t elements = std::min(bytes.size() / element_bytes, kNumbersMax / numbers_each);
+    DecodeNumbers(dtype, bytes.data(), elements, numbers);
+    visit({numbers, elements * numbers_each});
+    bytes = bytes.subspan(elements * element_bytes);
+  }
 }
 
 }  // namespace tidemark::inspect

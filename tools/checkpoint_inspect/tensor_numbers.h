@@ -4,7 +4,9 @@
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_TENSOR_NUMBERS_H_
 
 #include <cstddef>
+#include <span>
 
+#include "absl/functional/function_ref.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::inspect {
@@ -19,6 +21,9 @@ size_t NumbersPerElement(const EntrySpec& spec);
 // Whether all numbers of the dtype are whole ones; a bool is 0 or 1.
 bool IsInteger(Dtype dtype);
 
+// Whether they are floating-point numbers, or complex ones that are made of these.
+bool IsFloat(Dtype dtype);
+
 // Whether there are numbers of the dtype that a double rounds. Each of them is exact in the long double of x86.
 bool ExceedsDouble(Dtype dtype);
 
@@ -29,6 +34,10 @@ inline constexpr size_t kNumbersMax = 2048;
 // lie anywhere. Of integers of fewer than 8 bits, each in a byte of its own, the upper bits say nothing.
 void DecodeNumbers(Dtype dtype, const std::byte* from, size_t elements, double* to);
 void DecodeNumbers(Dtype dtype, const std::byte* from, size_t elements, long double* to);
+
+// Calls `visit` with all numbers of `bytes`, whole elements of a dtype that has numbers, at most kNumbersMax at a time.
+void VisitNumbers(Dtype dtype, std::span<const std::byte> bytes,
+                  absl::FunctionRef<void(std::span<const double>)> visit);
 
 }  // namespace tidemark::inspect
 

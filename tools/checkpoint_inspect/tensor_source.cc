@@ -1,7 +1,10 @@
 #include "tools/checkpoint_inspect/tensor_source.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "fmt/format.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -20,7 +23,45 @@ class StepSource : public TensorSource {
   const std::string name_;
 };
 
+class MemorySource : public TensorSource {
+ public:
+  MemorySource(std::vector<MemoryEntry> entries, std::string name) : name_(std::move(name)) {
+    for (MemoryEntry& entry : entries) {
+      StoredEntry& stored = entries_.emplace_back();
+      stored.spec = std::move(entry.spec);
+      stored.bytes = stored.stored_bytes = entry.bytes.size();
+      bytes_.push_back(std::move(entry.bytes));
+    }
+  }
+
+  const std::string& name() const override { return name_; }
+  std::span<const StoredEntry> entries() const override { return entries_; }
+  absl::Status Read(std::span<const StepReader::Window> windows) const override {
+    for (const StepReader::Window& window : windows) {
+      const std::vector<std::byte>& bytes = bytes_[window.entry];
+      if (window.offset > bytes.size() || window.destination.size() > bytes.size() - window.offset) {
+        return absl::OutOfRangeError(fmt::format("[{}, {}) is not in the {} bytes of '{}'", window.offset,
+                                                 window.offset + window.destination.size(), bytes.size(),
+                                                 entries_[window.entry].spec.name));
+      }
+      if (window.destination.empty()) continue;
+      std::memcpy(window.destination.data(), bytes.data() + window.offset, window.destination.size());
+    }
+    return absl::OkStatus();
+  }
+  uint64_t chunk_bytes() const override { return 1; }
+
+ private:
+  const std::string name_;
+  std::vector<StoredEntry> entries_;
+  std::vector<std::vector<std::byte>> bytes_;  // of the entries
+};
+
 }  // namespace
+
+std::unique_ptr<TensorSource> MakeMemorySource(std::vector<MemoryEntry> entries, std::string name) {
+  return std::make_unique<MemorySource>(std::move(entries), std::move(name));
+}
 
 std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name) {
   return std::make_unique<StepSource>(std::move(step), std::move(name));

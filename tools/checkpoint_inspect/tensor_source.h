@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tidemark/step_reader.h"
@@ -33,6 +34,14 @@ class TensorSource {
 };
 
 std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name);
+
+// An entry and all of its bytes.
+struct MemoryEntry {
+  EntrySpec spec;
+  std::vector<std::byte> bytes;
+};
+
+std::unique_ptr<TensorSource> MakeMemorySource(std::vector<MemoryEntry> entries, std::string name);
 
 }  // namespace tidemark::inspect
 

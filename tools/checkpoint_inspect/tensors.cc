@@ -226,9 +226,10 @@ ExitCode ListTensors(const Invocation& invocation, const TensorsOptions& options
 
 void AddTensors(CommandLine& line) {
   const auto options = std::make_shared<TensorsOptions>();
-  CLI::App* tensors =
-      line.AddReader(CommandGroup::kLook, "tensors", "List the tensors of a step: dtype, shape, size, statistics",
-                     [options](const Invocation& invocation) { return ListTensors(invocation, *options); });
+  CLI::App* tensors = line.Add({.group = CommandGroup::kLook,
+                                .name = "tensors",
+                                .description = "List the tensors of a step: dtype, shape, size, statistics"},
+                               [options](const Invocation& invocation) { return ListTensors(invocation, *options); });
   AddSelector(tensors, "STEP", options->selector, fmt::format("{}", kSelectorHelp))->required();
   tensors->add_option("GLOB", options->glob, fmt::format("Only entries whose names match; {}", kGlobHelp))
       ->type_name("");

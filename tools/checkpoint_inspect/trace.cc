@@ -187,9 +187,11 @@ ExitCode TraceSaves(const Invocation& invocation, const TraceOptions& options) {
 
 void AddTrace(CommandLine& line) {
   const auto options = std::make_shared<TraceOptions>();
-  CLI::App* trace =
-      line.AddReaderThatWrites(CommandGroup::kLook, "trace", "Write what saves were busy with, and when, for Perfetto",
-                               [options](const Invocation& invocation) { return TraceSaves(invocation, *options); });
+  CLI::App* trace = line.Add({.group = CommandGroup::kLook,
+                              .name = "trace",
+                              .description = "Write what saves were busy with, and when, for Perfetto",
+                              .writes = true},
+                             [options](const Invocation& invocation) { return TraceSaves(invocation, *options); });
   CLI::Option* steps = trace->add_option_function<std::vector<std::string>>(
       "STEP",
       [options](const std::vector<std::string>& texts) {

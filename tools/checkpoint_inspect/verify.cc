@@ -216,8 +216,10 @@ void AddVerify(CommandLine& line) {
   const auto selector = std::make_shared<std::optional<Selector>>();
   const auto share = std::make_shared<std::string>("100%");
   const auto seed = std::make_shared<std::optional<uint32_t>>();
-  CLI::App* verify = line.AddReader(
-      CommandGroup::kCheck, "verify", "Read every byte and hold it against its checksum",
+  CLI::App* verify = line.Add(
+      {.group = CommandGroup::kCheck,
+       .name = "verify",
+       .description = "Read every byte and hold it against its checksum"},
       [selector, share, seed](const Invocation& invocation) {
         return VerifySteps(invocation, *selector,
                            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});

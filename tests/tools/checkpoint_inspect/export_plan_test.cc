@@ -167,15 +167,5 @@ TEST(SafeFileName, LeadsNowhereElse) {
   EXPECT_EQ(SafeFileName(std::string(4096, 'a'), 7), std::string(180, 'a') + "~7");
 }
 
-TEST(ParseByteCount, TakesDecimalAndBinaryMultiples) {
-  EXPECT_EQ(ParseByteCount("17"), 17u);
-  EXPECT_EQ(ParseByteCount("5GB"), 5'000'000'000u);
-  EXPECT_EQ(ParseByteCount("2MiB"), 2u << 20);
-  for (const char* text :
-       {"", "GB", "0", "0GB", "-1", "1.5GB", "1gb", "1 GB", "1GBs", "99999999999999999999", "18446744073709551615KB"}) {
-    EXPECT_EQ(ParseByteCount(text), std::nullopt) << text;
-  }
-}
-
 }  // namespace
 }  // namespace tidemark::inspect

@@ -29,7 +29,7 @@ constexpr double kLoss = 0.1;
 class ExportTest : public testing::Test {
  protected:
   ExportTest() {
-    store_.Save({1, 2}, {.metrics = {{"loss", kLoss}}});
+    store_.Save({1, 2}, {.metrics = {{"loss", kLoss}}, .user_metadata = R"({ "run": 7 })"});
     fs::create_directories(folder_);
   }
 
@@ -104,6 +104,10 @@ TEST_F(ExportTest, SafetensorsHaveTheTensorsAndSayTheRest) {
   EXPECT_EQ(metadata.at("ended"), "false");
   EXPECT_EQ(metadata.at("text"), "hello");
   EXPECT_EQ(metadata.at("blob"), "AAA=");
+  EXPECT_EQ(metadata.at("tidemark.kind.epoch"), "int64");
+  EXPECT_EQ(metadata.at("tidemark.kind.blob"), "bytes");
+  EXPECT_EQ(metadata.at("tidemark.kind.model.tied_too"), "tied");
+  EXPECT_EQ(metadata.at("tidemark.user_metadata"), R"({ "run": 7 })");
 }
 
 TEST_F(ExportTest, ManyBytesAreSeveralFilesAndAnIndex) {
@@ -213,6 +217,11 @@ TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   const Finished name = Export({"2", "-o", Out("m"), "--rename", "text=format"});
   EXPECT_EQ(name.exit_code, 1);
   EXPECT_THAT(name.err, HasSubstr("'format' is a name that the metadata has already"));
+  for (const char* rename : {"model.tied_too=format", "epoch=tidemark.kind.x"}) {
+    const Finished taken = Export({"2", "-o", Out("m"), "--rename", rename});
+    EXPECT_EQ(taken.exit_code, 1);
+    EXPECT_THAT(taken.err, HasSubstr("is a name that the metadata has already; --rename or --exclude it"));
+  }
   store_.Delete(1, "old");
   const Finished deleted = Export({"1", "-o", Out("m")});
   EXPECT_EQ(deleted.exit_code, 1);
@@ -267,15 +276,6 @@ TEST(ExportDeathTest, CtrlCLeavesNothing) {
   for (const ExportFormat format : {ExportFormat::kSafetensors, ExportFormat::kNpz, ExportFormat::kRaw}) {
     EXPECT_EXIT(ExportAndInterrupt(store, folder, format), testing::ExitedWithCode(0), "");
   }
-}
-
-TEST(ValueText, IsExact) {
-  const auto text = [](EntryKind kind, auto value) {
-    return ValueText({.kind = kind}, std::as_bytes(std::span(&value, 1)));
-  };
-  EXPECT_EQ(text(EntryKind::kInt64, INT64_MIN), "-9223372036854775808");
-  EXPECT_EQ(text(EntryKind::kDouble, 0.1), "0.1");
-  EXPECT_EQ(text(EntryKind::kBool, uint8_t{1}), "true");
 }
 
 }  // namespace

@@ -60,7 +60,10 @@ TEST_F(HistoryPlotTest, DrawsAllMetricsWhereNoneIsNamed) {
 }
 
 TEST_F(HistoryPlotTest, MarksTheHighestOrDrawsLogarithmsWhereItIsTold) {
-  EXPECT_THAT(Plot({"loss", "--highest"}).out, HasSubstr("* best: 4 at step 100 "));
+  EXPECT_THAT(Plot({"loss:highest"}).out, AllOf(testing::StartsWith("loss\n"), HasSubstr("* best: 4 at step 100 ")));
+  // Each as it is told.
+  EXPECT_THAT(Plot({"loss:highest", "loss"}).out,
+              AllOf(HasSubstr("* best: 4 at step 100 "), HasSubstr("* best: 1 at step 400 ")));
   // Half of the way is the geometric mean.
   EXPECT_THAT(Plot({"loss", "--log"}).out, HasSubstr("\n1.587 ┤"));
 }
@@ -79,7 +82,7 @@ TEST_F(HistoryPlotTest, ColoursTheMarksOnATerminal) {
 
 TEST_F(HistoryPlotTest, RefusesWhatItCannotDraw) {
   EXPECT_EQ(Plot({"loss", "--json"}).exit_code, 2);
-  const Finished unknown = Plot({"accuracy"});
+  const Finished unknown = Plot({"accuracy:highest"});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_EQ(unknown.out, "");
   EXPECT_EQ(unknown.err, "checkpoint-inspect: error: no step has a metric 'accuracy'; there are: loss, rate\n");

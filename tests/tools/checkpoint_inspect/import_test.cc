@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
+#include <limits>
+#include <map>
 
 #include "gmock/gmock.h"
 #include "tests/storage/io/sanitizers.h"
@@ -38,8 +40,10 @@ class ImportTest : public testing::Test {
 
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
-  void WriteFile(const std::string& name, std::vector<SafetensorsTensor> tensors, std::string_view data) const {
-    WriteWhole(Path(name), EncodeSafetensorsHeader({.tensors = std::move(tensors)}).value() + std::string(data));
+  void WriteFile(const std::string& name, std::vector<SafetensorsTensor> tensors, std::string_view data,
+                 std::map<std::string, std::string> metadata = {}) const {
+    const SafetensorsHeader header{.tensors = std::move(tensors), .metadata = std::move(metadata)};
+    WriteWhole(Path(name), EncodeSafetensorsHeader(header).value() + std::string(data));
   }
 
   Finished Import(std::vector<std::string> arguments) const {
@@ -88,11 +92,107 @@ TEST_F(ImportTest, SeveralFilesBecomeOneStep) {
   EXPECT_THAT(twice.err, HasSubstr("'w' is in " + Path("a") + " and in " + Path("a")));
 }
 
+// Kind, dtype, shape and tie by name.
+json Structure(const json& shown) {
+  json structure;
+  for (const json& entry : shown.at("entries")) {
+    structure[entry.at("name").get<std::string>()] = {entry.at("kind"), entry.at("dtype"), entry.at("shape"),
+                                                      entry.at("tied_to")};
+  }
+  return structure;
+}
+
+TEST_F(ImportTest, WhatExportWroteComesBack) {
+  const TestStore trained;
+  trained.Save({2}, {.metrics = {{"loss", 0.1}, {"other", std::numeric_limits<double>::quiet_NaN()}},
+                     .user_metadata = R"({"run": 7, "list": [1, null]})"});
+  const json before = RunInspectJson({"--store", trained.directory(), "show", "2"});
+  const auto reader = StoreReader::Open(trained.directory());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  for (const char* shard_size : {"5GB", "20100"}) {
+    const std::string out = Path(std::string("m") + shard_size);
+    ASSERT_EQ(
+        RunInspect({"--store", trained.directory(), "export", "2", "-o", out, "--shard-size", shard_size}).exit_code,
+        0);
+    const bool is_one = fs::exists(out);
+    EXPECT_EQ(is_one, std::string_view(shard_size) == "5GB");
+    const std::string step = is_one ? "5" : "6";
+    const Finished finished = Import({is_one ? out : out + ".safetensors.index.json", "--step", step, "--create"});
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    const json after = RunInspectJson({"--store", store_.directory() + "/store", "show", step});
+    EXPECT_EQ(Structure(after), Structure(before));
+    EXPECT_EQ(after.at("step").at("user_metadata"), before.at("step").at("user_metadata"));
+    EXPECT_EQ(after.at("step").at("metrics"), before.at("step").at("metrics"));
+    for (const json& entry : before.at("entries")) {
+      const std::string name = entry.at("name");
+      const auto bytes = (*reader)->ReadEntry(2, name);
+      ASSERT_TRUE(bytes.ok()) << bytes.status();
+      EXPECT_EQ(Stored(std::stoi(step), name), std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()))
+          << name;
+    }
+  }
+  EXPECT_EQ(RunInspect({"--store", store_.directory() + "/store", "verify"}).exit_code, 0);
+}
+
+TEST_F(ImportTest, StringsOfTheFilesBecomeUserMetadata) {
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "", {{"format", "pt"}, {"author", "x"}});
+  WriteFile("d", {{"d", Dtype::kUint8, {0}, 0, 0}}, "", {{"format", "pt"}});
+  ASSERT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create"}).exit_code, 0);
+  const json shown = RunInspectJson({"--store", store_.directory() + "/store", "show", "5"});
+  EXPECT_EQ(shown.at("step").at("user_metadata"),
+            json({{"imported_from", {"c", "d"}}, {"format", "pt"}, {"author", "x"}}));
+}
+
+TEST_F(ImportTest, FilesThatContradictEachOtherNeedMetadata) {
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "", {{"author", "x"}});
+  WriteFile("d", {{"d", Dtype::kUint8, {0}, 0, 0}}, "", {{"author", "y"}});
+  const Finished refused = Import({Path("c"), Path("d"), "--step", "5", "--create"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err,
+              HasSubstr("'author' of the metadata is one thing in " + Path("c") + " and another in " + Path("d")));
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+  EXPECT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
+}
+
+TEST_F(ImportTest, ValuesAndTiesOfAHostileExportAreRefused) {
+  const std::map<std::string, std::string> ours = {{"tidemark.step", "1"}, {"tidemark.store", ""}};
+  const auto refusal = [&](std::map<std::string, std::string> metadata) {
+    metadata.insert(ours.begin(), ours.end());
+    WriteFile("bad", {{"w", Dtype::kUint8, {1}, 0, 1}}, "x", metadata);
+    const Finished finished = Import({Path("bad"), "--step", "5", "--create"});
+    EXPECT_EQ(finished.exit_code, 1);
+    return finished.err;
+  };
+  EXPECT_THAT(refusal({{"t", "none"}, {"tidemark.kind.t", "tied"}}),
+              HasSubstr(Path("bad") + ": 't' is tied to 'none', which is no tensor of the files"));
+  EXPECT_THAT(refusal({{"t", "v"}, {"tidemark.kind.t", "tied"}, {"v", "1"}, {"tidemark.kind.v", "int64"}}),
+              HasSubstr("'t' is tied to 'v', which is no tensor of the files"));
+  EXPECT_THAT(refusal({{"w", "w"}, {"tidemark.kind.w", "tied"}}),
+              HasSubstr("'w' is in " + Path("bad") + " and in " + Path("bad")));
+  EXPECT_THAT(refusal({{"w", "1"}, {"tidemark.kind.w", "int64"}}),
+              HasSubstr("'w' is in " + Path("bad") + " and in the metadata of " + Path("bad")));
+  const std::string name(4097, 'n');
+  EXPECT_THAT(refusal({{name, "1"}, {"tidemark.kind." + name, "int64"}}),
+              HasSubstr("its name has 4097 bytes, more than 4096"));
+  EXPECT_THAT(refusal({{name, "w"}, {"tidemark.kind." + name, "tied"}}),
+              HasSubstr("its name has 4097 bytes, more than 4096"));
+  EXPECT_THAT(refusal({{"v", "x"}, {"tidemark.kind.v", "int64"}}), HasSubstr("'v' of the metadata is no int64"));
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+}
+
 TEST_F(ImportTest, AStoreIsOnlyMadeWhereThatIsAskedFor) {
   const Finished refused = Import({Path("a"), "--step", "5"});
   EXPECT_EQ(refused.exit_code, 10);
   EXPECT_THAT(refused.err, HasSubstr("--create makes one"));
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+}
+
+TEST_F(ImportTest, NoStoreIsMadeInAFolderOfSomethingElse) {
+  fs::create_directories(store_.directory() + "/store");
+  WriteWhole(store_.directory() + "/store/notes.txt", "mine");
+  const Finished refused = Import({Path("a"), "--step", "5", "--create"});
+  EXPECT_EQ(refused.exit_code, 10);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("is not a Tidemark store"), HasSubstr("notes.txt")));
 }
 
 TEST_F(ImportTest, AStepThatIsThereStays) {

@@ -27,16 +27,6 @@ Gathered Gather(const TestStore& store, const std::vector<MetricChoice>& metrics
   return {*std::move(data), *std::move(reader)};
 }
 
-TEST(ParseMetricChoice, TakesTheModeFromTheTextOrFromTheName) {
-  EXPECT_EQ(ParseMetricChoice("loss").mode, BestMode::kLowest);
-  EXPECT_EQ(ParseMetricChoice("validation/accuracy").mode, BestMode::kHighest);
-  EXPECT_EQ(ParseMetricChoice("validation/accuracy:lowest").mode, BestMode::kLowest);
-  EXPECT_EQ(ParseMetricChoice("validation/accuracy:lowest").name, "validation/accuracy");
-  EXPECT_EQ(ParseMetricChoice("a:b:highest").name, "a:b");
-  EXPECT_EQ(ParseMetricChoice("a:b").name, "a:b");
-  EXPECT_EQ(ParseMetricChoice(":highest").name, ":highest");
-}
-
 TEST(GuessMode, LooksForWordsInTheLastPart) {
   EXPECT_EQ(GuessMode("eval.F1_macro"), BestMode::kHighest);
   EXPECT_EQ(GuessMode("top1"), BestMode::kHighest);

@@ -130,6 +130,9 @@ TEST(SafetensorsHeader, RefusesKeysThatComeTwice) {
   ExpectRefused(fmt::format(R"({{"w\n":{{{}}},"w\n":{{{}}}}})", kSound, kSound), R"(tensor 'w\n' is there twice)");
   ExpectRefused(R"({"__metadata__":{},"__metadata__":{}})", "'__metadata__' is there twice", 0);
   ExpectRefused(R"({"__metadata__":{"a":"1","a":"1"}})", "'a' of the metadata is there twice", 0);
+  std::string many;
+  for (size_t i = 0; i <= kSafetensorsMetadataMax; ++i) many += fmt::format(R"(,"{}":"")", i);
+  ExpectRefused(R"({"__metadata__":{)" + many.substr(1) + "}}", "its metadata has more than 262144 strings", 0);
   ExpectRefused(With(R"("dtype":"F32","dtype":"F32")"), "tensor 'w' has its dtype twice");
   ExpectRefused(With(R"("shape":[1],"shape":[1])"), "tensor 'w' has its shape twice");
   ExpectRefused(With(R"("data_offsets":[0,4],"data_offsets":[0,4])"), "tensor 'w' has its data_offsets twice");

@@ -1,5 +1,6 @@
 #include "tools/checkpoint_inspect/tensor_numbers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -111,6 +112,29 @@ TEST(TensorNumbers, DecodesEveryDtypeThatHasNumbers) {
     DecodeNumbers(info->dtype, zeros, 1, decoded);
     for (size_t i = 0; i < NumbersPerElement(info->dtype); ++i) EXPECT_GE(decoded[i], 0) << info->name;
   }
+}
+
+TEST(IsFloat, IsSoOfComplexAndNarrowOnesToo) {
+  EXPECT_TRUE(IsFloat(Dtype::kFloat64));
+  EXPECT_TRUE(IsFloat(Dtype::kComplex64));
+  EXPECT_TRUE(IsFloat(Dtype::kFloat8E4M3Fn));
+  EXPECT_TRUE(IsFloat(Dtype::kFloat4E2M1FnX2));
+  EXPECT_FALSE(IsFloat(Dtype::kInt32));
+  EXPECT_FALSE(IsFloat(Dtype::kBool));
+  EXPECT_FALSE(IsFloat(Dtype::kBits8));
+}
+
+TEST(VisitNumbers, GivesAllOfThemInOrderFromWhereverTheyLie) {
+  std::vector<float> values(10'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  std::vector<std::byte> shifted(values.size() * sizeof(float) + 1);
+  const auto bytes = std::as_bytes(std::span(values));
+  std::copy(bytes.begin(), bytes.end(), shifted.begin() + 1);
+  size_t next = 0;
+  VisitNumbers(Dtype::kFloat32, std::span<const std::byte>(shifted).subspan(1), [&](std::span<const double> numbers) {
+    for (const double number : numbers) ASSERT_EQ(number, static_cast<double>(next++));
+  });
+  EXPECT_EQ(next, values.size());
 }
 
 }  // namespace

@@ -1,0 +1,151 @@
+#include "tools/checkpoint_inspect/file_metadata.h"
+
+#include <limits>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "storage/shard/shard_format.h"
+#include "tests/storage/io/status_matchers.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using absl::StatusCode;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Strings = std::map<std::string, std::string>;
+
+// What an export says, and this.
+Strings Exported(const Strings& more) {
+  Strings strings = {{"format", "pt"}, {"tidemark.step", "2"}, {"tidemark.store", "0123"}};
+  strings.insert(more.begin(), more.end());
+  return strings;
+}
+
+absl::Status AddOne(const Strings& strings) { return FileMetadata(/*with_step=*/true).Add("a", strings); }
+
+TEST(FileMetadata, ValuesTiesAndTheStepOfAnExportComeBack) {
+  FileMetadata metadata(/*with_step=*/true);
+  const Metrics metrics = {{"loss", 0.1}, {"other", std::numeric_limits<double>::infinity()}};
+  ASSERT_THAT(metadata.Add("a", Exported({{"epoch", "3"},
+                                          {"tidemark.kind.epoch", "int64"},
+                                          // Behind all other keys, and next to those that say kinds.
+                                          {"tidemark.l", "text"},
+                                          {"tidemark.kind.tidemark.l", "string"},
+                                          {"w.tied", "w"},
+                                          {"tidemark.kind.w.tied", "tied"},
+                                          {"tidemark.metrics", MetricsJson(metrics)},
+                                          {"tidemark.user_metadata", R"({ "run":7 })"}})),
+              IsOk());
+  ASSERT_EQ(metadata.values().size(), 1u);
+  EXPECT_EQ(metadata.values()[0]->name(), "the metadata of a");
+  ASSERT_EQ(metadata.values()[0]->entries().size(), 2u);
+  EXPECT_EQ(metadata.values()[0]->entries()[0].spec,
+            (EntrySpec{.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}));
+  int64_t epoch = 0;
+  const StepReader::Window window{.entry = 0, .destination = std::as_writable_bytes(std::span(&epoch, 1))};
+  ASSERT_THAT(metadata.values()[0]->Read({&window, 1}), IsOk());
+  EXPECT_EQ(epoch, 3);
+  EXPECT_EQ(metadata.values()[0]->entries()[1].spec.name, "tidemark.l");
+  ASSERT_EQ(metadata.ties().size(), 1u);
+  EXPECT_EQ(metadata.ties()[0].name, "w.tied");
+  EXPECT_EQ(metadata.ties()[0].tied_to, "w");
+  EXPECT_EQ(metadata.metrics(), metrics);
+  EXPECT_EQ(metadata.UserMetadata({"a"}).value(), R"({ "run":7 })");
+}
+
+TEST(FileMetadata, StringsOfOthersBecomeUserMetadata) {
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", {{"format", "pt"}, {"tidemark.kind.epoch", "int64"}}), IsOk());
+  ASSERT_THAT(metadata.Add("b", {{"format", "pt"}, {"author", "\"x\""}}), IsOk());
+  EXPECT_THAT(metadata.values(), IsEmpty());
+  EXPECT_EQ(metadata.UserMetadata({"a", "b"}).value(),
+            R"({"author":"\"x\"","format":"pt","imported_from":["a","b"],"tidemark.kind.epoch":"int64"})");
+}
+
+TEST(FileMetadata, StringsBesideAnExportAreAddedToItsUserMetadata) {
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", Exported({{"tidemark.user_metadata", R"({"run":7})"}, {"note", "mine"}})), IsOk());
+  EXPECT_EQ(metadata.UserMetadata({"a"}).value(), R"({"note":"mine","run":7})");
+}
+
+TEST(FileMetadata, AKeyWithTwoTextsIsRefusedWithBothFiles) {
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", {{"author", "x"}}), IsOk());
+  EXPECT_THAT(metadata.Add("b", {{"author", "y"}}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("'author' of the metadata is one thing in a and another in b; --metadata")));
+  FileMetadata steps(/*with_step=*/true);
+  ASSERT_THAT(steps.Add("a", Exported({{"tidemark.metrics", R"({"loss":1.0})"}})), IsOk());
+  EXPECT_THAT(
+      steps.Add("b", Exported({{"tidemark.metrics", R"({"loss":2.0})"}})),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tidemark.metrics' of the metadata is one thing in a")));
+  FileMetadata both(/*with_step=*/true);
+  ASSERT_THAT(both.Add("a", Exported({{"tidemark.user_metadata", R"({"run":"7"})"}})), IsOk());
+  ASSERT_THAT(both.Add("b", {{"run", "8"}}), IsOk());
+  EXPECT_THAT(
+      both.UserMetadata({"a", "b"}),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'run' of the metadata is one thing in a and another in b")));
+}
+
+TEST(FileMetadata, WithoutTheStepNothingIsAtOddsAndEntriesComeBack) {
+  FileMetadata metadata(/*with_step=*/false);
+  ASSERT_THAT(metadata.Add("a", {{"author", "x"}}), IsOk());
+  ASSERT_THAT(
+      metadata.Add(
+          "b", Exported({{"author", "y"}, {"tidemark.metrics", "none"}, {"on", "true"}, {"tidemark.kind.on", "bool"}})),
+      IsOk());
+  EXPECT_THAT(metadata.metrics(), IsEmpty());
+  ASSERT_EQ(metadata.values().size(), 1u);
+  EXPECT_EQ(metadata.values()[0]->entries()[0].spec.kind, EntryKind::kBool);
+}
+
+TEST(FileMetadata, AnExportThatSaysWhatNoneSaysIsRefused) {
+  const auto expect_refused = [](const Strings& strings, const char* message) {
+    EXPECT_THAT(AddOne(Exported(strings)),
+                StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("a: '"), HasSubstr(message))));
+  };
+  expect_refused({{"tidemark.kind.epoch", "int64"}},
+                 "'tidemark.kind.epoch' of the metadata is there, and nothing under");
+  expect_refused({{"tidemark.kind.", "int64"}}, "is there, and nothing under");
+  expect_refused({{"tidemark.kind.tidemark.kind.x", "string"}, {"tidemark.kind.x", "y"}},
+                 "is there, and nothing under");
+  expect_refused({{"epoch", "3"}, {"tidemark.kind.epoch", "tensor"}}, "is 'tensor', which is no kind");
+  expect_refused({{"epoch", "3"}, {"tidemark.kind.epoch", "\x1b[2J"}}, R"(is '\x1b[2J', which is no kind)");
+  expect_refused({{"epoch", "three"}, {"tidemark.kind.epoch", "int64"}}, "'epoch' of the metadata is no int64");
+  for (const char* metrics : {"", "[]", R"({"loss":"low"})", R"({"loss":1.0,"loss":1.0})", R"({"":1.0})",
+                              R"({"loss": 1.0})", R"({"loss":null})"}) {
+    expect_refused({{"tidemark.metrics", metrics}}, "'tidemark.metrics' of the metadata has no metrics");
+  }
+  expect_refused({{"tidemark.metrics", std::string(kStepTextBytesMax + 1, ' ')}}, "has no metrics");
+  expect_refused({{"tidemark.user_metadata", "[]"}}, "is no JSON object of at most 1048576 bytes");
+  expect_refused({{"tidemark.user_metadata", "{\"a\":\"" + std::string(kStepTextBytesMax, 'x') + "\"}"}},
+                 "is no JSON object of at most 1048576 bytes");
+  std::string deep;
+  for (int i = 0; i < 300; ++i) deep += "{\"a\":";
+  expect_refused({{"tidemark.user_metadata", deep + "1" + std::string(300, '}')}}, "is no JSON object");
+}
+
+TEST(FileMetadata, MoreThanUserMetadataMayHaveIsRefused) {
+  const std::string half(storage::kUserMetadataBytesMax / 2, 'x');
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", {{"k", half}}), IsOk());
+  EXPECT_THAT(metadata.Add("b", {{"l", half}}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("b: up to 'l' the metadata has 16777218 bytes, more than the 16777216"),
+                             HasSubstr("--metadata takes the place"))));
+  // Which fits as it is, and not as JSON has it.
+  FileMetadata escaped(/*with_step=*/true);
+  ASSERT_THAT(escaped.Add("a", {{"k", std::string(storage::kUserMetadataBytesMax - 1, '\n')}}), IsOk());
+  EXPECT_THAT(
+      escaped.UserMetadata({"a"}),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("the metadata of a and the files before it takes 33554")));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect

@@ -1,0 +1,91 @@
+// FileMetadata: what safetensors files say of a step beside their tensors, in `__metadata__`. `export` writes it and
+// `import` reads it. No I/O.
+
+#ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_FILE_METADATA_H_
+#define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_FILE_METADATA_H_
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tidemark/step_info.h"
+#include "tools/checkpoint_inspect/tensor_source.h"
+
+namespace tidemark::inspect {
+
+// The keys of an export. A file that has both kStepKey and kStoreKey is one.
+inline constexpr std::string_view kFormatKey = "format";
+inline constexpr std::string_view kStepKey = "tidemark.step";
+inline constexpr std::string_view kStoreKey = "tidemark.store";
+inline constexpr std::string_view kMetricsKey = "tidemark.metrics";             // as MetricsJson
+inline constexpr std::string_view kUserMetadataKey = "tidemark.user_metadata";  // a JSON object
+// Before the name of a value, the name of its kind; before that of a tied tensor, kTiedKind. The name itself is a key
+// too: of the value's text, or of the name that it is tied to.
+inline constexpr std::string_view kKindPrefix = "tidemark.kind.";
+inline constexpr std::string_view kTiedKind = "tied";
+
+// Metrics, and user metadata, of more bytes are not exported and not read: they are parsed as a whole.
+inline constexpr size_t kStepTextBytesMax = 1 << 20;
+
+// A JSON object on one line, numbers as NumberToJson has them.
+std::string MetricsJson(const Metrics& metrics);
+
+// Thread-compatible.
+class FileMetadata {
+ public:
+  struct Tie {
+    std::string file;
+    std::string name;
+    std::string tied_to;
+  };
+
+  // `with_step`: whether what the files say of the step is asked for, or only values and ties.
+  explicit FileMetadata(bool with_step) : with_step_(with_step) {}
+
+  // Takes in what `file`, whose name is for people, has as its metadata. kDataLoss: an export's key does not say what
+  // that key must. kInvalidArgument: another file has something else under the same key, or it is more than a step's
+  // user metadata may be. Every message names the file and the key. The object is of no use after an error.
+  absl::Status Add(const std::string& file, std::map<std::string, std::string> strings);
+
+  // The values that are no tensors, a source for each file that has any.
+  const std::vector<std::unique_ptr<TensorSource>>& values() const { return values_; }
+  // Whether there are such tensors is the caller's to check.
+  const std::vector<Tie>& ties() const { return ties_; }
+
+  // Of the exported step; none where no file says any.
+  const Metrics& metrics() const { return metrics_; }
+
+  // The user metadata of the exported step, or {"imported_from": [`names`]}, and all strings that are not an export's
+  // own; without any the text of an export to the byte. kInvalidArgument as Add.
+  absl::StatusOr<std::string> UserMetadata(const std::vector<std::string>& names) const;
+
+ private:
+  struct Text {
+    std::string text;
+    size_t file = 0;  // in files_
+  };
+  using Texts = std::map<std::string, Text>;
+
+  absl::Status TakeEntries(std::map<std::string, std::string>* strings);
+  absl::Status TakeStep(std::map<std::string, std::string>* strings);
+  absl::Status Merge(const std::string& key, std::string text, Texts* texts);
+  absl::Status Conflict(const std::string& key, size_t file, size_t other) const;
+
+  const bool with_step_;
+  std::vector<std::string> files_;
+  std::vector<std::unique_ptr<TensorSource>> values_;
+  std::vector<Tie> ties_;
+  Metrics metrics_;
+  Texts step_;        // kMetricsKey and kUserMetadataKey of exports
+  Texts strings_;     // all others
+  size_t bytes_ = 0;  // of strings_
+};
+
+}  // namespace tidemark::inspect
+
+#endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_FILE_METADATA_H_
