@@ -12,9 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/report_files.h"
-#include "tests/storage/io/failing_file_system.h"
-#include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
 
 namespace tidemark::storage {
@@ -28,15 +26,7 @@ using testing::SizeIs;
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> NamesIn(const std::string& directory) {
-  std::vector<std::string> names;
-  if (!fs::exists(directory)) return names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-class InboxTest : public testing::Test {
+class InboxTest : public InboxFixture {
  protected:
   void SetUp() override {
     store_ = OpenSoundStore(path_, &warnings_);
@@ -64,28 +54,9 @@ class InboxTest : public testing::Test {
 
   absl::Status Deliver(const MetricReport& report) { return DeliverReport(files_, layout_, report); }
   InboxResult Collect(std::set<std::string>* warned = nullptr) {
-    return CollectInbox(
-        failing_, *store_, [this](std::string_view line) { warnings_ += std::string(line) + "\n"; }, warned);
+    return CollectInbox(failing_, *store_, Warn(), warned);
   }
 
-  StepInfo Info(int64_t step) const {
-    auto record = store_->manifest().Find(step);
-    EXPECT_THAT(record, IsOk());
-    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
-  }
-
-  void Place(const std::string& name, std::string_view contents) {
-    fs::create_directory(layout_.inbox());
-    std::ofstream(layout_.inbox() + "/" + name, std::ios::binary) << contents;
-  }
-
-  FileSystem& files_ = PosixFileSystem();
-  FailingFileSystem failing_{files_};
-  TestDirectory directory_;
-  const std::string path_ = directory_ / "store";
-  const StoreLayout layout_{path_};
-  std::string warnings_;
-  std::unique_ptr<Store> store_;
   ShardIdentity step_;
 };
 
@@ -107,7 +78,7 @@ TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
   ASSERT_THAT(info.evaluations, SizeIs(1));
   EXPECT_EQ(info.evaluations[0].worker, "worker");
   EXPECT_EQ(info.metrics, (Metrics{{"loss", 42}, {"validation/loss", 0.5}}));
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_TRUE(fs::exists(FolderPathOf(report)));
   EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "validation"));
   EXPECT_EQ((*store_->manifest().FindBest("validation/loss", BestMode::kLowest))->info.step, 10);
@@ -123,7 +94,7 @@ TEST_F(InboxTest, IsEmptyWhereNobodyHasReported) {
 TEST_F(InboxTest, CountsAReportOnceThatIsDeliveredTwice) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
   ASSERT_THAT(Deliver(ReportOn(step_, 0.25)), IsOk());
-  EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
+  EXPECT_THAT(Inbox(), SizeIs(1));
   EXPECT_THAT(Collect().recorded, SizeIs(1));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.25);
 
@@ -131,7 +102,7 @@ TEST_F(InboxTest, CountsAReportOnceThatIsDeliveredTwice) {
   auto again = Collect();
   ASSERT_THAT(again.error, IsOk());
   EXPECT_THAT(again.recorded, IsEmpty()) << "it says nothing new";
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, SizeIs(1));
 }
 
@@ -150,7 +121,7 @@ TEST_F(InboxTest, RecordsALaterReportThatCameBetweenReadingAndMoving) {
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_THAT(collected.recorded, SizeIs(2));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.25);
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_EQ(ReadReport(files_, FolderPathOf(later))->evaluation.metrics.at("loss"), 0.25);
   EXPECT_EQ(warnings_, "");
 }
@@ -163,7 +134,7 @@ TEST_F(InboxTest, LeavesWhatWasFoundWhereALaterReportFoundNothing) {
     EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
     EXPECT_EQ(ReadReport(files_, FolderPathOf(found))->evaluation.outcome, Evaluation::Outcome::kDone)
         << "a rebuild finds it too";
-    EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+    EXPECT_THAT(Inbox(), IsEmpty());
     EXPECT_EQ(warnings_, "");
   };
   ASSERT_THAT(Deliver(found), IsOk());
@@ -209,11 +180,11 @@ TEST_F(InboxTest, PeeksWithoutTouchingAnything) {
   Place("0000000010-torn.json", "{");
   Place(InboxFileName(10, step_.attempt, "torn"), "{");
   fs::create_symlink(InboxPathOf(ReportOn(step_, 0.5)), layout_.inbox() + "/" + InboxFileName(10, step_.attempt, "x"));
-  const std::vector<std::string> before = NamesIn(layout_.inbox());
+  const std::vector<std::string> before = Inbox();
   auto reports = PeekInbox(files_, layout_, store_->id());
   ASSERT_THAT(reports, IsOk());
   EXPECT_THAT(*reports, SizeIs(2));
-  EXPECT_EQ(NamesIn(layout_.inbox()), before);
+  EXPECT_EQ(Inbox(), before);
 }
 
 // What a name promises is what must be in it; anything else is out of the way after one warning.
@@ -238,8 +209,8 @@ TEST_F(InboxTest, MovesWhatIsNoReportToQuarantineWithOneWarningEach) {
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_EQ(collected.rejected, 8);
   EXPECT_THAT(collected.recorded, IsEmpty());
-  EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(".nfs0001"));
-  EXPECT_THAT(NamesIn(layout_.quarantine()), SizeIs(8));
+  EXPECT_THAT(Inbox(), ElementsAre(".nfs0001"));
+  EXPECT_THAT(Quarantine(), SizeIs(8));
   EXPECT_THAT(warnings_, AllOf(HasSubstr("it is about store"), HasSubstr("it is what evaluator 'validation' says"),
                                HasSubstr("it does not end in a check"), HasSubstr("where at most 1048576 are expected"),
                                HasSubstr("there is no step 11"), HasSubstr("notes.txt was moved to "),
@@ -256,7 +227,7 @@ TEST_F(InboxTest, DropsAReportOnAnAttemptThatWasReplaced) {
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_THAT(collected.recorded, IsEmpty());
   EXPECT_THAT(warnings_, HasSubstr("evaluator 'validation' says of step 10 is dropped"));
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, IsEmpty());
   EXPECT_FALSE(fs::exists(layout_.quarantine()));
 }
@@ -275,7 +246,7 @@ TEST_F(InboxTest, RecordsAReportOnAStepThatWasDeletedMeanwhile) {
   const StepInfo info = Info(10);
   EXPECT_EQ(info.state, StepState::kDeleted);
   EXPECT_EQ(info.metrics.at("validation/loss"), 0.5);
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_FALSE(fs::exists(layout_.attempt(10, step_.attempt)));
   EXPECT_EQ(warnings_, "");
 }
@@ -286,7 +257,7 @@ TEST_F(InboxTest, RecordsAReportOnAStepWhoseFolderIsLost) {
   auto collected = Collect();
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_THAT(collected.recorded, SizeIs(1));
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
 }
 
 TEST_F(InboxTest, LeavesANewerVersionsReportAndWarnsOnce) {
@@ -302,7 +273,7 @@ TEST_F(InboxTest, LeavesANewerVersionsReportAndWarnsOnce) {
   }
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
   EXPECT_THAT(warnings_, AllOf(HasSubstr("left for a newer version"), HasSubstr(name), HasSubstr("version 2")));
-  EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(name));
+  EXPECT_THAT(Inbox(), ElementsAre(name));
 }
 
 TEST_F(InboxTest, RemovesDraftsOnlyWhereNobodyCanNeedThem) {
@@ -312,11 +283,11 @@ TEST_F(InboxTest, RemovesDraftsOnlyWhereNobodyCanNeedThem) {
   const std::string replaced = InboxFileName(10, AttemptId{{9}}, "validation") + end;
   for (const std::string& name : {open, no_step, replaced}) Place(name, "{");
   ASSERT_THAT(Collect().error, IsOk());
-  EXPECT_THAT(NamesIn(layout_.inbox()), ElementsAre(open));
+  EXPECT_THAT(Inbox(), ElementsAre(open));
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
   ASSERT_THAT(Collect().error, IsOk());
   ASSERT_THAT(Collect().error, IsOk()) << "the draft may be looked at before the report";
-  EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+  EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_EQ(warnings_, "");
 }
 
@@ -324,7 +295,7 @@ TEST_F(InboxTest, DeliversOnceMoreWhereItsDraftWasTakenForADeadWritersOwn) {
   failing_.FailOperation("Rename", absl::NotFoundError("gone"));
   const MetricReport report = ReportOn(step_, 0.5);
   EXPECT_THAT(DeliverReport(failing_, layout_, report), IsOk());
-  EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
+  EXPECT_THAT(Inbox(), SizeIs(1));
 }
 
 TEST_F(InboxTest, DoesNotMakeAStoreToDeliverInto) {
@@ -382,7 +353,7 @@ TEST_F(InboxTest, TakesInEveryReportAtTheSecondTryWhicheverCallFails) {
     ASSERT_THAT(collected.error, IsOk());
     EXPECT_EQ(recorded + collected.recorded.size(), 2u) << "each is told once";
     EXPECT_THAT(Info(step).evaluations, SizeIs(2));
-    EXPECT_THAT(NamesIn(layout_.inbox()), IsEmpty());
+    EXPECT_THAT(Inbox(), IsEmpty());
     EXPECT_TRUE(fs::exists(FolderPathOf(ReportOn(identity, 0.5))));
     EXPECT_TRUE(fs::exists(FolderPathOf(ReportOn(identity, 0.75, "test"))));
   }
@@ -410,7 +381,7 @@ TEST_F(InboxTest, TakesInTheOtherReportsWhereOneCannotBeMoved) {
   auto collected = Collect();
   EXPECT_THAT(collected.error, StatusIs(absl::StatusCode::kInternal, "EIO"));
   EXPECT_THAT(collected.recorded, SizeIs(2));
-  EXPECT_THAT(NamesIn(layout_.inbox()), SizeIs(1));
+  EXPECT_THAT(Inbox(), SizeIs(1));
   failing_.SetRule([](const FailingFileSystem::Call& call) {
     return call.operation == "Rename" ? absl::InternalError("EIO") : absl::OkStatus();
   });

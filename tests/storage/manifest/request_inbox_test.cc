@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,9 +13,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/tag.h"
-#include "tests/storage/io/failing_file_system.h"
-#include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
 
 namespace tidemark::storage {
@@ -30,15 +27,7 @@ using testing::SizeIs;
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> NamesIn(const std::string& directory) {
-  std::vector<std::string> names;
-  if (!fs::exists(directory)) return names;
-  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-class RequestInboxTest : public testing::Test {
+class RequestInboxTest : public InboxFixture {
  protected:
   using Kind = StoreRequest::Kind;
 
@@ -62,32 +51,13 @@ class RequestInboxTest : public testing::Test {
 
   RequestsTaken Take(const TakeRequestsOptions& with = {}) {
     TakeRequestsOptions options = with;
-    options.warn = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    options.warn = Warn();
     Retention retention(failing_, *store_, {}, options.warn);
     return TakeInRequests(failing_, *store_, retention, options);
   }
 
-  StepInfo Info(int64_t step) const {
-    const auto record = store_->manifest().Find(step);
-    EXPECT_THAT(record, IsOk());
-    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
-  }
   bool HasFolder(int64_t step) { return fs::exists(layout_.attempt(step, steps_[step].attempt)); }
-  std::vector<std::string> Inbox() const { return NamesIn(layout_.inbox()); }
-  std::vector<std::string> Quarantine() const { return NamesIn(layout_.quarantine()); }
 
-  void Place(const std::string& name, std::string_view contents) {
-    fs::create_directory(layout_.inbox());
-    std::ofstream(layout_.inbox() + "/" + name, std::ios::binary) << contents;
-  }
-
-  FileSystem& files_ = PosixFileSystem();
-  FailingFileSystem failing_{files_};
-  TestDirectory directory_;
-  const std::string path_ = directory_ / "store";
-  const StoreLayout layout_{path_};
-  std::string warnings_;
-  std::unique_ptr<Store> store_;
   std::map<int64_t, ShardIdentity> steps_;
 };
 

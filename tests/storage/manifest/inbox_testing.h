@@ -1,0 +1,63 @@
+// InboxFixture: a store, and an inbox beside it with whatever a test puts there.
+
+#ifndef TIDEMARK_TESTS_STORAGE_MANIFEST_INBOX_TESTING_H_
+#define TIDEMARK_TESTS_STORAGE_MANIFEST_INBOX_TESTING_H_
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+
+// A test opens `store_` itself, on `files_` or, where its own calls are to fail as well, on `failing_`.
+class InboxFixture : public testing::Test {
+ protected:
+  static std::vector<std::string> NamesIn(const std::string& directory) {
+    std::vector<std::string> names;
+    if (!std::filesystem::exists(directory)) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  std::vector<std::string> Inbox() const { return NamesIn(layout_.inbox()); }
+  std::vector<std::string> Quarantine() const { return NamesIn(layout_.quarantine()); }
+
+  void Place(const std::string& name, std::string_view contents) const {
+    std::filesystem::create_directory(layout_.inbox());
+    std::ofstream(layout_.inbox() + "/" + name, std::ios::binary) << contents;
+  }
+
+  StepInfo Info(int64_t step) const {
+    const auto record = store_->manifest().Find(step);
+    EXPECT_THAT(record, IsOk());
+    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
+  }
+
+  // Adds to `warnings_`.
+  std::function<void(std::string_view)> Warn() {
+    return [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+  }
+
+  FileSystem& files_ = PosixFileSystem();
+  FailingFileSystem failing_{files_};
+  TestDirectory directory_;
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+  std::unique_ptr<Store> store_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_MANIFEST_INBOX_TESTING_H_
