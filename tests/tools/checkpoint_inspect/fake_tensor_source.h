@@ -1,9 +1,13 @@
-// FakeTensorSource: tensors in memory, some of them parts that ranks hold.
+// FakeTensorSource: tensors in memory, some of them parts that ranks hold. PatternTensorSource: tensors of any size
+// that take no memory.
 
 #ifndef TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_FAKE_TENSOR_SOURCE_H_
 #define TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_FAKE_TENSOR_SOURCE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +64,48 @@ class FakeTensorSource : public TensorSource {
   const std::string name_ = "fake";
   std::vector<StoredEntry> entries_;
   std::vector<std::vector<std::byte>> bytes_;
+};
+
+// Vectors with the names "0", "1" and so on, whose bytes say where they lie.
+class PatternTensorSource : public TensorSource {
+ public:
+  // Dtype and elements of each.
+  explicit PatternTensorSource(const std::vector<std::pair<Dtype, int64_t>>& tensors, uint64_t chunk_bytes = 1)
+      : chunk_bytes_(chunk_bytes) {
+    for (const auto& [dtype, elements] : tensors) {
+      StoredEntry& entry = entries_.emplace_back();
+      entry.spec.name = std::to_string(entries_.size() - 1);
+      entry.spec.dtype = dtype;
+      entry.spec.shape = {elements};
+      entry.bytes = static_cast<uint64_t>(elements) * GetDtypeInfo(dtype).element_bytes;
+    }
+  }
+  static std::byte ByteAt(size_t entry, uint64_t offset) { return std::byte((offset * 31 + entry) % 251); }
+
+  const std::string& name() const override { return name_; }
+  std::span<const StoredEntry> entries() const override { return entries_; }
+  absl::Status Read(std::span<const StepReader::Window> windows) const override {
+    for (const StepReader::Window& window : windows) {
+      if (window.entry == fails_at) return absl::DataLossError("rotten");
+      for (size_t i = 0; i < window.destination.size(); ++i) {
+        window.destination[i] = ByteAt(window.entry, window.offset + i);
+      }
+      bytes_read += window.destination.size();
+      if (window.offset % chunk_bytes_ != 0) ++cut_chunks;
+    }
+    return absl::OkStatus();
+  }
+  uint64_t chunk_bytes() const override { return chunk_bytes_; }
+
+  // One thread reads at a time.
+  mutable uint64_t bytes_read = 0;
+  mutable int cut_chunks = 0;  // windows that begin within one
+  size_t fails_at = SIZE_MAX;  // an entry
+
+ private:
+  const std::string name_ = "pattern";
+  const uint64_t chunk_bytes_;
+  std::vector<StoredEntry> entries_;
 };
 
 }  // namespace tidemark::inspect

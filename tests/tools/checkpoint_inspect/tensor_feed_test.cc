@@ -7,49 +7,14 @@
 #include <string>
 
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/fake_tensor_source.h"
 
 namespace tidemark::inspect {
 namespace {
 
-// Bytes that say where they lie.
-class FakeSource : public TensorSource {
- public:
-  explicit FakeSource(const std::vector<int64_t>& sizes) {
-    for (const int64_t size : sizes) {
-      StoredEntry entry;
-      entry.spec.name = std::to_string(entries_.size());
-      entry.spec.shape = {size};
-      entry.bytes = static_cast<uint64_t>(size);
-      entries_.push_back(entry);
-    }
-  }
-  static std::byte ByteAt(size_t entry, uint64_t offset) { return std::byte((offset * 31 + entry) % 251); }
-
-  const std::string& name() const override { return name_; }
-  std::span<const StoredEntry> entries() const override { return entries_; }
-  absl::Status Read(std::span<const StepReader::Window> windows) const override {
-    for (const StepReader::Window& window : windows) {
-      if (window.entry == fails_at) return absl::DataLossError("rotten");
-      for (size_t i = 0; i < window.destination.size(); ++i) {
-        window.destination[i] = ByteAt(window.entry, window.offset + i);
-      }
-      bytes_read += window.destination.size();
-    }
-    return absl::OkStatus();
-  }
-  uint64_t chunk_bytes() const override { return 1; }
-
-  mutable uint64_t bytes_read = 0;
-  size_t fails_at = SIZE_MAX;
-
- private:
-  const std::string name_ = "fake";
-  std::vector<StoredEntry> entries_;
-};
-
 bool IsRight(size_t entry, std::span<const std::byte> bytes, uint64_t begin = 0) {
   for (size_t i = begin; i < bytes.size(); ++i) {
-    if (bytes[i] != FakeSource::ByteAt(entry, i)) return false;
+    if (bytes[i] != PatternTensorSource::ByteAt(entry, i)) return false;
   }
   return true;
 }
@@ -61,8 +26,8 @@ size_t ResidentPages(std::span<const std::byte> bytes) {
 }
 
 TEST(TensorFeed, ReadsWhatIsAskedForAndNoMore) {
-  FakeSource first({10'000, 0});
-  FakeSource second({5});
+  PatternTensorSource first({{Dtype::kUint8, 10'000}, {Dtype::kUint8, 0}});
+  PatternTensorSource second({{Dtype::kUint8, 5}});
   const auto feed = TensorFeed::Create({&first, &second});
   ASSERT_TRUE(feed.ok()) << feed.status();
   EXPECT_EQ((*feed)->bytes_total(), 10'005u);
@@ -84,7 +49,7 @@ TEST(TensorFeed, ReadsWhatIsAskedForAndNoMore) {
 
 TEST(TensorFeed, GivesBackTheMemoryOfWhatIsReleased) {
   constexpr int64_t kBytes = 64 * 4096;
-  FakeSource source({kBytes, kBytes});
+  PatternTensorSource source({{Dtype::kUint8, kBytes}, {Dtype::kUint8, kBytes}});
   const auto feed = TensorFeed::Create({&source});
   ASSERT_TRUE(feed.ok()) << feed.status();
   storage::ShardContents contents;
@@ -100,7 +65,7 @@ TEST(TensorFeed, GivesBackTheMemoryOfWhatIsReleased) {
 }
 
 TEST(TensorFeed, AnErrorOfReadingIsTheWriters) {
-  FakeSource source({10, 10});
+  PatternTensorSource source({{Dtype::kUint8, 10}, {Dtype::kUint8, 10}});
   source.fails_at = 1;
   const auto feed = TensorFeed::Create({&source});
   ASSERT_TRUE(feed.ok()) << feed.status();
@@ -111,14 +76,14 @@ TEST(TensorFeed, AnErrorOfReadingIsTheWriters) {
 }
 
 TEST(TensorFeed, ManyMoreBytesThanThereIsMemoryTakeAddressesAlone) {
-  FakeSource source({int64_t{1} << 38, 5});
+  PatternTensorSource source({{Dtype::kUint8, int64_t{1} << 38}, {Dtype::kUint8, 5}});
   const auto feed = TensorFeed::Create({&source});
   ASSERT_TRUE(feed.ok()) << feed.status();
   storage::ShardContents contents;
   (*feed)->Attach(&contents);
   ASSERT_TRUE(contents.wait_until_ready(0, 100).ok());
   EXPECT_TRUE(IsRight(0, contents.entries[0].bytes.first(100)));
-  FakeSource beyond({int64_t{1} << 62});
+  PatternTensorSource beyond({{Dtype::kUint8, int64_t{1} << 62}});
   EXPECT_TRUE(absl::IsResourceExhausted(TensorFeed::Create({&beyond}).status()));
 }
 

@@ -5,58 +5,21 @@
 #include <string>
 
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/fake_tensor_source.h"
 
 namespace tidemark::inspect {
 namespace {
 
 using testing::ElementsAre;
 
-// Bytes that say where they lie; counts what is read of them.
-class FakeSource : public TensorSource {
- public:
-  explicit FakeSource(std::vector<std::pair<Dtype, int64_t>> tensors, uint64_t chunk_bytes = 1)
-      : chunk_bytes_(chunk_bytes) {
-    for (const auto& [dtype, elements] : tensors) {
-      StoredEntry entry;
-      entry.spec.dtype = dtype;
-      entry.spec.shape = {elements};
-      entry.bytes = static_cast<uint64_t>(elements) * GetDtypeInfo(dtype).element_bytes;
-      entries_.push_back(entry);
-    }
-  }
-  static std::byte ByteAt(size_t entry, uint64_t offset) { return std::byte((offset * 31 + entry) % 251); }
-
-  const std::string& name() const override { return name_; }
-  std::span<const StoredEntry> entries() const override { return entries_; }
-  absl::Status Read(std::span<const StepReader::Window> windows) const override {
-    for (const StepReader::Window& window : windows) {
-      if (window.entry == fails_at) return absl::DataLossError("rotten");
-      for (size_t i = 0; i < window.destination.size(); ++i) {
-        window.destination[i] = ByteAt(window.entry, window.offset + i);
-      }
-      if (window.offset % chunk_bytes_ != 0) ++cut_chunks;
-    }
-    return absl::OkStatus();
-  }
-  uint64_t chunk_bytes() const override { return chunk_bytes_; }
-
-  mutable int cut_chunks = 0;
-  size_t fails_at = SIZE_MAX;
-
- private:
-  const std::string name_ = "fake";
-  const uint64_t chunk_bytes_;
-  std::vector<StoredEntry> entries_;
-};
-
 TEST(StreamTensors, VisitsEveryElementOnceAndInOrder) {
   const uint64_t large = 3 * kStreamBytes / 4 + 5;
-  FakeSource source({{Dtype::kFloat32, 3},
-                     {Dtype::kFloat32, 0},
-                     {Dtype::kUint8, static_cast<int64_t>(large)},
-                     {Dtype::kFloat64, 2},
-                     {Dtype::kFloat32, static_cast<int64_t>(large)}},
-                    1 << 20);
+  PatternTensorSource source({{Dtype::kFloat32, 3},
+                              {Dtype::kFloat32, 0},
+                              {Dtype::kUint8, static_cast<int64_t>(large)},
+                              {Dtype::kFloat64, 2},
+                              {Dtype::kFloat32, static_cast<int64_t>(large)}},
+                             1 << 20);
   const Lane lane{.source = &source, .entries = {0, 1, 2, 3, 4}};
   std::vector<uint64_t> elements(5);
   std::vector<int> ends(5);
@@ -68,7 +31,7 @@ TEST(StreamTensors, VisitsEveryElementOnceAndInOrder) {
     const uint64_t width = GetDtypeInfo(source.entries()[item].spec.dtype).element_bytes;
     EXPECT_EQ(block.bytes[0].size(), block.elements * width);
     for (size_t i = 0; i < block.bytes[0].size(); i += 997) {
-      if (block.bytes[0][i] != FakeSource::ByteAt(item, elements[item] * width + i))
+      if (block.bytes[0][i] != PatternTensorSource::ByteAt(item, elements[item] * width + i))
         return absl::InternalError("wrong");
     }
     elements[item] += block.elements;
@@ -83,8 +46,8 @@ TEST(StreamTensors, VisitsEveryElementOnceAndInOrder) {
 
 TEST(StreamTensors, GivesTheSameElementsOfBothLanes) {
   const auto elements = static_cast<int64_t>(kStreamBytes / 3);
-  FakeSource wide({{Dtype::kFloat32, elements}}, 4 << 20);
-  FakeSource narrow({{Dtype::kUint8, 1}, {Dtype::kBfloat16, elements}}, 1 << 20);
+  PatternTensorSource wide({{Dtype::kFloat32, elements}}, 4 << 20);
+  PatternTensorSource narrow({{Dtype::kUint8, 1}, {Dtype::kBfloat16, elements}}, 1 << 20);
   const Lane lanes[] = {{.source = &wide, .entries = {0}}, {.source = &narrow, .entries = {1}}};
   uint64_t seen = 0;
   const absl::Status status = StreamTensors(lanes, [&](const TensorBlock& block) {
@@ -98,7 +61,8 @@ TEST(StreamTensors, GivesTheSameElementsOfBothLanes) {
 }
 
 TEST(StreamTensors, EndsWithTheFirstError) {
-  FakeSource source({{Dtype::kFloat32, 3}, {Dtype::kUint8, static_cast<int64_t>(kStreamBytes)}, {Dtype::kUint8, 1}});
+  PatternTensorSource source(
+      {{Dtype::kFloat32, 3}, {Dtype::kUint8, static_cast<int64_t>(kStreamBytes)}, {Dtype::kUint8, 1}});
   source.fails_at = 1;
   const Lane lane{.source = &source, .entries = {0, 1, 2}};
   EXPECT_EQ(StreamTensors({&lane, 1}, [](const TensorBlock&) { return absl::OkStatus(); }),
