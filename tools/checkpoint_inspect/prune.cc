@@ -215,6 +215,9 @@ void AddPrune(CommandLine& line) {
 A step stays if any rule wants it. Whatever the rules say, these stay: the latest step, the one committed last, the
 latest healthy one, pinned ones, and those that a reader holds. Beside a live trainer --apply hands the deletions to it.
 
+No byte of a step is checked. One that is recorded as damaged or lost is neither counted among those to keep nor deleted;
+one whose damage nobody has found yet counts like a sound one: 'verify' first.
+
 Example:
   checkpoint-inspect --store run/ckpt prune --keep-latest 3 --keep-best validation/loss --keep-every 10000
   checkpoint-inspect --store run/ckpt prune --keep-best accuracy:highest:5 --apply)");
