@@ -193,12 +193,13 @@ TEST(CheckpointInspect, EscapesControlCharactersInNames) {
   ASSERT_TRUE(checkpointer->Close().ok());
   WriteWhole(store.ShardPath(1), ReadWhole(store.ShardPath(1)).replace(4096, 1, "y"));
   std::string all;
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}}) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ls"}, {"show", "1"}, {"tensors", "1"}, {"verify"}}) {
     const Finished run = RunInspect(command, {.directory = store.directory()});
     all += run.out + run.err;
   }
   EXPECT_THAT(all, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(all, AllOf(HasSubstr("\\x1b]0;m\\x07=1"), HasSubstr("  evil\\x1b[2Jname\\n  string"),
+  EXPECT_THAT(all, AllOf(HasSubstr("\\x1b]0;m\\x07=1"), HasSubstr("\nevil\\x1b[2Jname\\n  string"),
                          HasSubstr("entries affected: evil\\x1b[2Jname\\n\n")));
 }
 
