@@ -128,11 +128,12 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
 void AddHistory(CommandLine& line) {
   const auto options = std::make_shared<HistoryPlotOptions>();
   const auto plot = std::make_shared<bool>(false);
-  CLI::App* history = line.AddReader(
-      CommandGroup::kLook, "history", "List what evaluators said of each step, deleted ones included; or plot metrics",
-      [options, plot](const Invocation& invocation) {
-        return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
-      });
+  CLI::App* history =
+      line.AddReader(CommandGroup::kLook, "history",
+                     "List or plot the metrics of each step, deleted ones included, and what evaluators said",
+                     [options, plot](const Invocation& invocation) {
+                       return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
+                     });
   history->add_option("METRIC", options->metrics, "Show these metrics instead, step by step");
   CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics, or all that there are, against the steps");
   history->add_flag("--log", options->log, "Draw them on a logarithmic scale")->needs(plots);

@@ -134,9 +134,11 @@ void AddLs(CommandLine& line) {
   CLI::Option* last = ls->add_option_function<int64_t>(
                             "--last", [options](const int64_t& count) { options->last = count; },
                             "Only so many, those with the highest step numbers, whatever --sort says")
-                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()).description(""))
                           ->type_name("N");
-  ls->add_flag("--follow", *follow, "Print a line of JSON for each step that is committed from now on, until Ctrl-C")
+  ls->add_flag(
+        "--follow", *follow,
+        "Print a line of JSON for each step that is committed from now on, until Ctrl-C; without the options above")
       ->excludes(all, sort, last);
   ls->footer(R"(
 LOGICAL   bytes of the tensors and values, as they are in memory

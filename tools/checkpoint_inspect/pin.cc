@@ -23,7 +23,8 @@ struct PinOptions {
 std::string AnswerText(const Console& console, const StoreRequest& request, const Answer& answer) {
   const std::string what = request.kind == StoreRequest::Kind::kPin ? "pinned" : "unpinned";
   if (answer.outcome == Answer::Outcome::kDone) {
-    return fmt::format("step {}: {}\n", request.step, console.Paint(what, Colour::kGood));
+    const std::string note = request.text.empty() ? "" : fmt::format(" ({})", Escape(request.text));
+    return fmt::format("step {}: {}{}\n", request.step, console.Paint(what, Colour::kGood), note);
   }
   return fmt::format("step {}: {}: {}\n", request.step, console.Paint("not " + what, Colour::kWarning),
                      Escape(answer.reason));

@@ -123,7 +123,7 @@ void AddReport(CommandLine& line) {
       ->allow_extra_args(false);
   report->add_option("--last", options->last, "Show so many steps, the highest")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
   report->add_option("--max-read", options->read_bytes_max, "Read no more bytes of tensors than this: 500MB, 2GiB")
       ->type_name("BYTES")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
