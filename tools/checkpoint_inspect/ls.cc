@@ -141,11 +141,11 @@ void AddLs(CommandLine& line) {
         "Print a line of JSON for each step that is committed from now on, until Ctrl-C; without the options above")
       ->excludes(all, sort, last);
   ls->footer(R"(
-LOGICAL   bytes of the tensors and values, as they are in memory
-STORED    bytes of the step's files
-RATIO     STORED divided by LOGICAL
-REUSED    the share of its bytes that a step has in the files of earlier steps
-BLOCKED   how long the training waited for the save
+  LOGICAL   bytes of the tensors and values, as they are in memory
+  STORED    bytes of the step's files
+  RATIO     STORED divided by LOGICAL
+  REUSED    the share of its bytes that a step has in the files of earlier steps
+  BLOCKED   how long the training waited for the save
 METRICS are cut on a terminal that is too narrow for them, and nowhere else; 'show STEP' has all.
 
 --last counts before --sort: --sort metric:loss --last 20 takes the 20 steps with the highest numbers, and puts these

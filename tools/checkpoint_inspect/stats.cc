@@ -201,9 +201,8 @@ std::string GrowthText(const Statistics& statistics, absl::Time now) {
   }
   if (statistics.idle) {
     return fmt::format(
-        "growth: nothing is being saved, for the last save was {} ago, and they were {} apart. While the run went on, "
-        "{} "
-        "were written ({})\n",
+        "growth: nothing is being saved, for the last save was {} ago, and they were {} apart. While the run "
+        "went on, {} were written ({})\n",
         Age(now - *growth.last_save), Age(*growth.between_saves), BytesPerDay(*written), each);
   }
   std::string text =

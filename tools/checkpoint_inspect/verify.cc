@@ -106,7 +106,7 @@ std::string FormatCandidate(const std::optional<RestoreCandidate>& candidate) {
                      candidate->verified ? "" : ", which was not verified");
 }
 
-// ", damaged: 3, 7"; empty where none is.
+// "; damaged: 3, 7"; empty where none is.
 std::string WithResult(const std::vector<StepCheck>& checks, CheckResult result) {
   std::string text;
   size_t found = 0;

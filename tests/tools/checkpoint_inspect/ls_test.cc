@@ -198,7 +198,7 @@ TEST(Ls, MarksPinnedStepsInTheirOwnLine) {
 TEST(Ls, ExplainsItsColumns) {
   const std::string help = RunInspect({"ls", "--help"}).out;
   for (const char* column : {"LOGICAL", "STORED", "RATIO", "REUSED", "BLOCKED"}) {
-    EXPECT_THAT(help, HasSubstr(std::string("\n") + column + " ")) << column;
+    EXPECT_THAT(help, HasSubstr(std::string("\n  ") + column + "  ")) << column;
   }
 }
 

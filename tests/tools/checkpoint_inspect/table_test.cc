@@ -23,7 +23,6 @@ TEST_F(TableTest, AlignsColumnsAndLeavesNoTrailingSpaces) {
 }
 
 TEST_F(TableTest, CutsNothingWhereThereIsNoTerminal) {
-  setenv("COLUMNS", "40", 1);
   Table table({{"A", Table::Align::kLeft, /*may_cut=*/true}, {"B"}});
   table.AddRow({{std::string(100, 'x')}, {"2"}});
   EXPECT_EQ(table.Format(Console(stdout, stderr)),
