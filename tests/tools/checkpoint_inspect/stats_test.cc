@@ -183,7 +183,7 @@ TEST(Stats, TellsOfAnEmptyStore) {
   const Finished stats = RunInspect({"--store", store.directory(), "stats"});
   EXPECT_EQ(stats.exit_code, 0);
   EXPECT_THAT(stats.out, MatchesRegex("STATE +STEPS [^\n]+\n\nON DISK [^\n]+\n([^\n]+\n)+\ngrowth: not known[^\n]+\n"
-                                      "disk: [^\n]+ free\n"));
+                                      "disk: [^\n]+ free; of the [^\n]+ %\n"));
 }
 
 }  // namespace
