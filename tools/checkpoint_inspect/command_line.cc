@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "storage/io/link_free_path.h"
 #include "tools/checkpoint_inspect/command_outline.h"
+#include "tools/checkpoint_inspect/entry_selection.h"
 #include "tools/checkpoint_inspect/sandbox.h"
 #include "tools/checkpoint_inspect/steps.h"
 
@@ -25,9 +28,12 @@ Examples:
   checkpoint-inspect ls                                which steps are there?
   checkpoint-inspect show best:METRIC                  which step is best? (the lowest; best:METRIC:highest)
   checkpoint-inspect history METRIC                    how did it get there?
+  checkpoint-inspect history METRIC --plot             the same, drawn
   checkpoint-inspect diff 1000 latest                  what changed between two steps?
   checkpoint-inspect verify                            is this store sound?
   checkpoint-inspect stats                             why is the disk filling, and when is it full?
+  checkpoint-inspect report -o page.html               all of that on one page, to look at or to send
+  checkpoint-inspect pin 1000 --note 'for the paper'   keep a step, whatever is let go
   checkpoint-inspect prune --keep-latest 3 --keep-best METRIC    what could go? --apply deletes it
   checkpoint-inspect export best:METRIC -o best.safetensors    get the best one out, for other tools
   checkpoint-inspect --store downloaded --untrusted verify     look into a store of somebody else's
@@ -76,6 +82,42 @@ Selector ParseOrThrow(const std::string& text) {
   return *std::move(selector);
 }
 
+// Which options exclude each other their descriptions say in words.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    return text.substr(0, text.find(" Excludes:"));
+  }
+};
+
+bool IsListed(const CLI::App* command) { return !command->get_group().empty(); }
+
+// CLI11 says that a command is missing where one is given that it does not know. `within`: the program, or a command
+// that has commands of its own.
+std::string WrongCommand(const CLI::App& within, const std::vector<std::string>& rest) {
+  if (rest.empty()) return "no command is given";
+  const auto given = std::find_if(rest.begin(), rest.end(),
+                                  [](const std::string& word) { return !word.empty() && word.front() != '-'; });
+  if (given == rest.end()) return fmt::format("unknown option '{}', and no command is given", rest.front());
+  std::vector<std::string> commands;
+  for (const CLI::App* command : within.get_subcommands(IsListed)) commands.push_back(command->get_name());
+  return fmt::format("unknown command '{}'; nearest: {}", *given, fmt::join(NearestNames(*given, commands), ", "));
+}
+
+std::string WrongUsage(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* within = &app;
+  std::string command = "checkpoint-inspect ";
+  while (!within->get_subcommands().empty()) {
+    within = within->get_subcommands().front();
+    command += within->get_name() + " ";
+  }
+  const bool lacks_command =
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !within->get_subcommands(IsListed).empty();
+  return fmt::format("{}; see '{}--help'", lacks_command ? WrongCommand(*within, app.remaining()) : error.what(),
+                     command);
+}
+
 }  // namespace
 
 CommandLine::CommandLine()
@@ -86,6 +128,7 @@ CommandLine::CommandLine()
   app_.add_flag("--untrusted", untrusted_,
                 "The store may mean harm: read the shards alone, never the manifest, in a sandbox");
   app_.set_version_flag("--version", "checkpoint-inspect " TIDEMARK_VERSION);
+  app_.formatter(std::make_shared<HelpFormatter>());
   app_.footer(kFooter);
   app_.require_subcommand(1);
   app_.fallthrough();
@@ -116,7 +159,12 @@ ExitCode CommandLine::Run(Console& console, int argc, const char* const* argv) {
   try {
     app_.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app_.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage;
+    if (error.get_exit_code() == 0) {
+      app_.exit(error);
+      return ExitCode::kOk;
+    }
+    console.Fail(WrongUsage(app_, error));
+    return ExitCode::kUsage;
   }
   if (app_.count("--store") == 0) {
     const char* named = std::getenv("TIDEMARK_STORE");

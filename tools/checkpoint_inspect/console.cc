@@ -55,12 +55,13 @@ std::string_view Code(Colour colour) {
 Console::Console()
     : out_(stdout),
       err_(stderr),
-      colour_(isatty(STDOUT_FILENO) == 1 && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
+      terminal_(isatty(STDOUT_FILENO) == 1),
+      colour_(terminal_ && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
       progress_(isatty(STDERR_FILENO) == 1),
       columns_(TerminalColumns()) {}
 
 Console::Console(std::FILE* out, std::FILE* err)
-    : out_(out), err_(err), colour_(false), progress_(false), columns_(kColumnsDefault) {}
+    : out_(out), err_(err), terminal_(false), colour_(false), progress_(false), columns_(kColumnsDefault) {}
 
 std::string Console::Paint(std::string_view text, Colour colour) const {
   if (!colour_ || colour == Colour::kNone) return std::string(text);

@@ -26,6 +26,9 @@ class Console {
   // A line on standard error can be rewritten in place.
   bool progress() const { return progress_; }
 
+  // Standard output is a terminal: what is wider than columns() would be broken there.
+  bool terminal() const { return terminal_; }
+
   // How wide a line of standard output may be: $COLUMNS, else the terminal's width, else 80. At least 40, at most 400.
   size_t columns() const { return columns_; }
 
@@ -50,6 +53,7 @@ class Console {
  private:
   std::FILE* const out_;
   std::FILE* const err_;
+  bool terminal_;
   bool colour_;
   bool progress_;
   size_t columns_;

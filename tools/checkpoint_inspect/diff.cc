@@ -196,6 +196,13 @@ void AddDiff(CommandLine& line) {
   diff->footer(fmt::format(R"(
 A step is {}.
 
+Of tensors of the same shape with numbers:
+  CHANGE    the norm of B - A, divided by the norm of A: 0.01 is a change of 1 %
+  COSINE    that of the angle between A and B: 1 where they point the same way
+  LARGEST   the largest absolute change of one number
+  AT        the index of the first element that has it
+A line begins with ~ for changed, - for only in A, + for only in B, ? for held differently by the ranks.
+
 Example:
   checkpoint-inspect --store run/ckpt diff 1000 latest
   checkpoint-inspect --store run/ckpt diff best:validation/loss latest 'model.*'

@@ -38,10 +38,7 @@ size_t DistanceFromGlob(std::string_view glob, std::string_view name) {
   return row[name.size()];
 }
 
-absl::Status NothingMatches(std::string_view glob, std::span<const std::string> names, std::string_view where) {
-  if (names.empty()) {
-    return absl::NotFoundError(fmt::format("nothing in {} matches '{}'; it has no entries", where, glob));
-  }
+std::vector<std::string> NearestNames(std::string_view glob, std::span<const std::string> names) {
   std::vector<std::pair<size_t, std::string_view>> nearest;
   nearest.reserve(names.size());
   for (const std::string& name : names) {
@@ -51,10 +48,17 @@ absl::Status NothingMatches(std::string_view glob, std::span<const std::string> 
   std::sort(nearest.begin(), nearest.end());
   nearest.erase(std::unique(nearest.begin(), nearest.end()), nearest.end());
   nearest.resize(std::min(nearest.size(), kNearestMax));
-  std::vector<std::string_view> named;
-  for (const auto& [distance, name] : nearest) named.push_back(name);
+  std::vector<std::string> named;
+  for (const auto& [distance, name] : nearest) named.emplace_back(name);
+  return named;
+}
+
+absl::Status NothingMatches(std::string_view glob, std::span<const std::string> names, std::string_view where) {
+  if (names.empty()) {
+    return absl::NotFoundError(fmt::format("nothing in {} matches '{}'; it has no entries", where, glob));
+  }
   return absl::NotFoundError(
-      fmt::format("nothing in {} matches '{}'; nearest: {}", where, glob, fmt::join(named, ", ")));
+      fmt::format("nothing in {} matches '{}'; nearest: {}", where, glob, fmt::join(NearestNames(glob, names), ", ")));
 }
 
 absl::StatusOr<std::vector<size_t>> SelectEntries(std::span<const StoredEntry> entries, std::string_view glob,

@@ -23,6 +23,9 @@ inline constexpr std::string_view kGlobHelp = "'*' is any run of characters, dot
 absl::StatusOr<std::vector<size_t>> SelectEntries(std::span<const StoredEntry> entries, std::string_view glob,
                                                   std::string_view where);
 
+// Of `names` the few whose distance from the pattern is the smallest, the nearest first, each once.
+std::vector<std::string> NearestNames(std::string_view glob, std::span<const std::string> names);
+
 // kNotFound: "nothing in WHERE matches 'x*'; nearest: a, b", of these names.
 absl::Status NothingMatches(std::string_view glob, std::span<const std::string> names, std::string_view where);
 

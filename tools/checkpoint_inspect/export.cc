@@ -85,10 +85,10 @@ ExportMetadata ProvenanceOf(const Invocation& invocation, const StepInfo& info) 
   return provenance;
 }
 
-std::string FormatExported(const Exported& exported) {
+std::string FormatExported(const StepInfo& info, const Exported& exported) {
   std::string text;
   for (const ExportedFile& file : exported.files) {
-    text += fmt::format("{}: {}", Escape(file.path), HumanBytes(file.bytes));
+    text += fmt::format("{}: step {}, {}", Escape(file.path), info.step, HumanBytes(file.bytes));
     if (file.tensors > 0) text += fmt::format(", {} tensor{}", file.tensors, file.tensors == 1 ? "" : "s");
     text += "\n";
   }
@@ -156,7 +156,7 @@ ExitCode RunExport(const Invocation& invocation, const ExportArguments& argument
   }
   NoteWhatIsLeftOut(console, options.format, exported->plan);
   console.PrintData(invocation.json ? ExportedAsJson(invocation, opened.info, options.format, *exported)
-                                    : FormatExported(*exported));
+                                    : FormatExported(opened.info, *exported));
   return StoreExitCode(invocation.reader);
 }
 

@@ -38,7 +38,7 @@ std::optional<double> KeptShare(const std::vector<const StepInfo*>& saves) {
 }  // namespace
 
 std::optional<double> Growth::written_per_day() const {
-  if (!between_saves) return std::nullopt;
+  if (!between_saves || span < kGrowthSpanMin) return std::nullopt;
   return bytes_per_save * absl::FDivDuration(absl::Hours(24), *between_saves);
 }
 
@@ -46,6 +46,10 @@ std::optional<double> Growth::kept_per_day() const {
   const std::optional<double> written = written_per_day();
   if (!written || !kept_share) return std::nullopt;
   return *written * *kept_share;
+}
+
+bool Growth::IsIdle(absl::Time now) const {
+  return between_saves && last_save && now - *last_save > kIdleAfterSaves * *between_saves;
 }
 
 Growth EstimateGrowth(const std::vector<StepInfo>& steps) {
@@ -61,10 +65,14 @@ Growth EstimateGrowth(const std::vector<StepInfo>& steps) {
     growth.bytes_per_save += static_cast<double>(saves[i]->stored_bytes) / static_cast<double>(growth.saves);
     if (before != nullptr && KnowsCreated(*before) && KnowsCreated(*saves[i])) {
       const absl::Duration time = saves[i]->created - before->created;
-      if (time > absl::ZeroDuration()) times.push_back(time);
+      if (time > absl::ZeroDuration()) {
+        times.push_back(time);
+        growth.span += time;
+      }
     }
     before = saves[i];
   }
+  if (before != nullptr && KnowsCreated(*before)) growth.last_save = before->created;
   if (!times.empty()) growth.between_saves = Median(std::move(times));
   return growth;
 }

@@ -16,6 +16,12 @@ namespace tidemark::inspect {
 // The saves that the rate is told from: the last ones, so that it is today's.
 inline constexpr size_t kGrowthSavesMax = 100;
 
+// Saves that came within less than this tell nothing of a day.
+inline constexpr absl::Duration kGrowthSpanMin = absl::Minutes(1);
+
+// Nothing is being saved once the last save is so many times as long ago as saves were apart.
+inline constexpr int64_t kIdleAfterSaves = 10;
+
 struct Growth {
   size_t saves = 0;  // of those, how many there were
   // Stored bytes of one of them, on average.
@@ -24,14 +30,18 @@ struct Growth {
   // that stood still nor a clock that jumped counts; times that are not above zero are left out. nullopt: there is
   // none.
   std::optional<absl::Duration> between_saves;
+  absl::Duration span;                  // all of these times together
+  std::optional<absl::Time> last_save;  // the one committed last; nullopt: its time is not known
   // Of the stored bytes of the older half of all saves, those that are still there: what retention lets stay for good.
   // The younger half may only be waiting for its turn. nullopt: there are fewer than two saves.
   std::optional<double> kept_share;
 
   // What saves write in a day, and what of that stays as long as retention goes on as before. Never negative. nullopt:
-  // there is nothing to tell it from.
+  // there is nothing to tell it from, or no more than kGrowthSpanMin of it.
   std::optional<double> written_per_day() const;
   std::optional<double> kept_per_day() const;
+  // Nothing is being saved any more: the last save is more than kIdleAfterSaves * between_saves ago.
+  bool IsIdle(absl::Time now) const;
 };
 
 // From the steps that were ever committed, in any order.

@@ -131,7 +131,7 @@ void AddHistory(CommandLine& line) {
   CLI::App* history =
       line.Add({.group = CommandGroup::kLook,
                 .name = "history",
-                .description = "List what evaluators said of each step, deleted ones included; or plot metrics"},
+                .description = "List or plot the metrics of each step, deleted ones included, and what evaluators said"},
                [options, plot](const Invocation& invocation) {
                  return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
                });

@@ -13,9 +13,6 @@
 namespace tidemark::inspect {
 namespace {
 
-// Of a row of ls; show and JSON have all metrics.
-constexpr size_t kMetricsColumnsMax = 48;
-
 // Of retention's and evaluators' doing; there may be many more of them than of the others.
 bool IsBygone(const StepInfo& info) { return info.state == StepState::kDeleted || info.state == StepState::kUnsaved; }
 
@@ -56,12 +53,16 @@ std::string BlockedText(const StepInfo& info) {
   return info.state == StepState::kUnsaved ? "-" : fmt::format("{:.1f} ms", absl::ToDoubleMilliseconds(info.blocked));
 }
 
+std::string StateText(const StepInfo& info) {
+  return std::string(StepStateName(info.state)) + (info.pinned ? ", pinned" : "");
+}
+
 std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
   using enum Table::Align;
   Table table({{"STEP", kRight},
                {"AGE", kRight},
                {"STATE"},
-               {"METRICS"},
+               {"METRICS", kLeft, /*may_cut=*/true},
                {"LOGICAL", kRight},
                {"STORED", kRight},
                {"RATIO", kRight},
@@ -71,8 +72,8 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
     const StepInfo& info = *listed;
     table.AddRow({{fmt::format("{}", info.step)},
                   {AgeOf(info, invocation.now)},
-                  {std::string(StepStateName(info.state)), StateColour(info.state)},
-                  {Shorten(MetricsText(info.metrics), kMetricsColumnsMax)},
+                  {StateText(info), StateColour(info.state)},
+                  {MetricsText(info.metrics)},
                   {HumanBytes(info.logical_bytes)},
                   {HumanBytes(info.stored_bytes)},
                   {Ratio(info.logical_bytes, info.stored_bytes)},
@@ -82,7 +83,7 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
     if (const std::string unhealthy = info.unhealthy(); !unhealthy.empty()) {
       table.AddNote("unhealthy: " + Escape(unhealthy));
     }
-    if (info.pinned) table.AddNote(Escape(PinText(info)));
+    if (!info.pin_note.empty() || !info.tags.empty()) table.AddNote(Escape(PinText(info)));
     if (!info.kept.empty()) table.AddNote("kept: " + Escape(info.kept));
   }
   return table.Format(invocation.console);
@@ -133,12 +134,24 @@ void AddLs(CommandLine& line) {
                           ->type_name("KEY");
   CLI::Option* last = ls->add_option_function<int64_t>(
                             "--last", [options](const int64_t& count) { options->last = count; },
-                            "Only so many, those with the highest numbers")
-                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+                            "Only so many, those with the highest step numbers, whatever --sort says")
+                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()).description(""))
                           ->type_name("N");
-  ls->add_flag("--follow", *follow, "Print a line of JSON for each step that is committed from now on, until Ctrl-C")
+  ls->add_flag(
+        "--follow", *follow,
+        "Print a line of JSON for each step that is committed from now on, until Ctrl-C; without the options above")
       ->excludes(all, sort, last);
   ls->footer(R"(
+  LOGICAL   bytes of the tensors and values, as they are in memory
+  STORED    bytes of the step's files
+  RATIO     STORED divided by LOGICAL
+  REUSED    the share of its bytes that a step has in the files of earlier steps
+  BLOCKED   how long the training waited for the save
+METRICS are cut on a terminal that is too narrow for them, and nowhere else; 'show STEP' has all.
+
+--last counts before --sort: --sort metric:loss --last 20 takes the 20 steps with the highest numbers, and puts these
+in order. For the best step of all: 'show best:METRIC'.
+
 Examples:
   checkpoint-inspect --store run/ckpt ls
   checkpoint-inspect --store run/ckpt ls --sort metric:validation/loss --last 20

@@ -26,6 +26,7 @@ std::vector<PhaseSummary> SummarisePhases(std::span<const SavePhase> phases) {
       summary = summaries.insert(summary, {.name = phase.name, .begin = phase.begin, .end = {}, .busy = {}});
     }
     if (seen.emplace(phase.name, phase.lane).second) ++summary->lanes;
+    if (phase.lane == "trainer") summary->holds_trainer = true;
     summary->begin = std::min(summary->begin, phase.begin);
     summary->end = std::max(summary->end, phase.begin + phase.duration);
     summary->busy += phase.busy;

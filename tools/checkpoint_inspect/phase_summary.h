@@ -17,9 +17,10 @@ namespace tidemark::inspect {
 struct PhaseSummary {
   std::string name;
   size_t lanes = 0;
-  absl::Duration begin;  // of the first piece on any lane, since Save was called
-  absl::Duration end;    // of the last one
-  absl::Duration busy;   // of all pieces on all lanes together
+  bool holds_trainer = false;  // a piece of it is on the trainer's lane: the training waited for it
+  absl::Duration begin;        // of the first piece on any lane, since Save was called
+  absl::Duration end;          // of the last one
+  absl::Duration busy;         // of all pieces on all lanes together
   uint64_t bytes = 0;
 
   absl::Duration extent() const { return end - begin; }

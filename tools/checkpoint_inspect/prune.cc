@@ -186,7 +186,7 @@ void AddPrune(CommandLine& line) {
   RetentionOptions& rules = options->rules;
   prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
   prune
       ->add_option_function<std::vector<std::string>>(
           "--keep-best",
@@ -201,7 +201,7 @@ void AddPrune(CommandLine& line) {
       ->type_name("METRIC[:highest][:COUNT]");
   prune->add_option("--keep-every", rules.keep_every_steps, "Steps divisible by N")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
   const auto set_hours = [&rules](const double& hours) {
     // Said so that it is false of a NaN, too.
     if (!(hours >= 0.001 && hours <= kHoursMax)) {
@@ -216,6 +216,9 @@ void AddPrune(CommandLine& line) {
   prune->footer(R"(
 A step stays if any rule wants it. Whatever the rules say, these stay: the latest step, the one committed last, the
 latest healthy one, pinned ones, and those that a reader holds. Beside a live trainer --apply hands the deletions to it.
+
+No byte of a step is checked. One that is recorded as damaged or lost is neither counted among those to keep nor deleted;
+one whose damage nobody has found yet counts like a sound one: 'verify' first.
 
 Example:
   checkpoint-inspect --store run/ckpt prune --keep-latest 3 --keep-best validation/loss --keep-every 10000

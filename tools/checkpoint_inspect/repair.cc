@@ -83,6 +83,27 @@ std::string ChangeText(const Console& console, const StoreChange& change, bool a
          EntriesText(change.entries);
 }
 
+// What would put the step out of service; null where that was done earlier, for a reason of its own.
+const StoreChange* LosingChange(const RepairReport& report, const LostStep& step) {
+  const auto found = std::find_if(report.changes.begin(), report.changes.end(), [&step](const StoreChange& change) {
+    return change.step == step.step && step.why.ends_with(change.why) &&
+           (change.kind == StoreChange::Kind::kQuarantined || change.kind == StoreChange::Kind::kMarkedLost ||
+            change.kind == StoreChange::Kind::kMarkedDamaged);
+  });
+  return found == report.changes.end() ? nullptr : &*found;
+}
+
+std::string LostText(const Console& console, const RepairReport& report, const LostStep& step, bool apply) {
+  const StoreChange* change = apply ? nullptr : LosingChange(report, step);
+  // The reason is what the record will say, when it is done.
+  if (change != nullptr) {
+    const bool moves = change->kind == StoreChange::Kind::kQuarantined;
+    return fmt::format("step {}: {}: {}{}\n", step.step, console.Paint("would be lost", Colour::kBad),
+                       moves ? "damaged, and would be moved to quarantine: " : "", Escape(change->why));
+  }
+  return fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why));
+}
+
 std::string ReportText(const Console& console, const RepairReport& report, bool apply) {
   std::string text;
   for (const StoreChange& change : report.changes) text += ChangeText(console, change, apply);
@@ -93,7 +114,7 @@ std::string ReportText(const Console& console, const RepairReport& report, bool 
     text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("unreadable", Colour::kBad), Escape(step.why));
   }
   for (const LostStep& step : report.lost) {
-    text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why));
+    text += LostText(console, report, step, apply);
     text += EntriesText(step.entries);
   }
   text += report.restores ? fmt::format("restore {} step {}\n",

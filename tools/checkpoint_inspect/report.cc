@@ -1,5 +1,7 @@
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "fmt/format.h"
@@ -27,8 +29,12 @@ std::string ReportAsJson(const Invocation& invocation, const ReportOptions& opti
   if (survey != nullptr) {
     report["tensors"] = {{"steps", survey->steps},
                          {"bytes_read", survey->bytes_read},
-                         {"bytes_left_out", survey->bytes_pairs_left_out + survey->bytes_histograms_left_out},
-                         {"problems", survey->problems}};
+                         {"bytes_left_out", survey->bytes_pairs_left_out + survey->bytes_histograms_left_out +
+                                                survey->bytes_pairs_unread + survey->bytes_histograms_unread},
+                         {"problems", Json::array()}};
+    for (const ReadProblem& problem : survey->problems) {
+      report["tensors"]["problems"].push_back(ProblemText(problem));
+    }
   }
   return Dump(document);
 }
@@ -37,6 +43,15 @@ ExitCode SurveyExitCode(const Invocation& invocation, const ReportSurvey* survey
   if (survey != nullptr && survey->failed) return ExitCode::kFailure;
   if (survey != nullptr && survey->damaged) return ExitCode::kDamagedButUsable;
   return StoreExitCode(invocation.reader);
+}
+
+// A page is read elsewhere, where "." means nothing.
+std::string AbsoluteDirectory(const std::string& directory) {
+  std::error_code error;
+  std::string path = std::filesystem::absolute(directory, error).lexically_normal().string();
+  if (error) return directory;
+  if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
 }
 
 }  // namespace
@@ -50,7 +65,7 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
   };
   std::vector<MetricChoice> choices;
   for (const std::string& text : options.metrics) choices.push_back(ParseMetricChoice(text));
-  const absl::StatusOr<ReportData> data = GatherReport(reader, choices, options.last);
+  absl::StatusOr<ReportData> data = GatherReport(reader, choices, options.last);
   if (!data.ok()) return fail(data.status());
 
   CatchInterrupts();
@@ -67,17 +82,18 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
     survey = SurveySteps(reader, committed, {.read_bytes_max = options.read_bytes_max}, console);
     // The only error that it has.
     if (!survey.ok()) return ExitCode::kInterrupted;
-    for (const std::string& problem : survey->problems) console.Warn("not in the report: " + problem);
+    for (const ReadProblem& problem : survey->problems) console.Warn(ProblemText(problem));
   }
   const ReportSurvey* surveyed = options.tensors ? &*survey : nullptr;
-  const std::string page =
-      ReportPage({.title = options.title.empty() ? "Checkpoints in " + invocation.directory : options.title,
-                  .directory = invocation.directory,
-                  .store_id = reader.store_id(),
-                  .now = invocation.now,
-                  .data = *data,
-                  .survey = surveyed,
-                  .read_bytes_max = options.read_bytes_max});
+  JudgeHealth(reader, surveyed, &*data);
+  const std::string directory = AbsoluteDirectory(invocation.directory);
+  const std::string page = ReportPage({.title = options.title.empty() ? "Checkpoints in " + directory : options.title,
+                                       .directory = directory,
+                                       .store_id = reader.store_id(),
+                                       .now = invocation.now,
+                                       .data = *data,
+                                       .survey = surveyed,
+                                       .read_bytes_max = options.read_bytes_max});
   if (absl::Status written = (*file)->Write(page); !written.ok()) return fail(written);
   if (IsInterrupted()) return ExitCode::kInterrupted;
   if (absl::Status committed = (*file)->Commit(); !committed.ok()) return fail(committed);
@@ -110,7 +126,7 @@ void AddReport(CommandLine& line) {
       ->allow_extra_args(false);
   report->add_option("--last", options->last, "Show so many steps, the highest")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
   AddByteCount(report, "--max-read", options->read_bytes_max,
                "Read no more bytes of tensors than this; by default 2GiB");
   report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");

@@ -8,6 +8,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "tools/checkpoint_inspect/report_survey.h"
 #include "tools/checkpoint_inspect/selector.h"
 #include "tools/checkpoint_inspect/steps.h"
 
@@ -101,45 +102,112 @@ std::string Count(size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-void Judge(const StoreReader& reader, ReportData* data) {
-  const std::vector<StepInfo>& steps = reader.steps();
-  const auto count = [&](StepState state) {
-    return static_cast<size_t>(
-        std::count_if(steps.begin(), steps.end(), [state](const StepInfo& info) { return info.state == state; }));
-  };
-  const size_t damaged = count(StepState::kDamaged);
-  const size_t lost = count(StepState::kLost);
-  const size_t failed = count(StepState::kFailed);
-  const auto distrusted = static_cast<size_t>(std::count_if(steps.begin(), steps.end(), [](const StepInfo& info) {
-    return info.state == StepState::kCommitted && !info.unhealthy().empty();
-  }));
+constexpr size_t kNamedMax = 5;
 
+// "step 3", "steps 3, 7", "steps 1, 2, 3, 4, 5 and 12 more"
+std::string StepsText(const std::vector<int64_t>& steps) {
+  const size_t named = std::min(steps.size(), kNamedMax);
+  std::string text = fmt::format("step{} {}", steps.size() == 1 ? "" : "s",
+                                 fmt::join(steps.begin(), steps.begin() + static_cast<ptrdiff_t>(named), ", "));
+  if (steps.size() > named) text += fmt::format(" and {} more", steps.size() - named);
+  return text;
+}
+
+// What is on record against the store; empty: nothing.
+std::vector<std::string> RecordedTroubles(const StoreReader& reader) {
+  std::vector<int64_t> damaged;
+  std::vector<int64_t> lost;
+  size_t failed = 0;
+  size_t distrusted = 0;
+  for (const StepInfo& info : reader.steps()) {
+    if (info.state == StepState::kDamaged) damaged.push_back(info.step);
+    if (info.state == StepState::kLost) lost.push_back(info.step);
+    if (info.state == StepState::kFailed) ++failed;
+    if (info.state == StepState::kCommitted && !info.unhealthy().empty()) ++distrusted;
+  }
   std::vector<std::string> troubles;
   if (!reader.manifest_problem().ok()) troubles.push_back("the manifest cannot be read");
-  if (damaged > 0) troubles.push_back(Count(damaged, "step") + " found damaged");
-  if (lost > 0) troubles.push_back(Count(lost, "step") + " lost");
+  if (!damaged.empty()) troubles.push_back(StepsText(damaged) + " damaged");
+  if (!lost.empty()) troubles.push_back(StepsText(lost) + " lost");
   if (!reader.unread().empty()) troubles.push_back(Count(reader.unread().size(), "attempt") + " not readable");
   if (failed > 0) troubles.push_back(Count(failed, "failed save"));
   if (distrusted > 0) troubles.push_back(Count(distrusted, "committed step") + " distrusted by an evaluator");
+  return troubles;
+}
 
-  if (!data->latest) {
-    const bool is_new = damaged + lost == 0 && reader.manifest_problem().ok();
-    data->grade = is_new ? HealthGrade::kWarning : HealthGrade::kBad;
-    data->verdict = "There is no committed step to restore";
-  } else {
-    const bool latest_trusted = data->latest->unhealthy().empty();
-    const bool is_sound = reader.manifest_problem().ok() && damaged + lost == 0 && latest_trusted;
-    data->grade = !is_sound ? HealthGrade::kBad : troubles.empty() ? HealthGrade::kGood : HealthGrade::kWarning;
-    data->verdict = fmt::format("A restore takes step {}", data->latest->step);
-    if (!latest_trusted) {
-      data->verdict += data->latest_healthy
-                           ? fmt::format(", which an evaluator distrusts (the latest healthy one is step {})",
-                                         data->latest_healthy->step)
-                           : ", which an evaluator distrusts, as it does every other one";
-    }
+// "step 100 damaged (model.weight, model.bias)"
+std::string FoundText(const ReadProblem& problem) {
+  std::string text = fmt::format("step {} {}", problem.step, problem.damaged ? "damaged" : "not readable");
+  if (problem.entries.empty()) return text;
+  const size_t named = std::min(problem.entries.size(), kNamedMax);
+  text += fmt::format(
+      " ({}", fmt::join(problem.entries.begin(), problem.entries.begin() + static_cast<ptrdiff_t>(named), ", "));
+  if (problem.entries.size() > named) text += fmt::format(" and {} more", problem.entries.size() - named);
+  return text + ")";
+}
+
+// Puts what reading has found among the rows, which stay ordered by step, and says it.
+std::string AddFound(const ReportSurvey& survey, ReportData* data) {
+  std::vector<ReadProblem> problems = survey.problems;
+  std::sort(problems.begin(), problems.end(),
+            [](const ReadProblem& a, const ReadProblem& b) { return a.step < b.step; });
+  std::vector<std::string> said;
+  for (const ReadProblem& problem : problems) {
+    const auto kind = problem.damaged ? HealthRow::Kind::kDamaged : HealthRow::Kind::kUnread;
+    // Rows without a step are the last.
+    const auto place = std::find_if(data->health.begin(), data->health.end(),
+                                    [&](const HealthRow& row) { return !row.step || *row.step > problem.step; });
+    data->health.insert(place, {kind, problem.step, "this report", problem.what});
+    if (said.size() < kNamedMax) said.push_back(FoundText(problem));
   }
-  data->verdict += troubles.empty() ? "; nothing is recorded against any step."
-                                    : fmt::format("; on record: {}.", fmt::join(troubles, ", "));
+  if (said.empty()) return "";
+  if (problems.size() > said.size()) said.push_back(Count(problems.size() - said.size(), "more step"));
+  return fmt::format("Found while reading tensors for this page: {}. ", fmt::join(said, ", "));
+}
+
+// Whom a restore is left with: committed steps that nothing was found against.
+struct Restorable {
+  const StepInfo* latest = nullptr;
+  const StepInfo* latest_healthy = nullptr;
+};
+
+Restorable FindRestorable(const StoreReader& reader, const ReportSurvey* survey) {
+  std::set<int64_t> unfit;
+  if (survey != nullptr) {
+    for (const ReadProblem& problem : survey->problems) unfit.insert(problem.step);
+  }
+  Restorable restorable;
+  for (const StepInfo& info : reader.steps()) {
+    if (info.state != StepState::kCommitted || unfit.contains(info.step)) continue;
+    restorable.latest = &info;
+    if (info.unhealthy().empty()) restorable.latest_healthy = &info;
+  }
+  return restorable;
+}
+
+std::string RestoreText(const Restorable& restorable, bool has_committed) {
+  if (restorable.latest == nullptr) {
+    return has_committed ? "No committed step could be read, so none is known to restore."
+                         : "There is no committed step to restore.";
+  }
+  std::string text = fmt::format("A restore takes step {}", restorable.latest->step);
+  if (restorable.latest->unhealthy().empty()) return text + ".";
+  if (restorable.latest_healthy == nullptr) {
+    return text + ", which an evaluator distrusts, as it does every other one.";
+  }
+  return text + fmt::format(", which an evaluator distrusts (the latest healthy one is step {}).",
+                            restorable.latest_healthy->step);
+}
+
+// Of a store that nothing is known against: how much that says.
+std::string CleanText(const ReportSurvey* survey) {
+  if (survey == nullptr || survey->steps_read == 0) {
+    return " No problem is on record. No tensor was read: checkpoint-inspect verify reads every byte.";
+  }
+  return fmt::format(
+      " No problem is on record. Tensors of {} were read without one; not all bytes were: checkpoint-inspect verify "
+      "does that.",
+      Count(survey->steps_read, "step"));
 }
 
 }  // namespace
@@ -189,8 +257,27 @@ absl::StatusOr<ReportData> GatherReport(const StoreReader& reader, const std::ve
   for (const std::string& unread : reader.unread()) data.health.push_back({HealthRow::Kind::kUnread, {}, "", unread});
   if (absl::Status chosen = ChooseMetrics(reader, metrics, &data); !chosen.ok()) return chosen;
   data.blocked = SplitBlocked(reader, data.steps);
-  Judge(reader, &data);
   return data;
+}
+
+void JudgeHealth(const StoreReader& reader, const ReportSurvey* survey, ReportData* data) {
+  const std::vector<std::string> troubles = RecordedTroubles(reader);
+  const std::string found = survey == nullptr ? "" : AddFound(*survey, data);
+  const Restorable restorable = FindRestorable(reader, survey);
+  const bool has_bad_step = std::any_of(reader.steps().begin(), reader.steps().end(), [](const StepInfo& info) {
+    return info.state == StepState::kDamaged || info.state == StepState::kLost;
+  });
+  const bool latest_distrusted = restorable.latest != nullptr && !restorable.latest->unhealthy().empty();
+  if (!reader.manifest_problem().ok() || has_bad_step || latest_distrusted || !found.empty()) {
+    data->grade = HealthGrade::kBad;
+  } else {
+    const bool is_good = troubles.empty() && restorable.latest != nullptr;
+    data->grade = is_good ? HealthGrade::kGood : HealthGrade::kWarning;
+  }
+  data->verdict = found;
+  if (!troubles.empty()) data->verdict += fmt::format("On record: {}. ", fmt::join(troubles, ", "));
+  data->verdict += RestoreText(restorable, data->committed > 0);
+  if (found.empty() && troubles.empty()) data->verdict += CleanText(survey);
 }
 
 }  // namespace tidemark::inspect

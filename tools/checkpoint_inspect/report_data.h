@@ -37,7 +37,7 @@ struct HealthRow {
   enum class Kind { kDistrusted, kDamaged, kLost, kFailedSave, kFailedEvaluation, kSkippedEvaluation, kUnread };
   Kind kind = Kind::kDistrusted;
   std::optional<int64_t> step;
-  std::string by;  // the evaluator; empty: the store
+  std::string by;  // the evaluator, or "this report"; empty: the store
   std::string what;
 };
 // "distrusted", "damaged", "lost", "save failed", "evaluation failed", "evaluation skipped", "not readable"
@@ -50,6 +50,8 @@ struct BlockedPart {
 };
 
 enum class HealthGrade { kGood, kWarning, kBad };
+
+struct ReportSurvey;
 
 struct ReportData {
   std::span<const StepInfo> steps;  // those that the report shows, ascending; the reader's, until its next Refresh
@@ -64,14 +66,18 @@ struct ReportData {
   std::vector<BlockedPart> blocked;           // of the steps shown; together they are StepInfo::blocked
   std::vector<HealthRow> health;              // by step, of the whole store
   HealthGrade grade = HealthGrade::kGood;
-  std::string verdict;  // the store's health in a sentence
+  std::string verdict;  // the store's health in a few sentences
 };
 
 // `last`: shows so many of the steps, the highest; 0: all. `metrics`: those to show; none: all that there are, as far
-// as there is room. Where a choice does not say which value is the best, GuessMode does. kNotFound: no step has one of
-// them; the message names those that there are.
+// as there is room. Where a choice does not say which value is the best, GuessMode does. `grade` and `verdict` are left
+// to JudgeHealth. kNotFound: no step has one of them; the message names those that there are.
 absl::StatusOr<ReportData> GatherReport(const StoreReader& reader, const std::vector<MetricChoice>& metrics,
                                         int64_t last);
+
+// What is on record and what reading tensors has found, as the grade and the verdict; what was found joins the rows of
+// `health`. `survey`: null where no tensor was read. Precondition: `data` was gathered from `reader`.
+void JudgeHealth(const StoreReader& reader, const ReportSurvey* survey, ReportData* data);
 
 }  // namespace tidemark::inspect
 

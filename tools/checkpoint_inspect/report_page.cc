@@ -38,7 +38,7 @@ std::string_view GradeClass(HealthGrade grade) {
 std::string_view GradeName(HealthGrade grade) {
   switch (grade) {
     case HealthGrade::kGood:
-      return "Healthy.";
+      return "Nothing wrong is known.";
     case HealthGrade::kWarning:
       return "Usable, with remarks.";
     case HealthGrade::kBad:
@@ -125,15 +125,19 @@ std::string Problems(const ReportSurvey& survey) {
   if (survey.problems.empty()) return "";
   std::string html = "<p class=\"bad\">Not all could be read:</p>\n<ul>\n";
   const size_t named = std::min(survey.problems.size(), kProblemsMax);
-  for (size_t i = 0; i < named; ++i) html += fmt::format("<li>{}</li>\n", HtmlEscape(survey.problems[i]));
+  for (size_t i = 0; i < named; ++i) html += fmt::format("<li>{}</li>\n", HtmlEscape(ProblemText(survey.problems[i])));
   if (survey.problems.size() > named) html += fmt::format("<li>and {} more</li>\n", survey.problems.size() - named);
   return html + "</ul>\n";
 }
 
-std::string LeftOut(uint64_t bytes, uint64_t read_bytes_max) {
-  if (bytes == 0) return "";
-  return Soft(fmt::format("Left out: {} of tensors, beyond --max-read {} or not readable.", HumanBytes(bytes),
-                          HumanBytes(read_bytes_max)));
+std::string LeftOut(uint64_t bytes, uint64_t unread, uint64_t read_bytes_max) {
+  std::string html;
+  if (bytes > 0) {
+    html += Soft(
+        fmt::format("Left out: {} of tensors, beyond --max-read {}.", HumanBytes(bytes), HumanBytes(read_bytes_max)));
+  }
+  if (unread > 0) html += Soft(fmt::format("Left out: {} of tensors that could not be read.", HumanBytes(unread)));
+  return html;
 }
 
 std::string TensorSections(const ReportPageContents& contents) {
@@ -153,7 +157,8 @@ std::string TensorSections(const ReportPageContents& contents) {
       html += Soft(fmt::format("{} of {} committed steps, evenly chosen; each is compared with the one to its left.",
                                survey.steps.size(), survey.steps_given));
     }
-    html += ChangesFigure(survey) + LeftOut(survey.bytes_pairs_left_out, contents.read_bytes_max);
+    html += ChangesFigure(survey) +
+            LeftOut(survey.bytes_pairs_left_out, survey.bytes_pairs_unread, contents.read_bytes_max);
   }
   html += "</section>\n<section>\n<h2>How the latest step's numbers are spread</h2>\n";
   if (survey.histograms.empty()) return html + Soft("It has no floating-point tensor.") + "</section>\n";
@@ -164,7 +169,8 @@ std::string TensorSections(const ReportPageContents& contents) {
       survey.others == 0
           ? ""
           : fmt::format(" Not shown: entries that are no floating-point tensors, {} of them.", survey.others)));
-  html += HistogramFigures(survey) + LeftOut(survey.bytes_histograms_left_out, contents.read_bytes_max);
+  html += HistogramFigures(survey) +
+          LeftOut(survey.bytes_histograms_left_out, survey.bytes_histograms_unread, contents.read_bytes_max);
   return html + "</section>\n";
 }
 
@@ -179,9 +185,9 @@ std::string HealthSection(const ReportPageContents& contents) {
   std::string html = "<section>\n<h2>Health</h2>\n";
   html += Soft(
       "What is on record: verdicts of evaluators, damage that a restore or a repair has found, saves and evaluations "
-      "that "
-      "failed. Whether every byte is still what was committed only checkpoint-inspect verify finds out.");
-  if (rows.empty()) return html + "<p>Nothing is recorded against any step.</p>\n</section>\n";
+      "that failed; and what could not be read for this page. Whether every byte is still what was committed only "
+      "checkpoint-inspect verify finds out.");
+  if (rows.empty()) return html + "<p>Nothing is known against any step.</p>\n</section>\n";
   html +=
       "<div class=\"scroll\"><table>\n<thead><tr><th "
       "class=\"number\">Step</th><th>What</th><th>Who</th><th>Why</th></tr>"

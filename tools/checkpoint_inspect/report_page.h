@@ -15,7 +15,7 @@ namespace tidemark::inspect {
 
 struct ReportPageContents {
   std::string title;
-  std::string directory;  // the store, as the user named it
+  std::string directory;  // the store
   std::string store_id;
   absl::Time now;  // ages count from here
   const ReportData& data;

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "tools/checkpoint_inspect/change_sums.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/name_groups.h"
@@ -23,6 +27,48 @@ constexpr size_t kHeldMax = 3 << 19;
 
 // A sum of squares that nobody has worked out.
 constexpr double kUnknown = -1;
+
+// A step's tensors, and whether it was they that could not be read: of two steps that are read side by side an error
+// names only the file, which another step may refer to. Thread-safe.
+class WatchedSource : public TensorSource {
+ public:
+  explicit WatchedSource(std::unique_ptr<TensorSource> source) : source_(std::move(source)) {}
+
+  const std::string& name() const override { return source_->name(); }
+  std::span<const StoredEntry> entries() const override { return source_->entries(); }
+  uint64_t chunk_bytes() const override { return source_->chunk_bytes(); }
+
+  absl::Status Read(std::span<const StepReader::Window> windows) const override {
+    absl::Status status = source_->Read(windows);
+    if (status.ok()) return status;
+    std::vector<std::string> damaged;
+    // The error is about one entry, and others that were read with it may be damaged as well.
+    for (size_t i = 0; absl::IsDataLoss(status) && i < windows.size(); ++i) {
+      if (!absl::IsDataLoss(source_->Read(windows.subspan(i, 1)))) continue;
+      const std::string& name = entries()[windows[i].entry].spec.name;
+      if (damaged.empty() || damaged.back() != name) damaged.push_back(name);
+    }
+    const absl::MutexLock lock(&mutex_);
+    failed_ = true;
+    damaged_ = std::move(damaged);
+    return status;
+  }
+
+  bool failed() const {
+    const absl::MutexLock lock(&mutex_);
+    return failed_;
+  }
+  std::vector<std::string> damaged() const {
+    const absl::MutexLock lock(&mutex_);
+    return damaged_;
+  }
+
+ private:
+  const std::unique_ptr<TensorSource> source_;
+  mutable absl::Mutex mutex_;
+  mutable bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable std::vector<std::string> damaged_ ABSL_GUARDED_BY(mutex_);
+};
 
 // Tensors by the rows in which they are shown.
 struct Rows {
@@ -78,21 +124,53 @@ class Surveyor {
       line_ = nullptr;
     }
     if (IsInterrupted()) return absl::CancelledError("interrupted");
+    survey_.steps_read = steps_read_.size();
     SpreadNorms();
     FillCells();
     return std::move(survey_);
   }
 
  private:
-  void Note(int64_t step, const absl::Status& status) {
+  // `not_shown`: what the report lacks for it. A step has one problem: its first error, and all that is not shown.
+  void Note(int64_t step, const absl::Status& status, const std::string& not_shown,
+            std::vector<std::string> entries = {}) {
     if (absl::IsCancelled(status)) return;
-    survey_.problems.push_back(fmt::format("step {}: {}", step, std::string(status.message())));
+    auto problem = std::find_if(survey_.problems.begin(), survey_.problems.end(),
+                                [step](const ReadProblem& known) { return known.step == step; });
+    if (problem == survey_.problems.end()) {
+      problem = survey_.problems.insert(problem, ReadProblem{.step = step, .what = std::string(status.message())});
+    }
+    if (absl::IsDataLoss(status) && !problem->damaged) {
+      problem->damaged = true;
+      problem->what = std::string(status.message());
+    }
+    for (std::string& entry : entries) {
+      const bool is_known =
+          std::find(problem->entries.begin(), problem->entries.end(), entry) != problem->entries.end();
+      if (!is_known) problem->entries.push_back(std::move(entry));
+    }
+    problem->not_shown.push_back(not_shown);
     if (absl::IsDataLoss(status)) {
       survey_.damaged = true;
     } else if (!absl::IsNotFound(status)) {
       // What is not there any more a trainer may have let go meanwhile.
       survey_.failed = true;
     }
+  }
+
+  // The same of the first of the steps that are read together that could not be.
+  void NoteFailed(const std::vector<std::pair<size_t, const WatchedSource*>>& sources, const absl::Status& status,
+                  const std::string& not_shown) {
+    for (const auto& [step, source] : sources) {
+      if (!source->failed()) continue;
+      Note(inventory_.steps()[step], status, not_shown, source->damaged());
+      return;
+    }
+  }
+
+  std::string SpreadText() const { return fmt::format("how step {}'s numbers are spread", inventory_.steps().back()); }
+  std::string ChangeText(size_t first) const {
+    return fmt::format("the change from step {} to {}", inventory_.steps()[first], inventory_.steps()[first + 1]);
   }
 
   void TakeInventory(std::span<const int64_t> steps) {
@@ -109,30 +187,32 @@ class Surveyor {
       if (contents.ok()) {
         inventory_.AddStep(steps[chosen], contents->entries);
       } else {
-        Note(steps[chosen], contents.status());
+        Note(steps[chosen], contents.status(), "anything of it");
       }
     }
   }
 
-  std::unique_ptr<TensorSource> Open(size_t step) {
+  // `not_shown`: for want of the step; null where it cannot be opened.
+  std::unique_ptr<WatchedSource> Open(size_t step, const std::string& not_shown) {
     const int64_t number = inventory_.steps()[step];
     absl::StatusOr<std::unique_ptr<StepReader>> reader = reader_.OpenStep(number);
     if (!reader.ok()) {
-      Note(number, reader.status());
+      Note(number, reader.status(), not_shown);
       return nullptr;
     }
-    return MakeStepSource(*std::move(reader), fmt::format("step {}", number));
+    return std::make_unique<WatchedSource>(MakeStepSource(*std::move(reader), fmt::format("step {}", number)));
   }
 
   // The tensors as a lane of `source`; empty where a trainer has put another attempt in the step's place meanwhile.
-  Lane LaneOf(const TensorSource& source, size_t step, const std::vector<size_t>& tensors) {
+  Lane LaneOf(const TensorSource& source, size_t step, const std::vector<size_t>& tensors,
+              const std::string& not_shown) {
     Lane lane{.source = &source, .entries = {}};
     for (const size_t tensor : tensors) {
       const uint32_t entry = inventory_.At(step, tensor).entry;
       const TensorInventory::Tensor& expected = inventory_.tensors()[tensor];
       if (entry >= source.entries().size() || source.entries()[entry].spec.name != expected.name ||
           source.entries()[entry].bytes != expected.bytes || source.entries()[entry].spec.dtype != expected.dtype) {
-        Note(inventory_.steps()[step], absl::NotFoundError("it was replaced while it was being read"));
+        Note(inventory_.steps()[step], absl::NotFoundError("it was replaced while it was being read"), not_shown);
         return {};
       }
       lane.entries.push_back(entry);
@@ -156,8 +236,8 @@ class Surveyor {
     uint64_t bytes = 0;
     for (const size_t tensor : tensors) bytes += inventory_.tensors()[tensor].bytes;
     uint64_t done = 0;
-    const std::unique_ptr<TensorSource> source = Open(last);
-    const Lane lane = source == nullptr ? Lane{} : LaneOf(*source, last, tensors);
+    const std::unique_ptr<WatchedSource> source = Open(last, SpreadText());
+    const Lane lane = source == nullptr ? Lane{} : LaneOf(*source, last, tensors, SpreadText());
     if (!lane.entries.empty()) {
       double norm = 0;
       const absl::Status read = StreamTensors({&lane, 1}, [&](const TensorBlock& block) {
@@ -175,10 +255,11 @@ class Surveyor {
         line_->Update(fmt::format("step {}", inventory_.steps()[last]), done);
         return absl::OkStatus();
       });
-      if (!read.ok()) Note(inventory_.steps()[last], read);
+      if (!read.ok()) NoteFailed({{last, source.get()}}, read, SpreadText());
     }
+    if (done > 0) steps_read_.insert(last);
     survey_.bytes_read += done;
-    survey_.bytes_histograms_left_out += bytes - done;
+    survey_.bytes_histograms_unread += bytes - done;
     line_->FinishPart(bytes);
   }
 
@@ -187,10 +268,12 @@ class Surveyor {
     uint64_t bytes = 0;
     for (const size_t tensor : pair.tensors) bytes += 2 * inventory_.tensors()[tensor].bytes;
     uint64_t done = 0;
-    const std::unique_ptr<TensorSource> before = Open(pair.first);
-    const std::unique_ptr<TensorSource> after = before == nullptr ? nullptr : Open(pair.first + 1);
+    const std::string change = ChangeText(pair.first);
+    const std::unique_ptr<WatchedSource> before = Open(pair.first, change);
+    const std::unique_ptr<WatchedSource> after = before == nullptr ? nullptr : Open(pair.first + 1, change);
     if (after != nullptr) {
-      const Lane lanes[] = {LaneOf(*before, pair.first, pair.tensors), LaneOf(*after, pair.first + 1, pair.tensors)};
+      const Lane lanes[] = {LaneOf(*before, pair.first, pair.tensors, change),
+                            LaneOf(*after, pair.first + 1, pair.tensors, change)};
       if (!lanes[0].entries.empty() && !lanes[1].entries.empty()) {
         ChangeSums sums;
         const absl::Status read = StreamTensors(lanes, [&](const TensorBlock& block) {
@@ -206,11 +289,12 @@ class Surveyor {
           line_->Update(fmt::format("step {}", inventory_.steps()[pair.first + 1]), done);
           return absl::OkStatus();
         });
-        if (!read.ok()) Note(inventory_.steps()[pair.first + 1], read);
+        if (!read.ok()) NoteFailed({{pair.first, before.get()}, {pair.first + 1, after.get()}}, read, change);
       }
     }
+    if (done > 0) steps_read_.insert({pair.first, pair.first + 1});
     survey_.bytes_read += done;
-    survey_.bytes_pairs_left_out += bytes - done;
+    survey_.bytes_pairs_unread += bytes - done;
     line_->FinishPart(bytes);
   }
 
@@ -290,12 +374,19 @@ class Surveyor {
   Console& console_;
   ProgressLine* line_ = nullptr;
   TensorInventory inventory_;
+  std::set<size_t> steps_read_;               // of which some tensor was read
   std::vector<std::vector<double>> norms_;    // by step, then by tensor: sums of squares, or kUnknown
   std::vector<std::vector<double>> changes_;  // by pair, then by tensor: those of the change, or kUnknown
   ReportSurvey survey_;
 };
 
 }  // namespace
+
+std::string ProblemText(const ReadProblem& problem) {
+  std::string text = fmt::format("step {}: {}", problem.step, problem.what);
+  if (!problem.not_shown.empty()) text += fmt::format("; not shown in full: {}", fmt::join(problem.not_shown, ", "));
+  return text;
+}
 
 absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<const int64_t> steps,
                                          const SurveyLimits& limits, Console& console) {

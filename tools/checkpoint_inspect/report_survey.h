@@ -32,6 +32,17 @@ struct GroupHistogram {
   FloatHistogram histogram;
 };
 
+// A step of which something could not be read.
+struct ReadProblem {
+  int64_t step = 0;                    // whose reading failed, whichever step it was compared with
+  std::string what;                    // the first error
+  bool damaged = false;                // it is damage, and no failure of the disk or a step that went away
+  std::vector<std::string> entries;    // of a damaged step those that were found damaged; there may be more
+  std::vector<std::string> not_shown;  // what the report lacks for it, or has only a part of
+};
+// "step 100: read ...: checksum ...; not shown in full: the change from step 90 to 100"
+std::string ProblemText(const ReadProblem& problem);
+
 struct ReportSurvey {
   std::vector<int64_t> steps;  // those that were compared, ascending
   size_t steps_given = 0;
@@ -42,10 +53,14 @@ struct ReportSurvey {
   std::vector<GroupHistogram> histograms;  // of the last of `steps`
   size_t others = 0;                       // entries of that step that are no floating-point tensors
   uint64_t bytes_read = 0;
-  // Left out for want of read_bytes_max, or because reading failed.
+  size_t steps_read = 0;  // of which some tensor was read
+  // Left out for want of read_bytes_max.
   uint64_t bytes_pairs_left_out = 0;
   uint64_t bytes_histograms_left_out = 0;
-  std::vector<std::string> problems;  // what could not be read, and why
+  // Left out because reading failed.
+  uint64_t bytes_pairs_unread = 0;
+  uint64_t bytes_histograms_unread = 0;
+  std::vector<ReadProblem> problems;  // one for each step that has any, in the order in which they were found
   bool damaged = false;               // one of them was damage
   bool failed = false;                // one of them was an error of reading
 };

@@ -206,7 +206,7 @@ absl::StatusOr<std::vector<Answer>> HandOver(const Invocation& invocation, const
 std::string DeedText(const StoreRequest& request) {
   switch (request.kind) {
     case StoreRequest::Kind::kPin:
-      return "pinned";
+      return request.text.empty() ? "pinned" : fmt::format("pinned ({})", Escape(request.text));
     case StoreRequest::Kind::kUnpin:
       return "unpinned";
     case StoreRequest::Kind::kDelete:

@@ -68,8 +68,10 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
     fields.emplace_back("created", fmt::format("{} (age {})", Rfc3339(info.created), AgeOf(info, invocation.now)));
   }
   fields.emplace_back("world size", fmt::format("{}", info.world_size));
-  fields.emplace_back("blocked", HumanDuration(info.blocked));
-  fields.emplace_back("entries", fmt::format("{}", info.entry_count));
+  fields.emplace_back("blocked", HumanDuration(info.blocked) + ", for which the training waited");
+  fields.emplace_back(
+      "entries",
+      fmt::format("{}{}", info.entry_count, HasFiles(info) ? fmt::format("; 'tensors {}' lists them", info.step) : ""));
   fields.emplace_back("logical", BothBytes(info.logical_bytes));
   fields.emplace_back("stored", fmt::format("{}, ratio {}", BothBytes(info.stored_bytes),
                                             Ratio(info.logical_bytes, info.stored_bytes)));
@@ -109,24 +111,6 @@ std::string FormatShards(const Console& console, const std::vector<ShardInfo>& s
   return table.Format(console, "  ");
 }
 
-// The rank is told only where there is more than one.
-std::string FormatEntries(const Console& console, const std::vector<StoredEntry>& entries, bool with_rank) {
-  using enum Table::Align;
-  std::vector<Table::Column> columns = {{"NAME"},           {"TYPE"},           {"SHAPE"},  {"BYTES", kRight},
-                                        {"STORED", kRight}, {"REUSED", kRight}, {"TIED TO"}};
-  if (with_rank) columns.insert(columns.begin(), {"RANK", kRight});
-  Table table(std::move(columns));
-  for (const StoredEntry& entry : entries) {
-    std::vector<Table::Cell> cells = {{Escape(entry.spec.name)},        {TypeText(entry.spec)},
-                                      {ShapeText(entry.spec)},          {HumanBytes(entry.bytes)},
-                                      {HumanBytes(entry.stored_bytes)}, {HumanBytes(entry.reused_bytes)},
-                                      {Escape(entry.tied_to)}};
-    if (with_rank) cells.insert(cells.begin(), {fmt::format("{}", entry.rank)});
-    table.AddRow(std::move(cells));
-  }
-  return table.Format(console, "  ");
-}
-
 std::string FormatPhases(const Console& console, const Phases& phases) {
   using enum Table::Align;
   Table table({{"PHASE"},
@@ -136,7 +120,8 @@ std::string FormatPhases(const Console& console, const Phases& phases) {
                {"BUSY", kRight},
                {"SHARE", kRight},
                {"BYTES", kRight},
-               {"RATE", kRight}});
+               {"RATE", kRight},
+               {"TRAINER"}});
   const absl::Duration whole = WholeSave(phases);
   for (const PhaseSummary& phase : SummarisePhases(phases)) {
     const bool handles = phase.bytes > 0;
@@ -147,9 +132,11 @@ std::string FormatPhases(const Console& console, const Phases& phases) {
                   {HumanDuration(phase.busy)},
                   {fmt::format("{:.0f} %", 100 * phase.ShareOf(whole))},
                   {handles ? HumanBytes(phase.bytes) : "-"},
-                  {handles ? HumanBytes(static_cast<uint64_t>(phase.Rate())) + "/s" : "-"}});
+                  {handles ? HumanBytes(static_cast<uint64_t>(phase.Rate())) + "/s" : "-"},
+                  {phase.holds_trainer ? "waits" : ""}});
   }
-  return table.Format(console, "  ");
+  return table.Format(console, "  ") +
+         fmt::format("  SHARE is of the {} that the whole save took\n", HumanDuration(whole));
 }
 
 std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,
@@ -158,9 +145,8 @@ std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const
   std::string text = FormatInfo(invocation, info);
   if (phases.ok() && !phases->empty()) text += Heading(console, "phases") + FormatPhases(console, *phases);
   if (contents == nullptr) return text;
-  text += Heading(console, "properties") + FormatFields({contents->properties.begin(), contents->properties.end()});
+  text += Heading(console, "saved with") + FormatFields({contents->properties.begin(), contents->properties.end()});
   text += Heading(console, "shards") + FormatShards(console, contents->shards);
-  text += Heading(console, "entries") + FormatEntries(console, contents->entries, contents->shards.size() > 1);
   return text;
 }
 
@@ -213,10 +199,14 @@ void AddShow(CommandLine& line) {
   CLI::App* show = line.Add(
       {.group = CommandGroup::kLook,
        .name = "show",
-       .description = "Show one step: its record, what its save took, how it was written, its shards and entries"},
+       .description = "Show one step: its record, metrics, what its save took, how it was written, its shards"},
       [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
   AddSelector(show, "STEP", *selector, fmt::format("{}", kSelectorHelp))->required();
   show->footer(R"(
+A phase is what a thread of the save was busy with, or waited for. TIME is from its first beginning to its last end, BUSY
+that without pauses, of all its threads together, SHARE the part of the whole save for which a thread was busy with it.
+TRAINER waits: the training stood still meanwhile; the other phases ran beside it.
+
 Example:
   checkpoint-inspect --store run/ckpt show latest
   checkpoint-inspect --store run/ckpt show best:validation/loss)");

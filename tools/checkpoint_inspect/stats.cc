@@ -62,6 +62,7 @@ std::string WithoutFigures(const std::string& reason) {
 struct Statistics {
   std::map<StepState, Sum> by_state;
   std::vector<KeptSteps> kept;  // of the committed steps, why they stay; the most bytes first
+  bool idle = false;            // nothing is being saved, so nothing is forecast
   DiskUsage disk;
   std::optional<FileSystemRoom> room;
   Growth growth;
@@ -71,20 +72,23 @@ struct Statistics {
     return found == by_state.end() ? Sum() : found->second;
   }
   std::optional<absl::Duration> until_full(std::optional<double> bytes_per_day) const {
-    return room ? TimeUntilFull(room->free_bytes, bytes_per_day) : std::nullopt;
+    return room && !idle ? TimeUntilFull(room->free_bytes, bytes_per_day) : std::nullopt;
   }
 };
 
 // Their folders are there, and named by their records.
 bool IsOnDisk(const StepInfo& info) { return info.state == StepState::kCommitted || info.state == StepState::kDamaged; }
 
-absl::StatusOr<Statistics> Gather(const StoreReader& reader, const std::string& directory) {
+// Retention keeps a pinned step whatever else it would say of it.
+std::string KeptBecause(const StepInfo& info) { return info.pinned ? "pinned" : WithoutFigures(info.kept); }
+
+absl::StatusOr<Statistics> Gather(const StoreReader& reader, const std::string& directory, absl::Time now) {
   Statistics statistics;
   std::map<std::string, Sum> kept;
   std::set<std::string> folders;
   for (const StepInfo& info : reader.steps()) {
     statistics.by_state[info.state].Add(info);
-    if (info.state == StepState::kCommitted) kept[WithoutFigures(info.kept)].Add(info);
+    if (info.state == StepState::kCommitted) kept[KeptBecause(info)].Add(info);
     const auto attempt = storage::FromHex(info.attempt);
     if (attempt && IsOnDisk(info)) folders.insert(storage::StepFolderName(info.step, storage::AttemptId{*attempt}));
   }
@@ -92,6 +96,7 @@ absl::StatusOr<Statistics> Gather(const StoreReader& reader, const std::string& 
   std::stable_sort(statistics.kept.begin(), statistics.kept.end(),
                    [](const KeptSteps& a, const KeptSteps& b) { return a.sum.stored_bytes > b.sum.stored_bytes; });
   statistics.growth = EstimateGrowth(reader.steps());
+  statistics.idle = statistics.growth.IsIdle(now);
   absl::StatusOr<DiskUsage> disk = MeasureDisk(directory, folders);
   if (!disk.ok()) return disk.status();
   statistics.disk = *disk;
@@ -171,7 +176,8 @@ std::string FormatKept(const Console& console, const std::vector<KeptSteps>& kep
   Sum others;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (i < kReasonsMax) {
-      add(kept[i].reason.empty() ? "retention has not looked at them" : Escape(kept[i].reason), kept[i].sum);
+      add(kept[i].reason.empty() ? "no rule of retention was applied yet; prune applies one" : Escape(kept[i].reason),
+          kept[i].sum);
     } else {
       others.steps += kept[i].sum.steps;
       others.stored_bytes += kept[i].sum.stored_bytes;
@@ -183,30 +189,54 @@ std::string FormatKept(const Console& console, const std::vector<KeptSteps>& kep
 
 std::string BytesPerDay(double bytes) { return HumanBytes(static_cast<uint64_t>(std::min(bytes, 1e18))) + " a day"; }
 
-std::string FormatGrowth(const Statistics& statistics) {
+std::string GrowthText(const Statistics& statistics, absl::Time now) {
   const Growth& growth = statistics.growth;
+  if (!growth.between_saves) return "growth: not known, for that takes two saves at different times\n";
+  const std::string each = fmt::format("{} in each of the last {} saves",
+                                       HumanBytes(static_cast<uint64_t>(growth.bytes_per_save)), growth.saves);
   const std::optional<double> written = growth.written_per_day();
-  std::string text;
   if (!written) {
-    text = "growth: not known, for that takes two saves at different times\n";
-  } else {
-    text =
-        fmt::format("growth: {} written ({} in each of the last {} saves, {} apart)", BytesPerDay(*written),
-                    HumanBytes(static_cast<uint64_t>(growth.bytes_per_save)), growth.saves, Age(*growth.between_saves));
-    if (const std::optional<double> stays = growth.kept_per_day()) {
-      text += fmt::format("; of the older half of all saves {} is still there, so {} stays",
-                          Percent(*growth.kept_share, 1), BytesPerDay(*stays));
-    }
-    text += "\n";
+    return fmt::format("growth: not forecast, for the saves looked at came within {}, too short a time ({})\n",
+                       Age(growth.span), each);
   }
-  if (!statistics.room) return text + "disk: how much is free is not known\n";
-  text += fmt::format("disk: {} of {} free", HumanBytes(statistics.room->free_bytes),
-                      HumanBytes(statistics.room->total_bytes));
-  const auto stays = statistics.until_full(growth.kept_per_day());
+  if (statistics.idle) {
+    return fmt::format(
+        "growth: nothing is being saved, for the last save was {} ago, and they were {} apart. While the run "
+        "went on, {} were written ({})\n",
+        Age(now - *growth.last_save), Age(*growth.between_saves), BytesPerDay(*written), each);
+  }
+  std::string text =
+      fmt::format("growth: {} written ({}, {} apart)\n", BytesPerDay(*written), each, Age(*growth.between_saves));
+  if (const std::optional<double> stays = growth.kept_per_day()) {
+    text += fmt::format(
+        "  {} of that stays, if as large a share is kept as so far: {} of what the older half of all "
+        "saves wrote is still there\n",
+        BytesPerDay(*stays), Percent(*growth.kept_share, 1));
+  }
+  return text;
+}
+
+// "12 %", "0.03 %": of a large disk a store has a small share.
+std::string SmallPercent(double part, double whole) {
+  if (whole == 0) return "-";
+  const double percent = 100 * part / whole;
+  return percent < 1 ? fmt::format("{:.1g} %", percent) : fmt::format("{:.0f} %", percent);
+}
+
+std::string DiskText(const Statistics& statistics) {
+  if (!statistics.room) return "disk: how much is free is not known\n";
+  const FileSystemRoom& room = *statistics.room;
+  const uint64_t used = room.total_bytes - std::min(room.free_bytes, room.total_bytes);
+  std::string text = fmt::format("disk: {} of {} free; of the {} that are not, this store has {}",
+                                 HumanBytes(room.free_bytes), HumanBytes(room.total_bytes), HumanBytes(used),
+                                 SmallPercent(static_cast<double>(statistics.disk.total()), static_cast<double>(used)));
+  if (statistics.idle) return text + "\n";
+  const std::optional<double> written = statistics.growth.written_per_day();
+  const auto stays = statistics.until_full(statistics.growth.kept_per_day());
   const auto all = statistics.until_full(written);
   if (stays) {
     text += fmt::format("; full in {} if saves and retention go on like this", Age(*stays));
-  } else if (written && growth.kept_share) {
+  } else if (written && statistics.growth.kept_share) {
     text += "; it does not fill up if saves and retention go on like this";
   }
   if (all && (!stays || *all < *stays)) text += fmt::format("; in {} if nothing were let go", Age(*all));
@@ -276,7 +306,7 @@ std::string FormatAsJson(const Invocation& invocation, const Statistics& statist
 
 ExitCode ShowStatistics(const Invocation& invocation) {
   Console& console = invocation.console;
-  const absl::StatusOr<Statistics> statistics = Gather(invocation.reader, invocation.directory);
+  const absl::StatusOr<Statistics> statistics = Gather(invocation.reader, invocation.directory, invocation.now);
   if (!statistics.ok()) {
     console.Fail(statistics.status());
     return ExitCode::kFailure;
@@ -285,7 +315,8 @@ ExitCode ShowStatistics(const Invocation& invocation) {
     console.PrintData(FormatAsJson(invocation, *statistics));
   } else {
     console.PrintData(FormatStates(console, *statistics) + "\n" + FormatPlaces(console, statistics->disk) +
-                      FormatKept(console, statistics->kept) + "\n" + FormatGrowth(*statistics));
+                      FormatKept(console, statistics->kept) + "\n" + GrowthText(*statistics, invocation.now) +
+                      DiskText(*statistics));
   }
   if (statistics->disk.unread > 0) {
     console.Warn(fmt::format("{} directories could not be looked into, and are not among the bytes on disk",
@@ -302,7 +333,11 @@ void AddStats(CommandLine& line) {
                ShowStatistics);
   stats->footer(R"(
 Counts the bytes of every file in the store, and reads none of them. Growth is told from the last 100 saves and from what
-retention has left of the older half of all; quotas are not known.
+retention has left of the older half of all; quotas are not known. Nothing is forecast where these saves came within less
+than a minute, or where the last one is more than ten times as long ago as saves were apart: nothing is being saved then.
+
+KEPT BECAUSE: why retention keeps a step, as it was recorded when retention last ran. disk-reserve is a megabyte that the
+store has set aside, so that steps can be deleted on a full disk: do not delete it.
 
 Example:
   checkpoint-inspect --store run/ckpt stats)");

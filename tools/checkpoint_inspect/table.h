@@ -18,7 +18,11 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
+    // On a terminal that is too narrow for the table this column's cells are cut, to no less than kCutWidthMin. At most
+    // one column of a table may be.
+    bool may_cut = false;
   };
+  static constexpr size_t kCutWidthMin = 12;
   struct Cell {
     std::string text;
     Colour colour = Colour::kNone;

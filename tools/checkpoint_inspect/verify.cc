@@ -17,6 +17,9 @@ namespace {
 // Of one damaged place; JSON has all names.
 constexpr size_t kEntriesNamedMax = 10;
 
+// Of those with the same result, in the last line; each has a line of its own above.
+constexpr size_t kStepsNamedMax = 10;
+
 std::string FormatDamage(const Damage& damage) {
   std::string text = "  ";
   // The message of some errors begins with the path already.
@@ -99,8 +102,36 @@ std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const s
 
 std::string FormatCandidate(const std::optional<RestoreCandidate>& candidate) {
   if (!candidate) return "no step can be restored\n";
-  return fmt::format("restore takes step {}{}\n", candidate->step,
+  return fmt::format("a restore takes step {}{}\n", candidate->step,
                      candidate->verified ? "" : ", which was not verified");
+}
+
+// "; damaged: 3, 7"; empty where none is.
+std::string WithResult(const std::vector<StepCheck>& checks, CheckResult result) {
+  std::string text;
+  size_t found = 0;
+  for (const StepCheck& check : checks) {
+    if (check.result != result) continue;
+    if (found < kStepsNamedMax) text += fmt::format("{}{}", found == 0 ? "" : ", ", check.info.step);
+    ++found;
+  }
+  if (found == 0) return "";
+  if (found > kStepsNamedMax) text += fmt::format(" and {} more", found - kStepsNamedMax);
+  return fmt::format("; {}: {}", CheckResultName(result), text);
+}
+
+// "24 of 25 steps sound; damaged: 100; "
+std::string FormatCounts(const std::vector<StepCheck>& checks, bool sampled) {
+  const CheckResult good = sampled ? CheckResult::kSampled : CheckResult::kSound;
+  const auto count =
+      std::count_if(checks.begin(), checks.end(), [good](const StepCheck& check) { return check.result == good; });
+  std::string text = fmt::format("{} of {} step{} {}", count, checks.size(), checks.size() == 1 ? "" : "s",
+                                 sampled ? "without damage in the sample" : "sound");
+  for (const CheckResult result : {CheckResult::kDamaged, CheckResult::kMarked, CheckResult::kLost,
+                                   CheckResult::kRemoved, CheckResult::kUnreadable}) {
+    text += WithResult(checks, result);
+  }
+  return text + "; ";
 }
 
 // Precondition: `checks` is not empty.
@@ -197,7 +228,8 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
           fmt::format("manifest: {}: {}\n  what it says of the steps could be read; repair --apply rebuilds it\n",
                       console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message()))));
     }
-    if (code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
+    if (!selector) console.PrintData(FormatCounts(checks, sampled));
+    if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
     return code;
   }
   Json document = NewDocument(invocation.reader, invocation.directory);
@@ -237,6 +269,16 @@ void AddVerify(CommandLine& line) {
           "--seed", [seed](const uint32_t& number) { *seed = number; }, "Which chunks: those of an earlier run's seed")
       ->type_name("N");
   verify->footer(R"(
+The last line is the sum, with the step that a restore takes. Nothing is changed: for what is damaged or lost,
+'repair' says what it would do about it, and with --apply does it.
+
+Exit status, of all steps:
+   0  every step is sound (or, of a sample, without damage)
+   3  some step is damaged or lost, and another one is sound; or the manifest is damaged
+  12  nothing was ever committed
+  13  no step is sound; with STEP: that step is damaged or lost
+The others are those of every command: see 'checkpoint-inspect --help'.
+
 Examples:
   checkpoint-inspect --store run/ckpt verify
   checkpoint-inspect --store run/ckpt verify latest --read-data=10%

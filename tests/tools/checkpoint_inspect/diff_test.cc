@@ -286,5 +286,12 @@ TEST(Diff, ShowsColourAndProgressOnATerminal) {
               AllOf(HasSubstr("\x1b[33m~\x1b[0m"), HasSubstr("weight: "), HasSubstr("%)"), HasSubstr("[4999]")));
 }
 
+TEST(Diff, ExplainsItsColumns) {
+  const std::string help = RunInspect({"diff", "--help"}).out;
+  for (const char* column : {"CHANGE", "COSINE", "LARGEST", "AT"}) {
+    EXPECT_THAT(help, HasSubstr(std::string("\n  ") + column + "  ")) << column;
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::inspect

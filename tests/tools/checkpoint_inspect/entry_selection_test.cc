@@ -45,6 +45,12 @@ TEST(DistanceFromGlob, CountsWhatMustChange) {
   EXPECT_EQ(DistanceFromGlob("*.weight", "model.0.bias"), DistanceFromGlob("weight", "bias"));
 }
 
+TEST(NearestNames, TakesAFewAndEachOnce) {
+  EXPECT_THAT(NearestNames("verfy", std::vector<std::string>{"ls", "verify", "repair", "verify", "very", "show"}),
+              ElementsAre("verify", "very", "repair"));
+  EXPECT_THAT(NearestNames("x", {}), ElementsAre());
+}
+
 TEST(NothingMatches, StaysQuickForLongNames) {
   const std::vector<std::string> names(1000, std::string(4096, 'a'));
   const absl::Status status = NothingMatches(std::string(4096, 'b'), names, "here");

@@ -84,7 +84,7 @@ TEST_F(ExportTest, SafetensorsHaveTheTensorsAndSayTheRest) {
   const std::string out = Out("m.safetensors");
   const Finished finished = Export({"latest", "-o", out});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  EXPECT_THAT(finished.out, HasSubstr(out + ": "));
+  EXPECT_THAT(finished.out, HasSubstr(out + ": step 2, "));
   EXPECT_THAT(finished.err, HasSubstr("1 tied tensor is written once"));
   EXPECT_THAT(finished.err, HasSubstr("5 values are no tensors, and in the metadata as text"));
   EXPECT_THAT(Names(), ElementsAre("m.safetensors"));

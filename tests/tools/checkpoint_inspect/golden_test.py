@@ -55,10 +55,8 @@ VARYING = [
     (re.compile(r"--+"), "--"),
     (re.compile(r" +$", re.MULTILINE), ""),
     # What a save waited for, and what the machine gave it.
-    (re.compile(r"^( [a-z ]+ [0-9]+(?: <quantity>(?:/s)?| -){6}\n)+", re.MULTILINE), " <phases>\n"),
+    (re.compile(r"^( [a-z ]+ [0-9]+(?: <quantity>(?:/s)?| -){6}(?: waits)?\n)+", re.MULTILINE), " <phases>\n"),
     (re.compile(r"^ (direct_io|io|io_registered|library_version|staging_memory|vectors) \S+$", re.MULTILINE), r" \1 <machine>"),
-    # A cell that is too long is cut wherever its fractions end.
-    (re.compile(r"\S*…"), "<cut>"),
 ]
 
 

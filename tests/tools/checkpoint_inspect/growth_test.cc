@@ -80,6 +80,30 @@ TEST(Growth, IsNotKnownOfFewerThanTwoSaves) {
   EXPECT_EQ(EstimateGrowth(Hourly(1)).kept_share, std::nullopt);
 }
 
+TEST(Growth, IsNotToldFromLessThanAMinute) {
+  std::vector<StepInfo> steps = Hourly(31);
+  for (size_t i = 0; i < steps.size(); ++i) steps[i].created = kStart + static_cast<int64_t>(i) * absl::Seconds(2);
+  EXPECT_EQ(EstimateGrowth(steps).span, absl::Minutes(1));
+  EXPECT_NE(EstimateGrowth(steps).written_per_day(), std::nullopt);
+  steps.pop_back();
+  EXPECT_EQ(EstimateGrowth(steps).between_saves, absl::Seconds(2));
+  EXPECT_EQ(EstimateGrowth(steps).written_per_day(), std::nullopt);
+  EXPECT_EQ(EstimateGrowth(steps).kept_per_day(), std::nullopt);
+}
+
+TEST(Growth, IsIdleWhereTheLastSaveIsTenTimesAsLongAgoAsSavesWereApart) {
+  std::vector<StepInfo> steps = Hourly(4);
+  const absl::Time last = steps.back().created;
+  EXPECT_EQ(EstimateGrowth(steps).last_save, last);
+  EXPECT_FALSE(EstimateGrowth(steps).IsIdle(last + absl::Hours(10)));
+  EXPECT_TRUE(EstimateGrowth(steps).IsIdle(last + absl::Hours(10) + absl::Seconds(1)));
+  EXPECT_FALSE(EstimateGrowth(steps).IsIdle(last - absl::Hours(100)));
+  EXPECT_FALSE(EstimateGrowth(Hourly(1)).IsIdle(last + absl::Hours(1000)));
+  steps.back().created = absl::UnixEpoch();
+  EXPECT_EQ(EstimateGrowth(steps).last_save, std::nullopt);
+  EXPECT_FALSE(EstimateGrowth(steps).IsIdle(last + absl::Hours(1000)));
+}
+
 TEST(TimeUntilFull, IsTheRoomByTheRate) {
   EXPECT_EQ(TimeUntilFull(1000, 500), absl::Hours(48));
   EXPECT_EQ(TimeUntilFull(0, 500), absl::ZeroDuration());

@@ -76,6 +76,9 @@ class Help(unittest.TestCase):
                 ("what changed between two steps", "diff 1000 latest"),
                 ("is this store sound", "verify"),
                 ("why is the disk filling", "stats"),
+                ("the same, drawn", "history METRIC --plot"),
+                ("all of that on one page", "report -o page.html"),
+                ("keep a step", "pin 1000 --note 'for the paper'"),
                 ("get the best one out", "export best:METRIC -o best.safetensors"),
         ]:
             with self.subTest(question):

@@ -103,9 +103,9 @@ TEST(Ls, ShowsReportsInTheInboxAndWhyAStepStays) {
   store.Deliver(2, {.evaluator = "validation", .metrics = {{"loss", 0.25}}, .unhealthy = "loss\nspike"});
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 0) << ls.err;
-  EXPECT_THAT(Lines(ls.out),
-              ElementsAre(StartsWith("STEP"), HasSubstr("committed"), "  pinned: for the paper", "  kept: pinned",
-                          HasSubstr(" validation/loss=0.25 "), "  unhealthy: validation: loss\\nspike"));
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), HasSubstr("committed, pinned "), "  pinned: for the paper",
+                                         "  kept: pinned", HasSubstr(" validation/loss=0.25 "),
+                                         "  unhealthy: validation: loss\\nspike"));
 }
 
 TEST(Ls, ListsAnEmptyStoreWithANoteBeside) {
@@ -163,14 +163,43 @@ TEST(Ls, FailsWhereNeitherManifestNorShardsCanBeRead) {
   EXPECT_THAT(ls.err, HasSubstr("the manifest cannot be read"));
 }
 
-TEST(Ls, CutsLongMetricsShortInTheTableOnly) {
+TEST(Ls, CutsMetricsOnATerminalThatIsTooNarrowAndNowhereElse) {
   TestStore store;
   SaveOptions options;
-  for (int i = 0; i < 20; ++i) options.metrics["metric_" + std::to_string(i)] = i;
+  for (int i = 0; i < 15; ++i) options.metrics["metric_" + std::to_string(i)] = i;
   store.Save({1}, options);
+  const std::vector<std::string> ls = {"--store", store.directory(), "ls"};
+  const auto whole = AllOf(HasSubstr(" metric_14=14 "), HasSubstr(" metric_9=9 "), Not(HasSubstr("…")));
+  EXPECT_THAT(RunInspect(ls).out, whole);
+  EXPECT_THAT(RunInspect(ls, {.environment = {{"COLUMNS", "100"}}}).out, whole);
+  const auto on_terminal = [&](const char* columns) {
+    return RunInspect(ls, {.environment = {{"COLUMNS", columns}, {"NO_COLOR", "1"}}, .terminal = true}).out;
+  };
+  EXPECT_THAT(on_terminal("400"), whole);
+  const std::string cut = on_terminal("120");
+  EXPECT_THAT(cut, AllOf(HasSubstr(" metric_0=0 metric_1"), HasSubstr("…  "), Not(HasSubstr("metric_9="))));
+  for (std::string line : Lines(cut)) {
+    if (line.ends_with('\r')) line.pop_back();
+    // The mark of a cut is three bytes and one column.
+    EXPECT_EQ(line.size() - (line.find("…") == std::string::npos ? 0 : 2), 120u) << line;
+  }
+  EXPECT_THAT(RunInspectJson(ls)["steps"][0]["metrics"], SizeIs(15));
+}
+
+TEST(Ls, MarksPinnedStepsInTheirOwnLine) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) { info.pinned = true; });
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
-  EXPECT_THAT(ls.out, AllOf(HasSubstr("…"), Not(HasSubstr("metric_9="))));
-  EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls"})["steps"][0]["metrics"], SizeIs(20));
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), MatchesRegex(" +1 .* committed, pinned +- .*"),
+                                         MatchesRegex(" +2 .* committed +- .*")));
+}
+
+TEST(Ls, ExplainsItsColumns) {
+  const std::string help = RunInspect({"ls", "--help"}).out;
+  for (const char* column : {"LOGICAL", "STORED", "RATIO", "REUSED", "BLOCKED"}) {
+    EXPECT_THAT(help, HasSubstr(std::string("\n  ") + column + "  ")) << column;
+  }
 }
 
 std::vector<int64_t> StepsOf(const json& document) {

@@ -11,9 +11,11 @@ namespace tidemark::inspect {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
+using testing::StartsWith;
 
 TEST(CheckpointInspect, RejectsWrongUsage) {
   TestStore store;
@@ -50,6 +52,38 @@ TEST(CheckpointInspect, RejectsWrongUsage) {
     EXPECT_EQ(run.out, "");
     EXPECT_NE(run.err, "");
   }
+}
+
+TEST(CheckpointInspect, SaysWhatIsWrongAboutACommandLine) {
+  const auto error_of = [](const std::vector<std::string>& arguments) {
+    const Finished run = RunInspect(arguments);
+    EXPECT_EQ(run.exit_code, 2);
+    return run.err;
+  };
+  EXPECT_EQ(error_of({}), "checkpoint-inspect: error: no command is given; see 'checkpoint-inspect --help'\n");
+  const std::string unknown = error_of({"--json", "verfy", "100"});
+  EXPECT_THAT(unknown, StartsWith("checkpoint-inspect: error: unknown command 'verfy'; nearest: verify, "));
+  EXPECT_THAT(unknown, EndsWith("; see 'checkpoint-inspect --help'\n"));
+  EXPECT_THAT(unknown, Not(HasSubstr("required")));
+  EXPECT_EQ(error_of({"show"}), "checkpoint-inspect: error: STEP is required; see 'checkpoint-inspect show --help'\n");
+  EXPECT_THAT(error_of({"manifest", "dump", "--unknown"}),
+              AllOf(StartsWith("checkpoint-inspect: error: "), HasSubstr("--unknown"),
+                    EndsWith("; see 'checkpoint-inspect manifest dump --help'\n")));
+  EXPECT_EQ(error_of({"manifest", "dmp"}),
+            "checkpoint-inspect: error: unknown command 'dmp'; nearest: dump; see 'checkpoint-inspect manifest "
+            "--help'\n");
+  EXPECT_THAT(error_of({"--unknown"}),
+              StartsWith("checkpoint-inspect: error: unknown option '--unknown', and no command is given"));
+}
+
+TEST(CheckpointInspect, KeepsItsHelpFreeOfMachineNoise) {
+  for (const char* command : {"ls", "prune", "report", "trace"}) {
+    EXPECT_THAT(RunInspect({command, "--help"}).out,
+                AllOf(Not(HasSubstr("Excludes:")), Not(HasSubstr("INT in [")), Not(HasSubstr(":POSITIVE"))))
+        << command;
+  }
+  EXPECT_EQ(RunInspect({"ls", "--last", "0"}).exit_code, 2);
+  EXPECT_EQ(RunInspect({"ls", "--follow", "--all"}).exit_code, 2);
 }
 
 TEST(CheckpointInspect, ExplainsItself) {
@@ -195,12 +229,13 @@ TEST(CheckpointInspect, EscapesControlCharactersInNames) {
   ASSERT_TRUE(checkpointer->Close().ok());
   WriteWhole(store.ShardPath(1), ReadWhole(store.ShardPath(1)).replace(4096, 1, "y"));
   std::string all;
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"}, {"show", "1"}, {"verify"}}) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ls"}, {"show", "1"}, {"tensors", "1"}, {"verify"}}) {
     const Finished run = RunInspect(command, {.directory = store.directory()});
     all += run.out + run.err;
   }
   EXPECT_THAT(all, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(all, AllOf(HasSubstr("\\x1b]0;m\\x07=1"), HasSubstr("  evil\\x1b[2Jname\\n  string"),
+  EXPECT_THAT(all, AllOf(HasSubstr("\\x1b]0;m\\x07=1"), HasSubstr("\nevil\\x1b[2Jname\\n  string"),
                          HasSubstr("entries affected: evil\\x1b[2Jname\\n\n")));
 }
 

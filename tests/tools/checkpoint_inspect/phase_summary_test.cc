@@ -27,7 +27,9 @@ TEST(SummarisePhases, PutsPiecesAndThreadsTogether) {
   const std::vector<PhaseSummary> rows = SummarisePhases(phases);
   ASSERT_THAT(rows, SizeIs(3));
   EXPECT_EQ(rows[0].name, "copy");
+  EXPECT_TRUE(rows[0].holds_trainer);
   EXPECT_EQ(rows[1].name, "write");
+  EXPECT_FALSE(rows[1].holds_trainer);
   const PhaseSummary& encode = rows[2];
   EXPECT_EQ(encode.name, "encode");
   EXPECT_EQ(encode.lanes, 2u);

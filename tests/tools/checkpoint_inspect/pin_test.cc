@@ -55,7 +55,7 @@ TEST(Pin, PinsAndUnpinsAStepThatNobodyHolds) {
   store.Save({1, 2});
   const Finished pinned = RunInspect({"pin", "1", "--note", "the best", "--store", store.directory()});
   EXPECT_EQ(pinned.exit_code, 0) << pinned.err;
-  EXPECT_EQ(pinned.out, "step 1: pinned\n");
+  EXPECT_EQ(pinned.out, "step 1: pinned (the best)\n");
   EXPECT_EQ(pinned.err, "");
   EXPECT_TRUE(Info(store, 1).pinned);
   EXPECT_EQ(Info(store, 1).pin_note, "the best");
@@ -85,7 +85,7 @@ TEST(Pin, HandsTheRequestToALiveTrainer) {
   const auto trainer = Trainer(store);
   const Finished pinned = RunInspect({"pin", "1", "--note", "good", kPatience, "--store", store.directory()});
   EXPECT_EQ(pinned.exit_code, 0) << pinned.err;
-  EXPECT_EQ(pinned.out, "step 1: pinned\n");
+  EXPECT_EQ(pinned.out, "step 1: pinned (good)\n");
   EXPECT_THAT(pinned.err,
               AllOf(HasSubstr("handed over to whoever holds the store"), HasSubstr(std::to_string(getpid()))));
   const auto steps = trainer->Steps();

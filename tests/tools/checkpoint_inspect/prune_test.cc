@@ -57,6 +57,20 @@ TEST(Prune, SaysWhatItWouldDoAndChangesNotOneByte) {
   EXPECT_THAT(run.err, HasSubstr("nothing was changed; --apply does it"));
 }
 
+TEST(Prune, CountsNoStepThatIsRecordedAsDamagedAndTakesOthersForSound) {
+  TestStore store;
+  store.Save({1, 2, 3, 4});
+  store.Update(3, [](StepInfo& info) { info.state = StepState::kDamaged; });
+  store.DamageChunk(2);
+  const auto run = RunInspectJson({"prune", "--store", store.directory(), "--keep-latest", "2"});
+  ASSERT_EQ(run["plan"].size(), 3u);
+  EXPECT_EQ(run["plan"][0]["action"], "delete");
+  EXPECT_EQ(run["plan"][1]["step"], 2);
+  EXPECT_EQ(run["plan"][1]["action"], "keep");
+  EXPECT_EQ(run["plan"][2]["step"], 4);
+  EXPECT_THAT(RunInspect({"prune", "--help"}).out, HasSubstr("'verify' first"));
+}
+
 TEST(Prune, DeletesWithApplyWhatThePlanSaysAndFreesSoMuch) {
   TestStore store;
   // Steps that share no chunk: each has a size of its own.

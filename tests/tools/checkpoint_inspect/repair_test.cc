@@ -22,6 +22,7 @@ std::string InOneTense(std::string text) {
       text.replace(at, from.size(), to);
     }
   };
+  replace("would be ", "");
   replace("would ", "");
   replace("moved ", "move ");
   replace("removed ", "remove ");
@@ -64,7 +65,8 @@ TEST(Repair, SaysWhatItWouldDoAndChangesNotOneByte) {
   EXPECT_THAT(dry.out, AllOf(HasSubstr("would move "), HasSubstr("/steps/0000000003-"), HasSubstr("to quarantine: "),
                              HasSubstr("entries affected: model.weight"), HasSubstr("would remove "),
                              HasSubstr("store.json.tmp"), HasSubstr("left alone: "), HasSubstr("notes.txt"),
-                             HasSubstr("step 3: lost: "), HasSubstr("restore would take step 2")));
+                             HasSubstr("step 3: would be lost: damaged, and would be moved to quarantine: /"),
+                             Not(HasSubstr(": lost")), HasSubstr("restore would take step 2")));
   EXPECT_THAT(dry.err, HasSubstr("nothing was changed; --apply does it"));
 
   const Finished applied = RunInspect({"repair", "--apply", "--store", store.directory()});
@@ -72,6 +74,9 @@ TEST(Repair, SaysWhatItWouldDoAndChangesNotOneByte) {
   EXPECT_EQ(InOneTense(applied.out), InOneTense(dry.out));
   const Finished again = RunInspect({"repair", "--apply", "--store", store.directory()});
   EXPECT_EQ(again.exit_code, 3) << "it still is";
+  // What was lost earlier would not be lost by this.
+  EXPECT_THAT(RunInspect({"repair", "--store", store.directory()}).out,
+              HasSubstr("step 3: lost: damaged, and moved to quarantine"));
   EXPECT_THAT(again.out, AllOf(HasSubstr("left alone: "), HasSubstr("step 3: lost: damaged, and moved to quarantine"),
                                HasSubstr("restore takes step 2")));
   EXPECT_THAT(again.err, HasSubstr("nothing to repair"));

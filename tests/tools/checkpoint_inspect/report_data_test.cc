@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tools/checkpoint_inspect/report_survey.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -19,11 +20,13 @@ struct Gathered : ReportData {
   std::unique_ptr<StoreReader> reader;
 };
 
-Gathered Gather(const TestStore& store, const std::vector<MetricChoice>& metrics = {}, int64_t last = 0) {
+Gathered Gather(const TestStore& store, const std::vector<MetricChoice>& metrics = {}, int64_t last = 0,
+                const ReportSurvey* survey = nullptr) {
   auto reader = StoreReader::Open(store.directory());
   EXPECT_TRUE(reader.ok()) << reader.status();
   absl::StatusOr<ReportData> data = GatherReport(**reader, metrics, last);
   EXPECT_TRUE(data.ok()) << data.status();
+  JudgeHealth(**reader, survey, &*data);
   return {*std::move(data), *std::move(reader)};
 }
 
@@ -54,7 +57,10 @@ TEST(GatherReport, KnowsTheLatestAndTheBest) {
   EXPECT_EQ(data.metrics[1].best_value, 0.25);
   EXPECT_EQ(data.metrics[1].latest, 3);
   EXPECT_EQ(data.grade, HealthGrade::kGood);
-  EXPECT_EQ(data.verdict, "A restore takes step 3; nothing is recorded against any step.");
+  EXPECT_EQ(
+      data.verdict,
+      "A restore takes step 3. No problem is on record. No tensor was read: checkpoint-inspect verify reads every "
+      "byte.");
 }
 
 TEST(GatherReport, ShowsTheLastStepsAndTheMetricsThatItIsAskedFor) {
@@ -107,8 +113,8 @@ TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
   EXPECT_EQ(data.health[1].what, "spike");
   EXPECT_EQ(data.grade, HealthGrade::kBad);
   EXPECT_EQ(data.verdict,
-            "A restore takes step 2, which an evaluator distrusts, as it does every other one; on record: 1 step found "
-            "damaged, 1 step lost, 1 failed save, 1 committed step distrusted by an evaluator.");
+            "On record: step 3 damaged, step 1 lost, 1 failed save, 1 committed step distrusted by an evaluator. A "
+            "restore takes step 2, which an evaluator distrusts, as it does every other one.");
 }
 
 TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {
@@ -145,7 +151,10 @@ TEST(GatherReport, SaysThatThereIsNothingToRestore) {
   const Gathered data = Gather(store);
   EXPECT_FALSE(data.latest);
   EXPECT_THAT(data.metrics, IsEmpty());
-  EXPECT_EQ(data.verdict, "There is no committed step to restore; nothing is recorded against any step.");
+  EXPECT_EQ(
+      data.verdict,
+      "There is no committed step to restore. No problem is on record. No tensor was read: checkpoint-inspect verify "
+      "reads every byte.");
   EXPECT_EQ(data.grade, HealthGrade::kWarning);
 }
 
@@ -156,6 +165,60 @@ TEST(GatherReport, SaysThatTheManifestCannotBeRead) {
   const Gathered data = Gather(store);
   EXPECT_EQ(data.grade, HealthGrade::kBad);
   EXPECT_THAT(data.verdict, HasSubstr("the manifest cannot be read"));
+}
+
+TEST(JudgeHealth, SaysHowMuchWasReadOfAStoreThatNothingIsKnownAgainst) {
+  TestStore store;
+  store.Save({1, 2});
+  ReportSurvey survey;
+  survey.steps_read = 2;
+  const Gathered data = Gather(store, {}, 0, &survey);
+  EXPECT_EQ(data.grade, HealthGrade::kGood);
+  EXPECT_EQ(data.verdict,
+            "A restore takes step 2. No problem is on record. Tensors of 2 steps were read without one; not all bytes "
+            "were: checkpoint-inspect verify does that.");
+}
+
+TEST(JudgeHealth, SaysWhatReadingFoundAndWhatARestoreTakesThen) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  ReportSurvey survey;
+  survey.problems = {{.step = 3, .what = "read a: checksum", .damaged = true, .entries = {"weight", "bias"}},
+                     {.step = 1, .what = "read b: EIO"}};
+  const Gathered data = Gather(store, {}, 0, &survey);
+  EXPECT_EQ(data.grade, HealthGrade::kBad);
+  EXPECT_EQ(data.verdict,
+            "Found while reading tensors for this page: step 1 not readable, step 3 damaged (weight, bias). A restore "
+            "takes step 2.");
+  ASSERT_THAT(data.health, SizeIs(2));
+  EXPECT_EQ(data.health[0].step, 1);
+  EXPECT_EQ(HealthKindName(data.health[0].kind), "not readable");
+  EXPECT_EQ(data.health[1].step, 3);
+  EXPECT_EQ(HealthKindName(data.health[1].kind), "damaged");
+  EXPECT_EQ(data.health[1].by, "this report");
+  EXPECT_EQ(data.health[1].what, "read a: checksum");
+}
+
+TEST(JudgeHealth, KnowsNoStepToRestoreWhereNoneCouldBeRead) {
+  TestStore store;
+  store.Save({1});
+  ReportSurvey survey;
+  survey.problems = {{.step = 1, .what = "read a: checksum", .damaged = true}};
+  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict,
+              HasSubstr("step 1 damaged. No committed step could be read, so none is known to restore."));
+}
+
+TEST(JudgeHealth, NamesAFewStepsAndCountsTheRest) {
+  TestStore store;
+  store.Save({1, 2, 3, 4, 5, 6, 7, 8});
+  ReportSurvey survey;
+  for (int64_t step = 1; step <= 7; ++step) survey.problems.push_back({.step = step, .damaged = true});
+  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict,
+              HasSubstr("step 5 damaged, 2 more steps. A restore takes step 8."));
+  for (int64_t step = 1; step <= 7; ++step) {
+    store.Update(step, [](StepInfo& info) { info.state = StepState::kDamaged; });
+  }
+  EXPECT_THAT(Gather(store).verdict, HasSubstr("On record: steps 1, 2, 3, 4, 5 and 2 more damaged. "));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <random>
 
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -11,10 +12,13 @@ namespace tidemark::inspect {
 namespace {
 
 using Kind = HeatCell::Kind;
+using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
+using testing::EndsWith;
+using testing::Field;
 using testing::IsEmpty;
 using testing::SizeIs;
+using testing::StartsWith;
 
 class SurveyTest : public testing::Test {
  protected:
@@ -25,9 +29,10 @@ class SurveyTest : public testing::Test {
     state_.AddTensor("mask", Dtype::kInt32, {2}, mask_.data());
   }
 
-  void Save(int64_t step) {
+  void Save(int64_t step) { Save(step, state_); }
+  void Save(int64_t step, State& state) {
     const auto checkpointer = store_.OpenCheckpointer();
-    const auto save = checkpointer->Save(step, state_);
+    const auto save = checkpointer->Save(step, state);
     ASSERT_TRUE(save.ok()) << save.status();
     const absl::Status closed = checkpointer->Close();
     ASSERT_TRUE(closed.ok()) << closed;
@@ -75,6 +80,7 @@ TEST_F(SurveyTest, TellsTheRelativeChangeOfEveryTensor) {
   EXPECT_EQ(survey.bytes_read, 12'032 + 2 * 12'000 + 4 * 16);
   EXPECT_EQ(survey.bytes_pairs_left_out + survey.bytes_histograms_left_out, 0);
   EXPECT_THAT(survey.problems, IsEmpty());
+  EXPECT_EQ(survey.steps_read, 3);
 }
 
 TEST_F(SurveyTest, CountsTheNumbersOfTheLastStep) {
@@ -143,7 +149,8 @@ TEST_F(SurveyTest, GoesOnWithoutWhatCannotBeRead) {
   store_.RemoveShard(1);
   const ReportSurvey survey = Survey({1, 2, 3, 4});
   EXPECT_THAT(survey.steps, ElementsAre(3, 4));
-  EXPECT_THAT(survey.problems, ElementsAre(HasSubstr("step 1: "), HasSubstr("step 2: ")));
+  EXPECT_THAT(survey.problems, ElementsAre(Field(&ReadProblem::step, 1), Field(&ReadProblem::step, 2)));
+  EXPECT_THAT(survey.problems[1].not_shown, ElementsAre("anything of it"));
   EXPECT_TRUE(survey.damaged);
   EXPECT_FALSE(survey.failed);
   EXPECT_DOUBLE_EQ(survey.cells[1].value, 0.25);
@@ -154,10 +161,39 @@ TEST_F(SurveyTest, TellsDamageInWhatItReads) {
   store_.DamageChunk(2);
   const ReportSurvey survey = Survey({1, 2});
   EXPECT_TRUE(survey.damaged);
-  EXPECT_THAT(survey.problems, ElementsAre(HasSubstr("step 2: ")));
+  ASSERT_THAT(survey.problems, SizeIs(1));
+  EXPECT_EQ(survey.problems[0].step, 2);
+  EXPECT_TRUE(survey.problems[0].damaged);
+  EXPECT_THAT(survey.problems[0].entries, ElementsAre("model.weight"));
+  EXPECT_THAT(survey.problems[0].not_shown, ElementsAre("how step 2's numbers are spread"));
   ASSERT_THAT(survey.histograms, SizeIs(3));
   EXPECT_EQ(survey.histograms[0].tensors_read, 0);
-  EXPECT_EQ(survey.bytes_histograms_left_out, 40'012);
+  EXPECT_EQ(survey.bytes_histograms_unread, 40'012);
+  EXPECT_EQ(survey.bytes_histograms_left_out, 0);
+  EXPECT_EQ(survey.steps_read, 0);
+}
+
+TEST_F(SurveyTest, BlamesTheStepThatIsDamagedAndNotItsNeighbours) {
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {static_cast<int64_t>(weight_.size())}, weight_.data());
+  // Nothing that compresses to less than what is damaged.
+  std::mt19937 random(7);
+  for (int64_t step = 1; step <= 4; ++step) {
+    for (float& value : weight_) value = static_cast<float>(random());
+    Save(step, state);
+  }
+  store_.DamageChunk(2);
+  const ReportSurvey survey = Survey({1, 2, 3, 4});
+  ASSERT_THAT(survey.problems, SizeIs(1));
+  EXPECT_EQ(survey.problems[0].step, 2);
+  EXPECT_THAT(survey.problems[0].entries, ElementsAre("weight"));
+  EXPECT_THAT(survey.problems[0].not_shown, ElementsAre("the change from step 2 to 3", "the change from step 1 to 2"));
+  EXPECT_THAT(ProblemText(survey.problems[0]),
+              AllOf(StartsWith("step 2: read "),
+                    EndsWith("; not shown in full: the change from step 2 to 3, the change from step 1 to 2")));
+  EXPECT_EQ(survey.bytes_pairs_unread, 2 * 2 * 12'000);
+  EXPECT_EQ(survey.bytes_pairs_left_out, 0);
+  EXPECT_EQ(survey.steps_read, 2);
 }
 
 TEST_F(SurveyTest, HasNothingToSayOfNoSteps) {

@@ -64,7 +64,8 @@ TEST_F(ReportTest, SaysWhatItLeftOut) {
   store_.Save({1});
   const Finished report = Report({"--max-read", "1kB"});
   EXPECT_EQ(report.exit_code, 0) << report.err;
-  EXPECT_THAT(ReadWhole(path_), HasSubstr("beyond --max-read 1000 B"));
+  EXPECT_THAT(ReadWhole(path_),
+              AllOf(HasSubstr("beyond --max-read 1000 B."), Not(HasSubstr("that could not be read"))));
 }
 
 TEST_F(ReportTest, IsWrittenThoughATensorIsDamaged) {
@@ -72,8 +73,23 @@ TEST_F(ReportTest, IsWrittenThoughATensorIsDamaged) {
   store_.DamageChunk(2);
   const Finished report = Report({});
   EXPECT_EQ(report.exit_code, 3);
-  EXPECT_THAT(report.err, HasSubstr("warning: not in the report: step 2: "));
-  EXPECT_THAT(ReadWhole(path_), HasSubstr("Not all could be read"));
+  EXPECT_THAT(report.err, HasSubstr("warning: step 2: "));
+  EXPECT_THAT(ReadWhole(path_),
+              AllOf(HasSubstr("Not all could be read"), HasSubstr("of tensors that could not be read."),
+                    Not(HasSubstr("beyond --max-read")), HasSubstr("Needs a look."),
+                    HasSubstr("Found while reading tensors for this page: step 2 damaged (model.weight). A restore "
+                              "takes step 1."),
+                    HasSubstr("<td>this report</td>"), Not(HasSubstr("Nothing is known against any step"))));
+}
+
+TEST_F(ReportTest, NamesTheStoreByItsAbsolutePath) {
+  store_.Save({1});
+  const Finished report =
+      RunInspect({"--store", ".", "report", "-o", path_, "--no-tensors"}, {.directory = store_.directory()});
+  EXPECT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_THAT(ReadWhole(path_),
+              AllOf(HasSubstr("<h1>Checkpoints in " + fs::canonical(store_.directory()).string() + "</h1>"),
+                    Not(HasSubstr("<code>.</code>"))));
 }
 
 TEST_F(ReportTest, TakesTitleMetricsAndLastSteps) {

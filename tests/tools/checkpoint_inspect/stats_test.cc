@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
@@ -60,14 +61,13 @@ TEST_F(StatsTest, SaysWhatTakesTheRoomAndHowFastItGrows) {
                            "\n\n"
                            "growth:" +
                            bytes + " a day written \\(" + bytes.substr(2) +
-                           " in each of the last 4 saves, 1 h apart\\); of the older half of all saves 50 % is "
-                           "still there, so" +
-                           bytes +
-                           " a day stays\n"
+                           " in each of the last 4 saves, 1 h apart\\)\n " + bytes +
+                           " a day of that stays, if as large a share is kept as so far: 50 % of what the older half "
+                           "of all saves wrote is still there\n"
                            "disk:" +
-                           bytes + " of" + bytes +
-                           " free; (full in [0-9]+ d|it does not fill up) if saves and retention go on like this"
-                           "(; in [0-9]+ d if nothing were let go)?\n"));
+                           bytes + " of" + bytes + " free; of the" + bytes +
+                           " that are not, this store has [0-9.e-]+ %; (full in [0-9]+ d|it does not fill up) if saves "
+                           "and retention go on like this(; in [0-9]+ d if nothing were let go)?\n"));
   EXPECT_THAT(stats.out, AllOf(HasSubstr("\nsteps "), HasSubstr("\nmanifest "), HasSubstr("\nmanifest.broken-* "),
                                HasSubstr("may be removed by hand"), Not(HasSubstr("quarantine"))));
 }
@@ -109,8 +109,51 @@ TEST(Stats, KnowsNoGrowthOfOneSave) {
   EXPECT_EQ(document["growth"]["kept_share"], nullptr);
   EXPECT_EQ(document["file_system"]["days_until_full"], nullptr);
   EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
-              AllOf(HasSubstr("\nretention has not looked at them "),
+              AllOf(HasSubstr("\nno rule of retention was applied yet; prune applies one "),
                     HasSubstr("growth: not known, for that takes two saves at different times\n")));
+}
+
+TEST(Stats, ForecastsNothingFromAFewSeconds) {
+  TestStore store;
+  const absl::Time start = absl::Now() - absl::Seconds(20);
+  for (const int64_t step : {1, 2, 3}) store.Save({step}, {}, 5000, start + step * absl::Seconds(1));
+  const json document = RunInspectJson({"--store", store.directory(), "stats"});
+  EXPECT_EQ(document["growth"]["seconds_between_saves"], 1.0);
+  EXPECT_EQ(document["growth"]["written_bytes_per_day"], nullptr);
+  EXPECT_EQ(document["file_system"]["days_until_full"], nullptr);
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
+              AllOf(HasSubstr("growth: not forecast, for the saves looked at came within 2 s, too short a time ("),
+                    Not(HasSubstr("a day")), Not(HasSubstr("full in"))));
+}
+
+TEST(Stats, ForecastsNothingWhereNothingIsBeingSaved) {
+  TestStore store;
+  const absl::Time start = absl::Now() - absl::Hours(48);
+  for (const int64_t step : {1, 2, 3}) store.Save({step}, {}, 5000, start + step * absl::Minutes(1));
+  const json document = RunInspectJson({"--store", store.directory(), "stats"});
+  EXPECT_GT(document["growth"]["written_bytes_per_day"], 0);
+  EXPECT_EQ(document["file_system"]["days_until_full"], nullptr);
+  EXPECT_EQ(document["file_system"]["days_until_full_without_retention"], nullptr);
+  EXPECT_THAT(
+      RunInspect({"--store", store.directory(), "stats"}).out,
+      AllOf(HasSubstr("growth: nothing is being saved, for the last save was 47 h ago, and they were 1 min apart. "
+                      "While the run went on, "),
+            Not(HasSubstr("full in")), Not(HasSubstr("fill up"))));
+}
+
+TEST(Stats, HasPinnedStepsOnALineOfTheirOwn) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) {
+    info.pinned = true;
+    info.kept = "best loss (0.25)";
+  });
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
+              AllOf(ContainsRegex("\npinned +1 "), Not(HasSubstr("best loss"))));
+}
+
+TEST(Stats, SaysThatTheReserveMustStay) {
+  EXPECT_THAT(RunInspect({"stats", "--help"}).out, HasSubstr("disk-reserve is a megabyte"));
 }
 
 TEST(Stats, CountsWhatIsOfNoRecordedAttempt) {
@@ -142,7 +185,7 @@ TEST(Stats, TellsOfAnEmptyStore) {
   const Finished stats = RunInspect({"--store", store.directory(), "stats"});
   EXPECT_EQ(stats.exit_code, 0);
   EXPECT_THAT(stats.out, MatchesRegex("STATE +STEPS [^\n]+\n\nON DISK [^\n]+\n([^\n]+\n)+\ngrowth: not known[^\n]+\n"
-                                      "disk: [^\n]+ free\n"));
+                                      "disk: [^\n]+ free; of the [^\n]+ %\n"));
 }
 
 }  // namespace

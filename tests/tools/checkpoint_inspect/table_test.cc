@@ -22,6 +22,13 @@ TEST_F(TableTest, AlignsColumnsAndLeavesNoTrailingSpaces) {
             "200  b\n");
 }
 
+TEST_F(TableTest, CutsNothingWhereThereIsNoTerminal) {
+  Table table({{"A", Table::Align::kLeft, /*may_cut=*/true}, {"B"}});
+  table.AddRow({{std::string(100, 'x')}, {"2"}});
+  EXPECT_EQ(table.Format(Console(stdout, stderr)),
+            "A" + std::string(99 + 2, ' ') + "B\n" + std::string(100, 'x') + "  2\n");
+}
+
 TEST_F(TableTest, KeepsNotesUnderTheirRowAndIndentsEverything) {
   Table table({{"A"}, {"B"}});
   table.AddRow({{"1"}, {"2"}});

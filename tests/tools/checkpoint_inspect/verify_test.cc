@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::ContainsRegex;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
@@ -26,7 +27,8 @@ TEST(Verify, PrintsALineForEverySoundStep) {
   EXPECT_EQ(verify.exit_code, 0);
   EXPECT_EQ(verify.err, "");
   EXPECT_THAT(verify.out, MatchesRegex("step 1: sound, [0-9.]+ KiB in 16 chunks\n"
-                                       "step 2: sound, [0-9.]+ KiB in 16 chunks\n"));
+                                       "step 2: sound, [0-9.]+ KiB in 16 chunks\n"
+                                       "2 of 2 steps sound; a restore takes step 2\n"));
 }
 
 TEST(Verify, GivesResultsAsJson) {
@@ -76,7 +78,7 @@ TEST(Verify, FindsDamageInTheManifestThatHidesNoStep) {
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_EQ(verify.err, "");
   EXPECT_THAT(verify.out, ContainsRegex("\nstep 41: sound[^\n]*\nmanifest: damaged: [^\n]*[0-9]+\\.sst[^\n]*\n"));
-  EXPECT_THAT(verify.out, HasSubstr("repair --apply rebuilds it\nrestore takes step 41\n"));
+  EXPECT_THAT(verify.out, ContainsRegex("repair --apply rebuilds it\n41 of 41 steps sound; a restore takes step 41\n"));
   const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
   EXPECT_THAT(document["manifest_damage"].get<std::string>(), HasSubstr(".sst"));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "repair", "--apply"}).exit_code, 0);
@@ -90,7 +92,26 @@ TEST(Verify, LocatesDamageAndNamesTheStepToRestore) {
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out, ContainsRegex("\nstep 3: damaged\n  [^\n]*shard-00000-of-00001.tmk: [^\n]* at 4096[^\n]*\n"
-                                        "    entries affected: model.weight\nrestore takes step 2\n$"));
+                                        "    entries affected: model.weight\n"
+                                        "2 of 3 steps sound; damaged: 3; a restore takes step 2\n$"));
+}
+
+TEST(Verify, NamesAFewStepsInItsLastLineAndCountsTheRest) {
+  TestStore store;
+  std::vector<int64_t> steps(13);
+  std::iota(steps.begin(), steps.end(), 1);
+  store.Save(steps, {}, 10);
+  for (int64_t step = 1; step <= 12; ++step) {
+    store.Update(step, [](StepInfo& info) { info.state = StepState::kDamaged; });
+  }
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify"}).out,
+              EndsWith("\n1 of 13 steps sound; marked: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more; a restore takes step "
+                       "13\n"));
+}
+
+TEST(Verify, TellsItsExitCodesAndWhatComesNext) {
+  EXPECT_THAT(RunInspect({"verify", "--help"}).out,
+              AllOf(HasSubstr("\n   3  "), HasSubstr("\n  12  "), HasSubstr("\n  13  "), HasSubstr("'repair'")));
 }
 
 TEST(Verify, FailsForTheDamagedStepThatWasAskedFor) {
@@ -99,7 +120,8 @@ TEST(Verify, FailsForTheDamagedStepThatWasAskedFor) {
   store.DamageChunk(2);
   const Finished verify = RunInspect({"--store", store.directory(), "verify", "2"});
   EXPECT_EQ(verify.exit_code, 13);
-  EXPECT_THAT(verify.out, HasSubstr("restore takes step 1, which was not verified\n"));
+  EXPECT_THAT(verify.out,
+              AllOf(HasSubstr("\na restore takes step 1, which was not verified\n"), Not(HasSubstr("steps sound"))));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 0);
 }
 
@@ -111,7 +133,7 @@ TEST(Verify, FailsWhereNoSoundStepRemains) {
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
   EXPECT_EQ(verify.exit_code, 13);
   EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: damaged\n"), HasSubstr("step 2: damaged\n"),
-                                HasSubstr("no step can be restored\n")));
+                                HasSubstr("\n0 of 2 steps sound; damaged: 1, 2; no step can be restored\n")));
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 13)["restore"], nullptr);
 }
 
@@ -138,7 +160,7 @@ TEST(Verify, CountsWhatIsRecordedAsLostOrDamaged) {
   EXPECT_THAT(verify.out,
               MatchesRegex("step 1: sound[^\n]*\nstep 2: lost: its folder is gone\n"
                            "step 3: marked as damaged \\([^\n]+\\), though every byte reads as committed now\n"
-                           "restore takes step 1\n"));
+                           "1 of 3 steps sound; marked: 3; lost: 2; a restore takes step 1\n"));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 13);
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "3"}).exit_code, 13);
 }
@@ -156,8 +178,9 @@ TEST(Verify, NamesTheStepWhicheverBitOfItsShardChanges) {
     WriteWhole(path, changed);
     const Finished verify = RunInspect({"--store", store.directory(), "verify"});
     EXPECT_EQ(verify.exit_code, 3) << verify.err;
-    EXPECT_THAT(verify.out, MatchesRegex("step 1: sound[^\n]*\nstep 2: damaged\n  [^\n]*shard-00000-of-00001.tmk[: ]"
-                                         "[^\n]*\n(  [^\n]*\n)*restore takes step 1\n"));
+    EXPECT_THAT(verify.out,
+                MatchesRegex("step 1: sound[^\n]*\nstep 2: damaged\n  [^\n]*shard-00000-of-00001.tmk[: ]"
+                             "[^\n]*\n(  [^\n]*\n)*1 of 2 steps sound; damaged: 2; a restore takes step 1\n"));
     if (HasFailure()) return;
   }
   WriteWhole(path, sound);
@@ -304,7 +327,9 @@ TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
   EXPECT_EQ(verify.exit_code, 0);
   EXPECT_THAT(verify.out, MatchesRegex("a sample of 25 % of each shard's chunks; --seed 42 draws it again\n"
                                        "step 1: no damage found in the sample, 4 of 16 chunks, [0-9.]+ KiB\n"
-                                       "step 2: no damage found in the sample, 4 of 16 chunks, [0-9.]+ KiB\n"));
+                                       "step 2: no damage found in the sample, 4 of 16 chunks, [0-9.]+ KiB\n"
+                                       "2 of 2 steps without damage in the sample; a restore takes step 2, which was "
+                                       "not verified\n"));
   EXPECT_THAT(verify.out, Not(HasSubstr("sound")));
   EXPECT_EQ(RunInspect(sample).out, verify.out);
   const json document = RunInspectJson(sample);
