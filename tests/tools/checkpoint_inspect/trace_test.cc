@@ -60,7 +60,7 @@ TEST_F(TraceTest, HasOneLaneForEachThreadOfASave) {
   const Finished run = Trace({"5", "-o", path_});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "");
-  EXPECT_THAT(run.err, AllOf(HasSubstr(path_ + ": 1 saves"), HasSubstr("https://ui.perfetto.dev")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr(path_ + ": 1 save,"), HasSubstr("https://ui.perfetto.dev")));
   const json found = Check(path_);
   EXPECT_EQ(found["processes"], json({{"1", "step 5"}}));
   std::set<std::string> lanes;
