@@ -38,6 +38,8 @@ RUNS = {
     "report": [["report -o {out}/a.html"]],
     "show": [["show latest"], ["show best:accuracy"], ["show 3"]],
     "stats": [["stats"]],
+    "tag": [["tag best:loss paper", "ls", "tag 0 paper", "tag 0 paper --move", "diff tag:paper latest --structure-only",
+             "untag paper", "ls", "verify tag:paper"], ["tag 2 a*b"], ["untag paper"]],
     "tensors": [["tensors latest"], ["tensors latest --tree"], ["tensors latest model.head.* --stats"], ["tensors 2 nothing*"]],
     "trace": [["trace latest -o {out}/a.json"]],
     "verify": [["verify"], ["verify 2 --read-data=50% --seed 7"]],
