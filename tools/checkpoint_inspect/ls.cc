@@ -57,7 +57,7 @@ std::string StateText(const StepInfo& info) {
   return std::string(StepStateName(info.state)) + (info.pinned ? ", pinned" : "");
 }
 
-std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
+std::string ListAsTable(const Invocation& invocation, const Listing& listing, const StepOrder& order) {
   using enum Table::Align;
   Table table({{"STEP", kRight},
                {"AGE", kRight},
@@ -73,7 +73,7 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing) {
     table.AddRow({{fmt::format("{}", info.step)},
                   {AgeOf(info, invocation.now)},
                   {StateText(info), StateColour(info.state)},
-                  {MetricsText(info.metrics)},
+                  {MetricsText(info.metrics, order.metric)},
                   {HumanBytes(info.logical_bytes)},
                   {HumanBytes(info.stored_bytes)},
                   {Ratio(info.logical_bytes, info.stored_bytes)},
@@ -103,7 +103,7 @@ ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
   if (invocation.json) {
     PrintAsJson(invocation, listing);
   } else {
-    console.PrintData(ListAsTable(invocation, listing));
+    console.PrintData(ListAsTable(invocation, listing, options.order));
   }
   if (invocation.reader.steps().empty()) console.Note(fmt::format("there are no steps in {}", invocation.directory));
   if (listing.deleted + listing.unsaved > 0 && !invocation.json) {

@@ -1,7 +1,9 @@
 #include "tools/checkpoint_inspect/text.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/charconv.h"
@@ -84,10 +86,16 @@ std::optional<double> ParsePercentage(std::string_view text) {
   return percent / 100;
 }
 
-std::string MetricsText(const std::map<std::string, double>& metrics) {
+std::string MetricsText(const std::map<std::string, double>& metrics, std::string_view first) {
   if (metrics.empty()) return "-";
+  std::vector<const std::pair<const std::string, double>*> ordered;
+  for (const auto& metric : metrics) ordered.push_back(&metric);
+  const auto begin = std::stable_partition(ordered.begin(), ordered.end(), [&](auto* m) { return m->first == first; });
+  std::stable_partition(begin, ordered.end(), [](auto* m) { return m->first.find('/') != std::string::npos; });
   std::vector<std::string> parts;
-  for (const auto& [name, value] : metrics) parts.push_back(fmt::format("{}={}", Escape(name), MetricText(value)));
+  for (const auto* metric : ordered) {
+    parts.push_back(fmt::format("{}={}", Escape(metric->first), MetricText(metric->second)));
+  }
   return fmt::format("{}", fmt::join(parts, " "));
 }
 

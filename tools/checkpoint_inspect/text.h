@@ -50,8 +50,9 @@ std::string MetricText(double value);
 // "10%", from 0% to 100%, as a share from 0 to 1; nullopt: no such text.
 std::optional<double> ParsePercentage(std::string_view text);
 
-// "accuracy=0.91 loss=2.3", names escaped; "-" for none.
-std::string MetricsText(const std::map<std::string, double>& metrics);
+// "validation/loss=2.5 learning_rate=0.001 loss=2.3", names escaped; "-" for none. What evaluators found comes before
+// the rest, and `first` before all: a place too narrow for all of them shows what a step is judged by.
+std::string MetricsText(const std::map<std::string, double>& metrics, std::string_view first = "");
 
 // "[512, 128]"; with the part that is held where that is not all: "[512, 128] held [0:256, 0:128]".
 std::string ShapeText(const EntrySpec& spec);

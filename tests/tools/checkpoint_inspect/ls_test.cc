@@ -211,7 +211,7 @@ std::vector<int64_t> StepsOf(const json& document) {
 TEST(Ls, SortsByWhatItIsTold) {
   TestStore store;
   const absl::Time now = absl::Now();
-  store.Save({1}, {.metrics = {{"loss", 0.5}}}, 5000, now - absl::Hours(1));
+  store.Save({1}, {.metrics = {{"accuracy", 0.75}, {"loss", 0.5}}}, 5000, now - absl::Hours(1));
   store.Save({2}, {.metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}}, 50, now - absl::Hours(3));
   store.Save({3}, {.metrics = {{"loss", 0.25}}}, 20000, now - absl::Hours(2));
   store.Save({4}, {}, 500, now - absl::Hours(4));
@@ -224,6 +224,8 @@ TEST(Ls, SortsByWhatItIsTold) {
   EXPECT_THAT(sorted({"--sort", "age"}), ElementsAre(4, 2, 3, 1));
   EXPECT_THAT(sorted({"--sort", "size"}), ElementsAre(2, 4, 1, 3));
   EXPECT_THAT(sorted({"--sort", "metric:loss"}), ElementsAre(4, 2, 3, 1));
+  const Finished listed = RunInspect({"--store", store.directory(), "ls", "--sort", "metric:loss"});
+  EXPECT_THAT(Lines(listed.out).back(), HasSubstr(" loss=0.5 accuracy=0.75 "));
   // The last ones by number, and these in order.
   EXPECT_THAT(sorted({"--sort", "age", "--last", "2"}), ElementsAre(4, 3));
 }

@@ -98,6 +98,13 @@ TEST(MetricsText, NamesWhatIsNoNumber) {
   EXPECT_EQ(MetricsText({{"evil\x1b", 1}}), "evil\\x1b=1");
 }
 
+TEST(MetricsText, BeginsWithWhatAStepIsJudgedBy) {
+  const std::map<std::string, double> metrics = {{"a", 1}, {"bench/x", 2}, {"loss", 3}, {"validation/loss", 4}};
+  EXPECT_EQ(MetricsText(metrics), "bench/x=2 validation/loss=4 a=1 loss=3");
+  EXPECT_EQ(MetricsText(metrics, "loss"), "loss=3 bench/x=2 validation/loss=4 a=1");
+  EXPECT_EQ(MetricsText(metrics, "none"), MetricsText(metrics));
+}
+
 TEST(ShapeText, TellsTheHeldPart) {
   EXPECT_EQ(ShapeText({.shape = {}}), "[]");
   EXPECT_EQ(ShapeText({.shape = {512, 128}}), "[512, 128]");
