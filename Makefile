@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 test-interop bench crash-long crash-real faults-long clang-torch asan tsan fuzz fuzz-short install-test clean
+.PHONY: help demo test test-torch2 test-interop bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
@@ -16,7 +16,8 @@ help:
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
 	@echo "make faults-long   every fault of every call, every bit and byte of a store, of which the suite draws some; SEED=N"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
-	@echo "make asan          the core with clang and its thread-safety analysis; its tests under AddressSanitizer and UBSan"
+	@echo "make asan          everything but LibTorch's with clang and its thread-safety analysis; the tests under ASan and UBSan"
+	@echo "make asan-core     the same without checkpoint-inspect"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make fuzz          fuzz what reads bytes from the disk, under clang's libFuzzer, for SECONDS_EACH=30 each target"
 	@echo "make fuzz-short    5 seconds of that for each target but the one that takes as long to build as all others"
@@ -81,9 +82,12 @@ faults-long:
 # it is allowed.
 UNSHUFFLED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-asan:
+# In half an hour or so; without checkpoint-inspect in two thirds of that.
+asan: ASAN_TOOLS := ON
+asan-core: ASAN_TOOLS := OFF
+asan asan-core:
 	@tools/setup clang
-	cmake --preset asan
+	cmake --preset asan -DTIDEMARK_TOOLS=$(ASAN_TOOLS)
 	cmake --build --preset asan -j $(JOBS)
 	$(UNSHUFFLED) ctest --preset asan -j $(JOBS)
 

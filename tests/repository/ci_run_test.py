@@ -55,15 +55,15 @@ class CiRun(unittest.TestCase):
         self.assertEqual(out.splitlines()[-1], "7 passed, 0 failed, 1 skipped")
 
     def test_a_failed_stage_fails_the_run_and_keeps_none_from_running(self):
-        status, out = self.run_stages(failing="test asan", skipping="asan test-torch2")
+        status, out = self.run_stages(failing="test asan-core", skipping="asan-core test-torch2")
         self.assertEqual(status, 1, out)
         self.assertRegex(out, r"(?m)^test +FAILED ")
-        self.assertRegex(out, r"(?m)^asan +FAILED ")
+        self.assertRegex(out, r"(?m)^asan-core +FAILED ")
         self.assertEqual(out.splitlines()[-1], "5 passed, 2 failed, 1 skipped")
 
     def said_of_the_failure(self, saying):
-        _, out = self.run_stages(failing="asan", saying=saying)
-        return out.split("=== why asan failed\n")[1].split("=== stages\n")[0].splitlines()
+        _, out = self.run_stages(failing="asan-core", saying=saying)
+        return out.split("=== why asan-core failed\n")[1].split("=== stages\n")[0].splitlines()
 
     def test_the_end_repeats_what_failed_tests_printed(self):
         self.assertEqual(self.said_of_the_failure(TESTS),
