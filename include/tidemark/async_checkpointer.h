@@ -354,7 +354,8 @@ class AsyncCheckpointer {
   // a name. Thread-safe.
   Future ReportMetrics(int64_t step, std::string evaluator, Metrics metrics);
 
-  // A pinned step is never deleted by retention. Unpin takes the step's tags, too. kNotFound: it is not committed.
+  // A pinned step is never deleted by retention. Pin replaces the note and keeps tags; Unpin takes the tags, too.
+  // kNotFound: it is not committed.
   // Thread-safe.
   absl::Status Pin(int64_t step, std::string note = "");
   absl::Status Unpin(int64_t step);

@@ -1,6 +1,9 @@
 #include "storage/manifest/folder_note.h"
 
+#include <algorithm>
+
 #include "nlohmann/json.hpp"
+#include "storage/io/errno_status.h"
 #include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
@@ -13,14 +16,19 @@ constexpr int kFolderNoteVersion = 1;
 constexpr size_t kFileBytesMax = 8 * kFolderNoteBytesMax;
 static_assert(kTagsPerStepMax * (kTagBytesMax + 3) < kFolderNoteBytesMax);
 
+// What is too long is cut where a character of UTF-8 begins.
+std::string Cut(const std::string& text) {
+  size_t end = std::min(text.size(), kFolderNoteBytesMax);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 FolderNote NoteOf(const std::string& bytes) {
   FolderNote note;
   const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return note;
   const auto text = json.find("note");
-  if (text != json.end() && text->is_string()) {
-    note.text = text->get_ref<const std::string&>().substr(0, kFolderNoteBytesMax);
-  }
+  if (text != json.end() && text->is_string()) note.text = Cut(text->get_ref<const std::string&>());
   const auto tags = json.find("tags");
   if (tags == json.end() || !tags->is_array()) return note;
   for (const Json& tag : *tags) {
@@ -46,7 +54,10 @@ absl::StatusOr<std::optional<FolderNote>> ReadFolderNote(FileSystem& files, cons
   absl::StatusOr<std::string> bytes = ReadSmallFile(files, path, kFileBytesMax);
   if (bytes.ok()) return NoteOf(*bytes);
   if (absl::IsNotFound(bytes.status())) return std::nullopt;  // gone since
-  if (absl::IsResourceExhausted(bytes.status()) || absl::IsDataLoss(bytes.status())) return FolderNote{};
+  // Larger than any such file; a process that may open no more files gets the same code.
+  const bool too_large =
+      absl::IsResourceExhausted(bytes.status()) && !ErrnoCodeOf(std::string(bytes.status().message()));
+  if (too_large || absl::IsDataLoss(bytes.status())) return FolderNote{};
   return FolderNote{.text = "", .tags = {}, .problem = bytes.status()};
 }
 

@@ -1,6 +1,5 @@
 // Notes in a step's folder: files that matter by being there, so that a manifest that is rebuilt from the folders knows
-// what its records said. What they say is for people: {"version": 1, "note": ".."}, and, where there are any, the
-// step's "tags": [".."].
+// what its records said: {"version": 1, "note": "<why, for people>"}, and, where there are any, the step's "tags": [".."].
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_
 #define TIDEMARK_STORAGE_MANIFEST_FOLDER_NOTE_H_

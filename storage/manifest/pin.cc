@@ -43,13 +43,16 @@ absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
                      std::string(problem.message())));
   };
   absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, path);
-  if (!note.ok() && !info.pinned) return note.status();
+  if (!note.ok() && (!info.pinned || !warn)) return note.status();
   if (!note.ok()) {
     warn_of(note.status());
     return false;
   }
   if (!note->has_value()) return false;
-  if (const absl::Status& problem = (*note)->problem; !problem.ok()) warn_of(problem);
+  if (const absl::Status& problem = (*note)->problem; !problem.ok()) {
+    if (!warn) return problem;
+    warn_of(problem);
+  }
   return JoinPin({.pinned = true, .pin_note = (*note)->text, .tags = (*note)->tags}, info);
 }
 

@@ -2,8 +2,8 @@
 // so that a manifest that is rebuilt from the folders knows it. A step's tags are part of its pin: what has a name is
 // wanted, and a rebuild must know that name.
 //
-// That the file is there is the pin. What it says is for people, and a file that cannot be read or understood pins as
-// well: of the two mistakes that is the one which can be taken back.
+// That the file is there is the pin. Its note is for people, and a file that cannot be read or understood pins as well:
+// of the two mistakes that is the one which can be taken back.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_PIN_H_
 #define TIDEMARK_STORAGE_MANIFEST_PIN_H_
@@ -42,8 +42,9 @@ absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const Stor
 
 // Pins `info` where its attempt's folder says so and it does not, and adds the tags that the folder has and `info` has
 // not. The note is empty and there are no tags where the file cannot be understood, or, with a warning, where the disk
-// does not give it out. Whether anything changed. An error says that nobody knows whether there is a pin; `info` is as
-// it was. Where `info` is pinned already, that is only a warning: its record has every tag that was promised.
+// does not give it out: it is for a later look then, and until then nobody may write over it. Whether anything changed.
+// An error says that nobody knows whether there is a pin; `info` is as it was. Where `info` is pinned already, that is
+// only a warning. Without `warn` all that would be warned of is an error.
 absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
                              const std::function<void(std::string_view)>& warn, StepInfo& info);
 

@@ -170,7 +170,7 @@ absl::Status Reconciliation::ReconcileRecords() {
     recorded_.emplace(record.info.step, AttemptId{*id});
     // The folder is what a crash leaves ahead when a step is pinned or tagged, and behind when it is let go.
     const bool was_pinned = record.info.pinned;
-    absl::StatusOr<bool> change = TakePin(files_, layout_, warn_, record.info);
+    absl::StatusOr<bool> change = LookForPin(record.info);
     if (!change.ok()) {
       pins = change.status();
       return false;
@@ -289,11 +289,20 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   return Adopt(*record, attempt->record);
 }
 
+// A pin.json that the disk does not give out may have tags: the next Open looks again.
+absl::StatusOr<bool> Reconciliation::LookForPin(StepInfo& info) {
+  const Warn warn = [&](std::string_view line) {
+    settled_ = false;
+    warn_(line);
+  };
+  return TakePin(files_, layout_, warn, info);
+}
+
 // Commits what was found, with what is known of it from elsewhere.
 absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRecord record) {
   StepInfo& info = record.info;
   const StepFolder own{info.step, AttemptId{*FromHex(info.attempt)}};
-  if (absl::StatusOr<bool> pinned = TakePin(files_, layout_, warn_, info); !pinned.ok()) return pinned.status();
+  if (absl::StatusOr<bool> pinned = LookForPin(info); !pinned.ok()) return pinned.status();
   if (old && old->info.attempt == info.attempt) {
     // A deleted step that is back.
     info.metrics = old->info.metrics;

@@ -68,6 +68,7 @@ class Reconciliation {
   bool IsBack(const StepRecord& record);
   absl::StatusOr<bool> IsOfDeletedStep(const StepFolder& folder) const;
   absl::Status ReconcileFolder(const StepFolder& folder);
+  absl::StatusOr<bool> LookForPin(StepInfo& info);
   absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
   void Tell(StoreChange::Kind kind, const StepFolder& folder, std::string why) const;

@@ -164,7 +164,7 @@ absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<Attem
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // A tag that only the folder has, since the disk did not give it out to a rebuild, must not be written over.
-  if (absl::Status taken = TakePin(files_, layout_, options_.warn, info).status(); !taken.ok()) return taken;
+  if (absl::Status taken = TakePin(files_, layout_, /*warn=*/nullptr, info).status(); !taken.ok()) return taken;
   info.pinned = true;
   info.pin_note = note;
   return AddToPin(*record);
@@ -191,7 +191,7 @@ absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<Attem
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // The folder's note is somebody's, also where the record does not know of it.
-  if (absl::Status taken = TakePin(files_, layout_, options_.warn, info).status(); !taken.ok()) return taken;
+  if (absl::Status taken = TakePin(files_, layout_, /*warn=*/nullptr, info).status(); !taken.ok()) return taken;
   info.pinned = true;
   if (!AddTag(info.tags, name) && !HasTag(info.tags, name)) {
     return absl::OutOfRangeError(fmt::format("tag of step {}: it has {} tags, and may have no more than {}", step,
@@ -206,7 +206,7 @@ absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<Att
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // A tag that only the folder has would be back with the next Open.
-  const absl::StatusOr<bool> taken = TakePin(files_, layout_, options_.warn, info);
+  const absl::StatusOr<bool> taken = TakePin(files_, layout_, /*warn=*/nullptr, info);
   if (!taken.ok()) return taken.status();
   const bool removed = RemoveTag(info.tags, name);
   return TakeFromPin(*record, /*changed=*/*taken || removed);

@@ -24,7 +24,8 @@ struct TagOptions {
   absl::Duration wait = absl::Seconds(5);
 };
 
-// Asks for what the steps that have the name are to lose it, and `to`, if there is one, is to have it, in this order.
+// Asks that `to`, if there is one, gets the name, and then that the steps `from` lose it: of a name too many and one
+// too few the first can be taken back.
 ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, const std::vector<StepInfo>& from,
                    const StepInfo* to) {
   std::vector<StoreRequest> requests;
@@ -34,8 +35,8 @@ ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, cons
     if (!requests.empty()) request.asked = std::max(request.asked, requests.back().asked + absl::Nanoseconds(1));
     requests.push_back(std::move(request));
   };
-  for (const StepInfo& info : from) add(StoreRequest::Kind::kUntag, info);
   if (to != nullptr) add(StoreRequest::Kind::kTag, *to);
+  for (const StepInfo& info : from) add(StoreRequest::Kind::kUntag, info);
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["tag"] = options.name;
   return AskAndPrint(invocation, requests, options.wait, std::move(document));
@@ -58,6 +59,11 @@ ExitCode Tag(const Invocation& invocation, const TagOptions& options) {
   if (!others.empty() && !options.move) {
     console.Fail(fmt::format("{} {} the tag '{}' already; --move takes it from there", StepNumbers(others),
                              others.size() == 1 ? "has" : "have", options.name));
+    return ExitCode::kFailure;
+  }
+  // Said here, so that nothing is asked of the others.
+  if (info->tags.size() >= storage::kTagsPerStepMax && !storage::HasTag(info->tags, options.name)) {
+    console.Fail(fmt::format("step {} has {} tags, and may have no more", info->step, info->tags.size()));
     return ExitCode::kFailure;
   }
   return AskForTag(invocation, options, others, &*info);

@@ -1,5 +1,6 @@
 #include "storage/manifest/folder_note.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -8,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/errno_status.h"
 #include "storage/manifest/tag.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -102,6 +104,18 @@ TEST_F(FolderNoteTest, LeavesOutWhatIsNoTag) {
   EXPECT_THAT(tags_of(many + "]"), SizeIs(kTagsPerStepMax));
 }
 
+TEST_F(FolderNoteTest, SaysNothingWhereItIsLargerThanAnyAndCutsATextBetweenCharacters) {
+  std::ofstream(path_) << std::string(8 * kFolderNoteBytesMax + 1, ' ');
+  auto note = ReadFolderNote(PosixFileSystem(), path_);
+  ASSERT_TRUE(note.ok() && note->has_value());
+  EXPECT_THAT((*note)->problem, IsOk());
+  const std::string fits(kFolderNoteBytesMax - 1, 'x');
+  std::ofstream(path_) << "{\"version\": 1, \"note\": \"" + fits + "\u00e4\"}";
+  note = ReadFolderNote(PosixFileSystem(), path_);
+  ASSERT_TRUE(note.ok() && note->has_value());
+  EXPECT_EQ((*note)->text, fits);
+}
+
 TEST_F(FolderNoteTest, SaysWhyTheDiskDidNotGiveItOut) {
   ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a"), IsOk());
   FailingFileSystem files(PosixFileSystem());
@@ -110,6 +124,9 @@ TEST_F(FolderNoteTest, SaysWhyTheDiskDidNotGiveItOut) {
   ASSERT_TRUE(note.ok() && note->has_value());
   EXPECT_EQ((*note)->text, "");
   EXPECT_THAT((*note)->problem, StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  files.FailOperation("OpenForRead", ErrnoStatus(EMFILE, "open", path_));
+  EXPECT_THAT((*ReadFolderNote(files, path_))->problem,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("EMFILE")));
   files.FailOperation("OpenForRead", absl::NotFoundError("ENOENT"));
   EXPECT_EQ(*ReadFolderNote(files, path_), std::nullopt) << "gone since";
   files.SetRule([](const FailingFileSystem::Call&) { return absl::InternalError("EIO"); });

@@ -210,6 +210,31 @@ TEST_F(StoreTagTest, IsTakenAwayWhereOnlyTheFolderHasIt) {
   }
 }
 
+// What the disk does not give out may have tags: it is not written over, and is looked for again.
+TEST_F(StoreTagTest, IsNotLostWhereARebuildCannotReadTheFolder) {
+  ShardIdentity identity;
+  {
+    auto store = Open();
+    identity = CommitStep(*store, 1, 100);
+    ASSERT_THAT(store->Tag(1, "v1"), IsOk());
+  }
+  fs::remove_all(layout_.manifest());
+  {
+    FailingFileSystem files(PosixFileSystem());
+    const std::string pin = PinOf(identity);
+    files.SetRule([pin](const FailingFileSystem::Call& call) {
+      return call.operation == "OpenForRead" && call.path == pin ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+    auto store = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(store, IsOk());
+    EXPECT_TRUE(InfoOf(**store, 1).pinned);
+    EXPECT_THAT((*store)->Pin(1, "a note"), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+    EXPECT_THAT((*store)->Tag(1, "v2"), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+    EXPECT_THAT((*store)->Untag(1, "v2"), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  }
+  EXPECT_THAT(InfoOf(*Open(), 1).tags, ElementsAre("v1"));
+}
+
 // Whichever call fails, the step has the tag or not, record and folder agree after the next Open, no other tag is lost,
 // and what was said to have worked has.
 TEST_F(StoreTagTest, IsSettledByTheNextOpenWhicheverCallFails) {
@@ -237,7 +262,6 @@ TEST_F(StoreTagTest, IsSettledByTheNextOpenWhicheverCallFails) {
         const size_t before = files.calls().size();
         files.FailCall(before + call, absl::InternalError("EIO"));
         status = tag ? (*store)->Tag(1, "v1") : (*store)->Untag(1, "v1");
-        // A pin.json that the disk does not give out is only a warning.
         failed = files.calls().size() > before + call;
         worked += failed ? 0 : 1;
       }

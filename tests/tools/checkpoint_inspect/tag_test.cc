@@ -80,7 +80,7 @@ TEST(Tag, LeavesANameWhereItIsUnlessToldToMoveIt) {
   EXPECT_EQ(store.Listing(), before);
   const Finished moved = Inspect(store, {"tag", "2", "v1", "--move"});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
-  EXPECT_EQ(moved.out, "step 1: untagged v1\nstep 2: tagged v1\n");
+  EXPECT_EQ(moved.out, "step 2: tagged v1\nstep 1: untagged v1\n");
   EXPECT_THAT(Info(store, 1).tags, IsEmpty());
   EXPECT_TRUE(Info(store, 1).pinned);
   EXPECT_THAT(Info(store, 2).tags, ElementsAre("v1"));
@@ -102,8 +102,23 @@ TEST(Tag, BringsANameThatTwoStepsHaveToOne) {
     });
   }
   EXPECT_THAT(Inspect(store, {"tag", "3", "v1"}).err, HasSubstr("steps 1, 2 have the tag 'v1' already"));
-  EXPECT_EQ(Inspect(store, {"tag", "2", "v1", "--move"}).out, "step 1: untagged v1\nstep 2: tagged v1\n");
+  EXPECT_EQ(Inspect(store, {"tag", "2", "v1", "--move"}).out, "step 2: tagged v1\nstep 1: untagged v1\n");
   EXPECT_EQ(Inspect(store, {"untag", "v1"}).out, "step 2: untagged v1\n");
+}
+
+TEST(Tag, LeavesANameWhereItIsIfTheOtherStepMayHaveNoMore) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  store.Update(2, [](StepInfo& info) {
+    info.pinned = true;
+    for (int i = 10; i < 74; ++i) info.tags.push_back("t" + std::to_string(i));
+  });
+  const Finished run = Inspect(store, {"tag", "2", "v1", "--move"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.err, "checkpoint-inspect: error: step 2 has 64 tags, and may have no more\n");
+  EXPECT_THAT(Info(store, 1).tags, ElementsAre("v1"));
+  EXPECT_EQ(Inspect(store, {"tag", "2", "t10"}).exit_code, 0) << "it has that one";
 }
 
 TEST(Tag, HandsItsRequestsToALiveTrainer) {
@@ -116,7 +131,7 @@ TEST(Tag, HandsItsRequestsToALiveTrainer) {
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const Finished moved = Inspect(store, {"tag", "2", "v1", "--move", kPatience});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
-  EXPECT_EQ(moved.out, "step 1: untagged v1\nstep 2: tagged v1\n");
+  EXPECT_EQ(moved.out, "step 2: tagged v1\nstep 1: untagged v1\n");
   EXPECT_THAT(moved.err, HasSubstr("handed over to whoever holds the store"));
   const auto steps = (*trainer)->Steps();
   ASSERT_TRUE(steps.ok());
@@ -172,12 +187,12 @@ TEST(Tag, PrintsItsRequestsAsJson) {
   EXPECT_EQ(json["schema_version"], 1);
   EXPECT_EQ(json["tag"], "v1");
   ASSERT_EQ(json["requests"].size(), 2u);
-  EXPECT_EQ(json["requests"][0]["request"], "untag");
-  EXPECT_EQ(json["requests"][0]["step"], 1);
-  EXPECT_EQ(json["requests"][1]["request"], "tag");
-  EXPECT_EQ(json["requests"][1]["step"], 2);
-  EXPECT_EQ(json["requests"][1]["attempt"], Info(store, 2).attempt);
-  EXPECT_EQ(json["requests"][1]["outcome"], "done");
+  EXPECT_EQ(json["requests"][0]["request"], "tag");
+  EXPECT_EQ(json["requests"][0]["step"], 2);
+  EXPECT_EQ(json["requests"][0]["attempt"], Info(store, 2).attempt);
+  EXPECT_EQ(json["requests"][0]["outcome"], "done");
+  EXPECT_EQ(json["requests"][1]["request"], "untag");
+  EXPECT_EQ(json["requests"][1]["step"], 1);
   const auto untagged = RunInspectJson({"untag", "v1", "--store", store.directory()});
   EXPECT_EQ(untagged["tag"], "v1");
   EXPECT_EQ(untagged["requests"][0]["request"], "untag");
