@@ -53,12 +53,13 @@ VARYING = [
     (re.compile(rf"(?<![\w.]){NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
     (re.compile(r"(?<![\w.])[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
     (re.compile(r"\b[0-9]+ (bytes|events)\b"), r"<count> \1"),
-    (re.compile(r"  +"), " "),
+    (re.compile(r"(?<=\S)  +"), " "),
     (re.compile(r"--+"), "--"),
     (re.compile(r" +$", re.MULTILINE), ""),
     # What a save waited for, and what the machine gave it.
-    (re.compile(r"^( [a-z ]+ [0-9]+(?: <quantity>(?:/s)?| -){6}(?: waits)?\n)+", re.MULTILINE), " <phases>\n"),
-    (re.compile(r"^ (direct_io|io|io_registered|library_version|staging_memory|vectors) \S+$", re.MULTILINE), r" \1 <machine>"),
+    (re.compile(r"^( +[a-z ]+ [0-9]+(?: <quantity>(?:/s)?| -){6}(?: waits)?\n)+", re.MULTILINE), "  <phases>\n"),
+    (re.compile(r"^ +(?:allocate|io_reason|nice|priority) .*\n", re.MULTILINE), ""),
+    (re.compile(r"^( +)(direct_io|io|io_registered|library_version|staging_memory|vectors) .+$", re.MULTILINE), r"\1\2 <machine>"),
 ]
 
 
