@@ -82,7 +82,6 @@ faults-long:
 # it is allowed.
 UNSHUFFLED = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-# In half an hour or so; without checkpoint-inspect in two thirds of that.
 asan: ASAN_TOOLS := ON
 asan-core: ASAN_TOOLS := OFF
 asan asan-core:

@@ -28,14 +28,6 @@ namespace fs = std::filesystem;
 // Long enough for a machine that has much else to do; nobody waits for all of it.
 constexpr const char* kPatience = "--wait=300";
 
-StepInfo Info(const TestStore& store, int64_t step) {
-  const auto reader = StoreReader::Open(store.directory());
-  EXPECT_TRUE(reader.ok()) << reader.status();
-  const auto info = (*reader)->Find(step);
-  EXPECT_TRUE(info.ok()) << info.status();
-  return info.ok() ? *info : StepInfo{};
-}
-
 size_t FilesIn(const std::string& directory) {
   if (!fs::exists(directory)) return 0;
   return static_cast<size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
@@ -57,15 +49,15 @@ TEST(Pin, PinsAndUnpinsAStepThatNobodyHolds) {
   EXPECT_EQ(pinned.exit_code, 0) << pinned.err;
   EXPECT_EQ(pinned.out, "step 1: pinned (the best)\n");
   EXPECT_EQ(pinned.err, "");
-  EXPECT_TRUE(Info(store, 1).pinned);
-  EXPECT_EQ(Info(store, 1).pin_note, "the best");
+  EXPECT_TRUE(store.Info(1).pinned);
+  EXPECT_EQ(store.Info(1).pin_note, "the best");
   EXPECT_EQ(FilesIn(store.directory() + "/inbox"), 0u);
   EXPECT_THAT(RunInspect({"ls", "--store", store.directory()}).out, HasSubstr("pinned: the best"));
 
   const Finished unpinned = RunInspect({"unpin", "1", "--store", store.directory()});
   EXPECT_EQ(unpinned.exit_code, 0) << unpinned.err;
   EXPECT_EQ(unpinned.out, "step 1: unpinned\n");
-  EXPECT_FALSE(Info(store, 1).pinned);
+  EXPECT_FALSE(store.Info(1).pinned);
   EXPECT_EQ(RunInspect({"unpin", "1", "--store", store.directory()}).exit_code, 0) << "it is what was asked for";
   EXPECT_EQ(RunInspect({"repair", "--store", store.directory()}).exit_code, 0);
 }
@@ -76,7 +68,7 @@ TEST(Pin, IsKnownAfterARebuildOfTheManifest) {
   ASSERT_EQ(RunInspect({"pin", "1", "--store", store.directory()}).exit_code, 0);
   store.DamageManifest();
   ASSERT_EQ(RunInspect({"repair", "--apply", "--store", store.directory()}).exit_code, 0);
-  EXPECT_TRUE(Info(store, 1).pinned);
+  EXPECT_TRUE(store.Info(1).pinned);
 }
 
 TEST(Pin, HandsTheRequestToALiveTrainer) {
@@ -99,7 +91,7 @@ TEST(Pin, HandsTheRequestToALiveTrainer) {
   EXPECT_EQ(json["requests"][0]["attempt"], (*steps)[0].attempt);
   EXPECT_EQ(json["requests"][0]["outcome"], "done");
   EXPECT_EQ(json["requests"][0]["reason"], "");
-  EXPECT_FALSE(Info(store, 1).pinned);
+  EXPECT_FALSE(store.Info(1).pinned);
 }
 
 // Whoever holds it looks into the inbox only later, or never, as a repair does.
@@ -119,10 +111,10 @@ TEST(Pin, SaysSoWhereTheHolderHasNotTakenItInYet) {
     EXPECT_EQ(json["requests"][0]["outcome"], "handed_over");
     EXPECT_EQ(FilesIn(store.directory() + "/inbox"), 2u);
   }
-  EXPECT_FALSE(Info(store, 1).pinned);
+  EXPECT_FALSE(store.Info(1).pinned);
   store.Save({3});
-  EXPECT_TRUE(Info(store, 1).pinned) << "the next trainer has taken it in";
-  EXPECT_TRUE(Info(store, 2).pinned);
+  EXPECT_TRUE(store.Info(1).pinned) << "the next trainer has taken it in";
+  EXPECT_TRUE(store.Info(2).pinned);
   EXPECT_EQ(FilesIn(store.directory() + "/inbox"), 0u);
 }
 
@@ -139,7 +131,7 @@ TEST(Pin, TakesTheStoreItselfOnceItsHolderLetsGo) {
   lock->reset();
   command.join();
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_TRUE(Info(store, 1).pinned);
+  EXPECT_TRUE(store.Info(1).pinned);
 }
 
 TEST(Pin, TakesItsRequestBackOnCtrlC) {
@@ -177,8 +169,8 @@ TEST(Pin, CarriesOutWhatWasAskedBefore) {
     ASSERT_EQ(RunInspect({"pin", "1", "--wait=0", "--store", store.directory()}).exit_code, 11);
   }
   EXPECT_EQ(RunInspect({"pin", "2", "--store", store.directory()}).exit_code, 0);
-  EXPECT_TRUE(Info(store, 1).pinned);
-  EXPECT_TRUE(Info(store, 2).pinned);
+  EXPECT_TRUE(store.Info(1).pinned);
+  EXPECT_TRUE(store.Info(2).pinned);
 }
 
 TEST(Pin, RefusesAStepThatIsNotCommitted) {
@@ -238,7 +230,7 @@ TEST(Pin, RefusesANoteThatIsTooLong) {
       RunInspect({"pin", "1", "--note", std::string((64 << 10) + 1, 'x'), "--store", store.directory()});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.err, HasSubstr("its text has 65537 bytes"));
-  EXPECT_FALSE(Info(store, 1).pinned);
+  EXPECT_FALSE(store.Info(1).pinned);
 }
 
 TEST(Pin, IsRefusedForAStrangersStore) {

@@ -20,14 +20,6 @@ using testing::IsEmpty;
 // Long enough for a machine that has much else to do; nobody waits for all of it.
 constexpr const char* kPatience = "--wait=300";
 
-StepInfo Info(const TestStore& store, int64_t step) {
-  const auto reader = StoreReader::Open(store.directory());
-  EXPECT_TRUE(reader.ok()) << reader.status();
-  const auto info = (*reader)->Find(step);
-  EXPECT_TRUE(info.ok()) << info.status();
-  return info.ok() ? *info : StepInfo{};
-}
-
 Finished Inspect(const TestStore& store, std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--store", store.directory()});
   return RunInspect(arguments);
@@ -40,11 +32,11 @@ TEST(Tag, NamesAStepAndPinsIt) {
   EXPECT_EQ(tagged.exit_code, 0) << tagged.err;
   EXPECT_EQ(tagged.out, "step 1: tagged paper/figure-3\n");
   EXPECT_EQ(tagged.err, "");
-  EXPECT_TRUE(Info(store, 1).pinned);
-  EXPECT_THAT(Info(store, 1).tags, ElementsAre("paper/figure-3"));
+  EXPECT_TRUE(store.Info(1).pinned);
+  EXPECT_THAT(store.Info(1).tags, ElementsAre("paper/figure-3"));
   EXPECT_EQ(Inspect(store, {"tag", "tag:paper/figure-3", "v1"}).out, "step 1: tagged v1\n");
   EXPECT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0) << "it is what was asked for";
-  EXPECT_THAT(Info(store, 1).tags, ElementsAre("paper/figure-3", "v1"));
+  EXPECT_THAT(store.Info(1).tags, ElementsAre("paper/figure-3", "v1"));
   EXPECT_EQ(Inspect(store, {"repair"}).exit_code, 0);
 }
 
@@ -55,8 +47,8 @@ TEST(Untag, TakesTheNameAndLeavesThePin) {
   const Finished untagged = Inspect(store, {"untag", "v1"});
   EXPECT_EQ(untagged.exit_code, 0) << untagged.err;
   EXPECT_EQ(untagged.out, "step 1: untagged v1\n");
-  EXPECT_THAT(Info(store, 1).tags, IsEmpty());
-  EXPECT_TRUE(Info(store, 1).pinned);
+  EXPECT_THAT(store.Info(1).tags, IsEmpty());
+  EXPECT_TRUE(store.Info(1).pinned);
 }
 
 TEST(Unpin, TakesTheNamesToo) {
@@ -64,8 +56,8 @@ TEST(Unpin, TakesTheNamesToo) {
   store.Save({1});
   ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
   ASSERT_EQ(Inspect(store, {"unpin", "tag:v1"}).exit_code, 0);
-  EXPECT_FALSE(Info(store, 1).pinned);
-  EXPECT_THAT(Info(store, 1).tags, IsEmpty());
+  EXPECT_FALSE(store.Info(1).pinned);
+  EXPECT_THAT(store.Info(1).tags, IsEmpty());
 }
 
 TEST(Tag, LeavesANameWhereItIsUnlessToldToMoveIt) {
@@ -81,9 +73,9 @@ TEST(Tag, LeavesANameWhereItIsUnlessToldToMoveIt) {
   const Finished moved = Inspect(store, {"tag", "2", "v1", "--move"});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
   EXPECT_EQ(moved.out, "step 2: tagged v1\nstep 1: untagged v1\n");
-  EXPECT_THAT(Info(store, 1).tags, IsEmpty());
-  EXPECT_TRUE(Info(store, 1).pinned);
-  EXPECT_THAT(Info(store, 2).tags, ElementsAre("v1"));
+  EXPECT_THAT(store.Info(1).tags, IsEmpty());
+  EXPECT_TRUE(store.Info(1).pinned);
+  EXPECT_THAT(store.Info(2).tags, ElementsAre("v1"));
 }
 
 TEST(Tag, MovesANameThatNobodyHasOrThatTheStepHas) {
@@ -117,7 +109,7 @@ TEST(Tag, LeavesANameWhereItIsIfTheOtherStepMayHaveNoMore) {
   const Finished run = Inspect(store, {"tag", "2", "v1", "--move"});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.err, "checkpoint-inspect: error: step 2 has 64 tags, and may have no more\n");
-  EXPECT_THAT(Info(store, 1).tags, ElementsAre("v1"));
+  EXPECT_THAT(store.Info(1).tags, ElementsAre("v1"));
   EXPECT_EQ(Inspect(store, {"tag", "2", "t10"}).exit_code, 0) << "it has that one";
 }
 
@@ -153,8 +145,8 @@ TEST(Tag, SaysSoWhereTheHolderHasNotTakenItInYet) {
                                HasSubstr("step 2: not tagged v1: handed to whoever holds the store")));
   }
   store.Save({3});
-  EXPECT_THAT(Info(store, 1).tags, IsEmpty()) << "the next trainer has taken it in";
-  EXPECT_THAT(Info(store, 2).tags, ElementsAre("v1"));
+  EXPECT_THAT(store.Info(1).tags, IsEmpty()) << "the next trainer has taken it in";
+  EXPECT_THAT(store.Info(2).tags, ElementsAre("v1"));
 }
 
 TEST(Tag, IsShownWhereverAPinIs) {
@@ -176,7 +168,7 @@ TEST(Tag, IsKnownAfterARebuildOfTheManifest) {
   ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
   store.DamageManifest();
   ASSERT_EQ(Inspect(store, {"repair", "--apply"}).exit_code, 0);
-  EXPECT_THAT(Info(store, 1).tags, ElementsAre("v1"));
+  EXPECT_THAT(store.Info(1).tags, ElementsAre("v1"));
 }
 
 TEST(Tag, PrintsItsRequestsAsJson) {
@@ -189,7 +181,7 @@ TEST(Tag, PrintsItsRequestsAsJson) {
   ASSERT_EQ(json["requests"].size(), 2u);
   EXPECT_EQ(json["requests"][0]["request"], "tag");
   EXPECT_EQ(json["requests"][0]["step"], 2);
-  EXPECT_EQ(json["requests"][0]["attempt"], Info(store, 2).attempt);
+  EXPECT_EQ(json["requests"][0]["attempt"], store.Info(2).attempt);
   EXPECT_EQ(json["requests"][0]["outcome"], "done");
   EXPECT_EQ(json["requests"][1]["request"], "untag");
   EXPECT_EQ(json["requests"][1]["step"], 1);
@@ -255,7 +247,7 @@ TEST(Tag, NeedsAStepAndAName) {
   }
   EXPECT_THAT(Inspect(store, {"tag", "1", "the best"}).err,
               HasSubstr("NAME: tag 'the best' is not of letters, digits, '.', '_', '/' and '-'"));
-  EXPECT_FALSE(Info(store, 1).pinned);
+  EXPECT_FALSE(store.Info(1).pinned);
 }
 
 TEST(Tag, IsRefusedForAStrangersStore) {

@@ -151,6 +151,15 @@ void TestStore::TakeInReports() const {
   EXPECT_FALSE(collected.recorded.empty());
 }
 
+StepInfo TestStore::Info(int64_t step) const {
+  const auto reader = StoreReader::Open(directory_);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  if (!reader.ok()) return {};
+  const auto info = (*reader)->Find(step);
+  EXPECT_TRUE(info.ok()) << info.status();
+  return info.ok() ? *info : StepInfo{};
+}
+
 void TestStore::Update(int64_t step, const std::function<void(StepInfo&)>& change) const {
   const auto store = OpenStore();
   const auto record = store->manifest().Find(step);
