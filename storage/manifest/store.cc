@@ -417,7 +417,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
   absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   if (old->has_value()) {
-    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, record.info); !pinned.ok()) {
+    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, options_.warn, record.info); !pinned.ok()) {
       options_.warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}",
                                 record.info.step, Text(pinned)));
     }
