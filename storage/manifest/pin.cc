@@ -45,6 +45,11 @@ absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const Stor
   return (*note)->text;
 }
 
+absl::Status CheckPin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, PinPath(layout, folder));
+  return note.ok() && note->has_value() ? (*note)->problem : note.status();
+}
+
 absl::StatusOr<bool> JoinPinOfFolder(FileSystem& files, const StoreLayout& layout,
                                      const std::function<void(std::string_view)>& warn, StepInfo& info,
                                      bool must_be_given_out) {

@@ -40,6 +40,9 @@ absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepF
 absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
                                                    const StepFolder& folder);
 
+// Why the pin cannot be read, though that it is there is pin enough; ok where it can be, or there is none.
+absl::Status CheckPin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
+
 // Pins `info` where its attempt's folder says so and it does not, and adds the tags that the folder has and `info` has
 // not, as far as there is room. The note is empty and there are no tags where the file cannot be understood, or, with a
 // warning, where its bytes are wrong or the disk does not give it out. The latter is for a later look, and until then

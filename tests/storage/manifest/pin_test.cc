@@ -78,6 +78,7 @@ class PinTest : public testing::Test {
 
 TEST_F(PinTest, IsThereFromWritingToRemoving) {
   EXPECT_EQ(*Read(), std::nullopt);
+  EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_), IsOk()) << "there is none";
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "the paper's \"best\""), IsOk());
   EXPECT_THAT(*Read(), Optional(std::string("the paper's \"best\"")));
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, ""), IsOk());
@@ -132,6 +133,7 @@ TEST_F(PinTest, IsNotKnownWhereNobodyCanSayWhetherItIsThere) {
     return call.operation == "TypeOf" ? absl::InternalError("EIO") : absl::OkStatus();
   });
   EXPECT_THAT(Read(files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_THAT(CheckPin(files, layout_, folder_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   StepInfo info = OwnInfo();
   EXPECT_THAT(Take(info, files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   EXPECT_FALSE(info.pinned);
@@ -193,8 +195,11 @@ TEST_F(PinTest, CostsNothingWhereTheRecordHasItAndTheDiskDoesNotGiveItOut) {
 
 TEST_F(PinTest, IsThereWithoutTagsWhereItsBytesAreWrong) {
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a", {"paper", "v1"}), IsOk());
+  EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_), IsOk());
   Damage("paper");
   EXPECT_THAT(*Read(), Optional(std::string()));
+  EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check is not that of its bytes")));
   for (const bool must_be_given_out : {false, true}) {
     SCOPED_TRACE(must_be_given_out);
     StepInfo info = OwnInfo();
