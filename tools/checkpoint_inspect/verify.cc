@@ -305,8 +305,7 @@ The last line is the sum, with the step that a restore takes. Nothing is changed
 
 Exit status, of all steps:
    0  every step is sound (or, of a sample, without damage)
-   3  some step is damaged or lost, and another one is sound; or the manifest is damaged, or a
-      pin.json cannot be read
+   3  some step is damaged or lost, and another one is sound; or the manifest or a pin.json is damaged
   12  nothing was ever committed
   13  no step is sound; with STEP: that step is damaged or lost
 The others are those of every command: see 'checkpoint-inspect --help'.
