@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -104,10 +105,11 @@ std::string ExportedAsJson(const Invocation& invocation, const StepInfo& info, E
   for (const ExportedFile& file : exported.files) {
     files.push_back({{"path", file.path}, {"bytes", file.bytes}, {"tensors", file.tensors}});
   }
-  Json& tied = document["tied"] = Json::object();
+  std::map<std::string, std::string> tied;  // Json would look for each name among all that it has
   for (const ExportItem& item : exported.plan.tensors) {
     if (!item.tied_to.empty()) tied[item.spec.name] = item.tied_to;
   }
+  document["tied"] = tied;
   Json& values = document["values"] = Json::array();
   for (const ExportItem& item : exported.plan.values) values.push_back(item.spec.name);
   return Dump(document);

@@ -75,6 +75,7 @@ class FileMetadata {
   absl::Status TakeStep(std::map<std::string, std::string>* strings);
   absl::Status Merge(const std::string& key, std::string text, Texts* texts);
   absl::Status Conflict(const std::string& key, size_t file, size_t other) const;
+  absl::Status TooManyKeys() const;
 
   const bool with_step_;
   std::vector<std::string> files_;

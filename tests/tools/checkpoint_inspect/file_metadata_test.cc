@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "storage/shard/shard_format.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tools/checkpoint_inspect/json.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -123,12 +124,51 @@ TEST(FileMetadata, AnExportThatSaysWhatNoneSaysIsRefused) {
     expect_refused({{"tidemark.metrics", metrics}}, "'tidemark.metrics' of the metadata has no metrics");
   }
   expect_refused({{"tidemark.metrics", std::string(kStepTextBytesMax + 1, ' ')}}, "has no metrics");
-  expect_refused({{"tidemark.user_metadata", "[]"}}, "is no JSON object of at most 1048576 bytes");
+  expect_refused({{"tidemark.user_metadata", "[]"}}, "is no JSON object of at most 1048576 bytes, 8192 keys");
   expect_refused({{"tidemark.user_metadata", "{\"a\":\"" + std::string(kStepTextBytesMax, 'x') + "\"}"}},
                  "is no JSON object of at most 1048576 bytes");
   std::string deep;
   for (int i = 0; i < 300; ++i) deep += "{\"a\":";
   expect_refused({{"tidemark.user_metadata", deep + "1" + std::string(300, '}')}}, "is no JSON object");
+}
+
+// So many strings, all different.
+Strings Many(const std::string& prefix, size_t count) {
+  Strings strings;
+  for (size_t i = 0; i < count; ++i) strings[prefix + std::to_string(i)] = "";
+  return strings;
+}
+
+TEST(FileMetadata, MoreKeysThanUserMetadataMayHaveAreRefused) {
+  const auto refused =
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("the metadata of b and the files before it has more keys than "
+                                                       "the 8192 of a step's user metadata; --metadata takes"));
+  FileMetadata most(/*with_step=*/true);
+  ASSERT_THAT(most.Add("a", Many("a", kMetadataKeysMax - 2)), IsOk());
+  ASSERT_THAT(most.Add("b", Many("b", 1)), IsOk());
+  const absl::StatusOr<std::string> text = most.UserMetadata({"a", "b"});
+  ASSERT_THAT(text, IsOk());
+  EXPECT_EQ(MetadataToJson(*text).size(), kMetadataKeysMax);
+  // One more, with that of the files.
+  ASSERT_THAT(most.Add("b", Many("c", 1)), IsOk());
+  EXPECT_THAT(most.UserMetadata({"a", "b"}), refused);
+  EXPECT_THAT(most.Add("b", Many("d", 1)), refused);
+  // Together with those of an export.
+  FileMetadata both(/*with_step=*/true);
+  ASSERT_THAT(both.Add("a", Exported({{"tidemark.user_metadata", R"({"run":7})"}})), IsOk());
+  ASSERT_THAT(both.Add("b", Many("b", kMetadataKeysMax)), IsOk());
+  EXPECT_THAT(both.UserMetadata({"a", "b"}), refused);
+  EXPECT_THAT(FileMetadata(/*with_step=*/false).Add("b", Many("b", 3 * kMetadataKeysMax)), IsOk());
+}
+
+TEST(FileMetadata, MetricsOfAnyNumberComeBack) {
+  Metrics metrics;
+  for (int i = 0; i < 40'000; ++i) metrics["m" + std::to_string(i)] = i;
+  const std::string text = MetricsJson(metrics);
+  ASSERT_LE(text.size(), kStepTextBytesMax);
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", Exported({{"tidemark.metrics", text}})), IsOk());
+  EXPECT_EQ(metadata.metrics(), metrics);
 }
 
 TEST(FileMetadata, MoreThanUserMetadataMayHaveIsRefused) {

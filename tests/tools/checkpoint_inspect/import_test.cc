@@ -154,6 +154,18 @@ TEST_F(ImportTest, FilesThatContradictEachOtherNeedMetadata) {
   EXPECT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
 }
 
+TEST_F(ImportTest, VeryManyStringsNeedMetadata) {
+  std::map<std::string, std::string> strings;
+  for (int i = 0; i < 40'000; ++i) strings[std::to_string(i)] = "";
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "", strings);
+  const Finished refused = Import({Path("c"), "--step", "5", "--create"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("the metadata of " + Path("c") + " and the files before it has more keys than " +
+                                     "the 8192 of a step's user metadata; --metadata takes the place"));
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+  EXPECT_EQ(Import({Path("c"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
+}
+
 TEST_F(ImportTest, ValuesAndTiesOfAHostileExportAreRefused) {
   const std::map<std::string, std::string> ours = {{"tidemark.step", "1"}, {"tidemark.store", ""}};
   const auto refusal = [&](std::map<std::string, std::string> metadata) {

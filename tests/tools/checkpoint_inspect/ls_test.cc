@@ -202,6 +202,22 @@ TEST(Ls, ExplainsItsColumns) {
   }
 }
 
+TEST(Ls, NotesWhatUserMetadataIsNull) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.Update(2, [](StepInfo& info) { info.user_metadata = "[1]"; });
+  const Finished ls = RunInspect({"--store", store.directory(), "--json", "ls"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_EQ(ls.err,
+            "checkpoint-inspect: the user metadata of 1 step is null, since it is no JSON object of at most 8192 keys "
+            "and a depth of 256\n");
+  const json steps = json::parse(ls.out).at("steps");
+  EXPECT_EQ(steps.at(0).at("user_metadata"), json::object());
+  EXPECT_EQ(steps.at(1).at("user_metadata"), nullptr);
+  // There it is not listed.
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "ls"}).err, "");
+}
+
 std::vector<int64_t> StepsOf(const json& document) {
   std::vector<int64_t> steps;
   for (const json& step : document["steps"]) steps.push_back(step["step"]);
