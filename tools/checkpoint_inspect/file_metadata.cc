@@ -92,6 +92,13 @@ absl::Status FileMetadata::TakeEntries(std::map<std::string, std::string>* strin
     if (text == strings->end() || name.starts_with(kKindPrefix)) {
       return KeyError(file, key, "is there, and nothing under the name behind that");
     }
+    ++entries_;
+    entry_bytes_ += name.size() + text->second.size();
+    if (entries_ > kFileEntriesMax || entry_bytes_ > kFileEntryBytesMax) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: up to '{}' there are {} values and tied names with {} bytes, where an import takes {} with {}", file,
+          Shorten(Escape(name), 200), entries_, entry_bytes_, kFileEntriesMax, kFileEntryBytesMax));
+    }
     if (kind_name == kTiedKind) {
       ties_.push_back({.file = file, .name = name, .tied_to = std::move(text->second)});
     } else {

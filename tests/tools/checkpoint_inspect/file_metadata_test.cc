@@ -132,6 +132,27 @@ TEST(FileMetadata, AnExportThatSaysWhatNoneSaysIsRefused) {
   expect_refused({{"tidemark.user_metadata", deep + "1" + std::string(300, '}')}}, "is no JSON object");
 }
 
+TEST(FileMetadata, MoreValuesThanAnExportHasAreRefused) {
+  const std::string half(kFileEntryBytesMax / 2 - 1, 'x');
+  FileMetadata bytes(/*with_step=*/false);
+  ASSERT_THAT(bytes.Add("a", Exported({{"k", half}, {"tidemark.kind.k", "string"}})), IsOk());
+  ASSERT_THAT(bytes.Add("b", Exported({{"l", half}, {"tidemark.kind.l", "tied"}})), IsOk());
+  EXPECT_THAT(bytes.Add("c", Exported({{"m", ""}, {"tidemark.kind.m", "string"}})),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("c: up to 'm' there are 3 values and tied names with 100000001 bytes, where an import "
+                                 "takes 131072 with 100000000")));
+  Strings strings;
+  for (size_t i = 0; i < kFileEntriesMax; ++i) {
+    strings[std::to_string(i)] = "";
+    strings["tidemark.kind." + std::to_string(i)] = i % 2 == 0 ? "string" : "tied";
+  }
+  FileMetadata many(/*with_step=*/false);
+  ASSERT_THAT(many.Add("a", Exported(strings)), IsOk());
+  EXPECT_THAT(
+      many.Add("b", Exported({{"m", ""}, {"tidemark.kind.m", "string"}})),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("b: up to 'm' there are 131073 values and tied names with")));
+}
+
 // So many strings, all different.
 Strings Many(const std::string& prefix, size_t count) {
   Strings strings;
