@@ -146,7 +146,8 @@ absl::Status FileMetadata::Add(const std::string& file, std::map<std::string, st
     if (!status.ok()) return status;
   }
   if (!with_step_) return absl::OkStatus();
-  for (auto& [key, text] : strings) {
+  for (auto& [its_key, text] : strings) {
+    const std::string key(its_key == kImportedFromKey ? kFileImportedFromKey : its_key);
     if (!strings_.contains(key)) bytes_ += key.size() + text.size();
     if (bytes_ > storage::kUserMetadataBytesMax) {
       return absl::InvalidArgumentError(
@@ -161,7 +162,7 @@ absl::Status FileMetadata::Add(const std::string& file, std::map<std::string, st
 
 absl::StatusOr<std::string> FileMetadata::UserMetadata(const std::vector<std::string>& names) const {
   // Sorted, so that each of many keys is found quickly.
-  nlohmann::json object = {{"imported_from", names}};
+  nlohmann::json object = {{kImportedFromKey, names}};
   const auto exported = step_.find(std::string(kUserMetadataKey));
   if (exported != step_.end()) {
     if (strings_.empty()) return exported->second.text;

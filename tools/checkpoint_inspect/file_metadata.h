@@ -30,6 +30,10 @@ inline constexpr std::string_view kUserMetadataKey = "tidemark.user_metadata";  
 inline constexpr std::string_view kKindPrefix = "tidemark.kind.";
 inline constexpr std::string_view kTiedKind = "tied";
 
+// In the user metadata of what no export wrote: the files' names, and a string that a file itself has under that key.
+inline constexpr std::string_view kImportedFromKey = "imported_from";
+inline constexpr std::string_view kFileImportedFromKey = "file.imported_from";
+
 // Metrics, and user metadata, of more bytes are not exported and not read: they are parsed as a whole.
 inline constexpr size_t kStepTextBytesMax = 1 << 20;
 
@@ -68,7 +72,8 @@ class FileMetadata {
   const Metrics& metrics() const { return metrics_; }
 
   // The user metadata of the exported step, or {"imported_from": [`names`]}, and all strings that are not an export's
-  // own; without any the text of an export to the byte. kInvalidArgument as Add.
+  // own, "imported_from" as kFileImportedFromKey; without any the text of an export to the byte. kInvalidArgument as
+  // Add.
   absl::StatusOr<std::string> UserMetadata(const std::vector<std::string>& names) const;
 
  private:

@@ -69,6 +69,15 @@ TEST(FileMetadata, StringsOfOthersBecomeUserMetadata) {
             R"({"author":"\"x\"","format":"pt","imported_from":["a","b"],"tidemark.kind.epoch":"int64"})");
 }
 
+TEST(FileMetadata, WhereAFileSaysItIsFromStandsBesideWhereTheStepIsFrom) {
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", {{"imported_from", "elsewhere"}}), IsOk());
+  EXPECT_EQ(metadata.UserMetadata({"a"}).value(), R"({"file.imported_from":"elsewhere","imported_from":["a"]})");
+  EXPECT_THAT(metadata.Add("b", {{"file.imported_from", "nowhere"}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'file.imported_from' of the metadata is one thing in a "
+                                                               "and another in b; --metadata")));
+}
+
 TEST(FileMetadata, StringsBesideAnExportAreAddedToItsUserMetadata) {
   FileMetadata metadata(/*with_step=*/true);
   ASSERT_THAT(metadata.Add("a", Exported({{"tidemark.user_metadata", R"({"run":7})"}, {"note", "mine"}})), IsOk());

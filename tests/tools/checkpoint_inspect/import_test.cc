@@ -135,12 +135,14 @@ TEST_F(ImportTest, WhatExportWroteComesBack) {
 }
 
 TEST_F(ImportTest, StringsOfTheFilesBecomeUserMetadata) {
-  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "", {{"format", "pt"}, {"author", "x"}});
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "",
+            {{"format", "pt"}, {"author", "x"}, {"imported_from", "elsewhere"}});
   WriteFile("d", {{"d", Dtype::kUint8, {0}, 0, 0}}, "", {{"format", "pt"}});
   ASSERT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create"}).exit_code, 0);
   const json shown = RunInspectJson({"--store", store_.directory() + "/store", "show", "5"});
-  EXPECT_EQ(shown.at("step").at("user_metadata"),
-            json({{"imported_from", {"c", "d"}}, {"format", "pt"}, {"author", "x"}}));
+  EXPECT_EQ(
+      shown.at("step").at("user_metadata"),
+      json({{"imported_from", {"c", "d"}}, {"file.imported_from", "elsewhere"}, {"format", "pt"}, {"author", "x"}}));
 }
 
 TEST_F(ImportTest, FilesThatContradictEachOtherNeedMetadata) {
