@@ -1,8 +1,13 @@
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -184,6 +189,30 @@ TEST(Ls, CutsMetricsOnATerminalThatIsTooNarrowAndNowhereElse) {
     EXPECT_EQ(line.size() - (line.find("…") == std::string::npos ? 0 : 2), 120u) << line;
   }
   EXPECT_THAT(RunInspectJson(ls)["steps"][0]["metrics"], SizeIs(15));
+}
+
+// What is there is the manifest: who looked into a shard, or for its folder, would find none.
+TEST(Ls, ListsAHundredThousandStepsAndReadsNoShard) {
+  constexpr int kSteps = 100'000;
+  constexpr double kSecondsMax = storage::kAddressSanitizer || storage::kThreadSanitizer ? 100 : 10;
+  TestStore store;
+  store.Save({});
+  store.RecordWithoutFiles(kSteps);
+  // Of the processor's time, for a machine may have much else to do.
+  const auto seconds = [] {
+    rusage usage = {};
+    EXPECT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+  };
+  const double before = seconds();
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  const double taken = seconds() - before;
+  std::printf("ls of %d steps: %.2f s\n", kSteps, taken);
+  EXPECT_LT(taken, kSecondsMax);
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_EQ(ls.err, "");
+  EXPECT_EQ(std::count(ls.out.begin(), ls.out.end(), '\n'), kSteps + 1);
 }
 
 TEST(Ls, MarksPinnedStepsInTheirOwnLine) {
