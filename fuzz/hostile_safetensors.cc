@@ -106,8 +106,6 @@ std::vector<HostileCase> HostileMetadata() {
   const std::string no_metrics = "'tidemark.metrics' of the metadata has no metrics as an export writes them";
   const std::string no_object = "'tidemark.user_metadata' of the metadata is no JSON object of at most 1048576 bytes";
   return {
-      {"count-metadata_string.safetensors", kDataLoss, "has more than 16777216 bytes",
-       Headed(R"({"__metadata__":{"a":")" + std::string((16 << 20) + 1, 'x') + R"("}})", 0)},
       {"count-metadata_strings.safetensors", kInvalidArgument, "more keys than the 8192 of a step's user metadata",
        ManyStrings(200'000)},
       {"count-exported_bytes.safetensors", kDataLoss, no_object,
