@@ -1,7 +1,10 @@
 // Hostile safetensors files, and indices of several.
 
+#include <map>
+
 #include "fmt/format.h"
 #include "fuzz/hostile_case.h"
+#include "nlohmann/json.hpp"
 
 namespace tidemark::fuzz {
 namespace {
@@ -71,6 +74,73 @@ std::vector<HostileCase> HostileHeaders() {
   };
 }
 
+// A file without tensors.
+std::string WithMetadata(const std::map<std::string, std::string>& strings) {
+  const nlohmann::json header = {{"__metadata__", strings}};
+  return Headed(header.dump(), 0);
+}
+
+std::string ManyStrings(size_t count) {
+  std::map<std::string, std::string> strings;
+  for (size_t i = 0; i < count; ++i) strings[fmt::format("{}", i)] = "";
+  return WithMetadata(strings);
+}
+
+// What says to be an export, and this.
+std::string Export(std::map<std::string, std::string> strings) {
+  strings["tidemark.step"] = "1";
+  strings["tidemark.store"] = "";
+  return WithMetadata(strings);
+}
+
+std::string ExportedMetrics(std::string_view text) { return Export({{"tidemark.metrics", std::string(text)}}); }
+
+std::string ExportedMetadata(std::string_view text) { return Export({{"tidemark.user_metadata", std::string(text)}}); }
+
+std::string ExportedValue(std::string_view kind, std::string_view text) {
+  return Export({{"n", std::string(text)}, {"tidemark.kind.n", std::string(kind)}});
+}
+
+std::vector<HostileCase> HostileMetadata() {
+  using enum absl::StatusCode;
+  const std::string no_metrics = "'tidemark.metrics' of the metadata has no metrics as an export writes them";
+  const std::string no_object = "'tidemark.user_metadata' of the metadata is no JSON object of at most 1048576 bytes";
+  return {
+      {"count-metadata_strings.safetensors", kInvalidArgument, "more keys than the 8192 of a step's user metadata",
+       ManyStrings(200'000)},
+      {"count-exported_bytes.safetensors", kDataLoss, no_object,
+       ExportedMetadata(R"({"a":")" + std::string(1 << 20, 'x') + R"("})")},
+      {"count-exported_keys.safetensors", kDataLoss, no_object,
+       ExportedMetadata("{" + Repeated(R"("a":0,)", 100'000) + R"("b":0})")},
+      {"count-exported_objects.safetensors", kDataLoss, no_object,
+       ExportedMetadata(R"({"a":[)" + Repeated("{},", 300'000) + "{}]")},
+      {"count-exported_metrics.safetensors", kDataLoss, no_metrics,
+       ExportedMetrics("{" + Repeated(R"("a":0.0,)", 100'000) + R"("b":0.0})")},
+      {"count-exported_metric_name.safetensors", kDataLoss, no_metrics,
+       ExportedMetrics("{\"" + std::string(4097, 'n') + "\":1.0}")},
+      {"name-metadata_key_twice.safetensors", kDataLoss, "'a' of the metadata is there twice",
+       Headed(R"({"__metadata__":{"a":"x","\u0061":"y"}})", 0)},
+      {"name-exported_metric_twice.safetensors", kDataLoss, no_metrics, ExportedMetrics(R"({"a":1.0,"a":1.0})")},
+      {"name-exported_kind.safetensors", kDataLoss, R"(is '\x1b[2J', which is no kind)", ExportedValue("\x1b[2J", "")},
+      {"name-exported_kind_of_a_kind.safetensors", kDataLoss, "is there, and nothing under the name behind that",
+       Export({{"tidemark.kind.tidemark.kind.x", "string"}, {"tidemark.kind.x", "int64"}})},
+      {"nesting-exported_objects.safetensors", kDataLoss, no_object,
+       ExportedMetadata(Repeated(R"({"a":)", 100'000) + "0" + std::string(100'000, '}'))},
+      {"nesting-exported_arrays.safetensors", kDataLoss, no_object,
+       ExportedMetadata(R"({"a":)" + std::string(500'000, '['))},
+      {"nesting-exported_metrics.safetensors", kDataLoss, no_metrics,
+       ExportedMetrics(R"({"a":)" + std::string(500'000, '['))},
+      {"overflow-exported_metric.safetensors", kDataLoss, no_metrics, ExportedMetrics(R"({"a":1e999})")},
+      {"overflow-exported_integer.safetensors", kDataLoss, "'n' of the metadata is no int64",
+       ExportedValue("int64", "9223372036854775808")},
+      {"overflow-exported_double.safetensors", kDataLoss, "'n' of the metadata is no double",
+       ExportedValue("double", "1e999")},
+      {"utf8-metadata.safetensors", kDataLoss, "it is not UTF-8", Headed("{\"__metadata__\":{\"a\":\"\xff\"}}", 0)},
+      {"utf8-exported_metric.safetensors", kDataLoss, no_metrics, ExportedMetrics(R"({"\ud800":1.0})")},
+      {"utf8-exported_metadata.safetensors", kDataLoss, no_object, ExportedMetadata(R"({"a":"\udfff"})")},
+  };
+}
+
 std::vector<HostileCase> HostilePlaces() {
   using enum absl::StatusCode;
   return {
@@ -104,7 +174,9 @@ std::vector<HostileCase> HostilePlaces() {
 
 std::vector<HostileCase> HostileSafetensors() {
   std::vector<HostileCase> cases = HostileHeaders();
-  for (HostileCase& more : HostilePlaces()) cases.push_back(std::move(more));
+  for (auto make : {HostilePlaces, HostileMetadata}) {
+    for (HostileCase& more : make()) cases.push_back(std::move(more));
+  }
   return cases;
 }
 

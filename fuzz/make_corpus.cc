@@ -358,6 +358,18 @@ void AddSafetensorsSeeds(Seeds& seeds) {
   const std::string encoded = EncodeSafetensorsHeader(two).value();
   seeds["safetensors/file"] = file + encoded + std::string(11, 'x');
   seeds["safetensors/empty_file"] = file + inspect::EncodeSafetensorsHeader({}).value();
+  const inspect::SafetensorsHeader exported = {.tensors = {},
+                                               .metadata = {{"epoch", "3"},
+                                                            {"format", "pt"},
+                                                            {"imported_from", "x"},
+                                                            {"tidemark.kind.epoch", "int64"},
+                                                            {"tidemark.kind.w.tied", "tied"},
+                                                            {"tidemark.metrics", R"({"loss":0.5})"},
+                                                            {"tidemark.step", "2"},
+                                                            {"tidemark.store", "0123"},
+                                                            {"tidemark.user_metadata", R"({"run":7})"},
+                                                            {"w.tied", "w"}}};
+  seeds["safetensors/export"] = file + EncodeSafetensorsHeader(exported).value();
   ByteWriter data_bytes;
   data_bytes.Put<uint64_t>(11);
   seeds["safetensors/header"] =

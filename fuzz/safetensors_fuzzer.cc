@@ -1,9 +1,12 @@
 // Safetensors files of strangers. The first byte of the input says what the rest is: a whole file; the text of a
-// header, and before it how many bytes of data are said to follow; or an index of several files.
+// header, and before it how many bytes of data are said to follow; or an index of several files. What a header has as
+// metadata goes the way of an import.
 
 #include <string>
 
 #include "fuzz/fuzzing.h"
+#include "tools/checkpoint_inspect/file_metadata.h"
+#include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/safetensors_header.h"
 #include "tools/checkpoint_inspect/safetensors_index.h"
 
@@ -23,6 +26,18 @@ void CheckCoverage(const inspect::SafetensorsHeader& header, uint64_t data_bytes
   Require(covered == data_bytes, "not all data is covered");
 }
 
+void TryMetadata(const inspect::SafetensorsHeader& header) {
+  inspect::FileMetadata metadata(/*with_step=*/true);
+  absl::Status status = metadata.Add("file", header.metadata);
+  if (status.ok()) {
+    const absl::StatusOr<std::string> text = metadata.UserMetadata({"file"});
+    status = text.status();
+    Require(!status.ok() || inspect::MetadataToJson(*text).is_object(), "user metadata is no object");
+  }
+  Require(status.ok() || absl::IsDataLoss(status) || absl::IsInvalidArgument(status),
+          "metadata is refused for another reason than what it says");
+}
+
 void TryHeader(std::string_view text, uint64_t data_bytes) {
   const absl::StatusOr<inspect::SafetensorsHeader> header = inspect::DecodeSafetensorsHeader(text, data_bytes);
   if (!header.ok()) {
@@ -31,6 +46,7 @@ void TryHeader(std::string_view text, uint64_t data_bytes) {
     return;
   }
   CheckCoverage(*header, data_bytes);
+  TryMetadata(*header);
   const absl::StatusOr<std::string> written = inspect::EncodeSafetensorsHeader(*header);
   Require(written.ok(), "a header cannot be written");
   const auto again =

@@ -28,6 +28,7 @@
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/shard/shard_testing.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/safetensors.h"
 
 namespace tidemark::fuzz {
@@ -131,7 +132,9 @@ absl::Status ReadFileOf(const HostileCase& hostile) {
   const storage::TestDirectory directory;
   if (name.ends_with(".safetensors") || name.ends_with(".index.json")) {
     storage::WriteWhole(directory / name, hostile.bytes);
-    return inspect::OpenSafetensors(directory / name).status();
+    inspect::FileMetadata metadata(/*with_step=*/true);
+    const absl::Status opened = inspect::OpenSafetensors(directory / name, &metadata).status();
+    return opened.ok() ? metadata.UserMetadata({name}).status() : opened;
   }
   const storage::StoreLayout layout(directory.path());
   storage::WriteWhole(layout.identity(), hostile.bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -68,20 +69,26 @@ ExportFormat FormatOf(const ExportArguments& arguments) {
   return arguments.out.ends_with(".npz") ? ExportFormat::kNpz : ExportFormat::kSafetensors;
 }
 
-// What is too large to be read back as a whole is left out, and that is said.
+// What is too large to be read back as a whole, or is not what it should be, is left out, and that is said.
 ExportMetadata ProvenanceOf(const Invocation& invocation, const StepInfo& info) {
   ExportMetadata provenance = {{std::string(kStepKey), fmt::format("{}", info.step)},
                                {std::string(kStoreKey), invocation.reader.store_id()}};
-  const auto add = [&](std::string_view key, std::string_view what, std::string text) {
-    if (text.size() <= kStepTextBytesMax) {
-      provenance[std::string(key)] = std::move(text);
-    } else {
-      invocation.console.Note(
-          fmt::format("the step's {} left out: {} bytes, where {} are exported", what, text.size(), kStepTextBytesMax));
-    }
+  Console& console = invocation.console;
+  const auto fits = [&](std::string_view what, const std::string& text) {
+    if (text.size() <= kStepTextBytesMax) return true;
+    console.Note(
+        fmt::format("the step's {} left out: {} bytes, where {} are exported", what, text.size(), kStepTextBytesMax));
+    return false;
   };
-  add(kMetricsKey, "metrics are", MetricsJson(info.metrics));
-  if (MetadataToJson(info.user_metadata).is_object()) add(kUserMetadataKey, "user metadata is", info.user_metadata);
+  if (std::string metrics = MetricsJson(info.metrics); fits("metrics are", metrics)) {
+    provenance[std::string(kMetricsKey)] = std::move(metrics);
+  }
+  if (!fits("user metadata is", info.user_metadata)) return provenance;
+  if (MetadataToJson(info.user_metadata).is_object()) {
+    provenance[std::string(kUserMetadataKey)] = info.user_metadata;
+  } else {
+    console.Note("the step's user metadata is left out: it is no JSON object of at most " + MetadataLimits());
+  }
   return provenance;
 }
 
@@ -104,10 +111,11 @@ std::string ExportedAsJson(const Invocation& invocation, const StepInfo& info, E
   for (const ExportedFile& file : exported.files) {
     files.push_back({{"path", file.path}, {"bytes", file.bytes}, {"tensors", file.tensors}});
   }
-  Json& tied = document["tied"] = Json::object();
+  std::map<std::string, std::string> tied;  // Json would look for each name among all that it has
   for (const ExportItem& item : exported.plan.tensors) {
     if (!item.tied_to.empty()) tied[item.spec.name] = item.tied_to;
   }
+  document["tied"] = tied;
   Json& values = document["values"] = Json::array();
   for (const ExportItem& item : exported.plan.values) values.push_back(item.spec.name);
   return Dump(document);

@@ -19,12 +19,15 @@ absl::Status KeyError(const std::string& file, std::string_view key, std::string
   return absl::DataLossError(fmt::format("{}: '{}' of the metadata {}", file, Shorten(Escape(key), 200), what));
 }
 
-std::optional<double> NumberFromJson(const Json& json) {
+// Not Json, which looks for each of many names among all of them.
+nlohmann::json ToSortedJson(double value) { return NumberToJson(value); }
+
+std::optional<double> NumberFromJson(const nlohmann::json& json) {
   if (json.is_number()) return json.get<double>();
   if (!json.is_string()) return std::nullopt;
   for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                              -std::numeric_limits<double>::infinity()}) {
-    if (json == NumberToJson(value)) return value;
+    if (json == ToSortedJson(value)) return value;
   }
   return std::nullopt;
 }
@@ -32,7 +35,7 @@ std::optional<double> NumberFromJson(const Json& json) {
 // nullopt: MetricsJson makes no such text, to the letter.
 std::optional<Metrics> ParseMetrics(const std::string& text) {
   if (text.size() > kStepTextBytesMax) return std::nullopt;
-  const Json object = MetadataToJson(text);
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
   Metrics metrics;
   for (const auto& [name, json] : object.items()) {
@@ -47,14 +50,20 @@ std::optional<Metrics> ParseMetrics(const std::string& text) {
 }  // namespace
 
 std::string MetricsJson(const Metrics& metrics) {
-  Json json = Json::object();
-  for (const auto& [name, value] : metrics) json[name] = NumberToJson(value);
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [name, value] : metrics) json[name] = ToSortedJson(value);
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 
 absl::Status FileMetadata::Conflict(const std::string& key, size_t file, size_t other) const {
   return absl::InvalidArgumentError(fmt::format("'{}' of the metadata is one thing in {} and another in {}{}",
                                                 Shorten(Escape(key), 200), files_[other], files_[file], kWayOut));
+}
+
+absl::Status FileMetadata::TooManyKeys() const {
+  return absl::InvalidArgumentError(
+      fmt::format("the metadata of {} and the files before it has more keys than the {} of a step's user metadata{}",
+                  files_.back(), kMetadataKeysMax, kWayOut));
 }
 
 absl::Status FileMetadata::Merge(const std::string& key, std::string text, Texts* texts) {
@@ -82,6 +91,13 @@ absl::Status FileMetadata::TakeEntries(std::map<std::string, std::string>* strin
     // A name that begins like these keys cannot be told from them, so no export has it.
     if (text == strings->end() || name.starts_with(kKindPrefix)) {
       return KeyError(file, key, "is there, and nothing under the name behind that");
+    }
+    ++entries_;
+    entry_bytes_ += name.size() + text->second.size();
+    if (entries_ > kFileEntriesMax || entry_bytes_ > kFileEntryBytesMax) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: up to '{}' there are {} values and tied names with {} bytes, where an import takes {} with {}", file,
+          Shorten(Escape(name), 200), entries_, entry_bytes_, kFileEntriesMax, kFileEntryBytesMax));
     }
     if (kind_name == kTiedKind) {
       ties_.push_back({.file = file, .name = name, .tied_to = std::move(text->second)});
@@ -113,7 +129,8 @@ absl::Status FileMetadata::TakeStep(std::map<std::string, std::string>* strings)
       if (!metrics) return KeyError(files_.back(), key, "has no metrics as an export writes them");
       metrics_ = *std::move(metrics);
     } else if (text.size() > kStepTextBytesMax || !MetadataToJson(text).is_object()) {
-      return KeyError(files_.back(), key, fmt::format("is no JSON object of at most {} bytes", kStepTextBytesMax));
+      return KeyError(files_.back(), key,
+                      fmt::format("is no JSON object of at most {} bytes, {}", kStepTextBytesMax, MetadataLimits()));
     }
     if (absl::Status status = Merge(std::string(key), text, &step_); !status.ok()) return status;
   }
@@ -129,7 +146,8 @@ absl::Status FileMetadata::Add(const std::string& file, std::map<std::string, st
     if (!status.ok()) return status;
   }
   if (!with_step_) return absl::OkStatus();
-  for (auto& [key, text] : strings) {
+  for (auto& [its_key, text] : strings) {
+    const std::string key(its_key == kImportedFromKey ? kFileImportedFromKey : its_key);
     if (!strings_.contains(key)) bytes_ += key.size() + text.size();
     if (bytes_ > storage::kUserMetadataBytesMax) {
       return absl::InvalidArgumentError(
@@ -137,13 +155,14 @@ absl::Status FileMetadata::Add(const std::string& file, std::map<std::string, st
                       Shorten(Escape(key), 200), bytes_, storage::kUserMetadataBytesMax, kWayOut));
     }
     if (absl::Status status = Merge(key, std::move(text), &strings_); !status.ok()) return status;
+    if (strings_.size() > kMetadataKeysMax) return TooManyKeys();
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> FileMetadata::UserMetadata(const std::vector<std::string>& names) const {
   // Sorted, so that each of many keys is found quickly.
-  nlohmann::json object = {{"imported_from", names}};
+  nlohmann::json object = {{kImportedFromKey, names}};
   const auto exported = step_.find(std::string(kUserMetadataKey));
   if (exported != step_.end()) {
     if (strings_.empty()) return exported->second.text;
@@ -156,11 +175,15 @@ absl::StatusOr<std::string> FileMetadata::UserMetadata(const std::vector<std::st
     object[key] = text.text;
   }
   std::string dumped = object.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
-  if (dumped.size() <= storage::kUserMetadataBytesMax) return dumped;
-  return absl::InvalidArgumentError(
-      fmt::format("the metadata of {} and the files before it takes {} bytes, more than the {} of a step's user "
-                  "metadata{}",
-                  files_.back(), dumped.size(), storage::kUserMetadataBytesMax, kWayOut));
+  if (dumped.size() > storage::kUserMetadataBytesMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("the metadata of {} and the files before it takes {} bytes, more than the {} of a step's user "
+                    "metadata{}",
+                    files_.back(), dumped.size(), storage::kUserMetadataBytesMax, kWayOut));
+  }
+  // Strings are flat, and what an export said has been read before: only their keys can be too many together.
+  if (!MetadataToJson(dumped).is_object()) return TooManyKeys();
+  return dumped;
 }
 
 }  // namespace tidemark::inspect

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tidemark/step_info.h"
+#include "tools/checkpoint_inspect/safetensors_header.h"
 #include "tools/checkpoint_inspect/tensor_source.h"
 
 namespace tidemark::inspect {
@@ -29,8 +30,17 @@ inline constexpr std::string_view kUserMetadataKey = "tidemark.user_metadata";  
 inline constexpr std::string_view kKindPrefix = "tidemark.kind.";
 inline constexpr std::string_view kTiedKind = "tied";
 
+// In the user metadata of what no export wrote: the files' names, and a string that a file itself has under that key.
+inline constexpr std::string_view kImportedFromKey = "imported_from";
+inline constexpr std::string_view kFileImportedFromKey = "file.imported_from";
+
 // Metrics, and user metadata, of more bytes are not exported and not read: they are parsed as a whole.
 inline constexpr size_t kStepTextBytesMax = 1 << 20;
+
+// Values and tied names of all files together, and the bytes of their names and texts: they are held until the step is
+// written. An export has all of them in the header of one file, which takes no more.
+inline constexpr size_t kFileEntriesMax = kSafetensorsMetadataMax / 2;  // each is two strings
+inline constexpr size_t kFileEntryBytesMax = kSafetensorsHeaderBytesMax;
 
 // A JSON object on one line, numbers as NumberToJson has them.
 std::string MetricsJson(const Metrics& metrics);
@@ -48,8 +58,9 @@ class FileMetadata {
   explicit FileMetadata(bool with_step) : with_step_(with_step) {}
 
   // Takes in what `file`, whose name is for people, has as its metadata. kDataLoss: an export's key does not say what
-  // that key must. kInvalidArgument: another file has something else under the same key, or it is more than a step's
-  // user metadata may be. Every message names the file and the key. The object is of no use after an error.
+  // that key must. kInvalidArgument: another file has something else under the same key, it is more than a step's user
+  // metadata may be, or there are more values and tied names than kFileEntriesMax or kFileEntryBytesMax. Every message
+  // names the file, and the key where it is about one. The object is of no use after an error.
   absl::Status Add(const std::string& file, std::map<std::string, std::string> strings);
 
   // The values that are no tensors, a source for each file that has any.
@@ -61,7 +72,8 @@ class FileMetadata {
   const Metrics& metrics() const { return metrics_; }
 
   // The user metadata of the exported step, or {"imported_from": [`names`]}, and all strings that are not an export's
-  // own; without any the text of an export to the byte. kInvalidArgument as Add.
+  // own, "imported_from" as kFileImportedFromKey; without any the text of an export to the byte. kInvalidArgument as
+  // Add.
   absl::StatusOr<std::string> UserMetadata(const std::vector<std::string>& names) const;
 
  private:
@@ -75,11 +87,14 @@ class FileMetadata {
   absl::Status TakeStep(std::map<std::string, std::string>* strings);
   absl::Status Merge(const std::string& key, std::string text, Texts* texts);
   absl::Status Conflict(const std::string& key, size_t file, size_t other) const;
+  absl::Status TooManyKeys() const;
 
   const bool with_step_;
   std::vector<std::string> files_;
   std::vector<std::unique_ptr<TensorSource>> values_;
   std::vector<Tie> ties_;
+  size_t entries_ = 0;      // values and ties
+  size_t entry_bytes_ = 0;  // of them
   Metrics metrics_;
   Texts step_;        // kMetricsKey and kUserMetadataKey of exports
   Texts strings_;     // all others

@@ -316,7 +316,9 @@ void AddImport(CommandLine& line) {
       ->add_option_function<std::string>(
           "--metadata",
           [arguments](const std::string& text) {
-            if (!MetadataToJson(text).is_object()) throw CLI::ValidationError("--metadata: that is no JSON object");
+            if (!MetadataToJson(text).is_object()) {
+              throw CLI::ValidationError("--metadata: that is no JSON object of at most " + MetadataLimits());
+            }
             arguments->user_metadata = text;
           },
           "The step's user metadata, a JSON object, in the place of what the files say of the step")

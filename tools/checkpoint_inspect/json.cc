@@ -1,18 +1,46 @@
 #include "tools/checkpoint_inspect/json.h"
 
 #include <cmath>
+#include <map>
 #include <string_view>
 
+#include "fmt/format.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
 
+// By way of a map: what is put into Json key by key is looked for among all that it has.
 Json MetricsToJson(const Metrics& metrics) {
-  Json json = Json::object();
-  for (const auto& [name, value] : metrics) json[name] = NumberToJson(value);
-  return json;
+  std::map<std::string, Json> values;
+  for (const auto& [name, value] : metrics) values.emplace_hint(values.end(), name, NumberToJson(value));
+  return values;
+}
+
+// Whether all of the text that is JSON keeps to the limits of MetadataToJson. Reading it with a callback of the parser
+// would not do: behind each object that looks through the whole array around it.
+bool KeepsToLimits(std::string_view text) {
+  int depth = 0;
+  size_t keys = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      continue;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMetadataDepthMax) return false;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (c == ':') {
+      if (++keys > kMetadataKeysMax) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -100,16 +128,13 @@ Json ToJson(const StoredEntry& entry) {
 
 Json MetadataToJson(const std::string& text) {
   // Writing JSON recurses, so what is nested without end never gets that far.
-  bool too_deep = false;
-  const auto limit = [&](int depth, Json::parse_event_t event, Json&) {
-    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    too_deep |= opens && depth >= kMetadataDepthMax;  // `depth` counts what encloses it
-    return !too_deep;
-  };
-  Json metadata = Json::parse(text, limit, /*allow_exceptions=*/false);
-  if (too_deep || !metadata.is_object()) return nullptr;
+  if (!KeepsToLimits(text)) return nullptr;
+  Json metadata = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!metadata.is_object()) return nullptr;
   return metadata;
 }
+
+std::string MetadataLimits() { return fmt::format("{} keys and a depth of {}", kMetadataKeysMax, kMetadataDepthMax); }
 
 std::string Dump(const Json& document) {
   return document.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";

@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_JSON_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -30,9 +31,14 @@ Json ToJson(const StoredEntry& entry);
 // A metric's value: a number, or "NaN", "Infinity", "-Infinity".
 Json NumberToJson(double value);
 
-// The user metadata as an object; null where the text is none, or nests deeper than kMetadataDepthMax.
+// The user metadata as an object; null where the text is none, nests deeper than kMetadataDepthMax, or has more keys
+// than kMetadataKeysMax in all of its objects together: each is looked for among those before it.
 inline constexpr int kMetadataDepthMax = 256;
+inline constexpr size_t kMetadataKeysMax = size_t{1} << 13;
 Json MetadataToJson(const std::string& text);
+
+// What follows "no JSON object of at most" where that is null: "8192 keys and a depth of 256".
+std::string MetadataLimits();
 
 // Indented, with a newline at the end, and in ASCII: what could harm a terminal is \u and four digits, as is every
 // other character beyond. Bytes that are not UTF-8 become U+FFFD.

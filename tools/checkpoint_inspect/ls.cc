@@ -43,9 +43,19 @@ Listing Choose(const StoreReader& reader, const ListOptions& options) {
 void PrintAsJson(const Invocation& invocation, const Listing& listing) {
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["left_out"] = {{"deleted", listing.deleted}, {"unsaved", listing.unsaved}, {"earlier", listing.earlier}};
+  size_t unread = 0;
   PrintWithArray(invocation.console, document, "steps", [&](const std::function<void(const Json&)>& add) {
-    for (const StepInfo* info : listing.steps) add(ToJson(*info));
+    for (const StepInfo* info : listing.steps) {
+      const Json step = ToJson(*info);
+      if (step.at("user_metadata").is_null()) ++unread;
+      add(step);
+    }
   });
+  if (unread > 0) {
+    invocation.console.Note(
+        fmt::format("the user metadata of {} step{} is null, since it is no JSON object of at most {}", unread,
+                    unread == 1 ? "" : "s", MetadataLimits()));
+  }
 }
 
 // Nothing was held up for a step that was only evaluated.

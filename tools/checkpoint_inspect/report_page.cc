@@ -95,7 +95,7 @@ std::string Metadata(const ReportData& data) {
   if (!data.latest) return "";
   const Json metadata = MetadataToJson(data.latest->user_metadata);
   if (!metadata.is_null() && metadata.empty()) return "";
-  std::string text = metadata.is_null() ? "no JSON object" : Dump(metadata);
+  std::string text = metadata.is_null() ? "no JSON object of at most " + MetadataLimits() : Dump(metadata);
   const bool is_cut = text.size() > kMetadataBytesMax;
   if (is_cut) text = text.substr(0, kMetadataBytesMax) + "\n...";
   return fmt::format("<details><summary>User metadata of step {}</summary><pre>{}</pre></details>\n", data.latest->step,

@@ -182,6 +182,10 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
     invocation.console.Fail(info.status());
     return SelectorExitCode(reader, info.status());
   }
+  if (MetadataToJson(info->user_metadata).is_null()) {
+    invocation.console.Note(fmt::format("the user metadata is {}, since it is no JSON object of at most {}",
+                                        invocation.json ? "null" : "shown as it is", MetadataLimits()));
+  }
   const StepContents* read = contents.ok() ? &*contents : nullptr;
   const absl::StatusOr<Phases> phases = reader.Phases(info->step);
   invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, phases, read)

@@ -110,6 +110,33 @@ TEST_F(ExportTest, SafetensorsHaveTheTensorsAndSayTheRest) {
   EXPECT_EQ(metadata.at("tidemark.user_metadata"), R"({ "run": 7 })");
 }
 
+TEST_F(ExportTest, UserMetadataThatCannotBeReadBackIsLeftOutAndThatIsSaid) {
+  const auto note = [&](const std::string& text) {
+    store_.Update(2, [&](StepInfo& info) { info.user_metadata = text; });
+    const Finished finished = Export({"2", "-o", Out("m"), "--force"});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_FALSE(HeaderOf(Out("m")).at("__metadata__").contains("tidemark.user_metadata"));
+    return finished.err;
+  };
+  EXPECT_THAT(note("[1]"),
+              HasSubstr("checkpoint-inspect: the step's user metadata is left out: it is no JSON object of "
+                        "at most 8192 keys and a depth of 256\n"));
+  // Which nobody parses.
+  const std::string large = std::string(1 << 20, '[') + "]";
+  EXPECT_THAT(note(large), HasSubstr("checkpoint-inspect: the step's user metadata is left out: 1048577 bytes, where "
+                                     "1048576 are exported\n"));
+}
+
+TEST_F(ExportTest, ManyMetricsAreLeftOutAndThatIsSaid) {
+  store_.Update(2, [](StepInfo& info) {
+    for (int i = 0; i < 300; ++i) info.metrics[std::string(4000, 'm') + std::to_string(i)] = i;
+  });
+  const Finished finished = Export({"2", "-o", Out("m")});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("checkpoint-inspect: the step's metrics are left out: "));
+  EXPECT_FALSE(HeaderOf(Out("m")).at("__metadata__").contains("tidemark.metrics"));
+}
+
 TEST_F(ExportTest, ManyBytesAreSeveralFilesAndAnIndex) {
   const Finished finished = Export({"2", "model.*", "-o", Out("m.safetensors"), "--shard-size", "20100"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "storage/shard/shard_format.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tools/checkpoint_inspect/json.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -68,6 +69,15 @@ TEST(FileMetadata, StringsOfOthersBecomeUserMetadata) {
             R"({"author":"\"x\"","format":"pt","imported_from":["a","b"],"tidemark.kind.epoch":"int64"})");
 }
 
+TEST(FileMetadata, WhereAFileSaysItIsFromStandsBesideWhereTheStepIsFrom) {
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", {{"imported_from", "elsewhere"}}), IsOk());
+  EXPECT_EQ(metadata.UserMetadata({"a"}).value(), R"({"file.imported_from":"elsewhere","imported_from":["a"]})");
+  EXPECT_THAT(metadata.Add("b", {{"file.imported_from", "nowhere"}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'file.imported_from' of the metadata is one thing in a "
+                                                               "and another in b; --metadata")));
+}
+
 TEST(FileMetadata, StringsBesideAnExportAreAddedToItsUserMetadata) {
   FileMetadata metadata(/*with_step=*/true);
   ASSERT_THAT(metadata.Add("a", Exported({{"tidemark.user_metadata", R"({"run":7})"}, {"note", "mine"}})), IsOk());
@@ -123,12 +133,72 @@ TEST(FileMetadata, AnExportThatSaysWhatNoneSaysIsRefused) {
     expect_refused({{"tidemark.metrics", metrics}}, "'tidemark.metrics' of the metadata has no metrics");
   }
   expect_refused({{"tidemark.metrics", std::string(kStepTextBytesMax + 1, ' ')}}, "has no metrics");
-  expect_refused({{"tidemark.user_metadata", "[]"}}, "is no JSON object of at most 1048576 bytes");
+  expect_refused({{"tidemark.user_metadata", "[]"}}, "is no JSON object of at most 1048576 bytes, 8192 keys");
   expect_refused({{"tidemark.user_metadata", "{\"a\":\"" + std::string(kStepTextBytesMax, 'x') + "\"}"}},
                  "is no JSON object of at most 1048576 bytes");
   std::string deep;
   for (int i = 0; i < 300; ++i) deep += "{\"a\":";
   expect_refused({{"tidemark.user_metadata", deep + "1" + std::string(300, '}')}}, "is no JSON object");
+}
+
+TEST(FileMetadata, MoreValuesThanAnExportHasAreRefused) {
+  const std::string half(kFileEntryBytesMax / 2 - 1, 'x');
+  FileMetadata bytes(/*with_step=*/false);
+  ASSERT_THAT(bytes.Add("a", Exported({{"k", half}, {"tidemark.kind.k", "string"}})), IsOk());
+  ASSERT_THAT(bytes.Add("b", Exported({{"l", half}, {"tidemark.kind.l", "tied"}})), IsOk());
+  EXPECT_THAT(bytes.Add("c", Exported({{"m", ""}, {"tidemark.kind.m", "string"}})),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("c: up to 'm' there are 3 values and tied names with 100000001 bytes, where an import "
+                                 "takes 131072 with 100000000")));
+  Strings strings;
+  for (size_t i = 0; i < kFileEntriesMax; ++i) {
+    strings[std::to_string(i)] = "";
+    strings["tidemark.kind." + std::to_string(i)] = i % 2 == 0 ? "string" : "tied";
+  }
+  FileMetadata many(/*with_step=*/false);
+  ASSERT_THAT(many.Add("a", Exported(strings)), IsOk());
+  EXPECT_THAT(
+      many.Add("b", Exported({{"m", ""}, {"tidemark.kind.m", "string"}})),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("b: up to 'm' there are 131073 values and tied names with")));
+}
+
+// So many strings, all different.
+Strings Many(const std::string& prefix, size_t count) {
+  Strings strings;
+  for (size_t i = 0; i < count; ++i) strings[prefix + std::to_string(i)] = "";
+  return strings;
+}
+
+TEST(FileMetadata, MoreKeysThanUserMetadataMayHaveAreRefused) {
+  const auto refused =
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("the metadata of b and the files before it has more keys than "
+                                                       "the 8192 of a step's user metadata; --metadata takes"));
+  FileMetadata most(/*with_step=*/true);
+  ASSERT_THAT(most.Add("a", Many("a", kMetadataKeysMax - 2)), IsOk());
+  ASSERT_THAT(most.Add("b", Many("b", 1)), IsOk());
+  const absl::StatusOr<std::string> text = most.UserMetadata({"a", "b"});
+  ASSERT_THAT(text, IsOk());
+  EXPECT_EQ(MetadataToJson(*text).size(), kMetadataKeysMax);
+  // One more, with that of the files.
+  ASSERT_THAT(most.Add("b", Many("c", 1)), IsOk());
+  EXPECT_THAT(most.UserMetadata({"a", "b"}), refused);
+  EXPECT_THAT(most.Add("b", Many("d", 1)), refused);
+  // Together with those of an export.
+  FileMetadata both(/*with_step=*/true);
+  ASSERT_THAT(both.Add("a", Exported({{"tidemark.user_metadata", R"({"run":7})"}})), IsOk());
+  ASSERT_THAT(both.Add("b", Many("b", kMetadataKeysMax)), IsOk());
+  EXPECT_THAT(both.UserMetadata({"a", "b"}), refused);
+  EXPECT_THAT(FileMetadata(/*with_step=*/false).Add("b", Many("b", 3 * kMetadataKeysMax)), IsOk());
+}
+
+TEST(FileMetadata, MetricsOfAnyNumberComeBack) {
+  Metrics metrics;
+  for (int i = 0; i < 40'000; ++i) metrics["m" + std::to_string(i)] = i;
+  const std::string text = MetricsJson(metrics);
+  ASSERT_LE(text.size(), kStepTextBytesMax);
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", Exported({{"tidemark.metrics", text}})), IsOk());
+  EXPECT_EQ(metadata.metrics(), metrics);
 }
 
 TEST(FileMetadata, MoreThanUserMetadataMayHaveIsRefused) {

@@ -135,12 +135,14 @@ TEST_F(ImportTest, WhatExportWroteComesBack) {
 }
 
 TEST_F(ImportTest, StringsOfTheFilesBecomeUserMetadata) {
-  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "", {{"format", "pt"}, {"author", "x"}});
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "",
+            {{"format", "pt"}, {"author", "x"}, {"imported_from", "elsewhere"}});
   WriteFile("d", {{"d", Dtype::kUint8, {0}, 0, 0}}, "", {{"format", "pt"}});
   ASSERT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create"}).exit_code, 0);
   const json shown = RunInspectJson({"--store", store_.directory() + "/store", "show", "5"});
-  EXPECT_EQ(shown.at("step").at("user_metadata"),
-            json({{"imported_from", {"c", "d"}}, {"format", "pt"}, {"author", "x"}}));
+  EXPECT_EQ(
+      shown.at("step").at("user_metadata"),
+      json({{"imported_from", {"c", "d"}}, {"file.imported_from", "elsewhere"}, {"format", "pt"}, {"author", "x"}}));
 }
 
 TEST_F(ImportTest, FilesThatContradictEachOtherNeedMetadata) {
@@ -152,6 +154,18 @@ TEST_F(ImportTest, FilesThatContradictEachOtherNeedMetadata) {
               HasSubstr("'author' of the metadata is one thing in " + Path("c") + " and another in " + Path("d")));
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
   EXPECT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
+}
+
+TEST_F(ImportTest, VeryManyStringsNeedMetadata) {
+  std::map<std::string, std::string> strings;
+  for (int i = 0; i < 40'000; ++i) strings[std::to_string(i)] = "";
+  WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "", strings);
+  const Finished refused = Import({Path("c"), "--step", "5", "--create"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("the metadata of " + Path("c") + " and the files before it has more keys than " +
+                                     "the 8192 of a step's user metadata; --metadata takes the place"));
+  EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
+  EXPECT_EQ(Import({Path("c"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
 }
 
 TEST_F(ImportTest, ValuesAndTiesOfAHostileExportAreRefused) {

@@ -2,7 +2,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <functional>
 #include <limits>
+#include <string>
 
 #include "gmock/gmock.h"
 
@@ -23,6 +26,46 @@ TEST(MetadataToJson, RefusesWhatNestsWithoutEnd) {
   EXPECT_TRUE(MetadataToJson(nested(kMetadataDepthMax)).is_object());
   EXPECT_EQ(MetadataToJson(nested(kMetadataDepthMax + 1)), nullptr);
   EXPECT_EQ(MetadataToJson(nested(1'000'000)), nullptr);
+}
+
+// An object of so many keys.
+std::string Keys(size_t count) {
+  std::string text = "{";
+  for (size_t i = 0; i < count; ++i) text += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":\"a:\\\":\"";
+  return text + "}";
+}
+
+TEST(MetadataToJson, RefusesMoreKeysThanAreFoundQuickly) {
+  EXPECT_EQ(MetadataToJson(Keys(kMetadataKeysMax)).size(), kMetadataKeysMax);
+  EXPECT_EQ(MetadataToJson(Keys(kMetadataKeysMax + 1)), nullptr);
+  // Those of all objects count together.
+  EXPECT_TRUE(MetadataToJson("{\"a\":" + Keys(kMetadataKeysMax - 2) + ",\"b\":{}}").is_object());
+  EXPECT_EQ(MetadataToJson("{\"a\":" + Keys(kMetadataKeysMax - 1) + ",\"b\":{}}"), nullptr);
+  EXPECT_EQ(MetadataLimits(), "8192 keys and a depth of 256");
+}
+
+// By the processor's time, for a machine may have much else to do.
+double SecondsOf(const std::function<void()>& work) {
+  const std::clock_t begin = std::clock();
+  work();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+TEST(MetadataToJson, TakesNoTimeThatGrowsWithTheSquareOfAnArray) {
+  std::string objects = "{}";
+  for (int i = 1; i < 300'000; ++i) objects += ",{}";
+  Json metadata;
+  EXPECT_LT(SecondsOf([&] { metadata = MetadataToJson("{\"a\":[" + objects + "]}"); }), 15);
+  EXPECT_EQ(metadata.at("a").size(), 300'000u);
+}
+
+TEST(StepToJson, TakesNoTimeThatGrowsWithTheSquareOfItsMetrics) {
+  StepInfo info;
+  for (int i = 0; i < 200'000; ++i) info.metrics["metric/" + std::to_string(1'000'000 + i)] = i;
+  Json json;
+  EXPECT_LT(SecondsOf([&] { json = ToJson(info); }), 15);
+  EXPECT_EQ(json.at("metrics").size(), 200'000u);
+  EXPECT_EQ(json.at("metrics").at("metric/1000007"), 7.0);
 }
 
 TEST(StepToJson, KeepsNumbersThatJsonLacksAsStrings) {

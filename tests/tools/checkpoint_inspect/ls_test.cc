@@ -1,8 +1,13 @@
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <limits>
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -186,6 +191,30 @@ TEST(Ls, CutsMetricsOnATerminalThatIsTooNarrowAndNowhereElse) {
   EXPECT_THAT(RunInspectJson(ls)["steps"][0]["metrics"], SizeIs(15));
 }
 
+// What is there is the manifest: who looked into a shard, or for its folder, would find none.
+TEST(Ls, ListsAHundredThousandStepsAndReadsNoShard) {
+  constexpr int kSteps = 100'000;
+  constexpr double kSecondsMax = storage::kAddressSanitizer || storage::kThreadSanitizer ? 100 : 10;
+  TestStore store;
+  store.Save({});
+  store.RecordWithoutFiles(kSteps);
+  // Of the processor's time, for a machine may have much else to do.
+  const auto seconds = [] {
+    rusage usage = {};
+    EXPECT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+  };
+  const double before = seconds();
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  const double taken = seconds() - before;
+  std::printf("ls of %d steps: %.2f s\n", kSteps, taken);
+  EXPECT_LT(taken, kSecondsMax);
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_EQ(ls.err, "");
+  EXPECT_EQ(std::count(ls.out.begin(), ls.out.end(), '\n'), kSteps + 1);
+}
+
 TEST(Ls, MarksPinnedStepsInTheirOwnLine) {
   TestStore store;
   store.Save({1, 2});
@@ -200,6 +229,22 @@ TEST(Ls, ExplainsItsColumns) {
   for (const char* column : {"LOGICAL", "STORED", "RATIO", "REUSED", "BLOCKED"}) {
     EXPECT_THAT(help, HasSubstr(std::string("\n  ") + column + "  ")) << column;
   }
+}
+
+TEST(Ls, NotesWhatUserMetadataIsNull) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.Update(2, [](StepInfo& info) { info.user_metadata = "[1]"; });
+  const Finished ls = RunInspect({"--store", store.directory(), "--json", "ls"});
+  EXPECT_EQ(ls.exit_code, 0);
+  EXPECT_EQ(ls.err,
+            "checkpoint-inspect: the user metadata of 1 step is null, since it is no JSON object of at most 8192 keys "
+            "and a depth of 256\n");
+  const json steps = json::parse(ls.out).at("steps");
+  EXPECT_EQ(steps.at(0).at("user_metadata"), json::object());
+  EXPECT_EQ(steps.at(1).at("user_metadata"), nullptr);
+  // There it is not listed.
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "ls"}).err, "");
 }
 
 std::vector<int64_t> StepsOf(const json& document) {

@@ -119,6 +119,22 @@ TEST(Show, TakesTheHighestCommittedStepAsLatest) {
   EXPECT_THAT(show.out, StartsWith("step 10 committed\n"));
 }
 
+TEST(Show, PrintsUserMetadataOfVeryManyKeysAsItIs) {
+  std::string text = "{\"0\":0";
+  for (int i = 1; i < 40'000; ++i) text += ",\"" + std::to_string(i) + "\":" + std::to_string(i);
+  text += "}";
+  TestStore store;
+  store.Save({5}, {.user_metadata = text});
+  const std::string limits = ", since it is no JSON object of at most 8192 keys and a depth of 256\n";
+  const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
+  EXPECT_EQ(show.exit_code, 0);
+  EXPECT_EQ(show.err, "checkpoint-inspect: the user metadata is shown as it is" + limits);
+  EXPECT_THAT(show.out, HasSubstr("\nuser metadata\n  " + text + "\n"));
+  const Finished as_json = RunInspect({"--store", store.directory(), "--json", "show", "5"});
+  EXPECT_EQ(as_json.err, "checkpoint-inspect: the user metadata is null" + limits);
+  EXPECT_EQ(json::parse(as_json.out).at("step").at("user_metadata"), nullptr);
+}
+
 TEST(Show, FailsForLatestWhereNothingIsCommitted) {
   TestStore store;
   store.Save({});

@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +17,8 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/index_keys.h"
+#include "storage/manifest/manifest_records.h"
 #include "storage/manifest/phases_record.h"
 #include "storage/manifest/store.h"
 #include "tidemark/store_reader.h"
@@ -187,6 +191,31 @@ void TestStore::RecordUnsaved(int64_t step, const Evaluation& evaluation) const 
   storage::ApplyEvaluation(info, evaluation);
   const absl::Status recorded = OpenStore()->RecordUnsaved(info);
   ASSERT_TRUE(recorded.ok()) << recorded;
+}
+
+void TestStore::RecordWithoutFiles(int64_t count) const {
+  auto database = storage::Database::Open(storage::PosixFileSystem(), storage::StoreLayout(directory_).manifest());
+  ASSERT_TRUE(database.ok()) << database.status();
+  rocksdb::WriteBatch batch;
+  for (int64_t step = 1; step <= count; ++step) {
+    std::array<uint8_t, 16> attempt = {};
+    std::memcpy(attempt.data(), &step, sizeof(step));
+    storage::StepRecord record;
+    record.info.step = step;
+    record.info.attempt = storage::ToHex(attempt);
+    record.info.sequence = static_cast<uint64_t>(step);
+    record.info.created = absl::FromUnixSeconds(1'750'000'000 + step);
+    record.info.metrics = {{"loss", 1.0 + 1.0 / static_cast<double>(step)}, {"learning_rate", 1e-3}};
+    record.info.entry_count = 300;
+    record.info.logical_bytes = record.info.stored_bytes = uint64_t{1} << 30;
+    record.shards = {{.rank = 0, .file_bytes = uint64_t{1} << 30}};
+    batch.Put(storage::StepKey(step), storage::EncodeStepRecord(record));
+    for (const std::string& key : storage::IndexKeys(record)) batch.Put(key, "");
+    if (step % 1000 != 0 && step != count) continue;
+    const absl::Status written = (*database)->Write(batch);
+    ASSERT_TRUE(written.ok()) << written;
+    batch.Clear();
+  }
 }
 
 std::string TestStore::ShardPath(int64_t step) const {

@@ -63,6 +63,8 @@ class TestStore {
   void Delete(int64_t step, const std::string& reason) const;
   // The record of a step that was only evaluated.
   void RecordUnsaved(int64_t step, const Evaluation& evaluation) const;
+  // The records of steps 1 to `count`, as saves leave them, and not one of their files. The store is there.
+  void RecordWithoutFiles(int64_t count) const;
   // What a reader says of a step. Fails the test if it says nothing.
   StepInfo Info(int64_t step) const;
   // Changes what the manifest says of a step.
