@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_check.h"
@@ -201,14 +202,20 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
                                   100 * read.share, read.seed));
   }
   std::vector<StepCheck> checks;
+  CatchInterrupts();
   {
     ProgressLine line(console, bytes_total);
     for (const StepInfo& info : chosen) {
       const auto update = [&](const VerifyProgress& progress) {
         line.Update(fmt::format("step {}", info.step), progress.bytes_done);
       };
-      checks.push_back(
-          CheckStep(invocation.reader, info, {.share = read.share, .seed = read.seed, .progress = update}));
+      checks.push_back(CheckStep(
+          invocation.reader, info,
+          {.share = read.share, .seed = read.seed, .progress = update, .cancelled = IsInterrupted}));
+      if (IsInterrupted()) {
+        console.Fail(fmt::format("interrupted; {} of {} steps were read", checks.size() - 1, chosen.size()));
+        return ExitCode::kInterrupted;
+      }
       line.FinishPart(bytes_of(info));
       if (invocation.json) continue;
       console.PrintData(FormatCheck(console, checks.back()));
