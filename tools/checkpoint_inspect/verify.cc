@@ -202,7 +202,6 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
                                   100 * read.share, read.seed));
   }
   std::vector<StepCheck> checks;
-  CatchInterrupts();
   {
     ProgressLine line(console, bytes_total);
     for (const StepInfo& info : chosen) {
@@ -260,6 +259,8 @@ void AddVerify(CommandLine& line) {
        .name = "verify",
        .description = "Read every byte and hold it against its checksum"},
       [selector, share, seed](const Invocation& invocation) {
+        // Not in VerifySteps, which a fuzzer calls, too: it has handlers of its own.
+        CatchInterrupts();
         return VerifySteps(invocation, *selector,
                            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});
       });
