@@ -1,7 +1,10 @@
 #include "tidemark/step_reader.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
@@ -22,12 +25,40 @@ std::string DigestOfChunks(const storage::ShardIndex& index, const storage::Shar
   return storage::ToHex(storage::DigestOf(std::as_bytes(std::span(digests))).bytes);
 }
 
+// What the shards refer to; two of them may use one file.
+std::vector<ReferencedShard> ReferencesOf(const std::vector<std::unique_ptr<storage::ShardReader>>& shards) {
+  std::map<std::pair<int64_t, std::string>, ReferencedShard> by_path;
+  for (const auto& shard : shards) {
+    const storage::ShardIndex& index = shard->index();
+    std::vector<ReferencedShard*> by_number;
+    const std::filesystem::path steps = std::filesystem::path(shard->path()).parent_path().parent_path();
+    for (const storage::FileReference& file : index.files) {
+      const std::string path = steps / storage::StepFolderName(file.step, file.attempt) /
+                               storage::ShardFileName(file.rank, file.world_size);
+      ReferencedShard& reference = by_path[{file.step, path}];
+      reference.step = file.step;
+      reference.attempt = storage::ToHex(file.attempt.bytes);
+      reference.path = path;
+      by_number.push_back(&reference);
+    }
+    for (const storage::ChunkRecord& chunk : index.chunks) {
+      if (chunk.file == 0) continue;
+      ++by_number[chunk.file - 1]->chunk_count;
+      by_number[chunk.file - 1]->stored_bytes += chunk.stored_bytes;
+    }
+  }
+  std::vector<ReferencedShard> references;
+  for (auto& [place, reference] : by_path) references.push_back(std::move(reference));
+  return references;
+}
+
 }  // namespace
 
 StepReader::Impl::Impl(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> opened,
                        const storage::ShardReadOptions& options)
     : shards(std::move(opened)), read(options) {
   contents.info = std::move(info);
+  contents.references = ReferencesOf(shards);
   for (size_t s = 0; s < shards.size(); ++s) {
     const storage::ShardReader& shard = *shards[s];
     const storage::ShardIndex& index = shard.index();

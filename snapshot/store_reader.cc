@@ -403,7 +403,7 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptio
     const std::string path = impl_->layout.shard(step, identity.attempt, recorded.rank, record.info.world_size);
     absl::StatusOr<storage::ShardVerification> shard =
         storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, impl_->read, advance,
-                             {.share = options.share, .seed = options.seed});
+                             {.share = options.share, .seed = options.seed}, options.cancelled);
     if (!shard.ok()) return shard.status();
     report.bytes_read += shard->bytes_read;
     report.chunks += shard->chunks;

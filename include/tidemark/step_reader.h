@@ -25,6 +25,15 @@ struct ShardInfo {
   uint64_t chunk_count = 0;
 };
 
+// A shard of another step, in which chunks of this one lie. Its file stays as long as this step does.
+struct ReferencedShard {
+  int64_t step = 0;
+  std::string attempt;  // 32 hexadecimal digits
+  std::string path;
+  uint64_t chunk_count = 0;   // of this step that lie in it
+  uint64_t stored_bytes = 0;  // of these chunks
+};
+
 struct StoredEntry {
   EntrySpec spec;
   uint64_t bytes = 0;         // of the held box
@@ -41,6 +50,7 @@ struct StoredEntry {
 struct StepContents {
   StepInfo info;
   std::vector<ShardInfo> shards;
+  std::vector<ReferencedShard> references;  // by step and path, each once
   std::vector<StoredEntry> entries;
   // How it was staged and written. Always: "library_version"; "staging": "blocking", "overlapped", "on_device",
   // "imported", or "blocking: " and why it was not on the device; "staging_memory": "locked", "pinned" or "not locked:

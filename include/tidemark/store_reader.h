@@ -49,6 +49,8 @@ struct VerifyOptions {
   uint64_t seed = 0;
   // As of Verify.
   std::function<void(const VerifyProgress&)> progress;
+  // Asked before each chunk, on any thread: Verify returns kCancelled once it says yes. Null: nobody cancels.
+  std::function<bool()> cancelled;
 };
 
 // Thread-compatible. Never writes to the store, never takes its lock. Holds the manifest's files open, a few of them,

@@ -61,6 +61,7 @@ class Repair {
     std::vector<ShardDamage> damage;
   };
 
+  absl::Status CheckCancelled() const;
   absl::Status OpenStore();
   absl::Status VerifyAll();
   absl::Status Verify(Verdict& verdict);
@@ -90,6 +91,11 @@ class Repair {
 
 void Repair::Tell(const StoreChange& change) {
   (change.kind == StoreChange::Kind::kLeftAlone ? report_.left_alone : report_.changes).push_back(change);
+}
+
+absl::Status Repair::CheckCancelled() const {
+  if (options_.cancelled == nullptr || !options_.cancelled()) return absl::OkStatus();
+  return absl::CancelledError(fmt::format("the repair of {} was cancelled", layout_.directory()));
 }
 
 absl::Status Repair::OpenStore() {
@@ -136,7 +142,7 @@ absl::Status Repair::Verify(Verdict& verdict) {
                                  .world_size = info.world_size};
     const std::string path = layout_.shard(info.step, verdict.folder.attempt, recorded.rank, info.world_size);
     absl::StatusOr<ShardVerification> verified =
-        VerifyShard(files_, path, layout_.steps(), &identity, options_.read, advance);
+        VerifyShard(files_, path, layout_.steps(), &identity, options_.read, advance, {}, options_.cancelled);
     if (!verified.ok()) return verified.status();
     std::move(verified->damage.begin(), verified->damage.end(), std::back_inserter(verdict.damage));
   }
@@ -188,7 +194,9 @@ absl::Status Repair::VerifyAll() {
     verdict.record.info.state = StepState::kCommitted;
   };
   for (Verdict& verdict : verdicts) {
-    if (absl::Status read = Verify(verdict); !read.ok()) leave(verdict, Text(read));
+    const absl::Status read = Verify(verdict);
+    if (absl::IsCancelled(read)) return read;
+    if (!read.ok()) leave(verdict, Text(read));
   }
   for (Verdict& verdict : verdicts) {
     // Who has chunks in files that could not be judged cannot be judged either.
@@ -389,11 +397,15 @@ absl::StatusOr<RepairReport> Repair::Run() {
   absl::Status status = OpenStore();
   if (status.ok()) status = VerifyAll();
   for (size_t i = 0; status.ok() && i < damaged_.size(); ++i) {
-    status = IsNeeded(damaged_[i]) ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
+    status = CheckCancelled();
+    if (status.ok()) status = IsNeeded(damaged_[i]) ? MarkDamaged(damaged_[i]) : PutAway(damaged_[i]);
   }
   for (size_t i = 0; status.ok() && i < sound_.size(); ++i) {
-    if (sound_[i].record.info.state == StepState::kDamaged) status = CommitAgain(sound_[i]);
+    if (sound_[i].record.info.state != StepState::kDamaged) continue;
+    status = CheckCancelled();
+    if (status.ok()) status = CommitAgain(sound_[i]);
   }
+  if (status.ok()) status = CheckCancelled();
   if (status.ok()) status = RemoveLeftovers();
   if (status.ok()) status = LookAtStrangers();
   if (status.ok()) status = Conclude();

@@ -32,6 +32,9 @@ struct RepairOptions {
   ShardReadOptions read;
   // Called on the caller's thread while data is read. Null: nobody looks.
   std::function<void(const RepairProgress&)> progress;
+  // Asked while committed steps are read, on any thread, and before a step is put out of the way or back into service;
+  // in the middle of that nobody is asked. Null: nobody cancels.
+  std::function<bool()> cancelled;
 };
 
 // A step that was committed and cannot be restored.
@@ -68,7 +71,7 @@ absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& 
 //
 // Whenever it is cut short, the next call goes on from there, and an opening in between passes over what is damaged.
 // kNotFound: no store is there. kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss,
-// kFailedPrecondition: nobody can say which store it is. Any other error is the disk's, and the store is as a crash
+// kFailedPrecondition: nobody can say which store it is. kCancelled: see RepairOptions. Any other error is the disk's, and the store is as a crash
 // would have left it.
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options);
 

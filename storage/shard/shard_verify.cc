@@ -106,8 +106,8 @@ struct Frame {
 class ShardVerifier {
  public:
   ShardVerifier(FileSystem& files, const std::string& path, const std::function<void(uint64_t)>& progress,
-                const ChunkSample& sample)
-      : files_(files), path_(path), progress_(progress), sample_(sample) {}
+                const ChunkSample& sample, const std::function<bool()>& cancelled)
+      : files_(files), path_(path), progress_(progress), sample_(sample), cancelled_(cancelled) {}
 
   absl::Status Run(const std::string& steps_directory, const ShardIdentity* expected, const ShardReadOptions& options);
 
@@ -131,6 +131,7 @@ class ShardVerifier {
                            FetchWorker& worker);
   void VerifyZeros(std::span<const std::byte> bytes, uint64_t offset);
 
+  absl::Status CheckCancelled() const;
   // Notes damage to the whole shard and returns ok, or returns what is no damage.
   absl::Status NoteUnreadable(const absl::Status& status);
   void CountRange(const ByteRange& range);
@@ -143,6 +144,7 @@ class ShardVerifier {
   const std::string& path_;
   const std::function<void(uint64_t)>& progress_;
   const ChunkSample sample_;
+  const std::function<bool()>& cancelled_;
   FetchOptions fetch_;
   std::unique_ptr<File> file_;
   Frame frame_;
@@ -153,6 +155,11 @@ class ShardVerifier {
   ShardVerification result_;
   DamageList damage_;
 };
+
+absl::Status ShardVerifier::CheckCancelled() const {
+  if (cancelled_ == nullptr || !cancelled_()) return absl::OkStatus();
+  return absl::CancelledError(fmt::format("verification of {} was cancelled", path_));
+}
 
 absl::Status ShardVerifier::NoteUnreadable(const absl::Status& status) {
   if (status.ok() || !IsDamage(status)) return status;
@@ -326,6 +333,7 @@ void ShardVerifier::VerifyZeros(std::span<const std::byte> bytes, uint64_t offse
 
 absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Status& read,
                                         std::span<const std::byte> bytes, FetchWorker& worker) {
+  if (absl::Status status = CheckCancelled(); !status.ok()) return status;
   const bool own = range.file == file_.get();
   const uint16_t number = own ? 0 : ChunkOf(range.first_item).file;
   const std::string& path = own ? path_ : referenced_->path(number - 1);
@@ -341,6 +349,7 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
     if (has_gaps) VerifyZeros(bytes.subspan(position - range.begin, end - position), position);
   };
   for (size_t i = range.first_item; i < range.last_item; ++i) {
+    if (absl::Status status = CheckCancelled(); !status.ok()) return status;
     const ChunkRecord& chunk = ChunkOf(i);
     verify_gap(chunk.offset);
     position = chunk.offset + chunk.stored_bytes;
@@ -397,8 +406,9 @@ absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::stri
                                               const std::string& steps_directory, const ShardIdentity* expected,
                                               const ShardReadOptions& options,
                                               const std::function<void(uint64_t)>& progress,
-                                              const ChunkSample& sample) {
-  ShardVerifier verifier(files, path, progress, sample);
+                                              const ChunkSample& sample,
+                                              const std::function<bool()>& cancelled) {
+  ShardVerifier verifier(files, path, progress, sample, cancelled);
   if (auto status = verifier.Run(steps_directory, expected, options); !status.ok()) return status;
   return verifier.TakeResult();
 }

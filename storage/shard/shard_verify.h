@@ -53,12 +53,14 @@ uint64_t VerifyBytes(const ShardFooter& footer, const ShardIndex& index);
 // damaged all the same.
 //
 // A Status that is not ok means that reading itself failed. `progress(n)`, if set, is called on this thread with the
-// bytes read since the last call.
+// bytes read since the last call. `cancelled`, if set, is asked before each chunk, on several threads: kCancelled once
+// it says yes.
 absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::string& path,
                                               const std::string& steps_directory, const ShardIdentity* expected,
                                               const ShardReadOptions& options,
                                               const std::function<void(uint64_t)>& progress = nullptr,
-                                              const ChunkSample& sample = {});
+                                              const ChunkSample& sample = {},
+                                              const std::function<bool()>& cancelled = nullptr);
 
 }  // namespace tidemark::storage
 

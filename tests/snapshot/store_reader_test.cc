@@ -133,6 +133,11 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgress) {
   EXPECT_EQ(last.bytes_total, report->bytes_read);
 }
 
+TEST_F(StoreReaderTest, EndsAVerificationThatIsCancelled) {
+  const auto report = (*StoreReader::Open(store_))->Verify(1, VerifyOptions{.cancelled = [] { return true; }});
+  EXPECT_THAT(report, StatusIs(absl::StatusCode::kCancelled, HasSubstr(ShardPath(store_, 1))));
+}
+
 TEST_F(StoreReaderTest, VerifiesASampleOfTheChunks) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());

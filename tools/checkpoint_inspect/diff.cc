@@ -10,6 +10,7 @@
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/comparison_output.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
+#include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/safetensors.h"
@@ -131,9 +132,10 @@ ExitCode Diff(const Session& session, const DiffOptions& options) {
     return ExitCode::kTrouble;
   }
   if (!options.structure_only) {
+    CatchInterrupts();
     if (const absl::Status read = ReadTensors(console, sides, &entries); !read.ok()) {
       console.Fail(read);
-      return ExitCode::kTrouble;
+      return absl::IsCancelled(read) ? ExitCode::kInterrupted : ExitCode::kTrouble;
     }
   }
   if (options.by_name) {

@@ -6,7 +6,7 @@
 namespace tidemark::inspect {
 
 // From here on SIGINT and SIGTERM end the process no more: the first one makes IsInterrupted() true, a second one
-// kills. For commands that write; whatever only reads may be killed at any time.
+// kills. For commands that write, or that read so much that somebody waits; others may be killed at any time.
 void CatchInterrupts();
 
 // Whether one has come. Any thread.

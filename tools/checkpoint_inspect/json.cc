@@ -109,6 +109,14 @@ Json ToJson(const ShardInfo& shard) {
   return {{"path", shard.path}, {"rank", shard.rank}, {"file_bytes", shard.file_bytes}, {"chunks", shard.chunk_count}};
 }
 
+Json ToJson(const ReferencedShard& shard) {
+  return {{"step", shard.step},
+          {"attempt", shard.attempt},
+          {"path", shard.path},
+          {"chunks", shard.chunk_count},
+          {"stored_bytes", shard.stored_bytes}};
+}
+
 Json ToJson(const StoredEntry& entry) {
   const EntrySpec& spec = entry.spec;
   Json box = nullptr;

@@ -26,6 +26,7 @@ Json ToJson(const StepInfo& info);
 Json ToJson(const Evaluation& evaluation);
 Json ToJson(const SavePhase& phase);
 Json ToJson(const ShardInfo& shard);
+Json ToJson(const ReferencedShard& shard);
 Json ToJson(const StoredEntry& entry);
 
 // A metric's value: a number, or "NaN", "Infinity", "-Infinity".

@@ -13,6 +13,7 @@
 #include "storage/io/link_free_path.h"
 #include "storage/manifest/repair.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -174,6 +175,8 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
     return ExitCode::kFailure;
   }
   options.read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8};
+  CatchInterrupts();
+  options.cancelled = IsInterrupted;
   if (console.progress()) {
     options.progress = [&](const storage::RepairProgress& progress) {
       if (!line) line.emplace(console, progress.bytes_total);
@@ -184,7 +187,12 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
                                                     : storage::PlanRepair(storage::PosixFileSystem(), options);
   line.reset();
   if (!report.ok()) {
-    console.Fail(report.status());
+    if (!absl::IsCancelled(report.status())) {
+      console.Fail(report.status());
+    } else {
+      console.Fail(apply ? "interrupted; what was done is whole, and the next repair does the rest"
+                         : "interrupted; nothing was changed");
+    }
     return WriteExitCode(report.status());
   }
   console.PrintData(json ? ReportJson(directory, *report, apply) : ReportText(console, *report, apply));

@@ -27,12 +27,8 @@ absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& 
   if (steps.empty()) {
     return absl::NotFoundError(fmt::format("step {} is not in {}, which has no steps", step, directory));
   }
-  const auto above =
-      std::find_if(steps.begin(), steps.end(), [step](const StepInfo& info) { return info.step > step; });
-  std::string nearest;
-  if (above != steps.begin()) nearest += fmt::format("{}", (above - 1)->step);
-  if (above != steps.end()) nearest += fmt::format("{}{}", nearest.empty() ? "" : " and ", above->step);
-  return absl::NotFoundError(fmt::format("step {} is not in {}; nearest: {}", step, directory, nearest));
+  return absl::NotFoundError(
+      fmt::format("step {} is not in {}; nearest: {}", step, directory, NearestSteps(steps, step)));
 }
 
 absl::StatusOr<StepInfo> FindLatest(const StoreReader& reader, const std::string& directory, bool healthy) {
@@ -140,6 +136,15 @@ absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& t
   std::set<std::string> known;
   for (const StepInfo& info : reader.steps()) known.insert(info.tags.begin(), info.tags.end());
   return CheckKnown("tag", tag, known);
+}
+
+std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step) {
+  const auto above =
+      std::find_if(steps.begin(), steps.end(), [step](const StepInfo& info) { return info.step > step; });
+  std::string nearest;
+  if (above != steps.begin()) nearest += fmt::format("{}", (above - 1)->step);
+  if (above != steps.end()) nearest += fmt::format("{}{}", nearest.empty() ? "" : " and ", above->step);
+  return nearest;
 }
 
 std::vector<StepInfo> TaggedSteps(const StoreReader& reader, const std::string& tag) {

@@ -47,6 +47,9 @@ absl::StatusOr<Selector> ParseSelector(std::string_view text);
 // committed, or none that qualifies. `directory`: for messages.
 absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector);
 
+// "5 and 10", "10": the steps, ascending, on both sides of one that is not among them. Empty where there are none.
+std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step);
+
 // "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it.
 absl::Status CheckMetric(const StoreReader& reader, const std::string& metric);
 

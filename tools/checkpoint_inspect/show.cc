@@ -111,6 +111,18 @@ std::string FormatShards(const Console& console, const std::vector<ShardInfo>& s
   return table.Format(console, "  ");
 }
 
+std::string FormatReferences(const Console& console, const std::vector<ReferencedShard>& references) {
+  using enum Table::Align;
+  Table table({{"STEP", kRight}, {"BYTES", kRight}, {"CHUNKS", kRight}, {"PATH"}});
+  for (const ReferencedShard& shard : references) {
+    table.AddRow({{fmt::format("{}", shard.step)},
+                  {HumanBytes(shard.stored_bytes)},
+                  {fmt::format("{}", shard.chunk_count)},
+                  {Escape(shard.path)}});
+  }
+  return table.Format(console, "  ");
+}
+
 std::string FormatPhases(const Console& console, const Phases& phases) {
   using enum Table::Align;
   Table table({{"PHASE"},
@@ -147,7 +159,8 @@ std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const
   if (contents == nullptr) return text;
   text += Heading(console, "saved with") + FormatFields({contents->properties.begin(), contents->properties.end()});
   text += Heading(console, "shards") + FormatShards(console, contents->shards);
-  return text;
+  if (contents->references.empty()) return text;
+  return text + Heading(console, "files of earlier steps") + FormatReferences(console, contents->references);
 }
 
 std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,
@@ -159,11 +172,13 @@ std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const
     Json& array = document["phases"] = Json::array();
     for (const SavePhase& phase : *phases) array.push_back(ToJson(phase));
   }
-  for (const char* key : {"properties", "shards", "entries"}) document[key] = nullptr;
+  for (const char* key : {"properties", "shards", "references", "entries"}) document[key] = nullptr;
   if (contents == nullptr) return Dump(document);
   document["properties"] = contents->properties;
   Json& shards = document["shards"] = Json::array();
   for (const ShardInfo& shard : contents->shards) shards.push_back(ToJson(shard));
+  Json& references = document["references"] = Json::array();
+  for (const ReferencedShard& shard : contents->references) references.push_back(ToJson(shard));
   Json& entries = document["entries"] = Json::array();
   for (const StoredEntry& entry : contents->entries) entries.push_back(ToJson(entry));
   return Dump(document);
@@ -210,6 +225,9 @@ void AddShow(CommandLine& line) {
 A phase is what a thread of the save was busy with, or waited for. TIME is from its first beginning to its last end, BUSY
 that without pauses, of all its threads together, SHARE the part of the whole save for which a thread was busy with it.
 TRAINER waits: the training stood still meanwhile; the other phases ran beside it.
+
+Files of earlier steps are those in which chunks of this one lie, for they had not changed since. They stay as long as
+this step does, also where retention lets their own step go. BYTES is what this step has of each.
 
 Example:
   checkpoint-inspect --store run/ckpt show latest

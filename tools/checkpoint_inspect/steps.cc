@@ -44,8 +44,6 @@ ExitCode OpenExitCode(const absl::Status& status) {
 
 ExitCode WriteExitCode(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kCancelled:
-      return ExitCode::kInterrupted;
     case absl::StatusCode::kNotFound:
       return ExitCode::kNoStore;
     case absl::StatusCode::kUnavailable:
@@ -59,6 +57,8 @@ ExitCode WriteExitCode(const absl::Status& status) {
 
 ExitCode StepExitCode(const absl::Status& status) {
   switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return ExitCode::kInterrupted;
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kNotFound:
       return ExitCode::kIntegrity;

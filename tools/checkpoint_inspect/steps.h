@@ -28,7 +28,7 @@ ExitCode OpenExitCode(const absl::Status& status);
 // Of an error of opening a store to write, of repairing it, or of a change that was asked for.
 ExitCode WriteExitCode(const absl::Status& status);
 
-// Of an error of StoreReader::Contents or Verify about a step that the store has a record of.
+// Of an error of reading a step that the store has a record of.
 ExitCode StepExitCode(const absl::Status& status);
 
 // Of an error of Resolve: kNothingRestorable or, without a manifest, kIntegrity where no step qualifies.

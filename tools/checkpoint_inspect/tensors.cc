@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
+#include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -197,6 +198,7 @@ ExitCode ListTensors(const Invocation& invocation, const TensorsOptions& options
   std::vector<ListedEntry> listed;
   for (const size_t i : *selected) listed.push_back({&source.entries()[i], std::nullopt});
   if (options.statistics) {
+    CatchInterrupts();
     absl::StatusOr<std::vector<std::optional<TensorStatistics>>> statistics = Survey(source, *selected, console);
     if (!statistics.ok()) {
       console.Fail(statistics.status());

@@ -75,8 +75,9 @@ absl::StatusOr<std::map<int64_t, StepInfo>> Select(const Invocation& invocation,
     }
     if (found) continue;
     if (steps.empty()) return absl::NotFoundError(fmt::format("there are no steps in {}", invocation.directory));
-    return absl::NotFoundError(
-        fmt::format("no step from {} to {} is in {}", range.first, range.last, invocation.directory));
+    // No step lies in the range, so those around its first one are those around all of it.
+    return absl::NotFoundError(fmt::format("no step from {} to {} is in {}; nearest: {}", range.first, range.last,
+                                           invocation.directory, NearestSteps(steps, range.first)));
   }
   return selected;
 }
@@ -211,6 +212,9 @@ void AddTrace(CommandLine& line) {
     if (steps->empty() && last->empty()) throw CLI::RequiredError("STEP or --last");
   });
   trace->footer(R"(
+Each save is a process, and each of its threads a lane: trainer, staging, persister, codec 1 and so on. The threads that
+copy tensors are not told apart. What the persister waits for has lanes beside it.
+
 Example:
   checkpoint-inspect --store run/ckpt trace latest -o save.json
   checkpoint-inspect --store run/ckpt trace 1000..2000 --last 3 -o saves.json)");

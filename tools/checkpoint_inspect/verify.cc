@@ -12,6 +12,7 @@
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_check.h"
@@ -234,8 +235,13 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
       const auto update = [&](const VerifyProgress& progress) {
         line.Update(fmt::format("step {}", info.step), progress.bytes_done);
       };
-      checks.push_back(
-          CheckStep(invocation.reader, info, {.share = read.share, .seed = read.seed, .progress = update}));
+      checks.push_back(CheckStep(
+          invocation.reader, info,
+          {.share = read.share, .seed = read.seed, .progress = update, .cancelled = IsInterrupted}));
+      if (IsInterrupted()) {
+        console.Fail(fmt::format("interrupted; {} of {} steps were read", checks.size() - 1, chosen.size()));
+        return ExitCode::kInterrupted;
+      }
       pin_problems.push_back(PinProblem(layout, checks.back().info));
       line.FinishPart(bytes_of(info));
       if (invocation.json) continue;
@@ -284,6 +290,8 @@ void AddVerify(CommandLine& line) {
        .name = "verify",
        .description = "Read every byte and hold it against its checksum"},
       [selector, share, seed](const Invocation& invocation) {
+        // Not in VerifySteps, which a fuzzer calls, too: it has handlers of its own.
+        CatchInterrupts();
         return VerifySteps(invocation, *selector,
                            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});
       });

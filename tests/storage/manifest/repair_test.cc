@@ -1,5 +1,7 @@
 #include "storage/manifest/repair.h"
 
+#include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::UnorderedElementsAre;
 using Kind = StoreChange::Kind;
 
@@ -109,6 +112,38 @@ TEST_F(RepairTest, IsFinishedByTheNextOneWhereverItIsCutShort) {
     }
   }
   std::printf("repairs cut short: %zu\n", cuts);
+}
+
+TEST_F(RepairTest, LeavesNothingHalfDoneWhereItIsCancelled) {
+  MakeAMess();
+  const FileTree mess = ReadTree(files_, path_);
+  size_t times = 0;
+  for (bool finished = false; !finished; ++times) {
+    SCOPED_TRACE(testing::Message() << "asked " << times << " times before");
+    ASSERT_LT(times, 300u);
+    ASSERT_THAT(RemoveTree(files_, path_), IsOk());
+    WriteTree(files_, path_, mess);
+    std::atomic<size_t> asked = 0;
+    RepairOptions options = Options();
+    options.cancelled = [&] { return ++asked > times; };
+    const auto report = RepairStore(files_, options);
+    finished = report.ok();
+    if (!finished) {
+      EXPECT_THAT(report, StatusIs(absl::StatusCode::kCancelled, HasSubstr("cancelled")));
+      EXPECT_EQ(asked, times + 1);
+      const auto rest = Plan();
+      ASSERT_THAT(rest, IsOk());
+      // What had been begun and not ended would be "lost": moved away, and not recorded.
+      const std::vector<std::string> left = Of(rest->changes);
+      EXPECT_THAT(left, Not(Contains("lost 2")));
+      EXPECT_NE(std::count(left.begin(), left.end(), "quarantine 2") > 0,
+                IsThere(layout_.quarantine() + "/" + StepFolderName(2, two_.attempt)));
+      EXPECT_THAT(Apply(), IsOk());
+    }
+    ExpectInOrder();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(times, 5u) << "while steps are read, and between them";
 }
 
 TEST_F(RepairTest, RebuildsAManifestThatIsGoneOrDamaged) {

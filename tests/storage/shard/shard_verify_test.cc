@@ -1,6 +1,7 @@
 #include "storage/shard/shard_verify.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <random>
@@ -85,6 +86,21 @@ TEST_F(ShardVerifyTest, FindsNothingInASoundShard) {
   EXPECT_EQ(result->bytes_read, good_.size());
   EXPECT_EQ(progress, good_.size());
   EXPECT_EQ(VerifyBytes(reader_->footer(), reader_->index()), good_.size());
+}
+
+TEST_F(ShardVerifyTest, ReadsNoFurtherOnceItIsCancelled) {
+  std::atomic<size_t> asked = 0;
+  const auto verify = [&](size_t answers_no) {
+    asked = 0;
+    return VerifyShard(PosixFileSystem(), path_, directory_.path(), nullptr, {.codec_threads = 1}, nullptr, {},
+                       [&asked, answers_no] { return ++asked > answers_no; });
+  };
+  for (const size_t answers_no : {0, 1, 3}) {
+    EXPECT_THAT(verify(answers_no), StatusIs(StatusCode::kCancelled, HasSubstr(path_)));
+    EXPECT_EQ(asked, answers_no + 1);
+  }
+  EXPECT_THAT(verify(1'000'000), IsOk());
+  EXPECT_GT(asked, reader_->index().chunks.size()) << "before each of them";
 }
 
 TEST_F(ShardVerifyTest, FindsEverySingleChangedByteAndSaysWhichEntry) {

@@ -163,6 +163,7 @@ TEST_F(ExportTest, TensorsAreConvertedAndRenamed) {
 TEST_F(ExportTest, NpzHasAMemberForEachEntry) {
   const Finished finished = Export({"2", "-o", Out("m.npz")});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.err, "");
   const std::string archive = ReadWhole(Out("m.npz"));
   for (const char* name : {"model.weight", "model.tied_too", "epoch", "blob"}) {
     EXPECT_THAT(archive, HasSubstr(std::string(name) + ".npy"));

@@ -67,6 +67,7 @@ TEST_F(ImportTest, TensorsBecomeACommittedStepBitByBit) {
   const Finished finished = Import({Path("a"), "--step", "5", "--create", "--metric", "loss=0.1", "--metric", "x=y=nan",
                                     "--metadata", R"({"run": 7})"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.err, "");
   EXPECT_THAT(finished.out, HasSubstr("step 5: 2 entries, 30 B"));
   EXPECT_EQ(Stored(5, "w"), Bytes(30).substr(0, 24));
   EXPECT_EQ(Stored(5, "b"), Bytes(30).substr(24));

@@ -75,6 +75,19 @@ TEST(Ls, GivesEveryFieldAsJson) {
                                   "tags": [], "kept": ""})"));
 }
 
+TEST(Ls, TellsWhatAStepSharesWithEarlierOnes) {
+  TestStore store;
+  store.SaveReusing({1, 2});
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), MatchesRegex(" +1 .* 0 % +[0-9.]+ ms"),
+                                         MatchesRegex(" +2 .* [1-9][0-9]* % +[0-9.]+ ms")));
+  const json steps = RunInspectJson({"--store", store.directory(), "ls"})["steps"];
+  ASSERT_THAT(steps, SizeIs(2));
+  EXPECT_EQ(steps[0]["reused_bytes"], 0);
+  EXPECT_GT(steps[1]["reused_bytes"], 0);
+  EXPECT_LT(steps[1]["stored_bytes"], steps[0]["stored_bytes"]);
+}
+
 TEST(Ls, LeavesOutWhatWasDeletedOrNeverSavedUnlessAsked) {
   TestStore store;
   store.Save({1, 2, 3}, {.metrics = {{"loss", 0.5}}});

@@ -111,6 +111,9 @@ TEST(CheckpointInspect, SaysThatThereIsNoStore) {
                                                     {"tensors", "1"},
                                                     {"verify"},
                                                     {"history"},
+                                                    {"stats"},
+                                                    {"trace", "1", "-o", empty.directory() + "/out"},
+                                                    {"export", "1", "-o", empty.directory() + "/out"},
                                                     {"pin", "1"},
                                                     {"tag", "1", "v1"},
                                                     {"untag", "v1"},
@@ -123,15 +126,43 @@ TEST(CheckpointInspect, SaysThatThereIsNoStore) {
       EXPECT_THAT(run.err, HasSubstr(directory));
     }
   }
+  EXPECT_FALSE(std::filesystem::exists(empty.directory() + "/out"));
 }
 
 TEST(CheckpointInspect, SaysThatTheStoreIsOfANewerVersion) {
   TestStore store;
   store.Save({1});
   store.MakeStoreNewer();
-  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
-  EXPECT_EQ(ls.exit_code, 14);
-  EXPECT_THAT(ls.err, AllOf(HasSubstr("format 2"), HasSubstr("store.json")));
+  const std::string out = store.directory() + "/out";
+  const auto before = store.Listing();
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"},
+                                                  {"verify"},
+                                                  {"export", "1", "-o", out},
+                                                  {"diff", "1", "latest"}}) {
+    const Finished run = RunInspect(command, {.directory = store.directory()});
+    EXPECT_EQ(run.exit_code, command[0] == "diff" ? 2 : 14) << command[0] << ", of which diff has codes of its own";
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err, AllOf(HasSubstr("format 2"), HasSubstr("store.json"))) << command[0];
+  }
+  EXPECT_EQ(store.Listing(), before);
+}
+
+TEST(CheckpointInspect, SaysThatNoStepIsCommitted) {
+  TestStore store;
+  store.Save({});
+  const std::string out = store.directory() + "/out";
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"show", "latest"},
+                                                  {"tensors", "latest"},
+                                                  {"verify"},
+                                                  {"export", "latest", "-o", out},
+                                                  {"pin", "latest"},
+                                                  {"tag", "latest", "v1"}}) {
+    const Finished run = RunInspect(command, {.directory = store.directory()});
+    EXPECT_EQ(run.exit_code, 12) << command[0];
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err, HasSubstr("no step is committed in "));
+  }
+  EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST(CheckpointInspect, SaysThatStoreJsonIsDamagedWhereNothingElseNamesTheStore) {
@@ -242,9 +273,14 @@ TEST(CheckpointInspect, EscapesControlCharactersInNames) {
 TEST(CheckpointInspect, EndsQuietlyWhereNobodyReads) {
   TestStore store;
   store.Save({1});
-  const Finished ls = RunInspect({"--store", store.directory(), "ls"}, {.out_closed_pipe = true});
-  EXPECT_EQ(ls.signal, SIGPIPE);
-  EXPECT_EQ(ls.err, "");
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"},
+                                                  {"verify"},
+                                                  {"tensors", "1"},
+                                                  {"manifest", "dump"}}) {
+    const Finished run = RunInspect(command, {.directory = store.directory(), .out_closed_pipe = true});
+    EXPECT_EQ(run.signal, SIGPIPE) << command[0];
+    EXPECT_EQ(run.err, "") << command[0];
+  }
 }
 
 TEST(CheckpointInspect, FailsWhereItsOutputCannotBeWritten) {

@@ -2,7 +2,7 @@
 //
 //   make_test_store sound|mixed|rebuilt DIRECTORY
 //
-// sound: three committed steps with metrics. mixed: a step in each state, evaluated in each way, and one with damage
+// sound: three committed steps with metrics, the last of which refers to the one before. mixed: a step in each state, evaluated in each way, and one with damage
 // that nobody has found yet. rebuilt: sound ones, and a manifest that cannot be read. DIRECTORY must not be there.
 
 #include <cstdio>
@@ -19,7 +19,7 @@ namespace {
 void SaveSound(const TestStore& store) {
   store.Save({1}, {.metrics = {{"loss", 0.5}}});
   store.Save({2}, {.metrics = {{"loss", 0.25}}, .user_metadata = R"({"run": "a", "step": 77})"});
-  store.Save({3}, {.metrics = {{"loss", 0.75}}});
+  store.SaveReusing({3}, {.metrics = {{"loss", 0.75}}});
 }
 
 void SaveMixed(const TestStore& store) {

@@ -83,7 +83,10 @@ TEST(Pin, HandsTheRequestToALiveTrainer) {
   const auto steps = trainer->Steps();
   ASSERT_TRUE(steps.ok());
   EXPECT_EQ((*steps)[0].pin_note, "good");
-  const auto json = RunInspectJson({"unpin", "1", kPatience, "--store", store.directory()});
+  const Finished unpinned = RunInspect({"unpin", "1", kPatience, "--json", "--store", store.directory()});
+  EXPECT_EQ(unpinned.exit_code, 0);
+  EXPECT_THAT(unpinned.err, HasSubstr("handed over to whoever holds the store"));
+  const auto json = nlohmann::json::parse(unpinned.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(json["schema_version"], 1);
   ASSERT_EQ(json["requests"].size(), 1u);
   EXPECT_EQ(json["requests"][0]["request"], "unpin");

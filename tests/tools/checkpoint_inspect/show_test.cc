@@ -12,6 +12,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::ContainsRegex;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
@@ -61,6 +62,37 @@ TEST(Show, GivesEverythingAsJson) {
   EXPECT_EQ(document["entries"][8]["name"], "model.tied_too");
   EXPECT_EQ(document["entries"][8]["tied_to"], "model.tied");
   EXPECT_EQ(document["entries"][8]["stored_bytes"], 0);
+}
+
+TEST(Show, NamesTheFilesOfEarlierStepsThatHoldChunksOfIt) {
+  TestStore store;
+  store.SaveReusing({1, 2});
+  const std::string path = store.ShardPath(1);
+  const Finished show = RunInspect({"--store", store.directory(), "show", "2"});
+  EXPECT_EQ(show.exit_code, 0) << show.err;
+  EXPECT_THAT(show.out, AllOf(ContainsRegex("\nfiles of earlier steps\n  STEP +BYTES +CHUNKS +PATH\n"
+                                            "     1 +[0-9.]+ KiB +16 +[^\n]+\n$"),
+                              EndsWith("  " + path + "\n")));
+  const json document = RunInspectJson({"--store", store.directory(), "show", "2"});
+  EXPECT_GT(document["step"]["reused_bytes"], 0);
+  EXPECT_EQ(document["references"], json::array({{{"step", 1},
+                                                  {"attempt", store.Info(1).attempt},
+                                                  {"path", path},
+                                                  {"chunks", 16},
+                                                  {"stored_bytes", document["step"]["reused_bytes"]}}}));
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "show", "1"}).out, Not(HasSubstr("files of earlier steps")));
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "show", "1"})["references"], json::array());
+}
+
+TEST(Show, NamesAFileWhoseOwnStepWasLetGo) {
+  TestStore store;
+  store.SaveReusing({1, 2, 3});
+  const std::string path = store.ShardPath(1);
+  store.Delete(1, "not among the latest 2");
+  const json document = RunInspectJson({"--store", store.directory(), "show", "3"});
+  ASSERT_THAT(document["references"], SizeIs(1)) << "the place of the bytes, and no chain by way of step 2";
+  EXPECT_EQ(document["references"][0]["path"], path);
+  EXPECT_TRUE(std::filesystem::exists(path));
 }
 
 TEST(Show, TellsWhatTheSaveWasBusyWith) {
@@ -179,6 +211,7 @@ TEST(Show, PrintsTheRecordOfAFailedSave) {
   const json document = RunInspectJson({"--store", store.directory(), "show", "2"});
   EXPECT_EQ(document["entries"], nullptr);
   EXPECT_EQ(document["shards"], nullptr);
+  EXPECT_EQ(document["references"], nullptr);
 }
 
 TEST(Show, PrintsTheRecordAndFailsWhereTheIndexIsDamaged) {

@@ -101,6 +101,33 @@ TEST_F(StatsTest, GivesEveryFigureAsJson) {
   EXPECT_GT(document["file_system"]["total_bytes"], document["file_system"]["free_bytes"]);
 }
 
+TEST(Stats, TellsHowMuchStepsShareWithOthers) {
+  TestStore store;
+  store.SaveReusing({1, 2});
+  const uint64_t reused = store.Info(2).reused_bytes;
+  EXPECT_GT(reused, 0);
+  const json document = RunInspectJson({"--store", store.directory(), "stats"});
+  EXPECT_EQ(document["states"]["committed"]["reused_bytes"], reused);
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
+              ContainsRegex("\ncommitted +2 [^\n]* [1-9][0-9]* %\n"));
+}
+
+TEST(Stats, ForecastsTheDayOnWhichWhatStaysHasTakenWhatIsFree) {
+  TestStore store;
+  const absl::Time start = absl::Now() - absl::Minutes(5);
+  for (const int64_t step : {1, 2, 3, 4}) store.Save({step}, {}, 50'000, start + step * absl::Minutes(1));
+  store.Delete(1, "not among the latest 3");
+  const json document = RunInspectJson({"--store", store.directory(), "stats"});
+  const json& room = document["file_system"];
+  const double free_bytes = room["free_bytes"].get<double>();
+  const auto expect_days = [&](const char* field, const char* rate) {
+    const double days = free_bytes / document["growth"][rate].get<double>();
+    EXPECT_NEAR(room[field].get<double>(), days, 1e-6 * days) << field;
+  };
+  expect_days("days_until_full", "kept_bytes_per_day");
+  expect_days("days_until_full_without_retention", "written_bytes_per_day");
+}
+
 TEST(Stats, KnowsNoGrowthOfOneSave) {
   TestStore store;
   store.Save({1});

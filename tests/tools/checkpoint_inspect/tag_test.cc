@@ -129,7 +129,9 @@ TEST(Tag, HandsItsRequestsToALiveTrainer) {
   ASSERT_TRUE(steps.ok());
   EXPECT_THAT((*steps)[0].tags, IsEmpty());
   EXPECT_THAT((*steps)[1].tags, ElementsAre("v1"));
-  EXPECT_EQ(Inspect(store, {"untag", "v1", kPatience}).out, "step 2: untagged v1\n");
+  const Finished untagged = Inspect(store, {"untag", "v1", kPatience});
+  EXPECT_EQ(untagged.out, "step 2: untagged v1\n");
+  EXPECT_THAT(untagged.err, HasSubstr("handed over to whoever holds the store"));
 }
 
 TEST(Tag, SaysSoWhereTheHolderHasNotTakenItInYet) {

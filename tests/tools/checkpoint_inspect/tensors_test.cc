@@ -216,7 +216,7 @@ TEST(Tensors, ShowsHowFarItIsOnATerminalAlone) {
   const Finished piped = ListTensors(store, {"1", "--stats"});
   EXPECT_EQ(piped.err, "");
   const Finished terminal = RunInspect({"--store", store.directory(), "tensors", "1", "--stats"}, {.terminal = true});
-  EXPECT_THAT(terminal.out, AllOf(HasSubstr("model.weight: "), HasSubstr("%)")));
+  EXPECT_THAT(terminal.out, AllOf(HasSubstr("model.weight: "), HasSubstr("%), "), HasSubstr("/s, ")));
 }
 
 TEST(Tensors, ReadsTheSameOfAStoreThatIsNotTrusted) {

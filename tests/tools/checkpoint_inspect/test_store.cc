@@ -87,12 +87,12 @@ TestStore::TestStore() {
 
 TestStore::~TestStore() { fs::remove_all(directory_); }
 
-std::unique_ptr<AsyncCheckpointer> TestStore::OpenCheckpointer(absl::Time now) const {
+std::unique_ptr<AsyncCheckpointer> TestStore::OpenCheckpointer(absl::Time now, bool reuse) const {
   CheckpointerOptions options{.directory = directory_};
   options.chunk_bytes = 4096;
-  // Each step has bytes of its own, always the same ones, so that a test knows what it damages.
+  // Without reuse each step has bytes of its own, always the same ones, so that a test knows what it damages.
   options.compression = Compression::kSpace;
-  options.reuse = false;
+  options.reuse = reuse;
   options.on_warning = [](std::string_view) {};
   options.now = [now] { return now; };
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));
@@ -102,13 +102,21 @@ std::unique_ptr<AsyncCheckpointer> TestStore::OpenCheckpointer(absl::Time now) c
 
 void TestStore::Save(const std::vector<int64_t>& steps, const SaveOptions& options, int64_t elements,
                      absl::Time now) const {
-  auto checkpointer = OpenCheckpointer(now);
+  SaveWith(*OpenCheckpointer(now), steps, options, elements);
+}
+
+void TestStore::SaveReusing(const std::vector<int64_t>& steps, const SaveOptions& options) const {
+  SaveWith(*OpenCheckpointer(absl::Now(), /*reuse=*/true), steps, options, 5000);
+}
+
+void TestStore::SaveWith(AsyncCheckpointer& checkpointer, const std::vector<int64_t>& steps, const SaveOptions& options,
+                         int64_t elements) {
   TestState state(elements);
   for (int64_t step : steps) {
-    auto save = checkpointer->Save(step, state, options);
+    auto save = checkpointer.Save(step, state, options);
     ASSERT_TRUE(save.ok()) << save.status();
   }
-  const absl::Status closed = checkpointer->Close();
+  const absl::Status closed = checkpointer.Close();
   EXPECT_TRUE(closed.ok()) << closed;
 }
 

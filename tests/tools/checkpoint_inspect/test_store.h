@@ -45,12 +45,17 @@ class TestStore {
 
   const std::string& directory() const { return directory_; }
 
-  // Opens it to write; what the store warns of is dropped. Fails the test if that fails.
-  std::unique_ptr<AsyncCheckpointer> OpenCheckpointer(absl::Time now = absl::Now()) const;
+  // Opens it to write; what the store warns of is dropped. Fails the test if that fails. `reuse`: a step has those of
+  // its chunks that have not changed in the files of earlier ones.
+  std::unique_ptr<AsyncCheckpointer> OpenCheckpointer(absl::Time now = absl::Now(), bool reuse = false) const;
 
   // Saves and commits steps of a TestState with `elements`.
   void Save(const std::vector<int64_t>& steps, const SaveOptions& options = {}, int64_t elements = 5000,
             absl::Time now = absl::Now()) const;
+
+  // The same with reuse, of a state that does not change: all of the chunks lie in the file of the step before these,
+  // or in that of the first of them.
+  void SaveReusing(const std::vector<int64_t>& steps, const SaveOptions& options = {}) const;
 
   // The step gets the record of a save that failed, because its file could not grow. The store has a step before.
   void SaveInVain(int64_t step) const;
@@ -98,6 +103,8 @@ class TestStore {
  private:
   // Opens it the way a checkpointer does.
   std::unique_ptr<storage::Store> OpenStore() const;
+  static void SaveWith(AsyncCheckpointer& checkpointer, const std::vector<int64_t>& steps, const SaveOptions& options,
+                       int64_t elements);
 
   std::string directory_;
 };

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -14,12 +16,11 @@ namespace {
 
 using nlohmann::json;
 using testing::AllOf;
-using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::SizeIs;
-using testing::StartsWith;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
@@ -56,7 +57,16 @@ class TraceTest : public testing::Test {
 };
 
 TEST_F(TraceTest, HasOneLaneForEachThreadOfASave) {
-  store_.Save({5}, {.staging = Staging::kOverlapped});
+  CheckpointerOptions options{.directory = store_.directory()};
+  options.chunk_bytes = 4096;
+  options.codec_threads = 3;
+  options.compression = Compression::kSpace;
+  options.on_warning = [](std::string_view) {};
+  auto checkpointer = AsyncCheckpointer::Open(std::move(options));
+  ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
+  TestState state(2'000'000);
+  ASSERT_TRUE((*checkpointer)->Save(5, state, {.staging = Staging::kOverlapped}).ok());
+  ASSERT_TRUE((*checkpointer)->Close().ok());
   const Finished run = Trace({"5", "-o", path_});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "");
@@ -66,7 +76,10 @@ TEST_F(TraceTest, HasOneLaneForEachThreadOfASave) {
   std::set<std::string> lanes;
   for (const auto& [place, name] : found["threads"].items()) lanes.insert(name);
   EXPECT_THAT(lanes, IsSupersetOf({"save", "trainer", "staging", "persister", "persister: disk"}));
-  EXPECT_THAT(lanes, Contains(StartsWith("codec ")));
+  const auto codecs = std::count_if(lanes.begin(), lanes.end(),
+                                    [](const std::string& lane) { return lane.starts_with("codec "); });
+  EXPECT_GE(codecs, 2) << "thousands of chunks are too many for one of three threads";
+  EXPECT_LE(codecs, 3);
   const auto phases = (*StoreReader::Open(store_.directory()))->Phases(5);
   ASSERT_TRUE(phases.ok()) << phases.status();
   EXPECT_EQ(found["complete"], phases->size() + 1) << "and the save as a whole";
@@ -157,7 +170,10 @@ TEST_F(TraceTest, FailsWhereAStepIsNotThere) {
     return run.err;
   };
   EXPECT_THAT(error_of("7"), HasSubstr("step 7 is not in " + store_.directory() + "; nearest: 5"));
-  EXPECT_THAT(error_of("6..9"), HasSubstr("no step from 6 to 9 is in " + store_.directory()));
+  EXPECT_THAT(error_of("6..9"), EndsWith("no step from 6 to 9 is in " + store_.directory() + "; nearest: 5\n"));
+  store_.Save({12}, {}, 10);
+  EXPECT_THAT(error_of("6..9"), EndsWith("; nearest: 5 and 12\n"));
+  EXPECT_THAT(error_of("0..4"), EndsWith("; nearest: 5\n"));
   EXPECT_THAT(error_of("best:loss"), HasSubstr("no step has a metric 'loss'"));
   EXPECT_THAT(error_of("tag:v1..2"), HasSubstr("no step has a tag 'v1..2'"));
   TestStore empty;
