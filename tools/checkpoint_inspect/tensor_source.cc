@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "fmt/format.h"
@@ -15,10 +17,24 @@ class StepSource : public TensorSource {
 
   const std::string& name() const override { return name_; }
   std::span<const StoredEntry> entries() const override { return step_->contents().entries; }
-  absl::Status Read(std::span<const StepReader::Window> windows) const override { return step_->Read(windows); }
+  absl::Status Read(std::span<const StepReader::Window> windows) const override {
+    const absl::Status status = step_->Read(windows);
+    if ((!absl::IsDataLoss(status) && !absl::IsNotFound(status)) || !IsRemoved()) return status;
+    return absl::AbortedError(fmt::format("step {} was removed while it was being read", step_->contents().info.step));
+  }
   uint64_t chunk_bytes() const override { return std::max<uint64_t>(step_->chunk_bytes(), 1); }
 
  private:
+  // A trainer takes the files of a step that it lets go out of their folder before it writes other bytes over them.
+  // What is open still then has these other bytes, which are no damage.
+  bool IsRemoved() const {
+    const std::vector<ShardInfo>& shards = step_->contents().shards;
+    return std::any_of(shards.begin(), shards.end(), [](const ShardInfo& shard) {
+      std::error_code error;
+      return std::filesystem::status(shard.path, error).type() == std::filesystem::file_type::not_found;
+    });
+  }
+
   const std::unique_ptr<StepReader> step_;
   const std::string name_;
 };

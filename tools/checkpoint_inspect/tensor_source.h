@@ -33,6 +33,7 @@ class TensorSource {
   virtual uint64_t chunk_bytes() const = 0;
 };
 
+// Reading it is kAborted where the step's files are gone by then, as those are that a trainer lets go.
 std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name);
 
 // An entry and all of its bytes.
