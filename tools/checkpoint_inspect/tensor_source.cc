@@ -19,14 +19,14 @@ class StepSource : public TensorSource {
   std::span<const StoredEntry> entries() const override { return step_->contents().entries; }
   absl::Status Read(std::span<const StepReader::Window> windows) const override {
     const absl::Status status = step_->Read(windows);
-    if ((!absl::IsDataLoss(status) && !absl::IsNotFound(status)) || !IsRemoved()) return status;
+    if (!absl::IsNotFound(status) || !IsRemoved()) return status;
     return absl::AbortedError(fmt::format("step {} was removed while it was being read", step_->contents().info.step));
   }
   uint64_t chunk_bytes() const override { return std::max<uint64_t>(step_->chunk_bytes(), 1); }
 
  private:
-  // A trainer takes the files of a step that it lets go out of their folder before it writes other bytes over them.
-  // What is open still then has these other bytes, which are no damage.
+  // Its own files are open and can be read to the end, but those of other steps that it refers to are opened when they
+  // are needed, and may go with it.
   bool IsRemoved() const {
     const std::vector<ShardInfo>& shards = step_->contents().shards;
     return std::any_of(shards.begin(), shards.end(), [](const ShardInfo& shard) {

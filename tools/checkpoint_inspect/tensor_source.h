@@ -33,7 +33,7 @@ class TensorSource {
   virtual uint64_t chunk_bytes() const = 0;
 };
 
-// Reading it is kAborted where the step's files are gone by then, as those are that a trainer lets go.
+// Reading it is kAborted where a trainer has let the step go meanwhile, and a file of another one that it takes.
 std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name);
 
 // An entry and all of its bytes.

@@ -47,7 +47,7 @@ class Trainer {
   explicit Trainer(const std::string& directory) : weight_(200'000) {
     CheckpointerOptions options{.directory = directory};
     options.retention.max_to_keep = 3;
-    // A file is written over as soon as its step has gone.
+    // No file outlives its step.
     options.reuse = false;
     options.compression = Compression::kNone;
     options.on_warning = [](std::string_view) {};
@@ -145,6 +145,7 @@ TEST_F(DeletingTrainerTest, HindersNoCommandThatLooksAtTheLatestStep) {
                                                           {"tensors", "latest"},
                                                           {"tensors", "latest", "--stats"},
                                                           {"diff", "latest", "latest"},
+                                                          {"report", "-o", out_, "--force"},
                                                           {"export", "latest", "-o", out_, "--force"}};
   for (int round = 0; round < 3; ++round) {
     for (const std::vector<std::string>& arguments : commands) {
@@ -152,9 +153,6 @@ TEST_F(DeletingTrainerTest, HindersNoCommandThatLooksAtTheLatestStep) {
       const Finished run = RunDuring(2, arguments);
       EXPECT_EQ(run.exit_code, 0) << testing::PrintToString(arguments) << "\n" << run.out << run.err;
     }
-    // One more, and one of those goes that a report looks at.
-    const Finished report = RunDuring(1, {"report", "-o", out_, "--force"});
-    EXPECT_EQ(report.exit_code, 0) << report.out << report.err;
   }
   EXPECT_GT(trainer_.deletions(), 0);
 }
