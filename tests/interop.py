@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What checkpoint-inspect exports opens in safetensors and numpy, bit by bit, and what these write it imports; what a
-trainer writes for Prometheus its client reads.
+trainer writes for Prometheus its client reads; a browser shows the report, where one is installed.
 
   interop.py CHECKPOINT_INSPECT INSPECT_MAKE_RUN [unittest arguments]
 
@@ -9,6 +9,9 @@ Run by tests/interop.sh, with the packages.
 
 import json
 import os
+import re
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -190,7 +193,6 @@ class Interop(unittest.TestCase):
             refused = self.run_inspect("import", path, "--step", "10", status=1)
             self.assertIn(path, refused.stderr)
 
-
     def test_the_statistics_are_what_prometheus_reads(self):
         saves = 6
         subprocess.run([self.make_run, self.path("run"), str(saves)], check=True, stdout=subprocess.DEVNULL)
@@ -207,6 +209,33 @@ class Interop(unittest.TestCase):
                    if sample.name.endswith("_bucket") and sample.labels["phase"] == "copy"]
         self.assertEqual(buckets, sorted(buckets), "buckets are cumulative")
         self.assertEqual(buckets[-1], saves)
+
+    def test_a_browser_shows_the_report(self):
+        browser = shutil.which("chromium") or shutil.which("google-chrome")
+        if browser is None:
+            print("not looked at: the report in a browser, for there is neither chromium nor google-chrome", flush=True)
+            self.skipTest("no browser")
+        # Its own sandbox is not to be had by root.
+        browser = [browser, "--headless", *(["--no-sandbox"] if os.geteuid() == 0 else []), "--disable-gpu",
+                   "--no-first-run", "--user-data-dir=" + self.path("browser")]
+        store = self.path("reported")
+        page = self.path("report.html")
+        picture = self.path("report.png")
+        subprocess.run([self.make_run, store, "20"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([self.inspect, "--store", store, "report", "-o", page], check=True, stderr=subprocess.DEVNULL)
+        shown = subprocess.run([*browser, "--dump-dom", "file://" + page], check=True, text=True, timeout=120,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        headings = re.findall(r"<h[12]>[^<]+</h[12]>", read(page).decode())
+        self.assertGreaterEqual(len(headings), 6)
+        for heading in headings:
+            self.assertIn(heading, shown)
+        self.assertEqual(shown.count("<svg"), read(page).count(b"<svg"))
+        subprocess.run([*browser, "--window-size=1280,2000", "--screenshot=" + picture, "file://" + page], check=True,
+                       timeout=120, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.assertEqual(read(picture)[:8], b"\x89PNG\r\n\x1a\n")
+        self.assertGreater(min(struct.unpack(">2I", read(picture)[16:24])), 1000)
+        # A page of that size with nothing on it has a few kilobytes.
+        self.assertGreater(len(read(picture)), 50_000)
 
 
 if __name__ == "__main__":

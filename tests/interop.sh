@@ -1,6 +1,7 @@
 #!/bin/sh
 # Holds `checkpoint-inspect export` and `import`, and the statistics that a trainer writes for Prometheus, against software
-# that is not ours: Python's safetensors, numpy and the Prometheus client.
+# that is not ours: Python's safetensors, numpy and the Prometheus client; and the report against a browser, where there is
+# chromium or google-chrome.
 #
 # The packages are kept in a virtual environment in the user's cache folder and installed there once. Exits with 77 and
 # says SKIPPED if, and only if, the package index is out of reach.

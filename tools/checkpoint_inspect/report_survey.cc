@@ -152,7 +152,7 @@ class Surveyor {
     problem->not_shown.push_back(not_shown);
     if (absl::IsDataLoss(status)) {
       survey_.damaged = true;
-    } else if (!absl::IsNotFound(status)) {
+    } else if (!absl::IsNotFound(status) && !absl::IsAborted(status)) {
       // What is not there any more a trainer may have let go meanwhile.
       survey_.failed = true;
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "fmt/format.h"
@@ -15,10 +17,24 @@ class StepSource : public TensorSource {
 
   const std::string& name() const override { return name_; }
   std::span<const StoredEntry> entries() const override { return step_->contents().entries; }
-  absl::Status Read(std::span<const StepReader::Window> windows) const override { return step_->Read(windows); }
+  absl::Status Read(std::span<const StepReader::Window> windows) const override {
+    const absl::Status status = step_->Read(windows);
+    if (!absl::IsNotFound(status) || !IsRemoved()) return status;
+    return absl::AbortedError(fmt::format("step {} was removed while it was being read", step_->contents().info.step));
+  }
   uint64_t chunk_bytes() const override { return std::max<uint64_t>(step_->chunk_bytes(), 1); }
 
  private:
+  // Its own files are open and can be read to the end, but those of other steps that it refers to are opened when they
+  // are needed, and may go with it.
+  bool IsRemoved() const {
+    const std::vector<ShardInfo>& shards = step_->contents().shards;
+    return std::any_of(shards.begin(), shards.end(), [](const ShardInfo& shard) {
+      std::error_code error;
+      return std::filesystem::status(shard.path, error).type() == std::filesystem::file_type::not_found;
+    });
+  }
+
   const std::unique_ptr<StepReader> step_;
   const std::string name_;
 };

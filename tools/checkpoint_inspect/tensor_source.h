@@ -33,6 +33,7 @@ class TensorSource {
   virtual uint64_t chunk_bytes() const = 0;
 };
 
+// Reading it is kAborted where a trainer has let the step go meanwhile, and a file of another one that it takes.
 std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name);
 
 // An entry and all of its bytes.

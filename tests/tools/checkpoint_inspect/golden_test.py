@@ -14,6 +14,7 @@ import concurrent.futures
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,9 @@ import unittest
 
 TRAINER_FLAGS = ["--quiet", "--validate", "--steps", "5", "--save-every", "2", "--layers", "1", "--heads", "2", "--width",
                  "32", "--context", "16", "--batch", "2", "--threads", "1"]
+
+# Not a command: what has happened to the store before the next one.
+DAMAGE = "# a byte of step 4 has changed on the disk"
 
 # What is printed for each of them. A run has a copy of the store, {store}, and an empty folder, {out}, to itself; what
 # follows a run in the same list finds what it has done.
@@ -30,27 +34,30 @@ RUNS = {
     "export": [["export latest -o {out}/a.safetensors", "tensors latest model.head.*",
                 "diff 4 {out}/a.safetensors model.* --structure-only", "export latest -o {out}/a.safetensors"],
                ["export latest -o {out}/a.npz --include model.*"], ["export best:loss -o {out}/a --format raw"]],
-    "history": [["history"], ["history loss validation/loss"], ["history accuracy"]],
+    "history": [["history"], ["history loss validation/loss"], ["history accuracy"],
+                ["history --plot loss"]],
     "import": [["export latest -o {out}/a.safetensors", "import {out}/a.safetensors --step 100", "ls"]],
-    "ls": [["ls"], ["ls --all"], ["ls --last 2 --sort metric:loss"]],
+    "ls": [["ls"], ["ls --all"], ["ls --last 2 --sort metric:loss"], ["ls --follow"]],
     "manifest": [["manifest dump --prefix committed/"]],
     "pin": [["pin 2 --note paper", "ls", "prune --keep-latest 1", "unpin 2", "unpin 2"], ["pin 99"]],
     "prune": [["prune --keep-latest 1"], ["prune --keep-best validation/loss --apply", "ls --all"], ["prune"]],
-    "repair": [["repair"], ["repair --apply"]],
+    "repair": [["repair"], ["repair --apply"], [DAMAGE, "repair", "repair --apply", "verify"]],
     "report": [["report -o {out}/a.html"]],
-    "show": [["show latest"], ["show best:accuracy"], ["show 3"]],
+    "show": [["show latest"], ["show best:accuracy"], ["show 3"], ["tag 2 paper", "show tag:paper"]],
     "stats": [["stats"]],
     "tag": [["tag best:loss paper", "ls", "tag 0 paper", "tag 0 paper --move", "diff tag:paper latest --structure-only",
              "untag paper", "ls", "verify tag:paper"], ["tag 2 a*b"], ["untag paper"]],
-    "tensors": [["tensors latest"], ["tensors latest --tree"], ["tensors latest model.head.* --stats"], ["tensors 2 nothing*"]],
+    "tensors": [["tensors latest"], ["tensors latest --tree"], ["tensors latest model.head.* --stats"],
+                ["tensors 2 nothing*"], ["tensors latest model.* --sort size"]],
     "trace": [["trace latest -o {out}/a.json"]],
-    "verify": [["verify"], ["verify 2 --read-data=50% --seed 7"]],
+    "verify": [["verify"], ["verify 2 --read-data=50% --seed 7"], [DAMAGE, "verify", "verify 4"]],
 }
 
 UNITS = r"(?:[KMGTPE]i?B|B|ns|us|ms|s|min|h|d|%)"
 NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 VARYING = [
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
+    (re.compile(r"\b0x[0-9a-f]{16}\b"), "<checksum>"),
     (re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"), "<time>"),
     (re.compile(rf"(?<![\w.]){NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
     (re.compile(r"(?<![\w.])[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
@@ -64,6 +71,10 @@ VARYING = [
     (re.compile(r"^( +)(direct_io|io|io_registered|library_version|staging_memory|vectors) .+$", re.MULTILINE), r"\1\2 <machine>"),
 ]
 
+
+# Of a plot: rows and the axis, as wide as their labels leave room; and the line of marks, where there is one.
+VARYING.append((re.compile(r"^(?: *\S* [│┤].*\n)+ +└[─┬]+\n *(step .*\n)(?: +([*!x ]+\n))?", re.MULTILINE),
+                lambda found: "  <curve>\n  " + found[1] + ("  " + found[2] if found[2] else "")))
 
 # What doctor says of a machine on which a store can be: no two have the same, and the advice goes with it.
 MACHINE = [
@@ -97,6 +108,26 @@ class Golden(unittest.TestCase):
         subprocess.run([os.path.basename(cls.flags.trainer), "--store", "store", *TRAINER_FLAGS], check=True,
                        executable=os.path.abspath(cls.flags.trainer), cwd=cls.folder)
 
+    def change_a_byte(self, store):
+        """The first one behind the header, which is a chunk's."""
+        folder, = [name for name in os.listdir(os.path.join(store, "steps")) if name.startswith("0000000004-")]
+        with open(os.path.join(store, "steps", folder, "shard-00000-of-00001.tmk"), "r+b") as shard:
+            shard.seek(4096)
+            byte = shard.read(1)[0]
+            shard.seek(4096)
+            shard.write(bytes([byte ^ 0x10]))
+
+    def run_tool(self, store, words):
+        """(standard output, standard error, exit code). What goes on by itself gets a Ctrl-C once it has begun."""
+        with subprocess.Popen([self.flags.checkpoint_inspect, "--store", store, *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            begun = ""
+            if "--follow" in words:
+                begun = process.stderr.readline()
+                process.send_signal(signal.SIGINT)
+            printed, complained = process.communicate()
+            return printed, begun + complained, process.returncode
+
     def print_session(self, commands):
         """What a person sees who gives these commands one after another. A line of standard error begins with '! '."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
@@ -105,13 +136,16 @@ class Golden(unittest.TestCase):
             os.mkdir(out)
             text = ""
             for command in commands:
-                result = subprocess.run(
-                    [self.flags.checkpoint_inspect, "--store", store, *command.format(store=store, out=out).split()],
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                printed = without_the_machine(result.stdout) if command.startswith("doctor ") else result.stdout
+                if command == DAMAGE:
+                    self.change_a_byte(store)
+                    text += DAMAGE + "\n\n"
+                    continue
+                printed, complained, code = self.run_tool(store, command.format(store=store, out=out).split())
+                if command.startswith("doctor "):
+                    printed = without_the_machine(printed)
                 text += f"$ checkpoint-inspect {command}\n{printed}"
-                text += "".join(f"! {line}\n" for line in result.stderr.splitlines())
-                text += f"(exit {result.returncode})\n\n"
+                text += "".join(f"! {line}\n" for line in complained.splitlines())
+                text += f"(exit {code})\n\n"
             return without_what_varies(text.replace(out, "{out}").replace(store, "{store}"))
 
     def test_prints_what_the_golden_text_says(self):
@@ -131,7 +165,7 @@ class Golden(unittest.TestCase):
         text = subprocess.run([self.flags.checkpoint_inspect, "--help"], stdout=subprocess.PIPE, text=True,
                               check=True).stdout.split("\n\n\n")[0]
         commands = set(re.findall(r"^  ([a-z][a-z-]*)\b", text, re.MULTILINE))
-        shown = {line.split()[0] for sessions in RUNS.values() for session in sessions for line in session}
+        shown = {line.split()[0] for sessions in RUNS.values() for session in sessions for line in session} - {"#"}
         # The others print what they are given by the parser, which has tests of its own.
         self.assertEqual(commands - shown, set())
         self.assertEqual(set(os.listdir(self.flags.golden)), {command + ".txt" for command in RUNS})
@@ -146,6 +180,9 @@ class Golden(unittest.TestCase):
                          "open files <verdict> <found>\na store can be here <how>\n")
         self.assertEqual(without_what_varies("0 s 1 min 5 s 12 % model.0.weight v1.2"),
                          "<quantity> <quantity> <quantity> <quantity> model.0.weight v1.2")
+        self.assertEqual(without_what_varies("loss\n 4.2 ┤⠉⠒\n     │  ⠉⠒\n   4 ┤    ⠉\n     └┬─┬─┬\nstep  0 2 4\n       *\n  * best\n"),
+                         "loss\n  <curve>\n  step 0 2 4\n  *\n  * best\n")
+        self.assertEqual(without_what_varies("expected 0x0123456789abcdef, found 0x1"), "expected <checksum>, found 0x1")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,3 @@
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,7 +8,6 @@
 #include <map>
 
 #include "gmock/gmock.h"
-#include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
@@ -279,22 +277,6 @@ TEST_F(ImportTest, WrongOptionsAreUsageErrors) {
   }
   EXPECT_EQ(Import({"--step", "1"}).exit_code, 2);
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
-}
-
-// Of a file of zeros, which takes no room on the disk.
-TEST_F(ImportTest, MemoryDoesNotGrowWithTheFile) {
-  if (storage::kAddressSanitizer || storage::kThreadSanitizer) GTEST_SKIP() << "the sanitizer takes memory itself";
-  constexpr int64_t kBytes = int64_t{1} << 29;
-  WriteFile("large", {{"w", Dtype::kFloat32, {kBytes / 4}, 0, static_cast<uint64_t>(kBytes)}}, "");
-  fs::resize_file(Path("large"), fs::file_size(Path("large")) + kBytes);
-  ASSERT_EQ(Import({Path("large"), "--step", "5", "--create"}).exit_code, 0);
-  rusage usage = {};
-  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
-  EXPECT_LT(usage.ru_maxrss, 256 << 10);
-  ASSERT_EQ(RunInspect({"--store", store_.directory() + "/store", "export", "5", "-o", Path("again")}).exit_code, 0);
-  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &usage), 0);
-  EXPECT_LT(usage.ru_maxrss, 256 << 10);
-  EXPECT_EQ(fs::file_size(Path("again")) / kBytes, 1u);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,7 +106,9 @@ Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions&
     close(streams.master);
   }
   int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
+  rusage usage = {};
+  EXPECT_EQ(wait4(child, &status, 0, &usage), child);
+  finished.resident_kib_max = usage.ru_maxrss;
   if (WIFEXITED(status)) finished.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) finished.signal = WTERMSIG(status);
   if (!options.terminal) {

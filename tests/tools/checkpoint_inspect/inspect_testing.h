@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct Finished {
   int signal = 0;
   std::string out;  // what a terminal got is here, of both streams
   std::string err;
+  int64_t resident_kib_max = 0;  // the process's peak of resident memory, which begins with the test's own at the fork
 };
 
 struct RunOptions {

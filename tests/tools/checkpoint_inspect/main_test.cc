@@ -1,7 +1,4 @@
-#include <atomic>
 #include <csignal>
-#include <filesystem>
-#include <thread>
 
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
@@ -207,33 +204,6 @@ TEST(CheckpointInspect, ChangesNothingInTheStore) {
   const auto broken = store.Listing();
   EXPECT_EQ(RunInspect({"verify"}, {.directory = store.directory()}).exit_code, 3);
   EXPECT_EQ(store.Listing(), broken);
-}
-
-TEST(CheckpointInspect, StandsBesideALiveTrainer) {
-  TestStore store;
-  auto checkpointer = store.OpenCheckpointer();
-  TestState state(200'000);
-  for (int64_t step : {1, 2}) ASSERT_TRUE(checkpointer->Save(step, state).ok());
-  ASSERT_TRUE(checkpointer->WaitUntilCommitted().ok());
-  std::atomic<bool> enough = false;
-  std::thread trainer([&] {
-    for (int64_t step = 3; !enough; ++step) {
-      EXPECT_TRUE(checkpointer->Save(step, state).ok());
-      EXPECT_TRUE(checkpointer->Save(2, state, {.overwrite = true}).ok());
-    }
-    EXPECT_TRUE(checkpointer->WaitUntilCommitted().ok());
-  });
-  for (int i = 0; i < 10; ++i) {
-    for (const char* command : {"ls", "verify"}) {
-      const Finished run = RunInspect({"--store", store.directory(), command});
-      EXPECT_EQ(run.exit_code, 0) << command << "\n" << run.out << run.err;
-    }
-    const Finished show = RunInspect({"--store", store.directory(), "show", "2"});
-    EXPECT_EQ(show.exit_code, 0) << show.err;
-  }
-  enough = true;
-  trainer.join();
-  EXPECT_TRUE(checkpointer->Close().ok());
 }
 
 TEST(CheckpointInspect, ColoursATerminalThatWantsIt) {
