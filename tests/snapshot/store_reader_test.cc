@@ -26,7 +26,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 class StoreReaderTest : public testing::Test {
  protected:
