@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "fuzz/inspect_commands.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/printable_text.h"
@@ -38,6 +39,10 @@ class InspectedStore : public HostileStore {
     ListSteps(invocation, {.all = true});
     ShowStep(invocation, {});
     const inspect::ExitCode verified = VerifySteps(invocation, std::nullopt, {});
+    const storage::TestDirectory out;
+    for (const InspectCommand& command : TensorCommands("latest", out.path())) {
+      Run(command, console, directory_.path(), /*json=*/false);
+    }
     std::fclose(stream);
     std::string printed(text, size);
     std::erase(printed, '\n');
