@@ -477,7 +477,8 @@ absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
   absl::Status status = impl_->PutNotedPhases(batch);
-  if (status.ok()) status = PutSettled(batch, {.steps = steps, .files = impl_->database->SettleList()});
+  const SettledMark mark{.steps = steps, .files = impl_->database->SettleList(), .tags = true};
+  if (status.ok()) status = PutSettled(batch, mark);
   return status.ok() ? impl_->database->Write(batch) : status;
 }
 

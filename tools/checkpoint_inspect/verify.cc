@@ -1,8 +1,15 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/manifest/pin.h"
+#include "storage/manifest/store_layout.h"
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -65,7 +72,24 @@ std::string FormatCheck(const Console& console, const StepCheck& check) {
   return text;
 }
 
-Json CheckToJson(const StepCheck& check) {
+// Why the step's pin.json cannot be read; nothing where it can be, or there is none.
+std::optional<std::string> PinProblem(const storage::StoreLayout& layout, const StepInfo& info) {
+  const auto attempt = storage::FromHex(info.attempt);
+  if (!attempt) return std::nullopt;
+  const absl::Status problem =
+      storage::CheckPin(storage::PosixFileSystem(), layout, {info.step, storage::AttemptId{*attempt}});
+  if (problem.ok()) return std::nullopt;
+  return std::string(problem.message());
+}
+
+std::string FormatPinProblem(const std::string& problem) {
+  return fmt::format(
+      "  pin.json: {}\n"
+      "    it pins the step all the same, but a rebuild of the manifest would find no tags; to pin again mends that\n",
+      Escape(problem));
+}
+
+Json CheckToJson(const StepCheck& check, const std::optional<std::string>& pin_problem) {
   Json damage = Json::array();
   for (const Damage& place : check.report.damage) {
     damage.push_back({{"path", place.path}, {"what", place.what}, {"entries", place.entries}});
@@ -78,6 +102,7 @@ Json CheckToJson(const StepCheck& check) {
           {"chunks", check.report.chunks},
           {"chunks_total", check.report.chunks_total},
           {"damage", std::move(damage)},
+          {"pin_problem", pin_problem ? Json(*pin_problem) : Json(nullptr)},
           {"reason", check.error.ok() ? check.info.reason : std::string(check.error.message())}};
 }
 
@@ -200,7 +225,9 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
     console.PrintData(fmt::format("a sample of {:.6g} % of each shard's chunks; --seed {} draws it again\n",
                                   100 * read.share, read.seed));
   }
+  const storage::StoreLayout layout(storage::FollowLinks(invocation.directory));
   std::vector<StepCheck> checks;
+  std::vector<std::optional<std::string>> pin_problems;  // of each of them
   {
     ProgressLine line(console, bytes_total);
     for (const StepInfo& info : chosen) {
@@ -209,9 +236,11 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
       };
       checks.push_back(
           CheckStep(invocation.reader, info, {.share = read.share, .seed = read.seed, .progress = update}));
+      pin_problems.push_back(PinProblem(layout, checks.back().info));
       line.FinishPart(bytes_of(info));
       if (invocation.json) continue;
       console.PrintData(FormatCheck(console, checks.back()));
+      if (pin_problems.back()) console.PrintData(FormatPinProblem(*pin_problems.back()));
       // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
       console.FlushData().IgnoreError();
     }
@@ -221,7 +250,9 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
   const absl::Status manifest = selector ? absl::OkStatus() : invocation.reader.VerifyManifest();
   const bool is_rotten = absl::IsDataLoss(manifest);
-  if (is_rotten && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
+  const bool pins_are_read = std::all_of(pin_problems.begin(), pin_problems.end(),
+                                         [](const std::optional<std::string>& problem) { return !problem; });
+  if ((is_rotten || !pins_are_read) && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
   if (!invocation.json) {
     if (is_rotten) {
       console.PrintData(
@@ -236,7 +267,7 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   document["sample"] = nullptr;
   if (sampled) document["sample"] = {{"share", read.share}, {"seed", read.seed}};
   Json& steps = document["steps"] = Json::array();
-  for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
+  for (size_t i = 0; i < checks.size(); ++i) steps.push_back(CheckToJson(checks[i], pin_problems[i]));
   document["manifest_damage"] = is_rotten ? Json(std::string(manifest.message())) : Json(nullptr);
   document["restore"] = nullptr;
   if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
@@ -274,7 +305,7 @@ The last line is the sum, with the step that a restore takes. Nothing is changed
 
 Exit status, of all steps:
    0  every step is sound (or, of a sample, without damage)
-   3  some step is damaged or lost, and another one is sound; or the manifest is damaged
+   3  some step is damaged or lost, and another one is sound; or the manifest or a pin.json is damaged
   12  nothing was ever committed
   13  no step is sound; with STEP: that step is damaged or lost
 The others are those of every command: see 'checkpoint-inspect --help'.

@@ -85,6 +85,30 @@ TEST(Verify, FindsDamageInTheManifestThatHidesNoStep) {
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 0)["manifest_damage"], nullptr);
 }
 
+// In the name of a tag, by which a rebuild of the manifest would find the step.
+TEST(Verify, NamesAPinThatCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "tag", "1", "paper"}).exit_code, 0);
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 0)["steps"][0]["pin_problem"], nullptr);
+  const std::string pin = std::filesystem::path(store.ShardPath(1)).replace_filename("pin.json");
+  std::string contents = ReadWhole(pin);
+  contents.at(contents.find("paper")) ^= 1;
+  WriteWhole(pin, contents);
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
+  EXPECT_THAT(verify.out, MatchesRegex("step 1: sound[^\n]*\n  pin.json: note of [^\n]*its check is not that of its "
+                                       "bytes[^\n]*\n    it pins the step all the same[^\n]*\nstep 2: sound[^\n]*\n"
+                                       "2 of 2 steps sound; a restore takes step 2\n"));
+  const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
+  EXPECT_THAT(document["steps"][0]["pin_problem"].get<std::string>(), HasSubstr("its check is not"));
+  EXPECT_EQ(document["steps"][0]["result"], "sound");
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+  EXPECT_THAT(ReadWhole(pin), HasSubstr("paper"));
+}
+
 TEST(Verify, LocatesDamageAndNamesTheStepToRestore) {
   TestStore store;
   store.Save({1, 2, 3});
