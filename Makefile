@@ -20,7 +20,7 @@ help:
 	@echo "make asan-core     the same without checkpoint-inspect"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make fuzz          fuzz what reads bytes from the disk, under clang's libFuzzer, for SECONDS_EACH=30 each target"
-	@echo "make fuzz-short    5 seconds of that for each target but the one that takes as long to build as all others"
+	@echo "make fuzz-short    5 seconds of that for each target but the two that take as long to build as all others"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
@@ -101,8 +101,8 @@ tsan:
 	$(UNSHUFFLED) ctest --preset tsan -j $(JOBS)
 
 FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
-# The target inspect alone needs what is above storage/: without it an empty compiler cache costs half the time.
-fuzz-short: FUZZ_TARGETS := $(filter-out inspect,$(FUZZ_TARGETS))
+# These alone need what is above storage/: without them an empty compiler cache costs half the time.
+fuzz-short: FUZZ_TARGETS := $(filter-out inspect safetensors,$(FUZZ_TARGETS))
 fuzz-short: SECONDS_EACH := 5
 
 fuzz fuzz-short:

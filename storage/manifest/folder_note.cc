@@ -1,11 +1,13 @@
 #include "storage/manifest/folder_note.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "storage/io/errno_status.h"
 #include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/manifest/tag.h"
+#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {
@@ -54,7 +56,15 @@ FolderNote DecodeFolderNote(std::string_view bytes) {
 
 absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note,
                              const std::vector<std::string>& tags) {
-  return WriteFileDurably(files, path, EncodeFolderNote(note, tags));
+  const auto encode = [](const FolderNote& record) { return EncodeFolderNote(record.text, record.tags); };
+  const auto decode = [](std::string_view bytes) -> absl::StatusOr<FolderNote> {
+    FolderNote read = DecodeFolderNote(bytes);
+    return read.problem.ok() ? absl::StatusOr<FolderNote>(std::move(read)) : read.problem;
+  };
+  // A text that is not UTF-8 is longer by the time that it is read, and may be cut off then.
+  const FolderNote record{.text = DecodeFolderNote(EncodeFolderNote(note, {})).text, .tags = tags};
+  const auto encoded = EncodeAndCheck(path, record, encode, decode);
+  return encoded.ok() ? WriteFileDurably(files, path, encoded->bytes) : encoded.status();
 }
 
 absl::StatusOr<std::optional<FolderNote>> ReadFolderNote(FileSystem& files, const std::string& path) {

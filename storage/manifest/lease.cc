@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/json_fields.h"
+#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {
@@ -45,6 +46,13 @@ absl::Duration DecodeExpiry(const Json& json) {
 std::string Describe(const LeaseNote& note) {
   return fmt::format("step {} is leased by {} (evaluator {})", note.step, PrintableText(note.holder),
                      PrintableText(note.evaluator));
+}
+
+absl::StatusOr<std::string> EncodeToWrite(const LeaseNote& note) {
+  auto encoded = EncodeAndCheck(fmt::format("the note of a lease on step {}", note.step), note, EncodeLeaseNote,
+                                DecodeLeaseNote);
+  if (!encoded.ok()) return encoded.status();
+  return std::move(encoded->bytes);
 }
 
 }  // namespace
@@ -125,7 +133,9 @@ absl::Status Lease::Renew() {
                                           path_, absl::FormatDuration(note_.expiry)));
   }
   ++note_.renewals;
-  absl::Status status = lock_->WriteNote(EncodeLeaseNote(note_));
+  const absl::StatusOr<std::string> bytes = EncodeToWrite(note_);
+  if (!bytes.ok()) return bytes.status();
+  absl::Status status = lock_->WriteNote(*bytes);
   written_ = status.ok();
   return status;
 }
@@ -191,9 +201,11 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
                                                   path, absl::FormatDuration(note.expiry),
                                                   absl::FormatDuration(kLeaseExpiryMax)));
   }
-  if (const size_t size = EncodeLeaseNote(note).size(); size > kNoteBytesMax / 2) {  // room for the renewals to grow
+  const absl::StatusOr<std::string> bytes = EncodeToWrite(note);
+  if (!bytes.ok()) return bytes.status();
+  if (bytes->size() > kNoteBytesMax / 2) {  // room for the renewals to grow
     return absl::InvalidArgumentError(
-        fmt::format("lease {}: a note of {} bytes; at most {} are possible", path, size, kNoteBytesMax / 2));
+        fmt::format("lease {}: a note of {} bytes; at most {} are possible", path, bytes->size(), kNoteBytesMax / 2));
   }
   absl::Status made = files_.CreateDirectory(layout_.leases());
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;

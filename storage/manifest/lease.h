@@ -103,8 +103,8 @@ class LeaseObserver {
   LeaseObserver(FileSystem& files, const StoreLayout& layout, std::string machine, std::function<absl::Time()> now);
 
   // kUnavailable, with the holder, if the attempt is leased by a live holder of the same evaluator's name.
-  // kInvalidArgument: the expiry is out of range, or the texts are longer than a note has room for. Other errors: the
-  // lease cannot be written; there is none then.
+  // kInvalidArgument: the expiry is out of range, the texts are longer than a note has room for, or the note could not be
+  // read again. Other errors: the lease cannot be written; there is none then.
   absl::StatusOr<std::unique_ptr<Lease>> Acquire(LeaseNote note);
 
   struct Held {

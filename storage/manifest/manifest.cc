@@ -13,7 +13,7 @@
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
 #include "storage/manifest/key_iteration.h"
-#include "storage/manifest/step_batch.h"
+#include "storage/manifest/record_batch.h"
 
 namespace tidemark::storage {
 struct Manifest::Impl {
@@ -135,9 +135,9 @@ struct Manifest::Impl {
   // opening.
   absl::Status Upgrade() {
     rocksdb::WriteBatch batch;
-    if (absl::StatusOr<size_t> corrected = CorrectIndices(batch); !corrected.ok()) return corrected.status();
-    batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = last_sequence}));
-    absl::Status status = database->Write(batch);
+    absl::Status status = CorrectIndices(batch).status();
+    if (status.ok()) status = PutStore(batch, {.store_id = store, .sequence = last_sequence});
+    if (status.ok()) status = database->Write(batch);
     if (status.ok()) version = kStoreRecordVersion;
     return status;
   }
@@ -171,18 +171,19 @@ struct Manifest::Impl {
   absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps, const PhasesRecord* phases = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
     for (const StepInfo& info : steps) last_step = std::max<int64_t>(last_step, info.step);
-    PutNotedPhases(batch);
+    absl::Status status = PutNotedPhases(batch);
     // Behind what was noted, which may be of an attempt at the same step that is replaced now.
-    if (phases != nullptr) batch.Put(PhasesKey(phases->step), EncodePhasesRecord(*phases));
-    absl::Status status = database->Write(batch);
+    if (status.ok() && phases != nullptr) status = PutPhases(batch, *phases);
+    if (status.ok()) status = database->Write(batch);
     kept.Wrote(status, std::move(steps));
     return status;
   }
 
-  void PutNotedPhases(rocksdb::WriteBatch& batch) {
+  // Forgets them, whatever comes of it: the next write is none of theirs.
+  absl::Status PutNotedPhases(rocksdb::WriteBatch& batch) {
     absl::MutexLock lock(&noted_mutex);
-    if (noted_phases) batch.Put(PhasesKey(noted_phases->step), EncodePhasesRecord(*noted_phases));
-    noted_phases.reset();
+    const std::optional<PhasesRecord> noted = std::exchange(noted_phases, std::nullopt);
+    return noted ? PutPhases(batch, *noted) : absl::OkStatus();
   }
 
   // Reads all committed steps, all as of one moment.
@@ -246,8 +247,9 @@ absl::StatusOr<std::unique_ptr<Manifest>> Manifest::Create(FileSystem& files, co
   impl->store = store;
   impl->last_step = -1;
   rocksdb::WriteBatch batch;
-  batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = store, .sequence = 0}));
-  if (absl::Status status = impl->database->Write(batch); !status.ok()) return status;
+  absl::Status status = PutStore(batch, {.store_id = store, .sequence = 0});
+  if (status.ok()) status = impl->database->Write(batch);
+  if (!status.ok()) return status;
   return std::unique_ptr<Manifest>(new Manifest(std::move(impl)));
 }
 
@@ -413,13 +415,14 @@ absl::StatusOr<std::optional<DeletionRecord>> Manifest::Commit(const StepRecord&
   if (!info.ok()) return info.status();
   // Never back: an attempt that is adopted may be older than the last one, whose number must not be given again.
   const uint64_t sequence = std::max<uint64_t>(impl_->last_sequence, record.info.sequence);
-  batch.Put(Slice(kStoreKey), EncodeStoreRecord({.store_id = impl_->store, .sequence = sequence}));
+  absl::Status status = PutStore(batch, {.store_id = impl_->store, .sequence = sequence});
   std::optional<DeletionRecord> replaced;
   if (old->has_value() && (*old)->info.attempt != record.info.attempt) {
     replaced = DeletionOf(**old);
-    if (replaced) batch.Put(DeletionKey(replaced->attempt), EncodeDeletionRecord(*replaced));
+    if (replaced && status.ok()) status = PutDeletion(batch, *replaced);
   }
-  if (absl::Status status = impl_->WriteSteps(batch, {*std::move(info)}, phases); !status.ok()) return status;
+  if (status.ok()) status = impl_->WriteSteps(batch, {*std::move(info)}, phases);
+  if (!status.ok()) return status;
   impl_->last_sequence = sequence;
   return replaced;
 }
@@ -438,7 +441,7 @@ absl::Status Manifest::Update(std::span<const StepRecord> records, std::span<con
     changed.push_back(*std::move(info));
   }
   for (const DeletionRecord& deletion : deletions) {
-    batch.Put(DeletionKey(deletion.attempt), EncodeDeletionRecord(deletion));
+    if (absl::Status status = PutDeletion(batch, deletion); !status.ok()) return status;
   }
   return impl_->WriteSteps(batch, std::move(changed));
 }
@@ -473,10 +476,10 @@ absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
 
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
-  impl_->PutNotedPhases(batch);
+  absl::Status status = impl_->PutNotedPhases(batch);
   const SettledMark mark{.steps = steps, .files = impl_->database->SettleList(), .tags = true};
-  batch.Put(Slice(kSettledKey), EncodeSettledMark(mark));
-  return impl_->database->Write(batch);
+  if (status.ok()) status = PutSettled(batch, mark);
+  return status.ok() ? impl_->database->Write(batch) : status;
 }
 
 absl::Status Manifest::RemoveSettledMark() {

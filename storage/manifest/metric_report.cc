@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
+#include "storage/shard/checked_encoding.h"
 #include "storage/shard/utf8.h"
 #include "tidemark/entry.h"
 
@@ -41,6 +42,15 @@ MetricReport DecodeFields(const Json& json) {
     throw std::invalid_argument(std::string(status.message()));
   }
   return report;
+}
+
+std::string EncodeFields(const MetricReport& report) {
+  Json json = EncodeEvaluation(report.evaluation);
+  json["version"] = kMetricReportVersion;
+  json["store"] = ToHex(report.store.bytes);
+  json["step"] = report.step;
+  json["attempt"] = ToHex(report.attempt.bytes);
+  return EncodeChecked(json);
 }
 
 std::string MergedName(const Evaluation& evaluation, const std::string& metric) {
@@ -83,17 +93,11 @@ absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
                                                   report.evaluation.evaluator,
                                                   absl::FormatDuration(report.evaluation.took)));
   }
-  Json json = EncodeEvaluation(report.evaluation);
-  json["version"] = kMetricReportVersion;
-  json["store"] = ToHex(report.store.bytes);
-  json["step"] = report.step;
-  json["attempt"] = ToHex(report.attempt.bytes);
-  std::string bytes = EncodeChecked(json);
-  if (bytes.size() > kMetricReportBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("evaluator '{}': its report has {} bytes; it must have at most {}",
-                                                  report.evaluation.evaluator, bytes.size(), kMetricReportBytesMax));
-  }
-  return bytes;
+  auto encoded =
+      EncodeAndCheck(fmt::format("the report of evaluator '{}' on step {}", report.evaluation.evaluator, report.step),
+                     report, EncodeFields, DecodeMetricReport);
+  if (!encoded.ok()) return encoded.status();
+  return std::move(encoded->bytes);
 }
 
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {

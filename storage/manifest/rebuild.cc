@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/deletion_mark.h"
-#include "storage/manifest/manifest.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/report_files.h"
@@ -20,6 +20,9 @@
 
 namespace tidemark::storage {
 namespace {
+
+// Of records that differ; they may be long.
+constexpr size_t kQuotedBytesMax = 60;
 
 struct Candidate {
   StepFolder folder;
@@ -115,41 +118,39 @@ absl::Status InheritPins(FileSystem& files, const StoreLayout& layout,
   return absl::OkStatus();
 }
 
+// What the manifest is to have of its step in the end.
+StepRecord FinalRecord(const Candidate& candidate) {
+  StepRecord record = candidate.record;
+  if (candidate.deleted) MakeDeleted(record, *candidate.deleted);
+  return record;
+}
+
 // Makes the candidate the record of its step, in the place of an earlier attempt, which is marked for deletion.
 absl::Status Record(Manifest& manifest, const Candidate& candidate) {
   if (absl::Status status = manifest.Commit(candidate.record).status(); !status.ok()) return status;
   if (!candidate.deleted) return absl::OkStatus();
   const std::optional<DeletionRecord> deletion = DeletionOf(candidate.record);
-  StepRecord record = candidate.record;
-  MakeDeleted(record, *candidate.deleted);
+  const StepRecord record = FinalRecord(candidate);
   return manifest.Update({&record, 1}, {&*deletion, 1});
 }
 
 // A manifest of the candidates at `path`, read back.
 absl::Status WriteManifest(FileSystem& files, const std::string& path, const StoreId& store,
                            const std::vector<Candidate>& candidates) {
-  std::map<int64_t, const StepInfo*> expected;
+  std::map<int64_t, const Candidate*> winners;
   {
     absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::Create(files, path, store);
     if (!manifest.ok()) return manifest.status();
     // Ascending by sequence, so that of two attempts at a step the later one wins.
     for (const Candidate& candidate : candidates) {
       if (absl::Status status = Record(**manifest, candidate); !status.ok()) return status;
-      expected[candidate.folder.step] = &candidate.record.info;
+      winners[candidate.folder.step] = &candidate;
     }
   }
   absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, path);
   if (!manifest.ok()) return manifest.status();
-  for (const auto& [step, info] : expected) {
-    absl::StatusOr<std::optional<StepRecord>> record = (*manifest)->Find(step);
-    if (!record.ok()) return record.status();
-    if (!record->has_value() || (*record)->info.attempt != info->attempt ||
-        (*record)->info.sequence != info->sequence) {
-      return absl::DataLossError(fmt::format(
-          "rebuilt manifest {}: attempt {}, sequence {} of step {} is not in it; found {}", path, info->attempt,
-          info->sequence, step,
-          record->has_value() ? fmt::format("{}, {}", (*record)->info.attempt, (*record)->info.sequence) : "nothing"));
-    }
+  for (const auto& [step, candidate] : winners) {
+    if (absl::Status status = CheckHolds(**manifest, path, FinalRecord(*candidate)); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -162,6 +163,19 @@ bool IsReferenced(const AttemptId& attempt, const std::vector<Candidate>& candid
 }
 
 }  // namespace
+
+absl::Status CheckHolds(const Manifest& manifest, std::string_view path, const StepRecord& expected) {
+  absl::StatusOr<std::optional<StepRecord>> found = manifest.Find(expected.info.step);
+  if (!found.ok()) return found.status();
+  const std::string wanted = EncodeStepRecord(expected);
+  const std::string there = found->has_value() ? EncodeStepRecord(**found) : "";
+  if (there == wanted) return absl::OkStatus();
+  const size_t same = std::mismatch(wanted.begin(), wanted.end(), there.begin(), there.end()).first - wanted.begin();
+  return absl::DataLossError(fmt::format(
+      "rebuilt manifest {}: the record of step {} is not as it was written: expected '{}' at byte {}, found '{}'", path,
+      expected.info.step, PrintableText(wanted.substr(same, kQuotedBytesMax)), same,
+      PrintableText(there.substr(same, kQuotedBytesMax))));
+}
 
 absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                              const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "storage/io/file_system.h"
+#include "storage/manifest/manifest.h"
 #include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
@@ -30,6 +31,10 @@ namespace tidemark::storage {
 absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                              const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
                              const OnStoreChange& on_change);
+
+// The reading back. kDataLoss: the manifest at `path` does not hold just this record of its step; the message says
+// where they part.
+absl::Status CheckHolds(const Manifest& manifest, std::string_view path, const StepRecord& expected);
 
 }  // namespace tidemark::storage
 

@@ -16,6 +16,7 @@
 #include "storage/manifest/reconciliation.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {
@@ -128,7 +129,9 @@ void Store::Tell(const StoreChange& change) const {
 }
 
 absl::Status Store::WriteIdentity(const absl::Status& why) {
-  absl::Status status = WriteFileDurably(files_, layout_.identity(), EncodeStoreIdentity(id_));
+  const auto encoded = EncodeAndCheck("store.json", id_, EncodeStoreIdentity, DecodeStoreIdentity);
+  if (!encoded.ok()) return encoded.status();
+  absl::Status status = WriteFileDurably(files_, layout_.identity(), encoded->bytes);
   if (!status.ok()) return status;
   Tell({.kind = StoreChange::Kind::kIdentityWritten, .path = layout_.identity(), .why = Text(why)});
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/manifest/tag.h"
+#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {
@@ -48,6 +49,17 @@ StoreRequest DecodeFields(const Json& json) {
   return request;
 }
 
+std::string EncodeFields(const StoreRequest& request) {
+  return EncodeChecked({{"version", kStoreRequestVersion},
+                        {"request", RequestKindName(request.kind)},
+                        {"store", ToHex(request.store.bytes)},
+                        {"step", request.step},
+                        {"attempt", ToHex(request.attempt.bytes)},
+                        {"text", request.text},
+                        {"asker", request.asker},
+                        {"asked_unix_ns", absl::ToUnixNanos(request.asked)}});
+}
+
 }  // namespace
 
 std::string_view RequestKindName(StoreRequest::Kind kind) {
@@ -67,24 +79,11 @@ std::string_view RequestKindName(StoreRequest::Kind kind) {
 }
 
 absl::StatusOr<std::string> EncodeStoreRequest(const StoreRequest& request) {
-  if (request.step < 0) {
-    return absl::InvalidArgumentError(fmt::format("a request about step {}, which is negative", request.step));
-  }
-  const Json json = {{"version", kStoreRequestVersion},
-                     {"request", RequestKindName(request.kind)},
-                     {"store", ToHex(request.store.bytes)},
-                     {"step", request.step},
-                     {"attempt", ToHex(request.attempt.bytes)},
-                     {"text", request.text},
-                     {"asker", request.asker},
-                     {"asked_unix_ns", absl::ToUnixNanos(request.asked)}};
-  std::string bytes = EncodeChecked(json);
-  // What is not UTF-8 becomes longer when it is written.
-  if (absl::StatusOr<StoreRequest> again = DecodeStoreRequest(bytes); !again.ok()) {
-    return absl::InvalidArgumentError(fmt::format("a request to {} step {}: {}", RequestKindName(request.kind),
-                                                  request.step, std::string(again.status().message())));
-  }
-  return bytes;
+  // The caps are held against what is written, which is longer where a text is not UTF-8.
+  auto encoded = EncodeAndCheck(fmt::format("the request to {} step {}", RequestKindName(request.kind), request.step),
+                                request, EncodeFields, DecodeStoreRequest);
+  if (!encoded.ok()) return encoded.status();
+  return std::move(encoded->bytes);
 }
 
 absl::StatusOr<StoreRequest> DecodeStoreRequest(std::string_view bytes) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/shard/chunk_check.h"
 
 namespace tidemark::storage {
 namespace {
@@ -51,6 +52,7 @@ struct EncodePipeline::Worker {
 
   BusySpans* const busy;
   ChunkEncoder encoder;
+  ChunkCheck check;
   std::vector<std::byte> buffer;  // of one chunk, in batches of several
   size_t batch_bytes = 0;         // of the batch at hand, before encoding; 0 if it is a single chunk
 };
@@ -207,6 +209,12 @@ absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* w
   const auto end = CompressionGovernor::Now();
   if (governor_ != nullptr) governor_->Encoded(raw_bytes, stored_bytes, compressed_bytes, end - start);
   worker->busy->Add(start, end, raw_bytes);
+  // Not in the time that the governor is told: a build with assertions compresses no less for them.
+  for (const Encoded& encoded : slot->batch) {
+    if (encoded.reused) continue;
+    auto status = worker->check.Check(encoded.task->raw, *encoded.task->record, encoded.stored);
+    if (!status.ok()) return status;
+  }
   return absl::OkStatus();
 }
 

@@ -73,7 +73,7 @@ class EncodePipeline {
   void Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready = nullptr);
 
   // Waits for the next batch; it stays until the next call. Empty: all chunks were handed out. An error is one of
-  // wait_until_ready's, and the last answer of the run. Precondition: a run.
+  // wait_until_ready's or of ChunkCheck's, and the last answer of the run. Precondition: a run.
   absl::StatusOr<std::span<const Encoded>> Next();
 
   // Whether Next would not wait.

@@ -13,6 +13,7 @@
 #include "storage/shard/block_stream.h"
 #include "storage/shard/byte_planes.h"
 #include "storage/shard/byte_reader.h"
+#include "storage/shard/checked_encoding.h"
 #include "storage/shard/chunk_reuse.h"
 #include "storage/shard/compression_governor.h"
 #include "storage/shard/encode_pipeline.h"
@@ -288,15 +289,19 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   footer.index_bytes = EncodedShardIndexBytes(index);
   footer.file_bytes = footer.index_offset + AlignUp(footer.index_bytes) + kShardBlockBytes;
   if (auto status = blocks->Reserve(footer.file_bytes); !status.ok()) return status;
-  const std::string encoded = EncodeShardIndex(index);
-  footer.index_digest = DigestOf(AsBytes(encoded));
-  if (auto read = DecodeShardIndex(AsBytes(encoded), {job->identity, options.chunk_bytes}, footer); !read.ok()) {
-    return absl::InternalError(fmt::format("the index of a shard is not written, for it could not be read: {}",
-                                           std::string(read.status().message())));
-  }
-  absl::Status status = stream->Append(AsBytes(encoded));
+  const ShardHeader header{job->identity, options.chunk_bytes};
+  const auto encoded = EncodeAndCheck("the index of a shard", index, EncodeShardIndex, [&](std::string_view bytes) {
+    footer.index_digest = DigestOf(AsBytes(bytes));  // which its reader asks for
+    return DecodeShardIndex(AsBytes(bytes), header, footer);
+  });
+  if (!encoded.ok()) return encoded.status();
+  const auto end = EncodeAndCheck("the footer of a shard", footer, EncodeShardFooter, [&](std::string_view bytes) {
+    return DecodeShardFooter(AsBytes(bytes), footer.file_bytes);
+  });
+  if (!end.ok()) return end.status();
+  absl::Status status = stream->Append(AsBytes(encoded->bytes));
   if (status.ok()) status = stream->Align();
-  if (status.ok()) status = stream->Append(AsBytes(EncodeShardFooter(footer)));
+  if (status.ok()) status = stream->Append(AsBytes(end->bytes));
   return status;
 }
 
@@ -336,9 +341,12 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
     if (status = file->SyncData(); !status.ok()) return status;
   }
   // Last, so that a file with a header is a file that was written to the end.
+  const auto encoded =
+      EncodeAndCheck("the header of a shard", ShardHeader{job->identity, options.chunk_bytes}, EncodeShardHeader,
+                     [](std::string_view bytes) { return DecodeShardHeader(AsBytes(bytes)); });
+  if (!encoded.ok()) return encoded.status();
   AlignedBuffer header(kShardBlockBytes);
-  const std::string encoded = EncodeShardHeader({job->identity, options.chunk_bytes});
-  std::copy(AsBytes(encoded).begin(), AsBytes(encoded).end(), header.data());
+  std::copy(AsBytes(encoded->bytes).begin(), AsBytes(encoded->bytes).end(), header.data());
   if (status = file->WriteAt(0, header.span()); !status.ok()) return status;
   if (status = file->Truncate(job->written.footer.file_bytes); !status.ok()) return status;
   if (status = file->SyncData(); !status.ok()) return status;

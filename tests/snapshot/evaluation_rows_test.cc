@@ -296,7 +296,7 @@ TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
     ASSERT_THAT(info.evaluations, SizeIs(1));
     EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kFailed);
     EXPECT_THAT(info.evaluations[0].reason,
-                AllOf(HasSubstr("what it said cannot be recorded: "), HasSubstr("it must have at most 1048576")));
+                AllOf(HasSubstr("what it said cannot be recorded: "), HasSubstr("where at most 1048576 are expected")));
     EXPECT_EQ(info.unhealthy(), "e: 3 NaN") << "that counts all the same";
     EXPECT_EQ(Warnings(fmt::format("evaluator 'e' failed at step {}: what it said cannot be recorded", step)), 1);
   }

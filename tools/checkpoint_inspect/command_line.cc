@@ -146,7 +146,7 @@ CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(c
   command->final_callback([this, why_trusted, trouble = traits.trouble, run = std::move(run)] {
     trouble_ = trouble;
     chosen_ = [why_trusted, run](const Session& session) {
-      if (!session.untrusted || why_trusted.empty()) return run(session);
+      if (!session.untrusted || !session.confined || why_trusted.empty()) return run(session);
       session.console.Fail(why_trusted);
       return ExitCode::kUsage;
     };
@@ -154,8 +154,16 @@ CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(c
   return command;
 }
 
-// CLI11 throws where the command line is wrong, and for --help and --version.
 ExitCode CommandLine::Run(Console& console, int argc, const char* const* argv) {
+  return ParseAndRun(console, argc, argv, /*confined=*/true);
+}
+
+ExitCode CommandLine::RunUnconfined(Console& console, int argc, const char* const* argv) {
+  return ParseAndRun(console, argc, argv, /*confined=*/false);
+}
+
+// CLI11 throws where the command line is wrong, and for --help and --version.
+ExitCode CommandLine::ParseAndRun(Console& console, int argc, const char* const* argv, bool confined) {
   try {
     app_.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -173,7 +181,7 @@ ExitCode CommandLine::Run(Console& console, int argc, const char* const* argv) {
     console.Fail("--store names no directory");
     return ExitCode::kUsage;
   }
-  return chosen_({console, store_, json_, untrusted_, absl::Now()});
+  return chosen_({console, store_, json_, untrusted_, absl::Now(), confined});
 }
 
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description) {
@@ -196,7 +204,7 @@ ExitCode WithStore(const Session& session, const std::function<ExitCode(const In
   // Here, for what follows can look for no link outside of the store any more.
   const std::string directory = session.untrusted ? storage::FollowLinks(session.directory) : session.directory;
   if (session.untrusted) {
-    const absl::StatusOr<std::string> lacking = EnterSandbox(directory);
+    const absl::StatusOr<std::string> lacking = session.confined ? EnterSandbox(directory) : std::string();
     if (!lacking.ok()) {
       console.Fail(lacking.status());
       return OpenExitCode(lacking.status());

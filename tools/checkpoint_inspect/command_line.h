@@ -22,7 +22,8 @@ struct Session {
   const std::string& directory;  // the store, as the user named it
   bool json;
   bool untrusted;
-  absl::Time now;  // ages count from here
+  absl::Time now;        // ages count from here
+  bool confined = true;  // `untrusted` means the sandbox, too; see CommandLine::RunUnconfined
 };
 
 // What a command gets that reads a store. Not owned.
@@ -65,12 +66,18 @@ class CommandLine {
   // Parses and runs. Errors have been printed.
   ExitCode Run(Console& console, int argc, const char* const* argv);
 
+  // The same, but --untrusted enters no sandbox, hence takes no right to write files: a process that does is held by it
+  // for good. For who runs many commands in one process, over stores that are made to do harm.
+  ExitCode RunUnconfined(Console& console, int argc, const char* const* argv);
+
   const CLI::App& app() const { return app_; }
 
   // What the command ends with where whoever runs it cannot go on: its output cannot be written.
   ExitCode trouble() const { return trouble_; }
 
  private:
+  ExitCode ParseAndRun(Console& console, int argc, const char* const* argv, bool confined);
+
   CLI::App app_;
   std::string store_;
   bool json_ = false;

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/errno_status.h"
 #include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/leaks.h"
 
 namespace tidemark::storage {
 namespace {
@@ -184,6 +185,7 @@ FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario
         figures.fired += run.fired ? 1 : 0;
         figures.reported += run.reported ? 1 : 0;
         EXPECT_EQ(OpenDescriptors(), descriptors);
+        EXPECT_FALSE(HasLeaks());
         if (testing::Test::HasFailure()) return figures;
       }
     }

@@ -85,7 +85,8 @@ struct FaultFigures {
 };
 
 // Runs the scenario once as it is, and then under every fault: prepare, act, check. Each run must leave as many file
-// descriptors open as there were, and come to its end within two minutes, or the process ends with the fault's name.
+// descriptors open as there were, lose no memory (leaks.h), and come to its end within two minutes, or the process ends
+// with the fault's name.
 // With `one_of` > 1 only one of so many faults is run, drawn by SeedOfCases(), which is shown, unless all cases are
 // asked for; see drawn_cases.h. Prints the figures. All runs but a quarter and five must meet their fault.
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of = 1);

@@ -19,6 +19,7 @@
 #include "storage/io/errno_status.h"
 #include "storage/io/file_system.h"
 #include "storage/io/transfer.h"
+#include "tests/storage/io/leaks.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/system_calls.h"
 #include "tests/storage/io/test_directory.h"
@@ -207,6 +208,7 @@ TEST_F(SystemCallFaultsTest, EachIsMadeAgainOrReported) {
     }
   }
   EXPECT_GT(reported, runs / 2);
+  EXPECT_FALSE(HasLeaks());
   std::printf("system calls: %zu sites, %zu sites x errnos, %zu of them reported a failure\n", sites, runs, reported);
 }
 

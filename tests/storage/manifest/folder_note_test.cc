@@ -105,6 +105,20 @@ TEST_F(FolderNoteTest, SaysThatItHadTagsWhereItIsNoJson) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("note of 27 bytes: it has tags, and is no JSON")));
 }
 
+TEST_F(FolderNoteTest, IsNotWrittenWhereItWouldBeReadAsAnother) {
+  EXPECT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a", {"v1", "no name"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it would be read as another")));
+  EXPECT_EQ(*ReadFolderNote(PosixFileSystem(), path_), std::nullopt);
+}
+
+TEST_F(FolderNoteTest, IsCutOffWhereWhatIsNotUtf8MakesItTooLong) {
+  ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, std::string(kFolderNoteBytesMax, '\xff'), {"v1"}), IsOk());
+  const auto note = ReadFolderNote(PosixFileSystem(), path_);
+  ASSERT_TRUE(note.ok() && note->has_value());
+  EXPECT_EQ((*note)->text.size(), kFolderNoteBytesMax / 3 * 3);
+  EXPECT_THAT((*note)->tags, ElementsAre("v1"));
+}
+
 TEST_F(FolderNoteTest, HasRoomForAllThatThereMayBe) {
   std::vector<std::string> tags;
   for (size_t i = 0; i < kTagsPerStepMax; ++i) {

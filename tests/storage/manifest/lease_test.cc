@@ -187,6 +187,10 @@ TEST_F(LeaseTest, IsRefusedIfItsNoteCannotBeSound) {
   EXPECT_THAT(observer.Acquire(note), StatusIs(StatusCode::kInvalidArgument, HasSubstr("an expiry of 24h1s")));
   EXPECT_THAT(observer.Acquire(Note(std::string(10'000, 'x'))),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("at most 8192 are possible")));
+  note = Note();
+  note.step = -1;
+  EXPECT_THAT(observer.Acquire(note),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("the note of a lease on step -1 is not written")));
   EXPECT_FALSE(std::filesystem::exists(PathOf(note)));
 }
 

@@ -102,6 +102,20 @@ TEST_F(ManifestPhasesTest, NotedOnesAreLostWithAWriteThatFailedAndWithTheProcess
   EXPECT_THAT(Names(10, 1), IsEmpty());
 }
 
+TEST_F(ManifestPhasesTest, ThatCouldNotBeReadAreNotWritten) {
+  PhasesRecord unreadable = MakePhases(10, 1, "write");
+  unreadable.attempt = "no id";
+  const auto refused =
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the record of the phases of step 10 is not written"));
+  EXPECT_THAT(manifest_->Commit(MakeRecord(10, 1), &unreadable), refused);
+  EXPECT_FALSE(manifest_->Find(10)->has_value());
+  manifest_->NotePhases(unreadable);
+  EXPECT_THAT(manifest_->SetSettledMark({}), refused);
+  manifest_->NotePhases(unreadable);
+  EXPECT_THAT(manifest_->Commit(MakeRecord(10, 1)), refused);
+  EXPECT_THAT(manifest_->Commit(MakeRecord(10, 1)), IsOk()) << "what was noted holds up one write and no more";
+}
+
 TEST_F(ManifestPhasesTest, OfAnAttemptThatWasReplacedAreNotThoseOfTheNext) {
   const PhasesRecord first = MakePhases(10, 1, "first");
   ASSERT_THAT(manifest_->Commit(MakeRecord(10, 1), &first), IsOk());

@@ -64,6 +64,9 @@ TEST_F(ManifestTest, WritesNoRecordThatItCouldNotRead) {
   EXPECT_THAT((*manifest)->Commit(unreadable), refused);
   const StepRecord records[] = {MakeRecord(9, 2, 2), unreadable};
   EXPECT_THAT((*manifest)->Update(records, {}), refused);
+  const DeletionRecord deletion{.step = -1};
+  EXPECT_THAT((*manifest)->Update({records, 1}, {&deletion, 1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the mark that step -1 is deleted is not")));
   for (const int64_t step : {9, 10}) EXPECT_FALSE((*manifest)->Find(step)->has_value()) << step;
   EXPECT_EQ((*manifest)->last_sequence(), 0u);
   EXPECT_FALSE((*manifest)->damage_found());

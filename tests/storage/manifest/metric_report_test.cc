@@ -111,7 +111,7 @@ TEST(MetricReport, IsNotEncodedWhereItCouldNotBeRead) {
   expect_refused(report, "has 0 bytes; it must have 1 to 256");
   report = MakeReport();
   report.evaluation.reason = std::string(kMetricReportBytesMax, 'x');
-  expect_refused(report, "it must have at most 1048576");
+  expect_refused(report, "where at most 1048576 are expected");
 }
 
 TEST(ValidateEvaluation, RefusesEachViolation) {

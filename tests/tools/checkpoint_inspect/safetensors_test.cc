@@ -134,6 +134,11 @@ TEST_F(SafetensorsTest, LinksAreFollowed) {
   WriteFile("a", "w", "hello");
   fs::create_symlink("a", Path("link"));
   EXPECT_TRUE(OpenSafetensors(Path("link")).ok());
+  WriteWhole(Path("m.safetensors.index.json"), EncodeSafetensorsIndex({{"w", "link"}, {"w.none", "link"}}, 5));
+  EXPECT_TRUE(OpenSafetensors(Path("m.safetensors.index.json")).ok());
+  ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  fs::create_symlink("fifo", Path("link to a fifo"));
+  ExpectRefused("link to a fifo", absl::StatusCode::kFailedPrecondition, "a fifo, not a regular file");
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+#include "storage/manifest/record_batch.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/manifest/index_keys.h"
+#include "storage/manifest/key_iteration.h"
+#include "storage/shard/checked_encoding.h"
+
+namespace tidemark::storage {
+namespace {
+
+template <typename Record>
+absl::Status Put(rocksdb::WriteBatch& batch, std::string_view what, std::string_view key, const Record& record,
+                 std::string (*encode)(const Record&), absl::StatusOr<Record> (*decode)(std::string_view)) {
+  const absl::StatusOr<CheckedEncoding<Record>> encoded = EncodeAndCheck(what, record, encode, decode);
+  if (!encoded.ok()) return encoded.status();
+  batch.Put(Slice(key), encoded->bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
+                                 const StepRecord& record) {
+  absl::StatusOr<CheckedEncoding<StepRecord>> encoded = EncodeAndCheck(
+      fmt::format("the record of step {}", record.info.step), record, EncodeStepRecord, DecodeStepRecord);
+  if (!encoded.ok()) return encoded.status();
+  batch.Put(StepKey(record.info.step), encoded->bytes);
+  const std::set<std::string> keys = IndexKeys(encoded->as_read);
+  const std::set<std::string> old_keys = old ? IndexKeys(*old) : std::set<std::string>();
+  for (const std::string& key : old_keys) {
+    if (!keys.contains(key)) batch.Delete(key);
+  }
+  for (const std::string& key : keys) {
+    if (!old_keys.contains(key)) batch.Put(key, "");
+  }
+  return std::move(encoded->as_read.info);
+}
+
+absl::Status PutStore(rocksdb::WriteBatch& batch, const StoreRecord& record) {
+  return Put(batch, "the store's record", kStoreKey, record, EncodeStoreRecord, DecodeStoreRecord);
+}
+
+absl::Status PutPhases(rocksdb::WriteBatch& batch, const PhasesRecord& record) {
+  return Put(batch, fmt::format("the record of the phases of step {}", record.step), PhasesKey(record.step), record,
+             EncodePhasesRecord, DecodePhasesRecord);
+}
+
+absl::Status PutDeletion(rocksdb::WriteBatch& batch, const DeletionRecord& record) {
+  return Put(batch, fmt::format("the mark that step {} is deleted", record.step), DeletionKey(record.attempt), record,
+             EncodeDeletionRecord, DecodeDeletionRecord);
+}
+
+absl::Status PutSettled(rocksdb::WriteBatch& batch, const SettledMark& mark) {
+  return Put(batch, "the mark of a good close", kSettledKey, mark, EncodeSettledMark, DecodeSettledMark);
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,29 @@
+// Records as a batch puts them into the manifest, a step's with its index keys. Each is read again before it is put.
+// kInvalidArgument: it could not be, or it would be read as another; the batch is as it was.
+
+#ifndef TIDEMARK_STORAGE_MANIFEST_RECORD_BATCH_H_
+#define TIDEMARK_STORAGE_MANIFEST_RECORD_BATCH_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rocksdb/write_batch.h"
+#include "storage/manifest/manifest_records.h"
+#include "storage/manifest/phases_record.h"
+
+namespace tidemark::storage {
+
+// Puts the record and its index keys in the place of `old` and its own. Returns it as it will be read: names that are
+// no UTF-8 have been replaced by then.
+absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
+                                 const StepRecord& record);
+
+absl::Status PutStore(rocksdb::WriteBatch& batch, const StoreRecord& record);
+absl::Status PutPhases(rocksdb::WriteBatch& batch, const PhasesRecord& record);
+absl::Status PutDeletion(rocksdb::WriteBatch& batch, const DeletionRecord& record);
+absl::Status PutSettled(rocksdb::WriteBatch& batch, const SettledMark& mark);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_MANIFEST_RECORD_BATCH_H_

@@ -1,0 +1,36 @@
+// A store whose only shard is a hostile file.
+
+#ifndef TIDEMARK_TESTS_FUZZ_HOSTILE_STORE_H_
+#define TIDEMARK_TESTS_FUZZ_HOSTILE_STORE_H_
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "fuzz/hostile_case.h"
+#include "fuzz/store_image.h"
+#include "storage/manifest/store_identity.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/shard/shard_testing.h"
+
+namespace tidemark::fuzz {
+
+class HostileStore {
+ public:
+  explicit HostileStore(std::string_view shard) : layout_(directory_.path()) {
+    std::filesystem::create_directories(std::filesystem::path(path()).parent_path());
+    storage::WriteWhole(layout_.identity(), EncodeStoreIdentity(identity_.store));
+    storage::WriteWhole(path(), shard);
+  }
+
+  std::string path() const { return layout_.shard(identity_.step, identity_.attempt, 0, 1); }
+
+ protected:
+  const storage::TestDirectory directory_;
+  const storage::StoreLayout layout_;
+  const storage::ShardIdentity identity_ = IdentityAt(kHostilePlace);
+};
+
+}  // namespace tidemark::fuzz
+
+#endif  // TIDEMARK_TESTS_FUZZ_HOSTILE_STORE_H_
