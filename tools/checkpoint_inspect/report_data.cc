@@ -175,6 +175,9 @@ Restorable FindRestorable(const StoreReader& reader, const ReportSurvey* survey)
   std::set<int64_t> unfit;
   if (survey != nullptr) {
     for (const ReadProblem& problem : survey->problems) unfit.insert(problem.step);
+    for (const PassedOverStep& step : survey->passed_over) {
+      if (!step.saved_anew) unfit.insert(step.step);
+    }
   }
   Restorable restorable;
   for (const StepInfo& info : reader.steps()) {

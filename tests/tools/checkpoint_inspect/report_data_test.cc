@@ -199,6 +199,23 @@ TEST(JudgeHealth, SaysWhatReadingFoundAndWhatARestoreTakesThen) {
   EXPECT_EQ(data.health[1].what, "read a: checksum");
 }
 
+TEST(JudgeHealth, FindsNothingInAStepThatWasPassedOver) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  ReportSurvey survey;
+  survey.steps_read = 2;
+  survey.passed_over = {{.step = 1}};
+  const Gathered data = Gather(store, {}, 0, &survey);
+  EXPECT_EQ(data.grade, HealthGrade::kGood);
+  EXPECT_THAT(data.health, IsEmpty());
+  EXPECT_THAT(data.verdict, HasSubstr("A restore takes step 3. No problem is on record."));
+  // What was deleted no restore takes, and what was saved anew one may.
+  survey.passed_over = {{.step = 3}};
+  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict, HasSubstr("A restore takes step 2."));
+  survey.passed_over = {{.step = 3, .saved_anew = true}};
+  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict, HasSubstr("A restore takes step 3."));
+}
+
 TEST(JudgeHealth, KnowsNoStepToRestoreWhereNoneCouldBeRead) {
   TestStore store;
   store.Save({1});
