@@ -176,7 +176,7 @@ std::string FormatKept(const Console& console, const std::vector<KeptSteps>& kep
   Sum others;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (i < kReasonsMax) {
-      add(kept[i].reason.empty() ? "no rule of retention was applied yet; prune applies one" : Escape(kept[i].reason),
+      add(kept[i].reason.empty() ? "no reason is on record" : Escape(kept[i].reason),
           kept[i].sum);
     } else {
       others.steps += kept[i].sum.steps;
@@ -336,8 +336,9 @@ Counts the bytes of every file in the store, and reads none of them. Growth is t
 retention has left of the older half of all; quotas are not known. Nothing is forecast where these saves came within less
 than a minute, or where the last one is more than ten times as long ago as saves were apart: nothing is being saved then.
 
-KEPT BECAUSE: why retention keeps a step, as it was recorded when retention last ran. disk-reserve is a megabyte that the
-store has set aside, so that steps can be deleted on a full disk: do not delete it.
+KEPT BECAUSE: why the trainer's rules of retention keep a step, as recorded when they were last applied. What 'prune'
+keeps gets no reason by that, and a rebuilt manifest has none. disk-reserve is a megabyte that the store has set aside,
+so that steps can be deleted on a full disk: do not delete it.
 
 Example:
   checkpoint-inspect --store run/ckpt stats)");

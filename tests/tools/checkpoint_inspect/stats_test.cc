@@ -109,8 +109,17 @@ TEST(Stats, KnowsNoGrowthOfOneSave) {
   EXPECT_EQ(document["growth"]["kept_share"], nullptr);
   EXPECT_EQ(document["file_system"]["days_until_full"], nullptr);
   EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
-              AllOf(HasSubstr("\nno rule of retention was applied yet; prune applies one "),
+              AllOf(HasSubstr("\nno reason is on record "),
                     HasSubstr("growth: not known, for that takes two saves at different times\n")));
+}
+
+TEST(Stats, HasNoReasonForWhatPruneKept) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  const Finished prune = RunInspect({"--store", store.directory(), "prune", "--keep-latest", "2", "--apply"});
+  ASSERT_EQ(prune.exit_code, 0) << prune.err;
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
+              testing::ContainsRegex("\nno reason is on record +2 "));
 }
 
 TEST(Stats, ForecastsNothingFromAFewSeconds) {
