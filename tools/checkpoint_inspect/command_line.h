@@ -85,6 +85,9 @@ CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& t
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
                          const std::string& description);
 
+// For CLI::Option::check: why the text is no whole number of at least 1; empty where it is one.
+std::string CheckPositive(const std::string& text);
+
 // Opens the store as a reading command does, tells what could not be read of it, and calls `run`.
 ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run);
 

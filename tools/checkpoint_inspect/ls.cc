@@ -1,5 +1,4 @@
 #include <functional>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -135,7 +134,7 @@ void AddLs(CommandLine& line) {
   CLI::Option* last = ls->add_option_function<int64_t>(
                             "--last", [options](const int64_t& count) { options->last = count; },
                             "Only so many, those with the highest step numbers, whatever --sort says")
-                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()).description(""))
+                          ->check(CheckPositive)
                           ->type_name("N");
   ls->add_flag(
         "--follow", *follow,

@@ -186,7 +186,7 @@ void AddPrune(CommandLine& line) {
   RetentionOptions& rules = options->rules;
   prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
       ->type_name("N")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+      ->check(CheckPositive);
   prune
       ->add_option_function<std::vector<std::string>>(
           "--keep-best",
@@ -201,7 +201,7 @@ void AddPrune(CommandLine& line) {
       ->type_name("METRIC[:highest][:COUNT]");
   prune->add_option("--keep-every", rules.keep_every_steps, "Steps divisible by N")
       ->type_name("N")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+      ->check(CheckPositive);
   const auto set_hours = [&rules](const double& hours) {
     // Said so that it is false of a NaN, too.
     if (!(hours >= 0.001 && hours <= kHoursMax)) {

@@ -134,9 +134,7 @@ void AddReport(CommandLine& line) {
                    "Show this metric, several if given several times; NAME:highest and NAME:lowest say what is best")
       ->type_name("NAME")
       ->allow_extra_args(false);
-  report->add_option("--last", options->last, "Show so many steps, the highest")
-      ->type_name("N")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+  report->add_option("--last", options->last, "Show so many steps, the highest")->type_name("N")->check(CheckPositive);
   AddByteCount(report, "--max-read", options->read_bytes_max,
                "Read no more bytes of tensors than this; by default 2GiB");
   report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");

@@ -118,8 +118,7 @@ TEST(Stats, HasNoReasonForWhatPruneKept) {
   store.Save({1, 2, 3});
   const Finished prune = RunInspect({"--store", store.directory(), "prune", "--keep-latest", "2", "--apply"});
   ASSERT_EQ(prune.exit_code, 0) << prune.err;
-  EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
-              testing::ContainsRegex("\nno reason is on record +2 "));
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out, ContainsRegex("\nno reason is on record +2 "));
 }
 
 TEST(Stats, ForecastsNothingFromAFewSeconds) {
