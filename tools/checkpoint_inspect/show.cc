@@ -130,7 +130,7 @@ std::string FormatPhases(const Console& console, const Phases& phases) {
                   {HumanDuration(phase.begin)},
                   {HumanDuration(phase.extent())},
                   {HumanDuration(phase.busy)},
-                  {fmt::format("{:.0f} %", 100 * phase.ShareOf(whole))},
+                  {ShareText(phase.ShareOf(whole), 1)},
                   {handles ? HumanBytes(phase.bytes) : "-"},
                   {handles ? HumanBytes(static_cast<uint64_t>(phase.Rate())) + "/s" : "-"},
                   {phase.holds_trainer ? "waits" : ""}});

@@ -197,8 +197,10 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   Console& console = invocation.console;
   const bool sampled = read.share < 1;
   if (sampled && !invocation.json) {
-    console.PrintData(fmt::format("a sample of {:.6g} % of each shard's chunks; --seed {} draws it again\n",
-                                  100 * read.share, read.seed));
+    const double percent = 100 * read.share;
+    console.PrintData(fmt::format("a sample of {} of each shard's chunks; --seed {} draws it again\n",
+                                  percent < 0.01 ? ShareText(percent, 100) : fmt::format("{:.6g} %", percent),
+                                  read.seed));
   }
   std::vector<StepCheck> checks;
   {

@@ -50,8 +50,8 @@ NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 VARYING = [
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
     (re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"), "<time>"),
-    (re.compile(rf"(?<![\w.]){NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
-    (re.compile(r"(?<![\w.])[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
+    (re.compile(rf"(?<![\w.])(?:under )?{NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
+    (re.compile(r"(?<![\w.])(?:under )?[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
     (re.compile(r"\b[0-9]+ (bytes|events)\b"), r"<count> \1"),
     (re.compile(r"(?<=\S)  +"), " "),
     (re.compile(r"--+"), "--"),
@@ -123,8 +123,8 @@ class Golden(unittest.TestCase):
     def test_only_what_varies_is_replaced(self):
         self.assertEqual(without_what_varies("step 11  committed 240.0 KiB, ratio 1.09, 5e-05, 3 steps, [96, 32]"),
                          "step 11 committed <quantity>, ratio <fraction>, <fraction>, 3 steps, [96, 32]")
-        self.assertEqual(without_what_varies("0 s 1 min 5 s 12 % model.0.weight v1.2"),
-                         "<quantity> <quantity> <quantity> <quantity> model.0.weight v1.2")
+        self.assertEqual(without_what_varies("0 s 1 min 5 s 12 % under 0.01 % under 0.01 model.0.weight v1.2"),
+                         "<quantity> <quantity> <quantity> <quantity> <quantity> <fraction> model.0.weight v1.2")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
+using testing::StartsWith;
 
 TEST(Verify, PrintsALineForEverySoundStep) {
   TestStore store;
@@ -338,6 +339,8 @@ TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
   EXPECT_EQ(document["steps"][0]["chunks"], 4);
   EXPECT_EQ(document["steps"][0]["chunks_total"], 16);
   EXPECT_EQ(document["restore"], json::parse(R"({"step": 2, "verified": false})"));
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify", "--read-data=0.000001%"}).out,
+              StartsWith("a sample of under 0.01 % of each shard's chunks; "));
   const json whole = RunInspectJson({"--store", store.directory(), "verify", "--read-data"});
   EXPECT_EQ(whole["sample"], nullptr);
   EXPECT_EQ(whole["steps"][0]["result"], "sound");
