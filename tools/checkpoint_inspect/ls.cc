@@ -83,7 +83,7 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing, co
       table.AddNote("unhealthy: " + Escape(unhealthy));
     }
     if (!info.pin_note.empty() || !info.tags.empty()) table.AddNote(Escape(PinText(info)));
-    if (!info.kept.empty()) table.AddNote("kept: " + Escape(info.kept));
+    if (const std::string kept = KeptText(info); !kept.empty()) table.AddNote("kept: " + Escape(kept));
   }
   return table.Format(invocation.console);
 }

@@ -235,7 +235,7 @@ std::string Notes(const StepInfo& info) {
   };
   if (const std::string why = info.unhealthy(); !why.empty()) add("bad", "distrusted: " + why);
   if (info.pinned) add("good", PinText(info));
-  if (!info.kept.empty()) add("soft", "kept: " + info.kept);
+  if (const std::string kept = KeptText(info); !kept.empty()) add("soft", "kept: " + kept);
   if (!info.reason.empty()) add("soft", info.reason);
   return fmt::format("{}", fmt::join(notes, "<br>"));
 }
@@ -262,7 +262,7 @@ std::string StepsSection(const ReportPageContents& contents) {
     for (const std::string& number :
          {HumanBytes(info->logical_bytes), HumanBytes(info->stored_bytes),
           Ratio(info->logical_bytes, info->stored_bytes), ReusedShare(info->reused_bytes, info->stored_bytes),
-          HumanDuration(info->blocked)}) {
+          info->state == StepState::kUnsaved ? "–" : HumanDuration(info->blocked)}) {
       html += fmt::format("<td class=\"number\">{}</td>", HtmlEscape(number));
     }
     html += fmt::format("<td class=\"wide\">{}</td></tr>\n", Notes(*info));

@@ -227,10 +227,14 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   if (!invocation.json) {
     if (is_rotten) {
       console.PrintData(
-          fmt::format("manifest: {}: {}\n  what it says of the steps could be read; repair --apply rebuilds it\n",
+          fmt::format("manifest: {}: {}\n  the records of the steps could still be read; repair --apply rebuilds it\n",
                       console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message()))));
     }
-    if (!selector) console.PrintData(FormatCounts(checks, sampled));
+    if (!selector) {
+      console.PrintData(FormatCounts(checks, sampled));
+      if (is_rotten) console.PrintData("the manifest is damaged; ");
+      if (!invocation.reader.manifest_problem().ok()) console.PrintData("the manifest cannot be read; ");
+    }
     if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
     return code;
   }

@@ -114,7 +114,7 @@ TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
   EXPECT_EQ(data.grade, HealthGrade::kBad);
   EXPECT_EQ(data.verdict,
             "On record: step 3 damaged, step 1 lost, 1 failed save, 1 committed step distrusted by an evaluator. A "
-            "restore takes step 2, which an evaluator distrusts, as it does every other one.");
+            "restore takes step 2, which an evaluator distrusts. There is no healthy step to go back to.");
 }
 
 TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {

@@ -215,7 +215,8 @@ TEST(Show, PrintsTheRecordOfStepsWithoutFiles) {
               AllOf(StartsWith("step 1 deleted\n"), HasSubstr("not among the latest 1"), Not(HasSubstr("\nshards\n"))));
   const Finished unsaved = RunInspect({"--store", store.directory(), "show", "3"});
   EXPECT_EQ(unsaved.exit_code, 0) << unsaved.err;
-  EXPECT_THAT(unsaved.out, AllOf(StartsWith("step 3 unsaved\n"), HasSubstr("validation/loss  0.25")));
+  EXPECT_THAT(unsaved.out, AllOf(StartsWith("step 3 unsaved\n"), HasSubstr("validation/loss  0.25"),
+                                 Not(HasSubstr("blocked")), Not(HasSubstr("stored"))));
   const Finished latest = RunInspect({"--store", store.directory(), "show", "latest"});
   EXPECT_THAT(latest.out, StartsWith("step 2 committed\n"));
 }
