@@ -232,7 +232,8 @@ std::string CheckPositive(const std::string& text) {
 ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run) {
   Console& console = session.console;
   // Here, for what follows can look for no link outside of the store any more.
-  const std::string directory = session.untrusted ? storage::FollowLinks(session.directory) : session.directory;
+  const std::string link_free = storage::FollowLinks(session.directory);
+  const std::string& directory = session.untrusted ? link_free : session.directory;
   if (session.untrusted) {
     const absl::StatusOr<std::string> lacking = EnterSandbox(directory);
     if (!lacking.ok()) {
@@ -251,7 +252,7 @@ ExitCode WithStore(const Session& session, const std::function<ExitCode(const In
                              std::string(problem.message())));
   }
   NameUnread(console, (*reader)->unread());
-  return run({console, **reader, session.directory, session.json, session.now});
+  return run({console, **reader, session.directory, session.json, session.now, link_free});
 }
 
 }  // namespace tidemark::inspect

@@ -31,7 +31,8 @@ struct Invocation {
   StoreReader& reader;
   const std::string& directory;  // as the user named it
   bool json;
-  absl::Time now;  // ages count from here
+  absl::Time now;                // ages count from here
+  const std::string& link_free;  // the same directory, by a path that files in it are opened by
 };
 
 // Where --help lists a command; kHidden: nowhere.

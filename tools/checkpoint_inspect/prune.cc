@@ -9,7 +9,6 @@
 #include "fmt/ranges.h"
 #include "storage/io/draft_file_system.h"
 #include "storage/io/file_system.h"
-#include "storage/io/link_free_path.h"
 #include "storage/manifest/lease.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -35,7 +34,7 @@ struct PruneOptions {
 // What live readers hold, found out as retention does it, and nothing is written: a dead holder's file stays. A lease
 // of another machine counts, for whether it stands still one look does not tell.
 absl::StatusOr<storage::Claims> ReadLeases(const Invocation& invocation) {
-  const storage::StoreLayout layout(storage::FollowLinks(invocation.directory));
+  const storage::StoreLayout layout(invocation.link_free);
   storage::DraftFileSystem draft(storage::PosixFileSystem(), layout.directory());
   storage::LeaseObserver observer(draft, layout, storage::ThisMachine(), storage::MonotonicNow);
   const absl::StatusOr<std::vector<storage::LeaseObserver::Held>> live = observer.Live();

@@ -6,6 +6,7 @@
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/note_check.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_check.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -19,6 +20,9 @@ constexpr size_t kEntriesNamedMax = 10;
 
 // Of those with the same result, in the last line; each has a line of its own above.
 constexpr size_t kStepsNamedMax = 10;
+
+// Pins and reports; JSON has all.
+constexpr size_t kNotesNamedMax = 10;
 
 std::string FormatDamage(const Damage& damage) {
   std::string text = "  ";
@@ -134,6 +138,41 @@ std::string FormatCounts(const std::vector<StepCheck>& checks, bool sampled) {
   return text + "; ";
 }
 
+// `whole`: of all steps, those that were not committed included.
+std::vector<NoteProblem> CheckNotes(const std::string& directory, const std::vector<StepCheck>& checks, bool whole) {
+  std::vector<NoteProblem> problems;
+  const auto add = [&problems](std::vector<NoteProblem> found) {
+    problems.insert(problems.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  };
+  for (const StepCheck& check : checks) {
+    if (check.result != CheckResult::kRemoved) add(CheckStepNotes(directory, check.info));
+  }
+  if (whole) add(CheckInboxReports(directory));
+  return problems;
+}
+
+std::string FormatNotes(const Console& console, const std::vector<NoteProblem>& problems) {
+  if (problems.empty()) return "";
+  std::string text;
+  for (size_t i = 0; i < std::min(problems.size(), kNotesNamedMax); ++i) {
+    const NoteProblem& problem = problems[i];
+    const bool named = problem.what.find(problem.path) != std::string::npos;
+    text += fmt::format("step {}: its {} {}: {}{}\n", problem.step, problem.kind,
+                        console.Paint("cannot be read", Colour::kBad), named ? "" : Escape(problem.path) + ": ",
+                        Escape(problem.what));
+  }
+  if (problems.size() > kNotesNamedMax) text += fmt::format("and {} more\n", problems.size() - kNotesNamedMax);
+  return text + "  no byte of a step is affected; a rebuild of the manifest would lack what they say\n";
+}
+
+Json NotesToJson(const std::vector<NoteProblem>& problems) {
+  Json list = Json::array();
+  for (const NoteProblem& problem : problems) {
+    list.push_back({{"step", problem.step}, {"path", problem.path}, {"what", problem.what}});
+  }
+  return list;
+}
+
 // Precondition: `checks` is not empty.
 ExitCode Judge(const StoreReader& reader, const std::vector<StepCheck>& checks, bool one_step) {
   const auto count = [&](auto... results) {
@@ -223,8 +262,10 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
   const absl::Status manifest = selector ? absl::OkStatus() : invocation.reader.VerifyManifest();
   const bool is_rotten = absl::IsDataLoss(manifest);
-  if (is_rotten && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
+  const std::vector<NoteProblem> notes = CheckNotes(invocation.link_free, checks, !selector);
+  if ((is_rotten || !notes.empty()) && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
   if (!invocation.json) {
+    console.PrintData(FormatNotes(console, notes));
     if (is_rotten) {
       console.PrintData(
           fmt::format("manifest: {}: {}\n  the records of the steps could still be read; repair --apply rebuilds it\n",
@@ -232,6 +273,7 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
     }
     if (!selector) {
       console.PrintData(FormatCounts(checks, sampled));
+      if (!notes.empty()) console.PrintData(fmt::format("pins and reports that cannot be read: {}; ", notes.size()));
       if (is_rotten) console.PrintData("the manifest is damaged; ");
       if (!invocation.reader.manifest_problem().ok()) console.PrintData("the manifest cannot be read; ");
     }
@@ -244,6 +286,7 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   Json& steps = document["steps"] = Json::array();
   for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
   document["manifest_damage"] = is_rotten ? Json(std::string(manifest.message())) : Json(nullptr);
+  document["unreadable_notes"] = NotesToJson(notes);
   document["restore"] = nullptr;
   if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
   console.PrintData(Dump(document));
@@ -275,14 +318,15 @@ void AddVerify(CommandLine& line) {
           "--seed", [seed](const uint32_t& number) { *seed = number; }, "Which chunks: those of an earlier run's seed")
       ->type_name("N");
   verify->footer(R"(
-The last line is the sum, with the step that a restore takes. Nothing is changed: for what is damaged or lost,
-'repair' says what it would do about it, and with --apply does it.
+The last line sums up, and says which step a restore takes. Nothing is changed. 'repair' says what it would do about
+what is damaged or lost, and does it with --apply. A pin and what evaluators reported are files of their own beside a
+step: they are read, too, and no step is damaged by theirs. 'pin STEP' writes a pin anew.
 
-Exit status, of all steps:
-   0  every step is sound (or, of a sample, without damage)
-   3  some step is damaged or lost, and another one is sound; or the manifest is damaged
-  12  nothing was ever committed
-  13  no step is sound; with STEP: that step is damaged or lost
+Exit status:
+   0  every step that was read is sound; of a sample: no damage was found
+   3  a step is damaged or lost, and another one is sound; or the manifest, a pin or a report cannot be read
+  12  no step was ever committed
+  13  no step is sound; or the one that STEP names is damaged or lost
 The others are those of every command: see 'checkpoint-inspect --help'.
 
 Examples:

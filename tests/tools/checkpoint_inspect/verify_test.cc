@@ -322,6 +322,33 @@ TEST(Verify, FindsNothingWrongWithReportsInAStepsFolder) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
 }
 
+TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+  const std::string pin = std::filesystem::path(store.ShardPath(1)).parent_path() / "pin.json";
+  WriteWhole(pin, "x");
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
+  EXPECT_THAT(verify.out,
+              EndsWith("\nstep 1: its pin cannot be read: " + pin +
+                       ": it is no JSON object\n"
+                       "  no byte of a step is affected; a rebuild of the manifest would lack what they say\n"
+                       "2 of 2 steps sound; pins and reports that cannot be read: 1; a restore takes step 2\n"));
+  const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
+  EXPECT_EQ(document["steps"][0]["result"], "sound");
+  EXPECT_EQ(document["unreadable_notes"],
+            json::array({{{"step", 1}, {"path", pin}, {"what", "it is no JSON object"}}}));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
+  // Damage of a step is worse.
+  store.DamageChunk(1);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
+  // What mends it.
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 3)["unreadable_notes"], json::array());
+}
+
 TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
   TestStore store;
   store.Save({1, 2});
