@@ -12,6 +12,7 @@
 
 #include "fuzz/fuzzing.h"
 #include "fuzz/store_image.h"
+#include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
@@ -190,7 +191,8 @@ void AddRecordSeeds(Seeds& seeds) {
   MakeDeleted(step, "not among the best");
   seeds["manifest_record/deleted_step"] = seed(0, EncodeStepRecord(step));
   const storage::DirectoryStamp stamp = {.inode = 7, .links = 3, .modified_unix_ns = 5, .changed_unix_ns = 6};
-  seeds["manifest_record/settled"] = seed(3, storage::EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12"}));
+  seeds["manifest_record/settled"] =
+      seed(3, storage::EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12", .tags = true}));
   storage::LeaseNote note;
   note.step = 1;
   note.attempt = identity.attempt;
@@ -210,6 +212,11 @@ void AddRecordSeeds(Seeds& seeds) {
                                                   .bytes = 4096},
                                                  {.name = "encode", .lane = "codec 2", .begin = absl::Seconds(3)}}}));
 
+  seeds["manifest_record/note"] = seed(7, storage::EncodeFolderNote("the \"best\"", {}));
+  seeds["manifest_record/tagged_note"] = seed(7, storage::EncodeFolderNote("the best", {"paper", "v1"}));
+  seeds["manifest_record/tagged_note_without_check"] =
+      seed(7, R"({"version": 1, "note": "the best", "tags": ["v1", "no tag", 1, "paper"]})");
+
   const auto report_seed = [](std::string_view name, const storage::MetricReport& report) {
     ByteWriter out;
     out.Put<uint8_t>(0);
@@ -217,20 +224,26 @@ void AddRecordSeeds(Seeds& seeds) {
     out.PutText(name);
     return std::move(out).Take() + ReportBody(report);
   };
-  const storage::StoreRequest request{.kind = storage::StoreRequest::Kind::kDelete,
-                                      .store = identity.store,
-                                      .step = 1,
-                                      .attempt = identity.attempt,
-                                      .text = "not among the latest 3",
-                                      .asker = "pid 7 on node-3, user anna",
-                                      .asked = absl::FromUnixSeconds(1'700'000'000)};
-  const std::string bytes = EncodeStoreRequest(request).value();
-  const std::string name = storage::RequestFileName({1, identity.attempt}, bytes);
-  ByteWriter asked;
-  asked.Put<uint8_t>(3);  // a request, with the check that it has
-  asked.Put<uint8_t>(static_cast<uint8_t>(name.size()));
-  asked.PutText(name);
-  seeds["metric_report/request"] = std::move(asked).Take() + bytes;
+  const auto request_seed = [](const storage::StoreRequest& request) {
+    const std::string bytes = EncodeStoreRequest(request).value();
+    const std::string name = storage::RequestFileName({request.step, request.attempt}, bytes);
+    ByteWriter out;
+    out.Put<uint8_t>(3);  // a request, with the check that it has
+    out.Put<uint8_t>(static_cast<uint8_t>(name.size()));
+    out.PutText(name);
+    return std::move(out).Take() + bytes;
+  };
+  storage::StoreRequest request{.kind = storage::StoreRequest::Kind::kDelete,
+                                .store = identity.store,
+                                .step = 1,
+                                .attempt = identity.attempt,
+                                .text = "not among the latest 3",
+                                .asker = "pid 7 on node-3, user anna",
+                                .asked = absl::FromUnixSeconds(1'700'000'000)};
+  seeds["metric_report/request"] = request_seed(request);
+  request.kind = storage::StoreRequest::Kind::kTag;
+  request.text = "paper/figure-3";
+  seeds["metric_report/tag_request"] = request_seed(request);
   seeds["metric_report/done"] =
       report_seed(storage::InboxFileName(1, identity.attempt, "e"), Report(1, Evaluation::Outcome::kDone));
   seeds["metric_report/skipped"] = report_seed(storage::MetricFileName("e"), Report(2, Evaluation::Outcome::kSkipped));
@@ -267,6 +280,8 @@ void AddStoreSeeds(Seeds& seeds) {
                              File(FileKind::kInboxReport, 0, ReportBody(Report(0, Evaluation::Outcome::kFailed)));
   seeds["inspect/notes"] = sound + File(FileKind::kPin, 0, R"({"version": 1, "note": "the best"})") + Shard(1, "", {}) +
                            File(FileKind::kDeletion, 1, R"({"version": 1, "note": "too old"})");
+  seeds["inspect/tagged"] = sound + File(FileKind::kPin, 0, storage::EncodeFolderNote("the best", {"paper", "v1"})) +
+                            Shard(1, "", {}) + File(FileKind::kPin, 1, R"({"version": 1, "tags": ["v1", "v2"]})");
   seeds["inspect/named"] = sound + Named(FileKind::kAnything, 4, "0000000009-", "x") +
                            Named(FileKind::kLink, 0, "shard-00000-of-00002.tmk", "/etc/passwd") +
                            Named(FileKind::kFifo, 8, "report.json", "") +

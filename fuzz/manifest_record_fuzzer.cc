@@ -4,10 +4,12 @@
 #include <string>
 
 #include "fuzz/fuzzing.h"
+#include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/phases_record.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/manifest/tag.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -28,6 +30,20 @@ void Try(std::string_view bytes, absl::StatusOr<Record> (*decode)(std::string_vi
   Require(encode(*again) == written, "a record is not what it was once it is written");
 }
 
+void TryNote(std::string_view bytes) {
+  const storage::FolderNote note = storage::DecodeFolderNote(bytes);
+  Require(note.text.size() <= storage::kFolderNoteBytesMax && storage::CheckTags(note.tags).ok(),
+          "a note breaks the rules of notes and tags");
+  if (!note.problem.ok()) {
+    Require(absl::IsDataLoss(note.problem) && note.text.empty() && note.tags.empty(),
+            "a note whose bytes are wrong is believed");
+    return;
+  }
+  const storage::FolderNote again = storage::DecodeFolderNote(storage::EncodeFolderNote(note.text, note.tags));
+  Require(again.problem.ok() && again.text == note.text && again.tags == note.tags,
+          "a note is not what it was once it is written");
+}
+
 }  // namespace
 }  // namespace tidemark::fuzz
 
@@ -37,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tidemark::fuzz::FuzzInput in(data, size);
   const auto kind = in.Take<uint8_t>();
   const std::string_view bytes = in.TakeRest();
-  switch (kind % 7) {
+  switch (kind % 8) {
     case 0:
       Try(bytes, DecodeStepRecord, EncodeStepRecord);
       break;
@@ -58,6 +74,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 6:
       Try(bytes, DecodePhasesRecord, EncodePhasesRecord);
+      break;
+    case 7:
+      tidemark::fuzz::TryNote(bytes);
       break;
   }
   return 0;

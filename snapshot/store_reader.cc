@@ -129,7 +129,7 @@ struct StoreReader::Impl {
       }
       storage::StepRecord& record = *read;
       // A pin or a report that cannot be read hides no step.
-      storage::TakePin(files, layout, no_warning, record.info).status().IgnoreError();
+      storage::JoinPinOfFolder(files, layout, no_warning, record.info).status().IgnoreError();
       ApplyStoredReports(files, layout, store, folder, no_warning, record.info).IgnoreError();
       if (deleted->has_value()) MakeDeleted(record, **deleted);
       attempts.emplace(std::pair(folder.step, record.info.sequence), std::move(record));
@@ -141,7 +141,7 @@ struct StoreReader::Impl {
       const bool first = records.empty() || records.back().info.step != info.step;
       if (first) pin = {};
       if (info.state != StepState::kDeleted) {
-        storage::JoinPin(pin, info);
+        storage::JoinPin(pin, no_warning, info);
         pin = {.pinned = info.pinned, .pin_note = info.pin_note, .tags = info.tags};
       }
       if (!first) records.pop_back();

@@ -50,6 +50,9 @@ absl::Status CheckEnd(std::string_view what, std::string_view bytes, size_t byte
   return absl::OkStatus();
 }
 
+// In text the quotation marks are escaped.
+bool HasCheck(std::string_view bytes) { return bytes.find(kCheckBegin) != std::string_view::npos; }
+
 Json ParseStrictly(std::string_view bytes) {
   std::vector<std::set<std::string>> keys;  // of each object that is open
   const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {

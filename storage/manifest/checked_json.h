@@ -20,6 +20,10 @@ std::string EncodeChecked(const Json& json);
 // kDataLoss, with `what` before it: there are more than `bytes_max`, they do not end in a check, or it is not theirs.
 absl::Status CheckEnd(std::string_view what, std::string_view bytes, size_t bytes_max);
 
+// Whether a check is anywhere in the bytes, right or wrong: for what may be older than its check. Text in an object is
+// never taken for one.
+bool HasCheck(std::string_view bytes);
+
 // What they say. Throws what the library does, and std::invalid_argument where a name is in an object twice or the
 // object nests deeper than anything that is written; for DecodeJson. Takes no more memory than a small multiple of
 // `bytes`.

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 
-#include "nlohmann/json.hpp"
 #include "storage/io/errno_status.h"
+#include "storage/manifest/checked_json.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/manifest/tag.h"
 
 namespace tidemark::storage {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kFolderNoteVersion = 1;
-// An escaped byte takes up to 6; the tags, which need no escapes, have room in what is left.
+// An escaped byte takes up to 6; the tags, which need no escapes, and the check have room in what is left.
 constexpr size_t kFileBytesMax = 8 * kFolderNoteBytesMax;
 static_assert(kTagsPerStepMax * (kTagBytesMax + 3) < kFolderNoteBytesMax);
 
@@ -23,9 +22,25 @@ std::string Cut(const std::string& text) {
   return text.substr(0, end);
 }
 
-FolderNote NoteOf(const std::string& bytes) {
+}  // namespace
+
+std::string EncodeFolderNote(std::string_view note, const std::vector<std::string>& tags) {
+  Json json = {{"version", kFolderNoteVersion}, {"note", note}};
+  if (tags.empty()) return DumpJson(json) + "\n";
+  json["tags"] = tags;
+  return EncodeChecked(json);
+}
+
+FolderNote DecodeFolderNote(std::string_view bytes) {
   FolderNote note;
+  // Notes without tags have no check, nor has what is written by hand or by libraries of before there was one.
+  if (HasCheck(bytes)) note.problem = CheckEnd("note", bytes, kFileBytesMax);
+  if (!note.problem.ok()) return note;
   const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  // Damage to the name of the check hides the check, but not that there were tags.
+  if (json.is_discarded() && bytes.find("\"tags\"") != std::string_view::npos) {
+    note.problem = absl::DataLossError(fmt::format("note of {} bytes: it has tags, and is no JSON", bytes.size()));
+  }
   if (!json.is_object()) return note;
   const auto text = json.find("note");
   if (text != json.end() && text->is_string()) note.text = Cut(text->get_ref<const std::string&>());
@@ -37,13 +52,9 @@ FolderNote NoteOf(const std::string& bytes) {
   return note;
 }
 
-}  // namespace
-
 absl::Status WriteFolderNote(FileSystem& files, const std::string& path, std::string_view note,
                              const std::vector<std::string>& tags) {
-  Json json = {{"version", kFolderNoteVersion}, {"note", note}};
-  if (!tags.empty()) json["tags"] = tags;
-  return WriteFileDurably(files, path, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return WriteFileDurably(files, path, EncodeFolderNote(note, tags));
 }
 
 absl::StatusOr<std::optional<FolderNote>> ReadFolderNote(FileSystem& files, const std::string& path) {
@@ -52,7 +63,7 @@ absl::StatusOr<std::optional<FolderNote>> ReadFolderNote(FileSystem& files, cons
   if (!type.ok()) return type.status();
   if (*type != FileType::kRegular) return FolderNote{};
   absl::StatusOr<std::string> bytes = ReadSmallFile(files, path, kFileBytesMax);
-  if (bytes.ok()) return NoteOf(*bytes);
+  if (bytes.ok()) return DecodeFolderNote(*bytes);
   if (absl::IsNotFound(bytes.status())) return std::nullopt;  // gone since
   // Larger than any such file; a process that may open no more files gets the same code.
   const bool too_large =

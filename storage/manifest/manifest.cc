@@ -474,7 +474,8 @@ absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
   impl_->PutNotedPhases(batch);
-  batch.Put(Slice(kSettledKey), EncodeSettledMark({.steps = steps, .files = impl_->database->SettleList()}));
+  const SettledMark mark{.steps = steps, .files = impl_->database->SettleList(), .tags = true};
+  batch.Put(Slice(kSettledKey), EncodeSettledMark(mark));
   return impl_->database->Write(batch);
 }
 

@@ -105,6 +105,7 @@ std::string EncodeSettledMark(const SettledMark& mark) {
   const DirectoryStamp& stamp = mark.steps;
   return DumpJson({{"version", kManifestVersion},
                    {"files", mark.files},
+                   {"tags", mark.tags},
                    {"inode", stamp.inode},
                    {"links", stamp.links},
                    {"modified_unix_ns", stamp.modified_unix_ns},
@@ -117,7 +118,8 @@ absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes) {
                                  .links = DecodeUnsigned<uint64_t>(json.at("links")),
                                  .modified_unix_ns = DecodeInt64(json.at("modified_unix_ns")),
                                  .changed_unix_ns = DecodeInt64(json.at("changed_unix_ns"))},
-                       .files = json.value("files", "")};
+                       .files = json.value("files", ""),
+                       .tags = json.value("tags", false)};
   });
 }
 

@@ -79,6 +79,9 @@ struct SettledMark {
   // The stamp of the database's list of its files (Database::SettleList): with an older list, records may be missing
   // that are older than the mark itself. Empty in marks of before there was any.
   std::string files;
+  // Whether who wrote it knows of tags: a library of before there were any leaves them out of the records that it
+  // writes, while they stand in the folders.
+  bool tags = false;
 };
 
 // The mark for what a record's attempt has on disk. nullopt: nothing, or it was marked when it was deleted.

@@ -1,5 +1,7 @@
 #include "storage/manifest/pin.h"
 
+#include <utility>
+
 #include "fmt/format.h"
 #include "storage/manifest/tag.h"
 
@@ -8,6 +10,16 @@ namespace {
 
 std::string PinPath(const StoreLayout& layout, const StepFolder& folder) {
   return layout.attempt(folder.step, folder.attempt) + "/pin.json";
+}
+
+void AddTags(const std::vector<std::string>& tags, const std::function<void(std::string_view)>& warn, StepInfo& info) {
+  size_t left_out = 0;
+  for (const std::string& tag : tags) {
+    if (!AddTag(info.tags, tag) && !HasTag(info.tags, tag)) ++left_out;
+  }
+  if (left_out == 0) return;
+  warn(fmt::format("step {} loses {} of its tags, for it may have no more than {}", info.step, left_out,
+                   kTagsPerStepMax));
 }
 
 }  // namespace
@@ -33,42 +45,63 @@ absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const Stor
   return (*note)->text;
 }
 
-absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
-                             const std::function<void(std::string_view)>& warn, StepInfo& info) {
+absl::Status CheckPin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, PinPath(layout, folder));
+  return note.ok() && note->has_value() ? (*note)->problem : note.status();
+}
+
+absl::StatusOr<bool> JoinPinOfFolder(FileSystem& files, const StoreLayout& layout,
+                                     const std::function<void(std::string_view)>& warn, StepInfo& info,
+                                     bool must_be_given_out) {
   const auto attempt = FromHex(info.attempt);
   if (!attempt) return false;
   const std::string path = PinPath(layout, {info.step, AttemptId{*attempt}});
-  const auto warn_of = [&](const absl::Status& problem) {
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, path);
+  if (!note.ok() && (!info.pinned || must_be_given_out)) return note.status();
+  if (note.ok() && !note->has_value()) return false;
+  const absl::Status problem = note.ok() ? (*note)->problem : note.status();
+  // Of wrong bytes another look makes nothing better: who writes the file anew mends it.
+  if (must_be_given_out && !problem.ok() && !absl::IsDataLoss(problem)) return problem;
+  if (!problem.ok()) {
     warn(fmt::format("step {} is pinned by {}, which cannot be read: {}", info.step, path,
                      std::string(problem.message())));
-  };
-  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, path);
-  if (!note.ok() && (!info.pinned || !warn)) return note.status();
-  if (!note.ok()) {
-    warn_of(note.status());
-    return false;
   }
-  if (!note->has_value()) return false;
-  if (const absl::Status& problem = (*note)->problem; !problem.ok()) {
-    if (!warn) return problem;
-    warn_of(problem);
-  }
-  return JoinPin({.pinned = true, .pin_note = (*note)->text, .tags = (*note)->tags}, info);
-}
-
-bool JoinPin(const StepInfo& from, StepInfo& info) {
-  if (!from.pinned) return false;
-  bool changed = !info.pinned;
-  if (changed) info.pin_note = from.pin_note;
+  if (!note.ok()) return false;
+  const bool was_pinned = info.pinned;
+  const size_t tags_before = info.tags.size();
+  if (!was_pinned) info.pin_note = (*note)->text;
   info.pinned = true;
-  for (const std::string& tag : from.tags) changed = AddTag(info.tags, tag) || changed;
-  return changed;
+  AddTags((*note)->tags, warn, info);
+  return !was_pinned || info.tags.size() != tags_before;
 }
 
-absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced, StepInfo& info) {
+bool JoinPin(const StepInfo& replaced, const std::function<void(std::string_view)>& warn, StepInfo& info) {
+  if (!replaced.pinned) return false;
+  const bool was_pinned = info.pinned;
+  if (!was_pinned) info.pin_note = replaced.pin_note;
+  info.pinned = true;
+  const std::vector<std::string> own = std::exchange(info.tags, replaced.tags);
+  AddTags(own, warn, info);
+  return !was_pinned || info.tags != own;
+}
+
+absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced,
+                        const std::function<void(std::string_view)>& warn, StepInfo& info) {
   const auto attempt = FromHex(info.attempt);
-  if (!JoinPin(replaced, info) || !attempt || replaced.attempt == info.attempt) return absl::OkStatus();
-  return WritePin(files, layout, {info.step, AttemptId{*attempt}}, info.pin_note, info.tags);
+  if (!JoinPin(replaced, warn, info) || !attempt || replaced.attempt == info.attempt) return absl::OkStatus();
+  const StepFolder folder{info.step, AttemptId{*attempt}};
+  const std::string path = PinPath(layout, folder);
+  absl::StatusOr<std::optional<FolderNote>> own = ReadFolderNote(files, path);
+  if (!own.ok()) return own.status();
+  if (own->has_value() && !(*own)->problem.ok()) {
+    warn(fmt::format(
+        "step {} inherits tags that a rebuild of the manifest would not know: {}, which cannot be read, stays: {}",
+        info.step, path, std::string((*own)->problem.message())));
+    return absl::OkStatus();
+  }
+  // At an earlier look the disk may not have given it out.
+  if (own->has_value()) AddTags((*own)->tags, warn, info);
+  return WritePin(files, layout, folder, info.pin_note, info.tags);
 }
 
 }  // namespace tidemark::storage

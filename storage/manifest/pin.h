@@ -3,7 +3,7 @@
 // wanted, and a rebuild must know that name.
 //
 // That the file is there is the pin. Its note is for people, and a file that cannot be read or understood pins as well:
-// of the two mistakes that is the one which can be taken back.
+// of the two mistakes that is the one which can be taken back. Tags are believed only where the file's check holds.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_PIN_H_
 #define TIDEMARK_STORAGE_MANIFEST_PIN_H_
@@ -40,22 +40,29 @@ absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepF
 absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
                                                    const StepFolder& folder);
 
-// Pins `info` where its attempt's folder says so and it does not, and adds the tags that the folder has and `info` has
-// not. The note is empty and there are no tags where the file cannot be understood, or, with a warning, where the disk
-// does not give it out: it is for a later look then, and until then nobody may write over it. Whether anything changed.
-// An error says that nobody knows whether there is a pin; `info` is as it was. Where `info` is pinned already, that is
-// only a warning. Without `warn` all that would be warned of is an error.
-absl::StatusOr<bool> TakePin(FileSystem& files, const StoreLayout& layout,
-                             const std::function<void(std::string_view)>& warn, StepInfo& info);
+// Why the pin cannot be read, though that it is there is pin enough; ok where it can be, or there is none.
+absl::Status CheckPin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
 
-// Adds the pin of `from` and its tags to those of `info`, which keeps its own note if it has a pin. Whether anything
-// changed.
-bool JoinPin(const StepInfo& from, StepInfo& info);
+// Pins `info` where its attempt's folder says so and it does not, and adds the tags that the folder has and `info` has
+// not, as far as there is room. The note is empty and there are no tags where the file cannot be understood, or, with a
+// warning, where its bytes are wrong or the disk does not give it out. The latter is for a later look, and until then
+// nobody may write over it: with `must_be_given_out`, for who is to write it anew, that is an error. Whether anything
+// changed. Any other error says that nobody knows whether there is a pin, and is only a warning where `info` is pinned
+// already. After an error `info` is as it was.
+absl::StatusOr<bool> JoinPinOfFolder(FileSystem& files, const StoreLayout& layout,
+                                     const std::function<void(std::string_view)>& warn, StepInfo& info,
+                                     bool must_be_given_out = false);
 
 // Pins `info`, which takes the place of `replaced` at its step, if that was pinned: it is the step that somebody wants
-// to keep, by all its tags. Where that changes anything and it is another attempt, its folder must be there, and gets
-// the pin; `info` has it even if that fails.
-absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced, StepInfo& info);
+// to keep, by all its tags. It keeps its own note if it has a pin. Of more tags than a step may have those of
+// `replaced` come first, with a warning. Whether anything changed.
+bool JoinPin(const StepInfo& replaced, const std::function<void(std::string_view)>& warn, StepInfo& info);
+
+// The same. Where it changes anything and `replaced` is another attempt, the folder of `info` must be there, and gets
+// the pin; `info` has it even if that fails. A pin.json that is there already and cannot be read stays as it is, with a
+// warning: it may have tags that are nowhere else.
+absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced,
+                        const std::function<void(std::string_view)>& warn, StepInfo& info);
 
 }  // namespace tidemark::storage
 

@@ -51,7 +51,7 @@ absl::StatusOr<Findings> ReadAll(FileSystem& files, const StoreLayout& layout, c
     if (attempt.ok()) {
       absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files, layout, folder);
       absl::Status status = mark.status();
-      if (status.ok()) status = TakePin(files, layout, warn, attempt->record.info).status();
+      if (status.ok()) status = JoinPinOfFolder(files, layout, warn, attempt->record.info).status();
       if (status.ok()) status = ApplyStoredReports(files, layout, store, folder, warn, attempt->record.info);
       if (!status.ok()) return status;
       findings.candidates.push_back({folder, std::move(attempt->record), *std::move(mark)});
@@ -100,14 +100,15 @@ absl::Status VerifyWinners(FileSystem& files, const StoreLayout& layout, const S
 
 // A crash may have come between a save at a pinned step and the pin that the new attempt inherits. One that was let go
 // has bequeathed its pin already, and the step may have been unpinned since.
-absl::Status InheritPins(FileSystem& files, const StoreLayout& layout, Findings& findings) {
+absl::Status InheritPins(FileSystem& files, const StoreLayout& layout,
+                         const std::function<void(std::string_view)>& warn, Findings& findings) {
   std::map<int64_t, const StepInfo*> earlier;
   for (Candidate& candidate : findings.candidates) {
     if (candidate.deleted) continue;
     StepInfo& info = candidate.record.info;
     const StepInfo*& before = earlier[info.step];
     if (before != nullptr) {
-      if (absl::Status status = InheritPin(files, layout, *before, info); !status.ok()) return status;
+      if (absl::Status status = InheritPin(files, layout, *before, warn, info); !status.ok()) return status;
     }
     before = &info;
   }
@@ -168,7 +169,7 @@ absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const
   absl::StatusOr<Findings> findings = ReadAll(files, layout, store, warn);
   if (!findings.ok()) return findings.status();
   if (absl::Status status = VerifyWinners(files, layout, store, read, *findings); !status.ok()) return status;
-  if (absl::Status status = InheritPins(files, layout, *findings); !status.ok()) return status;
+  if (absl::Status status = InheritPins(files, layout, warn, *findings); !status.ok()) return status;
   if (findings->candidates.empty() && findings->foreign > 0) {
     return absl::FailedPreconditionError(
         fmt::format("the manifest of {} is not rebuilt: no attempt in {} is complete and of store {}, and {} belong to "

@@ -289,13 +289,9 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   return Adopt(*record, attempt->record);
 }
 
-// A pin.json that the disk does not give out may have tags: the next Open looks again.
+// A pin.json that cannot be read may have tags: the next Open looks again.
 absl::StatusOr<bool> Reconciliation::LookForPin(StepInfo& info) {
-  const Warn warn = [&](std::string_view line) {
-    settled_ = false;
-    warn_(line);
-  };
-  return TakePin(files_, layout_, warn, info);
+  return JoinPinOfFolder(files_, layout_, warn_and_look_again_, info);
 }
 
 // Commits what was found, with what is known of it from elsewhere.
@@ -312,7 +308,7 @@ absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRec
     return status;
   }
   absl::Status status = ApplyStoredReports(files_, layout_, store_, own, warn_, info);
-  if (status.ok() && old) status = InheritPin(files_, layout_, old->info, info);
+  if (status.ok() && old) status = InheritPin(files_, layout_, old->info, warn_and_look_again_, info);
   if (status.ok()) status = manifest_.Commit(record).status();
   if (status.ok()) Tell(StoreChange::Kind::kAdopted, own, "complete, and not recorded");
   return status;

@@ -86,6 +86,11 @@ class Reconciliation {
   std::set<FolderKey> recorded_;     // attempts that are the one of their step
   std::vector<Discard> discards_;
   bool settled_ = true;
+  // Of what the next one may find otherwise than it is now, without a name in steps/ that changes.
+  const Warn warn_and_look_again_ = [this](std::string_view line) {
+    settled_ = false;
+    warn_(line);
+  };
 };
 
 // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are in `in_use`

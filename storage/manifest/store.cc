@@ -291,7 +291,8 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
   return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);
 }
 
-// Whether the store was closed in good order and nobody has been at steps/ since. A mark that does not hold is removed.
+// Whether the store was closed in good order, by a library that knows of tags, and nobody has been at steps/ since. A
+// mark that does not hold is removed.
 absl::StatusOr<bool> Store::WasLeftSettled() {
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<SettledMark>> mark = manifest_->Settled();
@@ -303,7 +304,7 @@ absl::StatusOr<bool> Store::WasLeftSettled() {
   // A mark that cannot be read says nothing.
   if (!mark.ok() && !absl::IsDataLoss(mark.status()) && !absl::IsUnimplemented(mark.status())) return mark.status();
   const std::string& list = manifest_->list_as_opened();
-  if (mark.ok() && !list.empty() && (*mark)->files == list) {
+  if (mark.ok() && (*mark)->tags && !list.empty() && (*mark)->files == list) {
     absl::StatusOr<DirectoryStamp> stamp = files_.StampDirectory(layout_.steps());
     if (stamp.ok() && *stamp == (*mark)->steps) {
       settled_steps_ = *stamp;
@@ -417,7 +418,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
   absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
   if (!old.ok()) return old.status();
   if (old->has_value()) {
-    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, record.info); !pinned.ok()) {
+    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, options_.warn, record.info); !pinned.ok()) {
       options_.warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}",
                                 record.info.step, Text(pinned)));
     }

@@ -77,7 +77,7 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
     if (note.deleted) {
       if (info.pinned || note.step == *latest) continue;
       // The folder may have a pin that the record does not know of.
-      absl::StatusOr<bool> pinned = TakePin(files_, layout_, options_.warn, info);
+      absl::StatusOr<bool> pinned = JoinPinOfFolder(files_, layout_, options_.warn, info);
       if (!pinned.ok()) {
         noted.unsure.emplace(
             note.step, absl::Status(pinned.status().code(),
@@ -164,7 +164,8 @@ absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<Attem
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // A tag that only the folder has, since the disk did not give it out to a rebuild, must not be written over.
-  if (absl::Status taken = TakePin(files_, layout_, /*warn=*/nullptr, info).status(); !taken.ok()) return taken;
+  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, options_.warn, info, /*must_be_given_out=*/true);
+  if (!joined.ok()) return joined.status();
   info.pinned = true;
   info.pin_note = note;
   return AddToPin(*record);
@@ -191,7 +192,8 @@ absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<Attem
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // The folder's note is somebody's, also where the record does not know of it.
-  if (absl::Status taken = TakePin(files_, layout_, /*warn=*/nullptr, info).status(); !taken.ok()) return taken;
+  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, options_.warn, info, /*must_be_given_out=*/true);
+  if (!joined.ok()) return joined.status();
   info.pinned = true;
   if (!AddTag(info.tags, name) && !HasTag(info.tags, name)) {
     return absl::OutOfRangeError(fmt::format("tag of step {}: it has {} tags, and may have no more than {}", step,
@@ -206,10 +208,10 @@ absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<Att
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // A tag that only the folder has would be back with the next Open.
-  const absl::StatusOr<bool> taken = TakePin(files_, layout_, /*warn=*/nullptr, info);
-  if (!taken.ok()) return taken.status();
+  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, options_.warn, info, /*must_be_given_out=*/true);
+  if (!joined.ok()) return joined.status();
   const bool removed = RemoveTag(info.tags, name);
-  return TakeFromPin(*record, /*changed=*/*taken || removed);
+  return TakeFromPin(*record, /*changed=*/*joined || removed);
 }
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {

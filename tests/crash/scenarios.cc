@@ -2,8 +2,11 @@
 
 #include <iterator>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "storage/io/check.h"
@@ -93,17 +96,29 @@ class RandomLife {
     for (const int64_t gone : due) kept_.Gone(gone);
   }
 
-  // The step itself may go as soon as its pin does.
-  void Pin(int64_t step, bool pin) {
+  // A tag pins, and one that is taken away leaves the pin. With the pin go the tags, and the step itself may go, too.
+  void ChangePin() {
+    const bool untag = !tags_.empty() && Chance(2);
+    const bool tag = !untag && Chance(2);
+    const bool pin = untag || tag || !Chance(3);
+    const std::string drawn = Chance(2) ? "best" : "v1";
+    const auto [step, name] = untag ? *tags_.begin() : std::pair(Any(), drawn);
     kept_.Pinned(step, pin);
     const std::vector<int64_t> due = kept_.Due(max_to_keep_);
     stage_.LetGoOf(due);
-    if (pin && Chance(3)) {
-      stage_.AskToTag(step, Chance(2) ? "best" : "v1", true);
-    } else if (Chance(2)) {
-      stage_.AskToPin(step, pin);
+    if (untag) {
+      tags_.erase({step, name});
+      stage_.AskToTag(step, name, false);
+    } else if (tag) {
+      tags_.emplace(step, name);
+      stage_.AskToTag(step, name, true);
     } else {
-      stage_.Pin(step, pin);
+      if (!pin) std::erase_if(tags_, [step = step](const auto& other) { return other.first == step; });
+      if (Chance(2)) {
+        stage_.AskToPin(step, pin);
+      } else {
+        stage_.Pin(step, pin);
+      }
     }
     See(due);
   }
@@ -114,16 +129,15 @@ class RandomLife {
       const int64_t next = steps.empty() ? 1 : steps.rbegin()->first + 1;
       return Save(!steps.empty() && Chance(3) ? Any() : next, content);
     }
-    switch (random_() % 4) {
+    switch (random_() % 5) {
       case 0:
         return stage_.Report(Any(), "bench", static_cast<double>(content));
       case 1:
         stage_.Deliver(Any(), "validation", static_cast<double>(content));
         return stage_.Tidy();
-      case 2: {
-        const int64_t step = Any();
-        return Pin(step, !Chance(3));
-      }
+      case 2:
+      case 3:
+        return ChangePin();
       default:
         // Each opening may leave a table; with four of them RocksDB begins to compact, on a thread of its own and at
         // a moment of its own, and no log is like the other.
@@ -145,6 +159,7 @@ class RandomLife {
   int opened_ = 1;
   int64_t max_to_keep_ = 0;
   KeptSteps kept_;
+  std::set<std::pair<int64_t, std::string>> tags_;  // of steps that are pinned
 };
 
 }  // namespace

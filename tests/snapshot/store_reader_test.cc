@@ -474,21 +474,26 @@ TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasLetGo) {
   EXPECT_FALSE(reader_->Find(1)->pinned);
 }
 
+// Step 2 has a pin of its own then, and gets the tags of both.
 TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyLetGo) {
   Reopen();
-  ASSERT_THAT(checkpointer_->Pin(1, "a good one"), IsOk());
-  const std::string replaced = FolderOf(1);
-  std::filesystem::copy(replaced, directory_ / "copy");
-  std::ofstream(directory_ / "copy" + "/pin.json") << R"({"version": 1, "note": "a good one", "tags": ["v1"]})";
-  Replace(1);
-  ASSERT_FALSE(std::filesystem::exists(replaced));
+  const std::string replaced[] = {FolderOf(1), FolderOf(2)};
+  for (const int64_t step : {1, 2}) {
+    ASSERT_THAT(checkpointer_->Pin(step, "a good one"), IsOk());
+    const std::string copy = directory_ / ("copy" + std::to_string(step));
+    std::filesystem::copy(replaced[step - 1], copy);
+    std::ofstream(copy + "/pin.json") << R"({"version": 1, "note": "a good one", "tags": ["v1"]})";
+    Replace(step);
+  }
   ASSERT_THAT(checkpointer_->Unpin(1), IsOk());
+  std::ofstream(FolderOf(2) + "/pin.json") << R"({"version": 1, "note": "a better one", "tags": ["v2"]})";
   checkpointer_.reset();
-  std::filesystem::rename(directory_ / "copy", replaced);
+  for (int i : {0, 1}) std::filesystem::rename(directory_ / ("copy" + std::to_string(i + 1)), replaced[i]);
   BreakManifest();
-  EXPECT_TRUE(reader_->Find(1)->pinned);
   EXPECT_EQ(reader_->Find(1)->pin_note, "a good one");
   EXPECT_THAT(reader_->Find(1)->tags, testing::ElementsAre("v1"));
+  EXPECT_EQ(reader_->Find(2)->pin_note, "a better one");
+  EXPECT_THAT(reader_->Find(2)->tags, testing::ElementsAre("v1", "v2"));
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "storage/io/file_system.h"
-#include "storage/manifest/folder_note.h"
 #include "storage/manifest/inbox_files.h"
 #include "storage/manifest/metric_report.h"
+#include "storage/manifest/pin.h"
 #include "storage/manifest/report_files.h"
 #include "storage/manifest/store_layout.h"
 
@@ -17,12 +17,10 @@ namespace {
 // As docs/format.md has it.
 constexpr size_t kPinFileBytesMax = 1 << 19;
 
-absl::Status CheckPin(storage::FileSystem& files, const std::string& path) {
-  const absl::StatusOr<std::optional<storage::FolderNote>> note = storage::ReadFolderNote(files, path);
-  if (!note.ok()) return note.status();
-  if (!note->has_value()) return absl::OkStatus();
-  if (!(*note)->problem.ok() || !(*note)->text.empty() || !(*note)->tags.empty()) return (*note)->problem;
-  // One that says nothing may be one that was not understood: for a pin it is enough to be there.
+absl::Status CheckPin(storage::FileSystem& files, const storage::StoreLayout& layout, const storage::StepFolder& folder,
+                      const std::string& path) {
+  if (absl::Status status = storage::CheckPin(files, layout, folder); !status.ok()) return status;
+  // That is ok of one that is not understood, too: for a pin it is enough to be there.
   const absl::StatusOr<std::string> bytes = storage::ReadSmallFile(files, path, kPinFileBytesMax);
   if (!bytes.ok()) return bytes.status();
   if (nlohmann::json::parse(*bytes, nullptr, /*allow_exceptions=*/false).is_object()) return absl::OkStatus();
@@ -42,9 +40,11 @@ std::vector<NoteProblem> CheckStepNotes(const std::string& directory, const Step
   const auto attempt = storage::FromHex(info.attempt);
   if (!attempt) return problems;
   storage::FileSystem& files = storage::PosixFileSystem();
-  const std::string folder = storage::StoreLayout(directory).attempt(info.step, storage::AttemptId{*attempt});
+  const storage::StoreLayout layout(directory);
+  const storage::StepFolder place{info.step, storage::AttemptId{*attempt}};
+  const std::string folder = layout.attempt(place.step, place.attempt);
   const std::string pin = folder + "/pin.json";
-  AddProblem({.step = info.step, .kind = "pin", .path = pin}, CheckPin(files, pin), problems);
+  AddProblem({.step = info.step, .kind = "pin", .path = pin}, CheckPin(files, layout, place, pin), problems);
   const absl::StatusOr<std::vector<storage::DirectoryEntry>> entries = files.ListDirectory(folder);
   if (!entries.ok()) {
     AddProblem({.step = info.step, .kind = "report", .path = folder}, entries.status(), problems);

@@ -13,6 +13,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/manifest_records.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -260,6 +261,40 @@ TEST_F(CleanCloseTest, IsFollowedByARepairOfIndicesThatWereFoundWrong) {
   EXPECT_TRUE(LooksAtEverything(&store));
   EXPECT_EQ(warnings_, "the manifest's indices did not agree with its records: 1 keys were put right\n");
   EXPECT_EQ(store->manifest().Committed()->size(), 2u);
+}
+
+// Such a library leaves tags out of the records that it writes, and closes the store in good order.
+TEST_F(CleanCloseTest, LooksAtEverythingBehindALibraryThatKnowsNoTags) {
+  MakeSteps();
+  ASSERT_THAT(Open()->Tag(1, "v1"), IsOk());
+  EXPECT_FALSE(LooksAtEverything());
+  for (const bool knows_tags : {true, false}) {
+    SCOPED_TRACE(knows_tags);
+    {
+      auto manifest = Manifest::Open(PosixFileSystem(), layout_.manifest());
+      ASSERT_THAT(manifest, IsOk());
+      auto record = (*manifest)->Find(1);
+      ASSERT_TRUE(record.ok() && record->has_value());
+      (*record)->info.tags.clear();
+      ASSERT_THAT((*manifest)->Update(**record), IsOk());
+    }
+    {
+      auto database = Database::Open(PosixFileSystem(), layout_.manifest());
+      ASSERT_THAT(database, IsOk());
+      const SettledMark mark{.steps = *PosixFileSystem().StampDirectory(layout_.steps()),
+                             .files = (*database)->SettleList(),
+                             .tags = knows_tags};
+      rocksdb::WriteBatch batch;
+      batch.Put(std::string(kSettledKey), EncodeSettledMark(mark));
+      ASSERT_THAT((*database)->Write(batch), IsOk());
+    }
+    std::unique_ptr<Store> store;
+    EXPECT_EQ(LooksAtEverything(&store), !knows_tags);
+    const auto record = store->manifest().Find(1);
+    ASSERT_TRUE(record.ok() && record->has_value());
+    EXPECT_EQ((*record)->info.tags.size(), knows_tags ? 0u : 1u);
+  }
+  EXPECT_FALSE(LooksAtEverything());
 }
 
 // A store with steps 1 to 4, closed in good order. Each of its records, and each index key of metric `kLongName`, has a

@@ -57,7 +57,7 @@ TEST_F(FolderNoteTest, HasTagsOnlyWhereThereAreAny) {
     return text.str();
   };
   ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a", {"paper", "v1"}), IsOk());
-  EXPECT_EQ(written(), "{\"note\":\"a\",\"tags\":[\"paper\",\"v1\"],\"version\":1}\n");
+  EXPECT_EQ(written(), "{\"note\":\"a\",\"tags\":[\"paper\",\"v1\"],\"version\":1,\"check\":\"3522cab127dfa405\"}\n");
   const auto note = ReadFolderNote(PosixFileSystem(), path_);
   ASSERT_TRUE(note.ok() && note->has_value());
   EXPECT_EQ((*note)->text, "a");
@@ -65,6 +65,44 @@ TEST_F(FolderNoteTest, HasTagsOnlyWhereThereAreAny) {
   ASSERT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a"), IsOk());
   EXPECT_EQ(written(), "{\"note\":\"a\",\"version\":1}\n");
   EXPECT_THAT((**ReadFolderNote(PosixFileSystem(), path_)).tags, IsEmpty());
+}
+
+// A wrong name is worse than none: what is not as it was written is said to be so.
+TEST_F(FolderNoteTest, LosesNoTagInSilenceWhicheverBitIsWrong) {
+  const std::string sound = EncodeFolderNote("a", {"paper", "v1"});
+  ASSERT_THAT(DecodeFolderNote(sound).tags, ElementsAre("paper", "v1"));
+  size_t refused = 0;
+  for (size_t bit = 0; bit < 8 * sound.size(); ++bit) {
+    std::string bytes = sound;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    const FolderNote note = DecodeFolderNote(bytes);
+    if (note.problem.ok()) {
+      EXPECT_THAT(note.tags, ElementsAre("paper", "v1")) << bytes;
+      continue;
+    }
+    ++refused;
+    EXPECT_THAT(note.problem, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("note of "))) << bytes;
+    EXPECT_EQ(note.text, "");
+    EXPECT_THAT(note.tags, IsEmpty());
+  }
+  // All but those in the five letters of the word "check".
+  EXPECT_GE(refused, 8 * (sound.size() - 5));
+}
+
+TEST_F(FolderNoteTest, NeedsNoCheckWhereThereWasNoneWhenItWasWritten) {
+  FolderNote note = DecodeFolderNote("{\"note\":\"a\",\"tags\":[\"paper\",\"v1\"],\"version\":1}\n");
+  EXPECT_THAT(note.problem, IsOk());
+  EXPECT_EQ(note.text, "a");
+  EXPECT_THAT(note.tags, ElementsAre("paper", "v1"));
+  const std::string text = R"(,"check":"0123456789abcdef"})";
+  note = DecodeFolderNote(EncodeFolderNote(text, {}));
+  EXPECT_THAT(note.problem, IsOk());
+  EXPECT_EQ(note.text, text) << "what a note says is no check";
+}
+
+TEST_F(FolderNoteTest, SaysThatItHadTagsWhereItIsNoJson) {
+  EXPECT_THAT(DecodeFolderNote(R"({"note": "a", "tags": ["v1")").problem,
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("note of 27 bytes: it has tags, and is no JSON")));
 }
 
 TEST_F(FolderNoteTest, HasRoomForAllThatThereMayBe) {

@@ -244,15 +244,17 @@ TEST(StoreRecord, OfVersionOneHasNoIndices) {
 TEST(SettledMark, SurvivesEncoding) {
   const DirectoryStamp stamp{
       .inode = ~uint64_t{0}, .links = 3, .modified_unix_ns = -1, .changed_unix_ns = 1'790'000'000'123'456'789};
-  auto decoded = DecodeSettledMark(EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12"}));
+  auto decoded = DecodeSettledMark(EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12", .tags = true}));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->steps, stamp);
   EXPECT_EQ(decoded->files, "id MANIFEST-7 12");
-  // One of before the files were in it, which holds for no list.
+  EXPECT_TRUE(decoded->tags);
+  // One of before there were tags, and of before the files were in it, which holds for no list.
   decoded = DecodeSettledMark(R"({"version": 1, "inode": 7, "links": 3, "modified_unix_ns": 5, "changed_unix_ns": 6})");
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->steps.inode, 7u);
   EXPECT_EQ(decoded->files, "");
+  EXPECT_FALSE(decoded->tags);
   EXPECT_THAT(DecodeSettledMark("{\"version\": 1, \"inode\": -1}"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
 }

@@ -4,9 +4,11 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/tag.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -21,6 +23,13 @@ using testing::Optional;
 
 namespace fs = std::filesystem;
 
+// As many tags as a step may have, in order.
+std::vector<std::string> Many(const std::string& begin) {
+  std::vector<std::string> tags;
+  for (size_t i = 0; i < kTagsPerStepMax; ++i) tags.push_back(begin + std::to_string(10 + i));
+  return tags;
+}
+
 class PinTest : public testing::Test {
  protected:
   void SetUp() override { fs::create_directories(layout_.attempt(folder_.step, folder_.attempt)); }
@@ -31,20 +40,45 @@ class PinTest : public testing::Test {
   }
 
   StepInfo OwnInfo() { return {.step = folder_.step, .attempt = ToHex(folder_.attempt.bytes)}; }
-  absl::StatusOr<bool> Take(StepInfo& info, FileSystem& files = PosixFileSystem(), std::string* warnings = nullptr) {
+  absl::StatusOr<bool> Take(StepInfo& info, FileSystem& files = PosixFileSystem(), std::string* warnings = nullptr,
+                            bool must_be_given_out = false) {
     const auto warn = [&](std::string_view line) {
       if (warnings != nullptr) *warnings += line;
     };
-    return TakePin(files, layout_, warn, info);
+    return JoinPinOfFolder(files, layout_, warn, info, must_be_given_out);
   }
+
+  absl::Status Inherit(const StepInfo& replaced, StepInfo& info, FileSystem& files = PosixFileSystem()) {
+    const auto warn = [&](std::string_view line) { warnings_ += line; };
+    return InheritPin(files, layout_, replaced, warn, info);
+  }
+
+  std::string Bytes() {
+    std::stringstream text;
+    text << std::ifstream(Path()).rdbuf();
+    return text.str();
+  }
+
+  // One bit, in the name of a tag.
+  void Damage(const std::string& tag) {
+    std::string bytes = Bytes();
+    bytes.at(bytes.find(tag)) ^= 1;
+    std::ofstream(Path()) << bytes;
+  }
+
+  // Of another attempt at the step.
+  const StepInfo tagged_{
+      .step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true, .pin_note = "old", .tags = {"v1"}};
 
   TestDirectory directory_;
   const StoreLayout layout_{directory_.path()};
   const StepFolder folder_{1000, AttemptId{{7}}};
+  std::string warnings_;
 };
 
 TEST_F(PinTest, IsThereFromWritingToRemoving) {
   EXPECT_EQ(*Read(), std::nullopt);
+  EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_), IsOk()) << "there is none";
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "the paper's \"best\""), IsOk());
   EXPECT_THAT(*Read(), Optional(std::string("the paper's \"best\"")));
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, ""), IsOk());
@@ -55,9 +89,7 @@ TEST_F(PinTest, IsThereFromWritingToRemoving) {
 
 TEST_F(PinTest, IsOneLineOfJson) {
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a"), IsOk());
-  std::stringstream text;
-  text << std::ifstream(Path()).rdbuf();
-  EXPECT_EQ(text.str(), "{\"note\":\"a\",\"version\":1}\n");
+  EXPECT_EQ(Bytes(), "{\"note\":\"a\",\"version\":1}\n");
 }
 
 TEST_F(PinTest, KeepsTheLongestNoteWhateverItsBytes) {
@@ -101,6 +133,7 @@ TEST_F(PinTest, IsNotKnownWhereNobodyCanSayWhetherItIsThere) {
     return call.operation == "TypeOf" ? absl::InternalError("EIO") : absl::OkStatus();
   });
   EXPECT_THAT(Read(files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_THAT(CheckPin(files, layout_, folder_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   StepInfo info = OwnInfo();
   EXPECT_THAT(Take(info, files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   EXPECT_FALSE(info.pinned);
@@ -160,6 +193,54 @@ TEST_F(PinTest, CostsNothingWhereTheRecordHasItAndTheDiskDoesNotGiveItOut) {
   }
 }
 
+TEST_F(PinTest, IsThereWithoutTagsWhereItsBytesAreWrong) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a", {"paper", "v1"}), IsOk());
+  EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_), IsOk());
+  Damage("paper");
+  EXPECT_THAT(*Read(), Optional(std::string()));
+  EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check is not that of its bytes")));
+  for (const bool must_be_given_out : {false, true}) {
+    SCOPED_TRACE(must_be_given_out);
+    StepInfo info = OwnInfo();
+    std::string warnings;
+    EXPECT_TRUE(*Take(info, PosixFileSystem(), &warnings, must_be_given_out));
+    EXPECT_TRUE(info.pinned);
+    EXPECT_EQ(info.pin_note, "");
+    EXPECT_THAT(info.tags, IsEmpty());
+    EXPECT_THAT(warnings, HasSubstr("step 1000 is pinned by " + Path() + ", which cannot be read: note of "));
+    EXPECT_THAT(warnings, HasSubstr("its check is not that of its bytes"));
+  }
+}
+
+TEST_F(PinTest, MustBeGivenOutToWhoIsToWriteItAnew) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a", {"v1"}), IsOk());
+  for (const char* operation : {"TypeOf", "OpenForRead"}) {
+    for (const bool pinned : {false, true}) {
+      SCOPED_TRACE(operation);
+      FailingFileSystem files(PosixFileSystem());
+      files.FailOperation(operation, absl::InternalError("EIO"));
+      StepInfo info = OwnInfo();
+      info.pinned = pinned;
+      EXPECT_THAT(Take(info, files, nullptr, /*must_be_given_out=*/true),
+                  StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+      EXPECT_EQ(info.pinned, pinned);
+    }
+  }
+}
+
+TEST_F(PinTest, LeavesOutTagsOfItsFolderThatThereIsNoRoomFor) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "a", {"t10", "x", "y"}), IsOk());
+  StepInfo info = OwnInfo();
+  info.pinned = true;
+  info.tags = Many("t");
+  const std::vector<std::string> before = info.tags;
+  std::string warnings;
+  EXPECT_FALSE(*Take(info, PosixFileSystem(), &warnings));
+  EXPECT_EQ(info.tags, before);
+  EXPECT_EQ(warnings, "step 1000 loses 2 of its tags, for it may have no more than 64");
+}
+
 TEST_F(PinTest, HasGoneWithItsFolder) {
   fs::remove_all(layout_.steps());
   EXPECT_EQ(*Read(), std::nullopt);
@@ -181,19 +262,17 @@ TEST_F(PinTest, IsInheritedByWhatTakesTheStepsPlace) {
   pinned.pinned = true;
   pinned.pin_note = "a";
   StepInfo info{.step = 1000, .attempt = ToHex(folder_.attempt.bytes)};
-  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, plain, info), IsOk());
+  ASSERT_THAT(Inherit(plain, info), IsOk());
   EXPECT_FALSE(info.pinned);
-  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, pinned, info), IsOk());
+  ASSERT_THAT(Inherit(pinned, info), IsOk());
   EXPECT_TRUE(info.pinned);
   EXPECT_EQ(info.pin_note, "a");
   EXPECT_THAT(*Read(), Optional(std::string("a")));
 }
 
 TEST_F(PinTest, IsInheritedWithItsTags) {
-  const StepInfo tagged{
-      .step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true, .pin_note = "old", .tags = {"v1"}};
   StepInfo info = OwnInfo();
-  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, tagged, info), IsOk());
+  ASSERT_THAT(Inherit(tagged_, info), IsOk());
   EXPECT_THAT(info.tags, ElementsAre("v1"));
   StepInfo taken = OwnInfo();
   EXPECT_TRUE(*Take(taken));
@@ -205,9 +284,7 @@ TEST_F(PinTest, BringsItsTagsToAnAttemptThatIsPinnedAlready) {
   ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "new", {"v2"}), IsOk());
   StepInfo info = OwnInfo();
   ASSERT_TRUE(*Take(info));
-  const StepInfo tagged{
-      .step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true, .pin_note = "old", .tags = {"v1"}};
-  ASSERT_THAT(InheritPin(PosixFileSystem(), layout_, tagged, info), IsOk());
+  ASSERT_THAT(Inherit(tagged_, info), IsOk());
   EXPECT_THAT(info.tags, ElementsAre("v1", "v2"));
   EXPECT_EQ(info.pin_note, "new");
   StepInfo taken = OwnInfo();
@@ -215,25 +292,86 @@ TEST_F(PinTest, BringsItsTagsToAnAttemptThatIsPinnedAlready) {
   EXPECT_THAT(taken.tags, ElementsAre("v1", "v2"));
 }
 
+// Whether in a rebuild, in an adoption or in a save: what the file has besides is known to nothing else.
+TEST_F(PinTest, IsNotWrittenOverByAnInheritedOneWhereItCannotBeRead) {
+  for (const bool damaged : {false, true}) {
+    SCOPED_TRACE(damaged);
+    warnings_.clear();
+    ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "new", {"v2"}), IsOk());
+    FailingFileSystem files(PosixFileSystem());
+    if (damaged) {
+      Damage("v2");
+    } else {
+      files.SetRule([](const FailingFileSystem::Call& call) {
+        return call.operation == "OpenForRead" ? absl::InternalError("EIO") : absl::OkStatus();
+      });
+    }
+    const std::string bytes = Bytes();
+    StepInfo info = OwnInfo();
+    ASSERT_TRUE(*Take(info, files));
+    ASSERT_THAT(Inherit(tagged_, info, files), IsOk());
+    EXPECT_THAT(info.tags, ElementsAre("v1"));
+    EXPECT_EQ(Bytes(), bytes);
+    EXPECT_THAT(warnings_, HasSubstr("step 1000 inherits tags that a rebuild of the manifest would not know: " +
+                                     Path() + ", which cannot be read, stays: "));
+    EXPECT_THAT(warnings_, HasSubstr(damaged ? "its check is not" : "EIO"));
+  }
+}
+
+TEST_F(PinTest, IsNotInheritedByAFolderOfWhichNobodyCanSayWhetherItHasOne) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "new", {"v2"}), IsOk());
+  const std::string bytes = Bytes();
+  FailingFileSystem files(PosixFileSystem());
+  files.FailOperation("TypeOf", absl::InternalError("EIO"));
+  StepInfo info = OwnInfo();
+  EXPECT_THAT(Inherit(tagged_, info, files), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_TRUE(info.pinned);
+  EXPECT_EQ(Bytes(), bytes);
+}
+
+TEST_F(PinTest, AddsTheTagsThatTheDiskGivesOutAtTheSecondLook) {
+  ASSERT_THAT(WritePin(PosixFileSystem(), layout_, folder_, "new", {"v2"}), IsOk());
+  FailingFileSystem files(PosixFileSystem());
+  files.FailOperation("OpenForRead", absl::InternalError("EIO"));
+  StepInfo info = OwnInfo();
+  ASSERT_TRUE(*Take(info, files));
+  ASSERT_THAT(info.tags, IsEmpty());
+  ASSERT_THAT(Inherit(tagged_, info, files), IsOk());
+  EXPECT_THAT(info.tags, ElementsAre("v1", "v2"));
+  StepInfo taken = OwnInfo();
+  EXPECT_TRUE(*Take(taken));
+  EXPECT_THAT(taken.tags, ElementsAre("v1", "v2"));
+}
+
 TEST(JoinPin, SaysWhetherItChangedAnything) {
+  const auto warn = [](std::string_view line) { ADD_FAILURE() << line; };
   StepInfo info;
-  EXPECT_FALSE(JoinPin({.pin_note = "a", .tags = {}}, info)) << "not pinned";
+  EXPECT_FALSE(JoinPin({.pin_note = "a", .tags = {}}, warn, info)) << "not pinned";
   EXPECT_FALSE(info.pinned);
   const StepInfo tagged{.pinned = true, .pin_note = "a", .tags = {"v1"}};
-  EXPECT_TRUE(JoinPin(tagged, info));
-  EXPECT_FALSE(JoinPin(tagged, info));
-  EXPECT_FALSE(JoinPin({.pinned = true, .pin_note = "b", .tags = {}}, info));
+  EXPECT_TRUE(JoinPin(tagged, warn, info));
+  EXPECT_FALSE(JoinPin(tagged, warn, info));
+  EXPECT_FALSE(JoinPin({.pinned = true, .pin_note = "b", .tags = {}}, warn, info));
   EXPECT_EQ(info.pin_note, "a");
   EXPECT_THAT(info.tags, ElementsAre("v1"));
+}
+
+TEST(JoinPin, PutsTheTagsOfTheReplacedStepFirstAndSaysHowManyItLeavesOut) {
+  std::string warnings;
+  const auto warn = [&](std::string_view line) { warnings += line; };
+  StepInfo info{.step = 7, .pinned = true, .tags = {"a", "b", "t10"}};
+  const StepInfo replaced{.step = 7, .pinned = true, .tags = Many("t")};
+  EXPECT_TRUE(JoinPin(replaced, warn, info));
+  EXPECT_EQ(info.tags, replaced.tags);
+  EXPECT_EQ(warnings, "step 7 loses 2 of its tags, for it may have no more than 64");
 }
 
 TEST_F(PinTest, IsInheritedByTheRecordEvenWhereTheFolderRefusesIt) {
   const StepInfo pinned{.step = 1000, .attempt = ToHex(AttemptId{{1}}.bytes), .pinned = true};
   StepInfo info{.step = 1000, .attempt = ToHex(folder_.attempt.bytes)};
   FailingFileSystem files(PosixFileSystem());
-  files.FailCall(0, absl::ResourceExhaustedError("disk full"));
-  EXPECT_THAT(InheritPin(files, layout_, pinned, info),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
+  files.FailOperation("Create", absl::ResourceExhaustedError("disk full"));
+  EXPECT_THAT(Inherit(pinned, info, files), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
   EXPECT_TRUE(info.pinned);
 }
 

@@ -68,7 +68,7 @@ class StoreFaultsTest : public testing::Test {
   }
 
   // All that the store says of its steps, and what they hold; of a pin not the words, which a disk that does not give
-  // them out may cost (TakePin warns then).
+  // them out may cost (JoinPinOfFolder warns then).
   std::string Contents() {
     std::string warnings;
     auto store = OpenStore(path_, &warnings);

@@ -32,7 +32,7 @@ class StorePinTest : public testing::Test {
   // What a rebuild would know.
   StepInfo InfoInFolder(const ShardIdentity& identity) {
     StepInfo info{.step = identity.step, .attempt = ToHex(identity.attempt.bytes)};
-    EXPECT_THAT(TakePin(
+    EXPECT_THAT(JoinPinOfFolder(
                     PosixFileSystem(), layout_, [](std::string_view) {}, info),
                 IsOk());
     return info;

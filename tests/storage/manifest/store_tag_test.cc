@@ -1,7 +1,9 @@
 // Tags of a store's steps: what keeps them, and what a failure or a crash in between makes of them.
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,14 @@ using testing::IsEmpty;
 
 namespace fs = std::filesystem;
 
-class StoreTagTest : public StorePinTest {};
+class StoreTagTest : public StorePinTest {
+ protected:
+  static std::string BytesOf(const std::string& path) {
+    std::stringstream bytes;
+    bytes << std::ifstream(path).rdbuf();
+    return bytes.str();
+  }
+};
 
 TEST_F(StoreTagTest, PinsAndLastsUntilItIsTakenAway) {
   ShardIdentity identity;
@@ -233,6 +242,70 @@ TEST_F(StoreTagTest, IsNotLostWhereARebuildCannotReadTheFolder) {
     EXPECT_THAT((*store)->Untag(1, "v2"), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   }
   EXPECT_THAT(InfoOf(*Open(), 1).tags, ElementsAre("v1"));
+}
+
+// The same where the file is that of a later attempt, which a rebuild or an adoption puts in the step's place.
+TEST_F(StoreTagTest, IsNotWrittenOverByAnInheritedOneWhereTheDiskDoesNotGiveItOut) {
+  for (const bool rebuilt : {false, true}) {
+    SCOPED_TRACE(rebuilt);
+    const int64_t step = rebuilt ? 2 : 1;
+    ShardIdentity later;
+    {
+      auto store = Open();
+      CommitStep(*store, step, 100);
+      ASSERT_THAT(store->Tag(step, "v1"), IsOk());
+      later = WriteAttempt(*store, step, 101);
+      ASSERT_THAT(WritePin(PosixFileSystem(), layout_, {step, later.attempt}, "keep", {"v2"}), IsOk());
+    }
+    if (rebuilt) fs::remove_all(layout_.manifest());
+    const std::string bytes = BytesOf(PinOf(later));
+    {
+      FailingFileSystem files(PosixFileSystem());
+      files.SetRule([pin = PinOf(later)](const FailingFileSystem::Call& call) {
+        return call.operation == "OpenForRead" && call.path == pin ? absl::InternalError("EIO") : absl::OkStatus();
+      });
+      warnings_.clear();
+      auto store = OpenStore(path_, &warnings_, files);
+      ASSERT_THAT(store, IsOk());
+      EXPECT_EQ(ValueAt(**store, step), 101);
+      EXPECT_THAT(InfoOf(**store, step).tags, ElementsAre("v1"));
+      EXPECT_THAT(warnings_, HasSubstr(PinOf(later) + ", which cannot be read, stays: EIO"));
+    }
+    EXPECT_EQ(BytesOf(PinOf(later)), bytes);
+    EXPECT_THAT(InfoOf(*Open(), step).tags, ElementsAre("v1", "v2"));
+  }
+}
+
+TEST_F(StoreTagTest, IsNotBelievedByARebuildWhereOneBitIsWrong) {
+  ShardIdentity identity;
+  {
+    auto store = Open();
+    identity = CommitStep(*store, 1, 100);
+    ASSERT_THAT(store->Tag(1, "v1"), IsOk());
+  }
+  fs::remove_all(layout_.manifest());
+  std::string bytes = BytesOf(PinOf(identity));
+  bytes.at(bytes.find("v1") + 1) ^= 2;
+  std::ofstream(PinOf(identity)) << bytes;
+  const std::string problem = "step 1 is pinned by " + PinOf(identity) + ", which cannot be read: ";
+  for (const bool rebuilt : {true, false}) {
+    SCOPED_TRACE(rebuilt);
+    auto store = Open();
+    EXPECT_EQ(warnings_.find("rebuilt") != std::string::npos, rebuilt);
+    EXPECT_THAT(warnings_, HasSubstr(problem));
+    EXPECT_TRUE(InfoOf(*store, 1).pinned);
+    EXPECT_THAT(InfoOf(*store, 1).tags, IsEmpty());
+    EXPECT_EQ(BytesOf(PinOf(identity)), bytes);
+  }
+  {
+    auto store = Open();
+    warnings_.clear();
+    ASSERT_THAT(store->Tag(1, "v2"), IsOk());
+    EXPECT_THAT(warnings_, HasSubstr(problem)) << "it is written anew";
+  }
+  EXPECT_THAT(InfoOf(*Open(), 1).tags, ElementsAre("v2"));
+  EXPECT_EQ(warnings_, "");
+  EXPECT_THAT(InfoInFolder(identity).tags, ElementsAre("v2"));
 }
 
 // Whichever call fails, the step has the tag or not, record and folder agree after the next Open, no other tag is lost,

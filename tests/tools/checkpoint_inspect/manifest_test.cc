@@ -37,7 +37,7 @@ TEST_F(ManifestTest, PrintsEveryRecordFieldByField) {
                            id +
                            "\n  lanes: \\[[^\n]+\\]\n  version: 1\n"
                            "settled\n  changed_unix_ns: [0-9]+\n  files: \"[^\n]+\"\n  inode: [0-9]+\n  links: [0-9]+\n"
-                           "  modified_unix_ns: [0-9]+\n  version: 1\n"
+                           "  modified_unix_ns: [0-9]+\n  tags: true\n  version: 1\n"
                            "step/7\n  attempt: " +
                            id +
                            "\n  blocked_ns: [0-9]+\n  created_unix_ns: 1700000000000000000\n"

@@ -341,6 +341,13 @@ TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
   EXPECT_EQ(document["unreadable_notes"],
             json::array({{{"step", 1}, {"path", pin}, {"what", "it is no JSON object"}}}));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
+  // A wrong name of a tag would be believed.
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "tag", "1", "paper"}).exit_code, 0);
+  std::string contents = ReadWhole(pin);
+  contents.at(contents.find("paper")) ^= 1;
+  WriteWhole(pin, contents);
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify"}).out,
+              HasSubstr("its check is not that of its bytes"));
   // Damage of a step is worse.
   store.DamageChunk(1);
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
