@@ -36,7 +36,8 @@ class InspectedStore : public HostileStore {
     inspect::Console console(stream, stream);
     const auto reader = StoreReader::OpenUntrusted(directory_.path());
     if (!reader.ok()) return "";
-    const inspect::Invocation invocation{console, **reader, directory_.path(), /*json=*/false, absl::UnixEpoch()};
+    const inspect::Invocation invocation{console,        **reader,          directory_.path(),
+                                         /*json=*/false, absl::UnixEpoch(), directory_.path()};
     ListSteps(invocation, {.all = true});
     ShowStep(invocation, {});
     const inspect::ExitCode verified = VerifySteps(invocation, std::nullopt, {});

@@ -1,8 +1,10 @@
 #include "tools/checkpoint_inspect/command_line.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -93,16 +95,36 @@ class HelpFormatter : public CLI::Formatter {
 
 bool IsListed(const CLI::App* command) { return !command->get_group().empty(); }
 
+bool IsOption(const std::string& word) { return word.size() > 1 && word.front() == '-'; }
+
+void AddOptionNames(const CLI::App& app, bool of_commands, std::vector<std::string>& names) {
+  const auto is_listed = [](const CLI::Option* option) { return !option->get_group().empty(); };
+  for (const CLI::Option* option : app.get_options(is_listed)) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  if (!of_commands) return;
+  for (const CLI::App* command : app.get_subcommands(IsListed)) AddOptionNames(*command, true, names);
+}
+
+// `within`: the program, or the command that was given. `word`: as it was given, with its value perhaps.
+std::string WrongOption(const CLI::App& app, const CLI::App& within, const std::string& word) {
+  const std::string given = word.substr(0, word.find('='));
+  const std::string text = fmt::format("unknown option '{}'", given);
+  if (!given.starts_with("--")) return text;
+  std::vector<std::string> names;
+  AddOptionNames(within, true, names);
+  if (&within != &app) AddOptionNames(app, false, names);
+  return fmt::format("{}; nearest: {}", text, fmt::join(NearestNames(given, names), ", "));
+}
+
 // CLI11 says that a command is missing where one is given that it does not know. `within`: the program, or a command
 // that has commands of its own.
 std::string WrongCommand(const CLI::App& within, const std::vector<std::string>& rest) {
   if (rest.empty()) return "no command is given";
-  const auto given = std::find_if(rest.begin(), rest.end(),
-                                  [](const std::string& word) { return !word.empty() && word.front() != '-'; });
-  if (given == rest.end()) return fmt::format("unknown option '{}', and no command is given", rest.front());
   std::vector<std::string> commands;
   for (const CLI::App* command : within.get_subcommands(IsListed)) commands.push_back(command->get_name());
-  return fmt::format("unknown command '{}'; nearest: {}", *given, fmt::join(NearestNames(*given, commands), ", "));
+  return fmt::format("unknown command '{}'; nearest: {}", rest.front(),
+                     fmt::join(NearestNames(rest.front(), commands), ", "));
 }
 
 std::string WrongUsage(const CLI::App& app, const CLI::ParseError& error) {
@@ -114,8 +136,16 @@ std::string WrongUsage(const CLI::App& app, const CLI::ParseError& error) {
   }
   const bool lacks_command =
       dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !within->get_subcommands(IsListed).empty();
-  return fmt::format("{}; see '{}--help'", lacks_command ? WrongCommand(*within, app.remaining()) : error.what(),
-                     command);
+  const std::vector<std::string> rest = app.remaining();
+  const auto option = std::find_if(rest.begin(), rest.end(), IsOption);
+  std::string what = error.what();
+  // Before all else, for the value of a misspelt option is taken for a command or an argument.
+  if (option != rest.end() && (!lacks_command || option == rest.begin())) {
+    what = WrongOption(app, *within, *option);
+  } else if (lacks_command) {
+    what = WrongCommand(*within, rest);
+  }
+  return fmt::format("{}; see '{}--help'", what, command);
 }
 
 }  // namespace
@@ -199,10 +229,19 @@ CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::option
   return option->type_name("");
 }
 
+std::string CheckPositive(const std::string& text) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc::result_out_of_range) return fmt::format("'{}' is out of range", text);
+  if (error == std::errc() && end == text.data() + text.size() && number >= 1) return "";
+  return fmt::format("'{}' is no whole number of at least 1", text);
+}
+
 ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run) {
   Console& console = session.console;
   // Here, for what follows can look for no link outside of the store any more.
-  const std::string directory = session.untrusted ? storage::FollowLinks(session.directory) : session.directory;
+  const std::string link_free = storage::FollowLinks(session.directory);
+  const std::string& directory = session.untrusted ? link_free : session.directory;
   if (session.untrusted) {
     const absl::StatusOr<std::string> lacking = session.confined ? EnterSandbox(directory) : std::string();
     if (!lacking.ok()) {
@@ -221,7 +260,7 @@ ExitCode WithStore(const Session& session, const std::function<ExitCode(const In
                              std::string(problem.message())));
   }
   NameUnread(console, (*reader)->unread());
-  return run({console, **reader, session.directory, session.json, session.now});
+  return run({console, **reader, session.directory, session.json, session.now, link_free});
 }
 
 }  // namespace tidemark::inspect

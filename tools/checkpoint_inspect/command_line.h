@@ -32,7 +32,8 @@ struct Invocation {
   StoreReader& reader;
   const std::string& directory;  // as the user named it
   bool json;
-  absl::Time now;  // ages count from here
+  absl::Time now;                // ages count from here
+  const std::string& link_free;  // the same directory, by a path that files in it are opened by
 };
 
 // Where --help lists a command; kHidden: nowhere.
@@ -91,6 +92,9 @@ class CommandLine {
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description);
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
                          const std::string& description);
+
+// For CLI::Option::check: why the text is no whole number of at least 1; empty where it is one.
+std::string CheckPositive(const std::string& text);
 
 // Opens the store as a reading command does, tells what could not be read of it, and calls `run`.
 ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run);

@@ -68,11 +68,18 @@ OptionOutline OutlineOf(const CLI::Option* option) {
   return outline;
 }
 
+// The first line may be an indented one, of a legend.
+std::string WithoutEmptyEnds(const std::string& footer) {
+  const size_t begin = footer.find_first_not_of('\n');
+  if (begin == std::string::npos) return "";
+  return std::string(absl::StripTrailingAsciiWhitespace(footer.substr(begin)));
+}
+
 CommandOutline OutlineOf(const CLI::App& app, const std::string& name) {
   CommandOutline outline{.name = name,
                          .group = app.get_group(),
                          .description = app.get_description(),
-                         .footer = std::string(absl::StripAsciiWhitespace(app.get_footer()))};
+                         .footer = WithoutEmptyEnds(app.get_footer())};
   for (const CLI::Option* option :
        app.get_options([](const CLI::Option* each) { return !each->get_group().empty(); })) {
     OptionOutline one = OutlineOf(option);

@@ -1,5 +1,4 @@
 #include <functional>
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -94,7 +93,7 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing, co
       table.AddNote("unhealthy: " + Escape(unhealthy));
     }
     if (!info.pin_note.empty() || !info.tags.empty()) table.AddNote(Escape(PinText(info)));
-    if (!info.kept.empty()) table.AddNote("kept: " + Escape(info.kept));
+    if (const std::string kept = KeptText(info); !kept.empty()) table.AddNote("kept: " + Escape(kept));
   }
   return table.Format(invocation.console);
 }
@@ -145,7 +144,7 @@ void AddLs(CommandLine& line) {
   CLI::Option* last = ls->add_option_function<int64_t>(
                             "--last", [options](const int64_t& count) { options->last = count; },
                             "Only so many, those with the highest step numbers, whatever --sort says")
-                          ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()).description(""))
+                          ->check(CheckPositive)
                           ->type_name("N");
   ls->add_flag(
         "--follow", *follow,

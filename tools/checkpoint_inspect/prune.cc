@@ -3,11 +3,12 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/io/draft_file_system.h"
 #include "storage/io/file_system.h"
-#include "storage/io/link_free_path.h"
 #include "storage/manifest/lease.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -30,27 +31,22 @@ struct PruneOptions {
   absl::Duration wait = absl::Seconds(5);
 };
 
-// What readers hold. Whether a holder lives is not asked, for that takes its lock: a lease counts until whoever deletes
-// finds it dead.
+// What live readers hold, found out as retention does it, and nothing is written: a dead holder's file stays. A lease
+// of another machine counts, for whether it stands still one look does not tell.
 absl::StatusOr<storage::Claims> ReadLeases(const Invocation& invocation) {
-  constexpr size_t kNoteBytesMax = 64 << 10;
-  storage::FileSystem& files = storage::PosixFileSystem();
-  const storage::StoreLayout layout(storage::FollowLinks(invocation.directory));
-  absl::StatusOr<std::vector<storage::DirectoryEntry>> entries = files.ListDirectory(layout.leases());
-  if (absl::IsNotFound(entries.status())) return storage::Claims();
-  if (!entries.ok()) return entries.status();
+  const storage::StoreLayout layout(invocation.link_free);
+  storage::DraftFileSystem draft(storage::PosixFileSystem(), layout.directory());
+  storage::LeaseObserver observer(draft, layout, storage::ThisMachine(), storage::MonotonicNow);
+  const absl::StatusOr<std::vector<storage::LeaseObserver::Held>> live = observer.Live();
+  if (!live.ok()) return live.status();
   std::map<std::string, int64_t> steps;  // by attempt
   for (const StepInfo& info : invocation.reader.steps()) steps.emplace(info.attempt, info.step);
   storage::Claims claims;
-  for (const storage::DirectoryEntry& entry : *entries) {
-    const auto attempt = storage::AttemptOfLeaseFile(entry.name);
-    const auto step = attempt ? steps.find(storage::ToHex(attempt->bytes)) : steps.end();
+  for (const storage::LeaseObserver::Held& held : *live) {
+    const auto step = steps.find(storage::ToHex(held.note.attempt.bytes));
     if (step == steps.end()) continue;
-    const absl::StatusOr<std::string> bytes = files.ReadNote(layout.leases() + "/" + entry.name, kNoteBytesMax);
-    if (absl::IsNotFound(bytes.status())) continue;
-    const absl::StatusOr<storage::LeaseNote> note = bytes.ok() ? storage::DecodeLeaseNote(*bytes) : bytes.status();
-    claims.emplace(step->second, note.ok() ? fmt::format("leased by {}", note->holder)
-                                           : "leased by somebody whose note cannot be read");
+    claims.emplace(step->second, held.readable ? fmt::format("leased by {}", held.note.holder)
+                                               : "leased by somebody whose note cannot be read");
   }
   return claims;
 }
@@ -186,7 +182,7 @@ void AddPrune(CommandLine& line) {
   RetentionOptions& rules = options->rules;
   prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
       ->type_name("N")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+      ->check(CheckPositive);
   prune
       ->add_option_function<std::vector<std::string>>(
           "--keep-best",
@@ -201,7 +197,7 @@ void AddPrune(CommandLine& line) {
       ->type_name("METRIC[:highest][:COUNT]");
   prune->add_option("--keep-every", rules.keep_every_steps, "Steps divisible by N")
       ->type_name("N")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+      ->check(CheckPositive);
   const auto set_hours = [&rules](const double& hours) {
     // Said so that it is false of a NaN, too.
     if (!(hours >= 0.001 && hours <= kHoursMax)) {

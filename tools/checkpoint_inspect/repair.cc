@@ -84,25 +84,22 @@ std::string ChangeText(const Console& console, const StoreChange& change, bool a
          EntriesText(change.entries);
 }
 
-// What would put the step out of service; null where that was done earlier, for a reason of its own.
-const StoreChange* LosingChange(const RepairReport& report, const LostStep& step) {
-  const auto found = std::find_if(report.changes.begin(), report.changes.end(), [&step](const StoreChange& change) {
+// Whether one of these changes puts the step out of service, and no earlier one for a reason of its own.
+bool LosesByChange(const RepairReport& report, const LostStep& step) {
+  return std::any_of(report.changes.begin(), report.changes.end(), [&step](const StoreChange& change) {
     return change.step == step.step && step.why.ends_with(change.why) &&
            (change.kind == StoreChange::Kind::kQuarantined || change.kind == StoreChange::Kind::kMarkedLost ||
             change.kind == StoreChange::Kind::kMarkedDamaged);
   });
-  return found == report.changes.end() ? nullptr : &*found;
 }
 
 std::string LostText(const Console& console, const RepairReport& report, const LostStep& step, bool apply) {
-  const StoreChange* change = apply ? nullptr : LosingChange(report, step);
-  // The reason is what the record will say, when it is done.
-  if (change != nullptr) {
-    const bool moves = change->kind == StoreChange::Kind::kQuarantined;
-    return fmt::format("step {}: {}: {}{}\n", step.step, console.Paint("would be lost", Colour::kBad),
-                       moves ? "damaged, and would be moved to quarantine: " : "", Escape(change->why));
+  // The change has said why already, and of which entries.
+  if (LosesByChange(report, step)) {
+    return fmt::format("step {}: {}\n", step.step, console.Paint(apply ? "lost" : "would be lost", Colour::kBad));
   }
-  return fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why));
+  return fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why)) +
+         EntriesText(step.entries);
 }
 
 std::string ReportText(const Console& console, const RepairReport& report, bool apply) {
@@ -114,12 +111,9 @@ std::string ReportText(const Console& console, const RepairReport& report, bool 
   for (const LostStep& step : report.unread) {
     text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("unreadable", Colour::kBad), Escape(step.why));
   }
-  for (const LostStep& step : report.lost) {
-    text += LostText(console, report, step, apply);
-    text += EntriesText(step.entries);
-  }
-  text += report.restores ? fmt::format("restore {} step {}\n",
-                                        apply || report.changes.empty() ? "takes" : "would take", *report.restores)
+  for (const LostStep& step : report.lost) text += LostText(console, report, step, apply);
+  text += report.restores ? fmt::format("{}a restore takes step {}\n",
+                                        apply || report.changes.empty() ? "" : "after that, ", *report.restores)
                           : fmt::format("no step {}can be restored\n", report.unread.empty() ? "" : "that was read ");
   return text;
 }

@@ -31,17 +31,21 @@ std::string ReportAsJson(const Invocation& invocation, const ReportOptions& opti
                          {"bytes_read", survey->bytes_read},
                          {"bytes_left_out", survey->bytes_pairs_left_out + survey->bytes_histograms_left_out +
                                                 survey->bytes_pairs_unread + survey->bytes_histograms_unread},
-                         {"problems", Json::array()}};
+                         {"problems", Json::array()},
+                         {"passed_over", Json::array()}};
     for (const ReadProblem& problem : survey->problems) {
       report["tensors"]["problems"].push_back(ProblemText(problem));
+    }
+    for (const PassedOverStep& step : survey->passed_over) {
+      report["tensors"]["passed_over"].push_back(PassedOverText(step));
     }
   }
   return Dump(document);
 }
 
 ExitCode SurveyExitCode(const Invocation& invocation, const ReportSurvey* survey) {
-  if (survey != nullptr && survey->failed) return ExitCode::kFailure;
-  if (survey != nullptr && survey->damaged) return ExitCode::kDamagedButUsable;
+  if (survey != nullptr && survey->failed()) return ExitCode::kFailure;
+  if (survey != nullptr && survey->damaged()) return ExitCode::kDamagedButUsable;
   return StoreExitCode(invocation.reader);
 }
 
@@ -82,7 +86,13 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
     survey = SurveySteps(reader, committed, {.read_bytes_max = options.read_bytes_max}, console);
     // The only error that it has.
     if (!survey.ok()) return ExitCode::kInterrupted;
+    if (!survey->problems.empty()) {
+      // A store that cannot be opened any more tells nothing better of them.
+      const absl::StatusOr<std::unique_ptr<StoreReader>> now = OpenStore(invocation.directory, /*untrusted=*/false);
+      if (now.ok()) PassOverStepsTakenAway(reader, **now, &*survey);
+    }
     for (const ReadProblem& problem : survey->problems) console.Warn(ProblemText(problem));
+    for (const PassedOverStep& step : survey->passed_over) console.Note(PassedOverText(step));
   }
   const ReportSurvey* surveyed = options.tensors ? &*survey : nullptr;
   JudgeHealth(reader, surveyed, &*data);
@@ -124,9 +134,7 @@ void AddReport(CommandLine& line) {
                    "Show this metric, several if given several times; NAME:highest and NAME:lowest say what is best")
       ->type_name("NAME")
       ->allow_extra_args(false);
-  report->add_option("--last", options->last, "Show so many steps, the highest")
-      ->type_name("N")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+  report->add_option("--last", options->last, "Show so many steps, the highest")->type_name("N")->check(CheckPositive);
   AddByteCount(report, "--max-read", options->read_bytes_max,
                "Read no more bytes of tensors than this; by default 2GiB");
   report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");

@@ -175,6 +175,9 @@ Restorable FindRestorable(const StoreReader& reader, const ReportSurvey* survey)
   std::set<int64_t> unfit;
   if (survey != nullptr) {
     for (const ReadProblem& problem : survey->problems) unfit.insert(problem.step);
+    for (const PassedOverStep& step : survey->passed_over) {
+      if (!step.saved_anew) unfit.insert(step.step);
+    }
   }
   Restorable restorable;
   for (const StepInfo& info : reader.steps()) {
@@ -193,7 +196,7 @@ std::string RestoreText(const Restorable& restorable, bool has_committed) {
   std::string text = fmt::format("A restore takes step {}", restorable.latest->step);
   if (restorable.latest->unhealthy().empty()) return text + ".";
   if (restorable.latest_healthy == nullptr) {
-    return text + ", which an evaluator distrusts, as it does every other one.";
+    return text + ", which an evaluator distrusts. There is no healthy step to go back to.";
   }
   return text + fmt::format(", which an evaluator distrusts (the latest healthy one is step {}).",
                             restorable.latest_healthy->step);

@@ -130,6 +130,16 @@ std::string Problems(const ReportSurvey& survey) {
   return html + "</ul>\n";
 }
 
+std::string PassedOver(const ReportSurvey& survey) {
+  std::string html;
+  const size_t named = std::min(survey.passed_over.size(), kProblemsMax);
+  for (size_t i = 0; i < named; ++i) html += Soft("Note: " + PassedOverText(survey.passed_over[i]) + ".");
+  if (survey.passed_over.size() > named) {
+    html += Soft(fmt::format("{} more steps are passed over for that.", survey.passed_over.size() - named));
+  }
+  return html;
+}
+
 std::string LeftOut(uint64_t bytes, uint64_t unread, uint64_t read_bytes_max) {
   std::string html;
   if (bytes > 0) {
@@ -149,7 +159,7 @@ std::string TensorSections(const ReportPageContents& contents) {
   html += Soft(
       "The norm of the change from one committed step to the next, divided by the norm before it. A row with a * is of "
       "all tensors whose names begin, and end, like it.");
-  html += Problems(survey);
+  html += Problems(survey) + PassedOver(survey);
   if (survey.steps.size() < 2 || survey.rows.empty()) {
     html += Soft("It takes two committed steps with floating-point tensors.");
   } else {
@@ -225,7 +235,7 @@ std::string Notes(const StepInfo& info) {
   };
   if (const std::string why = info.unhealthy(); !why.empty()) add("bad", "distrusted: " + why);
   if (info.pinned) add("good", PinText(info));
-  if (!info.kept.empty()) add("soft", "kept: " + info.kept);
+  if (const std::string kept = KeptText(info); !kept.empty()) add("soft", "kept: " + kept);
   if (!info.reason.empty()) add("soft", info.reason);
   return fmt::format("{}", fmt::join(notes, "<br>"));
 }
@@ -252,7 +262,7 @@ std::string StepsSection(const ReportPageContents& contents) {
     for (const std::string& number :
          {HumanBytes(info->logical_bytes), HumanBytes(info->stored_bytes),
           Ratio(info->logical_bytes, info->stored_bytes), ReusedShare(info->reused_bytes, info->stored_bytes),
-          HumanDuration(info->blocked)}) {
+          info->state == StepState::kUnsaved ? "–" : HumanDuration(info->blocked)}) {
       html += fmt::format("<td class=\"number\">{}</td>", HtmlEscape(number));
     }
     html += fmt::format("<td class=\"wide\">{}</td></tr>\n", Notes(*info));

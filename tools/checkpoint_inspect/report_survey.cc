@@ -140,9 +140,12 @@ class Surveyor {
     if (problem == survey_.problems.end()) {
       problem = survey_.problems.insert(problem, ReadProblem{.step = step, .what = std::string(status.message())});
     }
-    if (absl::IsDataLoss(status) && !problem->damaged) {
+    if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+      // A committed step without its files is as good as a damaged one.
+      if (!problem->damaged) problem->what = std::string(status.message());
       problem->damaged = true;
-      problem->what = std::string(status.message());
+    } else if (!absl::IsAborted(status)) {
+      problem->failed = true;
     }
     for (std::string& entry : entries) {
       const bool is_known =
@@ -150,12 +153,6 @@ class Surveyor {
       if (!is_known) problem->entries.push_back(std::move(entry));
     }
     problem->not_shown.push_back(not_shown);
-    if (absl::IsDataLoss(status)) {
-      survey_.damaged = true;
-    } else if (!absl::IsNotFound(status) && !absl::IsAborted(status)) {
-      // What is not there any more a trainer may have let go meanwhile.
-      survey_.failed = true;
-    }
   }
 
   // The same of the first of the steps that are read together that could not be.
@@ -380,17 +377,47 @@ class Surveyor {
   ReportSurvey survey_;
 };
 
+// "; not shown in full: ..."; empty where nothing is.
+std::string NotShownText(const std::vector<std::string>& not_shown) {
+  return not_shown.empty() ? "" : fmt::format("; not shown in full: {}", fmt::join(not_shown, ", "));
+}
+
 }  // namespace
 
 std::string ProblemText(const ReadProblem& problem) {
-  std::string text = fmt::format("step {}: {}", problem.step, problem.what);
-  if (!problem.not_shown.empty()) text += fmt::format("; not shown in full: {}", fmt::join(problem.not_shown, ", "));
-  return text;
+  return fmt::format("step {}: {}{}", problem.step, problem.what, NotShownText(problem.not_shown));
+}
+
+std::string PassedOverText(const PassedOverStep& passed_over) {
+  return fmt::format("step {} was {} while this page was made, and is passed over{}", passed_over.step,
+                     passed_over.saved_anew ? "saved anew" : "deleted", NotShownText(passed_over.not_shown));
+}
+
+bool ReportSurvey::damaged() const {
+  return std::any_of(problems.begin(), problems.end(), [](const ReadProblem& problem) { return problem.damaged; });
+}
+
+bool ReportSurvey::failed() const {
+  return std::any_of(problems.begin(), problems.end(), [](const ReadProblem& problem) { return problem.failed; });
 }
 
 absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<const int64_t> steps,
                                          const SurveyLimits& limits, Console& console) {
   return Surveyor(reader, limits, console).Run(steps);
+}
+
+void PassOverStepsTakenAway(const StoreReader& then, const StoreReader& now, ReportSurvey* survey) {
+  // Without a manifest, a step that cannot be found may be one whose index is damaged.
+  if (!now.manifest_problem().ok()) return;
+  std::erase_if(survey->problems, [&](const ReadProblem& problem) {
+    if (problem.failed) return false;
+    const absl::StatusOr<StepInfo> before = then.Find(problem.step);
+    const absl::StatusOr<StepInfo> after = now.Find(problem.step);
+    const bool deleted = absl::IsNotFound(after.status()) || (after.ok() && after->state == StepState::kDeleted);
+    const bool saved_anew = !deleted && before.ok() && after.ok() && before->attempt != after->attempt;
+    if (deleted || saved_anew) survey->passed_over.push_back({problem.step, saved_anew, problem.not_shown});
+    return deleted || saved_anew;
+  });
 }
 
 }  // namespace tidemark::inspect

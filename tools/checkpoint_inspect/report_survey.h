@@ -36,12 +36,22 @@ struct GroupHistogram {
 struct ReadProblem {
   int64_t step = 0;                    // whose reading failed, whichever step it was compared with
   std::string what;                    // the first error
-  bool damaged = false;                // it is damage, and no failure of the disk or a step that went away
+  bool damaged = false;                // bytes are wrong or a file is gone
+  bool failed = false;                 // reading failed, which says nothing about the bytes
   std::vector<std::string> entries;    // of a damaged step those that were found damaged; there may be more
   std::vector<std::string> not_shown;  // what the report lacks for it, or has only a part of
 };
 // "step 100: read ...: checksum ...; not shown in full: the change from step 90 to 100"
 std::string ProblemText(const ReadProblem& problem);
+
+// A step that a trainer took away while it was to be read. That is no finding against it.
+struct PassedOverStep {
+  int64_t step = 0;
+  bool saved_anew = false;  // else it was deleted
+  std::vector<std::string> not_shown;
+};
+// "step 100 was deleted while this page was made, and is passed over; not shown in full: ..."
+std::string PassedOverText(const PassedOverStep& passed_over);
 
 struct ReportSurvey {
   std::vector<int64_t> steps;  // those that were compared, ascending
@@ -61,14 +71,20 @@ struct ReportSurvey {
   uint64_t bytes_pairs_unread = 0;
   uint64_t bytes_histograms_unread = 0;
   std::vector<ReadProblem> problems;  // one for each step that has any, in the order in which they were found
-  bool damaged = false;               // one of them was damage
-  bool failed = false;                // one of them was an error of reading
+  std::vector<PassedOverStep> passed_over;
+
+  bool damaged() const;  // one of the problems is damage
+  bool failed() const;   // one of them is a failure to read
 };
 
 // `steps`: committed ones, ascending. What cannot be read is among the problems, and the rest goes on; kCancelled if
 // Ctrl-C came. Memory: that of StreamTensors, the indices of two steps, and 40 bytes for each tensor and step.
 absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<const int64_t> steps,
                                          const SurveyLimits& limits, Console& console);
+
+// Of the steps with problems, those that a trainer has deleted or saved anew since `then` was opened are passed over
+// instead, unless reading itself failed. `then`: the reader of the survey. `now`: one that was opened after it.
+void PassOverStepsTakenAway(const StoreReader& then, const StoreReader& now, ReportSurvey* survey);
 
 }  // namespace tidemark::inspect
 

@@ -71,8 +71,8 @@ absl::Status SafetensorsSink::Start(const ExportMetadata& metadata, const Export
       first.emplace(std::string(kKindPrefix) + name, kind);
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(
-        fmt::format("'{}' is a name that the metadata has already; --rename or --exclude it", Escape(name)));
+    return absl::InvalidArgumentError(fmt::format(
+        "'{}' cannot go into the file's metadata, where that name is taken; --rename or --exclude it", Escape(name)));
   };
   for (const ExportItem& item : plan_.values) {
     const std::string& name = item.spec.name;

@@ -52,6 +52,20 @@ std::string FormatEvaluations(const Console& console, const std::vector<Evaluati
   return table.Format(console, "  ");
 }
 
+// What the save of the step came to.
+void AddSaveFields(const StepInfo& info, Fields& fields) {
+  fields.emplace_back("world size", fmt::format("{}", info.world_size));
+  fields.emplace_back("blocked", HumanDuration(info.blocked) + ", for which the training waited");
+  fields.emplace_back(
+      "entries",
+      fmt::format("{}{}", info.entry_count, HasFiles(info) ? fmt::format("; 'tensors {}' lists them", info.step) : ""));
+  fields.emplace_back("logical", BothBytes(info.logical_bytes));
+  fields.emplace_back("stored", fmt::format("{}, ratio {}", BothBytes(info.stored_bytes),
+                                            Ratio(info.logical_bytes, info.stored_bytes)));
+  fields.emplace_back("reused", fmt::format("{}, {} of the step", BothBytes(info.reused_bytes),
+                                            ReusedShare(info.reused_bytes, info.stored_bytes)));
+}
+
 std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
   const Console& console = invocation.console;
   std::string text = fmt::format("{} {}\n", console.Paint(fmt::format("step {}", info.step), Colour::kHeading),
@@ -67,16 +81,7 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
   if (KnowsCreated(info)) {
     fields.emplace_back("created", fmt::format("{} (age {})", Rfc3339(info.created), AgeOf(info, invocation.now)));
   }
-  fields.emplace_back("world size", fmt::format("{}", info.world_size));
-  fields.emplace_back("blocked", HumanDuration(info.blocked) + ", for which the training waited");
-  fields.emplace_back(
-      "entries",
-      fmt::format("{}{}", info.entry_count, HasFiles(info) ? fmt::format("; 'tensors {}' lists them", info.step) : ""));
-  fields.emplace_back("logical", BothBytes(info.logical_bytes));
-  fields.emplace_back("stored", fmt::format("{}, ratio {}", BothBytes(info.stored_bytes),
-                                            Ratio(info.logical_bytes, info.stored_bytes)));
-  fields.emplace_back("reused", fmt::format("{}, {} of the step", BothBytes(info.reused_bytes),
-                                            ReusedShare(info.reused_bytes, info.stored_bytes)));
+  if (info.state != StepState::kUnsaved) AddSaveFields(info, fields);
   text += FormatFields(fields);
   if (!info.metrics.empty()) {
     Fields metrics;
@@ -142,7 +147,7 @@ std::string FormatPhases(const Console& console, const Phases& phases) {
                   {HumanDuration(phase.begin)},
                   {HumanDuration(phase.extent())},
                   {HumanDuration(phase.busy)},
-                  {fmt::format("{:.0f} %", 100 * phase.ShareOf(whole))},
+                  {ShareText(phase.ShareOf(whole), 1)},
                   {handles ? HumanBytes(phase.bytes) : "-"},
                   {handles ? HumanBytes(static_cast<uint64_t>(phase.Rate())) + "/s" : "-"},
                   {phase.holds_trainer ? "waits" : ""}});

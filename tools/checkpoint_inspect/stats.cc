@@ -104,10 +104,6 @@ absl::StatusOr<Statistics> Gather(const StoreReader& reader, const std::string& 
   return statistics;
 }
 
-std::string Percent(double part, double whole) {
-  return whole == 0 ? "-" : fmt::format("{:.0f} %", 100 * part / whole);
-}
-
 std::string FormatStates(const Console& console, const Statistics& statistics) {
   using enum Table::Align;
   Table table(
@@ -123,12 +119,13 @@ std::string FormatStates(const Console& console, const Statistics& statistics) {
   const Sum committed = statistics.committed();
   std::string text = table.Format(console);
   if (committed.logical_bytes == 0) return text;
-  return text + fmt::format(
-                    "compression: the committed steps are stored in {} of their logical bytes; less what they share "
-                    "with other steps, in {}\n",
-                    Percent(static_cast<double>(committed.stored_bytes + committed.reused_bytes),
-                            static_cast<double>(committed.logical_bytes)),
-                    Percent(static_cast<double>(committed.stored_bytes), static_cast<double>(committed.logical_bytes)));
+  return text +
+         fmt::format(
+             "compression: the committed steps are stored in {} of their logical bytes; less what they share "
+             "with other steps, in {}\n",
+             ShareText(static_cast<double>(committed.stored_bytes + committed.reused_bytes),
+                       static_cast<double>(committed.logical_bytes)),
+             ShareText(static_cast<double>(committed.stored_bytes), static_cast<double>(committed.logical_bytes)));
 }
 
 struct Place {
@@ -159,7 +156,7 @@ std::string FormatPlaces(const Console& console, const DiskUsage& disk) {
     if (place.bytes == 0) continue;
     table.AddRow({{place.name},
                   {HumanBytes(place.bytes)},
-                  {Percent(static_cast<double>(place.bytes), static_cast<double>(disk.total()))}});
+                  {ShareText(static_cast<double>(place.bytes), static_cast<double>(disk.total()))}});
     if (*place.note != '\0') table.AddNote(place.note);
   }
   table.AddRow({{"total"}, {HumanBytes(disk.total())}, {}});
@@ -176,8 +173,7 @@ std::string FormatKept(const Console& console, const std::vector<KeptSteps>& kep
   Sum others;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (i < kReasonsMax) {
-      add(kept[i].reason.empty() ? "no rule of retention was applied yet; prune applies one" : Escape(kept[i].reason),
-          kept[i].sum);
+      add(kept[i].reason.empty() ? "no reason is on record" : Escape(kept[i].reason), kept[i].sum);
     } else {
       others.steps += kept[i].sum.steps;
       others.stored_bytes += kept[i].sum.stored_bytes;
@@ -211,16 +207,9 @@ std::string GrowthText(const Statistics& statistics, absl::Time now) {
     text += fmt::format(
         "  {} of that stays, if as large a share is kept as so far: {} of what the older half of all "
         "saves wrote is still there\n",
-        BytesPerDay(*stays), Percent(*growth.kept_share, 1));
+        BytesPerDay(*stays), ShareText(*growth.kept_share, 1));
   }
   return text;
-}
-
-// "12 %", "0.03 %": of a large disk a store has a small share.
-std::string SmallPercent(double part, double whole) {
-  if (whole == 0) return "-";
-  const double percent = 100 * part / whole;
-  return percent < 1 ? fmt::format("{:.1g} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
 std::string DiskText(const Statistics& statistics) {
@@ -229,7 +218,7 @@ std::string DiskText(const Statistics& statistics) {
   const uint64_t used = room.total_bytes - std::min(room.free_bytes, room.total_bytes);
   std::string text = fmt::format("disk: {} of {} free; of the {} that are not, this store has {}",
                                  HumanBytes(room.free_bytes), HumanBytes(room.total_bytes), HumanBytes(used),
-                                 SmallPercent(static_cast<double>(statistics.disk.total()), static_cast<double>(used)));
+                                 ShareText(static_cast<double>(statistics.disk.total()), static_cast<double>(used)));
   if (statistics.idle) return text + "\n";
   const std::optional<double> written = statistics.growth.written_per_day();
   const auto stays = statistics.until_full(statistics.growth.kept_per_day());
@@ -336,8 +325,9 @@ Counts the bytes of every file in the store, and reads none of them. Growth is t
 retention has left of the older half of all; quotas are not known. Nothing is forecast where these saves came within less
 than a minute, or where the last one is more than ten times as long ago as saves were apart: nothing is being saved then.
 
-KEPT BECAUSE: why retention keeps a step, as it was recorded when retention last ran. disk-reserve is a megabyte that the
-store has set aside, so that steps can be deleted on a full disk: do not delete it.
+KEPT BECAUSE: why the trainer's rules of retention keep a step, as recorded when they were last applied. What 'prune'
+keeps gets no reason by that, and a rebuilt manifest has none. disk-reserve is a megabyte that the store has set aside,
+so that steps can be deleted on a full disk: do not delete it.
 
 Example:
   checkpoint-inspect --store run/ckpt stats)");

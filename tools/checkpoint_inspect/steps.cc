@@ -89,6 +89,8 @@ std::string PinText(const StepInfo& info) {
   return text;
 }
 
+std::string KeptText(const StepInfo& info) { return info.pinned ? "" : info.kept; }
+
 Colour StateColour(StepState state) {
   switch (state) {
     case StepState::kCommitted:

@@ -47,6 +47,10 @@ std::string AgeOf(const StepInfo& info, absl::Time now);
 // Of a pinned step, not escaped: "pinned", "pinned: NOTE", "tagged paper, v1", "tagged paper, v1: NOTE".
 std::string PinText(const StepInfo& info);
 
+// Why retention keeps the step, for people; empty where nothing is on record, or the step is pinned: a pin keeps it
+// whatever the rules say.
+std::string KeptText(const StepInfo& info);
+
 Colour StateColour(StepState state);
 Colour OutcomeColour(Evaluation::Outcome outcome);
 

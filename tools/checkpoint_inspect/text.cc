@@ -43,14 +43,21 @@ std::string HumanBytes(uint64_t bytes) {
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string ShareText(double part, double whole) {
+  if (whole == 0) return "-";
+  const double percent = 100 * part / whole;
+  if (percent > 0 && percent < 0.01) return "under 0.01 %";
+  return percent < 1 ? fmt::format("{:.1g} %", percent) : fmt::format("{:.0f} %", percent);
+}
+
 std::string Ratio(uint64_t logical, uint64_t stored) {
   if (logical == 0) return "-";
-  return fmt::format("{:.2f}", static_cast<double>(stored) / static_cast<double>(logical));
+  const double ratio = static_cast<double>(stored) / static_cast<double>(logical);
+  return ratio > 0 && ratio < 0.01 ? "under 0.01" : fmt::format("{:.2f}", ratio);
 }
 
 std::string ReusedShare(uint64_t reused, uint64_t stored) {
-  if (reused + stored == 0) return "-";
-  return fmt::format("{:.0f} %", 100 * static_cast<double>(reused) / static_cast<double>(reused + stored));
+  return ShareText(static_cast<double>(reused), static_cast<double>(reused + stored));
 }
 
 std::string Age(absl::Duration age) {

@@ -29,10 +29,14 @@ std::string Shorten(std::string_view text, size_t columns);
 // "512 B", "1.5 KiB", "20.0 GiB".
 std::string HumanBytes(uint64_t bytes);
 
-// stored/logical: "0.67"; "-" where nothing is logical.
+// In plain digits, however small: "87 %", "0.3 %", "under 0.01 %"; "0 %" is none at all, "-" where the whole is
+// nothing.
+std::string ShareText(double part, double whole);
+
+// stored/logical: "0.67", "under 0.01"; "-" where nothing is logical.
 std::string Ratio(uint64_t logical, uint64_t stored);
 
-// Of a step's bytes, those that lie in other steps' files: "87 %".
+// Of a step's bytes, those that lie in other steps' files, as a share.
 std::string ReusedShare(uint64_t reused, uint64_t stored);
 
 // "0 s", "59 s", "12 min", "3 h", "4 d"; "-" for a time that lies ahead of the clock by more than a second.

@@ -203,7 +203,7 @@ void AddTrace(CommandLine& line) {
   MarkAsStep(steps);
   CLI::Option* last = trace->add_option("--last", options->last, "Also the highest N steps of which phases are known")
                           ->type_name("N")
-                          ->check(CLI::Validator(CLI::PositiveNumber).description(""));
+                          ->check(CheckPositive);
   trace->add_option("-o,--output", options->path, "The file to write, in the trace event format (JSON)")
       ->type_name("FILE")
       ->required();

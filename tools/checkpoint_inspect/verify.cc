@@ -1,19 +1,13 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "fmt/format.h"
-#include "storage/io/file_system.h"
-#include "storage/io/link_free_path.h"
-#include "storage/manifest/pin.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/note_check.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_check.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -27,6 +21,9 @@ constexpr size_t kEntriesNamedMax = 10;
 
 // Of those with the same result, in the last line; each has a line of its own above.
 constexpr size_t kStepsNamedMax = 10;
+
+// Pins and reports; JSON has all.
+constexpr size_t kNotesNamedMax = 10;
 
 std::string FormatDamage(const Damage& damage) {
   std::string text = "  ";
@@ -73,24 +70,7 @@ std::string FormatCheck(const Console& console, const StepCheck& check) {
   return text;
 }
 
-// Why the step's pin.json cannot be read; nothing where it can be, or there is none.
-std::optional<std::string> PinProblem(const storage::StoreLayout& layout, const StepInfo& info) {
-  const auto attempt = storage::FromHex(info.attempt);
-  if (!attempt) return std::nullopt;
-  const absl::Status problem =
-      storage::CheckPin(storage::PosixFileSystem(), layout, {info.step, storage::AttemptId{*attempt}});
-  if (problem.ok()) return std::nullopt;
-  return std::string(problem.message());
-}
-
-std::string FormatPinProblem(const std::string& problem) {
-  return fmt::format(
-      "  pin.json: {}\n"
-      "    it pins the step all the same, but a rebuild of the manifest would find no tags; to pin again mends that\n",
-      Escape(problem));
-}
-
-Json CheckToJson(const StepCheck& check, const std::optional<std::string>& pin_problem) {
+Json CheckToJson(const StepCheck& check) {
   Json damage = Json::array();
   for (const Damage& place : check.report.damage) {
     damage.push_back({{"path", place.path}, {"what", place.what}, {"entries", place.entries}});
@@ -103,7 +83,6 @@ Json CheckToJson(const StepCheck& check, const std::optional<std::string>& pin_p
           {"chunks", check.report.chunks},
           {"chunks_total", check.report.chunks_total},
           {"damage", std::move(damage)},
-          {"pin_problem", pin_problem ? Json(*pin_problem) : Json(nullptr)},
           {"reason", check.error.ok() ? check.info.reason : std::string(check.error.message())}};
 }
 
@@ -158,6 +137,41 @@ std::string FormatCounts(const std::vector<StepCheck>& checks, bool sampled) {
     text += WithResult(checks, result);
   }
   return text + "; ";
+}
+
+// `whole`: of all steps, those that were not committed included.
+std::vector<NoteProblem> CheckNotes(const std::string& directory, const std::vector<StepCheck>& checks, bool whole) {
+  std::vector<NoteProblem> problems;
+  const auto add = [&problems](std::vector<NoteProblem> found) {
+    problems.insert(problems.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  };
+  for (const StepCheck& check : checks) {
+    if (check.result != CheckResult::kRemoved) add(CheckStepNotes(directory, check.info));
+  }
+  if (whole) add(CheckInboxReports(directory));
+  return problems;
+}
+
+std::string FormatNotes(const Console& console, const std::vector<NoteProblem>& problems) {
+  if (problems.empty()) return "";
+  std::string text;
+  for (size_t i = 0; i < std::min(problems.size(), kNotesNamedMax); ++i) {
+    const NoteProblem& problem = problems[i];
+    const bool named = problem.what.find(problem.path) != std::string::npos;
+    text += fmt::format("step {}: its {} {}: {}{}\n", problem.step, problem.kind,
+                        console.Paint("cannot be read", Colour::kBad), named ? "" : Escape(problem.path) + ": ",
+                        Escape(problem.what));
+  }
+  if (problems.size() > kNotesNamedMax) text += fmt::format("and {} more\n", problems.size() - kNotesNamedMax);
+  return text + "  no byte of a step is affected; a rebuild of the manifest would lack what they say\n";
+}
+
+Json NotesToJson(const std::vector<NoteProblem>& problems) {
+  Json list = Json::array();
+  for (const NoteProblem& problem : problems) {
+    list.push_back({{"step", problem.step}, {"path", problem.path}, {"what", problem.what}});
+  }
+  return list;
 }
 
 // Precondition: `checks` is not empty.
@@ -223,12 +237,12 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   Console& console = invocation.console;
   const bool sampled = read.share < 1;
   if (sampled && !invocation.json) {
-    console.PrintData(fmt::format("a sample of {:.6g} % of each shard's chunks; --seed {} draws it again\n",
-                                  100 * read.share, read.seed));
+    const double percent = 100 * read.share;
+    console.PrintData(fmt::format("a sample of {} of each shard's chunks; --seed {} draws it again\n",
+                                  percent < 0.01 ? ShareText(percent, 100) : fmt::format("{:.6g} %", percent),
+                                  read.seed));
   }
-  const storage::StoreLayout layout(storage::FollowLinks(invocation.directory));
   std::vector<StepCheck> checks;
-  std::vector<std::optional<std::string>> pin_problems;  // of each of them
   {
     ProgressLine line(console, bytes_total);
     for (const StepInfo& info : chosen) {
@@ -242,11 +256,9 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
         console.Fail(fmt::format("interrupted; {} of {} steps were read", checks.size() - 1, chosen.size()));
         return ExitCode::kInterrupted;
       }
-      pin_problems.push_back(PinProblem(layout, checks.back().info));
       line.FinishPart(bytes_of(info));
       if (invocation.json) continue;
       console.PrintData(FormatCheck(console, checks.back()));
-      if (pin_problems.back()) console.PrintData(FormatPinProblem(*pin_problems.back()));
       // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
       console.FlushData().IgnoreError();
     }
@@ -256,16 +268,21 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
   const absl::Status manifest = selector ? absl::OkStatus() : invocation.reader.VerifyManifest();
   const bool is_rotten = absl::IsDataLoss(manifest);
-  const bool pins_are_read = std::all_of(pin_problems.begin(), pin_problems.end(),
-                                         [](const std::optional<std::string>& problem) { return !problem; });
-  if ((is_rotten || !pins_are_read) && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
+  const std::vector<NoteProblem> notes = CheckNotes(invocation.link_free, checks, !selector);
+  if ((is_rotten || !notes.empty()) && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
   if (!invocation.json) {
+    console.PrintData(FormatNotes(console, notes));
     if (is_rotten) {
       console.PrintData(
-          fmt::format("manifest: {}: {}\n  what it says of the steps could be read; repair --apply rebuilds it\n",
+          fmt::format("manifest: {}: {}\n  the records of the steps could still be read; repair --apply rebuilds it\n",
                       console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message()))));
     }
-    if (!selector) console.PrintData(FormatCounts(checks, sampled));
+    if (!selector) {
+      console.PrintData(FormatCounts(checks, sampled));
+      if (!notes.empty()) console.PrintData(fmt::format("pins and reports that cannot be read: {}; ", notes.size()));
+      if (is_rotten) console.PrintData("the manifest is damaged; ");
+      if (!invocation.reader.manifest_problem().ok()) console.PrintData("the manifest cannot be read; ");
+    }
     if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
     return code;
   }
@@ -273,8 +290,9 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   document["sample"] = nullptr;
   if (sampled) document["sample"] = {{"share", read.share}, {"seed", read.seed}};
   Json& steps = document["steps"] = Json::array();
-  for (size_t i = 0; i < checks.size(); ++i) steps.push_back(CheckToJson(checks[i], pin_problems[i]));
+  for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
   document["manifest_damage"] = is_rotten ? Json(std::string(manifest.message())) : Json(nullptr);
+  document["unreadable_notes"] = NotesToJson(notes);
   document["restore"] = nullptr;
   if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
   console.PrintData(Dump(document));
@@ -308,14 +326,15 @@ void AddVerify(CommandLine& line) {
           "--seed", [seed](const uint32_t& number) { *seed = number; }, "Which chunks: those of an earlier run's seed")
       ->type_name("N");
   verify->footer(R"(
-The last line is the sum, with the step that a restore takes. Nothing is changed: for what is damaged or lost,
-'repair' says what it would do about it, and with --apply does it.
+The last line sums up, and says which step a restore takes. Nothing is changed. 'repair' says what it would do about
+what is damaged or lost, and does it with --apply. A pin and what evaluators reported are files of their own beside a
+step: they are read, too, and no step is damaged by theirs. 'pin STEP' writes a pin anew.
 
-Exit status, of all steps:
-   0  every step is sound (or, of a sample, without damage)
-   3  some step is damaged or lost, and another one is sound; or the manifest or a pin.json is damaged
-  12  nothing was ever committed
-  13  no step is sound; with STEP: that step is damaged or lost
+Exit status:
+   0  every step that was read is sound; of a sample: no damage was found
+   3  a step is damaged or lost, and another one is sound; or the manifest, a pin or a report cannot be read
+  12  no step was ever committed
+  13  no step is sound; or the one that STEP names is damaged or lost
 The others are those of every command: see 'checkpoint-inspect --help'.
 
 Examples:

@@ -244,11 +244,11 @@ TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   EXPECT_EQ(Export({"2", "-o", Out("none/m"), "--format", "raw"}).exit_code, 1);
   const Finished name = Export({"2", "-o", Out("m"), "--rename", "text=format"});
   EXPECT_EQ(name.exit_code, 1);
-  EXPECT_THAT(name.err, HasSubstr("'format' is a name that the metadata has already"));
+  EXPECT_THAT(name.err, HasSubstr("'format' cannot go into the file's metadata, where that name is taken; "));
   for (const char* rename : {"model.tied_too=format", "epoch=tidemark.kind.x"}) {
     const Finished taken = Export({"2", "-o", Out("m"), "--rename", rename});
     EXPECT_EQ(taken.exit_code, 1);
-    EXPECT_THAT(taken.err, HasSubstr("is a name that the metadata has already; --rename or --exclude it"));
+    EXPECT_THAT(taken.err, HasSubstr("where that name is taken; --rename or --exclude it"));
   }
   store_.Delete(1, "old");
   const Finished deleted = Export({"1", "-o", Out("m")});

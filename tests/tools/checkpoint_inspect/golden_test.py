@@ -59,8 +59,8 @@ VARYING = [
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
     (re.compile(r"\b0x[0-9a-f]{16}\b"), "<checksum>"),
     (re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"), "<time>"),
-    (re.compile(rf"(?<![\w.]){NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
-    (re.compile(r"(?<![\w.])[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
+    (re.compile(rf"(?<![\w.])(?:under )?{NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
+    (re.compile(r"(?<![\w.])(?:under )?[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
     (re.compile(r"\b[0-9]+ (bytes|events)\b"), r"<count> \1"),
     (re.compile(r"(?<=\S)  +"), " "),
     (re.compile(r"--+"), "--"),
@@ -178,11 +178,11 @@ class Golden(unittest.TestCase):
         self.assertEqual(without_the_machine(found),
                          "io_uring <verdict> <found>\nlocks       missing  none\n  take another\n"
                          "open files <verdict> <found>\na store can be here <how>\n")
-        self.assertEqual(without_what_varies("0 s 1 min 5 s 12 % model.0.weight v1.2"),
-                         "<quantity> <quantity> <quantity> <quantity> model.0.weight v1.2")
         self.assertEqual(without_what_varies("loss\n 4.2 ┤⠉⠒\n     │  ⠉⠒\n   4 ┤    ⠉\n     └┬─┬─┬\nstep  0 2 4\n       *\n  * best\n"),
                          "loss\n  <curve>\n  step 0 2 4\n  *\n  * best\n")
         self.assertEqual(without_what_varies("expected 0x0123456789abcdef, found 0x1"), "expected <checksum>, found 0x1")
+        self.assertEqual(without_what_varies("0 s 1 min 5 s 12 % under 0.01 % under 0.01 model.0.weight v1.2"),
+                         "<quantity> <quantity> <quantity> <quantity> <quantity> <fraction> model.0.weight v1.2")
 
 
 if __name__ == "__main__":

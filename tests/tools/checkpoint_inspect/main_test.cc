@@ -69,8 +69,57 @@ TEST(CheckpointInspect, SaysWhatIsWrongAboutACommandLine) {
   EXPECT_EQ(error_of({"manifest", "dmp"}),
             "checkpoint-inspect: error: unknown command 'dmp'; nearest: dump; see 'checkpoint-inspect manifest "
             "--help'\n");
-  EXPECT_THAT(error_of({"--unknown"}),
-              StartsWith("checkpoint-inspect: error: unknown option '--unknown', and no command is given"));
+}
+
+TEST(CheckpointInspect, NamesAMisspeltOptionAndNotItsValue) {
+  const auto error_of = [](const std::vector<std::string>& arguments) {
+    const Finished run = RunInspect(arguments);
+    EXPECT_EQ(run.exit_code, 2);
+    return run.err;
+  };
+  const auto names = [](const std::string& option, const std::string& nearest, const std::string& command) {
+    return AllOf(StartsWith("checkpoint-inspect: error: unknown option '" + option + "'; nearest: " + nearest + ", "),
+                 EndsWith("; see 'checkpoint-inspect " + command + "--help'\n"));
+  };
+  EXPECT_THAT(error_of({"ls", "--sorrt", "step"}), names("--sorrt", "--sort", "ls "));
+  EXPECT_THAT(error_of({"ls", "--sorrt=step"}), names("--sorrt", "--sort", "ls "));
+  EXPECT_THAT(error_of({"ls", "--stroe", "run"}), names("--stroe", "--store", "ls "));
+  EXPECT_THAT(error_of({"--stroe", "run"}), names("--stroe", "--store", ""));
+  EXPECT_THAT(error_of({"--sorrt", "step", "ls"}), names("--sorrt", "--sort", "ls "));
+  EXPECT_THAT(error_of({"manifest", "--prefx", "step/"}), names("--prefx", "--prefix", "manifest "));
+  // Its value is no step, and none is given.
+  EXPECT_THAT(error_of({"tensors", "--sorrt", "size"}), names("--sorrt", "--sort", "tensors "));
+  EXPECT_THAT(error_of({"show", "--jsn"}), names("--jsn", "--json", "show "));
+  EXPECT_EQ(error_of({"ls", "-x"}),
+            "checkpoint-inspect: error: unknown option '-x'; see 'checkpoint-inspect ls --help'\n");
+  // A command that comes before it is what is wrong first.
+  EXPECT_THAT(error_of({"verfy", "--sorrt"}), HasSubstr("unknown command 'verfy'"));
+}
+
+TEST(CheckpointInspect, SaysInAFewWordsWhatACountMayBe) {
+  struct Case {
+    std::vector<std::string> command;
+    std::string option;
+  };
+  for (const Case& count : {Case{{"ls"}, "--last"},
+                            {{"trace", "-o", "a.json"}, "--last"},
+                            {{"report", "-o", "a.html"}, "--last"},
+                            {{"prune"}, "--keep-latest"},
+                            {{"prune"}, "--keep-every"}}) {
+    const auto error_of = [&count](const std::string& value) {
+      std::vector<std::string> arguments = count.command;
+      arguments.insert(arguments.end(), {count.option, value});
+      const Finished run = RunInspect(arguments);
+      EXPECT_EQ(run.exit_code, 2);
+      return run.err;
+    };
+    const std::string begin = "checkpoint-inspect: error: " + count.option + ": ";
+    const std::string end = "; see 'checkpoint-inspect " + count.command.front() + " --help'\n";
+    for (const char* wrong : {"0", "-1", "many", "1.5", "2x"}) {
+      EXPECT_EQ(error_of(wrong), begin + "'" + wrong + "' is no whole number of at least 1" + end);
+    }
+    EXPECT_EQ(error_of("9223372036854775808"), begin + "'9223372036854775808' is out of range" + end);
+  }
 }
 
 TEST(CheckpointInspect, KeepsItsHelpFreeOfMachineNoise) {

@@ -44,5 +44,11 @@ TEST(ManPage, SaysWhatTheCommandLineSays) {
   EXPECT_THAT(page, Not(HasSubstr("secret")));
 }
 
+TEST(ManPage, KeepsTheLinesOfALegendThatCommandsBeginWith) {
+  CLI::App app("Does things.", "my-program");
+  app.add_subcommand("ls", "List")->group("Look")->footer("\n  SIZE   in bytes\n  AGE    in days\nThat is all.\n");
+  EXPECT_THAT(ManPage(app, "1.2.3"), HasSubstr(".nf\nSIZE   in bytes\nAGE    in days\n.fi\n.RE\nThat is all.\n"));
+}
+
 }  // namespace
 }  // namespace tidemark::inspect

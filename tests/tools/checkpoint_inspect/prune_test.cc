@@ -111,6 +111,45 @@ TEST(Prune, SaysWhoseFilesStayAndFreesNothingOfThem) {
   EXPECT_EQ(RunInspect({"verify", "2", "--store", store.directory()}).exit_code, 0);
 }
 
+// As a process leaves a lease that is killed: nobody has its lock.
+std::string LeaveLease(const TestStore& store, int64_t step, const std::string& machine) {
+  const storage::StoreLayout layout(store.directory());
+  const storage::LeaseNote note{.step = step,
+                                .attempt = storage::AttemptId{*storage::FromHex(store.Info(step).attempt)},
+                                .evaluator = "validation",
+                                .holder = "worker 5",
+                                .machine = machine,
+                                .expiry = absl::Minutes(1)};
+  const std::string path = layout.leases() + "/" + storage::LeaseFileName(note.attempt, note.evaluator);
+  fs::create_directories(layout.leases());
+  WriteWhole(path, storage::EncodeLeaseNote(note));
+  return path;
+}
+
+TEST(Prune, CountsNoLeaseOfADeadHolder) {
+  TestStore store;
+  store.Save({1, 2});
+  const std::string lease = LeaveLease(store, 1, storage::ThisMachine());
+  const auto before = store.Listing();
+  const Finished plan = Prune(store, {"--keep-latest", "1"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("1 of 2 steps to delete, "), Not(HasSubstr("leased"))));
+  EXPECT_EQ(store.Listing(), before);
+  EXPECT_THAT(ReadWhole(lease), HasSubstr("worker 5"));
+  const Finished applied = Prune(store, {"--keep-latest", "1", "--apply"});
+  EXPECT_EQ(applied.exit_code, 0) << applied.err;
+  EXPECT_THAT(Committed(store), ElementsAre(2));
+}
+
+TEST(Prune, CountsALeaseOfAnotherMachineThatMayBeAlive) {
+  TestStore store;
+  store.Save({1, 2});
+  LeaveLease(store, 1, "another machine");
+  const Finished run = Prune(store, {"--keep-latest", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("0 of 2 steps to delete, "), HasSubstr("leased by worker 5")));
+}
+
 TEST(Prune, KeepsTheLatestPinnedAndLeasedStepsWhateverTheRules) {
   TestStore store;
   store.Save({1, 2, 3, 4});

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tools/checkpoint_inspect/report_page.h"
 #include "tools/checkpoint_inspect/report_survey.h"
 
 namespace tidemark::inspect {
@@ -114,7 +115,7 @@ TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
   EXPECT_EQ(data.grade, HealthGrade::kBad);
   EXPECT_EQ(data.verdict,
             "On record: step 3 damaged, step 1 lost, 1 failed save, 1 committed step distrusted by an evaluator. A "
-            "restore takes step 2, which an evaluator distrusts, as it does every other one.");
+            "restore takes step 2, which an evaluator distrusts. There is no healthy step to go back to.");
 }
 
 TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {
@@ -197,6 +198,43 @@ TEST(JudgeHealth, SaysWhatReadingFoundAndWhatARestoreTakesThen) {
   EXPECT_EQ(HealthKindName(data.health[1].kind), "damaged");
   EXPECT_EQ(data.health[1].by, "this report");
   EXPECT_EQ(data.health[1].what, "read a: checksum");
+}
+
+TEST(JudgeHealth, FindsNothingInAStepThatWasPassedOver) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  ReportSurvey survey;
+  survey.steps_read = 2;
+  survey.passed_over = {{.step = 1}};
+  const Gathered data = Gather(store, {}, 0, &survey);
+  EXPECT_EQ(data.grade, HealthGrade::kGood);
+  EXPECT_THAT(data.health, IsEmpty());
+  EXPECT_THAT(data.verdict, HasSubstr("A restore takes step 3. No problem is on record."));
+  // What was deleted no restore takes, and what was saved anew one may.
+  survey.passed_over = {{.step = 3}};
+  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict, HasSubstr("A restore takes step 2."));
+  survey.passed_over = {{.step = 3, .saved_anew = true}};
+  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict, HasSubstr("A restore takes step 3."));
+}
+
+TEST(ReportPage, NotesStepsThatWerePassedOver) {
+  TestStore store;
+  store.Save({1, 2});
+  ReportSurvey survey;
+  for (int64_t step = 1; step <= 22; ++step) survey.passed_over.push_back({.step = step, .not_shown = {"its change"}});
+  const Gathered data = Gather(store, {}, 0, &survey);
+  const std::string directory = store.directory();
+  const std::string page = ReportPage({.title = "Run",
+                                       .directory = directory,
+                                       .store_id = data.reader->store_id(),
+                                       .now = absl::UnixEpoch(),
+                                       .data = data,
+                                       .survey = &survey});
+  EXPECT_THAT(page, HasSubstr("Note: step 20 was deleted while this page was made, and is passed over; not shown in "
+                              "full: its change."));
+  EXPECT_THAT(page, testing::Not(HasSubstr("step 21 was deleted")));
+  EXPECT_THAT(page, HasSubstr("2 more steps are passed over for that."));
+  EXPECT_THAT(page, testing::Not(HasSubstr("Not all could be read")));
 }
 
 TEST(JudgeHealth, KnowsNoStepToRestoreWhereNoneCouldBeRead) {

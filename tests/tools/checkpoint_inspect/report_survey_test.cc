@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -151,8 +152,9 @@ TEST_F(SurveyTest, GoesOnWithoutWhatCannotBeRead) {
   EXPECT_THAT(survey.steps, ElementsAre(3, 4));
   EXPECT_THAT(survey.problems, ElementsAre(Field(&ReadProblem::step, 1), Field(&ReadProblem::step, 2)));
   EXPECT_THAT(survey.problems[1].not_shown, ElementsAre("anything of it"));
-  EXPECT_TRUE(survey.damaged);
-  EXPECT_FALSE(survey.failed);
+  EXPECT_TRUE(survey.problems[0].damaged);
+  EXPECT_TRUE(survey.damaged());
+  EXPECT_FALSE(survey.failed());
   EXPECT_DOUBLE_EQ(survey.cells[1].value, 0.25);
 }
 
@@ -160,7 +162,7 @@ TEST_F(SurveyTest, TellsDamageInWhatItReads) {
   store_.Save({1, 2});
   store_.DamageChunk(2);
   const ReportSurvey survey = Survey({1, 2});
-  EXPECT_TRUE(survey.damaged);
+  EXPECT_TRUE(survey.damaged());
   ASSERT_THAT(survey.problems, SizeIs(1));
   EXPECT_EQ(survey.problems[0].step, 2);
   EXPECT_TRUE(survey.problems[0].damaged);
@@ -194,6 +196,78 @@ TEST_F(SurveyTest, BlamesTheStepThatIsDamagedAndNotItsNeighbours) {
   EXPECT_EQ(survey.bytes_pairs_unread, 2 * 2 * 12'000);
   EXPECT_EQ(survey.bytes_pairs_left_out, 0);
   EXPECT_EQ(survey.steps_read, 2);
+}
+
+class PassOverTest : public SurveyTest {
+ protected:
+  // Surveys the steps as they were before `change`, and passes over those that it took away.
+  ReportSurvey SurveyAcross(const std::vector<int64_t>& steps, const std::function<void()>& change) {
+    const auto then = StoreReader::Open(store_.directory());
+    EXPECT_TRUE(then.ok()) << then.status();
+    change();
+    Console console(stdout, stderr);
+    absl::StatusOr<ReportSurvey> survey = SurveySteps(**then, steps, {}, console);
+    EXPECT_TRUE(survey.ok()) << survey.status();
+    EXPECT_THAT(survey->problems, SizeIs(1));
+    const auto now = StoreReader::Open(store_.directory());
+    EXPECT_TRUE(now.ok()) << now.status();
+    PassOverStepsTakenAway(**then, **now, &*survey);
+    return *std::move(survey);
+  }
+};
+
+TEST_F(PassOverTest, HoldsNothingAgainstAStepThatWasDeletedMeanwhile) {
+  for (int64_t step = 1; step <= 3; ++step) Save(step);
+  const ReportSurvey survey = SurveyAcross({1, 2, 3}, [&] { store_.Delete(1, "not among the latest 2"); });
+  EXPECT_THAT(survey.steps, ElementsAre(2, 3));
+  EXPECT_THAT(survey.problems, IsEmpty());
+  EXPECT_FALSE(survey.damaged());
+  EXPECT_FALSE(survey.failed());
+  ASSERT_THAT(survey.passed_over, SizeIs(1));
+  EXPECT_EQ(PassedOverText(survey.passed_over[0]),
+            "step 1 was deleted while this page was made, and is passed over; not shown in full: anything of it");
+}
+
+TEST_F(PassOverTest, HoldsNothingAgainstAStepThatWasSavedAnewMeanwhile) {
+  for (int64_t step = 1; step <= 3; ++step) Save(step);
+  const ReportSurvey survey = SurveyAcross({1, 2, 3}, [&] { store_.Save({1}, {.overwrite = true}); });
+  EXPECT_THAT(survey.problems, IsEmpty());
+  ASSERT_THAT(survey.passed_over, SizeIs(1));
+  EXPECT_EQ(PassedOverText(survey.passed_over[0]),
+            "step 1 was saved anew while this page was made, and is passed over; not shown in full: anything of it");
+}
+
+TEST_F(PassOverTest, KeepsAStepThatIsStillToBeThere) {
+  for (int64_t step = 1; step <= 3; ++step) Save(step);
+  const ReportSurvey survey = SurveyAcross({1, 2, 3}, [&] { store_.RemoveShard(1); });
+  EXPECT_THAT(survey.problems, ElementsAre(Field(&ReadProblem::step, 1)));
+  EXPECT_TRUE(survey.damaged());
+  EXPECT_THAT(survey.passed_over, IsEmpty());
+}
+
+TEST_F(PassOverTest, KeepsAStepThatTheDiskDidNotGiveOut) {
+  for (int64_t step = 1; step <= 3; ++step) Save(step);
+  const auto then = StoreReader::Open(store_.directory());
+  ASSERT_TRUE(then.ok()) << then.status();
+  store_.Delete(1, "not among the latest 2");
+  const auto now = StoreReader::Open(store_.directory());
+  ASSERT_TRUE(now.ok()) << now.status();
+  ReportSurvey survey;
+  survey.problems = {{.step = 1, .what = "read a: EIO", .failed = true}};
+  PassOverStepsTakenAway(**then, **now, &survey);
+  EXPECT_THAT(survey.problems, SizeIs(1));
+  EXPECT_TRUE(survey.failed());
+  EXPECT_THAT(survey.passed_over, IsEmpty());
+}
+
+TEST_F(PassOverTest, KeepsAStepThatNoManifestTellsOf) {
+  for (int64_t step = 1; step <= 3; ++step) Save(step);
+  const ReportSurvey survey = SurveyAcross({1, 2, 3}, [&] {
+    store_.RemoveStep(1);
+    store_.DamageManifest();
+  });
+  EXPECT_THAT(survey.problems, SizeIs(1));
+  EXPECT_THAT(survey.passed_over, IsEmpty());
 }
 
 TEST_F(SurveyTest, HasNothingToSayOfNoSteps) {

@@ -146,7 +146,8 @@ class ShellPages(unittest.TestCase):
         self.need("man")
         environment = {**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"}
         text = self.run_quietly("man", "--warnings", "--local-file", self.pages["man"], env=environment)
-        for words in ("checkpoint-inspect - Lists", "SYNOPSIS", "--untrusted", "COMMANDS: LOOK", "best:METRIC"):
+        for words in ("checkpoint-inspect - Lists", "SYNOPSIS", "--untrusted", "COMMANDS: LOOK", "best:METRIC",
+                      "LOGICAL   bytes of the tensors", "BLOCKED   how long the training waited"):
             self.assertIn(words, text)
 
     def test_groff_takes_the_page(self):

@@ -55,14 +55,28 @@ TEST(HumanBytes, PicksTheUnit) {
   EXPECT_EQ(HumanBytes(std::numeric_limits<uint64_t>::max()), "16.0 EiB");
 }
 
+TEST(ShareText, HasPlainDigitsHoweverSmallItIs) {
+  EXPECT_EQ(ShareText(1, 1), "100 %");
+  EXPECT_EQ(ShareText(0.124, 1), "12 %");
+  EXPECT_EQ(ShareText(3, 1000), "0.3 %");
+  EXPECT_EQ(ShareText(1, 10'000), "0.01 %");
+  EXPECT_EQ(ShareText(4, 10'000'000), "under 0.01 %");
+  EXPECT_EQ(ShareText(1e-300, 1), "under 0.01 %");
+  EXPECT_EQ(ShareText(0, 1), "0 %");
+  EXPECT_EQ(ShareText(0, 0), "-");
+}
+
 TEST(ReusedShare, IsThatOfAllBytesOfTheStep) {
   EXPECT_EQ(ReusedShare(90, 10), "90 %");
+  EXPECT_EQ(ReusedShare(1, 1 << 20), "under 0.01 %");
   EXPECT_EQ(ReusedShare(0, 8192), "0 %");
   EXPECT_EQ(ReusedShare(0, 0), "-");
 }
 
 TEST(Ratio, IsStoredToLogical) {
   EXPECT_EQ(Ratio(100, 67), "0.67");
+  EXPECT_EQ(Ratio(1 << 20, 1), "under 0.01");
+  EXPECT_EQ(Ratio(1 << 20, 0), "0.00");
   EXPECT_EQ(Ratio(0, 8192), "-");
 }
 

@@ -129,6 +129,9 @@ TEST_F(Untrusted, ReachesAStoreThroughALinkOfTheUsersOwnAndNoneOfTheStores) {
   const Finished ls = RunInspect({"--store", link, "--untrusted", "ls"});
   EXPECT_EQ(ls.exit_code, 0) << ls.err;
   EXPECT_THAT(ls.out, HasSubstr(" committed "));
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
+  const Finished verify = RunInspect({"--store", link, "--untrusted", "verify"});
+  EXPECT_EQ(verify.exit_code, 0) << verify.out << verify.err;
   std::filesystem::rename(store.directory() + "/steps", store.directory() + "/elsewhere");
   std::filesystem::create_directory_symlink("elsewhere", store.directory() + "/steps");
   const Finished through = RunInspect({"--store", link, "--untrusted", "ls"});

@@ -19,6 +19,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
+using testing::StartsWith;
 
 TEST(Verify, PrintsALineForEverySoundStep) {
   TestStore store;
@@ -78,35 +79,12 @@ TEST(Verify, FindsDamageInTheManifestThatHidesNoStep) {
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_EQ(verify.err, "");
   EXPECT_THAT(verify.out, ContainsRegex("\nstep 41: sound[^\n]*\nmanifest: damaged: [^\n]*[0-9]+\\.sst[^\n]*\n"));
-  EXPECT_THAT(verify.out, ContainsRegex("repair --apply rebuilds it\n41 of 41 steps sound; a restore takes step 41\n"));
+  EXPECT_THAT(verify.out, ContainsRegex("repair --apply rebuilds it\n41 of 41 steps sound; the manifest is damaged; a "
+                                        "restore takes step 41\n"));
   const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
   EXPECT_THAT(document["manifest_damage"].get<std::string>(), HasSubstr(".sst"));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "repair", "--apply"}).exit_code, 0);
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 0)["manifest_damage"], nullptr);
-}
-
-// In the name of a tag, by which a rebuild of the manifest would find the step.
-TEST(Verify, NamesAPinThatCannotBeRead) {
-  TestStore store;
-  store.Save({1, 2});
-  ASSERT_EQ(RunInspect({"--store", store.directory(), "tag", "1", "paper"}).exit_code, 0);
-  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 0)["steps"][0]["pin_problem"], nullptr);
-  const std::string pin = std::filesystem::path(store.ShardPath(1)).replace_filename("pin.json");
-  std::string contents = ReadWhole(pin);
-  contents.at(contents.find("paper")) ^= 1;
-  WriteWhole(pin, contents);
-  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
-  EXPECT_EQ(verify.exit_code, 3) << verify.err;
-  EXPECT_THAT(verify.out, MatchesRegex("step 1: sound[^\n]*\n  pin.json: note of [^\n]*its check is not that of its "
-                                       "bytes[^\n]*\n    it pins the step all the same[^\n]*\nstep 2: sound[^\n]*\n"
-                                       "2 of 2 steps sound; a restore takes step 2\n"));
-  const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
-  EXPECT_THAT(document["steps"][0]["pin_problem"].get<std::string>(), HasSubstr("its check is not"));
-  EXPECT_EQ(document["steps"][0]["result"], "sound");
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
-  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
-  EXPECT_THAT(ReadWhole(pin), HasSubstr("paper"));
 }
 
 TEST(Verify, LocatesDamageAndNamesTheStepToRestore) {
@@ -294,7 +272,8 @@ TEST(Verify, VerifiesTheShardsWhereTheManifestCannotBeRead) {
   store.DamageManifest();
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
-  EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: sound"), HasSubstr("restore takes step 2\n")));
+  EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: sound"),
+                                EndsWith("2 of 2 steps sound; the manifest cannot be read; a restore takes step 2\n")));
 }
 
 TEST(Verify, ShowsProgressOnATerminalOnly) {
@@ -343,6 +322,40 @@ TEST(Verify, FindsNothingWrongWithReportsInAStepsFolder) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
 }
 
+TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+  const std::string pin = std::filesystem::path(store.ShardPath(1)).parent_path() / "pin.json";
+  WriteWhole(pin, "x");
+  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
+  EXPECT_THAT(verify.out,
+              EndsWith("\nstep 1: its pin cannot be read: " + pin +
+                       ": it is no JSON object\n"
+                       "  no byte of a step is affected; a rebuild of the manifest would lack what they say\n"
+                       "2 of 2 steps sound; pins and reports that cannot be read: 1; a restore takes step 2\n"));
+  const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
+  EXPECT_EQ(document["steps"][0]["result"], "sound");
+  EXPECT_EQ(document["unreadable_notes"],
+            json::array({{{"step", 1}, {"path", pin}, {"what", "it is no JSON object"}}}));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
+  // A wrong name of a tag would be believed.
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "tag", "1", "paper"}).exit_code, 0);
+  std::string contents = ReadWhole(pin);
+  contents.at(contents.find("paper")) ^= 1;
+  WriteWhole(pin, contents);
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify"}).out,
+              HasSubstr("its check is not that of its bytes"));
+  // Damage of a step is worse.
+  store.DamageChunk(1);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
+  // What mends it.
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 3)["unreadable_notes"], json::array());
+}
+
 TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
   TestStore store;
   store.Save({1, 2});
@@ -362,6 +375,8 @@ TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
   EXPECT_EQ(document["steps"][0]["chunks"], 4);
   EXPECT_EQ(document["steps"][0]["chunks_total"], 16);
   EXPECT_EQ(document["restore"], json::parse(R"({"step": 2, "verified": false})"));
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify", "--read-data=0.000001%"}).out,
+              StartsWith("a sample of under 0.01 % of each shard's chunks; "));
   const json whole = RunInspectJson({"--store", store.directory(), "verify", "--read-data"});
   EXPECT_EQ(whole["sample"], nullptr);
   EXPECT_EQ(whole["steps"][0]["result"], "sound");
