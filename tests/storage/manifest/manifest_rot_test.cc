@@ -19,6 +19,7 @@
 #include "storage/io/draft_file_system.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
+#include "storage/manifest/manifest.h"
 #include "storage/manifest/metric_report.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/file_tree.h"
