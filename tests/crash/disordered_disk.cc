@@ -134,6 +134,14 @@ absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::CreateReadable(const std::
   return Wrap(other_.CreateReadable(path));
 }
 
+absl::Status DisorderedDisk::RemoveFile(const std::string& path) {
+  return Do(Operation::kRemove, path, [this, path] { return other_.RemoveFile(path); });
+}
+
+absl::Status DisorderedDisk::RemoveDirectory(const std::string& path) {
+  return Do(Operation::kRemove, path, [this, path] { return other_.RemoveDirectory(path); });
+}
+
 absl::Status DisorderedDisk::SyncDirectory(const std::string& path) {
   return Do(Operation::kSyncDirectory, path, [this, path] { return other_.SyncDirectory(path); });
 }

@@ -23,12 +23,13 @@ namespace tidemark::crash {
 // Thread-safe, but rules are given first. Outlives its files, locks and queues.
 class DisorderedDisk final : public storage::FileSystem {
  public:
-  enum class Operation { kWrite, kSyncData, kSyncDirectory };
+  enum class Operation { kWrite, kSyncData, kSyncDirectory, kRemove };
   using Match = std::function<bool(Operation, const std::string& path)>;
 
   explicit DisorderedDisk(storage::FileSystem& other) : other_(other) {}
 
-  // What matches is never done.
+  // What matches is never done. A rule is asked once about each operation that no earlier rule has taken, in their
+  // order.
   void Drop(Match what) { Delay(std::move(what), nullptr); }
   // What matches is done right after the next operation that `until` matches.
   void Delay(Match what, Match until);
@@ -48,8 +49,8 @@ class DisorderedDisk final : public storage::FileSystem {
   absl::StatusOr<std::unique_ptr<storage::File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override { return other_.Rename(from, to); }
-  absl::Status RemoveFile(const std::string& path) override { return other_.RemoveFile(path); }
-  absl::Status RemoveDirectory(const std::string& path) override { return other_.RemoveDirectory(path); }
+  absl::Status RemoveFile(const std::string& path) override;
+  absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::FileLock>> TryLock(const std::string& path) override {
     return other_.TryLock(path);

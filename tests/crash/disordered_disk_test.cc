@@ -63,6 +63,21 @@ TEST_F(DisorderedDiskTest, DoesLaterWhatItIsToldAlsoWhenTheFileIsClosed) {
   EXPECT_THAT(Operations(), ElementsAre("create /file", "write /file [0, 4)", "sync directory /", "sync /file"));
 }
 
+TEST_F(DisorderedDiskTest, RemovesLaterOrNeverWhatItIsToldTo) {
+  disordered_.Delay(
+      [](Operation operation, const std::string& path) { return operation == Operation::kRemove && path == "/file"; },
+      Is(Operation::kSyncDirectory));
+  disordered_.Drop(Is(Operation::kRemove));
+  MakeFile();
+  ASSERT_THAT(disordered_.CreateDirectory("/folder"), IsOk());
+  EXPECT_THAT(disordered_.RemoveFile("/file"), IsOk());
+  EXPECT_THAT(disordered_.RemoveDirectory("/folder"), IsOk());
+  EXPECT_EQ(*storage::ReadSmallFile(disk_, "/file", 10), "text");
+  EXPECT_THAT(disordered_.SyncDirectory("/"), IsOk());
+  EXPECT_THAT(Operations(), ElementsAre("create /file", "write /file [0, 4)", "sync /file", "sync directory /",
+                                        "create directory /folder", "sync directory /", "remove /file"));
+}
+
 TEST_F(DisorderedDiskTest, RepeatsWhatFailsWhereItIsTold) {
   FailingDisk failing(disk_);
   DisorderedDisk repeating(failing.files());

@@ -170,7 +170,8 @@ Enumerator::Visited Enumerator::Look(const DiskImage& image, Oracle oracle, cons
   for (const auto& [log, disaster] : history) manifest = ManifestAfter(manifest, *log, disaster);
   if (manifest != ManifestState::kSound) oracle.LoseManifest();
   SimulatedDisk disk(image);
-  Reopening reopening = Reopen(disk, oracle, again);
+  const std::unique_ptr<storage::FileSystem> front = options_.disorder ? options_.disorder(disk) : nullptr;
+  Reopening reopening = Reopen(disk, front ? *front : disk, oracle, again);
   const auto rebuilt = std::find_if(reopening.warnings.begin(), reopening.warnings.end(), [](const auto& warning) {
     return warning.find(" is rebuilt: ") != std::string::npos;
   });
@@ -306,10 +307,10 @@ Enumeration Enumerate(const Recording& recording, const EnumerationOptions& opti
   return Enumerator(recording, options).Run();
 }
 
-Enumeration Reenact(const Recording& recording, std::string_view crash) {
+Enumeration Reenact(const Recording& recording, std::string_view crash, const Disorder& disorder) {
   const auto disasters = ParseDisasters(crash);
   storage::Check(disasters && disasters->size() <= 2, "TIDEMARK_CRASH is no name of a crash");
-  return Enumerator(recording, {}).Visit(*disasters);
+  return Enumerator(recording, {.disorder = disorder}).Visit(*disasters);
 }
 
 void Report(const Finding& finding, std::string_view scenario, uint64_t seed) {

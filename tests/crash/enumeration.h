@@ -65,9 +65,10 @@ Recording Play(const Scenario& scenario, const Disorder& disorder = nullptr);
 
 struct EnumerationOptions {
   uint64_t seed = 0;
-  size_t states = 0;    // at most so many
-  size_t findings = 3;  // stops at so many
-  bool further = true;  // what more may befall a store after the crash: the loss of its manifest, another crash
+  size_t states = 0;            // at most so many
+  size_t findings = 3;          // stops at so many
+  bool further = true;          // what more may befall a store after the crash: the loss of its manifest, another crash
+  Disorder disorder = nullptr;  // in front of the disk on which a store is opened after a crash
   std::function<void(size_t looked_at)> progress = nullptr;
 };
 
@@ -101,8 +102,9 @@ struct Enumeration {
 // number; where there are more prefixes than that, at as many of them, in the same distances.
 Enumeration Enumerate(const Recording& recording, const EnumerationOptions& options);
 
-// Looks at the one state that a crash of that name leaves. What it finds is in `findings`.
-Enumeration Reenact(const Recording& recording, std::string_view crash);
+// Looks at the one state that a crash of that name leaves. What it finds is in `findings`. `disorder`: as it was when
+// the crash got its name.
+Enumeration Reenact(const Recording& recording, std::string_view crash, const Disorder& disorder = nullptr);
 
 // Fails the test with all that is needed to look into the finding, whose disk is left in a directory that stays.
 void Report(const Finding& finding, std::string_view scenario, uint64_t seed);

@@ -1,5 +1,6 @@
 #include "tests/crash/enumeration.h"
 
+#include <memory>
 #include <regex>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/check.h"
 #include "storage/manifest/store_layout.h"
+#include "tests/crash/disordered_disk.h"
 #include "tests/crash/scenarios.h"
 
 namespace tidemark::crash {
@@ -16,6 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 void RemoveManifest(storage::FileSystem& files) {
   storage::Check(RemoveTree(files, storage::StoreLayout(kStore).manifest()).ok(), "a manifest could not be removed");
@@ -69,10 +72,56 @@ std::string OperationsOf(const Scenario& scenario) {
 
 // Or a crash's name would not lead to the same state again.
 TEST(Enumeration, LogOfAScenarioHasTheSameOperationsEveryTime) {
-  for (const Scenario& scenario : {Overwrite(), Retain(), RetainLeased(), SaveOnAFailingDisk(), LiveAtRandom(1)}) {
+  for (const MakeScenario make : kScenarios) {
+    const Scenario scenario = make(1);
     const std::string operations = OperationsOf(scenario);
     for (int i = 0; i < 5; ++i) EXPECT_EQ(OperationsOf(scenario), operations) << scenario.name;
   }
+}
+
+// Leaves out the syncs of shards.
+std::unique_ptr<storage::FileSystem> WithoutDataSync(storage::FileSystem& disk) {
+  auto disordered = std::make_unique<DisorderedDisk>(disk);
+  disordered->Drop([](DisorderedDisk::Operation operation, const std::string& path) {
+    return operation == DisorderedDisk::Operation::kSyncData && path.ends_with(".tmk");
+  });
+  return disordered;
+}
+
+// Of each violation the promise and the step: what follows may have an attempt's id in it.
+std::vector<std::string> BrokenPromises(const Enumeration& found) {
+  static const std::regex promise("[A-Za-z0-9]+: .*?step [0-9]+");
+  std::vector<std::string> broken;
+  for (const Finding& finding : found.findings) {
+    for (const std::string& violation : finding.violations) {
+      std::smatch match;
+      broken.push_back(std::regex_search(violation, match, promise) ? match.str() : violation);
+    }
+  }
+  return broken;
+}
+
+TEST(Enumeration, FindingIsMadeAgainByTheNameOfItsCrash) {
+  const Enumeration found =
+      Enumerate(Play(SaveSteps(), WithoutDataSync), {.seed = 1, .states = 1'000, .findings = 1, .further = false});
+  ASSERT_EQ(found.findings.size(), 1u);
+  const std::string crash = found.findings[0].crash;
+  ASSERT_THAT(crash, Not(HasSubstr("/")));
+  const Enumeration again = Reenact(Play(SaveSteps(), WithoutDataSync), crash);
+  EXPECT_THAT(BrokenPromises(found), Not(IsEmpty()));
+  EXPECT_EQ(BrokenPromises(again), BrokenPromises(found)) << crash;
+}
+
+// What is left out is left out by who opens the store after the first crash, so that no first one finds anything.
+TEST(Enumeration, FindingIsMadeAgainByTheNamesOfTwoCrashes) {
+  const Enumeration found =
+      Enumerate(Play(SaveSteps()), {.seed = 1, .states = 1'000, .findings = 1, .disorder = WithoutDataSync});
+  ASSERT_EQ(found.findings.size(), 1u);
+  const std::string crash = found.findings[0].crash;
+  ASSERT_THAT(crash, HasSubstr("/"));
+  const Enumeration again = Reenact(Play(SaveSteps()), crash, WithoutDataSync);
+  EXPECT_THAT(BrokenPromises(found), Not(IsEmpty()));
+  EXPECT_EQ(BrokenPromises(again), BrokenPromises(found)) << crash;
 }
 
 }  // namespace

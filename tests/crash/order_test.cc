@@ -1,6 +1,7 @@
 // The order in which a save gets to the disk: data, its sync, its names, the manifest's commit. Each of these is left
-// out in turn, any two of them change places, and one that has failed is tried again; the enumeration of crash states
-// must notice, or it would not notice either if the product did so.
+// out in turn, any two of them change places, and one that has failed is tried again. The same of what carries out
+// requests: the record, its sync, then the file goes, and a sync of the inbox before the next one of that step. The
+// enumeration of crash states must notice, or it would not notice either if the product did so.
 
 #include <algorithm>
 #include <cstddef>
@@ -53,6 +54,9 @@ const Part kStepsSync{"the sync of steps/", [](Operation operation, const std::s
 const Part kCommit{"the manifest's commit", [](Operation operation, const std::string& path) {
                      return operation == Operation::kSyncData && IsManifestLog(path);
                    }};
+const Part kRecord{"the record of the save", [](Operation operation, const std::string& path) {
+                     return operation == Operation::kWrite && IsManifestLog(path);
+                   }};
 // Only where the shard is another file's that was renamed.
 const Part kOriginSync{"the sync of the directory that the shard came from",
                        [](Operation operation, const std::string& path) {
@@ -60,7 +64,23 @@ const Part kOriginSync{"the sync of the directory that the shard came from",
                        }};
 const std::vector<Part> kParts = {kWrite, kDataSync, kAttemptSync, kStepsSync, kCommit};
 
+const Part kRequestRemoval{"the removal of a request's file", [](Operation operation, const std::string& path) {
+                             return operation == Operation::kRemove && path.find("/inbox/") != std::string::npos &&
+                                    !path.ends_with(".tmp");  // a draft
+                           }};
+// By who carries requests out. Who asks has written and synced a file before.
+const Part kInboxSync{"the syncs of the inbox behind the removals of requests",
+                      [delivered = false](Operation operation, const std::string& path) mutable {
+                        if (path.find("/inbox") == std::string::npos) return false;
+                        if (operation == Operation::kSyncData) delivered = true;
+                        return operation == Operation::kSyncDirectory && !std::exchange(delivered, false);
+                      }};
+
 constexpr size_t kStatesMax = 400;
+
+// More than there are after one crash of any scenario. Where only few prefixes show that an operation is missing, fewer
+// states may have none of these with the right loss.
+constexpr size_t kAllStates = 10'000;
 
 // What takes many states to be noticed, or is noticed in none of them. Under a sanitizer nothing else would come of it
 // than without, an hour later.
@@ -80,19 +100,20 @@ Recording PlayDisordered(const Scenario& scenario, const Part& part, const Part*
   });
 }
 
-Enumeration FindOne(const Recording& recording) {
-  return Enumerate(recording, {.seed = 1, .states = kStatesMax, .findings = 1, .further = false});
+Enumeration FindOne(const Recording& recording, size_t states_max = kStatesMax) {
+  return Enumerate(recording, {.seed = 1, .states = states_max, .findings = 1, .further = false});
 }
 
 // Whether a state is found in which a promise is broken, as none is where the scenario is left as it is.
-bool IsNoticed(const Scenario& scenario, const Recording& recording, const std::string& what) {
+bool IsNoticed(const Scenario& scenario, const Recording& recording, const std::string& what,
+               size_t states_max = kStatesMax) {
   static std::set<std::string> sound;
   if (sound.insert(scenario.name).second) {
     const Enumeration control = FindOne(Play(scenario));
     for (const Finding& finding : control.findings) Report(finding, scenario.name, 1);
     EXPECT_GT(control.states(), 0u);
   }
-  const Enumeration found = FindOne(recording);
+  const Enumeration found = FindOne(recording, states_max);
   std::cout << what << ": ";
   if (found.findings.empty()) {
     std::cout << "not noticed in " << found.states() << " states\n";
@@ -143,6 +164,8 @@ std::optional<Operation> OperationOf(const DiskOperation& operation) {
       return Operation::kSyncData;
     case DiskOperation::Kind::kSyncDirectory:
       return Operation::kSyncDirectory;
+    case DiskOperation::Kind::kRemove:
+      return Operation::kRemove;
     default:
       return std::nullopt;
   }
@@ -194,7 +217,7 @@ std::vector<std::string> Misplaced(const DiskLog& log) {
     if (const auto save = FindSave(log, begin, i)) {
       AddMisplaced(log, *save, misplaced);
     } else {
-      misplaced.push_back("the record of the save");
+      misplaced.push_back(kRecord.name);
     }
   }
   return misplaced;
@@ -210,6 +233,11 @@ TEST(Order, OfASaveIsDataThenNamesThenTheCommit) {
   for (const Scenario& scenario : {OpenEmpty(), SaveSteps(), Overwrite(), PinSteps(), Retain(), SaveOnAFailingDisk()}) {
     EXPECT_THAT(Misplaced(Play(scenario).log), testing::IsEmpty()) << scenario.name;
   }
+}
+
+TEST(Order, WithoutTheRecordOfASaveIsMisplaced) {
+  EXPECT_THAT(Misplaced(PlayDisordered(SaveSteps(), kRecord).log),
+              testing::ElementsAre(kRecord.name, kRecord.name, kRecord.name));
 }
 
 TEST_F(OrderInManyStates, WithoutTheWriteOfAShardIsNoticed) {
@@ -245,6 +273,18 @@ TEST_F(OrderInManyStates, WithoutTheCommitIsNoticed) {
 // cost. What shows that it is left out is what only the manifest knows, above.
 TEST_F(OrderInManyStates, WithoutTheCommitOfANewStepIsHarmless) {
   EXPECT_FALSE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kCommit), "new steps without " + kCommit.name));
+}
+
+// The request would be carried out once more if the record were lost: without its file nobody knows of it.
+TEST_F(OrderInManyStates, OfARequestWhoseFileGoesBeforeItsRecordIsSyncedIsNoticed) {
+  EXPECT_TRUE(IsNoticed(AskByInbox(), PlayDisordered(AskByInbox(), kCommit, &kRequestRemoval),
+                        kCommit.name + " behind " + kRequestRemoval.name, kAllStates));
+}
+
+// The earlier request comes back, and is carried out after the later one.
+TEST_F(OrderInManyStates, OfTwoRequestsWithoutASyncOfTheInboxBetweenThemIsNoticed) {
+  EXPECT_TRUE(
+      IsNoticed(AskByInbox(), PlayDisordered(AskByInbox(), kInboxSync), "without " + kInboxSync.name, kAllStates));
 }
 
 // What the product does not do where a sync fails: call it again, and believe that.

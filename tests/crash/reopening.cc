@@ -57,7 +57,8 @@ absl::StatusOr<Seen> Look(AsyncCheckpointer& checkpointer, const Oracle& oracle,
 
 class Run {
  public:
-  Run(storage::SimulatedDisk& disk, Oracle oracle) : disk_(disk), oracle_(std::move(oracle)) {}
+  Run(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle)
+      : disk_(disk), files_(files), oracle_(std::move(oracle)) {}
 
   // Each returns whether there is any sense in going on.
   bool Open();
@@ -78,6 +79,7 @@ class Run {
   }
 
   storage::SimulatedDisk& disk_;
+  storage::FileSystem& files_;
   Oracle oracle_;
   Reopening result_;
   SmallTrainer trainer_;
@@ -85,7 +87,7 @@ class Run {
 };
 
 bool Run::Open() {
-  auto opened = CheckpointerOnFileSystem::Open(disk_, SmallOptions(&result_.warnings));
+  auto opened = CheckpointerOnFileSystem::Open(files_, SmallOptions(&result_.warnings));
   if (!Fine("opening", opened.status())) return false;
   checkpointer_ = *std::move(opened);
   Mark(std::string(kManifestIsSound));
@@ -124,8 +126,8 @@ bool Run::Close() { return Fine("closing", std::exchange(checkpointer_, nullptr)
 
 }  // namespace
 
-Reopening Reopen(storage::SimulatedDisk& disk, Oracle oracle, bool again) {
-  Run run(disk, std::move(oracle));
+Reopening Reopen(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle, bool again) {
+  Run run(disk, files, std::move(oracle));
   const bool sound = run.Open() && run.LookAround() && run.SaveNext() && run.Close();
   if (sound && again && run.Open() && run.LookAround()) run.Close();
   return std::move(run.result());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "storage/io/file_system.h"
 #include "tests/crash/oracle.h"
 #include "tests/storage/io/simulated_disk.h"
 
@@ -16,10 +17,11 @@ struct Reopening {
   std::vector<std::string> warnings;  // what production code said meanwhile
 };
 
-// Opens the store on `disk`, looks at all of it, restores every step, saves another one, restores that, and closes the
-// store. With `again`, opens it once more, which then was closed in good order, and looks again. What has been seen is
-// promised from then on: marks in the disk's log say so, for crashes of all this.
-Reopening Reopen(storage::SimulatedDisk& disk, Oracle oracle, bool again);
+// Opens the store on `files`, which is `disk` or stands in front of it, looks at all of it, restores every step, saves
+// another one, restores that, and closes the store. With `again`, opens it once more, which then was closed in good
+// order, and looks again. What has been seen is promised from then on: marks in the disk's log say so, for crashes of
+// all this.
+Reopening Reopen(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle, bool again);
 
 }  // namespace tidemark::crash
 

@@ -388,8 +388,9 @@ Scenario Recover() {
                 stage.Close();
                 // Of what follows no record gets to the disk: a crash has come before each commit.
                 DisorderedDisk forgetful(stage.files());
-                forgetful.Drop([](DisorderedDisk::Operation, const std::string& path) {
-                  return path.find("/manifest/") != std::string::npos && path.ends_with(".log");
+                forgetful.Drop([](DisorderedDisk::Operation operation, const std::string& path) {
+                  return operation != DisorderedDisk::Operation::kRemove &&
+                         path.find("/manifest/") != std::string::npos && path.ends_with(".log");
                 });
                 Stage killed(stage.disk(), forgetful);
                 killed.Open({.reuse = false});

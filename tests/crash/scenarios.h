@@ -24,6 +24,29 @@ Scenario SaveOnAFailingDisk();         // attempts that are given up, and commit
 Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order
 Scenario CloseAndReopen();             // in good order
 
+// All of these. `seed`: of what is drawn.
+using MakeScenario = Scenario (*)(uint64_t seed);
+template <Scenario (*kMake)()>
+Scenario WithoutSeed(uint64_t) {
+  return kMake();
+}
+inline constexpr MakeScenario kScenarios[] = {
+    WithoutSeed<OpenEmpty>,
+    WithoutSeed<SaveSteps>,
+    WithoutSeed<Overwrite>,
+    WithoutSeed<ReportMetrics>,
+    WithoutSeed<PinSteps>,
+    WithoutSeed<AskByInbox>,
+    WithoutSeed<Retain>,
+    WithoutSeed<RetainLeased>,
+    WithoutSeed<RebuildMissing>,
+    WithoutSeed<RebuildDamaged>,
+    WithoutSeed<Recover>,
+    WithoutSeed<SaveOnAFailingDisk>,
+    LiveAtRandom,
+    WithoutSeed<CloseAndReopen>,
+};
+
 }  // namespace tidemark::crash
 
 #endif  // TIDEMARK_TESTS_CRASH_SCENARIOS_H_

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -18,8 +19,7 @@ namespace {
 // Of each scenario. All of them together take five minutes of one core.
 constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'750;
 
-constexpr size_t kScenarios = 14;
-static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || kScenarios * kStates >= 20'000);
+static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || std::size(kScenarios) * kStates >= 20'000);
 
 // Lives at random are many rather than long.
 constexpr size_t kStatesOfALife = 1'900;
@@ -70,8 +70,8 @@ void Check(const Scenario& scenario, uint64_t seed, size_t states) {
             << std::flush;
   for (const Finding& finding : found.findings) Report(finding, scenario.name, seed);
   if (crash != nullptr || !found.findings.empty()) return;
-  // What crashes of the reopening leave is drawn, each state counts once, and of tens of thousands of a scenario the last
-  // crashes have not so many more: up to a fiftieth was missing. long.sh asks for that many more, and counts.
+  // What crashes of the reopening leave is drawn, each state counts once, and of tens of thousands of a scenario the
+  // last crashes have not so many more: up to a fiftieth was missing. long.sh asks for that many more, and counts.
   EXPECT_GE(found.states(), states > kStatesOfALife ? states - states / 20 : states);
   // Of the states with a torn list few are rebuilt: 3 of 1,900 at most were seen.
   EXPECT_LE(found.excused, 2 + states / 200);
@@ -80,29 +80,22 @@ void Check(const Scenario& scenario, uint64_t seed, size_t states) {
   EXPECT_GE(found.recovered, states >= 200 ? states / 10 : states / 40);
 }
 
-void Check(const Scenario& scenario) { Check(scenario, Seed(), States()); }
+// By the scenario's place in kScenarios.
+class CrashStates : public testing::TestWithParam<size_t> {};
 
-TEST(CrashStates, OfAnEmptyDirectoryThatBecomesAStoreKeepWhatWasPromised) { Check(OpenEmpty()); }
-TEST(CrashStates, OfSavesThatShareChunksKeepWhatWasPromised) { Check(SaveSteps()); }
-TEST(CrashStates, OfStepsThatAreOverwrittenKeepWhatWasPromised) { Check(Overwrite()); }
-TEST(CrashStates, OfMetricsThatArriveKeepWhatWasPromised) { Check(ReportMetrics()); }
-TEST(CrashStates, OfPinsKeepWhatWasPromised) { Check(PinSteps()); }
-TEST(CrashStates, OfRequestsInTheInboxKeepWhatWasPromised) { Check(AskByInbox()); }
-TEST(CrashStates, OfRetentionKeepWhatWasPromised) { Check(Retain()); }
-TEST(CrashStates, OfRetentionBesideLeasesKeepWhatWasPromised) { Check(RetainLeased()); }
-TEST(CrashStates, OfARebuildOfAMissingManifestKeepWhatWasPromised) { Check(RebuildMissing()); }
-TEST(CrashStates, OfARebuildOfADamagedManifestKeepWhatWasPromised) { Check(RebuildDamaged()); }
-TEST(CrashStates, OfARecoveryWithLeftoversKeepWhatWasPromised) { Check(Recover()); }
-TEST(CrashStates, OfSavesOnAFailingDiskKeepWhatWasPromised) { Check(SaveOnAFailingDisk()); }
-TEST(CrashStates, OfALifeAtRandomKeepWhatWasPromised) {
+TEST_P(CrashStates, KeepWhatWasPromised) {
+  const MakeScenario make = kScenarios[GetParam()];
   uint64_t seed = Seed();
-  for (size_t left = States(); left > 0; left -= std::min(left, kStatesOfALife)) {
-    Check(LiveAtRandom(seed), seed, std::min(left, kStatesOfALife));
+  const size_t states_max = make == &LiveAtRandom ? kStatesOfALife : States();
+  for (size_t left = States(); left > 0; left -= std::min(left, states_max)) {
+    Check(make(seed), seed, std::min(left, states_max));
     if (testing::Test::HasFailure() || std::getenv("TIDEMARK_CRASH") != nullptr) return;
     ++seed;
   }
 }
-TEST(CrashStates, OfACloseInGoodOrderKeepWhatWasPromised) { Check(CloseAndReopen()); }
+
+INSTANTIATE_TEST_SUITE_P(Of, CrashStates, testing::Range<size_t>(0, std::size(kScenarios)),
+                         [](const testing::TestParamInfo<size_t>& place) { return kScenarios[place.param](1).name; });
 
 }  // namespace
 }  // namespace tidemark::crash

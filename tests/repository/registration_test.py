@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nothing in the tree is left out of the build, too long without a reason, or unfinished.
+"""Nothing in the tree is left out of the build, too long without a reason, unfinished, or runs what it reads.
 
   registration_test.py ROOT [unittest arguments]
 """
@@ -18,6 +18,11 @@ REASON_LINES = 40  # the reason stands in the file's opening comment
 # Put together from halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "T" + "BD", "W" + "IP"]) + r")\b|" +
                         "|".join(["not imple" + "mented yet", "for n" + "ow,", "future wo" + "rk", "place" + "holder"]))
+
+
+# Bytes that run as code where they are read; only to refuse them is allowed.
+EXECUTABLE_BYTES = re.compile("pic" + "kle", re.IGNORECASE)
+REFUSAL = "allow_pic" + "kle=False"
 
 
 def cmake_words(root, folder):
@@ -87,6 +92,15 @@ def unfinished(root):
     return found
 
 
+def executed(root):
+    found = []
+    for path in source_tree.files(root, ".h", ".cc", ".py", ".txt", ".cmake", ".in", ".sh"):
+        for number, line in enumerate(source_tree.read(root, path).splitlines(), start=1):
+            if EXECUTABLE_BYTES.search(line.replace(REFUSAL, "")):
+                found.append(f"{path}:{number}: {line.strip()!r} runs what it reads")
+    return found
+
+
 class Registration(unittest.TestCase):
     root = None
 
@@ -99,6 +113,9 @@ class Registration(unittest.TestCase):
 
     def test_the_tree_announces_no_unfinished_work(self):
         self.assertEqual(unfinished(self.root), [])
+
+    def test_nothing_in_the_tree_runs_what_it_reads(self):
+        self.assertEqual(executed(self.root), [])
 
     def test_finds_what_is_not_built(self):
         with source_tree.MadeUpTree({
@@ -133,6 +150,14 @@ class Registration(unittest.TestCase):
         }) as root:
             self.assertEqual([":".join(line.split(":")[:2]) for line in unfinished(root)],
                              ["snapshot/c.h:1", "storage/io/a.cc:2"])
+
+    def test_finds_what_runs_what_it_reads(self):
+        with source_tree.MadeUpTree({
+                "tests/a.py": "import pic" "kle\nnumpy.load(path, allow_pic" "kle=False)\nnumpy.load(path, allow_pic" "kle=True)\n",
+                "tools/b.cc": "torch::pic" "kle_load(bytes);\n",
+        }) as root:
+            self.assertEqual([":".join(line.split(":")[:2]) for line in executed(root)],
+                             ["tests/a.py:1", "tests/a.py:3", "tools/b.cc:1"])
 
 
 if __name__ == "__main__":

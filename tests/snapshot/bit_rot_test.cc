@@ -2,7 +2,7 @@
 // another's place or as an earlier save had them: what a restore gives then is an error or the right answer, never
 // wrong bytes; a verification finds it; and restoring the latest step falls back past it and says so.
 //
-// Bits, lengths and bytes are drawn; make faults-long takes all, in less than a minute.
+// Bits, lengths and bytes are drawn; make faults-long takes all.
 
 #include <algorithm>
 #include <map>
@@ -32,7 +32,7 @@ using BitRotTest = RottingStoreTest;
 // threads to wait for.
 TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverBitOfAShardChanges) {
   constexpr size_t kThreads = 6;
-  const size_t stride = OneOf(11, 997);
+  const size_t stride = OneOf(23, 1'997);
   const size_t first = random_() % stride;
   std::mutex mutex;
   Outcomes outcomes;
@@ -41,19 +41,20 @@ TEST_F(BitRotTest, IsFoundAndNeverRestoredWhicheverBitOfAShardChanges) {
     storage::WriteTree(files, StorePath(), *tree_);
     const std::string& bytes = BytesOf(number);
     const auto file = OpenShardOn(files, number);
+    const int64_t restored = number == 10 ? 30 : number;  // which refers to it
     std::map<std::string, int64_t> counts;
     for (size_t bit = first + thread * stride; bit < bytes.size() * 8 && !HasFailure(); bit += kThreads * stride) {
       SCOPED_TRACE(testing::Message() << "step " << number << ", byte " << bit / 8 << ", bit " << bit % 8);
       const char flipped = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
       Put(*file, bit / 8, {&flipped, 1});
-      ++counts["restored " + RestoreOn(files, 30)];
+      ++counts["restored " + RestoreOn(files, restored)];
       EXPECT_TRUE(VerifyFindsOn(files, number)) << "a verification finds nothing";
       Put(*file, bit / 8, {&bytes[bit / 8], 1});
     }
     std::lock_guard lock(mutex);
     for (const auto& [outcome, count] : counts) outcomes.counts[outcome] += count;
   };
-  for (const int64_t number : {30, 10}) {
+  for (const int64_t number : {5, 10, 20, 30}) {
     std::vector<std::thread> threads;
     for (size_t i = 0; i < kThreads; ++i) threads.emplace_back(flip, number, i);
     for (std::thread& thread : threads) thread.join();
@@ -239,6 +240,40 @@ TEST_F(FallbackTest, PassesOverTheLatestStepWhicheverOfItsBytesChanges) {
     if (HasFailure()) return;
   }
   outcomes.Print("bytes of the latest step changed");
+}
+
+TEST_F(FallbackTest, PassesOverTheLatestStepWhereItIsCutSwappedOrStale) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed_);
+  const std::string& bytes = BytesOf(30);
+  const auto file = OpenShard(30);
+  Outcomes outcomes;
+  const auto try_it = [&](const std::string& rotten) {
+    if (rotten == bytes) return;
+    Put(*file, 0, rotten);
+    ASSERT_THAT(file->Truncate(rotten.size()), IsOk());
+    ExpectRightAnswer(20, &outcomes);
+    Put(*file, 0, bytes);
+    ASSERT_THAT(file->Truncate(bytes.size()), IsOk());
+    ASSERT_THAT(checkpointer_->Restore(30, trainer_.state), IsOk());
+    ASSERT_TRUE(trainer_.IsAt(30));
+  };
+  for (const std::string& other : {*stale_, BytesOf(20), BytesOf(10), BytesOf(5)}) try_it(other);
+  const auto draw_sector = [&] { return random_() % (bytes.size() / kSector) * kSector; };
+  for (int i = 0; i < static_cast<int>(200 / OneOf(5, 40)); ++i) {
+    const size_t at = draw_sector();
+    const size_t with = draw_sector();
+    SCOPED_TRACE(testing::Message() << "cut within, swapped or stale: the sectors at " << at << " and " << with);
+    try_it(bytes.substr(0, at + random_() % kSector));
+    std::string swapped = bytes;
+    swapped.replace(at, kSector, bytes, with, kSector).replace(with, kSector, bytes, at, kSector);
+    try_it(swapped);
+    if (at < stale_->size()) {
+      try_it(bytes.substr(0, at) + stale_->substr(at));
+      try_it(stale_->substr(0, at) + bytes.substr(at));
+    }
+    if (HasFailure()) return;
+  }
+  outcomes.Print("the latest step cut, with sectors swapped, and stale");
 }
 
 TEST_F(FallbackTest, PassesOverAllThatReferToWhatIsDamaged) {

@@ -1,5 +1,5 @@
 // Staging memory that cannot be had: whichever call for it fails, the save says so and touches nothing, or goes on with
-// less comfortable memory, and the next save has what it needs.
+// less comfortable memory, the step before can be restored, and the next save has what it needs.
 
 #include <sys/mman.h>
 
@@ -80,6 +80,7 @@ class SaveWithoutMemoryTest : public testing::Test {
 
 // Each save needs memory of another size, so that none finds that of the one before.
 TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
+  constexpr int64_t kWeights = 600'000;  // more than a huge page
   int64_t step = 0;
   for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped}) {
     auto checkpointer = Open(staging);
@@ -88,7 +89,7 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
       for (int times = 1; times <= 3; ++times) {
         ++step;
         SCOPED_TRACE(fmt::format("step {}", step));
-        TestTrainer trainer(600'000 * step);  // more than a huge page apart
+        TestTrainer trainer(kWeights * step);
         trainer.SetTo(step);
         const SystemCallFault fault("mmap", error, static_cast<size_t>(times));
         for (int failures = 0; failures < times; ++failures) {
@@ -96,6 +97,12 @@ TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
                       StatusIs(absl::StatusCode::kResourceExhausted,
                                AllOf(HasSubstr("of memory for staging"), HasSubstr(strerrordesc_np(error)))));
           EXPECT_EQ((*checkpointer)->statistics().staging_bytes_in_use, 0u);
+          if (step == 1) continue;
+          TestTrainer earlier(kWeights * (step - 1));
+          const auto report = (*checkpointer)->RestoreLatest(earlier.state);
+          ASSERT_THAT(report, IsOk());
+          EXPECT_EQ(report->step, step - 1);
+          EXPECT_TRUE(earlier.IsAt(step - 1));
         }
         EXPECT_TRUE(trainer.IsAt(step));
         auto save = (*checkpointer)->Save(step, trainer.state);

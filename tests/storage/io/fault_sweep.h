@@ -71,6 +71,8 @@ struct FaultScenario {
   std::function<absl::Status()> act;
   // On a healthy disk again: `status` as `act` returned it, and what was injected. Leaves nothing open.
   std::function<void(const absl::Status& status, const InjectedFault& fault)> check;
+  // `act` makes its calls on one thread, and the same ones every time.
+  bool one_thread = false;
 };
 
 struct FaultFigures {
@@ -88,7 +90,8 @@ struct FaultFigures {
 // descriptors open as there were, lose no memory (leaks.h), and come to its end within two minutes, or the process ends
 // with the fault's name.
 // With `one_of` > 1 only one of so many faults is run, drawn by SeedOfCases(), which is shown, unless all cases are
-// asked for; see drawn_cases.h. Prints the figures. All runs but a quarter and five must meet their fault.
+// asked for; see drawn_cases.h. Prints the figures. All runs must meet their fault, or, where threads make the calls,
+// all but a quarter and five.
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of = 1);
 
 // `one_of` for the build at hand: sanitizers make each run many times slower.

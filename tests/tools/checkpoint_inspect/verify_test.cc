@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -183,6 +186,41 @@ TEST(Verify, NamesTheStepWhicheverBitOfItsShardChanges) {
     EXPECT_THAT(verify.out,
                 MatchesRegex("step 1: sound[^\n]*\nstep 2: damaged\n  [^\n]*shard-00000-of-00001.tmk[: ]"
                              "[^\n]*\n(  [^\n]*\n)*1 of 2 steps sound; damaged: 2; a restore takes step 1\n"));
+    if (HasFailure()) return;
+  }
+  WriteWhole(path, sound);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
+}
+
+TEST(Verify, NamesTheStepWhicheverOfItsSectorsAreSwappedOrAnEarlierSaves) {
+  constexpr size_t kSector = 512;
+  const TestStore store;
+  store.Save({1, 2});
+  const std::string stale = ReadWhole(store.ShardPath(2));
+  store.Save({2}, {.overwrite = true});
+  const std::string path = store.ShardPath(2);
+  const std::string sound = ReadWhole(path);
+  const uint32_t seed = storage::SeedOfCases();
+  std::mt19937 random(seed);
+  const auto draw_sector = [&] { return random() % (std::min(sound.size(), stale.size()) / kSector) * kSector; };
+  std::vector<std::string> rotten = {stale, ""};
+  while (rotten.size() < 24) {
+    const size_t at = draw_sector();
+    const size_t with = draw_sector();
+    std::string swapped = sound;
+    swapped.replace(at, kSector, sound, with, kSector).replace(with, kSector, sound, at, kSector);
+    rotten.push_back(swapped);
+    rotten.push_back(sound.substr(0, at) + stale.substr(at));
+    rotten.push_back(stale.substr(0, at) + sound.substr(at));
+    std::erase(rotten, sound);
+  }
+  for (size_t i = 0; i < rotten.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", the one with number " << i);
+    WriteWhole(path, rotten[i]);
+    const Finished verify = RunInspect({"--store", store.directory(), "verify"});
+    EXPECT_EQ(verify.exit_code, 3) << verify.err;
+    EXPECT_THAT(verify.out, MatchesRegex("step 1: sound[^\n]*\nstep 2: damaged\n(  [^\n]*\n)+"
+                                         "1 of 2 steps sound; damaged: 2; a restore takes step 1\n"));
     if (HasFailure()) return;
   }
   WriteWhole(path, sound);
