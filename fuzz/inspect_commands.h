@@ -1,4 +1,4 @@
-// The commands of checkpoint-inspect that look at a store, as somebody would type them, over a store that may mean harm.
+// The commands of checkpoint-inspect that look at a store, as somebody would type them, over one that may mean harm.
 
 #ifndef TIDEMARK_FUZZ_INSPECT_COMMANDS_H_
 #define TIDEMARK_FUZZ_INSPECT_COMMANDS_H_

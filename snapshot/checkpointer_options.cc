@@ -7,6 +7,7 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "storage/io/thread_priority.h"
+#include "storage/shard/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -96,6 +97,7 @@ absl::Status ValidateMetrics(const std::map<std::string, double>& metrics) {
       return absl::InvalidArgumentError(
           fmt::format("a metric's name has {} bytes; it must have 1 to {}", name.size(), EntrySpec::kNameBytesMax));
     }
+    if (!storage::IsUtf8(name)) return absl::InvalidArgumentError("a metric's name is not UTF-8");
   }
   return absl::OkStatus();
 }

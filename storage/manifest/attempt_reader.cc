@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "fmt/format.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/shard/shard_verify.h"
 
 namespace tidemark::storage {
@@ -104,7 +105,8 @@ class RecordMaker {
     info.world_size = identity.world_size;
     info.created = absl::FromUnixNanos(first.created_unix_ns);
     info.blocked = absl::Nanoseconds(static_cast<int64_t>(std::min(first.blocked_ns, kBlockedMax)));
-    info.metrics = first.metrics;
+    // Of names that are no UTF-8, which only another library writes, two may become one in a record.
+    info.metrics = DecodeMetrics(Json::parse(DumpJson(EncodeMetrics(first.metrics))));
     info.user_metadata = first.user_metadata;
   }
 

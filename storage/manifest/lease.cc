@@ -220,7 +220,7 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
     absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(path);
     if (lock.ok()) {
       sightings_.erase(name);
-      return Take(path, note, *std::move(lock));
+      return Take(path, note, *bytes, *std::move(lock));
     }
     if (!absl::IsUnavailable(lock.status())) return lock.status();
     look = LookAt(name, note.attempt);
@@ -230,8 +230,7 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
 }
 
 absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Take(const std::string& path, const LeaseNote& note,
-                                                           std::unique_ptr<FileLock> lock) {
-  const std::string bytes = EncodeLeaseNote(note);
+                                                           const std::string& bytes, std::unique_ptr<FileLock> lock) {
   if (absl::Status status = lock->WriteNote(bytes); !status.ok()) {
     files_.RemoveFile(path).IgnoreError();
     return status;

@@ -103,8 +103,8 @@ class LeaseObserver {
   LeaseObserver(FileSystem& files, const StoreLayout& layout, std::string machine, std::function<absl::Time()> now);
 
   // kUnavailable, with the holder, if the attempt is leased by a live holder of the same evaluator's name.
-  // kInvalidArgument: the expiry is out of range, the texts are longer than a note has room for, or the note could not be
-  // read again. Other errors: the lease cannot be written; there is none then.
+  // kInvalidArgument: the expiry is out of range, the texts are longer than a note has room for, or the note could not
+  // be read again. Other errors: the lease cannot be written; there is none then.
   absl::StatusOr<std::unique_ptr<Lease>> Acquire(LeaseNote note);
 
   struct Held {
@@ -130,7 +130,8 @@ class LeaseObserver {
   };
   Look LookAt(const std::string& name, const AttemptId& attempt);
   bool StoodStill(const std::string& name, const std::string& bytes, absl::Duration expiry);
-  absl::StatusOr<std::unique_ptr<Lease>> Take(const std::string& path, const LeaseNote& note,
+  // `bytes`: the note as it is written.
+  absl::StatusOr<std::unique_ptr<Lease>> Take(const std::string& path, const LeaseNote& note, const std::string& bytes,
                                               std::unique_ptr<FileLock> lock);
 
   FileSystem& files_;

@@ -171,19 +171,23 @@ struct Manifest::Impl {
   absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps, const PhasesRecord* phases = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
     for (const StepInfo& info : steps) last_step = std::max<int64_t>(last_step, info.step);
-    absl::Status status = PutNotedPhases(batch);
+    PutNotedPhases(batch);
     // Behind what was noted, which may be of an attempt at the same step that is replaced now.
-    if (status.ok() && phases != nullptr) status = PutPhases(batch, *phases);
-    if (status.ok()) status = database->Write(batch);
+    if (phases != nullptr) PutReadablePhases(batch, *phases);
+    absl::Status status = database->Write(batch);
     kept.Wrote(status, std::move(steps));
     return status;
   }
 
-  // Forgets them, whatever comes of it: the next write is none of theirs.
-  absl::Status PutNotedPhases(rocksdb::WriteBatch& batch) {
+  void PutNotedPhases(rocksdb::WriteBatch& batch) {
     absl::MutexLock lock(&noted_mutex);
-    const std::optional<PhasesRecord> noted = std::exchange(noted_phases, std::nullopt);
-    return noted ? PutPhases(batch, *noted) : absl::OkStatus();
+    if (noted_phases) PutReadablePhases(batch, *noted_phases);
+    noted_phases.reset();
+  }
+
+  // Those that could not be read are left out: they may be missing, and nothing waits for them.
+  static void PutReadablePhases(rocksdb::WriteBatch& batch, const PhasesRecord& phases) {
+    PutPhases(batch, phases).IgnoreError();
   }
 
   // Reads all committed steps, all as of one moment.
@@ -476,9 +480,9 @@ absl::StatusOr<std::optional<SettledMark>> Manifest::Settled() const {
 
 absl::Status Manifest::SetSettledMark(const DirectoryStamp& steps) {
   rocksdb::WriteBatch batch;
-  absl::Status status = impl_->PutNotedPhases(batch);
+  impl_->PutNotedPhases(batch);
   const SettledMark mark{.steps = steps, .files = impl_->database->SettleList(), .tags = true};
-  if (status.ok()) status = PutSettled(batch, mark);
+  const absl::Status status = PutSettled(batch, mark);
   return status.ok() ? impl_->database->Write(batch) : status;
 }
 

@@ -88,6 +88,7 @@ bool JoinPin(const StepInfo& replaced, const std::function<void(std::string_view
 absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const StepInfo& replaced,
                         const std::function<void(std::string_view)>& warn, StepInfo& info) {
   const auto attempt = FromHex(info.attempt);
+  const std::vector<std::string> known = info.tags;
   if (!JoinPin(replaced, warn, info) || !attempt || replaced.attempt == info.attempt) return absl::OkStatus();
   const StepFolder folder{info.step, AttemptId{*attempt}};
   const std::string path = PinPath(layout, folder);
@@ -100,7 +101,11 @@ absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const Step
     return absl::OkStatus();
   }
   // At an earlier look the disk may not have given it out.
-  if (own->has_value()) AddTags((*own)->tags, warn, info);
+  if (own->has_value()) {
+    std::vector<std::string>& tags = (*own)->tags;
+    std::erase_if(tags, [&](const std::string& tag) { return HasTag(known, tag); });
+    AddTags(tags, warn, info);
+  }
   return WritePin(files, layout, folder, info.pin_note, info.tags);
 }
 

@@ -71,8 +71,8 @@ absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& 
 //
 // Whenever it is cut short, the next call goes on from there, and an opening in between passes over what is damaged.
 // kNotFound: no store is there. kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss,
-// kFailedPrecondition: nobody can say which store it is. kCancelled: see RepairOptions. Any other error is the disk's, and the store is as a crash
-// would have left it.
+// kFailedPrecondition: nobody can say which store it is. kCancelled: see RepairOptions. Any other error is the disk's,
+// and the store is as a crash would have left it.
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options);
 
 }  // namespace tidemark::storage

@@ -294,11 +294,11 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
     footer.index_digest = DigestOf(AsBytes(bytes));  // which its reader asks for
     return DecodeShardIndex(AsBytes(bytes), header, footer);
   });
-  if (!encoded.ok()) return encoded.status();
+  if (!encoded.ok()) return absl::InternalError(encoded.status().message());
   const auto end = EncodeAndCheck("the footer of a shard", footer, EncodeShardFooter, [&](std::string_view bytes) {
     return DecodeShardFooter(AsBytes(bytes), footer.file_bytes);
   });
-  if (!end.ok()) return end.status();
+  if (!end.ok()) return absl::InternalError(end.status().message());
   absl::Status status = stream->Append(AsBytes(encoded->bytes));
   if (status.ok()) status = stream->Align();
   if (status.ok()) status = stream->Append(AsBytes(end->bytes));
@@ -344,7 +344,7 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
   const auto encoded =
       EncodeAndCheck("the header of a shard", ShardHeader{job->identity, options.chunk_bytes}, EncodeShardHeader,
                      [](std::string_view bytes) { return DecodeShardHeader(AsBytes(bytes)); });
-  if (!encoded.ok()) return encoded.status();
+  if (!encoded.ok()) return absl::InternalError(encoded.status().message());
   AlignedBuffer header(kShardBlockBytes);
   std::copy(AsBytes(encoded->bytes).begin(), AsBytes(encoded->bytes).end(), header.data());
   if (status = file->WriteAt(0, header.span()); !status.ok()) return status;

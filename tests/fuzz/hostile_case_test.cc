@@ -30,26 +30,40 @@ class InspectedStore : public HostileStore {
 
   // Whether the commands call it sound, or print what a terminal should not get.
   std::string Inspect() const {
+    const auto reader = StoreReader::OpenUntrusted(directory_.path());
+    if (!reader.ok()) return reader.status().ToString();
+    inspect::ExitCode verified = inspect::ExitCode::kOk;
+    const std::string trouble = LookAtOutput([&](inspect::Console& console) {
+      const inspect::Invocation invocation{console,        **reader,          directory_.path(),
+                                           /*json=*/false, absl::UnixEpoch(), directory_.path()};
+      ListSteps(invocation, {.all = true});
+      ShowStep(invocation, {});
+      verified = VerifySteps(invocation, std::nullopt, {});
+    });
+    if (!trouble.empty()) return trouble;
+    return verified == inspect::ExitCode::kOk ? "verify calls it sound" : "";
+  }
+
+  // Whether the command prints what a terminal should not get.
+  std::string Inspect(const InspectCommand& command) const {
+    return LookAtOutput(
+        [&](inspect::Console& console) { Run(command, console, directory_.path(), /*json=*/false); });
+  }
+
+ private:
+  static std::string LookAtOutput(const std::function<void(inspect::Console&)>& print) {
     char* text = nullptr;
     size_t size = 0;
     std::FILE* const stream = open_memstream(&text, &size);
-    inspect::Console console(stream, stream);
-    const auto reader = StoreReader::OpenUntrusted(directory_.path());
-    if (!reader.ok()) return "";
-    const inspect::Invocation invocation{console,        **reader,          directory_.path(),
-                                         /*json=*/false, absl::UnixEpoch(), directory_.path()};
-    ListSteps(invocation, {.all = true});
-    ShowStep(invocation, {});
-    const inspect::ExitCode verified = VerifySteps(invocation, std::nullopt, {});
-    const storage::TestDirectory out;
-    for (const InspectCommand& command : TensorCommands("latest", out.path())) {
-      Run(command, console, directory_.path(), /*json=*/false);
+    {
+      inspect::Console console(stream, stream);
+      print(console);
     }
     std::fclose(stream);
     std::string printed(text, size);
+    std::free(text);
     std::erase(printed, '\n');
-    if (storage::PrintableText(printed) != printed) return "an output has what a terminal should not get";
-    return verified == inspect::ExitCode::kOk ? "verify calls it sound" : "";
+    return storage::PrintableText(printed) == printed ? "" : "an output has what a terminal should not get";
   }
 };
 
@@ -69,7 +83,13 @@ TEST(HostileFiles, AreInspectedWithoutHarm) {
   for (const HostileCase& hostile : HostileCases()) {
     if (!hostile.file.ends_with(".tmk")) continue;
     SCOPED_TRACE(hostile.file);
-    EXPECT_EQ(InMeasuredChild([&] { return InspectedStore(hostile.bytes).Inspect(); }), "");
+    const InspectedStore store(hostile.bytes);
+    const storage::TestDirectory out;
+    EXPECT_EQ(InMeasuredChild([&] { return store.Inspect(); }), "");
+    for (const InspectCommand& command : TensorCommands("latest", out.path())) {
+      SCOPED_TRACE(testing::PrintToString(command.words));
+      EXPECT_EQ(InMeasuredChild([&] { return store.Inspect(command); }), "");
+    }
   }
 }
 

@@ -72,7 +72,9 @@ TEST(UserMetadata, MustBeAJsonObjectOfBoundedSize) {
   EXPECT_THAT(ValidateUserMetadata(huge), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 16777216")));
 }
 
-TEST(Metrics, MustHaveNamesOfBoundedLength) {
+TEST(Metrics, MustHaveNamesOfBoundedLengthThatAreUtf8) {
+  EXPECT_THAT(ValidateMetrics({{"loss \xfe", 0.0}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "a metric's name is not UTF-8"));
   EXPECT_THAT(ValidateMetrics({{"loss", std::nan("")}}), IsOk());
   for (size_t length : {size_t{0}, size_t{4097}}) {
     EXPECT_THAT(ValidateMetrics({{std::string(length, 'x'), 0.0}}),

@@ -260,7 +260,7 @@ ExitCode WithStore(const Session& session, const std::function<ExitCode(const In
                              std::string(problem.message())));
   }
   NameUnread(console, (*reader)->unread());
-  return run({console, **reader, session.directory, session.json, session.now, link_free});
+  return run({console, **reader, session.directory, session.json, session.now, link_free, session.untrusted});
 }
 
 }  // namespace tidemark::inspect

@@ -34,6 +34,7 @@ struct Invocation {
   bool json;
   absl::Time now;                // ages count from here
   const std::string& link_free;  // the same directory, by a path that files in it are opened by
+  bool untrusted = false;
 };
 
 // Where --help lists a command; kHidden: nowhere.

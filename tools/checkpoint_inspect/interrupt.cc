@@ -1,6 +1,7 @@
 #include "tools/checkpoint_inspect/interrupt.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace tidemark::inspect {
 namespace {
@@ -15,8 +16,11 @@ void CatchInterrupts() {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second one does what it always did
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction old = {};
+    sigaction(signal, nullptr, &old);
+    if (old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 bool IsInterrupted() { return interrupted != 0; }

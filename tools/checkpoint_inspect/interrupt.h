@@ -6,7 +6,8 @@
 namespace tidemark::inspect {
 
 // From here on SIGINT and SIGTERM end the process no more: the first one makes IsInterrupted() true, a second one
-// kills. For commands that write, or that read so much that somebody waits; others may be killed at any time.
+// kills. For commands that write, or that read so much that somebody waits; others may be killed at any time. A handler
+// that is there already stays: it is of a program that calls commands, such as a fuzzer.
 void CatchInterrupts();
 
 // Whether one has come. Any thread.

@@ -15,7 +15,7 @@ namespace tidemark::inspect {
 namespace {
 
 // As docs/format.md has it.
-constexpr size_t kPinFileBytesMax = 1 << 19;
+constexpr size_t kPinFileBytesMax = 8 * storage::kPinNoteBytesMax;
 
 absl::Status CheckPin(storage::FileSystem& files, const storage::StoreLayout& layout, const storage::StepFolder& folder,
                       const std::string& path) {

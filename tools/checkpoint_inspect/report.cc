@@ -86,7 +86,7 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
     survey = SurveySteps(reader, committed, {.read_bytes_max = options.read_bytes_max}, console);
     // The only error that it has.
     if (!survey.ok()) return ExitCode::kInterrupted;
-    if (!survey->problems.empty()) {
+    if (!survey->problems.empty() && !invocation.untrusted) {
       // A store that cannot be opened any more tells nothing better of them.
       const absl::StatusOr<std::unique_ptr<StoreReader>> now = OpenStore(invocation.directory, /*untrusted=*/false);
       if (now.ok()) PassOverStepsTakenAway(reader, **now, &*survey);

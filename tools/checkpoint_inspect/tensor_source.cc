@@ -19,7 +19,8 @@ class StepSource : public TensorSource {
   std::span<const StoredEntry> entries() const override { return step_->contents().entries; }
   absl::Status Read(std::span<const StepReader::Window> windows) const override {
     const absl::Status status = step_->Read(windows);
-    if (!absl::IsNotFound(status) || !IsRemoved()) return status;
+    if (!absl::IsNotFound(status)) return status;
+    if (!IsRemoved()) return absl::DataLossError(status.message());
     return absl::AbortedError(fmt::format("step {} was removed while it was being read", step_->contents().info.step));
   }
   uint64_t chunk_bytes() const override { return std::max<uint64_t>(step_->chunk_bytes(), 1); }

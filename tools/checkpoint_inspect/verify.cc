@@ -163,7 +163,8 @@ std::string FormatNotes(const Console& console, const std::vector<NoteProblem>& 
                         Escape(problem.what));
   }
   if (problems.size() > kNotesNamedMax) text += fmt::format("and {} more\n", problems.size() - kNotesNamedMax);
-  return text + "  no byte of a step is affected; a rebuild of the manifest would lack what they say\n";
+  return text +
+         "  no byte of a step is affected; what they say is in the manifest alone, and of a report in the inbox nowhere\n";
 }
 
 Json NotesToJson(const std::vector<NoteProblem>& problems) {
@@ -269,6 +270,10 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   const absl::Status manifest = selector ? absl::OkStatus() : invocation.reader.VerifyManifest();
   const bool is_rotten = absl::IsDataLoss(manifest);
   const std::vector<NoteProblem> notes = CheckNotes(invocation.link_free, checks, !selector);
+  if (IsInterrupted()) {
+    console.Fail("interrupted; the steps were read, the manifest, pins and reports were not");
+    return ExitCode::kInterrupted;
+  }
   if ((is_rotten || !notes.empty()) && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
   if (!invocation.json) {
     console.PrintData(FormatNotes(console, notes));
@@ -308,7 +313,6 @@ void AddVerify(CommandLine& line) {
        .name = "verify",
        .description = "Read every byte and hold it against its checksum"},
       [selector, share, seed](const Invocation& invocation) {
-        // Not in VerifySteps, which a fuzzer calls, too: it has handlers of its own.
         CatchInterrupts();
         return VerifySteps(invocation, *selector,
                            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});

@@ -52,6 +52,28 @@ TEST_F(AttemptReaderTest, MakesTheRecordThatWasCommitted) {
   EXPECT_EQ(attempt->record.shards[0].file_bytes, std::filesystem::file_size(shard()));
 }
 
+// Save refuses such names. In a record they are one, and a record must be written that says so.
+TEST_F(AttemptReaderTest, MakesARecordThatCanBeWrittenOfNamesThatAreNoUtf8) {
+  const ShardIdentity identity{
+      .store = store_id_, .step = 11, .attempt = AttemptId{{7}}, .sequence = 2, .rank = 0, .world_size = 1};
+  ASSERT_THAT(files_.CreateDirectory(layout_.attempt(identity.step, identity.attempt)), IsOk());
+  auto writer = ShardWriter::Create(files_, {.io = IoQueueKind::kThreads});
+  ASSERT_THAT(writer, IsOk());
+  ShardContents contents;
+  contents.metrics = {{"loss \xfe", 1}, {"loss \xff", 1}};
+  ASSERT_THAT((*writer)->Write(layout_.shard(11, identity.attempt, 0, 1), identity, contents), IsOk());
+  for (const std::string manifest : {"as it was", "gone"}) {
+    SCOPED_TRACE(manifest);
+    if (manifest == "gone") std::filesystem::remove_all(layout_.manifest());
+    auto store = OpenStore(directory_.path(), &warnings_);
+    ASSERT_THAT(store, IsOk());
+    const auto record = (*store)->manifest().Find(11);
+    ASSERT_THAT(record, IsOk());
+    ASSERT_TRUE(record->has_value());
+    EXPECT_THAT((*record)->info.metrics, ElementsAre(testing::Pair("loss \ufffd", 1)));
+  }
+}
+
 TEST_F(AttemptReaderTest, MakesTheRecordOfMoreShardsThanMayBeOpenAtOnce) {
   constexpr uint32_t kWorldSize = 24;
   const StepFolder folder{11, AttemptId{{7}}};

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Of zeros, which take hardly any room in a file or in a step, and long enough to read for a signal to come meanwhile.
-constexpr uint64_t kStepBytes = uint64_t{512} << 20;
+constexpr uint64_t kStepBytes = uint64_t{1} << 30;
 
 class InterruptTest : public testing::Test {
  protected:
@@ -84,7 +84,7 @@ TEST_F(InterruptTest, WhatTakesLongEndsWithoutAResultOrAFile) {
 
 TEST_F(InterruptTest, AnImportLeavesTheRecordOfAFailedStep) {
   store_.Save({1});
-  WriteZeros("zeros", "", 4 * kStepBytes);
+  WriteZeros("zeros", "", 2 * kStepBytes);
   EXPECT_THAT(Interrupt({"import", Path("zeros"), "--step", "2"}).out,
               HasSubstr("error: interrupted; no step was imported"));
   EXPECT_EQ(store_.Info(2).state, StepState::kFailed);

@@ -2,8 +2,9 @@
 //
 //   make_test_store sound|mixed|rebuilt DIRECTORY
 //
-// sound: three committed steps with metrics, the last of which refers to the one before. mixed: a step in each state, evaluated in each way, and one with damage
-// that nobody has found yet. rebuilt: sound ones, and a manifest that cannot be read. DIRECTORY must not be there.
+// sound: three committed steps with metrics, the last of which refers to the one before. mixed: a step in each state,
+// evaluated in each way, one with damage that nobody has found yet, and one with a pin that cannot be read. rebuilt:
+// sound ones, and a manifest that cannot be read. DIRECTORY must not be there.
 
 #include <cstdio>
 #include <filesystem>
@@ -42,6 +43,7 @@ void SaveMixed(const TestStore& store) {
   store.Deliver(3, {.evaluator = "validation", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"});
   store.Deliver(4, {.evaluator = "validation", .metrics = {{"loss", 3}}, .unhealthy = "loss spike"});
   store.DamageChunk(6);
+  WriteWhole(std::filesystem::path(store.ShardPath(3)).parent_path() / "pin.json", "x");
 }
 
 bool Make(const std::string& kind, const TestStore& store) {

@@ -64,7 +64,7 @@ TEST_F(TraceTest, HasOneLaneForEachThreadOfASave) {
   options.on_warning = [](std::string_view) {};
   auto checkpointer = AsyncCheckpointer::Open(std::move(options));
   ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
-  TestState state(2'000'000);
+  TestState state(20'000'000);
   ASSERT_TRUE((*checkpointer)->Save(5, state, {.staging = Staging::kOverlapped}).ok());
   ASSERT_TRUE((*checkpointer)->Close().ok());
   const Finished run = Trace({"5", "-o", path_});

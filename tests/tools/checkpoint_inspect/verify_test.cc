@@ -372,7 +372,8 @@ TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
   EXPECT_THAT(verify.out,
               EndsWith("\nstep 1: its pin cannot be read: " + pin +
                        ": it is no JSON object\n"
-                       "  no byte of a step is affected; a rebuild of the manifest would lack what they say\n"
+                       "  no byte of a step is affected; what they say is in the manifest alone, and of a report in the inbox "
+                       "nowhere\n"
                        "2 of 2 steps sound; pins and reports that cannot be read: 1; a restore takes step 2\n"));
   const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
   EXPECT_EQ(document["steps"][0]["result"], "sound");
