@@ -138,10 +138,16 @@ absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& pa
   return status;
 }
 
+// RocksDB passes over a table that a follower cannot open, with whatever is in it and not a word: it takes the table for
+// one that the writer has not written yet. Who opens to read is told of it, so that is tried first.
 absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const std::string& path) {
   rocksdb::Options options = MakeOptions(env);
   options.max_open_files = -1;
   return OpenBesideWriter(files, path, "follow", [&](rocksdb::DB** db) {
+    rocksdb::DB* readable = nullptr;
+    rocksdb::Status status = rocksdb::DB::OpenForReadOnly(options, path, &readable);
+    delete readable;
+    if (!status.ok()) return status;
     // The second path is a folder for the diary; since that goes elsewhere, it is never made.
     return rocksdb::DB::OpenAsSecondary(options, path, path + "/diary", db);
   });

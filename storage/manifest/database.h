@@ -36,7 +36,7 @@ class Database {
   static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(FileSystem& files, const std::string& path);
 
   // The same, to be brought up to date by CatchUp. Holds every table open, so that what its writer deletes stays
-  // readable. kNotFound if there is none.
+  // readable. kNotFound if there is none. kDataLoss where a table is missing or cannot be opened.
   static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(FileSystem& files, const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -20,6 +21,7 @@ namespace tidemark {
 namespace {
 
 using storage::IsOk;
+using storage::StatusIs;
 using storage::TestDirectory;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -50,6 +52,43 @@ TEST(StoreReaderWithoutManifest, NamesTheStepsThatItCouldNotRead) {
   ASSERT_THAT(reader, IsOk());
   EXPECT_EQ((*reader)->steps().size(), 1u);
   EXPECT_THAT((*reader)->unread(), ElementsAre(AllOf(StartsWith(folder + ": "), HasSubstr("shard-00000-of-00001"))));
+}
+
+// RocksDB would show what lies in the other tables, as if there had never been more.
+TEST(StoreReaderWithoutManifest, IsWhatAManifestIsOfWhichATableIsGone) {
+  for (const bool is_cut : {false, true}) {
+    SCOPED_TRACE(is_cut ? "cut" : "gone");
+    TestDirectory directory;
+    const std::string store = directory / "store";
+    TestTrainer trainer;
+    for (const int64_t step : {1, 2, 3}) {  // what one opening writes to the log is in a table behind the next
+      auto checkpointer = AsyncCheckpointer::Open({.directory = store, .on_warning = [](std::string_view) {}});
+      ASSERT_THAT(checkpointer, IsOk());
+      ASSERT_THAT((*checkpointer)->Save(step, trainer.state), IsOk());
+      ASSERT_THAT((*checkpointer)->Close(), IsOk());
+    }
+    std::vector<std::string> tables;
+    for (const auto& file : std::filesystem::directory_iterator(store + "/manifest")) {
+      if (file.path().extension() == ".sst") tables.push_back(file.path());
+    }
+    ASSERT_GE(tables.size(), 2u);
+    for (const std::string& table : tables) {
+      SCOPED_TRACE(table);
+      TestDirectory copies;
+      const std::string copy = copies / "store";
+      std::filesystem::copy(store, copy, std::filesystem::copy_options::recursive);
+      const std::string rotten = copy + table.substr(store.size());
+      if (is_cut) {
+        std::filesystem::resize_file(rotten, 5);
+      } else {
+        std::filesystem::remove(rotten);
+      }
+      auto reader = StoreReader::Open(copy);
+      ASSERT_THAT(reader, IsOk());
+      EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(".sst")));
+      EXPECT_EQ((*reader)->steps().size(), 3u);
+    }
+  }
 }
 
 TEST(StoreReaderWithoutManifest, ListsAStepOfMoreShardsThanMayBeOpenAtOnce) {
