@@ -97,7 +97,7 @@ Verified VerifyWith(StoreReader& reader, std::optional<int64_t> step, bool witho
   if (without_files) no_files.emplace();
   std::optional<Selector> selector;
   if (step) selector = {.kind = Selector::Kind::kStep, .step = *step};
-  const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now()}, selector, {});
+  const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now(), directory}, selector, {});
   no_files.reset();
   EXPECT_TRUE(console.FlushData().ok());
   return {code, testing::internal::GetCapturedStdout()};
