@@ -62,7 +62,7 @@ TEST_F(StepSourceTest, WasRemovedWhereWhatItRefersToWentWithIt) {
 TEST_F(StepSourceTest, LacksAFileWhereOnlyWhatItRefersToIsGone) {
   const auto source = Open(2);
   store_.RemoveStep(1);
-  EXPECT_TRUE(absl::IsNotFound(ReadWeight(*source))) << ReadWeight(*source);
+  EXPECT_TRUE(absl::IsDataLoss(ReadWeight(*source))) << ReadWeight(*source);
 }
 
 }  // namespace
