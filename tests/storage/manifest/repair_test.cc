@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/pin.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/manifest/repair_testing.h"
 
@@ -92,7 +93,8 @@ TEST_F(RepairTest, IsFinishedByTheNextOneWhereverItIsCutShort) {
     MakeAMess(place);
     const FileTree mess = ReadTree(files_, path_);
     bool finished = false;
-    for (size_t call = 0; !finished; ++call, ++cuts) {
+    const size_t stride = OneOf(1, 5);
+    for (size_t call = SeedOfCases() % stride; !finished; call += stride, ++cuts) {
       SCOPED_TRACE(testing::Message() << "byte " << place << ", call " << call);
       ASSERT_LT(call, 3000u);
       ASSERT_THAT(RemoveTree(files_, path_), IsOk());
