@@ -161,7 +161,7 @@ struct CheckpointerOptions {
 };
 
 struct SaveOptions {
-  // Recorded with the step. NaN and infinities are kept, and are never best.
+  // Recorded with the step. Names are UTF-8 of 1 to 4096 bytes. NaN and infinities are kept, and are never best.
   Metrics metrics;
   // A JSON object, kept with the step and shown by checkpoint-inspect. At most 16 MiB.
   std::string user_metadata = "{}";
