@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/lease.h"
-#include "storage/manifest/store.h"
+#include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -52,15 +52,7 @@ class ManifestlessStoreTest : public testing::Test {
     ASSERT_THAT(save->committed().Wait(), IsOk());
   }
 
-  void Delete(int64_t step) {
-    auto store = storage::Store::Open(storage::PosixFileSystem(),
-                                      {.directory = store_, .warn = [](std::string_view) {}, .read = {}});
-    ASSERT_THAT(store, IsOk());
-    ASSERT_THAT((*store)->NoteSteps(
-                    {{.step = step, .attempt = reader_->Find(step)->attempt, .deleted = true, .reason = "too old"}}),
-                IsOk());
-    ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
-  }
+  void Delete(int64_t step) { DeleteStep(store_, *reader_->Find(step)); }
 
   void Replace(int64_t step) {
     auto save = checkpointer_->Save(step, trainer_.state, {.overwrite = true});

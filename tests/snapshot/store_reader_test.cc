@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store.h"
+#include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
@@ -267,15 +268,7 @@ class EvaluatedStoreTest : public StoreReaderTest {
                 IsOk());
   }
 
-  void Delete(int64_t step) {
-    auto store = storage::Store::Open(storage::PosixFileSystem(),
-                                      {.directory = store_, .warn = [](std::string_view) {}, .read = {}});
-    ASSERT_THAT(store, IsOk());
-    ASSERT_THAT((*store)->NoteSteps(
-                    {{.step = step, .attempt = reader_->Find(step)->attempt, .deleted = true, .reason = "too old"}}),
-                IsOk());
-    ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
-  }
+  void Delete(int64_t step) { DeleteStep(store_, *reader_->Find(step)); }
 
   std::unique_ptr<StoreReader> reader_;
 };
