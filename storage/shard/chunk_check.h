@@ -18,7 +18,7 @@ class ChunkCheck {
  public:
   enum class Depth {
     kSizes,  // sizes in the record and in the head of the frame: costs nothing
-    kBytes,  // and what the stored bytes decode to, which takes about as long again as encoding them
+    kBytes,  // and what the stored bytes decode to: each chunk is decoded once
   };
 #ifdef NDEBUG
   static constexpr Depth kDefaultDepth = Depth::kSizes;
