@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every case of the tests that draw some in the suite: each fault of each call, each bit of a shard, each byte of a
-# manifest. Those are all tests of the programs that call one of SweepFaults, OneOf and AllCasesAsked (drawn_cases.h).
+# manifest. Those are all tests of the sources that call one of SweepFaults, OneOf and AllCasesAsked (drawn_cases.h).
 #
 #   faults_long.sh --targets     prints the names of the programs
 #   faults_long.sh BUILD         runs them
@@ -13,10 +13,11 @@ tests=$(dirname "$(realpath "$0")")
 
 mapfile -t sources < <(cd "$tests" && grep -rlE --include='*_test.cc' \
   '\b(SweepFaults|OneOf|AllCasesAsked)\(' . | cut -c 3- | sort)
-target_of() { tr / _ <<<"${1%.cc}"; }
+mapfile -t folders < <(printf '%s\n' "${sources[@]}" | xargs -n 1 dirname | sort -u)
+program_of() { echo "$(tr / _ <<<"$1")_tests"; }
 
 if [[ $1 = --targets ]]; then
-  for source in "${sources[@]}"; do target_of "$source"; done
+  for folder in "${folders[@]}"; do program_of "$folder"; done
   exit
 fi
 
@@ -26,15 +27,28 @@ failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
 export failed
 
-# A line for each test: its program and its name.
+# A line for each test of the sources: its program and its name.
 list_tests() {
-  for source in "${sources[@]}"; do
+  local list
+  list=$(mktemp)
+  for folder in "${folders[@]}"; do
     local program
-    program=$build/tests/$(dirname "$source")/$(target_of "$source")
-    "$program" --gtest_list_tests | awk -v program="$program" '
-      /^[^ ]/ { suite = $1 }
-      /^  / { print program " " suite $1 }'
+    program=$build/tests/$folder/$(program_of "$folder")
+    "$program" --gtest_list_tests --gtest_output="json:$list" >/dev/null
+    python3 - "$program" "$list" "${sources[@]}" <<'PYTHON'
+import json
+import sys
+
+program, path, *sources = sys.argv[1:]
+with open(path, encoding="utf-8") as file:
+    suites = json.load(file)["testsuites"]
+for suite in suites:
+    for test in suite["testsuite"]:
+        if test["file"].endswith(tuple("/tests/" + source for source in sources)):
+            print(program, f"{suite['name']}.{test['name']}")
+PYTHON
   done
+  rm -f "$list"
 }
 
 run_test() {
@@ -48,7 +62,7 @@ export -f run_test
 
 begin=$SECONDS
 list=$(list_tests)
-echo "$(wc -l <<<"$list") tests of ${#sources[@]} programs, SEED=$TIDEMARK_SEED"
+echo "$(wc -l <<<"$list") tests of ${#sources[@]} files, SEED=$TIDEMARK_SEED"
 xargs -P "${JOBS:-$(nproc)}" -L 1 bash -c 'run_test "$@"' run_test <<<"$list"
 
 echo "=== faults-long, $((SECONDS - begin)) s, SEED=$TIDEMARK_SEED"

@@ -6,29 +6,31 @@ target_link_libraries(torch_test_support PUBLIC tidemark_build tidemark_torch fm
 # Everything that the tests labelled `torch` run: what tests/torch2.sh builds.
 add_custom_target(torch_tests)
 
-function(tidemark_torch_test source)
-  get_filename_component(name ${source} NAME_WE)
-  set(name snapshot_${name})
-  add_executable(${name} ${source} ${ARGN})
+# One process for all tests of a program: loading LibTorch takes longer than running them.
+function(tidemark_torch_tests name)
+  add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE torch_test_support)
-  if(TARGET snapshot_torch_dtypes_test AND NOT name STREQUAL snapshot_torch_dtypes_test)
-    target_precompile_headers(${name} REUSE_FROM snapshot_torch_dtypes_test)
+  if(TARGET snapshot_torch_tests AND NOT name STREQUAL snapshot_torch_tests)
+    target_precompile_headers(${name} REUSE_FROM snapshot_torch_tests)
   else()
     target_precompile_headers(${name} PRIVATE torch_test_headers.h)
   endif()
   add_dependencies(torch_tests ${name})
-  # One process for all tests of a file: loading LibTorch takes longer than running them.
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS torch TIMEOUT 600)
 endfunction()
 
-tidemark_torch_test(torch_dtypes_test.cc)
-tidemark_torch_test(torch_tensors_test.cc)
-tidemark_torch_test(torch_catalog_test.cc)
-tidemark_torch_test(torch_checkpointer_test.cc pretend_accelerator.cc)
-tidemark_torch_test(torch_copy_test.cc pretend_accelerator.cc)
-tidemark_torch_test(torch_device_image_test.cc pretend_accelerator.cc)
-tidemark_torch_test(torch_load_test.cc pretend_accelerator.cc)
-tidemark_torch_test(torch_name_trace_test.cc)
-tidemark_torch_test(torch_optimizer_source_test.cc)
-tidemark_torch_test(torch_state_test.cc)
+tidemark_torch_tests(snapshot_torch_tests
+  torch_catalog_test.cc
+  torch_dtypes_test.cc
+  torch_name_trace_test.cc
+  torch_optimizer_source_test.cc
+  torch_state_test.cc
+  torch_tensors_test.cc)
+# With an accelerator, which registers itself with LibTorch for the whole of a process.
+tidemark_torch_tests(snapshot_torch_device_tests
+  pretend_accelerator.cc
+  torch_checkpointer_test.cc
+  torch_copy_test.cc
+  torch_device_image_test.cc
+  torch_load_test.cc)
