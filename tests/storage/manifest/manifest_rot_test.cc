@@ -218,7 +218,6 @@ class ManifestRotTest : public testing::Test {
   // Of how many bytes of the file one is changed.
   static size_t StrideOf(std::string_view path) {
     if (path == "/disk-reserve") return 1 << 17;  // a megabyte of which nobody reads any
-    if (path.find("OPTIONS") != std::string_view::npos) return OneOf(1'009, 10'007);  // nobody reads it
     if (path.ends_with(".sst") || path.ends_with(".log")) return OneOf(13, 149);
     if (path.find("MANIFEST") != std::string_view::npos) return OneOf(5, 53);
     return OneOf(2, 31);
