@@ -8,9 +8,9 @@
 #include <optional>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -99,24 +99,6 @@ TEST_F(AsyncCheckpointerTest, LetsTheTrainerChangeItsTensorsOnceStaged) {
   EXPECT_TRUE(trainer.IsAt(1));
 }
 
-// A state whose tensor is copied when the test lets it.
-class GatedState final : public State {
- public:
-  GatedState() { SetDerivedEntries({Entry{.spec = {.name = "x", .dtype = Dtype::kInt32}, .bytes = 4}}); }
-  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
-    gate.WaitForNotification();
-    std::memcpy(requests[0].destination, &value, 4);
-    return copy_status;
-  }
-  absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
-    std::memcpy(&value, bytes.data(), 4);
-    return absl::OkStatus();
-  }
-  absl::Notification gate;
-  absl::Status copy_status;
-  int32_t value = 7;
-};
-
 TEST_F(AsyncCheckpointerTest, StagesBehindTheTrainerWhenOverlapped) {
   GatedState state;
   auto checkpointer = Open();
@@ -127,10 +109,10 @@ TEST_F(AsyncCheckpointerTest, StagesBehindTheTrainerWhenOverlapped) {
   state.gate.Notify();
   ASSERT_THAT(checkpointer->WaitUntilStaged(), IsOk());
   EXPECT_TRUE(save->staged().ready());
-  state.value = 8;
+  state.late = 8;
   ASSERT_THAT(save->committed().Wait(), IsOk());
   ASSERT_THAT(checkpointer->RestoreLatest(state), IsOk());
-  EXPECT_EQ(state.value, 7);
+  EXPECT_EQ(state.late, 7);
 }
 
 TEST_F(AsyncCheckpointerTest, WaitsForAnOverlappedSaveBeforeTheNext) {
@@ -196,7 +178,7 @@ TEST_F(AsyncCheckpointerTest, ABlockingSaveWhoseCopyFailsIsWhatWaitUntilStagedRe
   const auto on_fire = StatusIs(absl::StatusCode::kInternal, HasSubstr("on fire"));
   EXPECT_THAT(checkpointer->Save(2, state), on_fire);
   EXPECT_THAT(checkpointer->WaitUntilStaged(), on_fire);
-  EXPECT_THAT(checkpointer->WaitUntilStaged("x"), on_fire);
+  EXPECT_THAT(checkpointer->WaitUntilStaged("late"), on_fire);
   EXPECT_TRUE(checkpointer->ShouldSave(3));  // a save that failed is none
   EXPECT_THAT(checkpointer->Close(), IsOk());
 }

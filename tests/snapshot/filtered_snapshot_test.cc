@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/owned_snapshot.h"
+#include "tests/snapshot/test_snapshot.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark {
@@ -26,14 +27,6 @@ template <typename T>
 void Fill(OwnedSnapshot& snapshot, size_t index, const std::vector<T>& numbers) {
   ASSERT_EQ(snapshot.place(index).size(), numbers.size() * sizeof(T));
   std::memcpy(snapshot.place(index).data(), numbers.data(), snapshot.place(index).size());
-}
-
-template <typename T>
-std::vector<T> Numbers(const Snapshot& snapshot, std::string_view name) {
-  const std::span<const std::byte> bytes = snapshot.bytes(*snapshot.Find(name));
-  std::vector<T> numbers(bytes.size() / sizeof(T));
-  std::memcpy(numbers.data(), bytes.data(), bytes.size());
-  return numbers;
 }
 
 std::shared_ptr<OwnedSnapshot> MixedSnapshot() {

@@ -19,13 +19,14 @@ class GatedState final : public State {
   absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
     gate.WaitForNotification();
     std::memcpy(requests[0].destination, &late, 4);
-    return absl::OkStatus();
+    return copy_status;
   }
   absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
     std::memcpy(&late, bytes.data(), 4);
     return absl::OkStatus();
   }
   absl::Notification gate;
+  absl::Status copy_status;
   int32_t late = 7;
 };
 

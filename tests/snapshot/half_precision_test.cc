@@ -14,14 +14,14 @@ namespace {
 
 using testing::ElementsAre;
 
-EntrySpec Tensor(Dtype dtype, size_t count) {
+EntrySpec TensorOf(Dtype dtype, size_t count) {
   return {.name = "t", .dtype = dtype, .shape = {static_cast<int64_t>(count)}};
 }
 
 template <typename T>
 std::vector<uint16_t> Converted(HalfPrecision half, const std::vector<T>& source) {
   std::vector<uint16_t> halves(source.size());
-  ConvertToHalf(Tensor(sizeof(T) == 8 ? Dtype::kFloat64 : Dtype::kFloat32, source.size()), half,
+  ConvertToHalf(TensorOf(sizeof(T) == 8 ? Dtype::kFloat64 : Dtype::kFloat32, source.size()), half,
                 std::as_bytes(std::span(source)), std::as_writable_bytes(std::span(halves)));
   return halves;
 }
@@ -131,15 +131,15 @@ TEST(HalfPrecision, GivesTheSameBitsInEveryWayAndAtEveryLength) {
 }
 
 TEST(HalfPrecision, IsForTensorsOfFloatsOnly) {
-  EXPECT_TRUE(IsHalved(Tensor(Dtype::kFloat32, 1), HalfPrecision::kFloat16));
-  EXPECT_TRUE(IsHalved(Tensor(Dtype::kFloat64, 1), HalfPrecision::kBfloat16));
-  EXPECT_FALSE(IsHalved(Tensor(Dtype::kFloat32, 1), HalfPrecision::kNone));
-  EXPECT_FALSE(IsHalved(Tensor(Dtype::kInt32, 1), HalfPrecision::kFloat16));
-  EXPECT_FALSE(IsHalved(Tensor(Dtype::kBfloat16, 1), HalfPrecision::kFloat16));
+  EXPECT_TRUE(IsHalved(TensorOf(Dtype::kFloat32, 1), HalfPrecision::kFloat16));
+  EXPECT_TRUE(IsHalved(TensorOf(Dtype::kFloat64, 1), HalfPrecision::kBfloat16));
+  EXPECT_FALSE(IsHalved(TensorOf(Dtype::kFloat32, 1), HalfPrecision::kNone));
+  EXPECT_FALSE(IsHalved(TensorOf(Dtype::kInt32, 1), HalfPrecision::kFloat16));
+  EXPECT_FALSE(IsHalved(TensorOf(Dtype::kBfloat16, 1), HalfPrecision::kFloat16));
   const EntrySpec number{.name = "lr", .kind = EntryKind::kDouble, .dtype = Dtype::kFloat64};
   EXPECT_FALSE(IsHalved(number, HalfPrecision::kFloat16));
   EXPECT_EQ(HalvedSpec(number, HalfPrecision::kFloat16), number);
-  EXPECT_EQ(HalvedSpec(Tensor(Dtype::kFloat64, 1), HalfPrecision::kFloat16), Tensor(Dtype::kFloat16, 1));
+  EXPECT_EQ(HalvedSpec(TensorOf(Dtype::kFloat64, 1), HalfPrecision::kFloat16), TensorOf(Dtype::kFloat16, 1));
 }
 
 }  // namespace

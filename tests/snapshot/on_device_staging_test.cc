@@ -21,7 +21,7 @@ using storage::StatusIs;
 using testing::HasSubstr;
 
 constexpr int64_t kCount = 1000;
-constexpr uint64_t kBytes = kCount * sizeof(float);
+constexpr uint64_t kDeviceBytes = kCount * sizeof(float);
 
 // What a drain waits for, and how it ends. Outlives states.
 struct Drain {
@@ -34,7 +34,7 @@ class DeviceState final : public State {
   explicit DeviceState(std::shared_ptr<Drain> drain) : device(kCount, 1.0F), drain_(std::move(drain)) {
     AddTensor("on_host", Dtype::kFloat32, {kCount}, host.data());
     SetDerivedEntries(
-        {Entry{.spec = {.name = "on_device", .dtype = Dtype::kFloat32, .shape = {kCount}}, .bytes = kBytes}});
+        {Entry{.spec = {.name = "on_device", .dtype = Dtype::kFloat32, .shape = {kCount}}, .bytes = kDeviceBytes}});
   }
 
   absl::StatusOr<std::unique_ptr<DeviceImage>> CopyOnDevice(std::span<const size_t> wanted,
@@ -47,7 +47,7 @@ class DeviceState final : public State {
   }
   absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
     ++blocking_copies;
-    std::memcpy(requests[0].destination, device.data(), kBytes);
+    std::memcpy(requests[0].destination, device.data(), kDeviceBytes);
     return absl::OkStatus();
   }
   absl::Status Receive(size_t, std::span<const std::byte> bytes) override {
@@ -66,10 +66,10 @@ class DeviceState final : public State {
   class Image final : public DeviceImage {
    public:
     Image(std::vector<float> copy, std::shared_ptr<Drain> drain) : copy_(std::move(copy)), drain_(std::move(drain)) {}
-    uint64_t bytes() const override { return kBytes; }
+    uint64_t bytes() const override { return kDeviceBytes; }
     absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
       drain_->gate.WaitForNotification();
-      std::memcpy(requests[0].destination, copy_.data(), kBytes);
+      std::memcpy(requests[0].destination, copy_.data(), kDeviceBytes);
       return drain_->status;
     }
 
@@ -148,12 +148,12 @@ TEST_F(OnDeviceStagingTest, BlocksAndSaysSoWhereTheDeviceIsFull) {
 }
 
 TEST_F(OnDeviceStagingTest, CountsImagesThatAreNotDrainedAgainstItsBudget) {
-  auto checkpointer = Open({.staging_bytes_max = 64 << 20, .device_staging_bytes_max = kBytes * 3 / 2});
+  auto checkpointer = Open({.staging_bytes_max = 64 << 20, .device_staging_bytes_max = kDeviceBytes * 3 / 2});
   DeviceState state(drain_);
   auto first = checkpointer->Save(1, state);
   ASSERT_THAT(first, IsOk());
   EXPECT_EQ(first->staging(), Staging::kOnDevice);
-  EXPECT_EQ(state.budget_seen, kBytes * 3 / 2);
+  EXPECT_EQ(state.budget_seen, kDeviceBytes * 3 / 2);
   auto second = checkpointer->Save(2, state);
   ASSERT_THAT(second, IsOk());
   EXPECT_EQ(second->staging(), Staging::kBlocking);

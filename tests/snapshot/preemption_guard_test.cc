@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -33,20 +32,6 @@ using storage::IsOk;
 using storage::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
-
-// A state whose tensor is copied when the test lets it.
-class GatedState final : public State {
- public:
-  GatedState() { SetDerivedEntries({Entry{.spec = {.name = "x", .dtype = Dtype::kInt32}, .bytes = 4}}); }
-  absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
-    gate.WaitForNotification();
-    std::memcpy(requests[0].destination, &value, 4);
-    return absl::OkStatus();
-  }
-  absl::Status Receive(size_t, std::span<const std::byte>) override { return absl::OkStatus(); }
-  absl::Notification gate;
-  int32_t value = 7;
-};
 
 class PreemptionGuardTest : public testing::Test {
  protected:

@@ -32,13 +32,13 @@ using testing::IsSupersetOf;
 using testing::Key;
 using testing::Not;
 
-constexpr int64_t kBytes = 8 << 20;
+constexpr int64_t kHostTensorBytes = 8 << 20;
 
 // Eight MiB that the host reaches, a value, and a tensor that arrives when the test lets it.
 class PartlyGatedState final : public State {
  public:
-  PartlyGatedState() : host_(kBytes, std::byte{7}) {
-    AddTensor("host", Dtype::kUint8, {kBytes}, host_.data());
+  PartlyGatedState() : host_(kHostTensorBytes, std::byte{7}) {
+    AddTensor("host", Dtype::kUint8, {kHostTensorBytes}, host_.data());
     AddValue("epoch", &epoch_);
     SetDerivedEntries({Entry{.spec = {.name = "late", .dtype = Dtype::kInt32}, .bytes = 4}});
   }
@@ -102,14 +102,14 @@ TEST_F(RecordedPhasesTest, OfABlockingSaveFollowEachOther) {
   ASSERT_THAT(by_name, IsSupersetOf({Key("refresh"), Key("values"), Key("copy"), Key("queue"), Key("open"),
                                      Key("write"), Key("encode"), Key("sync"), Key("commit")}));
   EXPECT_EQ(by_name.at("values").bytes, 8u);
-  EXPECT_EQ(by_name.at("copy").bytes, static_cast<uint64_t>(kBytes) + 4);
+  EXPECT_EQ(by_name.at("copy").bytes, static_cast<uint64_t>(kHostTensorBytes) + 4);
   EXPECT_EQ(by_name.at("copy").lane, "trainer");
   EXPECT_GE(by_name.at("write").bytes, 4096u);
   uint64_t encoded = 0;
   for (const SavePhase& phase : phases) {
     if (phase.name == "encode") encoded += phase.bytes;
   }
-  EXPECT_EQ(encoded, static_cast<uint64_t>(kBytes) + 4 + 8);
+  EXPECT_EQ(encoded, static_cast<uint64_t>(kHostTensorBytes) + 4 + 8);
   // Each ends before the next one begins.
   const std::vector<std::string> trainer = {"refresh", "values", "copy"};
   const std::vector<std::string> persister = {"queue", "open", "write", "sync", "commit"};
@@ -136,7 +136,7 @@ TEST_F(RecordedPhasesTest, OfAnOverlappedSaveHaveTheCopyOnALaneOfItsOwn) {
   const auto phases = ByName(Read(1));
   ASSERT_THAT(phases, Contains(Key("copy")));
   EXPECT_EQ(phases.at("copy").lane, "staging");
-  EXPECT_EQ(phases.at("copy").bytes, static_cast<uint64_t>(kBytes) + 4);
+  EXPECT_EQ(phases.at("copy").bytes, static_cast<uint64_t>(kHostTensorBytes) + 4);
   EXPECT_EQ(phases.at("values").lane, "trainer");
 }
 

@@ -18,9 +18,9 @@ using storage::StatusIs;
 using testing::HasSubstr;
 
 // A state whose one tensor is out of the host's reach, and which notes who asks what.
-class DeviceState final : public State {
+class NotingState final : public State {
  public:
-  explicit DeviceState(std::vector<float> device) : device_(std::move(device)) {
+  explicit NotingState(std::vector<float> device) : device_(std::move(device)) {
     SetDerivedEntries(
         {Entry{.spec = {.name = "device", .dtype = Dtype::kFloat32, .shape = {static_cast<int64_t>(device_.size())}},
                .bytes = device_.size() * sizeof(float)}});
@@ -107,7 +107,7 @@ TEST(Stager, TakesTensorsThatChangeEarlyAtTheBeginning) {
 }
 
 TEST(Stager, AsksTheStateForWhatOnlyItCanReachAfterNotingTheDevicesWork) {
-  DeviceState state({1, 2, 3});
+  NotingState state({1, 2, 3});
   Stager stager({});
   auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
   ASSERT_THAT(snapshot, IsOk());
@@ -118,7 +118,7 @@ TEST(Stager, AsksTheStateForWhatOnlyItCanReachAfterNotingTheDevicesWork) {
 }
 
 TEST(Stager, ReportsACopyThatFailsAndGivesTheRoomBack) {
-  DeviceState state({1});
+  NotingState state({1});
   state.copy_status = absl::InternalError("device on fire");
   Stager stager({});
   auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());

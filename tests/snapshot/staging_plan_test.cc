@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/derived_state.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark {
@@ -14,12 +15,7 @@ namespace {
 
 using storage::IsOk;
 
-class DerivedState final : public State {
- public:
-  using State::SetDerivedEntries;
-};
-
-State::Entry Tensor(std::string name, int64_t bytes, std::byte* host) {
+State::Entry TensorEntry(std::string name, int64_t bytes, std::byte* host) {
   return {.spec = {.name = std::move(name), .dtype = Dtype::kUint8, .shape = {bytes}},
           .bytes = static_cast<uint64_t>(bytes),
           .host = host};
@@ -28,8 +24,8 @@ State::Entry Tensor(std::string name, int64_t bytes, std::byte* host) {
 TEST(StagingPlan, PlacesEntriesApartAndAligned) {
   std::vector<std::byte> memory(1 << 20);
   DerivedState state;
-  state.SetDerivedEntries(
-      {Tensor("a", 3, memory.data()), Tensor("b", 200'000, memory.data()), Tensor("c", 5, memory.data())});
+  state.SetDerivedEntries({TensorEntry("a", 3, memory.data()), TensorEntry("b", 200'000, memory.data()),
+                           TensorEntry("c", 5, memory.data())});
   ASSERT_THAT(state.Refresh(), IsOk());
   const StagingPlan plan(state);
   ASSERT_EQ(plan.placements().size(), 3u);
@@ -44,9 +40,9 @@ TEST(StagingPlan, PlacesEntriesApartAndAligned) {
 TEST(StagingPlan, GivesTiedEntriesOnePlaceAndCopiesThemOnce) {
   std::vector<std::byte> memory(100);
   DerivedState state;
-  State::Entry tied = Tensor("tied", 100, memory.data());
+  State::Entry tied = TensorEntry("tied", 100, memory.data());
   tied.alias_of = 0;
-  state.SetDerivedEntries({Tensor("first", 100, memory.data()), tied});
+  state.SetDerivedEntries({TensorEntry("first", 100, memory.data()), tied});
   ASSERT_THAT(state.Refresh(), IsOk());
   const StagingPlan plan(state);
   EXPECT_EQ(plan.placements()[1].offset, plan.placements()[0].offset);
@@ -58,8 +54,8 @@ TEST(StagingPlan, GivesTiedEntriesOnePlaceAndCopiesThemOnce) {
 TEST(StagingPlan, CoversEveryByteOfLargeAndSmallTensorsOnce) {
   std::vector<std::byte> memory(9 << 20);
   DerivedState state;
-  std::vector<State::Entry> entries{Tensor("large", 9 << 20, memory.data())};
-  for (int i = 0; i < 3000; ++i) entries.push_back(Tensor("small." + std::to_string(i), 1024, memory.data()));
+  std::vector<State::Entry> entries{TensorEntry("large", 9 << 20, memory.data())};
+  for (int i = 0; i < 3000; ++i) entries.push_back(TensorEntry("small." + std::to_string(i), 1024, memory.data()));
   state.SetDerivedEntries(entries);
   ASSERT_THAT(state.Refresh(), IsOk());
   const StagingPlan plan(state);
@@ -86,7 +82,7 @@ TEST(StagingPlan, SetsValuesAndDeviceTensorsApart) {
   int64_t epoch = 0;
   DerivedState state;
   state.AddValue("epoch", &epoch);
-  state.SetDerivedEntries({Tensor("on_device", 8, nullptr), Tensor("empty", 0, nullptr)});
+  state.SetDerivedEntries({TensorEntry("on_device", 8, nullptr), TensorEntry("empty", 0, nullptr)});
   ASSERT_THAT(state.Refresh(), IsOk());
   const StagingPlan plan(state);
   EXPECT_THAT(plan.early_entries(), testing::ElementsAre(0));
@@ -97,9 +93,9 @@ TEST(StagingPlan, SetsValuesAndDeviceTensorsApart) {
 TEST(StagingPlan, PlacesWhatIsStagedTogetherBehindIt) {
   std::vector<std::byte> memory(100);
   DerivedState state;
-  std::vector<State::Entry> entries{Tensor("a", 8, memory.data()),         Tensor("b", 8, memory.data()),
-                                    Tensor("b.m", 8, memory.data()),       Tensor("a.m", 8, memory.data()),
-                                    Tensor("a.m.scale", 8, memory.data()), Tensor("a.v", 8, memory.data())};
+  std::vector<State::Entry> entries{TensorEntry("a", 8, memory.data()),         TensorEntry("b", 8, memory.data()),
+                                    TensorEntry("b.m", 8, memory.data()),       TensorEntry("a.m", 8, memory.data()),
+                                    TensorEntry("a.m.scale", 8, memory.data()), TensorEntry("a.v", 8, memory.data())};
   entries[2].staged_with = 1;
   entries[3].staged_with = 0;
   entries[4].staged_with = 3;
@@ -119,8 +115,8 @@ TEST(StagingPlan, PlacesWhatIsStagedTogetherBehindIt) {
 TEST(StagingPlan, FindsATiedEntryWhereverItsTensorIsPlaced) {
   std::vector<std::byte> memory(100);
   DerivedState state;
-  std::vector<State::Entry> entries{Tensor("a", 8, memory.data()), Tensor("b.m", 8, memory.data()),
-                                    Tensor("tied", 8, memory.data())};
+  std::vector<State::Entry> entries{TensorEntry("a", 8, memory.data()), TensorEntry("b.m", 8, memory.data()),
+                                    TensorEntry("tied", 8, memory.data())};
   entries[2].alias_of = 1;
   state.SetDerivedEntries(entries);
   ASSERT_THAT(state.Refresh(), IsOk());
@@ -132,8 +128,8 @@ TEST(StagingPlan, FindsATiedEntryWhereverItsTensorIsPlaced) {
 TEST(StagingPlan, RunsNeverMixHostAndDevice) {
   std::vector<std::byte> memory(100);
   DerivedState state;
-  state.SetDerivedEntries(
-      {Tensor("a", 8, memory.data()), Tensor("b", 8, nullptr), Tensor("c", 8, nullptr), Tensor("d", 8, memory.data())});
+  state.SetDerivedEntries({TensorEntry("a", 8, memory.data()), TensorEntry("b", 8, nullptr),
+                           TensorEntry("c", 8, nullptr), TensorEntry("d", 8, memory.data())});
   ASSERT_THAT(state.Refresh(), IsOk());
   const StagingPlan plan(state);
   ASSERT_EQ(plan.runs().size(), 3u);

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/derived_state.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark {
@@ -16,13 +17,6 @@ using storage::StatusIs;
 using testing::HasSubstr;
 
 std::span<const std::byte> BytesOf(const auto& value) { return std::as_bytes(std::span(&value, 1)); }
-
-// A state with a part of its own, as TorchState has.
-class DerivedState final : public State {
- public:
-  using State::derived_begin;
-  using State::SetDerivedEntries;
-};
 
 TEST(State, ListsTensorsAndValuesWithTheirPlaces) {
   float weight[6] = {};

@@ -1,7 +1,6 @@
 #include "snapshot/stored_snapshot.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/manifest.h"
 #include "tests/snapshot/step_companion.h"
+#include "tests/snapshot/test_snapshot.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -31,27 +31,19 @@ std::vector<std::string> Names(const Snapshot& snapshot) {
   return names;
 }
 
-template <typename T>
-std::vector<T> Numbers(const Snapshot& snapshot, std::string_view name) {
-  const std::span<const std::byte> bytes = snapshot.bytes(*snapshot.Find(name));
-  std::vector<T> numbers(bytes.size() / sizeof(T));
-  std::memcpy(numbers.data(), bytes.data(), bytes.size());
-  return numbers;
-}
-
-constexpr int64_t kWeights = 300'000;
+constexpr int64_t kTiedWeights = 300'000;
 
 // Two names for one tensor of five chunks, and smaller things.
 class TiedState final : public State {
  public:
-  TiedState() : weight(kWeights), bias(17) {
+  TiedState() : weight(kTiedWeights), bias(17) {
     for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i) / 1000 - 7;
     for (size_t i = 0; i < bias.size(); ++i) bias[i] = 7 + static_cast<double>(i) / 100;
     AddTensor("model.bias", Dtype::kFloat64, {17}, bias.data());
     AddTensor("model.empty", Dtype::kFloat32, {0, 5}, nullptr);
     AddValue("epoch", &epoch);
-    Entry entry{.spec = {.name = "model.weight", .dtype = Dtype::kFloat32, .shape = {kWeights}},
-                .bytes = kWeights * sizeof(float),
+    Entry entry{.spec = {.name = "model.weight", .dtype = Dtype::kFloat32, .shape = {kTiedWeights}},
+                .bytes = kTiedWeights * sizeof(float),
                 .host = reinterpret_cast<std::byte*>(weight.data())};
     Entry tied = entry;
     tied.spec.name = "model.tied";
@@ -166,7 +158,7 @@ TEST_F(StoredSnapshotTest, KeepsTiedEntriesTiedAndAligned) {
 
 TEST_F(StoredSnapshotTest, ReadsTheEntriesThatAreAskedForAndLooksAtNoOthers) {
   ASSERT_THAT(Read(), IsOk());
-  EXPECT_GE(BytesRead(), kWeights * sizeof(float));
+  EXPECT_GE(BytesRead(), kTiedWeights * sizeof(float));
   Damage("model.weight");
   files_.Reset();
   auto snapshot = Read({"model.bias", "ep*"});
@@ -185,13 +177,13 @@ TEST_F(StoredSnapshotTest, ConvertsWhatIsAskedForInHalf) {
     ASSERT_THAT(snapshot, IsOk());
     const EntrySpec& weight = (*snapshot)->entries()[*(*snapshot)->Find("model.weight")];
     EXPECT_EQ(weight.dtype, dtype);
-    EXPECT_THAT(weight.shape, ElementsAre(kWeights));
+    EXPECT_THAT(weight.shape, ElementsAre(kTiedWeights));
     EXPECT_THAT(Numbers<int64_t>(**snapshot, "epoch"), ElementsAre(7));
     // 7 and 7.01 to 7.16: those of a float64 tensor.
     const std::vector<uint16_t> bias = Numbers<uint16_t>(**snapshot, "model.bias");
     ASSERT_EQ(bias.size(), 17u);
     EXPECT_EQ(bias[0], half == HalfPrecision::kBfloat16 ? 0x40e0 : 0x4700);
-    EXPECT_EQ(Numbers<uint16_t>(**snapshot, "model.weight").size(), static_cast<size_t>(kWeights));
+    EXPECT_EQ(Numbers<uint16_t>(**snapshot, "model.weight").size(), static_cast<size_t>(kTiedWeights));
   }
 }
 

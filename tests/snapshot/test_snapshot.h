@@ -1,4 +1,4 @@
-// A snapshot that a test makes by hand.
+// A snapshot that a test makes by hand, and what the entries of any hold.
 
 #ifndef TIDEMARK_TESTS_SNAPSHOT_TEST_SNAPSHOT_H_
 #define TIDEMARK_TESTS_SNAPSHOT_TEST_SNAPSHOT_H_
@@ -73,6 +73,15 @@ class TestSnapshot final : public Snapshot {
   std::vector<EntrySpec> specs_;
   std::vector<std::shared_ptr<std::vector<std::byte>>> bytes_;
 };
+
+// The numbers that an entry consists of.
+template <typename T>
+std::vector<T> Numbers(const Snapshot& snapshot, std::string_view name) {
+  const std::span<const std::byte> bytes = snapshot.bytes(*snapshot.Find(name));
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
 
 }  // namespace tidemark
 

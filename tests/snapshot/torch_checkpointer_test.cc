@@ -16,8 +16,8 @@ using storage::TestDirectory;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-struct Net : torch::nn::Module {
-  explicit Net(int64_t hidden = 8)
+struct DropoutNet : torch::nn::Module {
+  explicit DropoutNet(int64_t hidden = 8)
       : a(register_module("a", torch::nn::Linear(4, hidden))),
         norm(register_module("norm", torch::nn::BatchNorm1d(hidden))),
         b(register_module("b", torch::nn::Linear(hidden, 1))) {}
@@ -30,8 +30,8 @@ struct Net : torch::nn::Module {
 };
 
 template <typename Optimizer = torch::optim::AdamW, typename Options = torch::optim::AdamWOptions>
-struct Trainer {
-  explicit Trainer(int64_t hidden = 8) : net(hidden), optimizer(net.parameters(), Options(0.01)) {
+struct DropoutTrainer {
+  explicit DropoutTrainer(int64_t hidden = 8) : net(hidden), optimizer(net.parameters(), Options(0.01)) {
     state.AddModule("model", net);
     state.AddOptimizer("optimizer", optimizer, net);
     state.AddGenerator("rng", at::detail::getDefaultCPUGenerator());
@@ -55,7 +55,7 @@ struct Trainer {
     Update();
     return loss;
   }
-  Net net;
+  DropoutNet net;
   Optimizer optimizer;
   int64_t epoch = 0;
   TorchState state;
@@ -81,7 +81,7 @@ TEST_P(TorchCheckpointerStaging, ResumesBitIdentically) {
   std::vector<float> losses;
   {
     auto checkpointer = MustOpen(directory);
-    Trainer trainer;
+    DropoutTrainer trainer;
     for (int64_t step = 0; step < 5; ++step) trainer.Step();
     const auto save = checkpointer->Save(4, trainer.state, {.staging = GetParam()});
     ASSERT_TRUE(save.ok()) << save.status();
@@ -93,7 +93,7 @@ TEST_P(TorchCheckpointerStaging, ResumesBitIdentically) {
   }
   auto checkpointer = MustOpen(directory);
   torch::manual_seed(99);
-  Trainer trainer;
+  DropoutTrainer trainer;
   const auto restored = checkpointer->RestoreLatest(trainer.state);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(restored->step, 4);
@@ -123,7 +123,7 @@ class HeldState : public TorchState {
 TEST(TorchCheckpointer, AnOverlappedSaveHasBuffersAsTheyWereBeforeTheNextForward) {
   const TestDirectory directory;
   auto checkpointer = MustOpen(directory);
-  Net net;
+  DropoutNet net;
   // Not in order, so that only the state's own CopyToHost can copy them.
   net.norm->running_mean.set_data(torch::zeros({8, 2}).select(1, 0));
   HeldState state;
@@ -160,10 +160,10 @@ TEST(TorchCheckpointer, AStepWithAnotherGeneratorIsAnErrorAndNotPassedOver) {
 TEST(TorchCheckpointer, AnotherOptimizerIsRefusedAndNothingTouched) {
   const TestDirectory directory;
   auto checkpointer = MustOpen(directory);
-  Trainer saver;
+  DropoutTrainer saver;
   saver.Step();
   MustStage(*checkpointer, 0, saver.state);
-  Trainer<torch::optim::SGD, torch::optim::SGDOptions> loader;
+  DropoutTrainer<torch::optim::SGD, torch::optim::SGDOptions> loader;
   const at::Tensor before = loader.net.a->weight.detach().clone();
   const auto restored = checkpointer->RestoreLatest(loader.state);
   EXPECT_EQ(restored.status().code(), absl::StatusCode::kInvalidArgument);
@@ -175,7 +175,7 @@ TEST(TorchCheckpointer, AnotherOptimizerIsRefusedAndNothingTouched) {
 TEST(TorchCheckpointer, OtherParameterGroupsAreRefusedBeforeATensorIsTouched) {
   const TestDirectory directory;
   auto checkpointer = MustOpen(directory);
-  Net net;
+  DropoutNet net;
   const auto state_for = [&](TorchState& state, torch::optim::SGD& optimizer) {
     state.AddModule("model", net);
     state.AddOptimizer("optimizer", optimizer, net);
@@ -200,10 +200,10 @@ TEST(TorchCheckpointer, OtherParameterGroupsAreRefusedBeforeATensorIsTouched) {
 TEST(TorchCheckpointer, TheModelAloneIsRestoredBesideAnotherOptimizer) {
   const TestDirectory directory;
   auto checkpointer = MustOpen(directory);
-  Trainer saver;
+  DropoutTrainer saver;
   saver.Step();
   MustStage(*checkpointer, 0, saver.state);
-  Trainer<torch::optim::SGD, torch::optim::SGDOptions> loader;
+  DropoutTrainer<torch::optim::SGD, torch::optim::SGDOptions> loader;
   const auto restored =
       checkpointer->RestoreLatest(loader.state, {.only = {"model.*"}, .allow_missing = true, .allow_unexpected = true});
   ASSERT_TRUE(restored.ok()) << restored.status();
@@ -214,10 +214,10 @@ TEST(TorchCheckpointer, TheModelAloneIsRestoredBesideAnotherOptimizer) {
 TEST(TorchCheckpointer, AModelOfAnotherWidthIsRefusedWithItsMoments) {
   const TestDirectory directory;
   auto checkpointer = MustOpen(directory);
-  Trainer saver(6);
+  DropoutTrainer saver(6);
   saver.Step();
   MustStage(*checkpointer, 0, saver.state);
-  Trainer loader(8);
+  DropoutTrainer loader(8);
   const auto restored = checkpointer->RestoreLatest(loader.state);
   EXPECT_EQ(restored.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(restored.status().message()), HasSubstr("model.a.weight"));

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "c10/core/StreamGuard.h"
-#include "pretend_accelerator.h"
 #include "torch_checkpoint.h"
+#include "torch_device_testing.h"
 #include "torch_test_headers.h"
 
 namespace tidemark {
@@ -16,11 +16,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-constexpr int64_t kBytes = 4096;
-constexpr std::byte kUntouched{0xee};
-
-PretendAccelerator& Accelerator() { return PretendAccelerator::Get(); }
 
 // The staging thread of a save that has begun: copies every entry of a state.
 class StagingThread {
@@ -48,14 +43,8 @@ class StagingThread {
   std::thread thread_;
 };
 
-void MustBegin(TorchState& state) {
-  ASSERT_TRUE(state.Refresh().ok());
-  const absl::Status begun = state.BeginStaging();
-  ASSERT_TRUE(begun.ok()) << begun;
-}
-
 TEST(TorchCopy, WaitsForWorkThatWasEnqueuedBeforeTheSave) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   const PretendAccelerator::Gate gate = Accelerator().NewGate();
@@ -74,7 +63,7 @@ TEST(TorchCopy, WaitsForWorkThatWasEnqueuedBeforeTheSave) {
 }
 
 TEST(TorchCopy, NeitherSeesNorWaitsForWorkThatIsEnqueuedAfterStagingBegan) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   MustBegin(state);
@@ -92,7 +81,7 @@ TEST(TorchCopy, NeitherSeesNorWaitsForWorkThatIsEnqueuedAfterStagingBegan) {
 }
 
 TEST(TorchCopy, WaitsForTheStreamThatIsCurrentAtTheSave) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   const PretendAccelerator::Gate gate = Accelerator().NewGate();
@@ -113,8 +102,8 @@ TEST(TorchCopy, WaitsForTheStreamThatIsCurrentAtTheSave) {
 }
 
 TEST(TorchCopy, WaitsForEachDevice) {
-  const at::Tensor first = Accelerator().Bytes(kBytes, 1, 0);
-  const at::Tensor second = Accelerator().Bytes(kBytes, 1, 1);
+  const at::Tensor first = Accelerator().Bytes(kTensorBytes, 1, 0);
+  const at::Tensor second = Accelerator().Bytes(kTensorBytes, 1, 1);
   const at::Tensor host = torch::full({16}, 5, at::kByte);
   TorchState state;
   state.AddTensor("first", first);
@@ -140,7 +129,7 @@ TEST(TorchCopy, WaitsForEachDevice) {
 }
 
 TEST(TorchCopy, ASecondSaveWaitsForItsOwnWork) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   ASSERT_TRUE(SaveToMemory(state).ok());
@@ -158,8 +147,8 @@ TEST(TorchCopy, ASecondSaveWaitsForItsOwnWork) {
 }
 
 TEST(TorchCopy, AFailureNamesTheEntryAndLeavesNoCopyInFlight) {
-  const at::Tensor first = Accelerator().Bytes(kBytes, 1);
-  const at::Tensor second = Accelerator().Bytes(kBytes, 2);
+  const at::Tensor first = Accelerator().Bytes(kTensorBytes, 1);
+  const at::Tensor second = Accelerator().Bytes(kTensorBytes, 2);
   TorchState state;
   state.AddTensor("first", first);
   state.AddTensor("second", second);
@@ -176,7 +165,7 @@ TEST(TorchCopy, AFailureNamesTheEntryAndLeavesNoCopyInFlight) {
 }
 
 TEST(TorchCopy, ASaveAfterAFailedSynchronisationWaitsForItsOwnWork) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   Accelerator().FailNextSynchronize();
@@ -197,14 +186,14 @@ TEST(TorchCopy, ASaveAfterAFailedSynchronisationWaitsForItsOwnWork) {
 }
 
 TEST(TorchCopy, BothCopiesOfOneSaveWaitForTheSameWork) {
-  const at::Tensor early = Accelerator().Bytes(kBytes, 1);
-  const at::Tensor late = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor early = Accelerator().Bytes(kTensorBytes, 1);
+  const at::Tensor late = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("early", early);
   state.AddTensor("late", late);
   Accelerator().EnqueueFill(early, 2);
   MustBegin(state);
-  std::vector<std::byte> early_copy(kBytes, kUntouched);
+  std::vector<std::byte> early_copy(kTensorBytes, kUntouched);
   const State::CopyRequest request{.entry = 0, .destination = early_copy.data()};
   ASSERT_TRUE(state.CopyToHost({&request, 1}).ok());
   EXPECT_THAT(early_copy, Each(std::byte{2}));
@@ -222,7 +211,7 @@ TEST(TorchCopy, BothCopiesOfOneSaveWaitForTheSameWork) {
 
 TEST(TorchCopy, BeforeBeginStagingIsRefused) {
   TorchState state;
-  state.AddTensor("t", Accelerator().Bytes(kBytes, 1));
+  state.AddTensor("t", Accelerator().Bytes(kTensorBytes, 1));
   ASSERT_TRUE(state.Refresh().ok());
   StagingThread staging(state);
   const absl::Status status = staging.Join();
@@ -231,7 +220,7 @@ TEST(TorchCopy, BeforeBeginStagingIsRefused) {
 }
 
 TEST(TorchCopy, ARestoreIsWrittenAfterThePendingWorkAndDoneOnReturn) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   const auto saved = SaveToMemory(state);
@@ -254,9 +243,9 @@ TEST(TorchCopy, ARestoreIsWrittenAfterThePendingWorkAndDoneOnReturn) {
 }
 
 TEST(TorchCopy, ReceivingWaitsForTheDeviceOnceAtItsEnd) {
-  const at::Tensor first = Accelerator().Bytes(kBytes, 1, 0);
-  const at::Tensor second = Accelerator().Bytes(kBytes, 2, 0);
-  const at::Tensor other = Accelerator().Bytes(kBytes, 3, 1);
+  const at::Tensor first = Accelerator().Bytes(kTensorBytes, 1, 0);
+  const at::Tensor second = Accelerator().Bytes(kTensorBytes, 2, 0);
+  const at::Tensor other = Accelerator().Bytes(kTensorBytes, 3, 1);
   TorchState state;
   state.AddTensor("first", first);
   state.AddTensor("second", second);
@@ -265,26 +254,26 @@ TEST(TorchCopy, ReceivingWaitsForTheDeviceOnceAtItsEnd) {
   const PretendAccelerator::Gate gate = Accelerator().NewGate();
   Accelerator().EnqueueWait(first.device(), gate);
   Accelerator().EnqueueWait(other.device(), gate);
-  std::vector<std::byte> bytes(kBytes, std::byte{7});
+  std::vector<std::byte> bytes(kTensorBytes, std::byte{7});
   // They return while the device is held: what they have enqueued reads the bytes later.
   for (size_t entry = 0; entry < 3; ++entry) ASSERT_TRUE(state.Receive(entry, bytes).ok());
   EXPECT_EQ(static_cast<const uint8_t*>(second.data_ptr())[0], 2);
   Accelerator().Open(gate);
   ASSERT_TRUE(state.FlushReceived().ok());
   EXPECT_TRUE(Accelerator().Idle());
-  bytes.assign(kBytes, std::byte{8});
+  bytes.assign(kTensorBytes, std::byte{8});
   for (const at::Tensor& tensor : {first, second, other}) {
-    EXPECT_EQ(static_cast<const uint8_t*>(tensor.data_ptr())[kBytes - 1], 7);
+    EXPECT_EQ(static_cast<const uint8_t*>(tensor.data_ptr())[kTensorBytes - 1], 7);
   }
   ASSERT_TRUE(state.FinishRestore().ok());
 }
 
 TEST(TorchCopy, AFailureToFlushWhatWasReceivedIsReportedOnce) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   ASSERT_TRUE(state.PrepareRestore({}).ok());
-  ASSERT_TRUE(state.Receive(0, std::vector<std::byte>(kBytes)).ok());
+  ASSERT_TRUE(state.Receive(0, std::vector<std::byte>(kTensorBytes)).ok());
   Accelerator().FailNextSynchronize();
   const absl::Status status = state.FlushReceived();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
@@ -298,14 +287,14 @@ TEST(TorchCopy, StagingMemoryIsPageLockedWhereTheDeviceCan) {
   TorchState on_host;
   on_host.AddTensor("t", host);
   ASSERT_TRUE(on_host.Refresh().ok());
-  EXPECT_EQ(on_host.AllocateStaging(kBytes), nullptr);
+  EXPECT_EQ(on_host.AllocateStaging(kTensorBytes), nullptr);
   std::shared_ptr<std::byte> memory;
   {
     TorchState on_device;
-    on_device.AddTensor("t", Accelerator().Bytes(kBytes, 1));
+    on_device.AddTensor("t", Accelerator().Bytes(kTensorBytes, 1));
     ASSERT_TRUE(on_device.Refresh().ok());
     Accelerator().set_without_page_locked_memory(true);
-    EXPECT_EQ(on_device.AllocateStaging(kBytes), nullptr);
+    EXPECT_EQ(on_device.AllocateStaging(kTensorBytes), nullptr);
     Accelerator().set_without_page_locked_memory(false);
     for (const uint64_t bytes : {1, 100, 5000, 1 << 20}) {
       memory = on_device.AllocateStaging(bytes);
@@ -381,7 +370,7 @@ TEST(TorchCopy, GeneratorsOfADeviceAreKept) {
 }
 
 TEST(TorchCopy, ADeviceTensorsTiesAreStoredOnce) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("a", tensor);
   state.AddTensor("b", tensor);

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "c10/core/StreamGuard.h"
-#include "pretend_accelerator.h"
+#include "torch_device_testing.h"
 #include "torch_test_headers.h"
 
 namespace tidemark {
@@ -20,18 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr int64_t kBytes = 4096;
-constexpr std::byte kUntouched{0xee};
-
 using Image = std::unique_ptr<State::DeviceImage>;
-
-PretendAccelerator& Accelerator() { return PretendAccelerator::Get(); }
-
-void Begin(TorchState& state) {
-  ASSERT_TRUE(state.Refresh().ok());
-  const absl::Status begun = state.BeginStaging();
-  ASSERT_TRUE(begun.ok()) << begun;
-}
 
 // Copies every entry that is not in host memory.
 absl::StatusOr<Image> TryCopy(TorchState& state, uint64_t bytes_max = 0) {
@@ -49,7 +38,7 @@ Image MustCopy(TorchState& state) {
   return image.ok() ? *std::move(image) : nullptr;
 }
 
-std::vector<std::byte> MustDrain(State::DeviceImage& image, size_t entry, size_t bytes = kBytes) {
+std::vector<std::byte> MustDrain(State::DeviceImage& image, size_t entry, size_t bytes = kTensorBytes) {
   std::vector<std::byte> copy(bytes, kUntouched);
   const State::CopyRequest request{.entry = entry, .destination = copy.data()};
   const absl::Status status = image.CopyToHost({&request, 1});
@@ -76,18 +65,18 @@ PretendAccelerator::Gate HoldPool(c10::Device device) {
 }
 
 TEST(TorchDeviceImage, IsMadeWithoutWaitingAndDrainedOnceThePendingWorkIsDone) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
   const PretendAccelerator::Gate gate = Accelerator().NewGate();
   Accelerator().EnqueueWait(tensor.device(), gate);
   Accelerator().EnqueueFill(tensor, 2);
   const int64_t copies = Accelerator().CopiesEnqueued();
-  Begin(state);
+  MustBegin(state);
   const Image image = MustCopy(state);
   ASSERT_NE(image, nullptr);
   Accelerator().EnqueueFill(tensor, 9);
-  std::vector<std::byte> copy(kBytes, kUntouched);
+  std::vector<std::byte> copy(kTensorBytes, kUntouched);
   const State::CopyRequest request{.entry = 0, .destination = copy.data()};
   absl::Status drained;
   std::thread draining([&] { drained = image->CopyToHost({&request, 1}); });
@@ -104,10 +93,10 @@ TEST(TorchDeviceImage, IsMadeWithoutWaitingAndDrainedOnceThePendingWorkIsDone) {
 }
 
 TEST(TorchDeviceImage, LaterWorkOfTheCurrentStreamWaitsForTheCopies) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
-  Begin(state);
+  MustBegin(state);
   const PretendAccelerator::Gate gate = HoldPool(tensor.device());
   const Image image = MustCopy(state);
   ASSERT_NE(image, nullptr);
@@ -123,10 +112,10 @@ TEST(TorchDeviceImage, LaterWorkOfTheCurrentStreamWaitsForTheCopies) {
 TEST(TorchDeviceImage, OutlivesItsStateAndTensorsAndIsDrainedOnAnotherThread) {
   Image image;
   {
-    const at::Tensor tensor = Accelerator().Bytes(kBytes, 5);
+    const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 5);
     TorchState state;
     state.AddTensor("t", tensor);
-    Begin(state);
+    MustBegin(state);
     image = MustCopy(state);
   }
   ASSERT_NE(image, nullptr);
@@ -139,10 +128,10 @@ TEST(TorchDeviceImage, OutlivesItsStateAndTensorsAndIsDrainedOnAnotherThread) {
 }
 
 TEST(TorchDeviceImage, TheNextImageDoesNotWaitForTheDrainOfTheLast) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
-  Begin(state);
+  MustBegin(state);
   const Image first = MustCopy(state);
   ASSERT_NE(first, nullptr);
   Accelerator().WaitUntilQuiescent();
@@ -159,7 +148,7 @@ TEST(TorchDeviceImage, TheNextImageDoesNotWaitForTheDrainOfTheLast) {
   std::thread draining([&] { first_copy = MustDrain(*first, 0); });
   Accelerator().WaitUntilQuiescent(copies + 1);
   Accelerator().EnqueueFill(tensor, 2);
-  Begin(state);
+  MustBegin(state);
   const Image second = MustCopy(state);
   ASSERT_NE(second, nullptr);
   Accelerator().EnqueueFill(tensor, 3);
@@ -172,14 +161,14 @@ TEST(TorchDeviceImage, TheNextImageDoesNotWaitForTheDrainOfTheLast) {
 }
 
 TEST(TorchDeviceImage, HoldsTensorsOfEveryDeviceAndUnorderedOnesOfTheHost) {
-  const at::Tensor first = Accelerator().Bytes(kBytes, 1, 0);
-  const at::Tensor second = Accelerator().Bytes(kBytes, 2, 1);
+  const at::Tensor first = Accelerator().Bytes(kTensorBytes, 1, 0);
+  const at::Tensor second = Accelerator().Bytes(kTensorBytes, 2, 1);
   const at::Tensor columns = torch::arange(6, at::kLong).view({2, 3}).t();
   TorchState state;
   state.AddTensor("first", first);
   state.AddTensor("second", second);
   state.AddTensor("columns", columns);
-  Begin(state);
+  MustBegin(state);
   const Image image = MustCopy(state);
   ASSERT_NE(image, nullptr);
   columns.fill_(7);
@@ -203,7 +192,7 @@ TEST(TorchDeviceImage, PutsTensorsInOrderWhateverTheirWidth) {
     TorchState state;
     state.AddTensor("odd", odd);
     state.AddTensor("rows", rows);
-    Begin(state);
+    MustBegin(state);
     const Image image = MustCopy(state);
     ASSERT_NE(image, nullptr);
     const std::vector<std::byte> copy = MustDrain(*image, 1, expected.nbytes());
@@ -217,7 +206,7 @@ TEST(TorchDeviceImage, NeighboursAreDrainedInOneCopy) {
                                            Accelerator().Bytes(70, 3), Accelerator().Bytes(64, 4)};
   TorchState state;
   for (size_t i = 0; i < tensors.size(); ++i) state.AddTensor(std::to_string(i), tensors[i]);
-  Begin(state);
+  MustBegin(state);
   const Image image = MustCopy(state);
   ASSERT_NE(image, nullptr);
   std::vector<std::byte> snapshot(4 * 128, kUntouched);
@@ -242,7 +231,7 @@ TEST(TorchDeviceImage, TakesOneAllocationOfEachDeviceAndGivesItBack) {
   const std::vector<at::Tensor> tensors = {Accelerator().Bytes(100, 1), Accelerator().Bytes(100, 2)};
   TorchState state;
   for (size_t i = 0; i < tensors.size(); ++i) state.AddTensor(std::to_string(i), tensors[i]);
-  Begin(state);
+  MustBegin(state);
   const int64_t before = MemoryAtRest(0);
   Image image = MustCopy(state);
   EXPECT_EQ(Accelerator().MemoryTaken(0) - before, 256);
@@ -252,42 +241,42 @@ TEST(TorchDeviceImage, TakesOneAllocationOfEachDeviceAndGivesItBack) {
 }
 
 TEST(TorchDeviceImage, KeepsTheMemoryOfTensorsForTheStreamThatReadsThem) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
-  Begin(state);
+  MustBegin(state);
   EXPECT_THAT(Accelerator().UsesOf(tensor), IsEmpty());
   const Image image = MustCopy(state);
   EXPECT_THAT(Accelerator().UsesOf(tensor), SizeIs(1));
 }
 
 TEST(TorchDeviceImage, BeyondTheBudgetThereIsNone) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   TorchState state;
   state.AddTensor("t", tensor);
-  Begin(state);
+  MustBegin(state);
   const int64_t before = MemoryAtRest(0);
   const int64_t copies = Accelerator().CopiesEnqueued();
-  const auto refused = TryCopy(state, kBytes - 1);
+  const auto refused = TryCopy(state, kTensorBytes - 1);
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_EQ(*refused, nullptr);
   EXPECT_EQ(Accelerator().MemoryTaken(0), before);
   EXPECT_EQ(Accelerator().CopiesEnqueued(), copies);
-  const auto made = TryCopy(state, kBytes);
+  const auto made = TryCopy(state, kTensorBytes);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_NE(*made, nullptr);
 }
 
 TEST(TorchDeviceImage, WithoutRoomOnOneDeviceThereIsNoneOnAny) {
-  const at::Tensor first = Accelerator().Bytes(kBytes, 1, 0);
-  const at::Tensor second = Accelerator().Bytes(kBytes, 2, 1);
+  const at::Tensor first = Accelerator().Bytes(kTensorBytes, 1, 0);
+  const at::Tensor second = Accelerator().Bytes(kTensorBytes, 2, 1);
   TorchState state;
   state.AddTensor("first", first);
   state.AddTensor("second", second);
-  Begin(state);
+  MustBegin(state);
   const int64_t before = MemoryAtRest(0);
   const int64_t copies = Accelerator().CopiesEnqueued();
-  Accelerator().LimitMemory(1, Accelerator().MemoryTaken(1) + kBytes - 1);
+  Accelerator().LimitMemory(1, Accelerator().MemoryTaken(1) + kTensorBytes - 1);
   const auto image = TryCopy(state);
   Accelerator().LimitMemory(1, -1);
   ASSERT_TRUE(image.ok()) << image.status();
@@ -295,17 +284,17 @@ TEST(TorchDeviceImage, WithoutRoomOnOneDeviceThereIsNoneOnAny) {
   EXPECT_EQ(Accelerator().MemoryTaken(0), before);
   EXPECT_EQ(Accelerator().CopiesEnqueued(), copies);
   // The save goes on without.
-  std::vector<std::byte> copy(kBytes, kUntouched);
+  std::vector<std::byte> copy(kTensorBytes, kUntouched);
   const State::CopyRequest request{.entry = 1, .destination = copy.data()};
   ASSERT_TRUE(state.CopyToHost({&request, 1}).ok());
   EXPECT_THAT(copy, Each(std::byte{2}));
 }
 
 TEST(TorchDeviceImage, ACopyThatFailsIsAnErrorAndNothingIsKept) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1, 1);
   TorchState state;
   state.AddTensor("t", tensor);
-  Begin(state);
+  MustBegin(state);
   const int64_t before = MemoryAtRest(1);
   Accelerator().FailCopyAfter(0);
   const absl::Status status = TryCopy(state).status();
@@ -316,16 +305,16 @@ TEST(TorchDeviceImage, ACopyThatFailsIsAnErrorAndNothingIsKept) {
 }
 
 TEST(TorchDeviceImage, ADrainThatFailsIsAnErrorAndLeavesNoCopyInFlight) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
-  const at::Tensor other = Accelerator().Bytes(kBytes, 2);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
+  const at::Tensor other = Accelerator().Bytes(kTensorBytes, 2);
   TorchState state;
   state.AddTensor("t", tensor);
   state.AddTensor("other", other);
-  Begin(state);
+  MustBegin(state);
   const Image image = MustCopy(state);
   ASSERT_NE(image, nullptr);
-  std::vector<std::byte> copy(kBytes, kUntouched);
-  std::vector<std::byte> other_copy(kBytes, kUntouched);
+  std::vector<std::byte> copy(kTensorBytes, kUntouched);
+  std::vector<std::byte> other_copy(kTensorBytes, kUntouched);
   const std::vector<State::CopyRequest> requests = {{.entry = 0, .destination = copy.data()},
                                                     {.entry = 1, .destination = other_copy.data()}};
   Accelerator().FailCopyAfter(1);
@@ -342,7 +331,7 @@ TEST(TorchDeviceImage, ADrainThatFailsIsAnErrorAndLeavesNoCopyInFlight) {
 }
 
 TEST(TorchDeviceImage, WhatItDoesNotHoldIsRefused) {
-  const at::Tensor tensor = Accelerator().Bytes(kBytes, 1);
+  const at::Tensor tensor = Accelerator().Bytes(kTensorBytes, 1);
   const at::Tensor host = torch::ones({2});
   TorchState state;
   state.AddTensor("t", tensor);
@@ -358,7 +347,7 @@ TEST(TorchDeviceImage, WhatItDoesNotHoldIsRefused) {
   EXPECT_EQ(std::string(status.message()), "entry 'host' is in host memory and needs no copy");
   const Image image = MustCopy(state);
   ASSERT_NE(image, nullptr);
-  std::vector<std::byte> copy(kBytes);
+  std::vector<std::byte> copy(kTensorBytes);
   const State::CopyRequest request{.entry = 1, .destination = copy.data()};
   status = image->CopyToHost({&request, 1});
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
@@ -366,17 +355,17 @@ TEST(TorchDeviceImage, WhatItDoesNotHoldIsRefused) {
 }
 
 TEST(TorchDeviceImage, OneSaveMayMakeSeveral) {
-  const at::Tensor early = Accelerator().Bytes(kBytes, 1);
-  const at::Tensor late = Accelerator().Bytes(kBytes, 2);
+  const at::Tensor early = Accelerator().Bytes(kTensorBytes, 1);
+  const at::Tensor late = Accelerator().Bytes(kTensorBytes, 2);
   TorchState state;
   state.AddTensor("early", early);
   state.AddTensor("late", late);
-  Begin(state);
+  MustBegin(state);
   const size_t first_entry = 0;
   const auto first = state.CopyOnDevice({&first_entry, 1}, 0);
   ASSERT_TRUE(first.ok()) << first.status();
   Accelerator().EnqueueFill(early, 9);
-  std::vector<std::byte> late_copy(kBytes, kUntouched);
+  std::vector<std::byte> late_copy(kTensorBytes, kUntouched);
   const State::CopyRequest request{.entry = 1, .destination = late_copy.data()};
   ASSERT_TRUE(state.CopyToHost({&request, 1}).ok());
   EXPECT_THAT(late_copy, Each(std::byte{2}));

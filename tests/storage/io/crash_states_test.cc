@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-using Files = std::map<std::string, std::string>;
+using Files = DiskImage::Files;
 
 class CrashStatesTest : public testing::Test {
  protected:

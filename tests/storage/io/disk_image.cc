@@ -151,8 +151,8 @@ absl::Status DiskImage::ExportTo(const std::string& directory) const {
   return status;
 }
 
-std::map<std::string, std::string> DiskImage::Contents() const {
-  std::map<std::string, std::string> contents;
+DiskImage::Files DiskImage::Contents() const {
+  Files contents;
   Walk(*this, kRoot, "", [&](const std::string& path, uint64_t, const Node& node) {
     const bool directory = node.type == FileType::kDirectory;
     contents[directory ? path + "/" : path] = node.bytes == nullptr ? "" : node.bytes->ToString();

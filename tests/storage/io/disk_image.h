@@ -78,7 +78,8 @@ struct DiskImage {
   // Writes it below an existing empty directory of the real file system, for a person to look at.
   absl::Status ExportTo(const std::string& directory) const;
   // The contents of all files by path, "/x/y"; directories end in a slash and have none.
-  std::map<std::string, std::string> Contents() const;
+  using Files = std::map<std::string, std::string>;
+  Files Contents() const;
   // Takes out the nodes that no path leads to.
   void RemoveOrphans();
 };

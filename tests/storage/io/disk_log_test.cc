@@ -22,7 +22,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::UnorderedElementsAre;
 
-using Files = std::map<std::string, std::string>;  // contents by path
+using Files = DiskImage::Files;
 
 class DiskLogTest : public testing::Test {
  protected:

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/storage/io/direct_block.h"
 #include "tests/storage/io/file_system_contract.h"
 
 namespace tidemark::storage {
@@ -15,10 +16,6 @@ using absl::StatusCode;
 using testing::HasSubstr;
 
 class FileContractTest : public FileSystemContractTest {};
-
-struct alignas(kDirectAlignment) Block {
-  std::byte bytes[kDirectAlignment] = {};
-};
 
 TEST_P(FileContractTest, OpenForReadRefusesWhatIsNoRegularFile) {
   EXPECT_THAT(files_.OpenForRead(none_, false), StatusIs(StatusCode::kNotFound, HasSubstr("open " + none_)));

@@ -20,6 +20,7 @@
 #include "storage/io/thread_queue.h"
 #include "storage/io/uring_queue.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/direct_block.h"
 #include "tests/storage/io/simulated_queue.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -31,24 +32,20 @@ using absl::StatusCode;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-struct Kind {
+struct QueueKind {
   const char* test_name;
   const char* name;
   std::function<absl::StatusOr<std::unique_ptr<IoQueue>>(size_t depth)> create;
 };
 
-void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.test_name; }
+void PrintTo(const QueueKind& kind, std::ostream* out) { *out << kind.test_name; }
 
-Kind UringOf(const char* test_name, size_t setup) {
+QueueKind UringOf(const char* test_name, size_t setup) {
   return {test_name, "io_uring",
           [setup](size_t depth) { return UringQueue::Create(depth, UringSetups().subspan(setup, 1)); }};
 }
 
-struct alignas(kDirectAlignment) Block {
-  std::byte bytes[kDirectAlignment];
-};
-
-class IoQueueTest : public testing::TestWithParam<Kind> {
+class IoQueueTest : public testing::TestWithParam<QueueKind> {
  protected:
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -371,8 +368,9 @@ TEST_P(IoQueueTest, WaitForNothingEndsTheProcess) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, IoQueueTest,
-    testing::Values(Kind{"Threads", "threads", [](size_t depth) { return ThreadQueue::Create(depth); }},
-                    Kind{"Simulated", "threads", [](size_t depth) { return std::make_unique<SimulatedQueue>(depth); }},
+    testing::Values(QueueKind{"Threads", "threads", [](size_t depth) { return ThreadQueue::Create(depth); }},
+                    QueueKind{"Simulated", "threads",
+                              [](size_t depth) { return std::make_unique<SimulatedQueue>(depth); }},
                     UringOf("UringDeferringTaskrun", 0), UringOf("UringSingleIssuer", 1), UringOf("UringPlain", 2)),
     [](const auto& info) { return std::string(info.param.test_name); });
 

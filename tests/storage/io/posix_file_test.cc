@@ -27,10 +27,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-struct alignas(kDirectAlignment) Block {
-  std::byte bytes[kDirectAlignment];
-};
-
 class PosixFileTest : public testing::Test {
  protected:
   std::unique_ptr<File> Create(const std::string& name, bool direct = false) {

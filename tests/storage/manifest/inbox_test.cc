@@ -4,14 +4,13 @@
 #include <fstream>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/report_files.h"
+#include "tests/storage/manifest/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
 
@@ -261,8 +260,7 @@ TEST_F(InboxTest, RecordsAReportOnAStepWhoseFolderIsLost) {
 }
 
 TEST_F(InboxTest, LeavesANewerVersionsReportAndWarnsOnce) {
-  std::string newer = R"({"version":2)";
-  newer += fmt::format(",\"check\":\"{:016x}\"}}\n", ChecksumOf(std::as_bytes(std::span(newer))));
+  const std::string newer = WithCheck(R"({"version":2})");
   const std::string name = InboxFileName(10, step_.attempt, "validation");
   Place(name, newer);
   std::set<std::string> warned;

@@ -1,10 +1,10 @@
 #include "storage/manifest/index_keys.h"
 
-#include <cmath>
 #include <limits>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -13,8 +13,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(MetricKey, SortsByValueThenByStep) {
   const double values[] = {
@@ -59,25 +57,25 @@ TEST(MetricKey, OfOneNameNeverLooksLikeThatOfAnother) {
   }
 }
 
-StepRecord Record(StepState state) {
+StepRecord RecordInState(StepState state) {
   StepRecord record;
   record.info.step = 5;
   record.info.state = state;
-  record.info.metrics = {{"a", 1}, {"b", std::nan("")}, {"c", kInfinity}, {"d", -kInfinity}};
+  record.info.metrics = {{"a", 1}, {"b", kNaN}, {"c", kInfinity}, {"d", -kInfinity}};
   return record;
 }
 
 TEST(IndexKeys, HoldTheFiniteMetricsOfACommittedStepAlone) {
-  EXPECT_THAT(IndexKeys(Record(StepState::kCommitted)), ElementsAre(CommittedKey(5), MetricKey("a", 1, 5)));
+  EXPECT_THAT(IndexKeys(RecordInState(StepState::kCommitted)), ElementsAre(CommittedKey(5), MetricKey("a", 1, 5)));
   EXPECT_EQ(StepOfCommittedKey(CommittedKey(INT64_MAX)), INT64_MAX);
   for (const StepState state :
        {StepState::kDamaged, StepState::kLost, StepState::kFailed, StepState::kDeleted, StepState::kUnsaved}) {
-    EXPECT_THAT(IndexKeys(Record(state)), IsEmpty());
+    EXPECT_THAT(IndexKeys(RecordInState(state)), IsEmpty());
   }
 }
 
 TEST(IndexKeys, HoldNoMetricOfAStepThatAnyEvaluationCallsUnhealthy) {
-  StepRecord record = Record(StepState::kCommitted);
+  StepRecord record = RecordInState(StepState::kCommitted);
   record.info.evaluations = {{.evaluator = "validation"}, {.evaluator = "watch", .unhealthy = "loss spike"}};
   record.references = {{.step = 1, .attempt = AttemptId{{1}}}};
   EXPECT_THAT(IndexKeys(record), ElementsAre(CommittedKey(5), StartsWith(ReferencePrefix(AttemptId{{1}}))));
@@ -86,14 +84,14 @@ TEST(IndexKeys, HoldNoMetricOfAStepThatAnyEvaluationCallsUnhealthy) {
 }
 
 TEST(IndexKeys, HoldNothingThatADeletedStepRefersTo) {
-  StepRecord record = Record(StepState::kDeleted);
+  StepRecord record = RecordInState(StepState::kDeleted);
   record.references = {{.step = 1, .attempt = AttemptId{{1}}}};
   EXPECT_THAT(IndexKeys(record), IsEmpty());
 }
 
 TEST(IndexKeys, HoldEachAttemptThatAStepOfAnyStateRefersToOnce) {
   for (const StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost}) {
-    StepRecord record = Record(state);
+    StepRecord record = RecordInState(state);
     record.info.metrics.clear();
     record.references = {{.step = 1, .attempt = AttemptId{{1}}, .rank = 0, .world_size = 2},
                          {.step = 1, .attempt = AttemptId{{1}}, .rank = 1, .world_size = 2},

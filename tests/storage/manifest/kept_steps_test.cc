@@ -14,16 +14,16 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-StepInfo Step(int64_t step, StepState state = StepState::kCommitted) {
+StepInfo InfoOf(int64_t step, StepState state = StepState::kCommitted) {
   StepInfo info;
   info.step = step;
   info.state = state;
   return info;
 }
 
-CommittedSteps Steps(std::initializer_list<int64_t> numbers) {
+CommittedSteps Committed(std::initializer_list<int64_t> numbers) {
   CommittedSteps steps;
-  for (const int64_t number : numbers) steps.push_back(std::make_shared<const StepInfo>(Step(number)));
+  for (const int64_t number : numbers) steps.push_back(std::make_shared<const StepInfo>(InfoOf(number)));
   return steps;
 }
 
@@ -39,7 +39,7 @@ std::vector<int64_t> Kept(const KeptSteps& kept) {
 TEST(KeptSteps, KeepNothingBeforeTheyHaveBeenRead) {
   KeptSteps kept;
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Wrote(absl::OkStatus(), {Step(1)});
+  kept.Wrote(absl::OkStatus(), {InfoOf(1)});
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
   kept.Keep({}, kept.writes());
   EXPECT_THAT(Kept(kept), IsEmpty());
@@ -47,53 +47,53 @@ TEST(KeptSteps, KeepNothingBeforeTheyHaveBeenRead) {
 
 TEST(KeptSteps, ChangeWithEveryWrite) {
   KeptSteps kept;
-  kept.Keep(Steps({1, 3, 5}), kept.writes());
+  kept.Keep(Committed({1, 3, 5}), kept.writes());
   const CommittedSteps before = *kept.Get();
-  StepInfo pinned = Step(3);
+  StepInfo pinned = InfoOf(3);
   pinned.pinned = true;
-  kept.Wrote(absl::OkStatus(),
-             {pinned, Step(4), Step(1, StepState::kDeleted), Step(5, StepState::kLost), Step(7, StepState::kUnsaved)});
+  kept.Wrote(absl::OkStatus(), {pinned, InfoOf(4), InfoOf(1, StepState::kDeleted), InfoOf(5, StepState::kLost),
+                                InfoOf(7, StepState::kUnsaved)});
   EXPECT_THAT(Kept(kept), ElementsAre(3, 4));
   EXPECT_TRUE(kept.Get()->front()->pinned);
   EXPECT_FALSE(before[1]->pinned) << "who has been given it goes on with what it was";
-  kept.Wrote(absl::OkStatus(), {Step(5)});
+  kept.Wrote(absl::OkStatus(), {InfoOf(5)});
   EXPECT_THAT(Kept(kept), ElementsAre(3, 4, 5));
 }
 
 TEST(KeptSteps, AreNotWhatWasReadBeforeAWrite) {
   KeptSteps kept;
   const uint64_t before = kept.writes();
-  kept.Wrote(absl::OkStatus(), {Step(2)});
-  kept.Keep(Steps({1}), before);
+  kept.Wrote(absl::OkStatus(), {InfoOf(2)});
+  kept.Keep(Committed({1}), before);
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Keep(Steps({1, 2}), kept.writes());
+  kept.Keep(Committed({1, 2}), kept.writes());
   EXPECT_THAT(Kept(kept), ElementsAre(1, 2));
 }
 
 // What of it is on disk shows when the database has been opened anew, which a write does.
 TEST(KeptSteps, AreNoneFromAFailedWriteToTheNextThatSucceeds) {
   KeptSteps kept;
-  kept.Keep(Steps({1}), kept.writes());
-  kept.Wrote(absl::ResourceExhaustedError("full"), {Step(2)});
+  kept.Keep(Committed({1}), kept.writes());
+  kept.Wrote(absl::ResourceExhaustedError("full"), {InfoOf(2)});
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Keep(Steps({1}), kept.writes());
+  kept.Keep(Committed({1}), kept.writes());
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Wrote(absl::ResourceExhaustedError("full"), {Step(3)});
-  kept.Keep(Steps({1}), kept.writes());
+  kept.Wrote(absl::ResourceExhaustedError("full"), {InfoOf(3)});
+  kept.Keep(Committed({1}), kept.writes());
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Wrote(absl::OkStatus(), {Step(3)});
+  kept.Wrote(absl::OkStatus(), {InfoOf(3)});
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Keep(Steps({1, 2, 3}), kept.writes());
+  kept.Keep(Committed({1, 2, 3}), kept.writes());
   EXPECT_THAT(Kept(kept), ElementsAre(1, 2, 3));
 }
 
 TEST(KeptSteps, AreForgottenWithWhatIsBeingRead) {
   KeptSteps kept;
-  kept.Keep(Steps({1}), kept.writes());
+  kept.Keep(Committed({1}), kept.writes());
   const uint64_t before = kept.writes();
   kept.Forget();
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
-  kept.Keep(Steps({1}), before);
+  kept.Keep(Committed({1}), before);
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
 }
 

@@ -24,7 +24,7 @@ using testing::IsEmpty;
 const AttemptId kAttempt{{0xab, 1}};
 constexpr const char* kAttemptText = "ab010000000000000000000000000000";
 
-StepRecord Record(int64_t step) {
+StepRecord ReferringRecord(int64_t step) {
   StepRecord record;
   record.info.step = step;
   record.info.attempt = kAttemptText;
@@ -59,8 +59,8 @@ TEST(KeyText, RefusesWhatIsNoKey) {
 }
 
 TEST(DumpRecord, SaysWhatIsWrongWithAValue) {
-  EXPECT_THAT(DumpRecord(StepKey(7), EncodeStepRecord(Record(7))).status, IsOk());
-  EXPECT_THAT(DumpRecord(StepKey(8), EncodeStepRecord(Record(7))).status,
+  EXPECT_THAT(DumpRecord(StepKey(7), EncodeStepRecord(ReferringRecord(7))).status, IsOk());
+  EXPECT_THAT(DumpRecord(StepKey(8), EncodeStepRecord(ReferringRecord(7))).status,
               StatusIs(StatusCode::kDataLoss, HasSubstr("step 7 is under another key")));
   EXPECT_THAT(DumpRecord(StepKey(7), "{").status, StatusIs(StatusCode::kDataLoss, HasSubstr("step record of 1 bytes")));
   EXPECT_THAT(DumpRecord(StepKey(7), R"({"version":9})").status, StatusIs(StatusCode::kUnimplemented, _));
@@ -78,7 +78,7 @@ class DumpManifestTest : public testing::Test {
   DumpManifestTest() {
     const auto manifest = Manifest::Create(PosixFileSystem(), path_, StoreId{{1}});
     EXPECT_THAT(manifest, IsOk());
-    for (const int64_t step : {2, 10}) EXPECT_THAT((*manifest)->Commit(Record(step)), IsOk());
+    for (const int64_t step : {2, 10}) EXPECT_THAT((*manifest)->Commit(ReferringRecord(step)), IsOk());
   }
 
   std::vector<std::string> Keys(std::string_view prefix) {

@@ -19,6 +19,7 @@
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -26,15 +27,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-StepRecord MakeRecord(int64_t step, uint64_t sequence, size_t padding = 0) {
-  StepRecord record;
-  record.info.step = step;
-  record.info.attempt = ToHex(AttemptId{{static_cast<uint8_t>(sequence)}}.bytes);
-  record.info.sequence = sequence;
-  record.info.user_metadata = "{\"padding\": \"" + std::string(padding, 'x') + "\"}";
-  return record;
-}
 
 std::vector<int64_t> StepsOf(const Manifest& manifest, int64_t first_step = 0) {
   std::vector<int64_t> steps;
@@ -169,7 +161,11 @@ TEST_F(ManifestFollowingTest, LeavesNoTrace) {
     auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
     ASSERT_THAT(writer, IsOk());
     // Tables, a log, and files that a database of RocksDB's own would clear away.
-    for (uint64_t i = 1; i <= 30; ++i) ASSERT_THAT((*writer)->Commit(MakeRecord(10, i, 40'000)), IsOk());
+    for (uint8_t i = 1; i <= 30; ++i) {
+      StepRecord record = MakeRecord(10, i);
+      record.info.user_metadata = "{\"padding\": \"" + std::string(40'000, 'x') + "\"}";
+      ASSERT_THAT((*writer)->Commit(record), IsOk());
+    }
   }
   const auto before = Listing(directory_.path());
   {
@@ -228,7 +224,7 @@ TEST_F(ManifestFollowingTest, TakesOneThatIsBeingMadeForNone) {
 TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {
   auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
-  for (uint64_t i = 1; i <= 3; ++i) ASSERT_THAT((*writer)->Commit(MakeRecord(10, i)), IsOk());
+  for (uint8_t i = 1; i <= 3; ++i) ASSERT_THAT((*writer)->Commit(MakeRecord(10, i)), IsOk());
   auto follower = Manifest::OpenFollowing(PosixFileSystem(), path_);
   ASSERT_THAT(follower, IsOk());
   writer->reset();
@@ -239,7 +235,7 @@ TEST_F(ManifestFollowingTest, TakesUpTheManifestThatARebuildPutInItsPlace) {
     // As many writes as before: only the database's id tells the two apart.
     auto rebuilt = Manifest::Create(PosixFileSystem(), directory_ / "manifest.new", store_);
     ASSERT_THAT(rebuilt, IsOk());
-    for (uint64_t i = 1; i <= 3; ++i) ASSERT_THAT((*rebuilt)->Commit(MakeRecord(20, i)), IsOk());
+    for (uint8_t i = 1; i <= 3; ++i) ASSERT_THAT((*rebuilt)->Commit(MakeRecord(20, i)), IsOk());
   }
   std::filesystem::rename(directory_ / "manifest.new", path_);
   auto changed = (*follower)->CatchUp();

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <random>
 #include <string>
@@ -19,6 +18,7 @@
 #include "storage/manifest/manifest.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -26,14 +26,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-StepRecord MakeRecord(int64_t step, uint8_t attempt, std::map<std::string, double> metrics) {
-  StepRecord record;
-  record.info.step = step;
-  record.info.attempt = ToHex(AttemptId{{attempt}}.bytes);
-  record.info.sequence = attempt;
+StepRecord RecordWith(int64_t step, uint8_t attempt, std::map<std::string, double> metrics) {
+  StepRecord record = MakeRecord(step, attempt);
   record.info.metrics = std::move(metrics);
   return record;
 }
@@ -84,9 +78,9 @@ class ManifestIndexTest : public testing::Test {
 
 TEST_F(ManifestIndexTest, FindsTheBestOfEachMetric) {
   EXPECT_EQ(Lowest("loss"), -1);
-  Commit(MakeRecord(1, 1, {{"loss", 3}, {"accuracy", -0.5}}));
-  Commit(MakeRecord(2, 2, {{"loss", -1}}));
-  Commit(MakeRecord(3, 3, {{"loss", 2}, {"accuracy", 0.5}}));
+  Commit(RecordWith(1, 1, {{"loss", 3}, {"accuracy", -0.5}}));
+  Commit(RecordWith(2, 2, {{"loss", -1}}));
+  Commit(RecordWith(3, 3, {{"loss", 2}, {"accuracy", 0.5}}));
   EXPECT_EQ(Lowest("loss"), 2);
   EXPECT_EQ(Highest("loss"), 1);
   EXPECT_EQ(Lowest("accuracy"), 1);
@@ -106,7 +100,7 @@ TEST_F(ManifestIndexTest, ListsTheCommittedStepsAlone) {
   };
   EXPECT_THAT(committed(), testing::IsEmpty());
   EXPECT_EQ(manifest_->LatestCommitted().value(), std::nullopt);
-  for (const int64_t step : {300, 2, 10}) Commit(MakeRecord(step, static_cast<uint8_t>(step), {}));
+  for (const int64_t step : {300, 2, 10}) Commit(RecordWith(step, static_cast<uint8_t>(step), {}));
   EXPECT_THAT(committed(), testing::ElementsAre(2, 10, 300));
   EXPECT_EQ(manifest_->LatestCommitted().value(), 300);
   SetState(300, StepState::kDeleted);
@@ -129,7 +123,7 @@ TEST_F(ManifestIndexTest, ListsTheCommittedStepsAlone) {
 }
 
 TEST_F(ManifestIndexTest, ReportsAnIndexOfCommittedStepsThatDoesNotAgree) {
-  Commit(MakeRecord(1, 1, {}));
+  Commit(RecordWith(1, 1, {}));
   manifest_.reset();
   {
     auto database = Database::Open(PosixFileSystem(), path_);
@@ -146,9 +140,9 @@ TEST_F(ManifestIndexTest, ReportsAnIndexOfCommittedStepsThatDoesNotAgree) {
 }
 
 TEST_F(ManifestIndexTest, PrefersTheLaterOfEquals) {
-  for (const int64_t step : {30, 10, 20}) Commit(MakeRecord(step, static_cast<uint8_t>(step), {{"loss", 1}}));
-  Commit(MakeRecord(40, 40, {{"zero", -0.0}}));
-  Commit(MakeRecord(39, 39, {{"zero", 0.0}}));
+  for (const int64_t step : {30, 10, 20}) Commit(RecordWith(step, static_cast<uint8_t>(step), {{"loss", 1}}));
+  Commit(RecordWith(40, 40, {{"zero", -0.0}}));
+  Commit(RecordWith(39, 39, {{"zero", 0.0}}));
   EXPECT_EQ(Lowest("loss"), 30);
   EXPECT_EQ(Highest("loss"), 30);
   EXPECT_EQ(Lowest("zero"), 40);
@@ -156,21 +150,21 @@ TEST_F(ManifestIndexTest, PrefersTheLaterOfEquals) {
 }
 
 TEST_F(ManifestIndexTest, NeverTakesNaNOrInfinityForTheBest) {
-  Commit(MakeRecord(1, 1, {{"loss", kNaN}}));
-  Commit(MakeRecord(2, 2, {{"loss", kInfinity}}));
-  Commit(MakeRecord(3, 3, {{"loss", -kInfinity}}));
-  Commit(MakeRecord(4, 4, {{"loss", -kNaN}}));
+  Commit(RecordWith(1, 1, {{"loss", kNaN}}));
+  Commit(RecordWith(2, 2, {{"loss", kInfinity}}));
+  Commit(RecordWith(3, 3, {{"loss", -kInfinity}}));
+  Commit(RecordWith(4, 4, {{"loss", -kNaN}}));
   EXPECT_EQ(Lowest("loss"), -1);
   EXPECT_EQ(Highest("loss"), -1);
-  Commit(MakeRecord(5, 5, {{"loss", 1e300}}));
+  Commit(RecordWith(5, 5, {{"loss", 1e300}}));
   EXPECT_EQ(Lowest("loss"), 5);
   EXPECT_EQ(Highest("loss"), 5);
   EXPECT_TRUE(std::isnan((*manifest_->Find(1))->info.metrics.at("loss")));
 }
 
 TEST_F(ManifestIndexTest, PassesOverStepsThatAreNotCommitted) {
-  Commit(MakeRecord(1, 1, {{"loss", 1}}));
-  Commit(MakeRecord(2, 2, {{"loss", 2}}));
+  Commit(RecordWith(1, 1, {{"loss", 1}}));
+  Commit(RecordWith(2, 2, {{"loss", 2}}));
   for (const StepState state : {StepState::kDamaged, StepState::kLost, StepState::kFailed}) {
     SetState(1, state);
     EXPECT_EQ(Lowest("loss"), 2);
@@ -180,9 +174,9 @@ TEST_F(ManifestIndexTest, PassesOverStepsThatAreNotCommitted) {
 }
 
 TEST_F(ManifestIndexTest, ForgetsTheMetricsOfAReplacedAttempt) {
-  Commit(MakeRecord(1, 1, {{"loss", 1}, {"gone", 1}}));
-  Commit(MakeRecord(2, 2, {{"loss", 2}}));
-  Commit(MakeRecord(1, 3, {{"loss", 3}, {"new", 1}}));
+  Commit(RecordWith(1, 1, {{"loss", 1}, {"gone", 1}}));
+  Commit(RecordWith(2, 2, {{"loss", 2}}));
+  Commit(RecordWith(1, 3, {{"loss", 3}, {"new", 1}}));
   EXPECT_EQ(Lowest("loss"), 2);
   EXPECT_EQ(Highest("loss"), 1);
   EXPECT_EQ(Highest("gone"), -1);
@@ -192,14 +186,14 @@ TEST_F(ManifestIndexTest, ForgetsTheMetricsOfAReplacedAttempt) {
 TEST_F(ManifestIndexTest, KeepsNamesOfAnyBytesApart) {
   const std::string zero("loss\0", 5);
   const std::string inner = MetricKey("loss", -5, 9).substr(std::string_view("metric/").size());
-  Commit(MakeRecord(1, 1, {{"loss", 1}}));
-  Commit(MakeRecord(2, 2, {{zero, -1}, {"", -2}, {"loss\x01", -3}}));
-  Commit(MakeRecord(3, 3, {{"not UTF-8 \xff", 1}, {inner, -4}}));
+  Commit(RecordWith(1, 1, {{"loss", 1}}));
+  Commit(RecordWith(2, 2, {{zero, -1}, {"", -2}, {"loss\x01", -3}}));
+  Commit(RecordWith(3, 3, {{"not UTF-8 \xff", 1}, {inner, -4}}));
   EXPECT_EQ(Lowest("loss"), 1);
   EXPECT_EQ(Lowest(zero), 2);
   EXPECT_EQ(Lowest(""), 2);
   // Also removed without a rest, though the record has another name than was given.
-  Commit(MakeRecord(3, 4, {}));
+  Commit(RecordWith(3, 4, {}));
   size_t keys = 0;
   manifest_.reset();
   auto database = Database::Open(PosixFileSystem(), path_);
@@ -220,7 +214,7 @@ TEST_F(ManifestIndexTest, AgreesWithTheRecordsAfterAnyChanges) {
   const auto below = [&](uint32_t n) { return static_cast<uint8_t>(random() % n); };
   const double values[] = {kNaN, kInfinity, -kInfinity, 0, -0.0, 1, 2, -1};
   for (int i = 0; i < 300; ++i) {
-    StepRecord record = MakeRecord(below(10), below(200), {{"loss", values[below(8)]}});
+    StepRecord record = RecordWith(below(10), below(200), {{"loss", values[below(8)]}});
     record.info.state = static_cast<StepState>(below(3));
     if (below(2) == 0) record.references = {{.step = 1, .attempt = AttemptId{{below(5)}}}};
     if (below(2) == 0) {
@@ -250,24 +244,24 @@ TEST_F(ManifestIndexTest, AgreesWithTheRecordsAfterAnyChanges) {
 
 TEST_F(ManifestIndexTest, KnowsWhatIsReferredToUntilTheLastOneIsGone) {
   const AttemptId base{{9}};
-  StepRecord first = MakeRecord(1, 1, {});
+  StepRecord first = RecordWith(1, 1, {});
   first.references = {{.step = 0, .attempt = base}};
-  StepRecord second = MakeRecord(2, 2, {});
+  StepRecord second = RecordWith(2, 2, {});
   second.references = first.references;
   EXPECT_FALSE(*manifest_->IsReferenced(base));
   Commit(first);
   Commit(second);
-  Commit(MakeRecord(1, 3, {}));
+  Commit(RecordWith(1, 3, {}));
   EXPECT_TRUE(*manifest_->IsReferenced(base));
   SetState(2, StepState::kLost);
   EXPECT_TRUE(*manifest_->IsReferenced(base)) << "it may come back";
-  Commit(MakeRecord(2, 4, {}));
+  Commit(RecordWith(2, 4, {}));
   EXPECT_FALSE(*manifest_->IsReferenced(base));
 }
 
 TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
-  Commit(MakeRecord(1, 1, {{"loss", 1}}));
-  StepRecord lost = MakeRecord(2, 2, {{"loss", 0}});
+  Commit(RecordWith(1, 1, {{"loss", 1}}));
+  StepRecord lost = RecordWith(2, 2, {{"loss", 0}});
   lost.info.state = StepState::kLost;
   lost.references = {{.step = 1, .attempt = AttemptId{{1}}}};
   Commit(lost);
@@ -293,7 +287,7 @@ TEST_F(ManifestIndexTest, IsMadeForAManifestThatHasNone) {
 }
 
 TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
-  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  Commit(RecordWith(1, 1, {{"loss", 1}}));
   manifest_.reset();
   const auto version = [&] {
     std::string text;
@@ -311,7 +305,7 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     rocksdb::WriteBatch batch;
     batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 2}));
     batch.DeleteRange("committed/", "committed0");
-    nlohmann::json record = nlohmann::json::parse(EncodeStepRecord(MakeRecord(1, 1, {{"loss", 1}})));
+    nlohmann::json record = nlohmann::json::parse(EncodeStepRecord(RecordWith(1, 1, {{"loss", 1}})));
     record["version"] = 1;
     for (const char* field : {"evaluations", "pinned", "pin_note", "kept"}) record.erase(field);
     batch.Put(StepKey(1), record.dump());
@@ -351,7 +345,7 @@ TEST_F(ManifestIndexTest, SaysThatARecordCannotBeIndexed) {
 }
 
 TEST_F(ManifestIndexTest, RefusesAnIndexThatDoesNotAgreeWithTheRecord) {
-  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  Commit(RecordWith(1, 1, {{"loss", 1}}));
   manifest_.reset();
   for (const std::string& key : {MetricKey("loss", 0, 1), MetricKey("loss", -1, 77)}) {
     {
@@ -369,10 +363,10 @@ TEST_F(ManifestIndexTest, RefusesAnIndexThatDoesNotAgreeWithTheRecord) {
 }
 
 TEST_F(ManifestIndexTest, IsMadeAnewWhereItDoesNotAgreeWithTheRecords) {
-  StepRecord record = MakeRecord(1, 1, {{"loss", 1}});
+  StepRecord record = RecordWith(1, 1, {{"loss", 1}});
   record.references = {{.step = 0, .attempt = AttemptId{{9}}}};
   Commit(record);
-  Commit(MakeRecord(2, 2, {{"loss", 2}}));
+  Commit(RecordWith(2, 2, {{"loss", 2}}));
   manifest_.reset();
   {
     auto database = Database::Open(PosixFileSystem(), path_);
@@ -395,7 +389,7 @@ TEST_F(ManifestIndexTest, IsMadeAnewWhereItDoesNotAgreeWithTheRecords) {
 }
 
 TEST_F(ManifestIndexTest, IsNotMadeAnewFromADamagedRecord) {
-  Commit(MakeRecord(1, 1, {{"loss", 1}}));
+  Commit(RecordWith(1, 1, {{"loss", 1}}));
   manifest_.reset();
   {
     auto database = Database::Open(PosixFileSystem(), path_);
@@ -409,12 +403,12 @@ TEST_F(ManifestIndexTest, IsNotMadeAnewFromADamagedRecord) {
 }
 
 TEST_F(ManifestIndexTest, IsNeverSeenHalfChanged) {
-  Commit(MakeRecord(1, 1, {{"loss", 0}}));
+  Commit(RecordWith(1, 1, {{"loss", 0}}));
   std::atomic<bool> done = false;
   std::thread reader([&] {
     while (!done) EXPECT_EQ(Lowest("loss"), 1);
   });
-  for (uint8_t i = 2; i < 60; ++i) Commit(MakeRecord(1, i, {{"loss", i}}));
+  for (uint8_t i = 2; i < 60; ++i) Commit(RecordWith(1, i, {{"loss", i}}));
   done = true;
   reader.join();
 }

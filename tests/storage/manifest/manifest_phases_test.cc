@@ -11,6 +11,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -18,14 +19,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-StepRecord MakeRecord(int64_t step, uint8_t attempt) {
-  StepRecord record;
-  record.info.step = step;
-  record.info.attempt = ToHex(AttemptId{{attempt}}.bytes);
-  record.info.sequence = attempt;
-  return record;
-}
 
 // One phase of that name.
 PhasesRecord MakePhases(int64_t step, uint8_t attempt, const std::string& name) {

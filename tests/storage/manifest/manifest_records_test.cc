@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-StepRecord MakeRecord() {
+StepRecord FullRecord() {
   StepRecord record;
   record.info.step = 1000;
   record.info.state = StepState::kDamaged;
@@ -57,7 +57,7 @@ StepRecord MakeRecord() {
 }
 
 TEST(StepRecord, SurvivesEncodingExactly) {
-  const StepRecord record = MakeRecord();
+  const StepRecord record = FullRecord();
   auto decoded = DecodeStepRecord(EncodeStepRecord(record));
   ASSERT_THAT(decoded, IsOk());
   const StepInfo& info = decoded->info;
@@ -98,7 +98,7 @@ TEST(StepRecord, SurvivesEncodingExactly) {
 
 // Every field may be missing, or be of a type that it must not have.
 TEST(StepRecord, RefusesEachFieldThatIsMissingOrWrong) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
   for (const auto& [key, value] : good.items()) {
     SCOPED_TRACE(key);
     nlohmann::json missing = good;
@@ -111,7 +111,7 @@ TEST(StepRecord, RefusesEachFieldThatIsMissingOrWrong) {
 }
 
 TEST(StepRecord, RefusesNumbersOutOfRangeAndUnknownStates) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
   const auto expect_refused = [&](const char* key, nlohmann::json value, const char* why) {
     nlohmann::json bad = good;
     bad[key] = std::move(value);
@@ -129,7 +129,7 @@ TEST(StepRecord, RefusesNumbersOutOfRangeAndUnknownStates) {
 }
 
 TEST(StepRecord, RefusesAnEvaluationThatLacksAFieldOrHasAWrongOne) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
   for (const auto& [key, value] : good["evaluations"][0].items()) {
     SCOPED_TRACE(key);
     nlohmann::json missing = good;
@@ -146,7 +146,7 @@ TEST(StepRecord, RefusesAnEvaluationThatLacksAFieldOrHasAWrongOne) {
 }
 
 TEST(StepRecord, OfVersionOneHasNoEvaluationsAndNoPin) {
-  nlohmann::json old = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  nlohmann::json old = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
   old["version"] = 1;
   for (const char* key : {"evaluations", "pinned", "pin_note", "kept"}) old.erase(key);
   auto decoded = DecodeStepRecord(old.dump());
@@ -157,7 +157,7 @@ TEST(StepRecord, OfVersionOneHasNoEvaluationsAndNoPin) {
 }
 
 TEST(StepRecord, HasTagsOnlyWhereThereAreAny) {
-  StepRecord record = MakeRecord();
+  StepRecord record = FullRecord();
   const std::string untagged = EncodeStepRecord(record);
   EXPECT_THAT(untagged, Not(HasSubstr("tags")));
   EXPECT_THAT(DecodeStepRecord(untagged)->info.tags, IsEmpty());
@@ -171,7 +171,7 @@ TEST(StepRecord, HasTagsOnlyWhereThereAreAny) {
 }
 
 TEST(StepRecord, RefusesTagsThatNobodyCouldHaveGiven) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(MakeRecord()));
+  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
   const auto expect_refused = [&](const nlohmann::json& tags, const char* why, bool pinned = true) {
     nlohmann::json bad = good;
     bad["tags"] = tags;
@@ -276,15 +276,15 @@ TEST(DeletionRecord, OfVersionOneHasNoReferences) {
 }
 
 TEST(DeletionOf, NamesTheAttemptAndWhatItRefersTo) {
-  const auto deletion = DeletionOf(MakeRecord());
+  const auto deletion = DeletionOf(FullRecord());
   ASSERT_TRUE(deletion.has_value());
   EXPECT_EQ(deletion->step, 1000);
-  EXPECT_EQ(ToHex(deletion->attempt.bytes), MakeRecord().info.attempt);
+  EXPECT_EQ(ToHex(deletion->attempt.bytes), FullRecord().info.attempt);
   EXPECT_THAT(deletion->references, ElementsAre(AttemptId{{9}}));
 }
 
 TEST(DeletionOf, IsNothingForAStepWithoutFilesOrOneThatIsMarked) {
-  StepRecord record = MakeRecord();
+  StepRecord record = FullRecord();
   record.info.state = StepState::kDeleted;
   EXPECT_FALSE(DeletionOf(record).has_value());
   record.info.state = StepState::kFailed;

@@ -16,6 +16,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -23,14 +24,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-StepRecord MakeRecord(int64_t step, uint8_t attempt, uint64_t sequence) {
-  StepRecord record;
-  record.info.step = step;
-  record.info.attempt = ToHex(AttemptId{{attempt}}.bytes);
-  record.info.sequence = sequence;
-  return record;
-}
 
 class ManifestTest : public testing::Test {
  protected:

@@ -1,9 +1,7 @@
 #include "storage/manifest/metric_report.h"
 
 #include <cmath>
-#include <limits>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/manifest/checked_object.h"
+#include "tests/storage/manifest/made_records.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::storage {
@@ -22,8 +22,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 MetricReport MakeReport() {
   return {.store = StoreId{{1, 2}},
           .step = 1000,
@@ -32,37 +30,27 @@ MetricReport MakeReport() {
                          .worker = "pid 7 on node-3",
                          .outcome = Evaluation::Outcome::kFailed,
                          .reason = "no data:\n\"x\"",
-                         .metrics = {{"loss", 0.1},
-                                     {"nan", std::numeric_limits<double>::quiet_NaN()},
-                                     {"up", kInfinity},
-                                     {"down", -kInfinity}},
+                         .metrics = {{"loss", 0.1}, {"nan", kNaN}, {"up", kInfinity}, {"down", -kInfinity}},
                          .unhealthy = "NaN in größe",
                          .reported = absl::FromUnixNanos(1'700'000'000'123'456'789),
                          .took = absl::Nanoseconds(987654321)}};
 }
 
-std::string Encode(const MetricReport& report) {
+std::string EncodeReport(const MetricReport& report) {
   absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
   EXPECT_THAT(bytes, IsOk());
   return bytes.ok() ? *bytes : "";
 }
 
-// `object`, a JSON object as text, with the check that a writer would give it.
-std::string Seal(std::string object) {
-  object.pop_back();
-  const uint64_t check = ChecksumOf(std::as_bytes(std::span(object)));
-  return object + fmt::format(",\"check\":\"{:016x}\"}}\n", check);
-}
-
-nlohmann::json GoodObject() {
-  nlohmann::json object = nlohmann::json::parse(Encode(MakeReport()));
+nlohmann::json GoodReport() {
+  nlohmann::json object = nlohmann::json::parse(EncodeReport(MakeReport()));
   object.erase("check");
   return object;
 }
 
 TEST(MetricReport, SurvivesEncodingExactly) {
   const MetricReport report = MakeReport();
-  auto decoded = DecodeMetricReport(Encode(report));
+  auto decoded = DecodeMetricReport(EncodeReport(report));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->store, report.store);
   EXPECT_EQ(decoded->step, 1000);
@@ -83,15 +71,15 @@ TEST(MetricReport, SurvivesEncodingExactly) {
 }
 
 TEST(MetricReport, IsOneLineWithItsCheckAtTheEnd) {
-  const std::string bytes = Encode(MakeReport());
-  EXPECT_EQ(bytes, Seal(GoodObject().dump()));
+  const std::string bytes = EncodeReport(MakeReport());
+  EXPECT_EQ(bytes, WithCheck(GoodReport().dump()));
   EXPECT_EQ(bytes.find('\n'), bytes.size() - 1);
 }
 
 TEST(MetricReport, ReplacesTextThatIsNotUtf8) {
   MetricReport report = MakeReport();
   report.evaluation.reason = "path/\xff";
-  auto decoded = DecodeMetricReport(Encode(report));
+  auto decoded = DecodeMetricReport(EncodeReport(report));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->evaluation.reason, "path/\xef\xbf\xbd");
 }
@@ -134,24 +122,24 @@ TEST(ValidateEvaluation, RefusesEachViolation) {
 
 // Every field may be missing, or be of a type that it must not have, under a check that is right.
 TEST(MetricReport, RefusesEachFieldThatIsMissingOrWrong) {
-  const nlohmann::json good = GoodObject();
+  const nlohmann::json good = GoodReport();
   for (const auto& [key, value] : good.items()) {
     SCOPED_TRACE(key);
     nlohmann::json missing = good;
     missing.erase(key);
-    EXPECT_THAT(DecodeMetricReport(Seal(missing.dump())), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)));
+    EXPECT_THAT(DecodeMetricReport(WithCheck(missing.dump())), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(key)));
     nlohmann::json wrong = good;
     wrong[key] = nlohmann::json::array({nullptr});
-    EXPECT_THAT(DecodeMetricReport(Seal(wrong.dump())),
+    EXPECT_THAT(DecodeMetricReport(WithCheck(wrong.dump())),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("metric report of")));
   }
 }
 
 TEST(MetricReport, RefusesValuesOutOfTheirRange) {
   const auto expect_refused = [](const char* key, nlohmann::json value, const char* why) {
-    nlohmann::json bad = GoodObject();
+    nlohmann::json bad = GoodReport();
     bad[key] = std::move(value);
-    EXPECT_THAT(DecodeMetricReport(Seal(bad.dump())), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why)));
+    EXPECT_THAT(DecodeMetricReport(WithCheck(bad.dump())), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why)));
   };
   expect_refused("version", 0, "version 0 never existed");
   expect_refused("step", -1, "a step is not a number >= 0");
@@ -173,9 +161,9 @@ TEST(MetricReport, RefusesValuesOutOfTheirRange) {
 
 TEST(MetricReport, RefusesWhatIsNoStrictJson) {
   const auto expect_refused = [](const std::string& object, const char* why) {
-    EXPECT_THAT(DecodeMetricReport(Seal(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why))) << object;
+    EXPECT_THAT(DecodeMetricReport(WithCheck(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why))) << object;
   };
-  const std::string good = GoodObject().dump();
+  const std::string good = GoodReport().dump();
   const auto with = [&](const std::string& field) { return "{" + field + "," + good.substr(1); };
   expect_refused(with(R"("step":7)"), "'step' is in it twice");
   expect_refused(with(R"("metrics":{"a":1,"a":2})"), "'a' is in it twice");
@@ -191,8 +179,8 @@ TEST(MetricReport, RefusesWhatIsNoStrictJson) {
 
 TEST(MetricReport, RefusesWhatNestsWithoutEnd) {
   const auto nested = [](size_t depth) {
-    const std::string good = GoodObject().dump();
-    return Seal("{\"x\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "," + good.substr(1));
+    const std::string good = GoodReport().dump();
+    return WithCheck("{\"x\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "," + good.substr(1));
   };
   EXPECT_THAT(DecodeMetricReport(nested(4)), IsOk());
   for (size_t depth : {5, 100'000, 500'000}) {
@@ -208,15 +196,15 @@ TEST(MetricReport, RefusesWhatIsTooLargeBeforeItLooks) {
 
 TEST(MetricReport, RefusesANewerVersionOnlyWhereTheCheckHolds) {
   nlohmann::json newer = {{"version", 2}};
-  EXPECT_THAT(DecodeMetricReport(Seal(newer.dump())),
+  EXPECT_THAT(DecodeMetricReport(WithCheck(newer.dump())),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("metric report has version 2")));
-  std::string flipped = Encode(MakeReport());
+  std::string flipped = EncodeReport(MakeReport());
   flipped.replace(flipped.find("\"version\":1"), 11, "\"version\":2");
   EXPECT_THAT(DecodeMetricReport(flipped), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check is not that")));
 }
 
 TEST(MetricReport, RefusesEveryTruncationAndExtension) {
-  const std::string bytes = Encode(MakeReport());
+  const std::string bytes = EncodeReport(MakeReport());
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_THAT(DecodeMetricReport(bytes.substr(0, size)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("check")))
         << size;
@@ -225,7 +213,7 @@ TEST(MetricReport, RefusesEveryTruncationAndExtension) {
 }
 
 TEST(MetricReport, RefusesEveryFlippedBitAndManyRandomChanges) {
-  const std::string bytes = Encode(MakeReport());
+  const std::string bytes = EncodeReport(MakeReport());
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     std::string changed = bytes;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
@@ -245,16 +233,16 @@ TEST(MetricReport, RefusesEveryFlippedBitAndManyRandomChanges) {
 
 // The same under a check that is right: whatever is accepted can be written and read again.
 TEST(MetricReport, SurvivesRandomChangesUnderAValidCheck) {
-  const std::string object = GoodObject().dump();
+  const std::string object = GoodReport().dump();
   const auto seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937 random(seed);
   for (int i = 0; i < 20'000; ++i) {
     std::string changed = object;
     changed[random() % object.size()] = "0129-.eE\"{}[]:,\\x/\x01\xff"[random() % 20];
-    auto decoded = DecodeMetricReport(Seal(changed));
+    auto decoded = DecodeMetricReport(WithCheck(changed));
     if (decoded.ok()) {
-      EXPECT_THAT(DecodeMetricReport(Encode(*decoded)), IsOk()) << changed;
+      EXPECT_THAT(DecodeMetricReport(EncodeReport(*decoded)), IsOk()) << changed;
     } else {
       EXPECT_TRUE(absl::IsDataLoss(decoded.status()) || absl::IsUnimplemented(decoded.status())) << changed;
     }
@@ -308,7 +296,7 @@ TEST(ApplyEvaluation, MergesMetricsUnderTheEvaluatorsName) {
 TEST(ApplyEvaluation, TakesThePlaceOfWhatTheEvaluatorSaidBefore) {
   StepInfo info{.metrics = {{"loss", 3}}};
   ApplyEvaluation(info, {.evaluator = "a", .metrics = {{"loss", 1}, {"accuracy", 2}}});
-  const Evaluation later{.evaluator = "a", .metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}};
+  const Evaluation later{.evaluator = "a", .metrics = {{"loss", kNaN}}};
   EXPECT_FALSE(HasEvaluation(info, later));
   ApplyEvaluation(info, later);
   EXPECT_TRUE(HasEvaluation(info, later));

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-PhasesRecord MakeRecord() {
+PhasesRecord FourPhases() {
   PhasesRecord record{.step = 7, .attempt = "02000000000000000000000000000000"};
   record.phases = {{.name = "copy",
                     .lane = "trainer",
@@ -45,10 +45,10 @@ constexpr std::string_view kVersion1 =
     R"({"lane":"codec 2","name":"encode","spans":[[360000000000,0,0,0]]}],"version":1})";
 
 TEST(PhasesRecord, IsReadAndWrittenAsEachVersionHasIt) {
-  EXPECT_EQ(EncodePhasesRecord(MakeRecord()), kVersion1);
+  EXPECT_EQ(EncodePhasesRecord(FourPhases()), kVersion1);
   auto decoded = DecodePhasesRecord(kVersion1);
   ASSERT_THAT(decoded, IsOk());
-  EXPECT_EQ(decoded->attempt, MakeRecord().attempt);
+  EXPECT_EQ(decoded->attempt, FourPhases().attempt);
   ASSERT_THAT(decoded->phases, SizeIs(4));
   const SavePhase& phase = decoded->phases[1];
   EXPECT_EQ(phase.name, "encode");
@@ -61,7 +61,7 @@ TEST(PhasesRecord, IsReadAndWrittenAsEachVersionHasIt) {
 }
 
 TEST(PhasesRecord, CutsEndsOffLikeBeginningsSoThatNothingOverlaps) {
-  PhasesRecord record = MakeRecord();
+  PhasesRecord record = FourPhases();
   record.phases = {{.name = "a",
                     .lane = "l",
                     .begin = absl::Nanoseconds(1900),
@@ -78,7 +78,7 @@ TEST(PhasesRecord, CutsEndsOffLikeBeginningsSoThatNothingOverlaps) {
 }
 
 TEST(PhasesRecord, WritesTimesThatNoClockGivesAsOnesThatCanBeRead) {
-  PhasesRecord record = MakeRecord();
+  PhasesRecord record = FourPhases();
   record.phases = {{.name = "a",
                     .lane = "l",
                     .begin = -absl::Seconds(1),
@@ -90,7 +90,7 @@ TEST(PhasesRecord, WritesTimesThatNoClockGivesAsOnesThatCanBeRead) {
 }
 
 TEST(PhasesRecord, MayBeEmpty) {
-  auto decoded = DecodePhasesRecord(EncodePhasesRecord({.attempt = MakeRecord().attempt}));
+  auto decoded = DecodePhasesRecord(EncodePhasesRecord({.attempt = FourPhases().attempt}));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_THAT(decoded->phases, IsEmpty());
 }

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -11,22 +12,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-StepRecord MakeRecord() {
-  StepRecord record;
-  record.info.step = 10;
-  record.info.attempt = ToHex(AttemptId{{1}}.bytes);
-  record.info.metrics = {{"loss", 0.5}, {"not UTF-8 \xff", 1}};
-  record.shards = {{.rank = 0, .file_bytes = 12288}};
-  return record;
-}
-
 // What a rebuild does in between is in recovery_test.cc.
 TEST(RebuildManifest, HoldsWhatItWroteAgainstTheWholeRecord) {
   const TestDirectory directory;
   const std::string path = directory / "manifest";
   const auto manifest = Manifest::Create(PosixFileSystem(), path, StoreId{{7}});
   ASSERT_THAT(manifest, IsOk());
-  const StepRecord record = MakeRecord();
+  StepRecord record = MakeRecord(10, 1);
+  record.info.metrics = {{"loss", 0.5}, {"not UTF-8 \xff", 1}};
+  record.shards = {{.rank = 0, .file_bytes = 12288}};
   EXPECT_THAT(CheckHolds(**manifest, path, record),
               StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(path), HasSubstr("of step 10"), HasSubstr("''"))));
   ASSERT_THAT((*manifest)->Commit(record), IsOk());

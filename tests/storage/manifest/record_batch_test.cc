@@ -10,7 +10,7 @@
 namespace tidemark::storage {
 namespace {
 
-StepRecord Record(double loss) {
+StepRecord RecordWithLoss(double loss) {
   StepRecord record;
   record.info.step = 7;
   record.info.attempt = std::string(32, 'a');
@@ -20,7 +20,7 @@ StepRecord Record(double loss) {
 
 TEST(RecordBatch, PutsARecordWithItsIndexKeys) {
   rocksdb::WriteBatch batch;
-  auto info = PutStep(batch, std::nullopt, Record(0.5));
+  auto info = PutStep(batch, std::nullopt, RecordWithLoss(0.5));
   ASSERT_THAT(info, IsOk());
   EXPECT_EQ(info->metrics.at("loss"), 0.5);
   EXPECT_EQ(batch.Count(), 3u);  // the record, "committed" and the metric
@@ -28,16 +28,16 @@ TEST(RecordBatch, PutsARecordWithItsIndexKeys) {
 
 TEST(RecordBatch, ChangesOnlyTheIndexKeysThatAreOthers) {
   rocksdb::WriteBatch batch;
-  ASSERT_THAT(PutStep(batch, Record(0.5), Record(0.25)), IsOk());
+  ASSERT_THAT(PutStep(batch, RecordWithLoss(0.5), RecordWithLoss(0.25)), IsOk());
   EXPECT_EQ(batch.Count(), 3u);  // the record, the old metric's key and the new one's
   rocksdb::WriteBatch same;
-  ASSERT_THAT(PutStep(same, Record(0.5), Record(0.5)), IsOk());
+  ASSERT_THAT(PutStep(same, RecordWithLoss(0.5), RecordWithLoss(0.5)), IsOk());
   EXPECT_EQ(same.Count(), 1u);
 }
 
 TEST(RecordBatch, TakesNothingThatCouldNotBeReadAgain) {
   rocksdb::WriteBatch batch;
-  StepRecord record = Record(0.5);
+  StepRecord record = RecordWithLoss(0.5);
   record.info.attempt = "not an id";
   EXPECT_THAT(PutStep(batch, std::nullopt, record),
               StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("the record of step 7 is not written")));
@@ -46,7 +46,7 @@ TEST(RecordBatch, TakesNothingThatCouldNotBeReadAgain) {
 
 TEST(RecordBatch, TakesNoStepThatWouldBeReadAsAnother) {
   rocksdb::WriteBatch batch;
-  StepRecord record = Record(0.5);
+  StepRecord record = RecordWithLoss(0.5);
   record.info.metrics = {{"loss \xfe", 1}, {"loss \xff", 2}};  // one name, once they are UTF-8
   EXPECT_THAT(PutStep(batch, std::nullopt, record),
               StatusIs(absl::StatusCode::kInvalidArgument,

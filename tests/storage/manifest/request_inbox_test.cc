@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/tag.h"
+#include "tests/storage/manifest/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
 
@@ -264,8 +264,7 @@ TEST_F(RequestInboxTest, MovesWhatIsNoRequestToQuarantineWithOneWarningEach) {
 }
 
 TEST_F(RequestInboxTest, LeavesANewerVersionsRequestAndWarnsOnce) {
-  std::string newer = R"({"version":2)";
-  newer += fmt::format(",\"check\":\"{:016x}\"}}\n", ChecksumOf(std::as_bytes(std::span(newer))));
+  const std::string newer = WithCheck(R"({"version":2})");
   const std::string name = RequestFileName({1, steps_[1].attempt}, newer);
   Place(name, newer);
   std::set<std::string> warned;

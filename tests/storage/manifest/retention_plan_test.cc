@@ -1,7 +1,6 @@
 #include "storage/manifest/retention_plan.h"
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <random>
 #include <set>
@@ -13,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -20,9 +20,6 @@ namespace {
 using absl::StatusCode;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A committed step with a sequence of the same number, saved as many minutes after 1970.
 StepInfo Step(int64_t step, Metrics metrics = {}) {
@@ -158,7 +155,7 @@ TEST(RetentionPlan, TakesTheLaterOfEqualValues) {
 }
 
 TEST(RetentionPlan, TakesNoValueForTheBestThatIsNotFinite) {
-  const std::vector<StepInfo> steps = {Step(1, {{"loss", kNan}}), Step(2, {{"loss", -kInfinity}}),
+  const std::vector<StepInfo> steps = {Step(1, {{"loss", kNaN}}), Step(2, {{"loss", -kInfinity}}),
                                        Step(3, {{"loss", 7}}), Step(4, {{"loss", kInfinity}}), Step(5)};
   for (const BestMode mode : {BestMode::kLowest, BestMode::kHighest}) {
     EXPECT_THAT(Plan({.keep_best = {{.metric = "loss", .mode = mode, .count = 3}}}, steps),
@@ -277,7 +274,7 @@ TEST(RetentionPlan, NamesAllThatSpeaksForAStepAndAllThatDoesNot) {
                   "yet to report; pinned"));
 }
 
-RetentionOptions RandomRules(std::mt19937& random) {
+RetentionOptions RandomRulesOfTwoMetrics(std::mt19937& random) {
   const auto draw = [&](int64_t max) { return std::uniform_int_distribution<int64_t>(0, max)(random); };
   RetentionOptions options;
   options.max_to_keep = draw(3);
@@ -298,14 +295,14 @@ TEST(RetentionPlan, SaysTheSameOfTheRestOnceItsDeletionsAreDone) {
   std::mt19937 random(seed);
   const auto draw = [&](int64_t max) { return std::uniform_int_distribution<int64_t>(0, max)(random); };
   for (int round = 0; round < 1000; ++round) {
-    const RetentionOptions options = RandomRules(random);
+    const RetentionOptions options = RandomRulesOfTwoMetrics(random);
     std::vector<StepInfo> steps;
     for (int64_t step = draw(3); steps.size() < 20; step += 1 + draw(4)) {
       StepInfo& info = steps.emplace_back(Step(step));
       info.sequence = static_cast<uint64_t>(draw(1000));
       info.created = absl::UnixEpoch() + absl::Minutes(step + draw(20));
       if (draw(2) > 0) info.metrics["a"] = static_cast<double>(draw(4));
-      if (draw(2) > 0) info.metrics["b"] = draw(5) == 0 ? kNan : static_cast<double>(draw(4));
+      if (draw(2) > 0) info.metrics["b"] = draw(5) == 0 ? kNaN : static_cast<double>(draw(4));
       if (draw(1) > 0) info.evaluations.push_back({.evaluator = "e", .unhealthy = draw(3) == 0 ? "diverged" : ""});
       info.pinned = draw(9) == 0;
     }

@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 
-#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/manifest/checked_object.h"
 
 namespace tidemark::storage {
 namespace {
@@ -27,22 +27,14 @@ StoreRequest MakeRequest() {
           .asked = absl::FromUnixNanos(1'700'000'000'123'456'789)};
 }
 
-std::string Encode(const StoreRequest& request) {
+std::string EncodeRequest(const StoreRequest& request) {
   absl::StatusOr<std::string> bytes = EncodeStoreRequest(request);
   EXPECT_THAT(bytes, IsOk());
   return bytes.ok() ? *bytes : "";
 }
 
-// `object` as text, with the check that a writer would give it.
-std::string Seal(const nlohmann::json& object) {
-  std::string text = object.dump();
-  text.pop_back();
-  const uint64_t check = ChecksumOf(std::as_bytes(std::span(text)));
-  return text + fmt::format(",\"check\":\"{:016x}\"}}\n", check);
-}
-
-nlohmann::json GoodObject() {
-  nlohmann::json object = nlohmann::json::parse(Encode(MakeRequest()));
+nlohmann::json GoodRequest() {
+  nlohmann::json object = nlohmann::json::parse(EncodeRequest(MakeRequest()));
   object.erase("check");
   return object;
 }
@@ -53,7 +45,7 @@ TEST(StoreRequest, SurvivesEncodingExactly) {
     StoreRequest request = MakeRequest();
     request.kind = kind;
     if (kind == kTag || kind == kUntag) request.text = "paper/v1";
-    const auto decoded = DecodeStoreRequest(Encode(request));
+    const auto decoded = DecodeStoreRequest(EncodeRequest(request));
     ASSERT_THAT(decoded, IsOk());
     EXPECT_EQ(decoded->kind, kind);
     EXPECT_EQ(decoded->store, request.store);
@@ -62,7 +54,7 @@ TEST(StoreRequest, SurvivesEncodingExactly) {
     EXPECT_EQ(decoded->text, request.text);
     EXPECT_EQ(decoded->asker, request.asker);
     EXPECT_EQ(decoded->asked, request.asked);
-    EXPECT_EQ(Encode(*decoded), Encode(request));
+    EXPECT_EQ(EncodeRequest(*decoded), EncodeRequest(request));
   }
 }
 
@@ -74,7 +66,7 @@ TEST(StoreRequest, HasItsKindInWords) {
     StoreRequest request = MakeRequest();
     request.kind = kind;
     request.text = "a-name";
-    EXPECT_EQ(nlohmann::json::parse(Encode(request))["request"], name);
+    EXPECT_EQ(nlohmann::json::parse(EncodeRequest(request))["request"], name);
   }
 }
 
@@ -104,10 +96,11 @@ TEST(StoreRequest, ToTagNeedsAName) {
     request.text = "the best";
     EXPECT_THAT(EncodeStoreRequest(request),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tag 'the best' is not of letters")));
-    nlohmann::json object = GoodObject();
+    nlohmann::json object = GoodRequest();
     object["request"] = RequestKindName(kind);
     object["text"] = "";
-    EXPECT_THAT(DecodeStoreRequest(Seal(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a tag is empty")));
+    EXPECT_THAT(DecodeStoreRequest(WithCheck(object.dump())),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a tag is empty")));
   }
 }
 
@@ -115,30 +108,31 @@ TEST(StoreRequest, HasRoomForTheLongestTextThatIsEscaped) {
   StoreRequest request = MakeRequest();
   request.text = std::string(kRequestTextBytesMax, '\x01');
   request.asker = std::string(kRequestAskerBytesMax, '\x01');
-  const auto decoded = DecodeStoreRequest(Encode(request));
+  const auto decoded = DecodeStoreRequest(EncodeRequest(request));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->text, request.text);
 }
 
 TEST(StoreRequest, RefusesEachFieldThatIsMissingOrOfAnotherType) {
-  const nlohmann::json good = GoodObject();
+  const nlohmann::json good = GoodRequest();
   for (const auto& [name, value] : good.items()) {
     SCOPED_TRACE(name);
-    nlohmann::json object = GoodObject();
+    nlohmann::json object = GoodRequest();
     object.erase(name);
-    EXPECT_THAT(DecodeStoreRequest(Seal(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
-    object = GoodObject();
+    EXPECT_THAT(DecodeStoreRequest(WithCheck(object.dump())), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
+    object = GoodRequest();
     object[name] = nlohmann::json::array();
-    EXPECT_THAT(DecodeStoreRequest(Seal(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("request of")));
+    EXPECT_THAT(DecodeStoreRequest(WithCheck(object.dump())),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("request of")));
   }
 }
 
 TEST(StoreRequest, RefusesValuesOutOfTheirRange) {
   const auto expect = [](const std::string& name, const nlohmann::json& value, const std::string& why) {
     SCOPED_TRACE(name);
-    nlohmann::json object = GoodObject();
+    nlohmann::json object = GoodRequest();
     object[name] = value;
-    EXPECT_THAT(DecodeStoreRequest(Seal(object)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why)));
+    EXPECT_THAT(DecodeStoreRequest(WithCheck(object.dump())), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why)));
   };
   expect("request", "burn", "request 'burn' is unknown");
   expect("request", "\x1b[2J", "request '\\x1b[2J' is unknown");
@@ -158,17 +152,17 @@ TEST(StoreRequest, RefusesWhatIsTooLargeBeforeItLooks) {
 }
 
 TEST(StoreRequest, RefusesANewerVersionOnlyWhereTheCheckHolds) {
-  nlohmann::json object = GoodObject();
+  nlohmann::json object = GoodRequest();
   object["version"] = 2;
   object["request"] = "something new";
-  std::string bytes = Seal(object);
+  std::string bytes = WithCheck(object.dump());
   EXPECT_THAT(DecodeStoreRequest(bytes), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("has version 2")));
   bytes[3] ^= 1;
   EXPECT_THAT(DecodeStoreRequest(bytes), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check")));
 }
 
 TEST(StoreRequest, RefusesEveryTruncationAndEveryFlippedBit) {
-  const std::string bytes = Encode(MakeRequest());
+  const std::string bytes = EncodeRequest(MakeRequest());
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_THAT(DecodeStoreRequest(bytes.substr(0, size)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("check")));
   }
@@ -183,20 +177,18 @@ TEST(StoreRequest, SurvivesRandomChangesUnderAValidCheck) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
-  const std::string good = GoodObject().dump();
+  const std::string good = GoodRequest().dump();
   for (int i = 0; i < 2000; ++i) {
     std::string text = good;
     for (int change = 0; change < 3; ++change) text[random() % text.size()] = static_cast<char>(random());
-    text.pop_back();
-    const uint64_t check = ChecksumOf(std::as_bytes(std::span(text)));
-    const auto request = DecodeStoreRequest(text + fmt::format(",\"check\":\"{:016x}\"}}\n", check));
+    const auto request = DecodeStoreRequest(WithCheck(text));
     if (request.ok()) continue;
     EXPECT_TRUE(absl::IsDataLoss(request.status()) || absl::IsUnimplemented(request.status())) << request.status();
   }
 }
 
 TEST(RequestNames, AreMadeFromNumbersAndDigests) {
-  const std::string bytes = Encode(MakeRequest());
+  const std::string bytes = EncodeRequest(MakeRequest());
   const std::string name = RequestFileName({1000, AttemptId{{3, 4}}}, bytes);
   EXPECT_THAT(name, testing::MatchesRegex("request-0000001000-0304[0-9a-f]{28}-[0-9a-f]{32}\\.json"));
   EXPECT_NE(name, RequestFileName({1000, AttemptId{{3, 4}}}, bytes + " "));

@@ -1,11 +1,11 @@
 #include "storage/shard/checked_encoding.h"
 
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/shard/byte_reader.h"
 #include "storage/shard/shard_format.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
@@ -15,11 +15,9 @@ namespace {
 
 using testing::HasSubstr;
 
-std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 absl::StatusOr<CheckedEncoding<ShardHeader>> EncodeHeader(const ShardHeader& header) {
   return EncodeAndCheck("the header", header, EncodeShardHeader,
-                        [](std::string_view bytes) { return DecodeShardHeader(Bytes(bytes)); });
+                        [](std::string_view bytes) { return DecodeShardHeader(AsBytes(bytes)); });
 }
 
 TEST(CheckedEncoding, IsTheBytesAndWhatTheySay) {
@@ -40,9 +38,8 @@ TEST(CheckedEncoding, RefusesAHeaderThatCouldNotBeRead) {
 TEST(CheckedEncoding, RefusesAFooterThatCouldNotBeRead) {
   ShardFooter footer{.file_bytes = 3 * kShardBlockBytes, .index_offset = kShardBlockBytes, .index_bytes = 1};
   const auto encode = [&] {
-    return EncodeAndCheck("the footer", footer, EncodeShardFooter, [&](std::string_view bytes) {
-      return DecodeShardFooter(Bytes(bytes), footer.file_bytes);
-    });
+    return EncodeAndCheck("the footer", footer, EncodeShardFooter,
+                          [&](std::string_view bytes) { return DecodeShardFooter(AsBytes(bytes), footer.file_bytes); });
   };
   EXPECT_THAT(encode(), IsOk());
   footer.index_bytes = kShardBlockBytes + 1;
@@ -57,8 +54,8 @@ TEST(CheckedEncoding, RefusesAnIndexThatCouldNotBeRead) {
       const ShardFooter footer{.file_bytes = 3 * kShardBlockBytes,
                                .index_offset = kShardBlockBytes,
                                .index_bytes = bytes.size(),
-                               .index_digest = DigestOf(Bytes(bytes))};
-      return DecodeShardIndex(Bytes(bytes), header, footer);
+                               .index_digest = DigestOf(AsBytes(bytes))};
+      return DecodeShardIndex(AsBytes(bytes), header, footer);
     });
   };
   EXPECT_THAT(encode(), IsOk());

@@ -10,15 +10,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kChunkBytes = 65536;
-
-FileReference ReferenceTo(const ShardIdentity& identity) {
-  return {identity.step, identity.attempt, identity.rank, identity.world_size};
-}
-
 // Entries "a", of two chunks in the shard itself and in its file 1, and "b", of one chunk in its file 2.
 ReusableShard Source() {
-  ReusableShard shard{.identity = TestIdentity(10), .chunk_bytes = kChunkBytes, .index = {}};
+  ReusableShard shard{.identity = TestIdentity(10), .chunk_bytes = kTestChunkBytes, .index = {}};
   shard.index.files = {ReferenceTo(TestIdentity(1)), ReferenceTo(TestIdentity(2))};
   for (const uint16_t file : {0, 1, 2}) {
     ChunkRecord& chunk = shard.index.chunks.emplace_back();
@@ -33,7 +27,7 @@ ReusableShard Source() {
 
 TEST(ChunkReuse, FindsAnEntryByItsNameWhereverItIs) {
   const ReusableShard source = Source();
-  ChunkReuse reuse(&source, TestIdentity(20), kChunkBytes);
+  ChunkReuse reuse(&source, TestIdentity(20), kTestChunkBytes);
   for (const size_t number : {0, 1, 7}) {
     EXPECT_EQ(reuse.ChunksOf(number, "a").data(), &source.index.chunks[0]);
     EXPECT_EQ(reuse.ChunksOf(number, "a").size(), 2u);
@@ -44,7 +38,7 @@ TEST(ChunkReuse, FindsAnEntryByItsNameWhereverItIs) {
 
 TEST(ChunkReuse, NamesTheFileInWhichTheBytesLie) {
   const ReusableShard source = Source();
-  ChunkReuse reuse(&source, TestIdentity(20), kChunkBytes);
+  ChunkReuse reuse(&source, TestIdentity(20), kTestChunkBytes);
   ChunkRecord expected = source.index.chunks[2];
   expected.file = 1;
   EXPECT_EQ(reuse.Refer(source.index.chunks[2]), expected);
@@ -57,7 +51,7 @@ TEST(ChunkReuse, NamesTheFileInWhichTheBytesLie) {
 TEST(ChunkReuse, GivesOneNumberToAFileThatIsListedTwice) {
   ReusableShard source = Source();
   source.index.files[1] = source.index.files[0];
-  ChunkReuse reuse(&source, TestIdentity(20), kChunkBytes);
+  ChunkReuse reuse(&source, TestIdentity(20), kTestChunkBytes);
   EXPECT_EQ(reuse.Refer(source.index.chunks[1]).file, 1);
   EXPECT_EQ(reuse.Refer(source.index.chunks[2]).file, 1);
   EXPECT_EQ(reuse.files().size(), 1u);
@@ -65,16 +59,16 @@ TEST(ChunkReuse, GivesOneNumberToAFileThatIsListedTwice) {
 
 TEST(ChunkReuse, FindsNothingInAShardThatDoesNotFit) {
   const ReusableShard source = Source();
-  EXPECT_THAT(ChunkReuse(nullptr, TestIdentity(20), kChunkBytes).ChunksOf(0, "a"), IsEmpty());
-  EXPECT_THAT(ChunkReuse(&source, TestIdentity(20), 2 * kChunkBytes).ChunksOf(0, "a"), IsEmpty());
+  EXPECT_THAT(ChunkReuse(nullptr, TestIdentity(20), kTestChunkBytes).ChunksOf(0, "a"), IsEmpty());
+  EXPECT_THAT(ChunkReuse(&source, TestIdentity(20), 2 * kTestChunkBytes).ChunksOf(0, "a"), IsEmpty());
   ShardIdentity elsewhere = TestIdentity(20);
   elsewhere.store.bytes[3] ^= 1;
-  EXPECT_THAT(ChunkReuse(&source, elsewhere, kChunkBytes).ChunksOf(0, "a"), IsEmpty());
+  EXPECT_THAT(ChunkReuse(&source, elsewhere, kTestChunkBytes).ChunksOf(0, "a"), IsEmpty());
 }
 
 TEST(ChunkReuse, NeverRefersToTheNewShardItself) {
   const ReusableShard source = Source();
-  ChunkReuse reuse(&source, TestIdentity(1), kChunkBytes);
+  ChunkReuse reuse(&source, TestIdentity(1), kTestChunkBytes);
   EXPECT_TRUE(reuse.CanRefer(source.index.chunks[0]));
   EXPECT_FALSE(reuse.CanRefer(source.index.chunks[1]));
   EXPECT_TRUE(reuse.CanRefer(source.index.chunks[2]));
@@ -92,7 +86,7 @@ TEST(ChunkReuse, NamesTheFilesThatHoldTheMostBytesOfMoreThanAreNamed) {
     if (file > 0) source.index.files.push_back(ReferenceTo(TestIdentity(100 + static_cast<int64_t>(file))));
   }
   for (const size_t small : {0, 7}) source.index.chunks[small].stored_bytes = 999;
-  ChunkReuse reuse(&source, TestIdentity(20), kChunkBytes);
+  ChunkReuse reuse(&source, TestIdentity(20), kTestChunkBytes);
   std::vector<size_t> refused;
   for (const ChunkRecord& chunk : source.index.chunks) {
     if (reuse.CanRefer(chunk)) {

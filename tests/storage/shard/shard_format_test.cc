@@ -22,7 +22,7 @@ void Set(std::string* bytes, size_t offset, T value) {
 // Makes the checksum right again, so that what lies behind it is reached.
 void Seal(std::string* block) { Set(block, 4088, ChecksumOf(AsBytes(std::string_view(*block).substr(0, 4088)))); }
 
-struct Violation {
+struct BlockViolation {
   const char* name;
   std::function<void(std::string*)> change;
   bool seal;
@@ -30,7 +30,7 @@ struct Violation {
   const char* message;
 };
 
-void PrintTo(const Violation& violation, std::ostream* out) { *out << violation.name; }
+void PrintTo(const BlockViolation& violation, std::ostream* out) { *out << violation.name; }
 
 ShardHeader TestHeader() { return {TestIdentity(), 1 << 20}; }
 
@@ -46,7 +46,7 @@ TEST(ShardHeader, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->chunk_bytes, header.chunk_bytes);
 }
 
-class ShardHeaderViolation : public ::testing::TestWithParam<Violation> {};
+class ShardHeaderViolation : public ::testing::TestWithParam<BlockViolation> {};
 
 TEST_P(ShardHeaderViolation, IsRefused) {
   std::string bytes = EncodeShardHeader(TestHeader());
@@ -55,7 +55,7 @@ TEST_P(ShardHeaderViolation, IsRefused) {
   EXPECT_THAT(DecodeShardHeader(AsBytes(bytes)).status(), StatusIs(GetParam().code, HasSubstr(GetParam().message)));
 }
 
-const Violation kHeaderViolations[] = {
+const BlockViolation kHeaderViolations[] = {
     {"Short", [](auto* b) { b->resize(4095); }, false, StatusCode::kDataLoss,
      "shard header: size at byte 0: expected 4096 bytes, found 4095 bytes"},
     {"Empty", [](auto* b) { b->clear(); }, false, StatusCode::kDataLoss, "expected 4096 bytes, found 0 bytes"},
@@ -110,7 +110,7 @@ TEST(ShardFooter, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->index_digest, TestFooter().index_digest);
 }
 
-class ShardFooterViolation : public ::testing::TestWithParam<Violation> {};
+class ShardFooterViolation : public ::testing::TestWithParam<BlockViolation> {};
 
 TEST_P(ShardFooterViolation, IsRefused) {
   std::string bytes = EncodeShardFooter(TestFooter());
@@ -120,7 +120,7 @@ TEST_P(ShardFooterViolation, IsRefused) {
               StatusIs(GetParam().code, HasSubstr(GetParam().message)));
 }
 
-const Violation kFooterViolations[] = {
+const BlockViolation kFooterViolations[] = {
     {"Short", [](auto* b) { b->resize(8); }, false, StatusCode::kDataLoss,
      "shard footer: size at byte 0: expected 4096 bytes, found 8 bytes"},
     {"Magic", [](auto* b) { b->replace(0, 8, "TMKSHARD"); }, true, StatusCode::kDataLoss,

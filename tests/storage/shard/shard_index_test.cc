@@ -16,7 +16,6 @@ namespace {
 using absl::StatusCode;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kChunkBytes = 65536;
 constexpr uint64_t kIndexOffset = 1 << 20;
 
 ChunkRecord Chunk(uint64_t offset, uint32_t raw, uint32_t stored, Codec codec, uint8_t float_bytes = 0) {
@@ -68,7 +67,7 @@ absl::StatusOr<ShardIndex> Decode(const std::string& bytes) {
   footer.index_offset = kIndexOffset;
   footer.index_bytes = bytes.size();
   footer.index_digest = DigestOf(AsBytes(bytes));
-  return DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kChunkBytes}, footer);
+  return DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kTestChunkBytes}, footer);
 }
 
 // More than there is room for ahead, so that they move while they are read.
@@ -118,13 +117,13 @@ TEST(ShardIndex, RefusesAnotherDigest) {
   ShardFooter footer;
   footer.index_offset = kIndexOffset;
   footer.index_bytes = bytes.size();
-  EXPECT_THAT(DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kChunkBytes}, footer).status(),
+  EXPECT_THAT(DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kTestChunkBytes}, footer).status(),
               StatusIs(StatusCode::kDataLoss,
                        HasSubstr("shard index: digest: expected 00000000000000000000000000000000, found")));
 }
 
 TEST(ShardIndex, RefusesAnotherSize) {
-  EXPECT_THAT(DecodeShardIndex(AsBytes("abc"), {TestIdentity(), kChunkBytes}, {.index_bytes = 4}).status(),
+  EXPECT_THAT(DecodeShardIndex(AsBytes("abc"), {TestIdentity(), kTestChunkBytes}, {.index_bytes = 4}).status(),
               StatusIs(StatusCode::kDataLoss, "shard index: size: expected 4 bytes, found 3 bytes"));
 }
 
@@ -136,14 +135,14 @@ TEST(ShardIndex, RefusesEveryTruncation) {
 }
 
 // What a writer with a bug, or a stranger, might put down.
-struct Violation {
+struct IndexViolation {
   const char* name;
   std::function<void(ShardIndex*)> change;
   const char* message;
 };
-void PrintTo(const Violation& violation, std::ostream* out) { *out << violation.name; }
+void PrintTo(const IndexViolation& violation, std::ostream* out) { *out << violation.name; }
 
-class ShardIndexViolation : public ::testing::TestWithParam<Violation> {};
+class ShardIndexViolation : public ::testing::TestWithParam<IndexViolation> {};
 
 TEST_P(ShardIndexViolation, IsRefused) {
   ShardIndex index = TestIndex();
@@ -151,7 +150,7 @@ TEST_P(ShardIndexViolation, IsRefused) {
   EXPECT_THAT(Decode(EncodeShardIndex(index)).status(), StatusIs(StatusCode::kDataLoss, HasSubstr(GetParam().message)));
 }
 
-const Violation kViolations[] = {
+const IndexViolation kViolations[] = {
     {"FileNegativeStep", [](auto* i) { i->files[0].step = -1; },
      "shard index: step of file 1 at byte 56: expected 0 or more, found -1"},
     {"FileRankBeyondWorld", [](auto* i) { i->files[0].rank = 2; },

@@ -131,6 +131,10 @@ ShardIdentity TestIdentity(int64_t step) {
   return identity;
 }
 
+FileReference ReferenceTo(const ShardIdentity& identity) {
+  return {identity.step, identity.attempt, identity.rank, identity.world_size};
+}
+
 WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, const ShardContents& contents,
                         const ShardWriterOptions& options) {
   auto writer = ShardWriter::Create(PosixFileSystem(), options);

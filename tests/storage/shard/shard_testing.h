@@ -53,7 +53,11 @@ EntrySpec Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
 // make multiples of, so that there are entries of several chunks.
 TestContents MixedContents(uint32_t chunk_bytes, std::mt19937_64& random);
 
+// The size of chunks where a test needs several of them and not their usual size.
+inline constexpr uint32_t kTestChunkBytes = 65536;
+
 ShardIdentity TestIdentity(int64_t step = 1000);
+FileReference ReferenceTo(const ShardIdentity& identity);
 
 // Writes with a writer of its own; the test fails if that fails.
 WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, const ShardContents& contents,

@@ -20,16 +20,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kChunkBytes = 65536;
-
-FileReference ReferenceTo(const ShardIdentity& identity) {
-  return {identity.step, identity.attempt, identity.rank, identity.world_size};
-}
-
 class ShardWriterReuse : public ::testing::TestWithParam<CodecPolicy> {
  protected:
   // Writes one step of a store, and reads it back.
-  WrittenShard Save(int64_t step, TestContents& contents, uint32_t chunk_bytes = kChunkBytes) {
+  WrittenShard Save(int64_t step, TestContents& contents, uint32_t chunk_bytes = kTestChunkBytes) {
     const ShardIdentity identity = TestIdentity(step);
     const std::string folder = directory_ / StepFolderName(step, identity.attempt);
     std::filesystem::create_directories(folder);
@@ -48,7 +42,7 @@ class ShardWriterReuse : public ::testing::TestWithParam<CodecPolicy> {
   }
   // As Save, with what an earlier one wrote at hand.
   WrittenShard SaveAfter(const WrittenShard& earlier, int64_t step, TestContents& contents,
-                         uint32_t chunk_bytes = kChunkBytes) {
+                         uint32_t chunk_bytes = kTestChunkBytes) {
     contents->reuse = earlier.reusable.get();
     return Save(step, contents, chunk_bytes);
   }
@@ -65,15 +59,15 @@ class ShardWriterReuse : public ::testing::TestWithParam<CodecPolicy> {
 // Ten chunks of weights, a page of noise and a small tensor; `changes` are chunks of the first to be new in each.
 struct Model {
   explicit Model(std::mt19937_64& random)
-      : weights(Weights(Dtype::kFloat32, 10 * kChunkBytes / 4, random)), noise(RandomBytes(4096, random)) {}
+      : weights(Weights(Dtype::kFloat32, 10 * kTestChunkBytes / 4, random)), noise(RandomBytes(4096, random)) {}
   TestContents Contents() const {
     TestContents contents;
-    contents.AddAligned(Tensor("weights", Dtype::kFloat32, {10 * kChunkBytes / 4}), weights);
+    contents.AddAligned(Tensor("weights", Dtype::kFloat32, {10 * kTestChunkBytes / 4}), weights);
     contents.Add(Tensor("noise", Dtype::kUint8, {4096}), noise);
-    contents.Tie(Tensor("tied", Dtype::kFloat32, {10 * kChunkBytes / 4}), 0);
+    contents.Tie(Tensor("tied", Dtype::kFloat32, {10 * kTestChunkBytes / 4}), 0);
     return contents;
   }
-  void Change(size_t chunk) { weights[chunk * kChunkBytes + 5] ^= std::byte{1}; }
+  void Change(size_t chunk) { weights[chunk * kTestChunkBytes + 5] ^= std::byte{1}; }
   std::vector<std::byte> weights;
   std::vector<std::byte> noise;
 };
@@ -99,7 +93,7 @@ TEST_P(ShardWriterReuse, WritesOnlyTheChunkThatChangedInALargeEntry) {
   const ShardIndex& index = second.reusable->index;
   for (size_t i = 0; i < index.chunks.size(); ++i) EXPECT_EQ(index.chunks[i].file, i == 7 ? 0 : 1);
   EXPECT_EQ(second.reused_bytes, StoredBytes(index) - index.chunks[7].stored_bytes);
-  EXPECT_LE(second.footer.index_offset, kShardBlockBytes + AlignUp(kChunkBytes));
+  EXPECT_LE(second.footer.index_offset, kShardBlockBytes + AlignUp(kTestChunkBytes));
 }
 
 TEST_P(ShardWriterReuse, RefersToWhereTheBytesWereFirstWrittenHoweverLongAgo) {
@@ -127,7 +121,7 @@ TEST_P(ShardWriterReuse, RefersToWhereTheBytesWereFirstWrittenHoweverLongAgo) {
 TEST_P(ShardWriterReuse, ReusesNothingOfAShardWithOtherChunks) {
   TestContents contents = Model(random_).Contents();
   const WrittenShard first = Save(1, contents);
-  const WrittenShard second = SaveAfter(first, 2, contents, kChunkBytes / 2);
+  const WrittenShard second = SaveAfter(first, 2, contents, kTestChunkBytes / 2);
   EXPECT_EQ(second.reused_bytes, 0u);
   EXPECT_THAT(second.reusable->index.files, IsEmpty());
 }
@@ -156,7 +150,7 @@ TEST_P(ShardWriterReuse, FindsEntriesThatHaveMoved) {
   TestContents moved;
   moved.Add(Tensor("new", Dtype::kUint8, {1}), {std::byte{1}});
   moved.Add(Tensor("noise", Dtype::kUint8, {4096}), model.noise);
-  moved.Add(Tensor("weights", Dtype::kFloat32, {10 * kChunkBytes / 4}), model.weights);
+  moved.Add(Tensor("weights", Dtype::kFloat32, {10 * kTestChunkBytes / 4}), model.weights);
   EXPECT_EQ(SaveAfter(first, 2, moved).reused_bytes, StoredBytes(first.reusable->index));
 }
 
@@ -167,7 +161,7 @@ TEST_P(ShardWriterReuse, WritesAgainWhatGrewAndReusesTheRest) {
   TestContents grown;
   auto more = model.weights;
   more.resize(more.size() + 4);
-  grown.Add(Tensor("weights", Dtype::kFloat32, {10 * kChunkBytes / 4 + 1}), more);
+  grown.Add(Tensor("weights", Dtype::kFloat32, {10 * kTestChunkBytes / 4 + 1}), more);
   auto noise = model.noise;
   noise.resize(noise.size() - 1);
   grown.Add(Tensor("noise", Dtype::kUint8, {4095}), noise);

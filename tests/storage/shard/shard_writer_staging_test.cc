@@ -20,19 +20,18 @@ namespace {
 
 using absl::StatusCode;
 
-constexpr uint32_t kChunkBytes = 65536;
-
 // An arena that is filled from its beginning, as a thread that copies does it, and two entries in it, of which the
 // first lies behind the second.
 class Staging {
  public:
-  explicit Staging(std::mt19937_64& random) : bytes_(RandomBytes(16 * kChunkBytes + 100, random)) {
+  explicit Staging(std::mt19937_64& random) : bytes_(RandomBytes(16 * kTestChunkBytes + 100, random)) {
     std::fill(arena_.data(), arena_.data() + arena_.size(), std::byte{0xee});
     const auto arena = std::span<const std::byte>(arena_.span());
     contents.entries = {
-        {.spec = Tensor("behind", Dtype::kUint8, {8 * kChunkBytes + 100}), .bytes = arena.subspan(8 * kChunkBytes)},
-        {.spec = Tensor("before", Dtype::kUint8, {8 * kChunkBytes}), .bytes = arena.first(8 * kChunkBytes)}};
-    contents.entries[0].bytes = contents.entries[0].bytes.first(8 * kChunkBytes + 100);
+        {.spec = Tensor("behind", Dtype::kUint8, {8 * kTestChunkBytes + 100}),
+         .bytes = arena.subspan(8 * kTestChunkBytes)},
+        {.spec = Tensor("before", Dtype::kUint8, {8 * kTestChunkBytes}), .bytes = arena.first(8 * kTestChunkBytes)}};
+    contents.entries[0].bytes = contents.entries[0].bytes.first(8 * kTestChunkBytes + 100);
     contents.wait_until_ready = [this](size_t entry, uint64_t end) { return WaitUntilReady(entry, end); };
   }
 
@@ -52,7 +51,7 @@ class Staging {
   // Memory behind the writer holds something else as soon as it is released.
   void ReuseWhatIsReleased() {
     contents.release = [this](size_t entry, uint64_t end) {
-      const uint64_t place = end + (entry == 0 ? 8 * kChunkBytes : 0);
+      const uint64_t place = end + (entry == 0 ? 8 * kTestChunkBytes : 0);
       EXPECT_GT(place, released_);
       std::fill(arena_.data() + released_, arena_.data() + place, std::byte{0xdd});
       released_ = place;
@@ -70,7 +69,7 @@ class Staging {
   }
   std::span<const std::byte> expected(size_t entry) const {
     const auto bytes = std::span<const std::byte>(bytes_);
-    return entry == 0 ? bytes.subspan(8 * kChunkBytes) : bytes.first(8 * kChunkBytes);
+    return entry == 0 ? bytes.subspan(8 * kTestChunkBytes) : bytes.first(8 * kTestChunkBytes);
   }
 
   ShardContents contents;
@@ -84,7 +83,7 @@ class Staging {
   bool SomebodyWaits() const { return waiters_ > 0; }
 
   absl::Status WaitUntilReady(size_t entry, uint64_t end) {
-    Wait wait{this, end + (entry == 0 ? 8 * kChunkBytes : 0)};
+    Wait wait{this, end + (entry == 0 ? 8 * kTestChunkBytes : 0)};
     absl::MutexLock lock(&mutex_);
     ++waiters_;
     mutex_.Await(absl::Condition(
@@ -94,7 +93,7 @@ class Staging {
   }
 
   const std::vector<std::byte> bytes_;
-  const AlignedBuffer arena_{16 * kChunkBytes + 100};
+  const AlignedBuffer arena_{16 * kTestChunkBytes + 100};
   absl::Mutex mutex_;
   uint64_t staged_ = 0;
   uint64_t released_ = 0;  // the writer's thread's
@@ -105,8 +104,8 @@ class Staging {
 class ShardWriterStaging : public ::testing::TestWithParam<CodecPolicy> {
  protected:
   void SetUp() override {
-    auto writer =
-        ShardWriter::Create(PosixFileSystem(), {.policy = GetParam(), .chunk_bytes = kChunkBytes, .codec_threads = 3});
+    auto writer = ShardWriter::Create(PosixFileSystem(),
+                                      {.policy = GetParam(), .chunk_bytes = kTestChunkBytes, .codec_threads = 3});
     ASSERT_THAT(writer, IsOk());
     writer_ = *std::move(writer);
   }
@@ -134,7 +133,7 @@ class ShardWriterStaging : public ::testing::TestWithParam<CodecPolicy> {
 TEST_P(ShardWriterStaging, WritesChunksAsTheyBecomeReady) {
   Staging staging(random_);
   std::thread stager([&] {
-    for (uint64_t end = 1000; end < 16 * kChunkBytes; end += 100'000) {
+    for (uint64_t end = 1000; end < 16 * kTestChunkBytes; end += 100'000) {
       staging.AwaitWaiter();
       staging.StageUpTo(end);
     }
@@ -150,7 +149,7 @@ TEST_P(ShardWriterStaging, LooksAtNothingThatItHasReleased) {
   staging.StageAll();
   staging.ReuseWhatIsReleased();
   EXPECT_THAT(Write(staging.contents), IsOk());
-  EXPECT_EQ(staging.released(), 16 * kChunkBytes + 100);
+  EXPECT_EQ(staging.released(), 16 * kTestChunkBytes + 100);
   ExpectCommitted(staging);
 }
 
@@ -168,7 +167,7 @@ TEST_P(ShardWriterStaging, PlacesChunksInTheOrderInWhichTheyCome) {
 
 TEST_P(ShardWriterStaging, ReturnsTheErrorOfStagingWithNobodyInsideAnyMore) {
   Staging staging(random_);
-  staging.StageUpTo(5 * kChunkBytes);
+  staging.StageUpTo(5 * kTestChunkBytes);
   std::thread stager([&] {
     staging.AwaitWaiter();
     staging.Fail(absl::AbortedError("a tensor is gone"));
@@ -187,7 +186,7 @@ TEST_P(ShardWriterStaging, ReturnsTheErrorOfStagingWithNobodyInsideAnyMore) {
 
 TEST_P(ShardWriterStaging, EndsWhenCancelledOnceNobodyWaitsAnyMore) {
   Staging staging(random_);
-  staging.StageUpTo(5 * kChunkBytes);
+  staging.StageUpTo(5 * kTestChunkBytes);
   std::atomic<bool> cancelled = false;
   std::thread stager([&] {
     staging.AwaitWaiter();

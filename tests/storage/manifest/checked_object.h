@@ -1,0 +1,22 @@
+// What tests put into an inbox in place of a writer.
+
+#ifndef TIDEMARK_TESTS_STORAGE_MANIFEST_CHECKED_OBJECT_H_
+#define TIDEMARK_TESTS_STORAGE_MANIFEST_CHECKED_OBJECT_H_
+
+#include <span>
+#include <string>
+
+#include "fmt/format.h"
+#include "storage/shard/ids.h"
+
+namespace tidemark::storage {
+
+// `object`, a JSON object as text, with the check that a writer would give it.
+inline std::string WithCheck(std::string object) {
+  object.pop_back();
+  return object + fmt::format(",\"check\":\"{:016x}\"}}\n", ChecksumOf(std::as_bytes(std::span(object))));
+}
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_MANIFEST_CHECKED_OBJECT_H_
