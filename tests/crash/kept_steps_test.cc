@@ -12,24 +12,24 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-KeptSteps After(const std::vector<int64_t>& saves) {
+KeptSteps KeptAfter(const std::vector<int64_t>& saves) {
   KeptSteps steps;
   for (const int64_t step : saves) steps.Saved(step);
   return steps;
 }
 
 TEST(KeptSteps, AreThoseThatWereCommittedLast) {
-  EXPECT_THAT(After({1, 2}).Due(2), IsEmpty());
-  EXPECT_THAT(After({1, 2, 3}).Due(2), ElementsAre(1));
-  EXPECT_THAT(After({1, 2, 3, 1}).Due(2), ElementsAre(2)) << "it was committed before step 1 was replaced";
+  EXPECT_THAT(KeptAfter({1, 2}).Due(2), IsEmpty());
+  EXPECT_THAT(KeptAfter({1, 2, 3}).Due(2), ElementsAre(1));
+  EXPECT_THAT(KeptAfter({1, 2, 3, 1}).Due(2), ElementsAre(2)) << "it was committed before step 1 was replaced";
 }
 
-TEST(KeptSteps, AreAllWithoutARule) { EXPECT_THAT(After({1, 2, 3}).Due(0), IsEmpty()); }
+TEST(KeptSteps, AreAllWithoutARule) { EXPECT_THAT(KeptAfter({1, 2, 3}).Due(0), IsEmpty()); }
 
-TEST(KeptSteps, HaveTheHighestAmongThem) { EXPECT_THAT(After({1, 2, 5, 1, 2}).Due(2), IsEmpty()); }
+TEST(KeptSteps, HaveTheHighestAmongThem) { EXPECT_THAT(KeptAfter({1, 2, 5, 1, 2}).Due(2), IsEmpty()); }
 
 TEST(KeptSteps, HaveThePinnedAmongThemUntilTheyAreLetGo) {
-  KeptSteps steps = After({1, 2, 3, 4});
+  KeptSteps steps = KeptAfter({1, 2, 3, 4});
   steps.Pinned(1, true);
   EXPECT_THAT(steps.Due(2), ElementsAre(2));
   steps.Pinned(1, false);
@@ -37,7 +37,7 @@ TEST(KeptSteps, HaveThePinnedAmongThemUntilTheyAreLetGo) {
 }
 
 TEST(KeptSteps, HaveNothingToDoWithWhatIsGone) {
-  KeptSteps steps = After({1, 2, 3, 4});
+  KeptSteps steps = KeptAfter({1, 2, 3, 4});
   steps.Gone(1);
   EXPECT_THAT(steps.Due(2), ElementsAre(2));
 }

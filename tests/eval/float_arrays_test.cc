@@ -3,23 +3,21 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/non_finite.h"
 
 namespace tidemark {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // From the definition of the format, one number at a time.
 float NaiveFloat16(uint16_t bits) {
   const float sign = (bits & 0x8000) != 0 ? -1.0F : 1.0F;
   const int exponent = bits >> 10 & 31;
   const auto mantissa = static_cast<float>(bits & 1023);
-  if (exponent == 31) return mantissa == 0 ? sign * kInf : std::nanf("");
+  if (exponent == 31) return mantissa == 0 ? sign * kInfinity : std::nanf("");
   if (exponent == 0) return sign * std::ldexp(mantissa, -24);
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
@@ -54,7 +52,7 @@ TEST(FloatArrays, DecodesBfloat16AsTheUpperHalfOfFloat32) {
   const std::vector<float> decoded = Decode<uint16_t>(Dtype::kBfloat16, {0x3f80, 0xc000, 0x7f80, 0x0001, 0x7fc0});
   EXPECT_EQ(decoded[0], 1.0F);
   EXPECT_EQ(decoded[1], -2.0F);
-  EXPECT_EQ(decoded[2], kInf);
+  EXPECT_EQ(decoded[2], kInfinity);
   EXPECT_EQ(decoded[3], 0x1p-133F);
   EXPECT_TRUE(std::isnan(decoded[4]));
 }
@@ -68,7 +66,7 @@ TEST(FloatArrays, DecodesTheFormatsOfEightBits) {
   EXPECT_TRUE(std::isnan(e4m3fn[6]));
   const auto e5m2 = Decode<uint8_t>(Dtype::kFloat8E5M2, {0x7b, 0x3c, 0x04, 0x01, 0xfc, 0x7c, 0x7d});
   EXPECT_EQ(std::vector<float>(e5m2.begin(), e5m2.end() - 1),
-            (std::vector<float>{57344, 1, 0x1p-14F, 0x1p-16F, -kInf, kInf}));
+            (std::vector<float>{57344, 1, 0x1p-14F, 0x1p-16F, -kInfinity, kInfinity}));
   EXPECT_TRUE(std::isnan(e5m2[6]));
   const auto e4m3fnuz = Decode<uint8_t>(Dtype::kFloat8E4M3Fnuz, {0x7f, 0x40, 0x08, 0x01, 0xc0, 0x80});
   EXPECT_EQ(std::vector<float>(e4m3fnuz.begin(), e4m3fnuz.end() - 1),
@@ -107,7 +105,7 @@ TEST(FloatArrays, CountsWhatIsNotFiniteWhereverItLies) {
     for (float& value : values) {
       const uint32_t draw = random() % 1000;
       if (draw == 0) value = std::nanf("");
-      if (draw == 1) value = round % 2 == 0 ? kInf : -kInf;
+      if (draw == 1) value = round % 2 == 0 ? kInfinity : -kInfinity;
       expected.nan += std::isnan(value) ? 1 : 0;
       expected.inf += std::isinf(value) ? 1 : 0;
       expected.squares += std::isfinite(value) ? 1 : 0;

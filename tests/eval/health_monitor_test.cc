@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/metric_report.h"
+#include "tests/non_finite.h"
 #include "tests/snapshot/test_snapshot.h"
 #include "tests/storage/io/status_matchers.h"
 
@@ -27,9 +28,7 @@ using testing::Not;
 using testing::Pair;
 using testing::UnorderedElementsAre;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-std::unique_ptr<HealthMonitor> Make(HealthOptions options = {}) {
+std::unique_ptr<HealthMonitor> MakeMonitor(HealthOptions options = {}) {
   auto monitor = HealthMonitor::Create(std::move(options));
   EXPECT_THAT(monitor, IsOk());
   return *std::move(monitor);
@@ -61,7 +60,7 @@ TEST(HealthMonitor, RefusesOptionsOutOfTheirRange) {
 }
 
 TEST(HealthMonitor, ReportsNormsOfHealthyWeights) {
-  auto monitor = Make();
+  auto monitor = MakeMonitor();
   TestSnapshot snapshot(1);
   snapshot.Add("a", std::vector<float>{3, 0});
   snapshot.Add("b", std::vector<double>{4});
@@ -77,7 +76,7 @@ TEST(HealthMonitor, ReportsNormsOfHealthyWeights) {
 }
 
 TEST(HealthMonitor, NamesTheEntriesWithMostThatIsNotFinite) {
-  auto monitor = Make();
+  auto monitor = MakeMonitor();
   TestSnapshot snapshot(4);
   snapshot.Add("one", std::vector<float>{std::nanf(""), 1});
   snapshot.Add("fine", std::vector<float>{1});
@@ -93,10 +92,10 @@ TEST(HealthMonitor, NamesTheEntriesWithMostThatIsNotFinite) {
 }
 
 TEST(HealthMonitor, LooksOnlyAtEntriesThatThePatternsName) {
-  auto monitor = Make({.entries = {"model.*"}});
+  auto monitor = MakeMonitor({.entries = {"model.*"}});
   TestSnapshot snapshot(1);
   snapshot.Add("model.weight", std::vector<float>{1});
-  snapshot.Add("optimizer.weight", std::vector<float>{kInf});
+  snapshot.Add("optimizer.weight", std::vector<float>{kInfinity});
   EXPECT_THAT(Evaluate(*monitor, snapshot).unhealthy, IsEmpty());
   EXPECT_THAT(monitor->evaluator_options().entries, testing::ElementsAre("model.*"));
   EXPECT_EQ(monitor->evaluator_options().when_lagging, WhenLagging::kQueue);
@@ -104,7 +103,7 @@ TEST(HealthMonitor, LooksOnlyAtEntriesThatThePatternsName) {
 }
 
 TEST(HealthMonitor, ReportsJumpsUpAndDownAgainstTheLastHealthySnapshot) {
-  auto monitor = Make({.norm_jump_max = 4});
+  auto monitor = MakeMonitor({.norm_jump_max = 4});
   EXPECT_THAT(Evaluate(*monitor, Weights(1, {1})).unhealthy, IsEmpty());
   Verdict verdict = Evaluate(*monitor, Weights(2, {4}));
   EXPECT_THAT(verdict.unhealthy, IsEmpty());  // 4 is not more than 4
@@ -120,7 +119,7 @@ TEST(HealthMonitor, ReportsJumpsUpAndDownAgainstTheLastHealthySnapshot) {
 }
 
 TEST(HealthMonitor, ReportsNormsAndJumpsOfTheEntriesThatPerEntryNames) {
-  auto monitor = Make({.per_entry = {"layers.?.*", "nothing"}});
+  auto monitor = MakeMonitor({.per_entry = {"layers.?.*", "nothing"}});
   const auto layers = [](int64_t step, float scale) {
     TestSnapshot snapshot(step);
     snapshot.Add("layers.0.weight", std::vector<float>{scale * 3, 4});
@@ -139,7 +138,7 @@ TEST(HealthMonitor, ReportsNormsAndJumpsOfTheEntriesThatPerEntryNames) {
 }
 
 TEST(HealthMonitor, LeavesOutEntriesBeyondWhatTheStoreTakes) {
-  auto monitor = Make({.per_entry = {"*"}});
+  auto monitor = MakeMonitor({.per_entry = {"*"}});
   const std::string prefix(1022, '\x01');  // in a report six times as long
   const auto many = [&](int64_t step) {
     TestSnapshot snapshot(step);
@@ -160,14 +159,14 @@ TEST(HealthMonitor, LeavesOutEntriesBeyondWhatTheStoreTakes) {
 }
 
 TEST(HealthMonitor, FindsNoJumpFromZeroButOneToZero) {
-  auto monitor = Make();
+  auto monitor = MakeMonitor();
   EXPECT_THAT(Evaluate(*monitor, Weights(1, {0})).unhealthy, IsEmpty());
   EXPECT_THAT(Evaluate(*monitor, Weights(2, {100})).unhealthy, IsEmpty());
   EXPECT_THAT(Evaluate(*monitor, Weights(3, {0})).unhealthy, HasSubstr("from 100 to 0"));
 }
 
 TEST(HealthMonitor, HoldsTheLossAgainstItsWindow) {
-  auto monitor = Make({.loss_metric = "loss", .loss_deviations_max = 3, .loss_window = 8});
+  auto monitor = MakeMonitor({.loss_metric = "loss", .loss_deviations_max = 3, .loss_window = 8});
   int64_t step = 0;
   for (const double loss : {1.0, 1.2, 0.8}) {
     const Verdict verdict = Evaluate(*monitor, Weights(step++, {1}, {{"loss", loss}}));
@@ -186,7 +185,7 @@ TEST(HealthMonitor, HoldsTheLossAgainstItsWindow) {
 }
 
 TEST(HealthMonitor, ForgetsWhatLeftTheWindow) {
-  auto monitor = Make({.loss_metric = "loss", .loss_deviations_max = 3, .loss_window = 8});
+  auto monitor = MakeMonitor({.loss_metric = "loss", .loss_deviations_max = 3, .loss_window = 8});
   int64_t step = 0;
   for (int i = 0; i < 3; ++i) Evaluate(*monitor, Weights(step++, {1}, {{"loss", 100.0 + i}}));
   EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"loss", 2.0}})).unhealthy, IsEmpty());  // too little is known
@@ -195,7 +194,7 @@ TEST(HealthMonitor, ForgetsWhatLeftTheWindow) {
 }
 
 TEST(HealthMonitor, LetsAMetricThatNeverMovedMoveALittle) {
-  auto monitor = Make({.gradient_norm_metric = "grad"});
+  auto monitor = MakeMonitor({.gradient_norm_metric = "grad"});
   int64_t step = 0;
   for (int i = 0; i < 30; ++i) {
     EXPECT_THAT(Evaluate(*monitor, Weights(step++, {1}, {{"grad", 1.0}})).unhealthy, IsEmpty());
@@ -208,10 +207,10 @@ TEST(HealthMonitor, LetsAMetricThatNeverMovedMoveALittle) {
 
 TEST(HealthMonitor, TellsOfEveryDivergenceAndKeepsTheFirst) {
   std::vector<Divergence> told;
-  auto monitor = Make({.on_divergence = [&](const Divergence& divergence) { told.push_back(divergence); }});
+  auto monitor = MakeMonitor({.on_divergence = [&](const Divergence& divergence) { told.push_back(divergence); }});
   Evaluate(*monitor, Weights(1, {1}));
-  Evaluate(*monitor, Weights(2, {kInf}));
-  Evaluate(*monitor, Weights(3, {kInf}));
+  Evaluate(*monitor, Weights(2, {kInfinity}));
+  Evaluate(*monitor, Weights(3, {kInfinity}));
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[1].step, 3);
   const auto taken = monitor->TakeDivergence();
@@ -219,12 +218,12 @@ TEST(HealthMonitor, TellsOfEveryDivergenceAndKeepsTheFirst) {
   EXPECT_EQ(taken->step, 2);
   EXPECT_THAT(taken->reason, HasSubstr("'model.weight' (0 NaN, 1 infinite)"));
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
-  Evaluate(*monitor, Weights(4, {kInf}));
+  Evaluate(*monitor, Weights(4, {kInfinity}));
   EXPECT_EQ(monitor->TakeDivergence()->step, 4);
 }
 
 TEST(HealthMonitor, TakesLargeDoublesForWhatTheyAre) {
-  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  auto monitor = MakeMonitor({.loss_metric = "loss", .loss_window = 8});
   const double largest = std::numeric_limits<double>::max();
   const auto weights = [](int64_t step, double value, Metrics metrics = {}) {
     TestSnapshot snapshot(step, std::move(metrics));
@@ -250,21 +249,21 @@ TEST(HealthMonitor, TakesLargeDoublesForWhatTheyAre) {
 }
 
 TEST(HealthMonitor, KeepsItsVerdictWhereTheCallbackThrows) {
-  auto monitor = Make({.on_divergence = [](const Divergence& divergence) {
+  auto monitor = MakeMonitor({.on_divergence = [](const Divergence& divergence) {
     if (divergence.step == 2) throw std::runtime_error("out of luck");
     throw 3;
   }});
-  const Verdict verdict = Evaluate(*monitor, Weights(2, {kInf}));
+  const Verdict verdict = Evaluate(*monitor, Weights(2, {kInfinity}));
   EXPECT_EQ(verdict.unhealthy,
             "0 NaN and 1 infinite: 'model.weight' (0 NaN, 1 infinite); on_divergence threw 'out of luck'");
   EXPECT_EQ(verdict.metrics.at("inf"), 1);
-  EXPECT_THAT(Evaluate(*monitor, Weights(3, {kInf})).unhealthy,
+  EXPECT_THAT(Evaluate(*monitor, Weights(3, {kInfinity})).unhealthy,
               HasSubstr("on_divergence threw something that is no std::exception"));
   EXPECT_EQ(monitor->TakeDivergence()->step, 2);
 }
 
 TEST(HealthMonitor, ForgetsWhatWentBeforeOnResetAndWhereStepsGoBack) {
-  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  auto monitor = MakeMonitor({.loss_metric = "loss", .loss_window = 8});
   const auto train = [&](int64_t begin, float weight, double loss) {
     for (int64_t step = begin; step < begin + 5; ++step) {
       EXPECT_THAT(Evaluate(*monitor, Weights(step, {weight}, {{"loss", loss}})).unhealthy, IsEmpty());
@@ -275,13 +274,13 @@ TEST(HealthMonitor, ForgetsWhatWentBeforeOnResetAndWhereStepsGoBack) {
   monitor->Reset();
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
   train(16, 1000, 50);
-  Evaluate(*monitor, Weights(21, {kInf}));
+  Evaluate(*monitor, Weights(21, {kInfinity}));
   train(12, 1, 1);  // back behind step 16, as after a restore
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
 }
 
 TEST(HealthMonitor, CallsAStepUnhealthyAgainWhereTheRunComesBackToItWithTheSameState) {
-  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  auto monitor = MakeMonitor({.loss_metric = "loss", .loss_window = 8});
   for (int64_t step = 1; step <= 8; ++step) {
     Evaluate(*monitor, Weights(step, {1}, {{"loss", 1 + 0.01 * static_cast<double>(step)}}));
   }
@@ -294,14 +293,14 @@ TEST(HealthMonitor, CallsAStepUnhealthyAgainWhereTheRunComesBackToItWithTheSameS
 }
 
 TEST(HealthMonitor, HoldsASecondSaveOfAHealthyStepAgainstTheStepsBeforeIt) {
-  auto monitor = Make({.loss_metric = "loss", .loss_window = 8});
+  auto monitor = MakeMonitor({.loss_metric = "loss", .loss_window = 8});
   for (int64_t step = 1; step <= 8; ++step) Evaluate(*monitor, Weights(step, {1}, {{"loss", 1}}));
   const Verdict verdict = Evaluate(*monitor, Weights(8, {1000}, {{"loss", 100}}));
   EXPECT_THAT(verdict.unhealthy, AllOf(HasSubstr("from 1 to 1000"), HasSubstr("the last 7 healthy ones")));
 }
 
 TEST(HealthMonitor, KnowsNormsOfTheStepsThatTheRunWentBackTo) {
-  auto monitor = Make();
+  auto monitor = MakeMonitor();
   for (int64_t step = 1; step <= 3; ++step) Evaluate(*monitor, Weights(step, {static_cast<float>(step)}));
   EXPECT_EQ(Evaluate(*monitor, Weights(3, {8})).metrics.at("norm_jump"), 4) << "against step 2";
   EXPECT_EQ(Evaluate(*monitor, Weights(2, {8})).metrics.at("norm_jump"), 8) << "against step 1";
@@ -311,16 +310,16 @@ TEST(HealthMonitor, KnowsNormsOfTheStepsThatTheRunWentBackTo) {
 }
 
 TEST(HealthMonitor, KeepsADivergenceThatTheRunDidNotGoBackBehind) {
-  auto monitor = Make();
+  auto monitor = MakeMonitor();
   Evaluate(*monitor, Weights(1, {1}));
-  Evaluate(*monitor, Weights(2, {kInf}));
+  Evaluate(*monitor, Weights(2, {kInfinity}));
   Evaluate(*monitor, Weights(5, {1}));
   Evaluate(*monitor, Weights(3, {1}));
   EXPECT_EQ(monitor->TakeDivergence()->step, 2);
 }
 
 TEST(HealthMonitor, LeavesItsFunctionUsableWhenItGoes) {
-  auto monitor = Make();
+  auto monitor = MakeMonitor();
   const EvaluatorFunction function = monitor->function();
   monitor.reset();
   EXPECT_THAT(function(Weights(1, {1})), IsOk());

@@ -40,7 +40,7 @@ constexpr int kKills = 25;
 constexpr int kKillsOfOneStore = 20;
 // After so many lines of the trainer, and then after so many microseconds.
 constexpr int64_t kLinesMax = 30;
-constexpr int64_t kMicrosecondsMax = 12'000;
+constexpr int64_t kKillMicrosecondsMax = 12'000;
 // A trainer that writes nothing for so long waits for something that does not come.
 constexpr int kSilenceMilliseconds = 300'000;
 
@@ -132,7 +132,7 @@ class KillLoopTest : public testing::Test {
     TrainerProcess trainer({store_, std::to_string(random_()), std::to_string(oracle_->next_step()),
                             std::to_string(oracle_->next_version())});
     trainer.AwaitLines(Draw(0, 3) == 0 ? 0 : Draw(0, kLinesMax));
-    const absl::Duration delay = absl::Microseconds(Draw(0, kMicrosecondsMax));
+    const absl::Duration delay = absl::Microseconds(Draw(0, kKillMicrosecondsMax));
     for (const absl::Time begin = absl::Now(); absl::Now() - begin < delay;) continue;
     const int how = trainer.Kill();
     for (const std::string& line : trainer.lines()) Take(line);

@@ -39,7 +39,7 @@ constexpr int kCutsOfOneStore = 20;
 // Calls of the file system until the power goes: of a recovery and some ten saves, and of a recovery alone.
 constexpr int64_t kCallsMax = 900;
 constexpr int64_t kCallsOfRecoveryMax = 120;
-constexpr int64_t kMicrosecondsMax = 120'000;
+constexpr int64_t kCutMicrosecondsMax = 120'000;
 // From a call of the file system until the power goes while that is under way, or the next ones.
 constexpr int64_t kDelayMicrosecondsMax = 2'000;
 
@@ -109,7 +109,7 @@ class PowerCutTest : public testing::TestWithParam<std::string> {
     const CheckpointerOptions options = DrawOptions(random_, store_);
     const bool by_time = Draw(0, 3) == 0;
     const bool in_the_middle = Draw(0, 1) == 0;
-    const int64_t delay = by_time ? Draw(0, kMicrosecondsMax) : in_the_middle ? Draw(1, kDelayMicrosecondsMax) : 0;
+    const int64_t delay = by_time ? Draw(0, kCutMicrosecondsMax) : in_the_middle ? Draw(1, kDelayMicrosecondsMax) : 0;
     PowerSwitch power(*disk_, absl::Microseconds(delay));
     storage::FailingFileSystem files(storage::PosixFileSystem());
     if (!by_time) files.SetRule(power.AtCall(Draw(0, kCallsMax)));

@@ -3,18 +3,13 @@
 #include <limits>
 
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 
 namespace tidemark::inspect {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-size_t Count(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 LineChart SmallChart() {
   return {.title = "loss by step",

@@ -8,7 +8,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-StepInfo Step(int64_t step, uint64_t sequence, StepState state = StepState::kCommitted) {
+StepInfo Attempt(int64_t step, uint64_t sequence, StepState state = StepState::kCommitted) {
   return {.step = step, .state = state, .sequence = sequence};
 }
 
@@ -19,24 +19,24 @@ std::vector<int64_t> Take(CommitWatch& watch, const std::vector<StepInfo>& steps
 }
 
 TEST(CommitWatch, TellsOfEachAttemptOnceInTheOrderOfTheSaves) {
-  CommitWatch watch({Step(10, 1)});
-  EXPECT_THAT(Take(watch, {Step(10, 1)}), IsEmpty());
-  EXPECT_THAT(Take(watch, {Step(5, 3), Step(10, 1), Step(20, 2)}), ElementsAre(20, 5));
-  EXPECT_THAT(Take(watch, {Step(5, 3), Step(10, 1), Step(20, 2)}), IsEmpty());
+  CommitWatch watch({Attempt(10, 1)});
+  EXPECT_THAT(Take(watch, {Attempt(10, 1)}), IsEmpty());
+  EXPECT_THAT(Take(watch, {Attempt(5, 3), Attempt(10, 1), Attempt(20, 2)}), ElementsAre(20, 5));
+  EXPECT_THAT(Take(watch, {Attempt(5, 3), Attempt(10, 1), Attempt(20, 2)}), IsEmpty());
   // Another attempt in the place of one that was committed.
-  EXPECT_THAT(Take(watch, {Step(5, 3), Step(10, 4), Step(20, 2)}), ElementsAre(10));
+  EXPECT_THAT(Take(watch, {Attempt(5, 3), Attempt(10, 4), Attempt(20, 2)}), ElementsAre(10));
 }
 
 TEST(CommitWatch, TellsOfCommittedStepsOnly) {
   CommitWatch watch({});
-  EXPECT_THAT(Take(watch, {Step(1, 1, StepState::kFailed), Step(2, 2, StepState::kDamaged)}), IsEmpty());
-  EXPECT_THAT(Take(watch, {Step(1, 1, StepState::kFailed), Step(2, 2)}), ElementsAre(2));
+  EXPECT_THAT(Take(watch, {Attempt(1, 1, StepState::kFailed), Attempt(2, 2, StepState::kDamaged)}), IsEmpty());
+  EXPECT_THAT(Take(watch, {Attempt(1, 1, StepState::kFailed), Attempt(2, 2)}), ElementsAre(2));
 }
 
 TEST(CommitWatch, TellsOfAStepThatWasFoundSoundAgain) {
-  CommitWatch watch({Step(1, 1)});
-  EXPECT_THAT(Take(watch, {Step(1, 1, StepState::kDamaged)}), IsEmpty());
-  EXPECT_THAT(Take(watch, {Step(1, 1)}), ElementsAre(1));
+  CommitWatch watch({Attempt(1, 1)});
+  EXPECT_THAT(Take(watch, {Attempt(1, 1, StepState::kDamaged)}), IsEmpty());
+  EXPECT_THAT(Take(watch, {Attempt(1, 1)}), ElementsAre(1));
 }
 
 }  // namespace

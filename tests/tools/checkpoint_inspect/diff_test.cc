@@ -29,12 +29,6 @@ json DiffJson(const TestStore& store, std::vector<std::string> arguments, int ex
   return RunInspectJson(arguments, exit_code);
 }
 
-std::vector<std::string> Names(const json& document) {
-  std::vector<std::string> names;
-  for (const json& entry : document["entries"]) names.push_back(entry["name"]);
-  return names;
-}
-
 void Commit(const TestStore& store, int64_t step, State& state) {
   auto checkpointer = store.OpenCheckpointer();
   ASSERT_TRUE(checkpointer->Save(step, state).ok());
@@ -104,7 +98,7 @@ TEST_F(DiffTwoSteps, TellsTheLargestChangeFirst) {
 }
 
 TEST_F(DiffTwoSteps, SortsByNameIfAskedTo) {
-  EXPECT_THAT(Names(DiffJson(store, {"1", "2", "--sort", "name"}, 1)),
+  EXPECT_THAT(EntryNames(DiffJson(store, {"1", "2", "--sort", "name"}, 1)),
               ElementsAre("bias", "broken", "gone", "narrowed", "new", "reshaped", "text", "weight"));
 }
 
@@ -143,7 +137,7 @@ TEST_F(DiffTwoSteps, ComparesWhatTheGlobMatches) {
   const Finished same = Diff(store, {"1", "2", "steady"});
   EXPECT_EQ(same.exit_code, 0);
   EXPECT_THAT(same.out, EndsWith("\n0 changed, 0 added, 0 removed, 1 same\n"));
-  EXPECT_THAT(Names(DiffJson(store, {"1", "2", "n*"}, 1)), ElementsAre("new", "narrowed"));
+  EXPECT_THAT(EntryNames(DiffJson(store, {"1", "2", "n*"}, 1)), ElementsAre("new", "narrowed"));
   const Finished none = Diff(store, {"1", "2", "wight"});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_EQ(none.out, "");

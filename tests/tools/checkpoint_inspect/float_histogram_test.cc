@@ -7,11 +7,10 @@
 #include <random>
 
 #include "gmock/gmock.h"
+#include "tests/non_finite.h"
 
 namespace tidemark::inspect {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 uint64_t Sum(const HistogramBins& bins) { return std::accumulate(bins.counts.begin(), bins.counts.end(), uint64_t{0}); }
 
@@ -86,8 +85,7 @@ TEST(FloatHistogram, MirrorsItsBinsAtZero) {
 }
 
 TEST(FloatHistogram, CountsWhatIsNotFiniteApart) {
-  const std::vector<float> values = {1, std::numeric_limits<float>::quiet_NaN(), 2, static_cast<float>(kInfinity),
-                                     static_cast<float>(-kInfinity)};
+  const std::vector<float> values = {1, kNan, 2, kInfinity, -kInfinity};
   FloatHistogram histogram;
   histogram.Add(std::span<const float>(values));
   EXPECT_EQ(histogram.count(), 5);

@@ -1,7 +1,6 @@
-#include <limits>
-
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "tests/non_finite.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -14,8 +13,6 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Evaluation Loss(const std::string& evaluator, double loss) {
   return {.evaluator = evaluator,

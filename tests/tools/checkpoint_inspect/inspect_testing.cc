@@ -173,4 +173,16 @@ nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_e
   return json;
 }
 
+std::vector<std::string> EntryNames(const nlohmann::json& document) {
+  std::vector<std::string> names;
+  for (const nlohmann::json& entry : document["entries"]) names.push_back(entry["name"]);
+  return names;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 }  // namespace tidemark::inspect

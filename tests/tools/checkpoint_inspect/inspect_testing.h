@@ -1,10 +1,11 @@
-// Runs checkpoint-inspect as a process of its own and catches what it says.
+// Runs checkpoint-inspect as a process of its own, catches what it says, and looks into that.
 
 #ifndef TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_INSPECT_TESTING_H_
 #define TIDEMARK_TESTS_TOOLS_CHECKPOINT_INSPECT_INSPECT_TESTING_H_
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -30,6 +31,10 @@ struct RunOptions {
   std::string out_path;                            // standard output is this file; empty: caught
   bool out_closed_pipe = false;                    // standard output is a pipe that nobody reads
 };
+
+// For a command that waits for whoever holds the store: long enough for a machine that has much else to do; nobody
+// waits for all of it.
+inline constexpr const char* kPatience = "--wait=300";
 
 Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
@@ -59,6 +64,12 @@ class RunningInspect {
 
 // The same, with standard output as JSON; fails the test if it is none.
 nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_exit_code = 0);
+
+// The names in a document's "entries", in their order.
+std::vector<std::string> EntryNames(const nlohmann::json& document);
+
+// How often `part` is in the text.
+size_t Count(const std::string& text, const std::string& part);
 
 }  // namespace tidemark::inspect
 

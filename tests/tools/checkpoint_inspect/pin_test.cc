@@ -25,16 +25,13 @@ using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-// Long enough for a machine that has much else to do; nobody waits for all of it.
-constexpr const char* kPatience = "--wait=300";
-
 size_t FilesIn(const std::string& directory) {
   if (!fs::exists(directory)) return 0;
   return static_cast<size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
 }
 
 // A trainer whose thread looks into the inbox all the time.
-std::unique_ptr<AsyncCheckpointer> Trainer(const TestStore& store) {
+std::unique_ptr<AsyncCheckpointer> OpenTrainer(const TestStore& store) {
   auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
                                           .inbox_poll_interval = absl::Milliseconds(5),
                                           .on_warning = [](std::string_view) {}});
@@ -74,7 +71,7 @@ TEST(Pin, IsKnownAfterARebuildOfTheManifest) {
 TEST(Pin, HandsTheRequestToALiveTrainer) {
   TestStore store;
   store.Save({1, 2});
-  const auto trainer = Trainer(store);
+  const auto trainer = OpenTrainer(store);
   const Finished pinned = RunInspect({"pin", "1", "--note", "good", kPatience, "--store", store.directory()});
   EXPECT_EQ(pinned.exit_code, 0) << pinned.err;
   EXPECT_EQ(pinned.out, "step 1: pinned (good)\n");

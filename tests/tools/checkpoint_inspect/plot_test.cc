@@ -5,14 +5,12 @@
 #include <limits>
 
 #include "gmock/gmock.h"
+#include "tests/non_finite.h"
 
 namespace tidemark::inspect {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Without colours.
 std::string Draw(const std::vector<PlotPoint>& points, PlotOptions options = {}) {

@@ -24,8 +24,8 @@ StepInfo Step(int64_t step, StepState state = StepState::kCommitted) {
 }
 
 // Of each step, the steps in whose files it has chunks.
-PrunePlan Plan(const RetentionOptions& options, const std::vector<StepInfo>& steps,
-               const std::map<int64_t, std::vector<int64_t>>& references = {}, const storage::Claims& leases = {}) {
+PrunePlan Pruning(const RetentionOptions& options, const std::vector<StepInfo>& steps,
+                  const std::map<int64_t, std::vector<int64_t>>& references = {}, const storage::Claims& leases = {}) {
   return PlanPruning(
       options, steps,
       [&](int64_t step) {
@@ -73,7 +73,7 @@ TEST(ParseKeepBest, RefusesWhatNamesNoSteps) {
 TEST(PlanPruning, SaysWhatRetentionSays) {
   std::vector<StepInfo> steps = {Step(1), Step(2), Step(3), Step(4), Step(5)};
   steps[1].pinned = true;
-  const PrunePlan plan = Plan({.max_to_keep = 2}, steps, {}, {{3, "leased by worker 7"}});
+  const PrunePlan plan = Pruning({.max_to_keep = 2}, steps, {}, {{3, "leased by worker 7"}});
   EXPECT_THAT(Going(plan), ElementsAre(1));
   EXPECT_EQ(plan.deletions(), 1u);
   ASSERT_EQ(plan.steps.size(), 5u);
@@ -85,14 +85,14 @@ TEST(PlanPruning, SaysWhatRetentionSays) {
 }
 
 TEST(PlanPruning, LooksAtCommittedStepsOnly) {
-  const PrunePlan plan = Plan({.max_to_keep = 1}, {Step(1, StepState::kDamaged), Step(2, StepState::kDeleted),
-                                                   Step(3, StepState::kFailed), Step(4), Step(5)});
+  const PrunePlan plan = Pruning({.max_to_keep = 1}, {Step(1, StepState::kDamaged), Step(2, StepState::kDeleted),
+                                                      Step(3, StepState::kFailed), Step(4), Step(5)});
   EXPECT_THAT(Going(plan), ElementsAre(4));
   EXPECT_EQ(plan.steps.size(), 2u);
 }
 
 TEST(PlanPruning, FreesNothingOfAFileInWhichAStepThatStaysHasChunks) {
-  const PrunePlan plan = Plan({.max_to_keep = 1}, {Step(1), Step(2), Step(3)}, {{2, {1}}, {3, {1}}});
+  const PrunePlan plan = Pruning({.max_to_keep = 1}, {Step(1), Step(2), Step(3)}, {{2, {1}}, {3, {1}}});
   EXPECT_THAT(Going(plan), ElementsAre(1, 2));
   EXPECT_THAT(plan.steps[0].needed_by, ElementsAre(3));
   EXPECT_EQ(plan.steps[0].freed_bytes, 0u);
@@ -102,13 +102,13 @@ TEST(PlanPruning, FreesNothingOfAFileInWhichAStepThatStaysHasChunks) {
 }
 
 TEST(PlanPruning, FreesAFileInWhichOnlyStepsThatGoHaveChunks) {
-  const PrunePlan plan = Plan({.max_to_keep = 1}, {Step(1), Step(2), Step(3)}, {{2, {1}}});
+  const PrunePlan plan = Pruning({.max_to_keep = 1}, {Step(1), Step(2), Step(3)}, {{2, {1}}});
   EXPECT_EQ(plan.freed_bytes, 300u);
 }
 
 // Damaged and lost ones may be restored in part, or come back.
 TEST(PlanPruning, KeepsTheFilesOfStepsThatAreNotCommittedEither) {
-  const PrunePlan plan = Plan({.max_to_keep = 1}, {Step(1), Step(2, StepState::kDamaged), Step(3)}, {{2, {1}}});
+  const PrunePlan plan = Pruning({.max_to_keep = 1}, {Step(1), Step(2, StepState::kDamaged), Step(3)}, {{2, {1}}});
   EXPECT_THAT(plan.steps[0].needed_by, ElementsAre(2));
   EXPECT_EQ(plan.freed_bytes, 0u);
 }
@@ -116,7 +116,7 @@ TEST(PlanPruning, KeepsTheFilesOfStepsThatAreNotCommittedEither) {
 TEST(PlanPruning, FreesWhatOnlyStepsThatGoKeptOfAStepDeletedEarlier) {
   const std::vector<StepInfo> steps = {Step(1, StepState::kDeleted), Step(2, StepState::kDeleted),
                                        Step(3, StepState::kDeleted), Step(4), Step(5)};
-  const PrunePlan plan = Plan({.max_to_keep = 1}, steps, {{4, {1, 2}}, {5, {2}}});
+  const PrunePlan plan = Pruning({.max_to_keep = 1}, steps, {{4, {1, 2}}, {5, {2}}});
   EXPECT_THAT(Going(plan), ElementsAre(4));
   EXPECT_EQ(plan.bygone_bytes, 100u) << "step 5 has chunks in those of 2, and those of 3 are gone";
   EXPECT_EQ(plan.freed_bytes, 500u);
@@ -125,7 +125,7 @@ TEST(PlanPruning, FreesWhatOnlyStepsThatGoKeptOfAStepDeletedEarlier) {
 TEST(PlanPruning, KeepsTheBestOfEachRule) {
   std::vector<StepInfo> steps = {Step(1), Step(2), Step(3), Step(4)};
   for (StepInfo& info : steps) info.metrics = {{"loss", 1.0 / static_cast<double>(info.step)}};
-  const PrunePlan plan = Plan({.keep_best = {{.metric = "loss", .mode = BestMode::kHighest, .count = 2}}}, steps);
+  const PrunePlan plan = Pruning({.keep_best = {{.metric = "loss", .mode = BestMode::kHighest, .count = 2}}}, steps);
   EXPECT_THAT(Going(plan), ElementsAre(3));
   EXPECT_EQ(plan.steps[0].reason, "among the best 2 of loss (1)");
 }

@@ -20,8 +20,6 @@ using testing::Not;
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPatience = "--wait=300";
-
 std::vector<int64_t> Committed(const TestStore& store) {
   std::vector<int64_t> steps;
   const auto reader = StoreReader::Open(store.directory());

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -21,12 +22,6 @@ StepInfo Saved(int64_t step, double loss) {
   info.reused_bytes = 512;
   info.blocked = absl::Milliseconds(20);
   return info;
-}
-
-size_t Count(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 TEST(ThinOut, KeepsLowestAndHighestAndWhatIsMarked) {

@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-void ExpectRefused(std::string_view text, std::string_view message) {
+void ExpectIndexRefused(std::string_view text, std::string_view message) {
   const absl::Status status = DecodeSafetensorsIndex(text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
   EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(message))) << text;
@@ -33,38 +33,38 @@ TEST(SafetensorsIndex, SkipsWhatElseItSays) {
 }
 
 TEST(SafetensorsIndex, RefusesWhatIsNone) {
-  ExpectRefused("{}", "it has no 'weight_map'");
-  ExpectRefused("", "expected '{' as its first byte");
-  ExpectRefused(R"({"weight_map":[]})", "'weight_map': expected an object, found an array");
-  ExpectRefused(R"({"weight_map":5})", "'weight_map': expected an object, found a number");
-  ExpectRefused(R"({"weight_map":"f"})", "'weight_map': expected an object, found a string");
-  ExpectRefused(R"({"weight_map":{"w":1}})", "tensor 'w': expected a file name, found a number");
-  ExpectRefused(R"({"weight_map":{"w":["f"]}})", "tensor 'w': expected a file name, found an array");
-  ExpectRefused(R"({"weight_map":{"w":{}}})", "tensor 'w': expected a file name, found an object");
-  ExpectRefused(R"({"weight_map":{}},)", "parse error");
+  ExpectIndexRefused("{}", "it has no 'weight_map'");
+  ExpectIndexRefused("", "expected '{' as its first byte");
+  ExpectIndexRefused(R"({"weight_map":[]})", "'weight_map': expected an object, found an array");
+  ExpectIndexRefused(R"({"weight_map":5})", "'weight_map': expected an object, found a number");
+  ExpectIndexRefused(R"({"weight_map":"f"})", "'weight_map': expected an object, found a string");
+  ExpectIndexRefused(R"({"weight_map":{"w":1}})", "tensor 'w': expected a file name, found a number");
+  ExpectIndexRefused(R"({"weight_map":{"w":["f"]}})", "tensor 'w': expected a file name, found an array");
+  ExpectIndexRefused(R"({"weight_map":{"w":{}}})", "tensor 'w': expected a file name, found an object");
+  ExpectIndexRefused(R"({"weight_map":{}},)", "parse error");
 }
 
 TEST(SafetensorsIndex, RefusesKeysThatComeTwice) {
-  ExpectRefused(R"({"weight_map":{"w":"f","w":"g"}})", "tensor 'w' is there twice");
-  ExpectRefused(R"({"weight_map":{},"weight_map":{}})", "'weight_map' is there twice");
+  ExpectIndexRefused(R"({"weight_map":{"w":"f","w":"g"}})", "tensor 'w' is there twice");
+  ExpectIndexRefused(R"({"weight_map":{},"weight_map":{}})", "'weight_map' is there twice");
 }
 
 TEST(SafetensorsIndex, RefusesNamesThatLeadAway) {
   for (const char* name : {"", ".", "..", "../f", "/etc/passwd", "a/b", "a\\u0000b"}) {
-    ExpectRefused(fmt::format(R"({{"weight_map":{{"w":"{}"}}}})", name), "which is no plain file name");
+    ExpectIndexRefused(fmt::format(R"({{"weight_map":{{"w":"{}"}}}})", name), "which is no plain file name");
   }
-  ExpectRefused(fmt::format(R"({{"weight_map":{{"w":"{}"}}}})", std::string(256, 'f')), "no plain file name");
+  ExpectIndexRefused(fmt::format(R"({{"weight_map":{{"w":"{}"}}}})", std::string(256, 'f')), "no plain file name");
 }
 
 TEST(SafetensorsIndex, RefusesMoreNamesThanAReaderTakes) {
   std::string text = R"({"weight_map":{)";
   for (size_t i = 0; i <= kSafetensorsTensorsMax; ++i) text += fmt::format("\"{}\":\"f\",", i);
   text.back() = '}';
-  ExpectRefused(text + "}", "it names more than 262144 tensors");
+  ExpectIndexRefused(text + "}", "it names more than 262144 tensors");
 }
 
 TEST(SafetensorsIndex, NestingIsSkippedWithoutGoingIntoIt) {
-  ExpectRefused("{\"a\":" + std::string(1'000'000, '['), "parse error");
+  ExpectIndexRefused("{\"a\":" + std::string(1'000'000, '['), "parse error");
 }
 
 }  // namespace

@@ -17,9 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Long enough for a machine that has much else to do; nobody waits for all of it.
-constexpr const char* kPatience = "--wait=300";
-
 Finished Inspect(const TestStore& store, std::vector<std::string> arguments) {
   arguments.insert(arguments.end(), {"--store", store.directory()});
   return RunInspect(arguments);

@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "tests/non_finite.h"
 
 namespace tidemark::inspect {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 template <typename A, typename B>
 TensorChange ChangeOf(Dtype dtype_a, const std::vector<A>& a, Dtype dtype_b, const std::vector<B>& b) {
@@ -68,7 +66,7 @@ TEST(TensorChange, IsAsDefinedForEveryLengthAroundABlock) {
 }
 
 TEST(TensorChange, OfTheSameNumbersIsNone) {
-  const TensorChange change = ChangeOf({1, -2, kNan, kInf}, {1, -2, kNan, kInf});
+  const TensorChange change = ChangeOf({1, -2, kNan, kInfinity}, {1, -2, kNan, kInfinity});
   EXPECT_EQ(change.Relative(), 0);
   EXPECT_DOUBLE_EQ(change.Cosine().value(), 1);
   EXPECT_EQ(change.not_finite, 0u);
@@ -81,9 +79,9 @@ TEST(TensorChange, CountsWhatIsNotFiniteOnOneSideAndLeavesItOut) {
   std::vector<double> b(5000, 1);
   b[4000] = 3;
   a[4001] = kNan;
-  b[4002] = kInf;
-  a[4003] = kInf;
-  b[4003] = -kInf;
+  b[4002] = kInfinity;
+  a[4003] = kInfinity;
+  b[4003] = -kInfinity;
   const TensorChange change = ChangeOf(a, b);
   EXPECT_EQ(change.not_finite, 3u);
   EXPECT_EQ(change.numbers, 5000u);
@@ -94,7 +92,7 @@ TEST(TensorChange, CountsWhatIsNotFiniteOnOneSideAndLeavesItOut) {
 
 TEST(TensorChange, FromNothingButZerosIsInfinite) {
   const TensorChange change = ChangeOf({0, 0}, {0, 1});
-  EXPECT_EQ(change.Relative(), kInf);
+  EXPECT_EQ(change.Relative(), kInfinity);
   EXPECT_EQ(change.Cosine(), std::nullopt);
   const TensorChange none = ChangeOf({0, 0}, {0, -0.0});
   EXPECT_EQ(none.Relative(), 0);

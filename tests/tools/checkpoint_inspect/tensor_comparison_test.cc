@@ -21,7 +21,7 @@ std::vector<EntryComparison> Compare(const TensorSource& a, const TensorSource& 
   return entries;
 }
 
-std::vector<std::string> Told(const std::vector<EntryComparison>& entries) {
+std::vector<std::string> Differences(const std::vector<EntryComparison>& entries) {
   std::vector<std::string> told;
   for (const EntryComparison& entry : entries) {
     told.push_back(entry.name + " " + std::string(DifferenceName(entry.difference)));
@@ -36,8 +36,9 @@ TEST(MatchEntries, TellsWhatOneSideHasAlone) {
   FakeTensorSource b;
   b.Add<float>("new", Dtype::kFloat32, {1});
   b.Add<float>("both", Dtype::kFloat32, {1});
-  EXPECT_THAT(Told(MatchEntries(a.entries(), b.entries(), "")), ElementsAre("both same", "gone removed", "new added"));
-  EXPECT_THAT(Told(MatchEntries(a.entries(), b.entries(), "n*")), ElementsAre("new added"));
+  EXPECT_THAT(Differences(MatchEntries(a.entries(), b.entries(), "")),
+              ElementsAre("both same", "gone removed", "new added"));
+  EXPECT_THAT(Differences(MatchEntries(a.entries(), b.entries(), "n*")), ElementsAre("new added"));
   EXPECT_THAT(MatchEntries(a.entries(), b.entries(), "x"), IsEmpty());
 }
 
@@ -51,7 +52,7 @@ TEST(MatchEntries, TellsInWhatTheStructureDiffers) {
   b.Add<double>("dtype", Dtype::kFloat64, {1});
   b.Add<uint8_t>("kind", Dtype::kUint8, {1}).spec.kind = EntryKind::kBytes;
   const auto entries = MatchEntries(a.entries(), b.entries(), "");
-  ASSERT_THAT(Told(entries), ElementsAre("shape changed", "dtype changed", "kind changed"));
+  ASSERT_THAT(Differences(entries), ElementsAre("shape changed", "dtype changed", "kind changed"));
   EXPECT_TRUE(entries[0].shape_differs && !entries[0].dtype_differs && !entries[0].kind_differs);
   EXPECT_TRUE(entries[1].dtype_differs && !entries[1].shape_differs && !entries[1].kind_differs);
   EXPECT_TRUE(entries[2].kind_differs && !entries[2].shape_differs && !entries[2].dtype_differs);
@@ -72,7 +73,7 @@ TEST(MatchEntries, PairsPartsThatBothSidesHoldWhateverTheirRanks) {
   b.AddBox<float>("moved", Dtype::kFloat32, {4}, {3}, {1}, 1, {4});
   b.AddBox<float>("whole", Dtype::kFloat32, {2}, {0}, {2}, 0, {1, 2});
   const auto entries = Compare(a, b);
-  ASSERT_THAT(Told(entries), ElementsAre("split same", "split changed", "moved held differently", "whole same"));
+  ASSERT_THAT(Differences(entries), ElementsAre("split same", "split changed", "moved held differently", "whole same"));
   EXPECT_EQ(entries[1].change->largest_element, 1u);
   EXPECT_THAT(entries[2].a, SizeIs(2));
   EXPECT_THAT(entries[2].b, SizeIs(2));
@@ -86,7 +87,7 @@ TEST(CompareTensors, ReadsNothingWithTheSameDigest) {
   b.Add<float>("same", Dtype::kFloat32, {1, 2}, "d1");
   b.Add<float>("differs", Dtype::kFloat32, {1, 3}, "d2");
   const auto entries = Compare(a, b);
-  EXPECT_THAT(Told(entries), ElementsAre("same same", "differs changed"));
+  EXPECT_THAT(Differences(entries), ElementsAre("same same", "differs changed"));
   EXPECT_THAT(a.reads, ElementsAre("differs"));
   EXPECT_TRUE(entries[1].bytes_differ);
   EXPECT_DOUBLE_EQ(entries[1].change->Norm(), 1);
@@ -106,7 +107,7 @@ TEST(CompareTensors, LooksAtTheBytesWhereDigestsSayNothing) {
   b.Add<uint8_t>("other bits", Dtype::kBits8, {1, 3});
   b.Add<float>("nothing", Dtype::kFloat32, {});
   const auto entries = Compare(a, b);
-  EXPECT_THAT(Told(entries),
+  EXPECT_THAT(Differences(entries),
               ElementsAre("unknown same", "other chunks same", "bits same", "other bits changed", "nothing same"));
   EXPECT_FALSE(entries[3].change.has_value());
 }
@@ -121,7 +122,7 @@ TEST(CompareTensors, ReadsTheSamePairOfBytesOnce) {
   const auto entries = Compare(a, b);
   EXPECT_THAT(a.reads, ElementsAre("embedding"));
   EXPECT_THAT(b.reads, ElementsAre("embedding"));
-  EXPECT_THAT(Told(entries), ElementsAre("embedding changed", "head changed"));
+  EXPECT_THAT(Differences(entries), ElementsAre("embedding changed", "head changed"));
   EXPECT_TRUE(entries[1].bytes_differ);
   EXPECT_DOUBLE_EQ(entries[1].change->Relative(), 0.8);
 }
@@ -134,7 +135,7 @@ TEST(CompareTensors, HoldsOtherDtypesAgainstEachOtherByTheirNumbers) {
   b.Add<uint16_t>("narrowed", Dtype::kBfloat16, {0x3f80, 0xc000});
   b.Add<uint8_t>("bits", Dtype::kUint8, {1});
   const auto entries = Compare(a, b);
-  EXPECT_THAT(Told(entries), ElementsAre("narrowed changed", "bits changed"));
+  EXPECT_THAT(Differences(entries), ElementsAre("narrowed changed", "bits changed"));
   EXPECT_EQ(entries[0].change->largest, 0.5);
   EXPECT_FALSE(entries[0].bytes_differ);
   EXPECT_FALSE(entries[1].change.has_value());

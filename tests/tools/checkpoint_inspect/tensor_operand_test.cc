@@ -8,7 +8,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TensorOperand Step(int64_t step, const std::string& directory = "") {
+TensorOperand StepOperand(int64_t step, const std::string& directory = "") {
   TensorOperand operand;
   if (!directory.empty()) operand.kind = TensorOperand::Kind::kStepElsewhere;
   operand.selector = {.kind = Selector::Kind::kStep, .step = step, .metric = ""};
@@ -17,8 +17,8 @@ TensorOperand Step(int64_t step, const std::string& directory = "") {
 }
 
 TEST(TensorOperand, IsAStepOfTheStore) {
-  EXPECT_EQ(ParseTensorOperand("1000").value(), Step(1000));
-  EXPECT_EQ(ParseTensorOperand("step:7").value(), Step(7));
+  EXPECT_EQ(ParseTensorOperand("1000").value(), StepOperand(1000));
+  EXPECT_EQ(ParseTensorOperand("step:7").value(), StepOperand(7));
   EXPECT_EQ(ParseTensorOperand("latest")->selector.kind, Selector::Kind::kLatest);
   const TensorOperand best = ParseTensorOperand("best:acc@5:highest").value();
   EXPECT_EQ(best.kind, TensorOperand::Kind::kStep);
@@ -26,9 +26,9 @@ TEST(TensorOperand, IsAStepOfTheStore) {
 }
 
 TEST(TensorOperand, IsAStepOfAnotherStore) {
-  EXPECT_EQ(ParseTensorOperand("run/ckpt@1000").value(), Step(1000, "run/ckpt"));
-  EXPECT_EQ(ParseTensorOperand("me@host/ckpt@5").value(), Step(5, "me@host/ckpt"));
-  EXPECT_EQ(ParseTensorOperand("5@6").value(), Step(6, "5"));
+  EXPECT_EQ(ParseTensorOperand("run/ckpt@1000").value(), StepOperand(1000, "run/ckpt"));
+  EXPECT_EQ(ParseTensorOperand("me@host/ckpt@5").value(), StepOperand(5, "me@host/ckpt"));
+  EXPECT_EQ(ParseTensorOperand("5@6").value(), StepOperand(6, "5"));
   const TensorOperand best = ParseTensorOperand("run/ckpt@best:acc@5").value();
   EXPECT_EQ(best.path, "run/ckpt");
   EXPECT_EQ(best.selector.metric, "acc@5");

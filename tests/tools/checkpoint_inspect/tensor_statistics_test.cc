@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "tests/non_finite.h"
 
 namespace tidemark::inspect {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 template <typename T>
 TensorStatistics StatisticsOf(Dtype dtype, const std::vector<T>& values) {
@@ -107,14 +105,14 @@ TEST(TensorStatistics, AreRightForTheLargestAndTheSmallestDoubles) {
   ExpectAsDefined(StatisticsOf(Dtype::kFloat64, huge), huge, 1e-15L);
   const std::vector<double> tiny = {1e-200, -3e-200, 5e-324, 0};
   ExpectAsDefined(StatisticsOf(Dtype::kFloat64, tiny), tiny, 1e-15L);
-  EXPECT_EQ(StatisticsOf<double>(Dtype::kFloat64, {max, max, max, max}).Norm(), kInf);
+  EXPECT_EQ(StatisticsOf<double>(Dtype::kFloat64, {max, max, max, max}).Norm(), kInfinity);
 }
 
 TEST(TensorStatistics, LeaveOutWhatIsNotFinite) {
   std::vector<double> values(5000, 2);
   values[0] = kNan;
-  values[1] = -kInf;
-  values[2500] = kInf;
+  values[1] = -kInfinity;
+  values[2500] = kInfinity;
   values[2501] = 7;
   values[4999] = kNan;
   ExpectAsDefined(StatisticsOf(Dtype::kFloat64, values), values, 1e-14L);

@@ -26,12 +26,6 @@ json TensorsJson(const TestStore& store, std::vector<std::string> arguments) {
   return RunInspectJson(arguments);
 }
 
-std::vector<std::string> Names(const json& document) {
-  std::vector<std::string> names;
-  for (const json& entry : document["entries"]) names.push_back(entry["name"]);
-  return names;
-}
-
 TEST(Tensors, ListsWhatTheStepHolds) {
   TestStore store;
   store.Save({1});
@@ -54,10 +48,10 @@ TEST(Tensors, ListsWhatTheStepHolds) {
 TEST(Tensors, SortsByNameAndBySize) {
   TestStore store;
   store.Save({1});
-  EXPECT_THAT(Names(TensorsJson(store, {"1", "--sort", "name"})),
+  EXPECT_THAT(EntryNames(TensorsJson(store, {"1", "--sort", "name"})),
               ElementsAre("blob", "ended", "epoch", "model.bias", "model.tied", "model.tied_too", "model.weight",
                           "rate", "text"));
-  EXPECT_THAT(Names(TensorsJson(store, {"1", "--sort", "size"})),
+  EXPECT_THAT(EntryNames(TensorsJson(store, {"1", "--sort", "size"})),
               ElementsAre("model.weight", "model.tied", "model.tied_too", "model.bias", "epoch", "rate", "text", "blob",
                           "ended"));
 }
@@ -65,7 +59,7 @@ TEST(Tensors, SortsByNameAndBySize) {
 TEST(Tensors, TakesThoseThatTheGlobMatches) {
   TestStore store;
   store.Save({1});
-  EXPECT_THAT(Names(TensorsJson(store, {"1", "model.tied*"})), ElementsAre("model.tied", "model.tied_too"));
+  EXPECT_THAT(EntryNames(TensorsJson(store, {"1", "model.tied*"})), ElementsAre("model.tied", "model.tied_too"));
   const Finished none = ListTensors(store, {"1", "model.weights"});
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_EQ(none.out, "");

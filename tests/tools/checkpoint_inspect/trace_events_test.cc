@@ -13,15 +13,15 @@ using testing::SizeIs;
 
 const absl::Time kOrigin = absl::FromUnixSeconds(1'700'000'000);
 
-SavePhase Phase(const char* name, const char* lane, absl::Duration begin, absl::Duration duration) {
+SavePhase BusyPhase(const char* name, const char* lane, absl::Duration begin, absl::Duration duration) {
   return {.name = name, .lane = lane, .begin = begin, .duration = duration, .busy = duration};
 }
 
 TEST(TraceEvents, AreWhatTheFormatSays) {
   StepInfo info{.step = 1000, .attempt = "0a", .created = kOrigin + absl::Seconds(2)};
   info.logical_bytes = 7;
-  std::vector<SavePhase> phases = {Phase("copy", "trainer", absl::Microseconds(5), absl::Microseconds(10)),
-                                   Phase("write", "persister", absl::Microseconds(20), absl::Microseconds(100))};
+  std::vector<SavePhase> phases = {BusyPhase("copy", "trainer", absl::Microseconds(5), absl::Microseconds(10)),
+                                   BusyPhase("write", "persister", absl::Microseconds(20), absl::Microseconds(100))};
   phases[1].busy = absl::Microseconds(50);
   phases[1].bytes = 1000;
   const TracedEvents traced = TraceOfSave(info, phases, 3, kOrigin);
@@ -50,9 +50,9 @@ TEST(TraceEvents, AreWhatTheFormatSays) {
 }
 
 TEST(TraceEvents, HaveOneThreadForEachLane) {
-  const std::vector<SavePhase> phases = {Phase("encode", "codec 1", {}, absl::Microseconds(1)),
-                                         Phase("encode", "codec 2", {}, absl::Microseconds(1)),
-                                         Phase("encode", "codec 1", absl::Microseconds(2), absl::Microseconds(1))};
+  const std::vector<SavePhase> phases = {BusyPhase("encode", "codec 1", {}, absl::Microseconds(1)),
+                                         BusyPhase("encode", "codec 2", {}, absl::Microseconds(1)),
+                                         BusyPhase("encode", "codec 1", absl::Microseconds(2), absl::Microseconds(1))};
   const json trace =
       json::parse(TraceBegin("", kOrigin) + TraceOfSave({.created = kOrigin}, phases, 1, kOrigin).text + TraceEnd());
   std::vector<int> threads;
@@ -63,8 +63,8 @@ TEST(TraceEvents, HaveOneThreadForEachLane) {
 }
 
 TEST(TraceEvents, FollowEachOtherWhereClocksAreFinerThanMicroseconds) {
-  const std::vector<SavePhase> phases = {Phase("a", "l", absl::Nanoseconds(1900), absl::Nanoseconds(1200)),
-                                         Phase("b", "l", absl::Nanoseconds(3100), absl::Nanoseconds(100))};
+  const std::vector<SavePhase> phases = {BusyPhase("a", "l", absl::Nanoseconds(1900), absl::Nanoseconds(1200)),
+                                         BusyPhase("b", "l", absl::Nanoseconds(3100), absl::Nanoseconds(100))};
   const json trace =
       json::parse(TraceBegin("", kOrigin) +
                   TraceOfSave({.created = kOrigin + absl::Nanoseconds(700)}, phases, 1, kOrigin).text + TraceEnd());
@@ -76,7 +76,7 @@ TEST(TraceEvents, FollowEachOtherWhereClocksAreFinerThanMicroseconds) {
 }
 
 TEST(TraceEvents, OfSeveralSavesAreOneDocument) {
-  const std::vector<SavePhase> phases = {Phase("copy", "trainer\"\\\n\xff", {}, absl::Microseconds(1))};
+  const std::vector<SavePhase> phases = {BusyPhase("copy", "trainer\"\\\n\xff", {}, absl::Microseconds(1))};
   const auto traced = [&](int number) {
     return TraceOfSave({.step = number, .created = kOrigin}, phases, number, kOrigin).text;
   };
