@@ -15,8 +15,6 @@
 namespace tidemark {
 namespace {
 
-absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
-
 std::string StagingName(Staging staging) {
   switch (staging) {
     case Staging::kBlocking:
@@ -84,7 +82,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance
                                                      const SaveOptions& options) {
   const Stopwatch blocked;
   SavePhases phases;
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   const absl::Time created = impl_->options.now();
   if (absl::Status status = impl_->AwaitSave(step, state, options, last_chance, &phases); !status.ok()) return status;
 
@@ -151,12 +149,12 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance
 }
 
 absl::Status AsyncCheckpointer::WaitUntilStaged() {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   return impl_->last_staged.Wait();
 }
 
 absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view entry) {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   if (impl_->last_plan == nullptr) return absl::NotFoundError("nothing has been saved yet");
   const int64_t index = impl_->last_plan->Find(entry);
   if (index < 0) return absl::NotFoundError(fmt::format("the last save has no entry '{}'", entry));
@@ -166,19 +164,19 @@ absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view entry) {
 }
 
 absl::Status AsyncCheckpointer::Prepare(State& state) {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   impl_->WaitUntilTensorsAreRead();
   return impl_->stager.Prepare(state);
 }
 
 absl::Status AsyncCheckpointer::WaitUntilCommitted() {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   impl_->Settle();
   return impl_->open_saves.TakeFailure();
 }
 
 Future AsyncCheckpointer::Committed(int64_t step) const {
-  if (impl_->closed) return ResolvedFuture(Closed());
+  if (impl_->closed) return ResolvedFuture(ClosedError());
   if (std::optional<Future> in_flight = impl_->open_saves.CommittedOf(step)) return *std::move(in_flight);
   absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().Find(step);
   if (!record.ok()) return ResolvedFuture(record.status());
@@ -189,7 +187,7 @@ Future AsyncCheckpointer::Committed(int64_t step) const {
 absl::Status AsyncCheckpointer::CheckForErrors() { return impl_->open_saves.TakeFailure(); }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, const RestoreOptions& options) {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   impl_->Settle();
   if (options.healthy_only) impl_->AwaitVerdicts(options.evaluations_timeout);
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
@@ -199,7 +197,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, con
 }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& state, const RestoreOptions& options) {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   impl_->Settle();
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
   absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).At(step, state, options);
@@ -208,7 +206,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& st
 }
 
 absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   for (int64_t at_most = std::numeric_limits<int64_t>::max(); at_most >= 0;) {
     absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindAtOrBelow(at_most);
     if (!record.ok()) return record.status();
@@ -220,7 +218,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
 }
 
 absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, BestMode mode) const {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
   if (!record.ok()) return record.status();
   if (record->has_value()) return (*record)->info;
@@ -229,7 +227,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, Be
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   std::vector<StepInfo> steps;
   absl::Status status = impl_->store->manifest().ForEach([&](storage::StepRecord record) {
     steps.push_back(std::move(record.info));
@@ -240,7 +238,7 @@ absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
 }
 
 absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function) {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
   absl::StatusOr<std::vector<EarlierStep>> earlier = impl_->StepsThatAwait(options);
   if (!earlier.ok()) return earlier.status();
@@ -253,7 +251,7 @@ absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, Evaluator
 }
 
 absl::Status AsyncCheckpointer::AddCompanion(std::shared_ptr<Companion> companion) {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   impl_->Settle();
   return impl_->companions.Add(std::move(companion));
 }
@@ -276,7 +274,7 @@ absl::Status AsyncCheckpointer::Unpin(int64_t step) {
 }
 
 absl::Status AsyncCheckpointer::WaitUntilEvaluated() {
-  if (impl_->closed) return Closed();
+  if (impl_->closed) return ClosedError();
   impl_->Settle();
   impl_->stream->DrainEvaluators();
   return impl_->housekeeper->Flush();

@@ -23,15 +23,13 @@ Evaluation Row(Evaluation::Outcome outcome, std::string_view reason) {
   return row;
 }
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 }  // namespace
 
 absl::Status ValidateEvaluatorOptions(const EvaluatorOptions& options) {
   Evaluation named;
   named.evaluator = options.name;
   if (absl::Status status = storage::ValidateEvaluation(named); !status.ok()) {
-    return absl::InvalidArgumentError(fmt::format("EvaluatorOptions::name: {}", Text(status)));
+    return absl::InvalidArgumentError(fmt::format("EvaluatorOptions::name: {}", std::string(status.message())));
   }
   if (options.max_pending < 1) {
     return absl::InvalidArgumentError(
@@ -263,12 +261,13 @@ void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
     std::shared_ptr<const StagedSnapshot> staged = std::move(pending->snapshot);
     const std::shared_ptr<StagingArena> arena = staged->block().arena();
     if (absl::Status status = staged->progress()->WaitUntilEnded(); !status.ok()) {
-      return Report(save, Row(Evaluation::Outcome::kSkipped, fmt::format("it was not staged: {}", Text(status))));
+      return Report(save, Row(Evaluation::Outcome::kSkipped,
+                              fmt::format("it was not staged: {}", std::string(status.message()))));
     }
     snapshot = Prepare(std::move(staged));
     arena->NoteLetGo();  // if in half precision, where nothing of it is held any more
   }
-  if (!snapshot.ok()) return Report(save, Row(Evaluation::Outcome::kFailed, Text(snapshot.status())));
+  if (!snapshot.ok()) return Report(save, Row(Evaluation::Outcome::kFailed, std::string(snapshot.status().message())));
   Report(save, Ask(**snapshot));
 }
 
@@ -283,7 +282,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::Prepare(
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::ReadFromShelf(const Pending& pending) {
   if (!pending.saved->ok()) {
-    return absl::Status(pending.saved->code(), fmt::format("there is nothing to evaluate: {}", Text(*pending.saved)));
+    return absl::Status(pending.saved->code(),
+                        fmt::format("there is nothing to evaluate: {}", std::string(pending.saved->message())));
   }
   absl::StatusOr<SnapshotShelf::Reading> reading = absl::CancelledError("the checkpointer was closed");
   {

@@ -14,13 +14,10 @@
 namespace tidemark {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 absl::Status NoStepFor(int64_t step, const absl::Status& failure) {
-  return absl::NotFoundError(fmt::format("there is no step {}, for its save failed: {}", step, Text(failure)));
+  return absl::NotFoundError(
+      fmt::format("there is no step {}, for its save failed: {}", step, std::string(failure.message())));
 }
-
-absl::Status Closed() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 // Errors that another try cannot mend.
 bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
@@ -29,6 +26,8 @@ bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(
 bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
 
 }  // namespace
+
+absl::Status ClosedError() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
     : host_(std::move(host)),
@@ -107,7 +106,7 @@ Future Housekeeper::ReportMetrics(int64_t step, Evaluation evaluation) {
       return future;
     }
   }
-  recorded->Set(Closed());
+  recorded->Set(ClosedError());
   return future;
 }
 
@@ -169,7 +168,7 @@ absl::Status Housekeeper::Ask(bool everything) {
   const Future future = done->future();
   {
     absl::MutexLock lock(&mutex_);
-    if (stopping_) return Closed();
+    if (stopping_) return ClosedError();
     requests_.push_back({.everything = everything, .done = std::move(done)});
     has_work_.NotifyAll();
   }
@@ -196,7 +195,7 @@ absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task)
   const Future future = done->future();
   {
     absl::MutexLock lock(&mutex_);
-    if (stopping_) return Closed();
+    if (stopping_) return ClosedError();
     tasks_.push_back({.run = std::move(task), .done = std::move(done)});
     has_work_.NotifyAll();
   }
@@ -301,8 +300,8 @@ void Housekeeper::Do(Round round) {
   if (!unrecorded_.empty()) {
     const absl::Status& why = unrecorded_.front().last_try;
     lost_ = absl::Status(why.code(), fmt::format("{} evaluations are lost, for they could not be recorded: {}",
-                                                 unrecorded_.size(), Text(why)));
-    host_.listeners.Warn(Text(lost_));
+                                                 unrecorded_.size(), std::string(why.message())));
+    host_.listeners.Warn(std::string(lost_.message()));
   }
   host_.statistics.AddRejected(unrecorded_.size());
   for (const Report& report : std::exchange(unrecorded_, {})) {
@@ -313,7 +312,7 @@ void Housekeeper::Do(Round round) {
     absl::MutexLock lock(&mutex_);
     held = book_.TakeHeld();
   }
-  for (const Report& report : held) GiveUp(report, Closed());
+  for (const Report& report : held) GiveUp(report, ClosedError());
 }
 
 // Who asked for everything waits for the rounds in which retention goes on.
@@ -442,7 +441,7 @@ void Housekeeper::GiveUp(const Report& report, absl::Status why) {
   host_.statistics.AddRejected(1);
   if (report.recorded != nullptr) return report.recorded->Set(std::move(why));
   host_.listeners.Warn(fmt::format("what evaluator '{}' says of step {} is dropped: {}", report.evaluation.evaluator,
-                                   report.step, Text(why)));
+                                   report.step, std::string(why.message())));
 }
 
 absl::Status Housekeeper::ApplyRetention() {
@@ -471,7 +470,8 @@ void Housekeeper::Note(std::string_view kind, const absl::Status& status) {
     return;
   }
   if (troubles_.insert(std::string(kind)).second) {
-    host_.listeners.Warn(fmt::format("{}, which is tried again until it works: {}", kind, Text(status)));
+    host_.listeners.Warn(
+        fmt::format("{}, which is tried again until it works: {}", kind, std::string(status.message())));
   }
 }
 

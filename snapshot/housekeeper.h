@@ -38,6 +38,9 @@
 
 namespace tidemark {
 
+// What a checkpointer, and its housekeeper, answer once they are closed.
+absl::Status ClosedError();
+
 struct HousekeeperOptions {
   RetentionOptions retention;
   absl::Duration inbox_poll_interval = absl::Seconds(1);

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/file_system.h"
 
 namespace tidemark {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kPageBytes = 4096;
 
 uint64_t BytesOf(const EntrySpec& spec) {
   uint64_t bytes = 0;
@@ -21,8 +21,10 @@ uint64_t BytesOf(const EntrySpec& spec) {
   return bytes;
 }
 
-// Entries of less than a page are packed.
-uint64_t AlignmentOf(uint64_t bytes) { return bytes >= kPageBytes ? kPageBytes : kAlignment; }
+// Entries that are too small to be read directly are packed.
+uint64_t AlignmentOf(uint64_t bytes) {
+  return bytes >= storage::kDirectAlignment ? storage::kDirectAlignment : kAlignment;
+}
 
 }  // namespace
 

@@ -20,12 +20,10 @@ std::atomic<bool> guard_is_installed = false;
 constexpr absl::Duration kMarginMax = absl::Seconds(1);
 constexpr int kMarginOfGrace = 10;  // nor more than this part of the grace
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 // The first one's code, and what all of them say.
 absl::Status Both(const absl::Status& first, const absl::Status& second) {
   if (first.ok() || second.ok()) return first.ok() ? second : first;
-  return absl::Status(first.code(), fmt::format("{}; {}", Text(first), Text(second)));
+  return absl::Status(first.code(), fmt::format("{}; {}", std::string(first.message()), std::string(second.message())));
 }
 
 // Everything that has failed and that nobody has looked at.
@@ -41,8 +39,8 @@ absl::Status TakeFailures(AsyncCheckpointer& checkpointer) {
 
 std::string PreemptionReport::Describe() const {
   std::string line = fmt::format("preempted: step {} is {}", step, committed() ? "committed" : "not committed: ");
-  if (!committed()) line += Text(save);
-  if (!close.ok()) line += fmt::format("; {}", Text(close));
+  if (!committed()) line += std::string(save.message());
+  if (!close.ok()) line += fmt::format("; {}", std::string(close.message()));
   return line;
 }
 

@@ -14,10 +14,6 @@
 namespace tidemark {
 namespace {
 
-// Entries that cannot be decoded into their place pass through memory of our own, this many bytes at a time, so that a
-// state on a device is never doubled on the host.
-constexpr uint64_t kBounceBytesMax = 256 << 20;
-
 bool HasPlace(const State::Entry& entry) { return entry.spec.kind == EntryKind::kTensor && entry.host != nullptr; }
 
 // A failure to read the attempt's files, or what they hold.
@@ -127,7 +123,7 @@ struct CompanionRestore {
 };
 
 // What one restore does.
-struct Plan {
+struct RestorePlan {
   EntryMatch match;
   std::vector<CompanionRestore> companions;
   std::vector<Companion*> reset;
@@ -146,7 +142,7 @@ std::vector<EntrySpec> SpecsOfCompanion(const storage::ShardIndex& index, std::s
 
 // The part of a companion's restore that only looks. `others` learns of what goes into it.
 absl::Status PrepareCompanion(const storage::ShardIndex& index, Companion& companion, const RestoreOptions& options,
-                              Plan& plan, OtherEntries& others) {
+                              RestorePlan& plan, OtherEntries& others) {
   const std::vector<EntrySpec> saved = SpecsOfCompanion(index, companion.prefix(), options);
   const std::vector<bool> replaced = FindReplaced(index, saved);
   std::vector<EntrySpec> own;
@@ -182,7 +178,7 @@ absl::Status PrepareCompanion(const storage::ShardIndex& index, Companion& compa
 
 // The part of a restore that only looks.
 absl::Status Prepare(const storage::ShardReader& shard, std::span<const std::shared_ptr<Companion>> companions,
-                     State& state, const RestoreOptions& options, Plan& plan) {
+                     State& state, const RestoreOptions& options, RestorePlan& plan) {
   const storage::ShardIndex& index = shard.index();
   OtherEntries others{.is_companions = std::vector<bool>(index.entries.size(), false)};
   const std::vector<std::string> prefixes = CompanionPrefixes(index.properties);
@@ -220,7 +216,7 @@ uint64_t BytesOf(const storage::ShardReader& shard, const std::vector<EntryMatch
 // All values first: a state, or a companion's, may refuse one (a generator of another kind, other parameter groups),
 // and then no tensor has been touched.
 RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& options, State& state,
-                       const Plan& plan) {
+                       const RestorePlan& plan) {
   std::vector<Reads> all;
   all.push_back(SortPairs(plan.match.pairs, state, nullptr));
   uint64_t bytes = BytesOf(shard, plan.match.pairs);
@@ -239,7 +235,7 @@ RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardRe
   return result;
 }
 
-absl::Status Finish(State& state, const Plan& plan) {
+absl::Status Finish(State& state, const RestorePlan& plan) {
   if (absl::Status status = state.FinishRestore(); !status.ok()) return status;
   for (const CompanionRestore& restore : plan.companions) {
     const absl::Status status = restore.companion->state().FinishRestore();
@@ -249,14 +245,14 @@ absl::Status Finish(State& state, const Plan& plan) {
   return absl::OkStatus();
 }
 
-void Abandon(State& state, const Plan& plan) {
+void Abandon(State& state, const RestorePlan& plan) {
   state.AbandonRestore();
   for (const CompanionRestore& restore : plan.companions) restore.companion->state().AbandonRestore();
 }
 
 RestoreResult RestoreShard(const storage::ShardReader& shard, const RestoreSource& source, State& state,
                            const RestoreOptions& options) {
-  Plan plan;
+  RestorePlan plan;
   RestoreResult result;
   if (absl::Status status = Prepare(shard, source.companions, state, options, plan); !status.ok()) {
     Abandon(state, plan);

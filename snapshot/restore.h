@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_SNAPSHOT_RESTORE_H_
 #define TIDEMARK_SNAPSHOT_RESTORE_H_
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,10 @@
 #include "tidemark/companion.h"
 
 namespace tidemark {
+
+// Entries that cannot be decoded into their place pass through memory of our own, this many bytes at a time or one
+// entry: neither a state on a device nor a snapshot that is converted is ever doubled on the host.
+inline constexpr uint64_t kBounceBytesMax = 256 << 20;
 
 // Where to restore from. Not owned.
 struct RestoreSource {

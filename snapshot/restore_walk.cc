@@ -9,8 +9,6 @@
 namespace tidemark {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 // Whether a restore can have anything to do with the step: one that retention let go, or that was never to be saved, is
 // none that was missed.
 bool IsOrWasToBeRestored(StepState state) { return state != StepState::kDeleted && state != StepState::kUnsaved; }
@@ -19,7 +17,7 @@ bool IsOrWasToBeRestored(StepState state) { return state != StepState::kDeleted 
 
 void RestoreWalk::Mark(const storage::StepRecord& record, StepState state, std::string_view reason) {
   const absl::Status marked = store_.MarkStep(record.info.step, record.info.attempt, state, reason);
-  if (!marked.ok()) warn_(fmt::format("that could not be recorded: {}", Text(marked)));
+  if (!marked.ok()) warn_(fmt::format("that could not be recorded: {}", std::string(marked.message())));
 }
 
 void RestoreWalk::WarnOfResets(const RestoreResult& result) {
@@ -32,16 +30,17 @@ void RestoreWalk::WarnOfResets(const RestoreResult& result) {
 RestoreResult RestoreWalk::Try(const storage::StepRecord& record, State& state, const RestoreOptions& options) {
   RestoreResult result = RestoreAttempt(source(), record, state, options);
   if (result.cause == RestoreResult::Cause::kDevice && absl::IsInternal(result.status)) {
-    warn_(fmt::format("step {} is read once more after: {}", record.info.step, Text(result.status)));
+    warn_(fmt::format("step {} is read once more after: {}", record.info.step, std::string(result.status.message())));
     result = RestoreAttempt(source(), record, state, options);
   }
   if (result.cause == RestoreResult::Cause::kNone || result.cause == RestoreResult::Cause::kState) return result;
   damage_seen_();
   if (result.cause == RestoreResult::Cause::kDevice) return result;
   const StepState verdict = absl::IsNotFound(result.status) ? StepState::kLost : StepState::kDamaged;
-  warn_(fmt::format("step {} is {}: {}", record.info.step, StepStateName(verdict), Text(result.status)));
-  Mark(record, verdict, Text(result.status));
-  result.status = absl::DataLossError(Text(result.status));
+  warn_(
+      fmt::format("step {} is {}: {}", record.info.step, StepStateName(verdict), std::string(result.status.message())));
+  Mark(record, verdict, std::string(result.status.message()));
+  result.status = absl::DataLossError(std::string(result.status.message()));
   return result;
 }
 
@@ -117,9 +116,9 @@ absl::StatusOr<RestoreReport> RestoreWalk::Latest(State& state, const RestoreOpt
     if (may_fall_back) {
       found_damage_ = true;
       half_written_.insert(result.written.begin(), result.written.end());
-      passed_over_.emplace_back(info.step, Text(result.status));
+      passed_over_.emplace_back(info.step, std::string(result.status.message()));
       if (result.cause == RestoreResult::Cause::kDevice) {
-        warn_(fmt::format("step {} is passed over: {}", info.step, Text(result.status)));
+        warn_(fmt::format("step {} is passed over: {}", info.step, std::string(result.status.message())));
       }
       continue;
     }
@@ -127,10 +126,10 @@ absl::StatusOr<RestoreReport> RestoreWalk::Latest(State& state, const RestoreOpt
       for (const std::string& name : result.written) half_written_.erase(name);
     }
     if (!half_written_.empty()) {
-      return absl::DataLossError(
-          fmt::format("{}, and these tensors hold parts of a newer step that turned out damaged: {}",
-                      result.status.ok() ? fmt::format("step {} was restored", info.step) : Text(result.status),
-                      fmt::join(half_written_, ", ")));
+      return absl::DataLossError(fmt::format(
+          "{}, and these tensors hold parts of a newer step that turned out damaged: {}",
+          result.status.ok() ? fmt::format("step {} was restored", info.step) : std::string(result.status.message()),
+          fmt::join(half_written_, ", ")));
     }
     if (!result.status.ok()) return result.status;
     WarnOfResets(result);

@@ -15,9 +15,6 @@
 namespace tidemark {
 namespace {
 
-// Entries that are converted pass through memory of their full size, this many bytes at a time or one entry.
-constexpr uint64_t kBounceBytesMax = 256 << 20;
-
 // An entry of the shard, and where it goes.
 struct Wanted {
   size_t saved = 0;
@@ -25,8 +22,8 @@ struct Wanted {
 };
 
 // What the snapshot will be: the wanted entries of the shard, those that are tied there tied.
-OwnedSnapshot::Contents Plan(const storage::ShardIndex& index, int64_t step, const std::vector<size_t>& wanted,
-                             HalfPrecision half) {
+OwnedSnapshot::Contents PlanContents(const storage::ShardIndex& index, int64_t step, const std::vector<size_t>& wanted,
+                                     HalfPrecision half) {
   OwnedSnapshot::Contents contents{.step = step, .metrics = index.metrics, .user_metadata = index.user_metadata};
   absl::flat_hash_map<uint64_t, int64_t> first_of_chunk;
   for (size_t saved : wanted) {
@@ -93,7 +90,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshot(const storage::Shar
   if (!matching.ok()) return matching.status();
   for (size_t& index : *matching) index = visible[index];
   absl::StatusOr<std::shared_ptr<OwnedSnapshot>> snapshot =
-      OwnedSnapshot::Create(Plan(shard.index(), step, *matching, half));
+      OwnedSnapshot::Create(PlanContents(shard.index(), step, *matching, half));
   if (!snapshot.ok()) return snapshot.status();
   std::vector<storage::EntryRead> direct;
   std::vector<Wanted> halved;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <limits>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -17,8 +16,6 @@
 
 namespace tidemark::storage {
 namespace {
-
-constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
 
 // Sets the status flags of `fd` to O_DIRECT alone or to none, and says which. O_DIRECT comes by fcntl and not by
 // open(O_CREAT): an open that is refused leaves the new file behind. Some file systems take the flag and refuse the

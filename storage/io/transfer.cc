@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include "fmt/format.h"
 #include "storage/io/check.h"
@@ -12,7 +11,6 @@ namespace tidemark::storage {
 namespace {
 
 constexpr size_t kPieceMax = size_t{1} << 30;
-constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
 
 std::string Describe(IoRequest::Kind kind, uint64_t offset, size_t size) {
   const bool read = kind == IoRequest::Kind::kRead;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -13,6 +14,9 @@
 #include "storage/io/file_system.h"
 
 namespace tidemark::storage {
+
+// The largest offset that a file can have, and so the largest size.
+inline constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
 
 // One read or write of `size` bytes at `offset` and how far it has come. Thread-compatible.
 class Transfer {

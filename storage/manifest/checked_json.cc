@@ -20,11 +20,11 @@ constexpr std::string_view kCheckEnd = "\"}\n";
 constexpr size_t kCheckDigits = 16;
 constexpr size_t kTailBytes = kCheckBegin.size() + kCheckDigits + kCheckEnd.size();
 
+}  // namespace
+
 std::string CheckOf(std::string_view bytes) {
   return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(bytes))));
 }
-
-}  // namespace
 
 std::string EncodeChecked(const Json& json) {
   std::string bytes = DumpJson(json);

@@ -13,6 +13,9 @@
 
 namespace tidemark::storage {
 
+// A check of the bytes, as it is written: 16 hexadecimal digits.
+std::string CheckOf(std::string_view bytes);
+
 // The object's bytes, with the check as its last field. Precondition: an object that is not empty.
 std::string EncodeChecked(const Json& json);
 

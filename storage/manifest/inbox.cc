@@ -15,8 +15,6 @@
 namespace tidemark::storage {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 std::string MetricPath(const StoreLayout& layout, const StepFolder& folder, std::string_view file) {
   return fmt::format("{}/{}", layout.attempt(folder.step, folder.attempt), file);
 }
@@ -56,10 +54,10 @@ class Collection {
     if (!name) return Reject(entry.name, "its name is no report's");
     absl::StatusOr<MetricReport> report = ReadReport(files_, InboxPath(layout_, entry.name));
     if (absl::IsNotFound(report.status())) return absl::OkStatus();
-    if (absl::IsDataLoss(report.status())) return Reject(entry.name, Text(report.status()));
+    if (absl::IsDataLoss(report.status())) return Reject(entry.name, std::string(report.status().message()));
     if (absl::IsUnimplemented(report.status())) {
       if (warned_ == nullptr || warned_->insert(entry.name).second) {
-        warn_(fmt::format("left for a newer version: {}", Text(report.status())));
+        warn_(fmt::format("left for a newer version: {}", std::string(report.status().message())));
       }
       return absl::OkStatus();
     }
@@ -122,7 +120,7 @@ class Collection {
     if (!there.ok()) {
       warn_(
           fmt::format("what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest may not know: {}",
-                      recorded.evaluation.evaluator, recorded.step, Text(there.status())));
+                      recorded.evaluation.evaluator, recorded.step, std::string(there.status().message())));
     } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
                there->evaluation.evaluator == recorded.evaluation.evaluator) {
       status = RecordRow(*there, of_use);

@@ -33,8 +33,6 @@ constexpr absl::Duration kUnreadableNoteExpiry = absl::Hours(1);
 // While others take the lock for the moment that it takes them to remove what is dead.
 constexpr int kAcquireTriesMax = 100;
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 absl::Duration DecodeExpiry(const Json& json) {
   const absl::Duration expiry = absl::Nanoseconds(DecodeInt64(json));
   if (expiry <= absl::ZeroDuration() || expiry > kLeaseExpiryMax) {
@@ -184,7 +182,7 @@ LeaseObserver::Look LeaseObserver::LookAt(const std::string& name, const Attempt
     return look;
   }
   look.held.readable = false;
-  look.held.problem = fmt::format("{}/{}: {}", layout_.leases(), name, Text(note.status()));
+  look.held.problem = fmt::format("{}/{}: {}", layout_.leases(), name, std::string(note.status().message()));
   if (!bytes.ok() || absl::IsUnimplemented(note.status())) return look;
   if (StoodStill(name, *bytes, bytes->empty() ? kEmptyNoteExpiry : kUnreadableNoteExpiry)) look.life = Life::kByLock;
   return look;

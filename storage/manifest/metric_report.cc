@@ -32,7 +32,7 @@ bool HasControlCharacter(std::string_view text) {
   return false;
 }
 
-MetricReport DecodeFields(const Json& json) {
+MetricReport DecodeReportFields(const Json& json) {
   MetricReport report;
   report.store = DecodeId<StoreId>(json.at("store"));
   report.step = DecodeStep(json.at("step"));
@@ -44,7 +44,7 @@ MetricReport DecodeFields(const Json& json) {
   return report;
 }
 
-std::string EncodeFields(const MetricReport& report) {
+std::string EncodeReportFields(const MetricReport& report) {
   Json json = EncodeEvaluation(report.evaluation);
   json["version"] = kMetricReportVersion;
   json["store"] = ToHex(report.store.bytes);
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
   }
   auto encoded =
       EncodeAndCheck(fmt::format("the report of evaluator '{}' on step {}", report.evaluation.evaluator, report.step),
-                     report, EncodeFields, DecodeMetricReport);
+                     report, EncodeReportFields, DecodeMetricReport);
   if (!encoded.ok()) return encoded.status();
   return std::move(encoded->bytes);
 }
@@ -103,7 +103,7 @@ absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
   if (absl::Status status = CheckEnd("metric report", bytes, kMetricReportBytesMax); !status.ok()) return status;
-  return DecodeJson<MetricReport>("metric report", bytes, kMetricReportVersion, ParseStrictly, DecodeFields);
+  return DecodeJson<MetricReport>("metric report", bytes, kMetricReportVersion, ParseStrictly, DecodeReportFields);
 }
 
 std::string MetricFileName(std::string_view evaluator) {

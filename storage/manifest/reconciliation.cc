@@ -15,8 +15,6 @@
 namespace tidemark::storage {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 // Why the attempt was let go with its step; nullopt: it was replaced by another one, or nobody can say.
 std::optional<std::string> ReasonOfDeletedStep(const Manifest& manifest, const DeletionRecord& deletion) {
   const absl::StatusOr<std::optional<StepRecord>> record = manifest.Find(deletion.step);
@@ -41,7 +39,7 @@ void MarkFolders(FileSystem& files, const StoreLayout& layout, const Manifest& m
     // A folder that somebody removed says nothing.
     if (status.ok() || absl::IsNotFound(status)) continue;
     warn(fmt::format("step {} was {}, but a rebuild of the manifest would not know: {}", deletion.step,
-                     reason ? "deleted" : "replaced", Text(status)));
+                     reason ? "deleted" : "replaced", std::string(status.message())));
   }
 }
 
@@ -86,7 +84,7 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
   const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
     warn(fmt::format("step {} was {} files are still there: {}", deletion.step,
                      ReasonOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old",
-                     Text(why)));
+                     std::string(why.message())));
   };
   std::vector<DeletionRecord> removed;
   bool more = false;
@@ -255,8 +253,8 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   if (!attempt.ok()) {
     // The store's format and the manifest's are not too new, so a newer shard is more likely a flipped bit.
     if (absl::IsFailedPrecondition(attempt.status()) || absl::IsUnimplemented(attempt.status())) {
-      warn_(fmt::format("left alone: {}", Text(attempt.status())));
-      Tell(StoreChange::Kind::kLeftAlone, folder, Text(attempt.status()));
+      warn_(fmt::format("left alone: {}", std::string(attempt.status().message())));
+      Tell(StoreChange::Kind::kLeftAlone, folder, std::string(attempt.status().message()));
       settled_ = false;
       return absl::OkStatus();
     }
@@ -321,15 +319,16 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   if (!referenced.ok()) return referenced.status();
   const std::string name = StepFolderName(folder.step, folder.attempt);
   if (*referenced) {
-    warn_(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, Text(why)));
-    Tell(StoreChange::Kind::kLeftAlone, folder, fmt::format("a step refers to it, though: {}", Text(why)));
+    warn_(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, std::string(why.message())));
+    Tell(StoreChange::Kind::kLeftAlone, folder,
+         fmt::format("a step refers to it, though: {}", std::string(why.message())));
     settled_ = false;  // it goes when the step goes
     return absl::OkStatus();
   }
   absl::StatusOr<bool> deleted = IsOfDeletedStep(folder);
   if (!deleted.ok()) return deleted.status();
   warn_(fmt::format("{} was {} and is {}: {}", name, *deleted ? "deleted" : "never committed",
-                    to_quarantine ? "moved to quarantine" : "removed", Text(why)));
+                    to_quarantine ? "moved to quarantine" : "removed", std::string(why.message())));
   absl::Status status;
   if (to_quarantine) {
     status = MoveToQuarantine(files_, layout_, folder);
@@ -339,7 +338,7 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   }
   if (status.ok()) {
     Tell(to_quarantine ? StoreChange::Kind::kQuarantined : StoreChange::Kind::kRemoved, folder,
-         fmt::format("{}: {}", *deleted ? "deleted" : "never committed", Text(why)));
+         fmt::format("{}: {}", *deleted ? "deleted" : "never committed", std::string(why.message())));
   }
   return status;
 }
@@ -366,7 +365,7 @@ absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layou
     absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
     if (!read.ok()) {
       warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
-                       Text(read.status())));
+                       std::string(read.status().message())));
       return false;
     }
     read->insert(in_use.begin(), in_use.end());

@@ -22,8 +22,6 @@
 namespace tidemark::storage {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 // Of a note that WriteFileDurably had begun to write into a step's folder when the process died.
 bool IsTemporaryNote(std::string_view name) {
   if (!name.ends_with(".tmp")) return false;
@@ -168,7 +166,8 @@ absl::Status Repair::Verify(Verdict& verdict) {
     Tell(change);
   }
   if (!IsMissingOrDamaged(status)) return status;
-  verdict.damage.push_back({.path = layout_.attempt(info.step, verdict.folder.attempt), .what = Text(status)});
+  verdict.damage.push_back(
+      {.path = layout_.attempt(info.step, verdict.folder.attempt), .what = std::string(status.message())});
   return absl::OkStatus();
 }
 
@@ -197,7 +196,7 @@ absl::Status Repair::VerifyAll() {
     const absl::Status read = Verify(verdict);
     // The system has an error of that name, too.
     if (absl::IsCancelled(read) && options_.cancelled != nullptr) return read;
-    if (!read.ok()) leave(verdict, Text(read));
+    if (!read.ok()) leave(verdict, std::string(read.message()));
   }
   for (Verdict& verdict : verdicts) {
     // Who has chunks in files that could not be judged cannot be judged either.
@@ -216,7 +215,8 @@ absl::Status Repair::VerifyAll() {
 void Repair::LookAtLost(Verdict verdict) {
   const absl::Status read = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder).status();
   if (!absl::IsDataLoss(read)) return;
-  verdict.damage.push_back({.path = layout_.attempt(verdict.folder.step, verdict.folder.attempt), .what = Text(read)});
+  verdict.damage.push_back(
+      {.path = layout_.attempt(verdict.folder.step, verdict.folder.attempt), .what = std::string(read.message())});
   damaged_.push_back(std::move(verdict));
 }
 

@@ -15,8 +15,6 @@
 namespace tidemark::storage {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 struct Waiting {
   std::string file;  // its name in inbox/
   StoreRequest request;
@@ -85,12 +83,12 @@ class Taking {
     absl::StatusOr<StoreRequest> request = bytes.ok() ? DecodeStoreRequest(*bytes) : bytes.status();
     if (absl::IsUnimplemented(request.status())) {
       if (options_.warned == nullptr || options_.warned->insert(entry.name).second) {
-        options_.warn(
-            fmt::format("left for a newer version: {}: {}", InboxPath(layout_, entry.name), Text(request.status())));
+        options_.warn(fmt::format("left for a newer version: {}: {}", InboxPath(layout_, entry.name),
+                                  std::string(request.status().message())));
       }
       return absl::OkStatus();
     }
-    if (!request.ok()) return Refuse(entry.name, Text(request.status()));
+    if (!request.ok()) return Refuse(entry.name, std::string(request.status().message()));
     if (request->store != store_.id()) {
       return Refuse(entry.name, fmt::format("it is about store {}", ToHex(request->store.bytes)));
     }
@@ -138,7 +136,9 @@ class Taking {
     const StoreRequest& request = waiting.request;
     absl::Status status = CarryOut(request);
     // It is gone or another, or has as many tags as it may have.
-    if (absl::IsNotFound(status) || absl::IsOutOfRange(status)) return RefuseRequest(waiting, Text(status));
+    if (absl::IsNotFound(status) || absl::IsOutOfRange(status)) {
+      return RefuseRequest(waiting, std::string(status.message()));
+    }
     if (status.ok()) return Done(waiting);
     stuck_.insert(request.step);
     return status;

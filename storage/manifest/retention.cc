@@ -10,8 +10,6 @@
 namespace tidemark::storage {
 namespace {
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 std::string Describe(const LeaseObserver::Held& held) {
   if (!held.readable) return "leased by somebody whose note cannot be read";
   return held.note.evaluator.empty()
@@ -94,7 +92,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
       if (!noted.ok()) return noted.status();
       more = more || noted->notes < notes.size();
       for (const auto& [step, why] : noted->unsure) {
-        if (warned_.insert(Text(why)).second) warn_(Text(why));
+        if (warned_.insert(std::string(why.message())).second) warn_(std::string(why.message()));
       }
       for (RetentionDecision& decision : planned->decisions) {
         if (noted->deleted.contains(decision.step)) marked.push_back(std::move(decision));
@@ -104,7 +102,9 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     unfinished_ = more && (changed || !marked.empty());
   }
   absl::StatusOr<bool> more_files = RemoveFiles();
-  if (!more_files.ok()) warn_(fmt::format("files of deleted steps are still there: {}", Text(more_files.status())));
+  if (!more_files.ok()) {
+    warn_(fmt::format("files of deleted steps are still there: {}", std::string(more_files.status().message())));
+  }
   unfinished_ = unfinished_ || (more_files.ok() && *more_files);
   return marked;
 }

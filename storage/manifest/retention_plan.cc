@@ -15,7 +15,7 @@ namespace {
 
 // What speaks for a step, in the order of the rules. Nothing in it changes as long as the step stays for the same
 // reasons: no rank, for it would be another one after every save.
-struct Candidate {
+struct StepReasons {
   const StepInfo* info;
   std::vector<std::string> reasons;
 };
@@ -35,7 +35,7 @@ std::optional<double> ValueOf(const StepInfo& info, const std::string& metric) {
 
 // The latest by step, whatever the rules; and so many by the order in which they were committed, since a run that was
 // rolled back saves lower steps than the ones it has given up.
-void AddLatest(std::vector<Candidate>& steps, int64_t max_to_keep) {
+void AddLatest(std::vector<StepReasons>& steps, int64_t max_to_keep) {
   if (steps.empty()) return;
   steps.back().reasons.push_back("latest");
   std::vector<size_t> by_commit(steps.size());
@@ -52,7 +52,7 @@ void AddLatest(std::vector<Candidate>& steps, int64_t max_to_keep) {
   if (count == 0 && by_commit[0] + 1 != steps.size()) steps[by_commit[0]].reasons.push_back("committed last");
 }
 
-void AddBest(std::vector<Candidate>& steps, const KeepBest& rule) {
+void AddBest(std::vector<StepReasons>& steps, const KeepBest& rule) {
   std::vector<std::pair<double, size_t>> values;  // and the step's place
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::optional<double> value = ValueOf(*steps[i].info, rule.metric);
@@ -79,22 +79,20 @@ std::string PinReason(const StepInfo& info) {
   return reason;
 }
 
-std::string Text(absl::Duration duration) { return absl::FormatDuration(duration); }
-
 // Whether a step stays depends on those that stay before it and on no other, so deleting the others changes nothing.
-void AddIntervals(std::vector<Candidate>& steps, absl::Duration interval) {
+void AddIntervals(std::vector<StepReasons>& steps, absl::Duration interval) {
   std::optional<absl::Time> last;
-  for (Candidate& step : steps) {
+  for (StepReasons& step : steps) {
     const absl::Time created = step.info->created;
     // A clock that was set back says nothing about the time that passed.
     if (last && created >= *last && created - *last < interval) continue;
     last = created;
-    step.reasons.push_back(fmt::format("first in {}", Text(interval)));
+    step.reasons.push_back(fmt::format("first in {}", absl::FormatDuration(interval)));
   }
 }
 
 // Returns whether anything is.
-bool AddWhatIsAwaited(Candidate& step, const std::vector<AwaitEvaluation>& rules) {
+bool AddWhatIsAwaited(StepReasons& step, const std::vector<AwaitEvaluation>& rules) {
   bool awaited = false;
   for (const AwaitEvaluation& rule : rules) {
     if (!IsAwaited(rule, *step.info)) continue;
@@ -117,7 +115,7 @@ std::string DescribeRules(const RetentionOptions& options) {
   if (!rules.empty()) rules[0].insert(0, "among ");
   if (options.keep_every_steps > 0) rules.push_back(fmt::format("divisible by {}", options.keep_every_steps));
   if (options.keep_interval > absl::ZeroDuration()) {
-    rules.push_back(fmt::format("the first in {}", Text(options.keep_interval)));
+    rules.push_back(fmt::format("the first in {}", absl::FormatDuration(options.keep_interval)));
   }
   if (options.keep) rules.push_back("asked for by the predicate");
   std::string text = "not ";
@@ -135,19 +133,19 @@ std::string Join(const std::vector<std::string>& reasons) {
   return text;
 }
 
-void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged, std::vector<Candidate>& steps) {
+void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged, std::vector<StepReasons>& steps) {
   AddLatest(steps, options.max_to_keep);
   for (const KeepBest& rule : options.keep_best) AddBest(steps, rule);
-  for (Candidate& step : steps) {
+  for (StepReasons& step : steps) {
     if (options.keep_every_steps > 0 && step.info->step % options.keep_every_steps == 0) {
       step.reasons.push_back(fmt::format("divisible by {}", options.keep_every_steps));
     }
   }
   if (options.keep_interval > absl::ZeroDuration()) AddIntervals(steps, options.keep_interval);
-  Candidate* healthy = nullptr;
-  Candidate* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
-  Candidate* next = nullptr;      // the first after `healthy` of which that is not known yet
-  for (Candidate& step : steps) {
+  StepReasons* healthy = nullptr;
+  StepReasons* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
+  StepReasons* next = nullptr;      // the first after `healthy` of which that is not known yet
+  for (StepReasons& step : steps) {
     if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
     const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
     if (awaited || !FirstVerdict(*step.info).empty()) continue;
@@ -180,7 +178,7 @@ bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
 
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
                                              const Claims& claims, const std::set<int64_t>& unjudged) {
-  std::vector<Candidate> candidates;
+  std::vector<StepReasons> candidates;
   candidates.reserve(steps.size());
   for (const auto& info : steps) {
     if (info->state == StepState::kCommitted) candidates.push_back({.info = info.get(), .reasons = {}});
@@ -190,7 +188,7 @@ std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, co
   const std::string none = rules ? DescribeRules(options) : "no rule is set";
   std::vector<RetentionDecision> decisions;
   decisions.reserve(candidates.size());
-  for (Candidate& step : candidates) {
+  for (StepReasons& step : candidates) {
     const StepInfo& info = *step.info;
     if (info.pinned) step.reasons.push_back(PinReason(info));
     const auto [first, last] = claims.equal_range(info.step);

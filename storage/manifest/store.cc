@@ -49,8 +49,6 @@ absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files,
   return Manifest::Open(files, layout.manifest());
 }
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 }  // namespace
 
 Store::Store(FileSystem& files, StoreOptions options)
@@ -76,8 +74,8 @@ absl::Status Store::Initialize() {
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(layout_.lock());
   if (!lock.ok()) {
     if (!absl::IsUnavailable(lock.status())) return lock.status();
-    return absl::UnavailableError(
-        fmt::format("store {} is open for writing elsewhere: {}", layout_.directory(), Text(lock.status())));
+    return absl::UnavailableError(fmt::format("store {} is open for writing elsewhere: {}", layout_.directory(),
+                                              std::string(lock.status().message())));
   }
   lock_ = *std::move(lock);
   absl::Status status = SetUp();
@@ -102,7 +100,8 @@ absl::Status Store::SetUp() {
   id_ = identity->id.value_or(StoreId{RandomBytes16()});
   if (!identity->written.ok()) {
     if (identity->id) {
-      options_.warn(fmt::format("store.json was written anew from what the store holds: {}", Text(identity->written)));
+      options_.warn(fmt::format("store.json was written anew from what the store holds: {}",
+                                std::string(identity->written.message())));
     }
     if (status = WriteIdentity(identity->written); !status.ok()) return status;
   }
@@ -133,15 +132,15 @@ absl::Status Store::WriteIdentity(const absl::Status& why) {
   if (!encoded.ok()) return encoded.status();
   absl::Status status = WriteFileDurably(files_, layout_.identity(), encoded->bytes);
   if (!status.ok()) return status;
-  Tell({.kind = StoreChange::Kind::kIdentityWritten, .path = layout_.identity(), .why = Text(why)});
+  Tell({.kind = StoreChange::Kind::kIdentityWritten, .path = layout_.identity(), .why = std::string(why.message())});
   return absl::OkStatus();
 }
 
 absl::Status Store::Rebuild(const absl::Status& why) {
-  options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", Text(why)));
+  options_.warn(fmt::format("the manifest cannot be read and is rebuilt: {}", std::string(why.message())));
   absl::Status status = RebuildManifest(files_, layout_, id_, options_.read, options_.warn, options_.on_change);
   if (!status.ok()) return status;
-  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = Text(why)});
+  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = std::string(why.message())});
   return absl::OkStatus();
 }
 
@@ -201,7 +200,7 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
     options_.warn(
         fmt::format("the manifest cannot be read and there are no steps: it is kept as {}, and an empty one "
                     "takes its place: {}",
-                    aside, Text(why)));
+                    aside, std::string(why.message())));
   } else if (!absl::IsNotFound(status)) {
     return status;
   }
@@ -210,7 +209,7 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
     return fresh.status();
   }
   if (absl::Status synced = files_.SyncDirectory(layout_.directory()); !synced.ok()) return synced;
-  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = Text(why)});
+  Tell({.kind = StoreChange::Kind::kManifestRebuilt, .path = layout_.manifest(), .why = std::string(why.message())});
   return absl::OkStatus();
 }
 
@@ -248,7 +247,8 @@ absl::Status Store::Reconcile() {
     if (!entry.name.starts_with("manifest.rebuilt-")) continue;
     const std::string path = layout_.directory() + "/" + entry.name;
     if (absl::Status status = RemoveTree(files_, path); !status.ok()) {
-      options_.warn(fmt::format("what is left of a rebuild that was cut short stays: {}", Text(status)));
+      options_.warn(
+          fmt::format("what is left of a rebuild that was cut short stays: {}", std::string(status.message())));
     } else {
       Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = "a rebuild of the manifest was cut short"});
     }
@@ -342,7 +342,8 @@ void Store::RecordSettled() {
   if (manifest_ == nullptr) return;
   if (manifest_->damage_found()) {
     if (absl::Status status = VoidSettledMark(); !status.ok()) {
-      options_.warn(fmt::format("the next start may not repair the manifest, which is damaged: {}", Text(status)));
+      options_.warn(fmt::format("the next start may not repair the manifest, which is damaged: {}",
+                                std::string(status.message())));
     }
     return;
   }
@@ -363,7 +364,7 @@ void Store::RecordSettled() {
     options_.warn(
         fmt::format("the next start looks at every step, for it could not be recorded that the store was "
                     "closed in good order: {}",
-                    Text(status)));
+                    std::string(status.message())));
   }
 }
 
@@ -412,7 +413,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* 
   if (!replaced->has_value()) return absl::OkStatus();
   if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
     options_.warn(fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step,
-                              Text(more.status())));
+                              std::string(more.status().message())));
   }
   return absl::OkStatus();
 }
@@ -423,7 +424,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
   if (old->has_value()) {
     if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, options_.warn, record.info); !pinned.ok()) {
       options_.warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}",
-                                record.info.step, Text(pinned)));
+                                record.info.step, std::string(pinned.message())));
     }
   }
   return manifest_->Commit(record, phases);
@@ -433,7 +434,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   absl::Status removed = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
   if (!removed.ok()) {
     options_.warn(fmt::format("what is left of step {}'s failed save is removed at the next start: {}", identity.step,
-                              Text(removed)));
+                              std::string(removed.message())));
   }
   absl::MutexLock lock(&records_mutex_);
   if (removed.ok()) open_attempts_.erase(identity.attempt);
@@ -447,7 +448,8 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
   failed.info.created = created;
   failed.info.reason = why.ToString();
   if (absl::Status status = manifest_->Update(failed); !status.ok()) {
-    options_.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step, Text(status)));
+    options_.warn(
+        fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
   }
 }
 

@@ -12,14 +12,13 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "storage/io/printable_text.h"
+#include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
 
 namespace tidemark::storage {
 namespace {
 
 constexpr size_t kIdentityBytesMax = 64 * 1024;
-
-std::string CheckOf(std::string_view id) { return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(id)))); }
 
 }  // namespace
 
@@ -41,7 +40,8 @@ absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
     if (format < 1 || !id) return absl::DataLossError("it has no valid format and store_id");
     const std::string& check = json.at("check").get_ref<const std::string&>();
     if (check != CheckOf(text)) {
-      return absl::DataLossError(fmt::format("the check of its store_id is '{}', expected '{}'", PrintableText(check), CheckOf(text)));
+      return absl::DataLossError(
+          fmt::format("the check of its store_id is '{}', expected '{}'", PrintableText(check), CheckOf(text)));
     }
     return StoreId{*id};
   } catch (const std::exception& error) {

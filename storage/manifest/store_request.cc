@@ -32,7 +32,7 @@ std::string DecodeText(const Json& json, std::string_view what, size_t bytes_max
   return text;
 }
 
-StoreRequest DecodeFields(const Json& json) {
+StoreRequest DecodeRequestFields(const Json& json) {
   StoreRequest request;
   request.kind = DecodeKind(json.at("request").get_ref<const std::string&>());
   request.store = DecodeId<StoreId>(json.at("store"));
@@ -49,7 +49,7 @@ StoreRequest DecodeFields(const Json& json) {
   return request;
 }
 
-std::string EncodeFields(const StoreRequest& request) {
+std::string EncodeRequestFields(const StoreRequest& request) {
   return EncodeChecked({{"version", kStoreRequestVersion},
                         {"request", RequestKindName(request.kind)},
                         {"store", ToHex(request.store.bytes)},
@@ -81,7 +81,7 @@ std::string_view RequestKindName(StoreRequest::Kind kind) {
 absl::StatusOr<std::string> EncodeStoreRequest(const StoreRequest& request) {
   // The caps are held against what is written, which is longer where a text is not UTF-8.
   auto encoded = EncodeAndCheck(fmt::format("the request to {} step {}", RequestKindName(request.kind), request.step),
-                                request, EncodeFields, DecodeStoreRequest);
+                                request, EncodeRequestFields, DecodeStoreRequest);
   if (!encoded.ok()) return encoded.status();
   return std::move(encoded->bytes);
 }
@@ -89,7 +89,7 @@ absl::StatusOr<std::string> EncodeStoreRequest(const StoreRequest& request) {
 absl::StatusOr<StoreRequest> DecodeStoreRequest(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
   if (absl::Status status = CheckEnd("request", bytes, kStoreRequestBytesMax); !status.ok()) return status;
-  return DecodeJson<StoreRequest>("request", bytes, kStoreRequestVersion, ParseStrictly, DecodeFields);
+  return DecodeJson<StoreRequest>("request", bytes, kStoreRequestVersion, ParseStrictly, DecodeRequestFields);
 }
 
 std::string RequestFileName(const StepFolder& folder, std::string_view bytes) {

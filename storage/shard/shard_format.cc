@@ -20,8 +20,8 @@ std::string Seal(ByteWriter out) {
   return std::move(out).Take();
 }
 
-absl::Status Wrong(std::string_view what, std::string_view field, size_t offset, std::string_view expected,
-                   std::string_view found) {
+absl::Status WrongField(std::string_view what, std::string_view field, size_t offset, std::string_view expected,
+                        std::string_view found) {
   return absl::DataLossError(
       fmt::format("{}: {} at byte {}: expected {}, found {}", what, field, offset, expected, found));
 }
@@ -40,10 +40,11 @@ std::string Quoted(std::string_view bytes) {
 absl::Status OpenBlock(std::span<const std::byte> bytes, std::string_view magic, std::string_view what,
                        ByteReader* in) {
   if (bytes.size() != kShardBlockBytes) {
-    return Wrong(what, "size", 0, fmt::format("{} bytes", kShardBlockBytes), fmt::format("{} bytes", bytes.size()));
+    return WrongField(what, "size", 0, fmt::format("{} bytes", kShardBlockBytes),
+                      fmt::format("{} bytes", bytes.size()));
   }
   const std::string_view found_magic = in->GetText(magic.size(), "magic");
-  if (found_magic != magic) return Wrong(what, "magic", 0, Quoted(magic), Quoted(found_magic));
+  if (found_magic != magic) return WrongField(what, "magic", 0, Quoted(magic), Quoted(found_magic));
   const auto version = in->Get<uint32_t>("version");
   if (version > kShardFormatVersion) {
     return absl::UnimplementedError(
@@ -51,17 +52,17 @@ absl::Status OpenBlock(std::span<const std::byte> bytes, std::string_view magic,
                     "newer version of Tidemark",
                     what, kShardFormatVersion, version));
   }
-  if (version == 0) return Wrong(what, "version", 8, "1", "0");
+  if (version == 0) return WrongField(what, "version", 8, "1", "0");
   ByteReader tail(bytes.subspan(kChecksumOffset), what);
   const auto checksum = tail.Get<uint64_t>("checksum");
   const uint64_t computed = ChecksumOf(bytes.first(kChecksumOffset));
   if (checksum != computed) {
-    return Wrong(what, "checksum", kChecksumOffset, fmt::format("0x{:016x} (computed)", computed),
-                 fmt::format("0x{:016x}", checksum));
+    return WrongField(what, "checksum", kChecksumOffset, fmt::format("0x{:016x} (computed)", computed),
+                      fmt::format("0x{:016x}", checksum));
   }
   const auto mark = in->Get<uint32_t>("byte order");
   if (mark != kByteOrderMark) {
-    return Wrong(what, "byte order", 12, fmt::format("0x{:08x}", kByteOrderMark), fmt::format("0x{:08x}", mark));
+    return WrongField(what, "byte order", 12, fmt::format("0x{:08x}", kByteOrderMark), fmt::format("0x{:08x}", mark));
   }
   return absl::OkStatus();
 }
