@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kTrainingSteps = 120;
 constexpr size_t kTrainingStepsMin = 10;
 
-constexpr size_t kTensors = 300;
-
 }  // namespace
 
 Context::Context(Settings settings, std::string folder, Progress& progress)
@@ -44,6 +42,7 @@ absl::StatusOr<TrainingState*> Context::State(at::ScalarType dtype, uint64_t byt
   if (state_ == nullptr || state_->dtype() != dtype || state_bytes_asked_ != bytes) {
     state_.reset();
     if (absl::StatusOr<TrainedModel*> model = Model(); !model.ok()) return model.status();
+    constexpr size_t kTensors = 300;
     progress_.Say("scaling its state up");
     state_ = std::make_unique<TrainingState>(*values_, dtype, bytes, kTensors, settings_.seed);
     state_bytes_asked_ = bytes;

@@ -19,6 +19,9 @@ struct Row {
   absl::StatusOr<Measurement> (*measure)(Context&) = nullptr;
 };
 
+// Of rows that use the disk, as many pairs: its speed, and that of page caches, varies more than anything else.
+inline constexpr int kDiskTimes = 2;
+
 // In the order in which they are shown.
 const std::vector<Row>& AllRows();
 

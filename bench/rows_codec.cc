@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr uint8_t kBf16Bytes = 2;
-constexpr int kTimes = 3;  // as many pairs: a pass takes half a second
+constexpr int kCodecTimes = 3;  // as many pairs: a pass takes half a second
 
 // The file of a save with Compression::kSpace ÷ the entropy bound of its tensors. One pair: neither depends on time.
 absl::StatusOr<Measurement> CompareWithEntropy(Context& context, at::ScalarType dtype) {
@@ -138,7 +138,7 @@ absl::StatusOr<Measurement> EncodeVsZstd1(Context& context) {
         }
         return bytes / watch.seconds();
       },
-      kTimes);
+      kCodecTimes);
 }
 
 absl::StatusOr<Measurement> DecodeVsZstd(Context& context) {
@@ -172,7 +172,7 @@ absl::StatusOr<Measurement> DecodeVsZstd(Context& context) {
         }
         return bytes / watch.seconds();
       },
-      kTimes);
+      kCodecTimes);
 }
 
 }  // namespace tidemark::bench

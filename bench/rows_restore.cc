@@ -16,8 +16,6 @@
 namespace tidemark::bench {
 namespace {
 
-constexpr int kTimes = 2;  // as many pairs: the speed of disks and page caches varies more than anything else here
-
 // Seconds that a restore into the tensors themselves takes, which are in memory already, as a resuming trainer's are.
 absl::StatusOr<double> TimedColdRestore(BenchStore& store, TorchState& state) {
   if (absl::Status dropped = DropCaches(store.directory()); !dropped.ok()) return dropped;
@@ -57,7 +55,7 @@ absl::StatusOr<Measurement> RestoreVsFio(Context& context) {
         if (absl::Status dropped = DropCaches((*store)->directory()); !dropped.ok()) return dropped;
         return RunFio(job);
       },
-      kTimes);
+      kDiskTimes);
 }
 
 absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context) {
@@ -82,7 +80,7 @@ absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context) {
         torch::load(loaded, path);
         return watch.seconds();
       },
-      [&]() { return TimedColdRestore(**store, state); }, kTimes);
+      [&]() { return TimedColdRestore(**store, state); }, kDiskTimes);
   std::filesystem::remove_all(folder);
   return measured;
 }

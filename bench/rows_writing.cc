@@ -21,8 +21,6 @@
 namespace tidemark::bench {
 namespace {
 
-constexpr int kTimes = 2;  // as many pairs: the speed of disks and page caches varies more than anything else here
-
 // A save of `tensors` from the call of Save to committed ÷ fio writing as many bytes; both in bytes per second, each to
 // a new file, the one before having been removed.
 absl::StatusOr<Measurement> CompareWithFio(Context& context, const TrainingState& tensors, Compression compression) {
@@ -52,7 +50,7 @@ absl::StatusOr<Measurement> CompareWithFio(Context& context, const TrainingState
         if (absl::Status synced = SyncFileSystem(context.folder()); !synced.ok()) return synced;
         return rate;
       },
-      kTimes);
+      kDiskTimes);
 }
 
 absl::Status SyncFile(const std::string& path) {
@@ -95,7 +93,7 @@ absl::StatusOr<Pairs<SaveCost>> TorchSavePairs(Context& context, Compression com
   if (absl::Status prepared = (*store)->checkpointer().Prepare(state); !prepared.ok()) return prepared;
   if (auto warm_up = CostOfSave(**store, state); !warm_up.ok()) return warm_up.status();
   return context.MeasurePairs<SaveCost>([&] { return CostOfSave(**store, state); },
-                                        [&] { return CostOfTorchSave(context, **tensors); }, kTimes);
+                                        [&] { return CostOfTorchSave(context, **tensors); }, kDiskTimes);
 }
 
 }  // namespace

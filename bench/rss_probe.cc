@@ -20,8 +20,6 @@
 namespace tidemark::bench {
 namespace {
 
-constexpr int64_t kTensors = 300;
-
 // VmRSS or VmHWM of this process.
 absl::StatusOr<uint64_t> ResidentBytes(std::string_view name) {
   std::ifstream file("/proc/self/status");
@@ -37,6 +35,7 @@ absl::StatusOr<uint64_t> ResidentBytes(std::string_view name) {
 }  // namespace
 
 absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes) {
+  constexpr int64_t kTensors = 300;
   TorchState state;
   for (int64_t i = 0; i < kTensors; ++i) {
     at::Tensor tensor = at::empty({static_cast<int64_t>(bytes / kTensors / sizeof(float))}, at::kFloat);

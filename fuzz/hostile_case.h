@@ -5,6 +5,8 @@
 #ifndef TIDEMARK_FUZZ_HOSTILE_CASE_H_
 #define TIDEMARK_FUZZ_HOSTILE_CASE_H_
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +16,8 @@
 namespace tidemark::fuzz {
 
 struct HostileCase {
-  std::string file;  // what it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .safetensors, .index.json
+  // What it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .safetensors, .index.json.
+  std::string file;
   absl::StatusCode code = absl::StatusCode::kDataLoss;
   std::string message;  // a part of the error's
   std::string bytes;
@@ -31,6 +34,9 @@ std::vector<HostileCase> HostileCases();
 
 // A line of each: the name, the code and the part of the message, with tabs between them.
 std::string HostileTable(const std::vector<HostileCase>& cases);
+
+// What is too large for any field.
+inline constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
 
 // Of the shards among them: any other one lies in another place than it says.
 inline constexpr uint8_t kHostilePlace = 1;  // see IdentityAt

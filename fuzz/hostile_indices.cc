@@ -14,7 +14,6 @@ using storage::ChunkRecord;
 using storage::Codec;
 using storage::ShardIndex;
 
-constexpr uint64_t kMax = ~uint64_t{0};
 constexpr uint32_t kChunkBytes = storage::kChunkBytesMin;
 constexpr size_t kBlock = storage::kShardBlockBytes;
 
@@ -107,12 +106,12 @@ std::vector<HostileCase> HostileCounts() {
   const std::string at_most = ": expected at most ";
   return {
       {"index-magic.tmk", kDataLoss, "magic at byte 0: expected 'TMKINDEX'", Patched(0, '\x7f')},
-      {"count-chunks_all.tmk", kDataLoss, "chunk count at byte 56" + at_most, Patched(8, kMax)},
+      {"count-chunks_all.tmk", kDataLoss, "chunk count at byte 56" + at_most, Patched(8, kUint64Max)},
       {"count-chunks_product_is_zero.tmk", kDataLoss, "chunk count at byte 56" + at_most,
        Patched(8, uint64_t{1} << 60)},
       {"count-chunks_one_more.tmk", kDataLoss, "of chunk 2 at byte 152", Patched(8, uint64_t{3})},
       {"count-chunks_none.tmk", kDataLoss, "of entry 0 at byte", Patched(8, uint64_t{0})},
-      {"count-entries_all.tmk", kDataLoss, "entry count at byte 152" + at_most, Patched(16, kMax)},
+      {"count-entries_all.tmk", kDataLoss, "entry count at byte 152" + at_most, Patched(16, kUint64Max)},
       {"count-entries_billion.tmk", kDataLoss, "entry count at byte 152" + at_most, Patched(16, uint64_t{1} << 30)},
       {"count-entries_none.tmk", kDataLoss, "chunks of all entries at byte 152: expected all 2 chunks",
        Patched(16, uint64_t{0})},
@@ -170,8 +169,8 @@ std::vector<HostileCase> HostileChunkRecords() {
       {"index-chunk_padding.tmk", kDataLoss, "chunk padding at byte 68: expected zero", PatchedChunk(0, 12, '\1')},
       {"overlap-chunk_and_header.tmk", kDataLoss, offset, PatchedChunk(0, 16, uint64_t{0})},
       {"overlap-chunk_and_index.tmk", kDataLoss, offset, PatchedChunk(0, 16, uint64_t{4 * kBlock - 4095})},
-      {"overflow-chunk_offset.tmk", kDataLoss, offset, PatchedChunk(0, 16, kMax)},
-      {"overflow-chunk_end.tmk", kDataLoss, offset, PatchedChunk(0, 16, kMax - 4095)},
+      {"overflow-chunk_offset.tmk", kDataLoss, offset, PatchedChunk(0, 16, kUint64Max)},
+      {"overflow-chunk_end.tmk", kDataLoss, offset, PatchedChunk(0, 16, kUint64Max - 4095)},
       {"overflow-chunk_offset_sign.tmk", kDataLoss, offset, PatchedChunk(0, 16, uint64_t{1} << 63)},
       {"overlap-same_chunk.tmk", kDataLoss, "offset of chunk 1 at byte 104: expected 8192 or more, where chunk 0 ends",
        PatchedChunk(1, 16, uint64_t{4096})},
@@ -257,8 +256,8 @@ std::vector<HostileCase> HostileEntries() {
        WithEntry({.name = "a", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {(int64_t{1} << 30) + 1}})},
       {"entry-number_with_shape.tmk", kDataLoss, "dtype or shape do not fit its kind, int64",
        WithEntry({.name = "a", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64, .shape = {512}})},
-      {"overflow-first_chunk.tmk", kDataLoss, "first chunk of entry 1", ranged(kMax, 1)},
-      {"overflow-chunk_range.tmk", kDataLoss, "chunk count of entry 1", ranged(1, kMax)},
+      {"overflow-first_chunk.tmk", kDataLoss, "first chunk of entry 1", ranged(kUint64Max, 1)},
+      {"overflow-chunk_range.tmk", kDataLoss, "chunk count of entry 1", ranged(1, kUint64Max)},
       {"overlap-chunk_ranges.tmk", kDataLoss, "raw bytes", ranged(0, 1)},
       {"entry-chunk_left_out.tmk", kDataLoss, "first chunk of entry 1 at byte", ranged(2, 1)},
       {"entry-nothing_at_a_chunk.tmk", kDataLoss, "first chunk of entry 1",

@@ -12,7 +12,6 @@ namespace {
 using storage::kShardBlockBytes;
 
 constexpr size_t kChecksumOffset = kShardBlockBytes - sizeof(uint64_t);
-constexpr uint64_t kMax = ~uint64_t{0};
 
 // A shard of one entry with one chunk.
 std::string ShardOf(std::string_view stored, const storage::ChunkRecord& record, EntrySpec spec) {
@@ -88,22 +87,22 @@ std::vector<HostileCase> HostileFrames() {
       {"overlap-two_shards.tmk", kDataLoss, file, sound + sound},
       {"footer-magic.tmk", kDataLoss, "magic at byte 0: expected 'TMKFOOTR'", foot(7, '\n')},
       {"footer-version_newer.tmk", kUnimplemented, "written by a newer version", foot(8, uint32_t{9})},
-      {"footer-checksum.tmk", kDataLoss, "checksum at byte 4088", foot(kChecksumOffset, kMax)},
+      {"footer-checksum.tmk", kDataLoss, "checksum at byte 4088", foot(kChecksumOffset, kUint64Max)},
       {"footer-padding.tmk", kDataLoss, "padding at byte 56", foot(56, '\1')},
-      {"overflow-file_bytes.tmk", kDataLoss, file, foot(16, kMax)},
+      {"overflow-file_bytes.tmk", kDataLoss, file, foot(16, kUint64Max)},
       {"overflow-file_bytes_sign.tmk", kDataLoss, file, foot(16, uint64_t{1} << 63)},
       {"truncation-file_bytes.tmk", kDataLoss, file, foot(16, uint64_t{4096})},
       {"overlap-index_and_header.tmk", kDataLoss, offset, foot(24, uint64_t{0})},
       {"overlap-index_and_chunks.tmk", kDataLoss, bytes, foot(24, uint64_t{4096})},
       {"overlap-index_and_footer.tmk", kDataLoss, bytes, foot(24, uint64_t{footer})},
-      {"overflow-index_offset.tmk", kDataLoss, offset, foot(24, kMax - 4095)},
+      {"overflow-index_offset.tmk", kDataLoss, offset, foot(24, kUint64Max - 4095)},
       {"overflow-index_offset_end.tmk", kDataLoss, offset, foot(24, uint64_t{sound.size() + 4096})},
       {"footer-index_offset_odd.tmk", kDataLoss, offset, foot(24, uint64_t{8193})},
       {"count-index_of_nothing.tmk", kDataLoss, bytes, foot(32, uint64_t{0})},
       {"count-index_larger_than_file.tmk", kDataLoss, bytes, foot(32, uint64_t{8192})},
       {"count-index_of_a_gib.tmk", kDataLoss, bytes, foot(32, uint64_t{1} << 30)},
-      {"overflow-index_bytes.tmk", kDataLoss, bytes, foot(32, kMax)},
-      {"overflow-index_bytes_rounded.tmk", kDataLoss, bytes, foot(32, kMax - 4000)},
+      {"overflow-index_bytes.tmk", kDataLoss, bytes, foot(32, kUint64Max)},
+      {"overflow-index_bytes_rounded.tmk", kDataLoss, bytes, foot(32, kUint64Max - 4000)},
       {"truncation-index.tmk", kDataLoss, "shard index: digest", foot(32, uint64_t{10})},
       {"footer-digest.tmk", kDataLoss, "shard index: digest", foot(40, uint64_t{0})},
   };
@@ -138,13 +137,15 @@ std::string Claiming(uint64_t size, std::string_view blocks) {
   return std::string(kMagic) + "\xe0" + LittleEndian(size, 8) + std::string(blocks);
 }
 // A block of one byte repeated; up to 128 KiB.
-std::string Repeated(uint32_t size, bool last) { return LittleEndian(size << 3 | 1 << 1 | (last ? 1 : 0), 3) + "z"; }
+std::string RepeatedBlock(uint32_t size, bool last) {
+  return LittleEndian(size << 3 | 1 << 1 | (last ? 1 : 0), 3) + "z";
+}
 
 std::string ManyRepeated(uint64_t size) {
   std::string blocks;
   constexpr uint32_t kBlock = 128 << 10;
-  for (; size > kBlock; size -= kBlock) blocks += Repeated(kBlock, false);
-  return blocks + Repeated(static_cast<uint32_t>(size), true);
+  for (; size > kBlock; size -= kBlock) blocks += RepeatedBlock(kBlock, false);
+  return blocks + RepeatedBlock(static_cast<uint32_t>(size), true);
 }
 
 }  // namespace
@@ -154,7 +155,7 @@ std::vector<HostileCase> HostileChunks() {
   constexpr uint32_t kBomb = 64 << 20;
   const std::string content = "zstd frame's content size: expected 8192 bytes";
   const std::string digest = "digest of the decoded bytes";
-  const std::string one = Claiming(8192, Repeated(8192, true));
+  const std::string one = Claiming(8192, RepeatedBlock(8192, true));
   const std::string gap = [] {
     std::string shard = SoundShard();
     shard[5000] = 'x';
@@ -165,15 +166,17 @@ std::vector<HostileCase> HostileChunks() {
        Holding({Claiming(kBomb, ManyRepeated(kBomb)), storage::Codec::kZstd, kBomb})},
       {"bomb-largest_planes.tmk", kDataLoss, digest,
        Holding({Claiming(kBomb, ManyRepeated(kBomb)), storage::Codec::kPlanesZstd, kBomb, 8})},
-      {"bomb-claims_a_tib.tmk", kDataLoss, content, Holding({Claiming(uint64_t{1} << 40, Repeated(8192, true))})},
-      {"bomb-claims_everything.tmk", kDataLoss, content, Holding({Claiming(kMax - 2, Repeated(8192, true))})},
-      {"bomb-claims_a_byte_more.tmk", kDataLoss, content, Holding({Claiming(8193, Repeated(8193, true))})},
+      {"bomb-claims_a_tib.tmk", kDataLoss, content, Holding({Claiming(uint64_t{1} << 40, RepeatedBlock(8192, true))})},
+      {"bomb-claims_everything.tmk", kDataLoss, content,
+       Holding({Claiming(kUint64Max - 2, RepeatedBlock(8192, true))})},
+      {"bomb-claims_a_byte_more.tmk", kDataLoss, content, Holding({Claiming(8193, RepeatedBlock(8193, true))})},
       {"bomb-holds_more_than_it_claims.tmk", kDataLoss, "zstd frame", Holding({Claiming(8192, ManyRepeated(1 << 20))})},
-      {"bomb-holds_less_than_it_claims.tmk", kDataLoss, "zstd frame", Holding({Claiming(8192, Repeated(8191, true))})},
+      {"bomb-holds_less_than_it_claims.tmk", kDataLoss, "zstd frame",
+       Holding({Claiming(8192, RepeatedBlock(8191, true))})},
       {"bomb-claims_nothing.tmk", kDataLoss, "zstd frame: expected a content size, found none",
-       Holding({std::string(kMagic) + std::string("\0\0", 2) + Repeated(8192, true)})},
+       Holding({std::string(kMagic) + std::string("\0\0", 2) + RepeatedBlock(8192, true)})},
       {"bomb-window_of_two_tib.tmk", kDataLoss, "zstd frame",
-       Holding({std::string(kMagic) + "\xc0\xff" + LittleEndian(8192, 8) + Repeated(8192, true)})},
+       Holding({std::string(kMagic) + "\xc0\xff" + LittleEndian(8192, 8) + RepeatedBlock(8192, true)})},
       {"bomb-frame_within_frame.tmk", kDataLoss, "zstd frame's content size",
        Holding({Claiming(one.size(), LittleEndian(one.size() << 3 | 1, 3) + one)})},
       {"bomb-two_frames.tmk", kDataLoss, "zstd frame's size", Holding({one + one})},
@@ -184,7 +187,7 @@ std::vector<HostileCase> HostileChunks() {
        Holding({"\x50\x2a\x4d\x18" + LittleEndian(~uint32_t{0}, 4)})},
       {"bomb-dictionary.tmk", kDataLoss, "zstd frame",
        Holding({std::string(kMagic) + "\xe3" + LittleEndian(0xdeadbeef, 4) + LittleEndian(8192, 8) +
-                Repeated(8192, true)})},
+                RepeatedBlock(8192, true)})},
       {"bomb-reserved_block.tmk", kDataLoss, "zstd frame", Holding({Claiming(8192, std::string("\x07\0\0", 3))})},
       {"bomb-no_frame.tmk", kDataLoss, "zstd frame: expected a frame, found no frame header",
        Holding({"no frame at all"})},

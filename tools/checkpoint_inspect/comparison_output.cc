@@ -33,12 +33,12 @@ std::vector<int64_t> IndexOf(const EntrySpec& spec, uint64_t element) {
   return index;
 }
 
-struct Mark {
+struct DifferenceMark {
   const char* text;
   Colour colour;
 };
 
-Mark MarkOf(Difference difference) {
+DifferenceMark MarkOf(Difference difference) {
   switch (difference) {
     case Difference::kRemoved:
       return {"-", Colour::kBad};
@@ -149,7 +149,7 @@ std::string FormatComparison(const Console& console, const ComparedEntries& side
     const EntrySpec& old_spec = (a != nullptr ? a : b)->spec;
     const EntrySpec& new_spec = (b != nullptr ? b : a)->spec;
     const bool held_differently = entry.difference == Difference::kHeldDifferently;
-    const Mark mark = MarkOf(entry.difference);
+    const DifferenceMark mark = MarkOf(entry.difference);
     std::vector<Table::Cell> cells = {
         {mark.text, mark.colour},
         {Escape(entry.name), mark.colour},

@@ -22,9 +22,6 @@
 namespace tidemark::inspect {
 namespace {
 
-// Of the line that shows the progress.
-constexpr size_t kNameColumnsMax = 40;
-
 struct DiffOptions {
   std::array<TensorOperand, 2> operands;
   std::string glob;  // empty: all
@@ -112,7 +109,7 @@ absl::Status ReadTensors(Console& console, const Sides& sides, std::vector<Entry
   return CompareTensors(*sides.a.tensors, *sides.b.tensors, *entries,
                         [&](const std::string& name, uint64_t done, uint64_t total) {
                           if (line == nullptr) line = std::make_unique<ProgressLine>(console, total);
-                          line->Update(Shorten(Escape(name), kNameColumnsMax), done);
+                          line->Update(Shorten(Escape(name), ProgressLine::kNameColumnsMax), done);
                         });
 }
 

@@ -87,14 +87,14 @@ uint64_t& PlaceOf(std::string_view name, DiskUsage& usage) {
   return usage.other;
 }
 
-UniqueFd OpenStore(const std::string& directory) {
+UniqueFd OpenFolder(const std::string& directory) {
   return UniqueFd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 }  // namespace
 
 absl::StatusOr<DiskUsage> MeasureDisk(const std::string& directory, const std::set<std::string>& step_folders) {
-  const UniqueFd store = OpenStore(directory);
+  const UniqueFd store = OpenFolder(directory);
   struct stat own;
   if (!store.valid() || fstat(store.get(), &own) != 0) return storage::ErrnoStatus(errno, "look into", directory);
   Walk walk;
@@ -112,7 +112,7 @@ absl::StatusOr<DiskUsage> MeasureDisk(const std::string& directory, const std::s
 }
 
 std::optional<FileSystemRoom> MeasureRoom(const std::string& directory) {
-  const UniqueFd store = OpenStore(directory);
+  const UniqueFd store = OpenFolder(directory);
   struct statvfs info;
   if (!store.valid() || fstatvfs(store.get(), &info) != 0 || info.f_blocks == 0) return std::nullopt;
   const auto unit = static_cast<uint64_t>(info.f_frsize);

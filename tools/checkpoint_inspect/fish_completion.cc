@@ -10,7 +10,7 @@
 namespace tidemark::inspect {
 namespace {
 
-constexpr const char* kHead = R"fish(# fish completion for NAME, made by `NAME completions fish`.
+constexpr const char* kFishHead = R"fish(# fish completion for NAME, made by `NAME completions fish`.
 
 # Whether what has been written so far is the beginning of this command.
 function FUNCTION_at
@@ -51,7 +51,7 @@ end
 complete -c NAME -f
 )fish";
 
-std::string Quote(const std::string& text) {
+std::string QuoteWord(const std::string& text) {
   return "'" + absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}) + "'";
 }
 
@@ -64,7 +64,7 @@ std::string ValueText(const OptionOutline& option) {
     case ValueKind::kStep:
       return " -a '(FUNCTION_steps)'";
     case ValueKind::kChoice:
-      return " -a " + Quote(absl::StrJoin(option.choices, " "));
+      return " -a " + QuoteWord(absl::StrJoin(option.choices, " "));
     case ValueKind::kOther:
       break;
   }
@@ -96,21 +96,21 @@ std::string OptionText(const OptionOutline& option) {
     text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
   }
   if (option.takes_value() && !option.value_optional) text += option.kind == ValueKind::kFile ? " -r" : " -x";
-  return text + (option.takes_value() ? ValueText(option) : "") + " -d " + Quote(option.description);
+  return text + (option.takes_value() ? ValueText(option) : "") + " -d " + QuoteWord(option.description);
 }
 
 }  // namespace
 
 std::string FishCompletion(const CLI::App& app) {
   const CommandOutline program = Outline(app);
-  std::string text = absl::StrReplaceAll(kHead, {{"CASES", CommandCases(program)}});
+  std::string text = absl::StrReplaceAll(kFishHead, {{"CASES", CommandCases(program)}});
   for (const CommandOutline* command : Flatten(program)) {
     const std::string at = fmt::format("complete -c NAME -n 'FUNCTION_at \"{}\"'", command->name);
     // The options of the program hold for every command.
     const std::string at_options = command->name.empty() ? "complete -c NAME" : at;
     for (const CommandOutline& inner : command->commands) {
-      text +=
-          fmt::format("{} -a {} -d {}\n", at, inner.name.substr(inner.name.rfind(' ') + 1), Quote(inner.description));
+      text += fmt::format("{} -a {} -d {}\n", at, inner.name.substr(inner.name.rfind(' ') + 1),
+                          QuoteWord(inner.description));
     }
     for (const OptionOutline& option : command->options) text += at_options + OptionText(option) + "\n";
     for (const OptionOutline& argument : command->arguments) {

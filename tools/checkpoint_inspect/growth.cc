@@ -14,8 +14,6 @@ bool WasCommitted(const StepInfo& info) {
          info.state == StepState::kDeleted;
 }
 
-bool IsOnDisk(const StepInfo& info) { return info.state == StepState::kCommitted || info.state == StepState::kDamaged; }
-
 // Precondition: it is not empty.
 absl::Duration Median(std::vector<absl::Duration> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);

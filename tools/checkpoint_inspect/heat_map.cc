@@ -77,8 +77,6 @@ bool HasKind(const HeatMap& map, Kind kind) {
   return std::any_of(map.cells.begin(), map.cells.end(), [kind](const HeatCell& cell) { return cell.kind == kind; });
 }
 
-std::string EdgeText(double edge) { return fmt::format("{:.2g}", edge); }
-
 }  // namespace
 
 HeatScale ScaleOf(const std::vector<HeatCell>& cells) {

@@ -5,35 +5,34 @@
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/chart_axis.h"
 #include "tools/checkpoint_inspect/svg.h"
+#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
 
-constexpr double kWidth = 270;
-constexpr double kHeight = 150;
-constexpr double kLeft = 58;
-constexpr double kRight = kWidth - 14;
-constexpr double kTop = 10;
-constexpr double kBottom = kHeight - 40;
-
-std::string EdgeText(double edge) { return fmt::format("{:.2g}", edge); }
+constexpr double kHistogramWidth = 270;
+constexpr double kHistogramHeight = 150;
+constexpr double kBinsLeft = 58;
+constexpr double kBinsRight = kHistogramWidth - 14;
+constexpr double kBinsTop = 10;
+constexpr double kBinsBottom = kHistogramHeight - 40;
 
 // Where the value lies between the edges as drawn.
 double PlaceOf(const HistogramBins& bins, double value, double pitch) {
   const auto above = std::upper_bound(bins.edges.begin(), bins.edges.end(), value);
-  if (above == bins.edges.begin()) return kLeft;
-  if (above == bins.edges.end()) return kRight;
+  if (above == bins.edges.begin()) return kBinsLeft;
+  if (above == bins.edges.end()) return kBinsRight;
   const auto bin = static_cast<double>(above - bins.edges.begin() - 1);
   const double begin = *(above - 1);
-  return kLeft + (bin + (value - begin) / (*above - begin)) * pitch;
+  return kBinsLeft + (bin + (value - begin) / (*above - begin)) * pitch;
 }
 
 std::string XTicks(const HistogramChart& chart, double pitch) {
   const HistogramBins& bins = chart.bins;
   std::string svg;
   const auto tick = [&](double x, const std::string& text) {
-    svg += SvgLine(x, kBottom, x, kBottom + 4, "axis");
-    svg += SvgText(x, kBottom + 17, "tick", Anchor::kMiddle, text);
+    svg += SvgLine(x, kBinsBottom, x, kBinsBottom + 4, "axis");
+    svg += SvgText(x, kBinsBottom + 17, "tick", Anchor::kMiddle, text);
   };
   if (!chart.log) {
     const Axis axis = LinearAxis(bins.edges.front(), bins.edges.back(), AxisUnit::kNumber, 4, /*rounded=*/false);
@@ -43,13 +42,13 @@ std::string XTicks(const HistogramChart& chart, double pitch) {
   // The ends, and zero where it does not lie at one.
   const bool has_negative = bins.edges.front() < 0;
   const bool has_positive = bins.edges.back() > 0;
-  tick(kLeft + (has_negative ? 0 : pitch / 2), EdgeText(bins.edges.front()));
-  if (has_positive || has_negative) tick(kRight - (has_positive ? 0 : pitch / 2), EdgeText(bins.edges.back()));
+  tick(kBinsLeft + (has_negative ? 0 : pitch / 2), EdgeText(bins.edges.front()));
+  if (has_positive || has_negative) tick(kBinsRight - (has_positive ? 0 : pitch / 2), EdgeText(bins.edges.back()));
   if (has_negative && has_positive) {
-    tick((kLeft + kRight) / 2, "0");
+    tick((kBinsLeft + kBinsRight) / 2, "0");
   } else if (bins.edges.size() > 8) {
     const size_t middle = bins.edges.size() / 2;
-    tick(kLeft + static_cast<double>(middle) * pitch, EdgeText(bins.edges[middle]));
+    tick(kBinsLeft + static_cast<double>(middle) * pitch, EdgeText(bins.edges[middle]));
   }
   return svg;
 }
@@ -57,34 +56,35 @@ std::string XTicks(const HistogramChart& chart, double pitch) {
 }  // namespace
 
 std::string HistogramSvg(const HistogramChart& chart) {
-  std::string svg = SvgBegin(kWidth, kHeight, "histogram", chart.title, chart.description);
+  std::string svg = SvgBegin(kHistogramWidth, kHistogramHeight, "histogram", chart.title, chart.description);
   const HistogramBins& bins = chart.bins;
   if (bins.counts.empty()) {
-    return svg + SvgText(kWidth / 2, kHeight / 2, "label", Anchor::kMiddle, "no finite values") + "</svg>\n";
+    return svg + SvgText(kHistogramWidth / 2, kHistogramHeight / 2, "label", Anchor::kMiddle, "no finite values") +
+           "</svg>\n";
   }
   const uint64_t highest = *std::max_element(bins.counts.begin(), bins.counts.end());
   const Axis axis = LinearAxis(0, static_cast<double>(highest), AxisUnit::kInteger, 4, /*rounded=*/true);
-  const auto y_of = [&](double count) { return kBottom - axis.Position(count) * (kBottom - kTop); };
+  const auto y_of = [&](double count) { return kBinsBottom - axis.Position(count) * (kBinsBottom - kBinsTop); };
   for (size_t i = 0; i < axis.ticks.size(); ++i) {
-    svg += SvgLine(kLeft, y_of(axis.ticks[i]), kRight, y_of(axis.ticks[i]), "grid");
-    svg += SvgText(kLeft - 6, y_of(axis.ticks[i]) + 4, "tick", Anchor::kEnd, axis.labels[i]);
+    svg += SvgLine(kBinsLeft, y_of(axis.ticks[i]), kBinsRight, y_of(axis.ticks[i]), "grid");
+    svg += SvgText(kBinsLeft - 6, y_of(axis.ticks[i]) + 4, "tick", Anchor::kEnd, axis.labels[i]);
   }
-  const double pitch = (kRight - kLeft) / static_cast<double>(bins.counts.size());
+  const double pitch = (kBinsRight - kBinsLeft) / static_cast<double>(bins.counts.size());
   for (size_t i = 0; i < bins.counts.size(); ++i) {
     const double y = y_of(static_cast<double>(bins.counts[i]));
-    const double x = kLeft + static_cast<double>(i) * pitch;
+    const double x = kBinsLeft + static_cast<double>(i) * pitch;
     if (bins.counts[i] > 0) {
       // A single number among millions is seen, too.
-      const double top = std::min(y, kBottom - 1);
-      svg += SvgRect(x, top, std::min(pitch * 0.9, 40.0), kBottom - top, "s0");
+      const double top = std::min(y, kBinsBottom - 1);
+      svg += SvgRect(x, top, std::min(pitch * 0.9, 40.0), kBinsBottom - top, "s0");
     }
-    svg += SvgRect(x, kTop, pitch, kBottom - kTop, "hover",
+    svg += SvgRect(x, kBinsTop, pitch, kBinsBottom - kBinsTop, "hover",
                    fmt::format("{:.4g} to {:.4g}: {}", bins.edges[i], bins.edges[i + 1], bins.counts[i]));
   }
-  svg += SvgLine(kLeft, kBottom, kRight, kBottom, "axis") + XTicks(chart, pitch);
-  svg += SvgText((kLeft + kRight) / 2, kHeight - 6, "label", Anchor::kMiddle,
+  svg += SvgLine(kBinsLeft, kBinsBottom, kBinsRight, kBinsBottom, "axis") + XTicks(chart, pitch);
+  svg += SvgText((kBinsLeft + kBinsRight) / 2, kHistogramHeight - 6, "label", Anchor::kMiddle,
                  chart.log ? "value, symmetric log" : "value");
-  svg += SvgText(11, (kTop + kBottom) / 2, "label", Anchor::kMiddle, "numbers", -90);
+  svg += SvgText(11, (kBinsTop + kBinsBottom) / 2, "label", Anchor::kMiddle, "numbers", -90);
   return svg + "</svg>\n";
 }
 

@@ -16,7 +16,7 @@ namespace tidemark::inspect {
 namespace {
 
 // One field of the record on each line.
-std::string FormatFields(const std::string& value) {
+std::string FieldLines(const std::string& value) {
   if (value.empty()) return "";
   const Json fields = Json::parse(value, nullptr, /*allow_exceptions=*/false);
   std::string text;
@@ -26,7 +26,7 @@ std::string FormatFields(const std::string& value) {
 
 std::string FormatRecord(const Console& console, const storage::DumpedRecord& record) {
   const std::string key = console.Paint(Escape(record.key), Colour::kHeading) + "\n";
-  if (record.status.ok()) return key + FormatFields(record.value);
+  if (record.status.ok()) return key + FieldLines(record.value);
   return key + fmt::format("  {} {}\n  bytes: {}\n", console.Paint("cannot be decoded:", Colour::kBad),
                            Escape(std::string(record.status.message())), Escape(record.value));
 }

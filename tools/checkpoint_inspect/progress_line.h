@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_PROGRESS_LINE_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_PROGRESS_LINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ std::string ProgressText(std::string_view what, uint64_t bytes_done, uint64_t by
 class ProgressLine {
  public:
   static constexpr int kUpdatesPerSecondMax = 10;
+  // Of a tensor's name, where `what` is one.
+  static constexpr size_t kNameColumnsMax = 40;
 
   // `bytes_total`: of all that will be read.
   ProgressLine(Console& console, uint64_t bytes_total);

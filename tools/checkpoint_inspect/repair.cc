@@ -27,9 +27,6 @@ using storage::LostStep;
 using storage::RepairReport;
 using storage::StoreChange;
 
-// Of one damaged step; JSON has all names.
-constexpr size_t kEntriesNamedMax = 10;
-
 struct Wording {
   std::string_view name;  // in JSON
   std::string_view verb;  // after "would", with {} for the path
@@ -65,15 +62,6 @@ Wording WordingOf(StoreChange::Kind kind) {
   return {};
 }
 
-std::string EntriesText(const std::vector<std::string>& entries) {
-  if (entries.empty()) return "";
-  std::string text = "    entries affected: ";
-  const size_t named = std::min(entries.size(), kEntriesNamedMax);
-  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + Escape(entries[i]);
-  if (entries.size() > named) text += fmt::format(" and {} more", entries.size() - named);
-  return text + "\n";
-}
-
 std::string ChangeText(const Console& console, const StoreChange& change, bool apply) {
   const Wording wording = WordingOf(change.kind);
   const bool bad = change.kind == StoreChange::Kind::kQuarantined || change.kind == StoreChange::Kind::kMarkedLost ||
@@ -81,7 +69,7 @@ std::string ChangeText(const Console& console, const StoreChange& change, bool a
   const std::string what = fmt::format(fmt::runtime(apply ? wording.past : wording.verb), Escape(change.path));
   return fmt::format("{}{}: {}\n", apply ? "" : "would ", console.Paint(what, bad ? Colour::kBad : Colour::kNone),
                      Escape(change.why)) +
-         EntriesText(change.entries);
+         AffectedEntriesLine(change.entries);
 }
 
 // Whether one of these changes puts the step out of service, and no earlier one for a reason of its own.
@@ -99,7 +87,7 @@ std::string LostText(const Console& console, const RepairReport& report, const L
     return fmt::format("step {}: {}\n", step.step, console.Paint(apply ? "lost" : "would be lost", Colour::kBad));
   }
   return fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why)) +
-         EntriesText(step.entries);
+         AffectedEntriesLine(step.entries);
 }
 
 std::string ReportText(const Console& console, const RepairReport& report, bool apply) {

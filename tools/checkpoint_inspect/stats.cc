@@ -76,9 +76,6 @@ struct Statistics {
   }
 };
 
-// Their folders are there, and named by their records.
-bool IsOnDisk(const StepInfo& info) { return info.state == StepState::kCommitted || info.state == StepState::kDamaged; }
-
 // Retention keeps a pinned step whatever else it would say of it.
 std::string KeptBecause(const StepInfo& info) { return info.pinned ? "pinned" : WithoutFigures(info.kept); }
 

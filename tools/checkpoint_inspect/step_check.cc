@@ -2,11 +2,10 @@
 
 #include <utility>
 
+#include "tools/checkpoint_inspect/steps.h"
+
 namespace tidemark::inspect {
 namespace {
-
-// A trainer that replaces a step more often than this while it is being read is not what this tool was made for.
-constexpr int kAttemptsMax = 4;
 
 StepCheck CheckAttempt(const StoreReader& reader, const StepInfo& info, const VerifyOptions& options) {
   StepCheck check{.info = info};
@@ -63,7 +62,7 @@ std::string_view CheckResultName(CheckResult result) {
 StepCheck CheckStep(StoreReader& reader, const StepInfo& info, const VerifyOptions& options) {
   StepCheck check{.info = info, .result = CheckResult::kRemoved};
   absl::StatusOr<StepInfo> now = reader.Find(info.step);
-  for (int attempts = 0; attempts < kAttemptsMax && now.ok(); ++attempts) {
+  for (int attempts = 0; attempts < kStepLookupsMax && now.ok(); ++attempts) {
     check = CheckAttempt(reader, *now, options);
     if (check.result != CheckResult::kDamaged) return check;
     // Where the store cannot be read any more, the damage stands.

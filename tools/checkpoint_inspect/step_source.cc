@@ -6,18 +6,12 @@
 #include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
-namespace {
-
-// How often a step is looked up again because its files went away meanwhile.
-constexpr int kAttemptsMax = 4;
-
-}  // namespace
 
 absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const Selector& selector,
                                   absl::FunctionRef<absl::Status(const StepInfo&)> read) {
   StoreReader& reader = invocation.reader;
   absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, selector);
-  for (int attempts = 0; attempts < kAttemptsMax && info.ok() && HasFiles(*info); ++attempts) {
+  for (int attempts = 0; attempts < kStepLookupsMax && info.ok() && HasFiles(*info); ++attempts) {
     if (read(*info).ok() || !reader.Refresh().ok()) break;
     const std::string attempt = info->attempt;
     info = Resolve(reader, invocation.directory, selector);

@@ -123,4 +123,6 @@ bool HasFiles(const StepInfo& info) {
   return info.state != StepState::kFailed && info.state != StepState::kDeleted && info.state != StepState::kUnsaved;
 }
 
+bool IsOnDisk(const StepInfo& info) { return info.state == StepState::kCommitted || info.state == StepState::kDamaged; }
+
 }  // namespace tidemark::inspect

@@ -58,6 +58,13 @@ Colour OutcomeColour(Evaluation::Outcome outcome);
 // unsaved step never had any.
 bool HasFiles(const StepInfo& info);
 
+// Whether its folder is there, and named by its record.
+bool IsOnDisk(const StepInfo& info);
+
+// How often a step is looked up again because its files went away meanwhile. A trainer that replaces a step more often
+// than this while it is being read is not what this tool was made for.
+inline constexpr int kStepLookupsMax = 4;
+
 }  // namespace tidemark::inspect
 
 #endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_

@@ -11,9 +11,9 @@
 namespace tidemark::inspect {
 namespace {
 
-class StepSource : public TensorSource {
+class StepTensors : public TensorSource {
  public:
-  StepSource(std::unique_ptr<StepReader> step, std::string name) : step_(std::move(step)), name_(std::move(name)) {}
+  StepTensors(std::unique_ptr<StepReader> step, std::string name) : step_(std::move(step)), name_(std::move(name)) {}
 
   const std::string& name() const override { return name_; }
   std::span<const StoredEntry> entries() const override { return step_->contents().entries; }
@@ -81,7 +81,7 @@ std::unique_ptr<TensorSource> MakeMemorySource(std::vector<MemoryEntry> entries,
 }
 
 std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name) {
-  return std::make_unique<StepSource>(std::move(step), std::move(name));
+  return std::make_unique<StepTensors>(std::move(step), std::move(name));
 }
 
 }  // namespace tidemark::inspect

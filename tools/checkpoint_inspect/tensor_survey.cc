@@ -10,12 +10,6 @@
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
-namespace {
-
-// Of the line that shows the progress.
-constexpr size_t kNameColumnsMax = 40;
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::optional<TensorStatistics>>> Survey(const TensorSource& source,
                                                                     std::span<const size_t> entries, Console& console) {
@@ -44,7 +38,7 @@ absl::StatusOr<std::vector<std::optional<TensorStatistics>>> Survey(const Tensor
     const EntrySpec& spec = source.entries()[lane.entries[block.item]].spec;
     read[block.item].Add(spec.dtype, block.bytes[0]);
     bytes_done += block.bytes[0].size();
-    line.Update(Shorten(Escape(spec.name), kNameColumnsMax), bytes_done);
+    line.Update(Shorten(Escape(spec.name), ProgressLine::kNameColumnsMax), bytes_done);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;

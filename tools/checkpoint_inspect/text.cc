@@ -82,6 +82,8 @@ std::string MetricText(double value) {
   return fmt::format("{:.6g}", value);
 }
 
+std::string EdgeText(double edge) { return fmt::format("{:.2g}", edge); }
+
 std::optional<double> ParsePercentage(std::string_view text) {
   double percent = 0;
   if (!text.ends_with('%')) return std::nullopt;
@@ -104,6 +106,16 @@ std::string MetricsText(const std::map<std::string, double>& metrics, std::strin
     parts.push_back(fmt::format("{}={}", Escape(metric->first), MetricText(metric->second)));
   }
   return fmt::format("{}", fmt::join(parts, " "));
+}
+
+std::string AffectedEntriesLine(const std::vector<std::string>& entries) {
+  constexpr size_t kNamedMax = 10;  // JSON has all names
+  if (entries.empty()) return "";
+  std::string text = "    entries affected: ";
+  const size_t named = std::min(entries.size(), kNamedMax);
+  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + Escape(entries[i]);
+  if (entries.size() > named) text += fmt::format(" and {} more", entries.size() - named);
+  return text + "\n";
 }
 
 std::string ShapeText(const EntrySpec& spec) {

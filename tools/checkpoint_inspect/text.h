@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "tidemark/entry.h"
@@ -51,12 +52,18 @@ std::string Rfc3339(absl::Time time);
 // "NaN", "Infinity", "-Infinity", or six significant digits.
 std::string MetricText(double value);
 
+// Of a bin or a class of values, in two significant digits.
+std::string EdgeText(double edge);
+
 // "10%", from 0% to 100%, as a share from 0 to 1; nullopt: no such text.
 std::optional<double> ParsePercentage(std::string_view text);
 
 // "validation/loss=2.5 learning_rate=0.001 loss=2.3", names escaped; "-" for none. What evaluators found comes before
 // the rest, and `first` before all: a place too narrow for all of them shows what a step is judged by.
 std::string MetricsText(const std::map<std::string, double>& metrics, std::string_view first = "");
+
+// "    entries affected: model.weight, model.bias and 12 more", a line of its own, names escaped; "" where none is.
+std::string AffectedEntriesLine(const std::vector<std::string>& entries);
 
 // "[512, 128]"; with the part that is held where that is not all: "[512, 128] held [0:256, 0:128]".
 std::string ShapeText(const EntrySpec& spec);

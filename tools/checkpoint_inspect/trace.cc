@@ -22,9 +22,6 @@ namespace {
 constexpr std::string_view kAll = "all";
 constexpr std::string_view kRangeMark = "..";
 
-// Of the steps of which no phases are known; JSON has all.
-constexpr size_t kNamedMax = 5;
-
 // Both ends included.
 struct StepRange {
   int64_t first = 0;
@@ -134,6 +131,7 @@ absl::StatusOr<Trace> WriteTrace(const Invocation& invocation, const std::map<in
 }
 
 void TellWithoutPhases(Console& console, std::vector<int64_t> steps) {
+  constexpr size_t kNamedMax = 5;  // JSON has all
   if (steps.empty()) return;
   const size_t count = steps.size();
   steps.resize(std::min(count, kNamedMax));

@@ -16,9 +16,6 @@
 namespace tidemark::inspect {
 namespace {
 
-// Of one damaged place; JSON has all names.
-constexpr size_t kEntriesNamedMax = 10;
-
 // Of those with the same result, in the last line; each has a line of its own above.
 constexpr size_t kStepsNamedMax = 10;
 
@@ -31,13 +28,7 @@ std::string FormatDamage(const Damage& damage) {
   if (!damage.path.empty() && damage.what.find(damage.path) == std::string::npos) {
     text += Escape(damage.path) + ": ";
   }
-  text += Escape(damage.what) + "\n";
-  if (damage.entries.empty()) return text;
-  text += "    entries affected: ";
-  const size_t named = std::min(damage.entries.size(), kEntriesNamedMax);
-  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + Escape(damage.entries[i]);
-  if (damage.entries.size() > named) text += fmt::format(" and {} more", damage.entries.size() - named);
-  return text + "\n";
+  return text + Escape(damage.what) + "\n" + AffectedEntriesLine(damage.entries);
 }
 
 std::string FormatCheck(const Console& console, const StepCheck& check) {

@@ -11,7 +11,7 @@
 namespace tidemark::inspect {
 namespace {
 
-constexpr const char* kHead = R"zsh(#compdef NAME
+constexpr const char* kZshHead = R"zsh(#compdef NAME
 # zsh completion for NAME, made by `NAME completions zsh`.
 
 # The fields of a step stand at this indentation, and no other's.
@@ -34,7 +34,7 @@ fi
 )zsh";
 
 // Within '...', in the part of a specification that ends with `]` or `:`.
-std::string Quote(const std::string& text) {
+std::string QuoteSpec(const std::string& text) {
   return absl::StrReplaceAll(text, {{"'", "'\\''"}, {"\\", "\\\\"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
 }
 
@@ -66,9 +66,10 @@ std::string OptionSpecs(const CommandOutline& command) {
       specs += fmt::format(" \\\n    '{}{}", option.repeated ? "*" : "", name);
       if (option.takes_value()) specs += name.starts_with("--") ? "=" : "+";
       if (option.value_optional) specs += "-";
-      specs += fmt::format("[{}]", Quote(option.description));
+      specs += fmt::format("[{}]", QuoteSpec(option.description));
       if (option.takes_value()) {
-        specs += fmt::format("{}{}:{}", option.value_optional ? "::" : ":", Quote(option.value_name), Action(option));
+        specs +=
+            fmt::format("{}{}:{}", option.value_optional ? "::" : ":", QuoteSpec(option.value_name), Action(option));
       }
       specs += "'";
     }
@@ -80,7 +81,7 @@ std::string ArgumentSpecs(const CommandOutline& command) {
   std::string specs;
   for (const OptionOutline& argument : command.arguments) {
     const char* place = argument.repeated ? "*:" : argument.required ? ":" : "::";
-    specs += fmt::format(" \\\n    '{}{}:{}'", place, Quote(argument.value_name), Action(argument));
+    specs += fmt::format(" \\\n    '{}{}:{}'", place, QuoteSpec(argument.value_name), Action(argument));
   }
   return specs;
 }
@@ -91,7 +92,7 @@ std::string DispatchText(const CommandOutline& command) {
   std::string cases;
   for (const CommandOutline& inner : command.commands) {
     const std::string word = inner.name.substr(inner.name.rfind(' ') + 1);
-    names += fmt::format("        '{}:{}'\n", word, Quote(inner.description));
+    names += fmt::format("        '{}:{}'\n", word, QuoteSpec(inner.description));
     cases += fmt::format("        {}) {} ;;\n", word, FunctionOf(inner));
   }
   return fmt::format(
@@ -127,7 +128,7 @@ std::string FunctionText(const CommandOutline& program, const CommandOutline& co
 
 std::string ZshCompletion(const CLI::App& app) {
   const CommandOutline program = Outline(app);
-  std::string text = kHead;
+  std::string text = kZshHead;
   for (const CommandOutline* command : Flatten(program)) text += FunctionText(program, *command);
   text += kTail;
   const std::string function = "_" + app.get_name();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -21,7 +20,6 @@ using Kind = DiskOperation::Kind;
 constexpr size_t kDepthMax = 256;
 constexpr size_t kNameBytesMax = 255;
 constexpr uint64_t kFileBytesMax = uint64_t{1} << 30;
-constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
 constexpr const char* kNoUring = "a simulated disk has no io_uring";
 
 // errno of opening what is there for writing, or 0.
