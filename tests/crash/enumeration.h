@@ -19,9 +19,9 @@
 //   TIDEMARK_CRASH_STATES  how many of each scenario; else as many as the suite has time for
 //   TIDEMARK_CRASH         this crash alone; with --gtest_filter for its scenario and, for a random one, the seed
 //
-// A log has the same operations in the same order every time; only the ids and times in them differ. Where RocksDB
-// compacts, which it does after some openings, at a moment of its own, that does not hold: the disk that a finding has
-// left is all there is then.
+// A log has the same operations in the same order every time; only the ids and times in them differ. That takes options
+// with which one thread does what several could do at once (SmallOptions), waiting for what is done in the background
+// (Stage), and compactions that are held until a store is open (OpenOrderly).
 
 #ifndef TIDEMARK_TESTS_CRASH_ENUMERATION_H_
 #define TIDEMARK_TESTS_CRASH_ENUMERATION_H_

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "tests/crash/small_trainer.h"
 #include "tests/crash/stage.h"
-#include "tests/snapshot/checkpointer_on_file_system.h"
 
 namespace tidemark::crash {
 namespace {
@@ -87,7 +86,7 @@ class Run {
 };
 
 bool Run::Open() {
-  auto opened = CheckpointerOnFileSystem::Open(files_, SmallOptions(&result_.warnings));
+  auto opened = OpenOrderly(files_, SmallOptions(&result_.warnings));
   if (!Fine("opening", opened.status())) return false;
   checkpointer_ = *std::move(opened);
   Mark(std::string(kManifestIsSound));

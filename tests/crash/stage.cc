@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "rocksdb/env.h"
 #include "storage/io/check.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/request_inbox.h"
@@ -12,6 +14,34 @@
 #include "tests/snapshot/checkpointer_on_file_system.h"
 
 namespace tidemark::crash {
+namespace {
+
+// While it lives, no compaction begins; its destruction waits for those that were to. RocksDB has one thread for them
+// in a process, where every database may use one, and that does one thing after the other. No database must wait for
+// its compactions meanwhile, as SettleList does; one that is closed takes them back.
+class CompactionHold {
+ public:
+  CompactionHold() {
+    env_.IncBackgroundThreadsIfNeeded(1, kThread);  // there is none before the first database
+    env_.Schedule([](void* hold) { static_cast<CompactionHold*>(hold)->over_.WaitForNotification(); }, this, kThread);
+  }
+  ~CompactionHold() {
+    over_.Notify();
+    env_.Schedule([](void* hold) { static_cast<CompactionHold*>(hold)->compacted_.Notify(); }, this, kThread);
+    compacted_.WaitForNotification();
+  }
+  CompactionHold(const CompactionHold&) = delete;
+  CompactionHold& operator=(const CompactionHold&) = delete;
+
+ private:
+  static constexpr rocksdb::Env::Priority kThread = rocksdb::Env::Priority::LOW;
+
+  rocksdb::Env& env_ = *rocksdb::Env::Default();
+  absl::Notification over_;
+  absl::Notification compacted_;
+};
+
+}  // namespace
 
 CheckpointerOptions SmallOptions(std::vector<std::string>* warnings) {
   CheckpointerOptions options;
@@ -29,6 +59,12 @@ CheckpointerOptions SmallOptions(std::vector<std::string>* warnings) {
     if (warnings != nullptr) warnings->emplace_back(line);
   };
   return options;
+}
+
+absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOrderly(storage::FileSystem& files,
+                                                               CheckpointerOptions options) {
+  const CompactionHold hold;
+  return CheckpointerOnFileSystem::Open(files, std::move(options));
 }
 
 Stage::~Stage() { gate_.Open(); }
@@ -50,7 +86,7 @@ void Stage::Open(const CheckpointerOptions& options) {
       return false;
     };
   }
-  auto opened = CheckpointerOnFileSystem::Open(files_, std::move(small));
+  auto opened = OpenOrderly(files_, std::move(small));
   Expect(opened.status(), "open");
   storage::Check(opened.ok(), "a scenario could not open its store");
   checkpointer_ = *std::move(opened);

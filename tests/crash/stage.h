@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/lease.h"
@@ -31,6 +32,10 @@ inline constexpr const char* kStore = "/run/store";
 // Options with which a checkpointer does the same operations in the same order every time, and is opened in little
 // time. `warnings` gets lines; null: they are dropped.
 CheckpointerOptions SmallOptions(std::vector<std::string>* warnings = nullptr);
+
+// Opens a checkpointer. RocksDB compacts what it finds, from the fourth opening of a store on, and on a thread of its
+// own: all of that comes after everything else that is done to the disk here, and before this returns.
+absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOrderly(storage::FileSystem& files, CheckpointerOptions options);
 
 // Owned by one thread. What fails fails the test.
 class Stage {
