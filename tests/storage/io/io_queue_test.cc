@@ -331,7 +331,7 @@ TEST_P(IoQueueTest, DestructionWaitsForWhatIsInFlight) {
     ASSERT_THAT(queue, IsOk());
     constexpr size_t kBlocks = 128;
     auto data = std::make_unique<std::vector<Block>>(kBlocks * kDepth);
-    std::memset(data->data(), 'z', data->size() * sizeof(Block));
+    std::ranges::fill(std::as_writable_bytes(std::span(*data)), std::byte{'z'});
     for (size_t i = 0; i < kDepth; ++i) {
       (*queue)->Submit(
           Write(i * kBlocks * sizeof(Block), std::as_writable_bytes(std::span(*data).subspan(i * kBlocks, kBlocks))));
