@@ -1,5 +1,6 @@
 #include "tests/crash/enumeration.h"
 
+#include <cstddef>
 #include <memory>
 #include <regex>
 #include <string>
@@ -10,11 +11,15 @@
 #include "storage/io/check.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/crash/disordered_disk.h"
+#include "tests/crash/oracle.h"
+#include "tests/crash/reopening.h"
 #include "tests/crash/scenarios.h"
+#include "tests/storage/io/simulated_disk.h"
 
 namespace tidemark::crash {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -61,10 +66,10 @@ TEST(Enumeration, RebuildAfterTheStoreWasOpenedIsAViolation) {
 }
 
 // What is done, line by line, without what may differ: ids and, as records have times in them, sizes.
-std::string OperationsOf(const Scenario& scenario) {
+std::string OperationsOf(const storage::DiskLog& log) {
   static const std::regex differing("[0-9a-f]{32}| \\[.*");
   std::string operations;
-  for (const storage::DiskOperation& operation : Play(scenario).log.operations) {
+  for (const storage::DiskOperation& operation : log.operations) {
     operations += std::regex_replace(operation.ToString(), differing, "") + "\n";
   }
   return operations;
@@ -74,9 +79,30 @@ std::string OperationsOf(const Scenario& scenario) {
 TEST(Enumeration, LogOfAScenarioHasTheSameOperationsEveryTime) {
   for (const MakeScenario make : kScenarios) {
     const Scenario scenario = make(1);
-    const std::string operations = OperationsOf(scenario);
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(OperationsOf(scenario), operations) << scenario.name;
+    const std::string operations = OperationsOf(Play(scenario).log);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(OperationsOf(Play(scenario).log), operations) << scenario.name;
   }
+}
+
+// Nor would that of a second one.
+TEST(Enumeration, LogAfterACrashHasTheSameOperationsEveryTime) {
+  const Recording recording = Play(CloseAndReopen());
+  Oracle oracle = recording.before;
+  size_t crash = 0;  // behind the last promise: the store has been opened so often that the next one to do so compacts
+  for (size_t i = 0; i < recording.log.operations.size(); ++i) {
+    const storage::DiskOperation& operation = recording.log.operations[i];
+    if (operation.kind != storage::DiskOperation::Kind::kMark) continue;
+    oracle.Hear(operation.name);
+    crash = i + 1;
+  }
+  const auto reopen = [&] {
+    storage::SimulatedDisk disk(recording.log.StateAfter(crash));
+    EXPECT_THAT(Reopen(disk, disk, oracle, /*again=*/true).violations, IsEmpty());
+    return OperationsOf(disk.log());
+  };
+  const std::string operations = reopen();
+  EXPECT_THAT(operations, ContainsRegex("remove [^\n]*\\.sst"));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(reopen(), operations);
 }
 
 // Leaves out the syncs of shards.

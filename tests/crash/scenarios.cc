@@ -139,9 +139,6 @@ class RandomLife {
       case 3:
         return ChangePin();
       default:
-        // Each opening may leave a table; with four of them RocksDB begins to compact, on a thread of its own and at
-        // a moment of its own, and no log is like the other.
-        if (++opened_ > kOpenedMax) return stage_.Tidy();
         stage_.Close();
         return Open();
     }
@@ -152,11 +149,8 @@ class RandomLife {
     return std::next(steps.begin(), static_cast<int64_t>(random_() % steps.size()))->first;
   }
 
-  static constexpr int kOpenedMax = 3;
-
   Stage& stage_;
   std::mt19937_64 random_;
-  int opened_ = 1;
   int64_t max_to_keep_ = 0;
   KeptSteps kept_;
   std::set<std::pair<int64_t, std::string>> tags_;  // of steps that are pinned
