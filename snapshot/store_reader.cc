@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <exception>
 #include <map>
 #include <optional>
@@ -234,9 +235,9 @@ struct StoreReader::Impl {
   std::string store_id;
   std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
   absl::Status manifest_problem;
-  std::vector<storage::StepRecord> records;  // ascending by step
-  std::vector<StepInfo> steps;               // the same, with what lies in the inbox
-  bool has_overlay = false;                  // anything does
+  std::deque<storage::StepRecord> records;  // ascending by step; no vector, whose growth would move all of many
+  std::vector<StepInfo> steps;              // the same, with what lies in the inbox
+  bool has_overlay = false;                 // anything does
   std::vector<std::string> unread;
 };
 

@@ -45,7 +45,12 @@ CodePoint DecodeFront(std::string_view text) {
 std::string PrintableText(std::string_view text) {
   std::string escaped;
   escaped.reserve(text.size());
-  while (!text.empty()) {
+  for (;;) {
+    size_t plain = 0;
+    while (plain < text.size() && text[plain] >= 0x20 && text[plain] < 0x7F) ++plain;
+    escaped += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) return escaped;
     const CodePoint point = DecodeFront(text);
     if (auto replacement = EscapeOf(point, static_cast<unsigned char>(text[0]))) {
       escaped += *replacement;
@@ -54,7 +59,6 @@ std::string PrintableText(std::string_view text) {
     }
     text.remove_prefix(point.bytes);
   }
-  return escaped;
 }
 
 }  // namespace tidemark::storage

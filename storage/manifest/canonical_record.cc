@@ -15,8 +15,9 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// A JSON number with a fraction or an exponent: one without may be an integer to a parser, whose -0 has no sign.
-bool IsFloat(std::string_view text) {
+// How long the JSON number is with which a text begins; 0 where there is none, or one without a fraction and an
+// exponent: that may be an integer to a parser, whose -0 has no sign.
+size_t FloatSize(std::string_view text) {
   size_t i = 0;
   const auto digits = [&] {
     const size_t begin = i;
@@ -25,20 +26,20 @@ bool IsFloat(std::string_view text) {
   };
   if (i < text.size() && text[i] == '-') ++i;
   const size_t whole = i;
-  if (!digits() || (text[whole] == '0' && i > whole + 1)) return false;
+  if (!digits() || (text[whole] == '0' && i > whole + 1)) return 0;
   bool is_float = false;
   if (i < text.size() && text[i] == '.') {
     ++i;
     is_float = true;
-    if (!digits()) return false;
+    if (!digits()) return 0;
   }
   if (i < text.size() && (text[i] == 'e' || text[i] == 'E')) {
     ++i;
     is_float = true;
     if (i < text.size() && (text[i] == '+' || text[i] == '-')) ++i;
-    if (!digits()) return false;
+    if (!digits()) return 0;
   }
-  return is_float && i == text.size();
+  return is_float ? i : 0;
 }
 
 // Takes one token after the other off the front of a text. After the first that is not what was asked for, all that
@@ -97,15 +98,15 @@ class TokenReader {
 
   template <typename T>
   T Integer() {
-    size_t size = 0;
-    while (size < rest_.size() && (IsDigit(rest_[size]) || (size == 0 && rest_[size] == '-'))) ++size;
-    const std::string_view text = rest_.substr(0, size);
-    const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
     T value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + size, value);
-    ok_ = ok_ && error == std::errc() && end == text.data() + size && (digits.size() == 1 || digits.front() != '0');
-    rest_.remove_prefix(size);
-    return ok_ ? value : 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+    if (error != std::errc()) Fail();
+    if (!ok_) return 0;
+    const std::string_view text(rest_.data(), end);
+    const std::string_view digits = text.substr(text.front() == '-' ? 1 : 0);
+    if (digits.size() > 1 && digits.front() == '0') Fail();
+    rest_.remove_prefix(text.size());
+    return value;
   }
 
   int64_t Step() {
@@ -122,9 +123,9 @@ class TokenReader {
       if (text != "-Infinity") Fail();
       return -std::numeric_limits<double>::infinity();
     }
-    const std::string_view text = rest_.substr(0, rest_.find_first_of(",}"));
+    const std::string_view text = rest_.substr(0, FloatSize(rest_));
     double value = 0;
-    if (!IsFloat(text)) Fail();
+    if (text.empty()) Fail();
     if (!ok_) return 0;
     const auto [end, error] = absl::from_chars(text.data(), text.data() + text.size(), value);
     ok_ = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);

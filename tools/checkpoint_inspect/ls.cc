@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "fmt/compile.h"
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
@@ -59,7 +60,8 @@ void PrintAsJson(const Invocation& invocation, const Listing& listing) {
 
 // Nothing was held up for a step that was only evaluated.
 std::string BlockedText(const StepInfo& info) {
-  return info.state == StepState::kUnsaved ? "-" : fmt::format("{:.1f} ms", absl::ToDoubleMilliseconds(info.blocked));
+  if (info.state == StepState::kUnsaved) return "-";
+  return fmt::format(FMT_COMPILE("{:.1f} ms"), absl::ToDoubleMilliseconds(info.blocked));
 }
 
 std::string StateText(const StepInfo& info) {
@@ -79,7 +81,7 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing, co
                {"BLOCKED", kRight}});
   for (const StepInfo* listed : listing.steps) {
     const StepInfo& info = *listed;
-    table.AddRow({{fmt::format("{}", info.step)},
+    table.AddRow({{std::to_string(info.step)},
                   {AgeOf(info, invocation.now)},
                   {StateText(info), StateColour(info.state)},
                   {MetricsText(info.metrics, order.metric)},

@@ -10,25 +10,25 @@ namespace {
 
 constexpr std::string_view kGap = "  ";
 
-std::string FormatLine(const Console& console, const std::vector<Table::Column>& columns,
-                       const std::vector<size_t>& widths, const std::vector<Table::Cell>& cells,
-                       std::string_view indent) {
-  std::string line(indent);
+void AppendLine(const Console& console, const std::vector<Table::Column>& columns, const std::vector<size_t>& widths,
+                const std::vector<Table::Cell>& cells, std::string_view indent, std::string* text) {
+  text->append(indent);
   size_t owed = 0;  // spaces that are written only if something follows
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i > 0) owed += kGap.size();
-    const std::string text = Shorten(cells[i].text, widths[i]);
-    const size_t padding = widths[i] - DisplayWidth(text);
+    const size_t width = DisplayWidth(cells[i].text);
+    const size_t padding = widths[i] - std::min(width, widths[i]);
     const bool right = columns[i].align == Table::Align::kRight;
     if (right) owed += padding;
-    if (!text.empty()) {
-      line.append(owed, ' ');
+    if (width > 0) {
+      text->append(owed, ' ');
       owed = 0;
-      line += console.Paint(text, cells[i].colour);
+      const auto& [cell, colour] = cells[i];
+      *text += width > widths[i] ? console.Paint(Shorten(cell, widths[i]), colour) : console.Paint(cell, colour);
     }
     if (!right) owed += padding;
   }
-  return line + "\n";
+  text->push_back('\n');
 }
 
 void FitTerminal(const Console& console, const std::vector<Table::Column>& columns, size_t indent,
@@ -55,9 +55,10 @@ std::string Table::Format(const Console& console, std::string_view indent) const
     for (size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row.cells[i].text));
   }
   FitTerminal(console, columns_, indent.size(), &widths);
-  std::string text = FormatLine(console, columns_, widths, heading, indent);
+  std::string text;
+  AppendLine(console, columns_, widths, heading, indent, &text);
   for (const Row& row : rows_) {
-    text += FormatLine(console, columns_, widths, row.cells, indent);
+    AppendLine(console, columns_, widths, row.cells, indent, &text);
     for (const std::string& note : row.notes) text += fmt::format("{}  {}\n", indent, note);
   }
   return text;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/charconv.h"
+#include "fmt/compile.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "storage/io/printable_text.h"
@@ -21,9 +22,9 @@ using storage::DecodeFront;
 std::string Escape(std::string_view text) { return storage::PrintableText(text); }
 
 size_t DisplayWidth(std::string_view text) {
-  size_t width = 0;
-  for (; !text.empty(); ++width) text.remove_prefix(DecodeFront(text).bytes);
-  return width;
+  // Each code point has one byte that goes on with none: escaped text is UTF-8.
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins));
 }
 
 std::string Shorten(std::string_view text, size_t columns) {
@@ -40,20 +41,22 @@ std::string HumanBytes(uint64_t bytes) {
   size_t unit = 0;
   // 1023.95 would be written as 1024.0.
   for (; value >= 1023.95 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+  // FMT_COMPILE, here and in what else ls writes for each step: to parse a format at run time takes as long as to write
+  // the number.
+  return fmt::format(FMT_COMPILE("{:.1f} {}"), value, kUnits[unit]);
 }
 
 std::string ShareText(double part, double whole) {
   if (whole == 0) return "-";
   const double percent = 100 * part / whole;
   if (percent > 0 && percent < 0.01) return "under 0.01 %";
-  return percent < 1 ? fmt::format("{:.1g} %", percent) : fmt::format("{:.0f} %", percent);
+  return percent < 1 ? fmt::format("{:.1g} %", percent) : fmt::format(FMT_COMPILE("{:.0f} %"), percent);
 }
 
 std::string Ratio(uint64_t logical, uint64_t stored) {
   if (logical == 0) return "-";
   const double ratio = static_cast<double>(stored) / static_cast<double>(logical);
-  return ratio > 0 && ratio < 0.01 ? "under 0.01" : fmt::format("{:.2f}", ratio);
+  return ratio > 0 && ratio < 0.01 ? "under 0.01" : fmt::format(FMT_COMPILE("{:.2f}"), ratio);
 }
 
 std::string ReusedShare(uint64_t reused, uint64_t stored) {
@@ -79,7 +82,7 @@ std::string Rfc3339(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%
 std::string MetricText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return fmt::format("{:.6g}", value);
+  return fmt::format(FMT_COMPILE("{:.6g}"), value);
 }
 
 std::string EdgeText(double edge) { return fmt::format("{:.2g}", edge); }
@@ -97,15 +100,22 @@ std::optional<double> ParsePercentage(std::string_view text) {
 
 std::string MetricsText(const std::map<std::string, double>& metrics, std::string_view first) {
   if (metrics.empty()) return "-";
-  std::vector<const std::pair<const std::string, double>*> ordered;
-  for (const auto& metric : metrics) ordered.push_back(&metric);
-  const auto begin = std::stable_partition(ordered.begin(), ordered.end(), [&](auto* m) { return m->first == first; });
-  std::stable_partition(begin, ordered.end(), [](auto* m) { return m->first.find('/') != std::string::npos; });
-  std::vector<std::string> parts;
-  for (const auto* metric : ordered) {
-    parts.push_back(fmt::format("{}={}", Escape(metric->first), MetricText(metric->second)));
+  enum Rank { kFirst, kEvaluated, kOther };
+  const auto rank_of = [&](std::string_view name) {
+    if (name == first) return kFirst;
+    return name.find('/') == std::string_view::npos ? kOther : kEvaluated;
+  };
+  std::string text;
+  for (const Rank rank : {kFirst, kEvaluated, kOther}) {
+    for (const auto& [name, value] : metrics) {
+      if (rank_of(name) != rank) continue;
+      if (!text.empty()) text += ' ';
+      text += Escape(name);
+      text += '=';
+      text += MetricText(value);
+    }
   }
-  return fmt::format("{}", fmt::join(parts, " "));
+  return text;
 }
 
 std::string AffectedEntriesLine(const std::vector<std::string>& entries) {

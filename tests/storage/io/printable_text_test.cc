@@ -16,6 +16,7 @@ TEST(PrintableText, WritesControlCharactersOut) {
   EXPECT_EQ(PrintableText("\x1b[2J\x7f"), "\\x1b[2J\\x7f");
   EXPECT_EQ(PrintableText("\u0080\u0085\u009f"), "\\x80\\x85\\x9f");
   EXPECT_EQ(PrintableText(std::string_view("\0x", 2)), "\\x00x");
+  EXPECT_EQ(PrintableText("plain\x7f\u00e9 \x1f~"), "plain\\x7f\u00e9 \\x1f~");
 }
 
 TEST(PrintableText, WritesOutWhatTurnsOrEndsALine) {

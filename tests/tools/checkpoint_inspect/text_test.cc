@@ -116,6 +116,7 @@ TEST(MetricsText, BeginsWithWhatAStepIsJudgedBy) {
   const std::map<std::string, double> metrics = {{"a", 1}, {"bench/x", 2}, {"loss", 3}, {"validation/loss", 4}};
   EXPECT_EQ(MetricsText(metrics), "bench/x=2 validation/loss=4 a=1 loss=3");
   EXPECT_EQ(MetricsText(metrics, "loss"), "loss=3 bench/x=2 validation/loss=4 a=1");
+  EXPECT_EQ(MetricsText(metrics, "validation/loss"), "validation/loss=4 bench/x=2 a=1 loss=3");
   EXPECT_EQ(MetricsText(metrics, "none"), MetricsText(metrics));
 }
 
