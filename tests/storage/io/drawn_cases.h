@@ -1,5 +1,5 @@
 // For tests that have more cases than a suite has time for: they draw some, and run all where they are asked to. make
-// faults-long asks every test program whose source calls OneOf, AllCasesAsked, or SweepFaults of fault_sweep.h.
+// faults-long asks every test of the sources that call OneOf, AllCasesAsked, or SweepFaults of fault_sweep.h.
 
 #ifndef TIDEMARK_TESTS_STORAGE_IO_DRAWN_CASES_H_
 #define TIDEMARK_TESTS_STORAGE_IO_DRAWN_CASES_H_
