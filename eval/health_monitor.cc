@@ -122,7 +122,32 @@ std::string DescribeNotFinite(const SnapshotHealth& health) {
   return fmt::format("{} NaN and {} infinite: {}", health.nan, health.inf, NameSome(items));
 }
 
-// How one metric stands to what it was.
+absl::Status Validate(const HealthOptions& options) {
+  if (options.name.empty() || options.name.size() > 256 || options.name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("name: expected 1 to 256 bytes without '/', found '{}'", options.name));
+  }
+  if (std::any_of(options.per_entry.begin(), options.per_entry.end(), [](const auto& text) { return text.empty(); })) {
+    return absl::InvalidArgumentError("per_entry: expected patterns of entries' names, found an empty one");
+  }
+  if (!(options.norm_jump_max > 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("norm_jump_max: expected more than 1, found {}", options.norm_jump_max));
+  }
+  if (!(options.loss_deviations_max > 0)) {
+    return absl::InvalidArgumentError(
+        fmt::format("loss_deviations_max: expected more than 0, found {}", options.loss_deviations_max));
+  }
+  if (options.loss_window < kWindowMin) {
+    return absl::InvalidArgumentError(
+        fmt::format("loss_window: expected {} or more, found {}", kWindowMin, options.loss_window));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// How one metric stands to what it was. Has linkage because HealthMonitor::Impl, which holds some, has it.
 class MetricHistory {
  public:
   MetricHistory(std::string name, double deviations_max, int64_t window)
@@ -182,31 +207,6 @@ class MetricHistory {
   const size_t window_;
   std::deque<Value> values_;
 };
-
-absl::Status Validate(const HealthOptions& options) {
-  if (options.name.empty() || options.name.size() > 256 || options.name.find('/') != std::string::npos) {
-    return absl::InvalidArgumentError(
-        fmt::format("name: expected 1 to 256 bytes without '/', found '{}'", options.name));
-  }
-  if (std::any_of(options.per_entry.begin(), options.per_entry.end(), [](const auto& text) { return text.empty(); })) {
-    return absl::InvalidArgumentError("per_entry: expected patterns of entries' names, found an empty one");
-  }
-  if (!(options.norm_jump_max > 1)) {
-    return absl::InvalidArgumentError(
-        fmt::format("norm_jump_max: expected more than 1, found {}", options.norm_jump_max));
-  }
-  if (!(options.loss_deviations_max > 0)) {
-    return absl::InvalidArgumentError(
-        fmt::format("loss_deviations_max: expected more than 0, found {}", options.loss_deviations_max));
-  }
-  if (options.loss_window < kWindowMin) {
-    return absl::InvalidArgumentError(
-        fmt::format("loss_window: expected {} or more, found {}", kWindowMin, options.loss_window));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 struct HealthMonitor::Impl {
   explicit Impl(HealthOptions given)

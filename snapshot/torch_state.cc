@@ -18,17 +18,14 @@
 #include "tidemark/torch.h"
 
 namespace tidemark {
-namespace {
-
-struct DeviceLess {
-  bool operator()(c10::Device a, c10::Device b) const {
-    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
-  }
-};
-
-}  // namespace
 
 struct TorchState::Impl {
+  struct DeviceLess {
+    bool operator()(c10::Device a, c10::Device b) const {
+      return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+    }
+  };
+
   std::vector<std::unique_ptr<TorchSource>> sources;
   TensorsSource* last_tensors = nullptr;  // sources.back(), if it is one of these
   TorchCatalog catalog;
