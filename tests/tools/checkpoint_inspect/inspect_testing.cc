@@ -45,7 +45,7 @@ Streams OpenStreams(const RunOptions& options) {
 }
 
 // Calls `on_text`, unless it is null, with all that has been read so far.
-std::string ReadWhole(int file, const std::function<void(const std::string&)>& on_text = nullptr) {
+std::string ReadToEnd(int file, const std::function<void(const std::string&)>& on_text = nullptr) {
   std::string text;
   char buffer[4096];
   // A terminal whose last writer is gone gives an error instead of an end.
@@ -97,7 +97,7 @@ Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions&
     close(streams.out);
     close(streams.err);
     bool interrupted = options.interrupt_at.empty();
-    finished.out = ReadWhole(streams.master, [&](const std::string& text) {
+    finished.out = ReadToEnd(streams.master, [&](const std::string& text) {
       // Once only, for a second one kills.
       if (interrupted || text.find(options.interrupt_at) == std::string::npos) return;
       interrupted = true;
@@ -114,8 +114,8 @@ Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions&
   if (!options.terminal) {
     lseek(streams.out, 0, SEEK_SET);
     lseek(streams.err, 0, SEEK_SET);
-    finished.out = ReadWhole(streams.out);
-    finished.err = ReadWhole(streams.err);
+    finished.out = ReadToEnd(streams.out);
+    finished.err = ReadToEnd(streams.err);
     close(streams.out);
     close(streams.err);
   }
@@ -152,8 +152,8 @@ Finished RunningInspect::Finish(int signal) {
     EXPECT_EQ(kill(child_, signal), 0);
   }
   Finished finished;
-  if (out_ >= 0) finished.out = ReadWhole(out_);
-  finished.err = ReadWhole(err_);
+  if (out_ >= 0) finished.out = ReadToEnd(out_);
+  finished.err = ReadToEnd(err_);
   int status = 0;
   EXPECT_EQ(waitpid(child_, &status, 0), child_);
   if (WIFEXITED(status)) finished.exit_code = WEXITSTATUS(status);
