@@ -21,6 +21,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class DatabaseTest : public testing::Test {
  protected:
@@ -49,6 +50,17 @@ TEST_F(DatabaseTest, KeepsWhatWasWritten) {
   }
   EXPECT_EQ(Read(**Database::Open(PosixFileSystem(), path_)), "x");
   EXPECT_EQ(Read(**Database::OpenReadOnly(PosixFileSystem(), path_)), "x");
+}
+
+// They would be a file called so, which nobody reads; a folder may be called so, too.
+TEST_F(DatabaseTest, ItsOptionsAreKeptInNoFile) {
+  const std::string path = directory_ / "OPTIONS-of-a-run";
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path), IsOk());
+  ASSERT_THAT(Database::Open(PosixFileSystem(), path), IsOk());
+  auto entries = PosixFileSystem().ListDirectory(path);
+  ASSERT_THAT(entries, IsOk());
+  EXPECT_GT(entries->size(), 3u);
+  for (const DirectoryEntry& entry : *entries) EXPECT_THAT(entry.name, Not(HasSubstr("OPTIONS")));
 }
 
 TEST_F(DatabaseTest, ScansKeysOfAPrefixInOrder) {

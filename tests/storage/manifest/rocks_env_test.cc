@@ -259,14 +259,6 @@ TEST_F(RocksEnvTest, NewFileReplacesOneOfThatName) {
   EXPECT_EQ(file, nullptr);
 }
 
-TEST_F(RocksEnvTest, OptionsAreKeptInNoFile) {
-  ASSERT_TRUE(disk_.CreateDirectory("/OPTIONS-of-a-run").ok());
-  std::unique_ptr<rocksdb::FSWritableFile> file;
-  EXPECT_TRUE(rocks_.NewWritableFile("/OPTIONS-of-a-run/OPTIONS-000007.dbtmp", {}, &file, nullptr).IsNotSupported());
-  Put("/OPTIONS-of-a-run/000008.log", "a store may lie in a directory of that name");
-  EXPECT_EQ(Get("/OPTIONS-of-a-run/000008.log"), "a store may lie in a directory of that name");
-}
-
 TEST_F(RocksEnvTest, TellsWhatThereIs) {
   Put("/x", "abc");
   ASSERT_TRUE(rocks_.CreateDir("/d", {}, nullptr).ok());
