@@ -72,6 +72,7 @@ rocksdb::Options MakeOptions(rocksdb::Env& env) {
   // Records are small and few: memory and background work are kept to what a guest in a training process may take.
   options.write_buffer_size = kWriteBufferBytes;
   options.max_background_jobs = 1;
+  options.max_file_opening_threads = 1;  // else an opening starts 15 threads, for one table
   options.compression = rocksdb::kNoCompression;
   options.info_log = std::make_shared<NullLogger>();
   options.fail_if_options_file_error = false;  // rocks_env.cc refuses that file
