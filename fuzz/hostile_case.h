@@ -15,6 +15,9 @@
 
 namespace tidemark::fuzz {
 
+// What is too large for any field.
+inline constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
+
 struct HostileCase {
   // What it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .safetensors, .index.json.
   std::string file;
@@ -34,9 +37,6 @@ std::vector<HostileCase> HostileCases();
 
 // A line of each: the name, the code and the part of the message, with tabs between them.
 std::string HostileTable(const std::vector<HostileCase>& cases);
-
-// What is too large for any field.
-inline constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
 
 // Of the shards among them: any other one lies in another place than it says.
 inline constexpr uint8_t kHostilePlace = 1;  // see IdentityAt

@@ -235,7 +235,7 @@ struct StoreReader::Impl {
   std::string store_id;
   std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
   absl::Status manifest_problem;
-  std::deque<storage::StepRecord> records;  // ascending by step; no vector, whose growth would move all of many
+  std::deque<storage::StepRecord> records;  // ascending by step; a vector that grows moves all
   std::vector<StepInfo> steps;              // the same, with what lies in the inbox
   bool has_overlay = false;                 // anything does
   std::vector<std::string> unread;

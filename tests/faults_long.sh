@@ -9,6 +9,7 @@
 # for how long it ran, when it ends. Ends with 1, and with a list, if a test failed.
 
 set -euo pipefail
+shopt -s inherit_errexit
 tests=$(dirname "$(realpath "$0")")
 
 mapfile -t sources < <(cd "$tests" && grep -rlE --include='*_test.cc' \
@@ -35,17 +36,23 @@ list_tests() {
     local program
     program=$build/tests/$folder/$(program_of "$folder")
     "$program" --gtest_list_tests --gtest_output="json:$list" >/dev/null
-    python3 - "$program" "$list" "${sources[@]}" <<'PYTHON'
+    python3 - "$program" "$folder" "$list" "${sources[@]}" <<'PYTHON'
 import json
+import os
 import sys
 
-program, path, *sources = sys.argv[1:]
+program, folder, path, *sources = sys.argv[1:]
+missing = {source for source in sources if os.path.dirname(source) == folder}
+of_folder = tuple("/tests/" + source for source in missing)
 with open(path, encoding="utf-8") as file:
     suites = json.load(file)["testsuites"]
 for suite in suites:
     for test in suite["testsuite"]:
-        if test["file"].endswith(tuple("/tests/" + source for source in sources)):
+        if test["file"].endswith(of_folder):
             print(program, f"{suite['name']}.{test['name']}")
+            missing.discard(test["file"].split("/tests/")[-1])
+if missing:
+    sys.exit(f"faults_long.sh: {program} has no test of {sorted(missing)}")
 PYTHON
   done
   rm -f "$list"

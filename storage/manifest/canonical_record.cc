@@ -15,8 +15,8 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// How long the JSON number is with which a text begins; 0 where there is none, or one without a fraction and an
-// exponent: that may be an integer to a parser, whose -0 has no sign.
+// How long the JSON number is with which a text begins; 0 where there is none, or where it has neither a
+// fraction nor an exponent: that may be an integer to a parser, whose -0 has no sign.
 size_t FloatSize(std::string_view text) {
   size_t i = 0;
   const auto digits = [&] {

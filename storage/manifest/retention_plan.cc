@@ -15,7 +15,7 @@ namespace {
 
 // What speaks for a step, in the order of the rules. Nothing in it changes as long as the step stays for the same
 // reasons: no rank, for it would be another one after every save.
-struct StepReasons {
+struct RetentionCandidate {
   const StepInfo* info;
   std::vector<std::string> reasons;
 };
@@ -35,7 +35,7 @@ std::optional<double> ValueOf(const StepInfo& info, const std::string& metric) {
 
 // The latest by step, whatever the rules; and so many by the order in which they were committed, since a run that was
 // rolled back saves lower steps than the ones it has given up.
-void AddLatest(std::vector<StepReasons>& steps, int64_t max_to_keep) {
+void AddLatest(std::vector<RetentionCandidate>& steps, int64_t max_to_keep) {
   if (steps.empty()) return;
   steps.back().reasons.push_back("latest");
   std::vector<size_t> by_commit(steps.size());
@@ -52,7 +52,7 @@ void AddLatest(std::vector<StepReasons>& steps, int64_t max_to_keep) {
   if (count == 0 && by_commit[0] + 1 != steps.size()) steps[by_commit[0]].reasons.push_back("committed last");
 }
 
-void AddBest(std::vector<StepReasons>& steps, const KeepBest& rule) {
+void AddBest(std::vector<RetentionCandidate>& steps, const KeepBest& rule) {
   std::vector<std::pair<double, size_t>> values;  // and the step's place
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::optional<double> value = ValueOf(*steps[i].info, rule.metric);
@@ -80,9 +80,9 @@ std::string PinReason(const StepInfo& info) {
 }
 
 // Whether a step stays depends on those that stay before it and on no other, so deleting the others changes nothing.
-void AddIntervals(std::vector<StepReasons>& steps, absl::Duration interval) {
+void AddIntervals(std::vector<RetentionCandidate>& steps, absl::Duration interval) {
   std::optional<absl::Time> last;
-  for (StepReasons& step : steps) {
+  for (RetentionCandidate& step : steps) {
     const absl::Time created = step.info->created;
     // A clock that was set back says nothing about the time that passed.
     if (last && created >= *last && created - *last < interval) continue;
@@ -92,7 +92,7 @@ void AddIntervals(std::vector<StepReasons>& steps, absl::Duration interval) {
 }
 
 // Returns whether anything is.
-bool AddWhatIsAwaited(StepReasons& step, const std::vector<AwaitEvaluation>& rules) {
+bool AddWhatIsAwaited(RetentionCandidate& step, const std::vector<AwaitEvaluation>& rules) {
   bool awaited = false;
   for (const AwaitEvaluation& rule : rules) {
     if (!IsAwaited(rule, *step.info)) continue;
@@ -133,19 +133,20 @@ std::string Join(const std::vector<std::string>& reasons) {
   return text;
 }
 
-void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged, std::vector<StepReasons>& steps) {
+void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged,
+              std::vector<RetentionCandidate>& steps) {
   AddLatest(steps, options.max_to_keep);
   for (const KeepBest& rule : options.keep_best) AddBest(steps, rule);
-  for (StepReasons& step : steps) {
+  for (RetentionCandidate& step : steps) {
     if (options.keep_every_steps > 0 && step.info->step % options.keep_every_steps == 0) {
       step.reasons.push_back(fmt::format("divisible by {}", options.keep_every_steps));
     }
   }
   if (options.keep_interval > absl::ZeroDuration()) AddIntervals(steps, options.keep_interval);
-  StepReasons* healthy = nullptr;
-  StepReasons* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
-  StepReasons* next = nullptr;      // the first after `healthy` of which that is not known yet
-  for (StepReasons& step : steps) {
+  RetentionCandidate* healthy = nullptr;
+  RetentionCandidate* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
+  RetentionCandidate* next = nullptr;      // the first after `healthy` of which that is not known yet
+  for (RetentionCandidate& step : steps) {
     if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
     const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
     if (awaited || !FirstVerdict(*step.info).empty()) continue;
@@ -178,7 +179,7 @@ bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
 
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
                                              const Claims& claims, const std::set<int64_t>& unjudged) {
-  std::vector<StepReasons> candidates;
+  std::vector<RetentionCandidate> candidates;
   candidates.reserve(steps.size());
   for (const auto& info : steps) {
     if (info->state == StepState::kCommitted) candidates.push_back({.info = info.get(), .reasons = {}});
@@ -188,7 +189,7 @@ std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, co
   const std::string none = rules ? DescribeRules(options) : "no rule is set";
   std::vector<RetentionDecision> decisions;
   decisions.reserve(candidates.size());
-  for (StepReasons& step : candidates) {
+  for (RetentionCandidate& step : candidates) {
     const StepInfo& info = *step.info;
     if (info.pinned) step.reasons.push_back(PinReason(info));
     const auto [first, last] = claims.equal_range(info.step);

@@ -196,11 +196,14 @@ class Files final : public rocksdb::FileSystem {
     return IOStatus::OK();
   }
 
-  // One of that name that an earlier process left is replaced, as RocksDB expects. At every opening it would write its
-  // options into a file, sync it and read it back: most of an opening's work, for what nobody reads.
+  // One of that name that an earlier process left is replaced, as RocksDB expects. Its options, which it would write
+  // into a file at every opening, sync and read back, are refused: that is most of an opening's work, and nobody reads
+  // them.
   IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
                            std::unique_ptr<rocksdb::FSWritableFile>* result, IODebugContext*) override {
-    if (path.compare(path.rfind('/') + 1, 8, "OPTIONS-") == 0) return IOStatus::NotSupported("options are kept in no file");
+    if (std::string_view(path).substr(path.rfind('/') + 1).starts_with("OPTIONS-")) {
+      return IOStatus::NotSupported("options are kept in no file");
+    }
     absl::StatusOr<std::unique_ptr<File>> file = files_.Create(path, /*direct=*/false);
     if (absl::IsAlreadyExists(file.status())) {
       if (absl::Status status = files_.RemoveFile(path); !status.ok()) return ToRocks(status);

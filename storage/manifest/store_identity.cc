@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <exception>
-#include <span>
 #include <vector>
 
 #include "absl/time/clock.h"

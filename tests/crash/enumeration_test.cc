@@ -84,7 +84,7 @@ TEST(Enumeration, LogOfAScenarioHasTheSameOperationsEveryTime) {
   }
 }
 
-// Nor would that of a second one.
+// Or the name of a crash of the recovery would not lead to the same state again.
 TEST(Enumeration, LogAfterACrashHasTheSameOperationsEveryTime) {
   const Recording recording = Play(CloseAndReopen());
   Oracle oracle = recording.before;

@@ -18,7 +18,8 @@ namespace {
 
 // While it lives, no compaction begins; its destruction waits for those that were to. RocksDB has one thread for them
 // in a process, where every database may use one, and that does one thing after the other. No database must wait for
-// its compactions meanwhile, as SettleList does; one that is closed takes them back.
+// its compactions meanwhile, as SettleList does; one that is closed takes them back. What a compaction asks for in turn
+// is not waited for: at these sizes there is none. Owned by one thread.
 class CompactionHold {
  public:
   CompactionHold() {

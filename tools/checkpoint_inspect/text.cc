@@ -22,7 +22,7 @@ using storage::DecodeFront;
 std::string Escape(std::string_view text) { return storage::PrintableText(text); }
 
 size_t DisplayWidth(std::string_view text) {
-  // Each code point has one byte that goes on with none: escaped text is UTF-8.
+  // Escaped text is UTF-8: each code point has exactly one byte that does not continue another.
   const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins));
 }

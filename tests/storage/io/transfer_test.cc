@@ -121,7 +121,6 @@ TEST(Transfer, DirectWriteThatGetsNowhereIsAnError) {
 }
 
 TEST(Transfer, RefusesRangesPastTheLargestOffset) {
-  constexpr uint64_t kOffsetMax = std::numeric_limits<int64_t>::max();
   EXPECT_THAT(Buffered(Kind::kRead, kOffsetMax - 4096, 4096).CheckRange(), IsOk());
   EXPECT_THAT(Buffered(Kind::kRead, kOffsetMax - 4095, 4096).CheckRange(),
               StatusIs(StatusCode::kInvalidArgument, testing::HasSubstr("read 4096 bytes at 9223372036854771712 of "

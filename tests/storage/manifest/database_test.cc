@@ -52,7 +52,7 @@ TEST_F(DatabaseTest, KeepsWhatWasWritten) {
   EXPECT_EQ(Read(**Database::OpenReadOnly(PosixFileSystem(), path_)), "x");
 }
 
-// They would be a file called so, which nobody reads; a folder may be called so, too.
+// They would be in a file of that name. The manifest's folder has it itself: only files are refused.
 TEST_F(DatabaseTest, ItsOptionsAreKeptInNoFile) {
   const std::string path = directory_ / "OPTIONS-of-a-run";
   ASSERT_THAT(Database::Create(PosixFileSystem(), path), IsOk());

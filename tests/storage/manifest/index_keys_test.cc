@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/storage/manifest/made_records.h"
+#include "tests/non_finite.h"
 
 namespace tidemark::storage {
 namespace {
@@ -61,7 +61,7 @@ StepRecord RecordInState(StepState state) {
   StepRecord record;
   record.info.step = 5;
   record.info.state = state;
-  record.info.metrics = {{"a", 1}, {"b", kNaN}, {"c", kInfinity}, {"d", -kInfinity}};
+  record.info.metrics = {{"a", 1}, {"b", kNan}, {"c", kInfinity}, {"d", -kInfinity}};
   return record;
 }
 

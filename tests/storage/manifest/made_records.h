@@ -1,17 +1,13 @@
-// Records of steps as tests make them, and the values that a metric may have and most numbers are not.
+// Records of steps as tests make them.
 
 #ifndef TIDEMARK_TESTS_STORAGE_MANIFEST_MADE_RECORDS_H_
 #define TIDEMARK_TESTS_STORAGE_MANIFEST_MADE_RECORDS_H_
 
 #include <cstdint>
-#include <limits>
 
 #include "storage/manifest/manifest_records.h"
 
 namespace tidemark::storage {
-
-inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The identifier of the attempt begins with the byte `attempt` and has zeros behind it.
 inline StepRecord MakeRecord(int64_t step, uint8_t attempt, uint64_t sequence) {

@@ -16,6 +16,7 @@
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
 #include "storage/manifest/manifest.h"
+#include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/made_records.h"
@@ -150,10 +151,10 @@ TEST_F(ManifestIndexTest, PrefersTheLaterOfEquals) {
 }
 
 TEST_F(ManifestIndexTest, NeverTakesNaNOrInfinityForTheBest) {
-  Commit(RecordWith(1, 1, {{"loss", kNaN}}));
+  Commit(RecordWith(1, 1, {{"loss", kNan}}));
   Commit(RecordWith(2, 2, {{"loss", kInfinity}}));
   Commit(RecordWith(3, 3, {{"loss", -kInfinity}}));
-  Commit(RecordWith(4, 4, {{"loss", -kNaN}}));
+  Commit(RecordWith(4, 4, {{"loss", -kNan}}));
   EXPECT_EQ(Lowest("loss"), -1);
   EXPECT_EQ(Highest("loss"), -1);
   Commit(RecordWith(5, 5, {{"loss", 1e300}}));
@@ -212,7 +213,7 @@ TEST_F(ManifestIndexTest, AgreesWithTheRecordsAfterAnyChanges) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937 random(seed);
   const auto below = [&](uint32_t n) { return static_cast<uint8_t>(random() % n); };
-  const double values[] = {kNaN, kInfinity, -kInfinity, 0, -0.0, 1, 2, -1};
+  const double values[] = {kNan, kInfinity, -kInfinity, 0, -0.0, 1, 2, -1};
   for (int i = 0; i < 300; ++i) {
     StepRecord record = RecordWith(below(10), below(200), {{"loss", values[below(8)]}});
     record.info.state = static_cast<StepState>(below(3));

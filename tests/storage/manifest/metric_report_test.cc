@@ -9,9 +9,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/manifest/checked_object.h"
-#include "tests/storage/manifest/made_records.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::storage {
@@ -30,7 +30,7 @@ MetricReport MakeReport() {
                          .worker = "pid 7 on node-3",
                          .outcome = Evaluation::Outcome::kFailed,
                          .reason = "no data:\n\"x\"",
-                         .metrics = {{"loss", 0.1}, {"nan", kNaN}, {"up", kInfinity}, {"down", -kInfinity}},
+                         .metrics = {{"loss", 0.1}, {"nan", kNan}, {"up", kInfinity}, {"down", -kInfinity}},
                          .unhealthy = "NaN in größe",
                          .reported = absl::FromUnixNanos(1'700'000'000'123'456'789),
                          .took = absl::Nanoseconds(987654321)}};
@@ -296,7 +296,7 @@ TEST(ApplyEvaluation, MergesMetricsUnderTheEvaluatorsName) {
 TEST(ApplyEvaluation, TakesThePlaceOfWhatTheEvaluatorSaidBefore) {
   StepInfo info{.metrics = {{"loss", 3}}};
   ApplyEvaluation(info, {.evaluator = "a", .metrics = {{"loss", 1}, {"accuracy", 2}}});
-  const Evaluation later{.evaluator = "a", .metrics = {{"loss", kNaN}}};
+  const Evaluation later{.evaluator = "a", .metrics = {{"loss", kNan}}};
   EXPECT_FALSE(HasEvaluation(info, later));
   ApplyEvaluation(info, later);
   EXPECT_TRUE(HasEvaluation(info, later));

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
-#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/non_finite.h"
 #include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark::storage {
@@ -155,8 +155,7 @@ std::string RuleOf(std::string_view text) {
 }
 
 double RandomValue(std::mt19937& random) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double odd[] = {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity};
+  const double odd[] = {kNan, kInfinity, -kInfinity};
   if (RandomNumber(random, 0, 4) == 0) return odd[RandomNumber(random, 0, 2)];
   return static_cast<double>(RandomNumber(random, -3, 3));
 }

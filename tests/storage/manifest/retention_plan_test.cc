@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/manifest/made_records.h"
 
 namespace tidemark::storage {
 namespace {
@@ -155,7 +155,7 @@ TEST(RetentionPlan, TakesTheLaterOfEqualValues) {
 }
 
 TEST(RetentionPlan, TakesNoValueForTheBestThatIsNotFinite) {
-  const std::vector<StepInfo> steps = {Step(1, {{"loss", kNaN}}), Step(2, {{"loss", -kInfinity}}),
+  const std::vector<StepInfo> steps = {Step(1, {{"loss", kNan}}), Step(2, {{"loss", -kInfinity}}),
                                        Step(3, {{"loss", 7}}), Step(4, {{"loss", kInfinity}}), Step(5)};
   for (const BestMode mode : {BestMode::kLowest, BestMode::kHighest}) {
     EXPECT_THAT(Plan({.keep_best = {{.metric = "loss", .mode = mode, .count = 3}}}, steps),
@@ -302,7 +302,7 @@ TEST(RetentionPlan, SaysTheSameOfTheRestOnceItsDeletionsAreDone) {
       info.sequence = static_cast<uint64_t>(draw(1000));
       info.created = absl::UnixEpoch() + absl::Minutes(step + draw(20));
       if (draw(2) > 0) info.metrics["a"] = static_cast<double>(draw(4));
-      if (draw(2) > 0) info.metrics["b"] = draw(5) == 0 ? kNaN : static_cast<double>(draw(4));
+      if (draw(2) > 0) info.metrics["b"] = draw(5) == 0 ? kNan : static_cast<double>(draw(4));
       if (draw(1) > 0) info.evaluations.push_back({.evaluator = "e", .unhealthy = draw(3) == 0 ? "diverged" : ""});
       info.pinned = draw(9) == 0;
     }

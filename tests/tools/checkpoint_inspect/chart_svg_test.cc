@@ -76,11 +76,11 @@ TEST(LineChartSvg, BreaksTheLineAtNumbersThatAreNone) {
   const size_t line = svg.find("class=\"line\" d=\"");
   ASSERT_NE(line, std::string::npos);
   const std::string path = svg.substr(line, svg.find("/>", line) - line);
-  EXPECT_EQ(Count(path, "M"), 2);
-  EXPECT_EQ(Count(path, "L"), 1);
-  EXPECT_EQ(Count(svg, "class=\"notfinite\""), 2);
-  EXPECT_EQ(Count(svg, "class=\"saved\""), 3);
-  EXPECT_EQ(Count(svg, "class=\"unhealthy\""), 1);
+  EXPECT_EQ(Occurrences(path, "M"), 2);
+  EXPECT_EQ(Occurrences(path, "L"), 1);
+  EXPECT_EQ(Occurrences(svg, "class=\"notfinite\""), 2);
+  EXPECT_EQ(Occurrences(svg, "class=\"saved\""), 3);
+  EXPECT_EQ(Occurrences(svg, "class=\"unhealthy\""), 1);
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
   EXPECT_THAT(svg, Not(HasSubstr("\"inf")));
 }
@@ -98,9 +98,9 @@ TEST(LineChartSvg, LeavesOutCommonMarksWhereTheyWouldRunIntoEachOther) {
   LineChart chart = SmallChart();
   for (int i = 0; i < 400; ++i) chart.points.push_back({.x = 20.0 + i, .y = 1, .marks = {Mark::kSaved}, .hover = {}});
   const std::string svg = LineChartSvg(chart);
-  EXPECT_EQ(Count(svg, "class=\"saved\""), 0);
-  EXPECT_EQ(Count(svg, "class=\"best\""), 1);
-  EXPECT_EQ(Count(svg, "class=\"hover\""), 402);
+  EXPECT_EQ(Occurrences(svg, "class=\"saved\""), 0);
+  EXPECT_EQ(Occurrences(svg, "class=\"best\""), 1);
+  EXPECT_EQ(Occurrences(svg, "class=\"hover\""), 402);
 }
 
 TEST(LineChartSvg, MakesTextHarmless) {
@@ -110,7 +110,7 @@ TEST(LineChartSvg, MakesTextHarmless) {
   EXPECT_THAT(svg, Not(HasSubstr("<script")));
   EXPECT_THAT(svg, Not(HasSubstr("\x1b")));
   EXPECT_THAT(svg, Not(HasSubstr("]]>")));
-  EXPECT_EQ(Count(svg, "&lt;/title&gt;&lt;script&gt;\\x1b[31m&quot;&#39;&amp;]]&gt;"), 4);
+  EXPECT_EQ(Occurrences(svg, "&lt;/title&gt;&lt;script&gt;\\x1b[31m&quot;&#39;&amp;]]&gt;"), 4);
 }
 
 TEST(StackedBarsSvg, StacksSeriesAndDrawsALineOverThem) {
@@ -158,7 +158,7 @@ TEST(StackedBarsSvg, ThinsOutLabelsAndDrawsTheLineOfASingleBar) {
   chart.bars = {{.label = "1", .values = {0}, .line = 0, .hover = {}}};
   EXPECT_THAT(StackedBarsSvg(chart), HasSubstr("class=\"over\""));
   chart.bars.assign(100, {.label = "123456", .values = {1}, .line = 1, .hover = {}});
-  EXPECT_LE(Count(StackedBarsSvg(chart), ">123456<"), 10);
+  EXPECT_LE(Occurrences(StackedBarsSvg(chart), ">123456<"), 10);
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ std::vector<std::string> EntryNames(const nlohmann::json& document) {
   return names;
 }
 
-size_t Count(const std::string& text, const std::string& part) {
+size_t Occurrences(const std::string& text, const std::string& part) {
   size_t count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;

@@ -69,7 +69,7 @@ nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_e
 std::vector<std::string> EntryNames(const nlohmann::json& document);
 
 // How often `part` is in the text.
-size_t Count(const std::string& text, const std::string& part);
+size_t Occurrences(const std::string& text, const std::string& part);
 
 }  // namespace tidemark::inspect
 

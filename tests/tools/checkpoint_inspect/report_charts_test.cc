@@ -55,10 +55,10 @@ TEST(MetricFigure, MarksStepsAndTellsWhy) {
   steps[2].evaluations.push_back({.evaluator = "health", .unhealthy = "spike"});
   const ReportMetric metric{.name = "loss", .best = 4, .best_value = 2.4, .latest = 4, .latest_value = 2.4};
   const std::string html = MetricFigure(steps, metric, 0);
-  EXPECT_EQ(Count(html, "class=\"deleted\""), 1);
-  EXPECT_EQ(Count(html, "class=\"pinned\""), 2);
-  EXPECT_EQ(Count(html, "class=\"unhealthy\""), 1);
-  EXPECT_EQ(Count(html, "class=\"best\""), 1);
+  EXPECT_EQ(Occurrences(html, "class=\"deleted\""), 1);
+  EXPECT_EQ(Occurrences(html, "class=\"pinned\""), 2);
+  EXPECT_EQ(Occurrences(html, "class=\"unhealthy\""), 1);
+  EXPECT_EQ(Occurrences(html, "class=\"best\""), 1);
   EXPECT_THAT(html, HasSubstr("step 2, committed\nloss = 3\npinned: for &lt;me&gt;"));
   EXPECT_THAT(html, HasSubstr("\ntagged paper, v1"));
   EXPECT_THAT(html, HasSubstr("distrusted: health: spike"));
@@ -72,9 +72,9 @@ TEST(MetricFigure, OffersALogarithmicScaleWhereItTellsMore) {
   const std::vector<StepInfo> wide = {Saved(1, 100), Saved(2, 1)};
   const std::string html = MetricFigure(wide, metric, 7);
   EXPECT_THAT(html, HasSubstr("id=\"log7\""));
-  EXPECT_EQ(Count(html, "<svg"), 2);
+  EXPECT_EQ(Occurrences(html, "<svg"), 2);
   const std::vector<StepInfo> negative = {Saved(1, 100), Saved(2, -1)};
-  EXPECT_EQ(Count(MetricFigure(negative, metric, 0), "<svg"), 1);
+  EXPECT_EQ(Occurrences(MetricFigure(negative, metric, 0), "<svg"), 1);
 }
 
 TEST(MetricFigure, SaysWhereThereIsNothingToShow) {
@@ -98,7 +98,7 @@ TEST(BytesFigure, StacksNewAndReusedBytesOfSavedSteps) {
   std::vector<StepInfo> steps = {Saved(1, 1), Saved(2, 1), Saved(3, 1)};
   steps[1].state = StepState::kUnsaved;
   const std::string html = BytesFigure(steps);
-  EXPECT_EQ(Count(html, "class=\"hover\""), 2);
+  EXPECT_EQ(Occurrences(html, "class=\"hover\""), 2);
   EXPECT_THAT(html, HasSubstr("step 3\nstored new: 1.0 KiB\nreused from earlier steps: 512 B\nlogical: 2.0 KiB"));
   EXPECT_EQ(BytesFigure(std::span(steps).subspan(1, 1)), "");
 }
@@ -111,14 +111,14 @@ TEST(BlockedFigure, StacksTheParts) {
   const std::string html = BlockedFigure(steps, parts);
   EXPECT_THAT(html, HasSubstr("step 1\ncopy: 15.0 ms\nroom: 5.0 ms"));
   EXPECT_THAT(html, HasSubstr("step 2\ncopy: 20.0 ms\nroom: 0.0 ms"));
-  EXPECT_EQ(Count(html, "class=\"s1\""), 2);  // the bar and the legend
+  EXPECT_EQ(Occurrences(html, "class=\"s1\""), 2);  // the bar and the legend
 }
 
 TEST(BytesFigure, ShowsMeansWhereThereAreManySteps) {
   std::vector<StepInfo> steps;
   for (int64_t step = 0; step < 1000; ++step) steps.push_back(Saved(step, 1));
   const std::string html = BytesFigure(steps);
-  EXPECT_LE(Count(html, "class=\"hover\""), 120);
+  EXPECT_LE(Occurrences(html, "class=\"hover\""), 120);
   EXPECT_THAT(html, HasSubstr("Each bar is the mean of 9 steps."));
   EXPECT_THAT(html, HasSubstr("steps 0 to 8, mean of 9"));
 }

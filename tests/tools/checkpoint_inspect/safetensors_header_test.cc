@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Of a header that must be refused.
-absl::Status DecodingStatus(std::string_view text, uint64_t data_bytes = 4) {
+absl::Status HeaderRefusal(std::string_view text, uint64_t data_bytes = 4) {
   return DecodeSafetensorsHeader(text, data_bytes).status();
 }
 
@@ -21,7 +21,7 @@ absl::Status DecodingStatus(std::string_view text, uint64_t data_bytes = 4) {
 std::string With(std::string_view fields) { return fmt::format(R"({{"w":{{{}}}}})", fields); }
 
 void ExpectRefused(std::string_view text, std::string_view message, uint64_t data_bytes = 4) {
-  const absl::Status status = DecodingStatus(text, data_bytes);
+  const absl::Status status = HeaderRefusal(text, data_bytes);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
   EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(message))) << text;
   EXPECT_THAT(std::string(status.message()), testing::StartsWith("safetensors header: "));
@@ -148,7 +148,7 @@ TEST(SafetensorsHeader, RefusesFieldsThatLackOrAreUnknown) {
 TEST(SafetensorsHeader, RefusesDtypesThatItDoesNotKnow) {
   ExpectRefused(With(R"("dtype":"F31","shape":[1],"data_offsets":[0,4])"), "the dtype 'F31', which is unknown");
   ExpectRefused(With(R"("dtype":"f32","shape":[1],"data_offsets":[0,4])"), "the dtype 'f32', which is unknown");
-  EXPECT_EQ(DecodingStatus(With(R"("dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3])"), 3),
+  EXPECT_EQ(HeaderRefusal(With(R"("dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3])"), 3),
             absl::InvalidArgumentError(
                 "safetensors header: tensor 'w' has the dtype 'F6_E2M3', which Tidemark has no type for"));
 }
@@ -200,7 +200,7 @@ TEST(SafetensorsHeader, RefusesMoreDimensionsThanAnEntryHas) {
     return With(fmt::format(R"("dtype":"F32","shape":[{}],"data_offsets":[0,4])", shape));
   };
   EXPECT_TRUE(DecodeSafetensorsHeader(with(dimensions), 4).ok());
-  EXPECT_EQ(DecodingStatus(with(dimensions + ",1")),
+  EXPECT_EQ(HeaderRefusal(with(dimensions + ",1")),
             absl::InvalidArgumentError("safetensors header: tensor 'w' has more than 64 dimensions"));
 }
 

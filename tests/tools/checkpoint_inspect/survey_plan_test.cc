@@ -9,7 +9,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-StoredEntry WithDigest(std::string name, int64_t elements, char digit) {
+StoredEntry EntryWithDigest(std::string name, int64_t elements, char digit) {
   StoredEntry entry;
   entry.spec = {
       .name = std::move(name), .dtype = Dtype::kFloat32, .shape = {elements}, .box_offset = {}, .box_extent = {}};
@@ -27,14 +27,14 @@ TEST(SampleEvenly, KeepsTheFirstAndTheLast) {
 
 TEST(TensorInventory, KnowsWhichStepsHoldWhat) {
   TensorInventory inventory;
-  inventory.AddStep(1, std::vector{WithDigest("a", 4, '1')});
-  StoredEntry tied = WithDigest("tied", 4, '1');
+  inventory.AddStep(1, std::vector{EntryWithDigest("a", 4, '1')});
+  StoredEntry tied = EntryWithDigest("tied", 4, '1');
   tied.tied_to = "a";
-  StoredEntry number = WithDigest("epoch", 1, '3');
+  StoredEntry number = EntryWithDigest("epoch", 1, '3');
   number.spec.kind = EntryKind::kInt64;
-  StoredEntry integers = WithDigest("mask", 1, '3');
+  StoredEntry integers = EntryWithDigest("mask", 1, '3');
   integers.spec.dtype = Dtype::kInt32;
-  inventory.AddStep(2, std::vector{tied, number, integers, WithDigest("b", 2, '5'), WithDigest("a", 4, '1')});
+  inventory.AddStep(2, std::vector{tied, number, integers, EntryWithDigest("b", 2, '5'), EntryWithDigest("a", 4, '1')});
   ASSERT_THAT(inventory.tensors(), SizeIs(2));
   EXPECT_EQ(inventory.others(), 2);
   EXPECT_FALSE(inventory.At(0, 1).present());
@@ -45,21 +45,21 @@ TEST(TensorInventory, KnowsWhichStepsHoldWhat) {
 
 TEST(TensorInventory, TakesOneOfAnotherShapeOrDtypeForAnother) {
   TensorInventory inventory;
-  inventory.AddStep(1, std::vector{WithDigest("a", 4, '1')});
-  StoredEntry half = WithDigest("a", 4, '2');
+  inventory.AddStep(1, std::vector{EntryWithDigest("a", 4, '1')});
+  StoredEntry half = EntryWithDigest("a", 4, '2');
   half.spec.dtype = Dtype::kFloat16;
-  StoredEntry part = WithDigest("a", 4, '3');
+  StoredEntry part = EntryWithDigest("a", 4, '3');
   part.spec.box_offset = {0};
   part.spec.box_extent = {2};
-  inventory.AddStep(2, std::vector{WithDigest("a", 5, '1'), half, part});
+  inventory.AddStep(2, std::vector{EntryWithDigest("a", 5, '1'), half, part});
   EXPECT_THAT(inventory.tensors(), SizeIs(4));
 }
 
 TEST(PlanSurvey, ReadsWhatDiffersTheLatestPairFirst) {
   TensorInventory inventory;
-  inventory.AddStep(1, std::vector{WithDigest("frozen", 10, '1'), WithDigest("w", 10, '2')});
-  inventory.AddStep(2, std::vector{WithDigest("frozen", 10, '1'), WithDigest("w", 10, '3')});
-  inventory.AddStep(3, std::vector{WithDigest("frozen", 10, '1'), WithDigest("w", 10, '4')});
+  inventory.AddStep(1, std::vector{EntryWithDigest("frozen", 10, '1'), EntryWithDigest("w", 10, '2')});
+  inventory.AddStep(2, std::vector{EntryWithDigest("frozen", 10, '1'), EntryWithDigest("w", 10, '3')});
+  inventory.AddStep(3, std::vector{EntryWithDigest("frozen", 10, '1'), EntryWithDigest("w", 10, '4')});
   const SurveyPlan plan = PlanSurvey(inventory, 1000);
   EXPECT_THAT(plan.last, ElementsAre(0, 1));
   ASSERT_THAT(plan.pairs, SizeIs(2));
@@ -71,9 +71,9 @@ TEST(PlanSurvey, ReadsWhatDiffersTheLatestPairFirst) {
 
 TEST(PlanSurvey, LeavesOutTheLargestAndTheOldestAndSaysHowMuch) {
   TensorInventory inventory;
-  inventory.AddStep(1, std::vector{WithDigest("small", 10, '1'), WithDigest("large", 100, '2')});
-  inventory.AddStep(2, std::vector{WithDigest("small", 10, '3'), WithDigest("large", 100, '4')});
-  inventory.AddStep(3, std::vector{WithDigest("small", 10, '5'), WithDigest("large", 100, '6')});
+  inventory.AddStep(1, std::vector{EntryWithDigest("small", 10, '1'), EntryWithDigest("large", 100, '2')});
+  inventory.AddStep(2, std::vector{EntryWithDigest("small", 10, '3'), EntryWithDigest("large", 100, '4')});
+  inventory.AddStep(3, std::vector{EntryWithDigest("small", 10, '5'), EntryWithDigest("large", 100, '6')});
   const SurveyPlan plan = PlanSurvey(inventory, 40 + 80 + 79);
   EXPECT_THAT(plan.last, ElementsAre(0));
   EXPECT_EQ(plan.bytes_last_left_out, 400);
@@ -88,7 +88,7 @@ TEST(PlanSurvey, LeavesOutTheLargestAndTheOldestAndSaysHowMuch) {
 TEST(PlanSurvey, ReadsNothingOfNothing) {
   EXPECT_EQ(PlanSurvey(TensorInventory(), 1000).bytes, 0);
   TensorInventory inventory;
-  inventory.AddStep(1, std::vector{WithDigest("a", 4, '1')});
+  inventory.AddStep(1, std::vector{EntryWithDigest("a", 4, '1')});
   EXPECT_EQ(PlanSurvey(inventory, 0).bytes, 0);
   EXPECT_THAT(PlanSurvey(inventory, 1000).pairs, IsEmpty());
 }

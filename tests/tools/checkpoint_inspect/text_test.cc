@@ -38,6 +38,7 @@ TEST(Escape, WritesBytesThatAreNotUtf8Out) {
 TEST(DisplayWidth, CountsCodePoints) {
   EXPECT_EQ(DisplayWidth(""), 0u);
   EXPECT_EQ(DisplayWidth("größe"), 5u);
+  EXPECT_EQ(DisplayWidth("…€𝄞"), 3u);
 }
 
 TEST(Shorten, MarksWhatItCutOff) {
