@@ -1,6 +1,8 @@
 # Short names for the CMake presets. Each target installs what it lacks (Debian packages) before it builds.
 
 JOBS ?= $(shell nproc)
+# Of the time of a test a quarter is waiting.
+TESTS_AT_ONCE = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
@@ -41,7 +43,7 @@ test:
 	@tools/setup test
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS)
-	ctest --preset dev -j $(JOBS)
+	ctest --preset dev -j $(TESTS_AT_ONCE)
 
 crash-long:
 	@tools/setup test
@@ -88,7 +90,7 @@ asan asan-core:
 	@tools/setup clang
 	cmake --preset asan -DTIDEMARK_TOOLS=$(ASAN_TOOLS)
 	cmake --build --preset asan -j $(JOBS)
-	$(UNSHUFFLED) ctest --preset asan -j $(JOBS)
+	$(UNSHUFFLED) ctest --preset asan -j $(TESTS_AT_ONCE)
 
 clang-torch:
 	@tools/setup clang
@@ -98,7 +100,7 @@ tsan:
 	@tools/setup test
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS)
-	$(UNSHUFFLED) ctest --preset tsan -j $(JOBS)
+	$(UNSHUFFLED) ctest --preset tsan -j $(TESTS_AT_ONCE)
 
 FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
 # These alone need what is above storage/: without them an empty compiler cache costs half the time.

@@ -93,7 +93,7 @@ TEST_F(RepairTest, IsFinishedByTheNextOneWhereverItIsCutShort) {
     MakeAMess(place);
     const FileTree mess = ReadTree(files_, path_);
     bool finished = false;
-    const size_t stride = OneOf(1, 5);
+    const size_t stride = OneOf(1, 13);
     for (size_t call = SeedOfCases() % stride; !finished; call += stride, ++cuts) {
       SCOPED_TRACE(testing::Message() << "byte " << place << ", call " << call);
       ASSERT_LT(call, 3000u);
