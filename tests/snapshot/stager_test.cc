@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/test_snapshot.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark {
@@ -44,14 +45,6 @@ class NotingState final : public State {
   std::vector<float> device_;
 };
 
-template <typename T>
-std::vector<T> Read(const Snapshot& snapshot, std::string_view name) {
-  const std::span<const std::byte> bytes = snapshot.bytes(*snapshot.Find(name));
-  std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
 TEST(Stager, CopiesTensorsAndValues) {
   std::vector<float> weight(3'000'000);
   std::iota(weight.begin(), weight.end(), 0.0F);
@@ -65,8 +58,8 @@ TEST(Stager, CopiesTensorsAndValues) {
   ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
   EXPECT_EQ((*snapshot)->step(), 7);
   EXPECT_EQ((*snapshot)->metrics().at("loss"), 0.5);
-  EXPECT_EQ(Read<float>(**snapshot, "weight"), weight);
-  EXPECT_EQ(Read<char>(**snapshot, "text"), (std::vector<char>{'a', 'b', 'c'}));
+  EXPECT_EQ(Numbers<float>(**snapshot, "weight"), weight);
+  EXPECT_EQ(Numbers<char>(**snapshot, "text"), (std::vector<char>{'a', 'b', 'c'}));
   EXPECT_FALSE((*snapshot)->Find("nothing").has_value());
 }
 
@@ -82,8 +75,8 @@ TEST(Stager, TakesValuesAtTheBeginningAndTensorsLater) {
   weight = 2;
   epoch = 2;
   ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
-  EXPECT_EQ(Read<float>(**snapshot, "weight")[0], 2);
-  EXPECT_EQ(Read<int64_t>(**snapshot, "epoch")[0], 1);
+  EXPECT_EQ(Numbers<float>(**snapshot, "weight")[0], 2);
+  EXPECT_EQ(Numbers<int64_t>(**snapshot, "epoch")[0], 1);
 }
 
 TEST(Stager, TakesTensorsThatChangeEarlyAtTheBeginning) {
@@ -103,7 +96,7 @@ TEST(Stager, TakesTensorsThatChangeEarlyAtTheBeginning) {
   ASSERT_THAT(snapshot, IsOk());
   buffer = 2;
   ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
-  EXPECT_EQ(Read<float>(**snapshot, "buffer")[0], 1);
+  EXPECT_EQ(Numbers<float>(**snapshot, "buffer")[0], 1);
 }
 
 TEST(Stager, AsksTheStateForWhatOnlyItCanReachAfterNotingTheDevicesWork) {
@@ -114,7 +107,7 @@ TEST(Stager, AsksTheStateForWhatOnlyItCanReachAfterNotingTheDevicesWork) {
   EXPECT_EQ(state.calls, "begin ");
   ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
   EXPECT_EQ(state.calls, "begin device ");
-  EXPECT_EQ(Read<float>(**snapshot, "device"), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(Numbers<float>(**snapshot, "device"), (std::vector<float>{1, 2, 3}));
 }
 
 TEST(Stager, ReportsACopyThatFailsAndGivesTheRoomBack) {

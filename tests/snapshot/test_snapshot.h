@@ -74,7 +74,7 @@ class TestSnapshot final : public Snapshot {
   std::vector<std::shared_ptr<std::vector<std::byte>>> bytes_;
 };
 
-// The numbers that an entry consists of.
+// The numbers that an entry consists of, or its characters.
 template <typename T>
 std::vector<T> Numbers(const Snapshot& snapshot, std::string_view name) {
   const std::span<const std::byte> bytes = snapshot.bytes(*snapshot.Find(name));
