@@ -12,9 +12,9 @@ help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
-	@echo "make test-interop  hold export, import and statistics against Python's safetensors, numpy and Prometheus client"
+	@echo "make test-interop  hold export, import, statistics and report against Python's safetensors, numpy, Prometheus client, and Chromium"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
-	@echo "make crash-long    look at a million states that a crash could leave, in an hour or so; STATES=N: at so many"
+	@echo "make crash-long    look at a million states that a crash could leave, in an hour or two; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
 	@echo "make faults-long   every fault of every call, every bit and byte of a store, of which the suite draws some; SEED=N"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
@@ -22,7 +22,7 @@ help:
 	@echo "make asan-core     the same without checkpoint-inspect"
 	@echo "make tsan          the core's tests under ThreadSanitizer"
 	@echo "make fuzz          fuzz what reads bytes from the disk, under clang's libFuzzer, for SECONDS_EACH=30 each target"
-	@echo "make fuzz-short    5 seconds of that for each target but the two that take as long to build as all others"
+	@echo "make fuzz-short    5 seconds of that for each target but the two of checkpoint-inspect"
 	@echo "make install-test  install into a temporary prefix and build a stranger's project against it"
 	@echo "make clean         remove build/"
 	@echo "JOBS=N             compile and test with N processes (default: one for each core)"
@@ -58,7 +58,7 @@ test-torch2:
 test-interop:
 	@tools/setup interop
 	cmake --preset dev
-	cmake --build --preset dev -j $(JOBS) --target checkpoint-inspect inspect_make_run
+	cmake --build --preset dev -j $(JOBS) --target checkpoint-inspect inspect_make_run make_test_store
 	tests/interop.sh build/dev || [ $$? -eq 77 ] # as above
 
 bench:
@@ -69,7 +69,7 @@ bench:
 
 # CUTS=N, FILLS=N, KILLS=N and SEED=N: something else than the whole, and a run once more.
 crash-real:
-	@tools/setup real
+	@tools/setup test
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS) --target real_power_cut_test real_full_disk_test real_kill_loop_test
 	CUTS="$(CUTS)" FILLS="$(FILLS)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
@@ -103,15 +103,17 @@ tsan:
 	$(UNSHUFFLED) ctest --preset tsan -j $(TESTS_AT_ONCE)
 
 FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
-# These alone need what is above storage/: without them an empty compiler cache costs half the time.
+FUZZ_TOOLS := ON
+# What asan-core has built.
 fuzz-short: FUZZ_TARGETS := $(filter-out inspect safetensors,$(FUZZ_TARGETS))
+fuzz-short: FUZZ_TOOLS := OFF
 fuzz-short: SECONDS_EACH := 5
 
 fuzz fuzz-short:
 	@tools/setup clang
-	cmake --preset fuzz
-	cmake --build --preset fuzz -j $(JOBS) --target $(addprefix fuzz_,$(FUZZ_TARGETS))
-	fuzz/run --programs build/fuzz/fuzz --work build/fuzz/findings --seconds $(SECONDS_EACH) --jobs $(JOBS) $(FUZZ_TARGETS)
+	cmake --preset asan -DTIDEMARK_TOOLS=$(FUZZ_TOOLS)
+	cmake --build --preset asan -j $(JOBS) --target $(addprefix fuzz_,$(FUZZ_TARGETS))
+	$(UNSHUFFLED) fuzz/run --programs build/asan/fuzz --work build/findings --seconds $(SECONDS_EACH) --jobs $(JOBS) $(FUZZ_TARGETS)
 
 install-test:
 	@tools/setup test

@@ -52,6 +52,7 @@ absl::StatusOr<Measurement> DecodeVsZstd(Context& context);
 // rows_restore.cc
 absl::StatusOr<Measurement> RestoreVsFio(Context& context);
 absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context);
+absl::StatusOr<Measurement> StatisticsVsFio(Context& context);
 
 // rows_manifest.cc
 absl::StatusOr<Measurement> CommitVsFdatasync(Context& context);

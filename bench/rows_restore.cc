@@ -1,16 +1,19 @@
-// How fast a state comes back from a disk of which nothing is in memory.
+// How fast a state comes back, or is looked through, from a disk of which nothing is in memory.
 
 #include <torch/serialize.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/bench_store.h"
 #include "bench/fio.h"
+#include "bench/process.h"
 #include "bench/rows.h"
 #include "bench/work_folder.h"
+#include "fmt/format.h"
 #include "tidemark/torch.h"
 
 namespace tidemark::bench {
@@ -26,10 +29,31 @@ absl::StatusOr<double> TimedColdRestore(BenchStore& store, TorchState& state) {
   return seconds;
 }
 
-}  // namespace
+absl::Status Inspect(const std::vector<std::string>& words) {
+  std::vector<std::string> arguments = {CHECKPOINT_INSPECT};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  absl::StatusOr<ProcessOutput> output = RunProcess(arguments);
+  if (!output.ok()) return output.status();
+  if (output->exit_code == 0) return absl::OkStatus();
+  return absl::InternalError(
+      fmt::format("checkpoint-inspect {}: exit code {}: {}", words.front(), output->exit_code, output->err));
+}
 
-absl::StatusOr<Measurement> RestoreVsFio(Context& context) {
-  absl::StatusOr<TrainingState*> tensors = context.State(at::kFloat, context.Bytes(2));
+// Of the program from its start to its end.
+absl::StatusOr<double> TimedColdStatistics(BenchStore& store, TorchState&) {
+  if (absl::Status dropped = DropCaches(store.directory()); !dropped.ok()) return dropped;
+  // The program may have gone from memory with the rest, and is no part of what is compared. This reads no shard.
+  if (absl::Status listed = Inspect({"ls", "--store", store.directory()}); !listed.ok()) return listed;
+  const Stopwatch watch;
+  absl::Status read = Inspect({"tensors", "latest", "--stats", "--store", store.directory()});
+  if (!read.ok()) return read;
+  return watch.seconds();
+}
+
+// Of a state of that size, saved raw: its bytes by the seconds that `read` takes ÷ fio reading the shard.
+absl::StatusOr<Measurement> CompareWithColdRead(
+    Context& context, double gib, const std::function<absl::StatusOr<double>(BenchStore&, TorchState&)>& read) {
+  absl::StatusOr<TrainingState*> tensors = context.State(at::kFloat, context.Bytes(gib));
   if (!tensors.ok()) return tensors.status();
   TorchState state;
   (*tensors)->AddTo(state);
@@ -47,7 +71,7 @@ absl::StatusOr<Measurement> RestoreVsFio(Context& context) {
   return context.Compare(
       Unit::kBytesPerSecond,
       [&]() -> absl::StatusOr<double> {
-        absl::StatusOr<double> seconds = TimedColdRestore(**store, state);
+        absl::StatusOr<double> seconds = read(**store, state);
         if (!seconds.ok()) return seconds.status();
         return static_cast<double>((*tensors)->bytes()) / *seconds;
       },
@@ -56,6 +80,14 @@ absl::StatusOr<Measurement> RestoreVsFio(Context& context) {
         return RunFio(job);
       },
       kDiskTimes);
+}
+
+}  // namespace
+
+absl::StatusOr<Measurement> RestoreVsFio(Context& context) { return CompareWithColdRead(context, 2, TimedColdRestore); }
+
+absl::StatusOr<Measurement> StatisticsVsFio(Context& context) {
+  return CompareWithColdRead(context, 1, TimedColdStatistics);
 }
 
 absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context) {

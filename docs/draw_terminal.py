@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs commands on a terminal and draws what they print as an SVG picture, for the README.
 
-  docs/draw_terminal.py --columns 110 -o docs/ls.svg -- 'checkpoint-inspect ls --last 8'
+  docs/draw_terminal.py --columns 110 -o docs/terminal.svg -- 'checkpoint-inspect ls --last 8'
 
 Each command is run by a shell with the store in $TIDEMARK_STORE; its line is drawn before its output. Knows the colours that
 checkpoint-inspect uses.

@@ -19,10 +19,11 @@ namespace tidemark::fuzz {
 inline constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
 
 struct HostileCase {
-  // What it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .safetensors, .index.json.
+  // What it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .note (pin.json and deleted.json),
+  // .safetensors, .index.json.
   std::string file;
-  absl::StatusCode code = absl::StatusCode::kDataLoss;
-  std::string message;  // a part of the error's
+  absl::StatusCode code = absl::StatusCode::kDataLoss;  // kOk of notes alone, which are there whatever they say
+  std::string message;  // a part of the error's; of a note that gets none, of what is left of it
   std::string bytes;
 };
 

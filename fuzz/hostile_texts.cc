@@ -1,4 +1,4 @@
-// Hostile JSON: reports, requests, store.json, records and notes.
+// Hostile JSON: reports, requests, store.json, records, leases and notes.
 
 #include <functional>
 #include <limits>
@@ -7,6 +7,7 @@
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
 #include "nlohmann/json.hpp"
+#include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
@@ -219,12 +220,57 @@ std::vector<HostileCase> HostileRecords() {
   };
 }
 
+// A note is there whatever it says. One whose bytes are wrong gets an error; of any other what is no text and no tag is
+// left out, and what is too long or too many is cut.
+std::vector<HostileCase> HostileNotes() {
+  using enum absl::StatusCode;
+  const std::string sound = storage::EncodeFolderNote("the best", {"paper", "v1"});
+  std::string other_tag = sound;
+  other_tag.replace(other_tag.find("v1"), 2, "v2");
+  std::string newer = Changed(sound, Set("version", 2));
+  newer.pop_back();
+  const std::string no_json = "it has tags, and is no JSON";
+  const std::string nothing = "a note of 0 bytes, 0 tags";
+  const auto tagged = [](std::string_view tags) { return fmt::format(R"({{"note":"a","tags":{}}})", tags); };
+  Json many = Json::array();
+  for (int i = 0; i < 1000; ++i) many.push_back(fmt::format("v{}", i));
+  return {
+      {"truncation-note.note", kDataLoss, "it does not end in a check", sound.substr(0, sound.size() - 1)},
+      {"truncation-note_tags.note", kDataLoss, no_json, R"({"note":"a","tags":["v1")"},
+      {"truncation-note_empty.note", kOk, nothing, ""},
+      {"note-check.note", kDataLoss, "its check is not that of its bytes", other_tag},
+      {"note-check_not_at_its_end.note", kDataLoss, "it does not end in a check",
+       "{\"note\":\"a\",\"check\":\"0123456789abcdef\",\"tags\":[\"v1\"]}\n"},
+      {"count-note_too_large.note", kOk, nothing, std::string((512 << 10) + 1, ' ')},
+      {"count-note_text.note", kOk, "a note of 65536 bytes, 0 tags",
+       fmt::format(R"({{"note":"{}"}})", std::string(65537, 'x'))},
+      {"count-note_tags.note", kOk, "a note of 1 bytes, 64 tags", tagged(many.dump())},
+      {"count-note_tag.note", kOk, "a note of 1 bytes, 1 tags",
+       tagged(fmt::format(R"(["{}","{}"])", std::string(129, 'x'), std::string(128, 'y')))},
+      {"name-note_tag_twice.note", kOk, "a note of 1 bytes, 1 tags", tagged(R"(["v1","v1"])")},
+      {"name-note_tag_with_escapes.note", kOk, "a note of 1 bytes, 0 tags", tagged(R"(["\u001b[2J","v1\n"])")},
+      {"name-note_key_twice.note", kOk, "a note of 2 bytes, 1 tags",
+       R"({"note":"a","note":"bb","tags":["v1","v2"],"tags":["v3"]})"},
+      {"nesting-note.note", kOk, nothing, "{\"note\":" + Nested(100'000) + "}"},
+      {"nesting-note_open.note", kDataLoss, no_json, "{\"tags\":" + std::string(100'000, '[')},
+      {"utf8-note.note", kDataLoss, no_json, "{\"note\":\"\xff\",\"tags\":[\"v1\"]}"},
+      {"utf8-note_lone_surrogate.note", kDataLoss, no_json, R"({"note":"\ud800","tags":["v1"]})"},
+      {"note-control_character.note", kDataLoss, no_json, "{\"note\":\"\x01\",\"tags\":[\"v1\"]}"},
+      {"overflow-note_version.note", kDataLoss, no_json, R"({"tags":["v1"],"version":1e999})"},
+      {"note-newer.note", kOk, "a note of 8 bytes, 2 tags", Checked(newer)},
+      {"note-text_is_a_number.note", kOk, "a note of 0 bytes, 1 tags", R"({"note":7,"tags":["v1",2]})"},
+      {"note-tags_are_an_object.note", kOk, "a note of 1 bytes, 0 tags", tagged(R"({"v1":"v1"})")},
+      {"note-array.note", kOk, nothing, R"(["note","tags"])"},
+  };
+}
+
 }  // namespace
 
 std::vector<HostileCase> HostileTexts() {
   std::vector<HostileCase> cases = HostileReports();
   for (HostileCase& more : HostileRequests()) cases.push_back(std::move(more));
   for (HostileCase& more : HostileRecords()) cases.push_back(std::move(more));
+  for (HostileCase& more : HostileNotes()) cases.push_back(std::move(more));
   return cases;
 }
 

@@ -277,7 +277,10 @@ void Housekeeper::Do(Round round) {
   if (!round.requests.empty() || round.last || more_requests_ ||
       since_poll_.elapsed() >= options_.inbox_poll_interval) {
     since_poll_ = Stopwatch();
-    recorded.Update(CollectFromInbox());
+    const absl::Status collected = CollectFromInbox();
+    // One that the manifest refused at first may have come with the others.
+    if (round.last && !unrecorded_.empty()) recorded = RecordReports({}, round.last);
+    recorded.Update(collected);
     carried_out = CarryOutRequests();
   }
   bool retention = false;
@@ -296,10 +299,10 @@ void Housekeeper::Do(Round round) {
                             [this] { return PrometheusText(host_.read_statistics()); }));
   for (const Request& request : round.requests) request.done->Set(request.everything ? everything : recorded);
   if (!round.last) return;
-  // What could not be recorded by now never will.
+  // One that has reached the disk all the same is recorded by who opens the store next, or is already.
   if (!unrecorded_.empty()) {
     const absl::Status& why = unrecorded_.front().last_try;
-    lost_ = absl::Status(why.code(), fmt::format("{} evaluations are lost, for they could not be recorded: {}",
+    lost_ = absl::Status(why.code(), fmt::format("{} evaluations could not be recorded, and may be lost: {}",
                                                  unrecorded_.size(), std::string(why.message())));
     host_.listeners.Warn(std::string(lost_.message()));
   }
@@ -345,8 +348,8 @@ absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
     }
     absl::Status status = RecordOrReplace(report);
     if (status.ok()) {
-      host_.statistics.AddRecorded(1);
-      Recorded(report.step, report.evaluation);
+      // A try that failed may have reached the disk all the same, and this one had no news then.
+      if (!report.last_try.ok() && !report.told) Recorded(report.step, report.evaluation);
       if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
     } else if (IsFinal(status)) {
       GiveUp(report, std::move(status));
@@ -384,7 +387,7 @@ void Housekeeper::WarnIfFailed(const Report& report) {
       fmt::format("evaluator '{}' failed at step {}: {}", evaluation.evaluator, report.step, evaluation.reason));
 }
 
-absl::Status Housekeeper::Record(const Report& report) {
+absl::Status Housekeeper::Record(Report& report) {
   if (!report.failure.ok()) return NoStepFor(report.step, report.failure);
   absl::StatusOr<std::optional<storage::StepRecord>> record = host_.store.manifest().Find(report.step);
   if (!record.ok()) return record.status();
@@ -408,11 +411,15 @@ absl::Status Housekeeper::Record(const Report& report) {
   if (info.state == StepState::kCommitted) {
     const auto attempt = storage::FromHex(info.attempt);
     if (!attempt) return absl::DataLossError(fmt::format("the record of step {} names no attempt", report.step));
-    return storage::RecordReport(host_.files, host_.store,
-                                 {.store = host_.store.id(),
-                                  .step = report.step,
-                                  .attempt = storage::AttemptId{*attempt},
-                                  .evaluation = report.evaluation});
+    const storage::MetricReport own{.store = host_.store.id(),
+                                    .step = report.step,
+                                    .attempt = storage::AttemptId{*attempt},
+                                    .evaluation = report.evaluation};
+    const auto warn = [this](std::string_view line) { host_.listeners.Warn(line); };
+    const storage::InboxResult result = storage::RecordReport(host_.files, host_.store, own, warn);
+    for (const storage::MetricReport& recorded : result.recorded) Recorded(recorded.step, recorded.evaluation);
+    report.told = report.told || !result.recorded.empty();
+    return result.error;
   }
   if (storage::IsOutranked(info, report.evaluation)) {
     return absl::AlreadyExistsError(fmt::format("it has said before what it found on step {}", report.step));
@@ -421,13 +428,21 @@ absl::Status Housekeeper::Record(const Report& report) {
   const absl::StatusOr<std::string> encoded = storage::EncodeMetricReport(
       {.store = host_.store.id(), .step = report.step, .attempt = {}, .evaluation = report.evaluation});
   if (!encoded.ok()) return encoded.status();
-  return host_.store.UpdateStep(report.step, info.attempt, [&](storage::StepRecord& changed) {
-    storage::ApplyEvaluation(changed.info, report.evaluation);
-    return true;
+  bool news = false;
+  absl::Status status = host_.store.UpdateStep(report.step, info.attempt, [&](storage::StepRecord& changed) {
+    news = !storage::HasEvaluation(changed.info, report.evaluation);
+    if (news) storage::ApplyEvaluation(changed.info, report.evaluation);
+    return news;
   });
+  if (status.ok() && news) {
+    report.told = true;
+    Recorded(report.step, report.evaluation);
+  }
+  return status;
 }
 
 void Housekeeper::Recorded(int64_t step, const Evaluation& evaluation) {
+  host_.statistics.AddRecorded(1);
   {
     absl::MutexLock lock(&mutex_);
     retention_due_ = true;

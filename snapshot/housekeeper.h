@@ -161,7 +161,7 @@ class Housekeeper final : public EvaluationSink {
   // `last`: there will be no other try.
   absl::Status RecordReports(std::deque<Report> fresh, bool last);
   void AskAgain(std::vector<Request>& requests);
-  absl::Status Record(const Report& report);
+  absl::Status Record(Report& report);
   absl::Status RecordOrReplace(Report& report);
   void WarnIfFailed(const Report& report);
   absl::Status CollectFromInbox();

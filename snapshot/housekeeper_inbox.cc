@@ -15,11 +15,14 @@ absl::Status Housekeeper::CollectFromInbox() {
   });
   Note("workers' reports cannot be taken in", result.error);
   if (result.rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result.rejected));
-  if (!result.recorded.empty()) host_.statistics.AddRecorded(result.recorded.size());
   for (const storage::MetricReport& report : result.recorded) {
     if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {
       host_.listeners.Warn(fmt::format("evaluator '{}' of {} failed at step {}: {}", report.evaluation.evaluator,
                                        report.evaluation.worker, report.step, report.evaluation.reason));
+    }
+    for (Report& waiting : unrecorded_) {
+      const bool same = waiting.step == report.step && waiting.evaluation.evaluator == report.evaluation.evaluator;
+      waiting.told = waiting.told || same;
     }
     Recorded(report.step, report.evaluation);
   }

@@ -59,6 +59,10 @@ StepReader::Impl::Impl(StepInfo info, std::vector<std::unique_ptr<storage::Shard
     : shards(std::move(opened)), read(options) {
   contents.info = std::move(info);
   contents.references = ReferencesOf(shards);
+  size_t count = 0;
+  for (const auto& shard : shards) count += shard->index().entries.size();
+  contents.entries.reserve(count);
+  places.reserve(count);
   for (size_t s = 0; s < shards.size(); ++s) {
     const storage::ShardReader& shard = *shards[s];
     const storage::ShardIndex& index = shard.index();

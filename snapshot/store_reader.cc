@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <exception>
 #include <map>
 #include <optional>
@@ -38,6 +37,16 @@ constexpr storage::ShardReadOptions kUntrustedReadOptions{
 // How often Verify reports progress.
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
+// Of a directory without store.json: the manifest and the shards say which store it is, to who may write the file anew.
+constexpr std::string_view kMayBeAStore =
+    "; there are steps in it, though: a repair, or opening it to write, asks them and the manifest which store it is";
+
+bool HasAttempts(storage::FileSystem& files, const storage::StoreLayout& layout) {
+  std::vector<std::string> strangers;
+  const absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
+  return folders.ok() && !folders->empty();
+}
+
 // A part of an entry's bytes.
 struct Window {
   uint64_t offset = 0;
@@ -71,18 +80,48 @@ absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shar
 }  // namespace
 
 struct StoreReader::Impl {
+  // The steps' records, ascending by step, in two parts: steps() hands out the first as it is, so that of a hundred
+  // thousand steps nothing is kept twice.
+  struct Records {
+    // What a record says of files, besides how they are called.
+    struct Files {
+      std::vector<storage::RecordedShard> shards;
+      std::vector<storage::FileReference> references;
+    };
+
+    void Add(storage::StepRecord record) {
+      steps.push_back(std::move(record.info));
+      files.push_back({std::move(record.shards), std::move(record.references)});
+    }
+
+    void RemoveLast() {
+      steps.pop_back();
+      files.pop_back();
+    }
+
+    // Where the step is; nullopt: it is not.
+    std::optional<size_t> Find(int64_t step) const {
+      const auto found = std::lower_bound(steps.begin(), steps.end(), step,
+                                          [](const StepInfo& info, int64_t number) { return info.step < number; });
+      if (found == steps.end() || found->step != step) return std::nullopt;
+      return static_cast<size_t>(found - steps.begin());
+    }
+
+    std::vector<StepInfo> steps;
+    std::vector<Files> files;
+  };
+
   Impl(const std::string& directory, bool trusted)
       : layout(directory), trusted(trusted), read(trusted ? kReadOptions : kUntrustedReadOptions) {}
 
-  // The steps as the manifest has them; the records are kept for their digests, and while nothing changes. Whether
-  // anything has.
-  absl::StatusOr<bool> LoadManifest() {
-    absl::StatusOr<bool> changed = manifest == nullptr ? OpenManifest() : CatchUp();
-    if (!changed.ok()) manifest.reset();  // the next time it is read as a whole
-    return changed;
+  // The steps as the manifest has them.
+  absl::Status LoadManifest() {
+    absl::Status status = manifest == nullptr ? OpenManifest() : CatchUp();
+    if (!status.ok()) manifest.reset();  // the next time it is read as a whole
+    return status;
   }
 
-  absl::StatusOr<bool> OpenManifest() {
+  absl::Status OpenManifest() {
     absl::StatusOr<std::unique_ptr<storage::Manifest>> opened =
         storage::Manifest::OpenFollowing(files, layout.manifest());
     if (!opened.ok()) return opened.status();
@@ -93,19 +132,25 @@ struct StoreReader::Impl {
     return ReadRecords();
   }
 
-  absl::StatusOr<bool> CatchUp() {
-    absl::StatusOr<bool> changed = manifest->CatchUp();
-    return changed.ok() && *changed ? ReadRecords() : changed;
+  // Who follows a store of many steps asks again and again, mostly in vain.
+  absl::Status CatchUp() {
+    const absl::StatusOr<bool> changed = manifest->CatchUp();
+    return changed.ok() && *changed ? ReadRecords() : changed.status();
   }
 
-  absl::StatusOr<bool> ReadRecords() {
-    records.clear();
+  absl::Status ReadRecords() {
+    Records found;
     absl::Status status = manifest->ForEach([&](storage::StepRecord record) {
-      records.push_back(std::move(record));
+      found.Add(std::move(record));
       return true;
     });
-    if (!status.ok()) return status;
-    return true;
+    if (status.ok()) Take(std::move(found));
+    return status;
+  }
+
+  void Take(Records found) {
+    records = std::move(found);
+    recorded.clear();
   }
 
   // The same from the shards, as a rebuild would have it: of several attempts at a step the last counts, and has the
@@ -135,19 +180,20 @@ struct StoreReader::Impl {
       if (deleted->has_value()) MakeDeleted(record, **deleted);
       attempts.emplace(std::pair(folder.step, record.info.sequence), std::move(record));
     }
-    records.clear();
+    Records found;
     StepInfo pin;  // that of the step's last attempt that was not let go, and nothing else of it
     for (auto& [place, record] : attempts) {
       StepInfo& info = record.info;
-      const bool first = records.empty() || records.back().info.step != info.step;
+      const bool first = found.steps.empty() || found.steps.back().step != info.step;
       if (first) pin = {};
       if (info.state != StepState::kDeleted) {
         storage::JoinPin(pin, no_warning, info);
         pin = {.pinned = info.pinned, .pin_note = info.pin_note, .tags = info.tags};
       }
-      if (!first) records.pop_back();
-      records.push_back(std::move(record));
+      if (!first) found.RemoveLast();
+      found.Add(std::move(record));
     }
+    Take(std::move(found));
     return absl::OkStatus();
   }
 
@@ -156,36 +202,29 @@ struct StoreReader::Impl {
     // read hides no step.
     const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
     unread.clear();
-    bool changed = true;
-    if (trusted) {
-      const absl::StatusOr<bool> loaded = LoadManifest();
-      manifest_problem = loaded.status();
-      changed = !loaded.ok() || *loaded;
-    }
+    if (trusted) manifest_problem = LoadManifest();
     if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
     if (!trusted || !manifest_problem.ok()) {
       if (absl::Status status = LoadShards(); !status.ok()) return status;
     }
     // A store whose making was cut short, or goes on just now, has no manifest yet and nothing for it to tell.
-    if (absl::IsNotFound(manifest_problem) && records.empty() && unread.empty()) manifest_problem = absl::OkStatus();
-    const bool has_reports = reports.ok() && !reports->empty();
-    // Who follows a store of many steps asks again and again, mostly in vain.
-    if (!changed && !has_reports && !has_overlay) return absl::OkStatus();
-    steps.clear();
-    steps.reserve(records.size());
-    for (const storage::StepRecord& record : records) steps.push_back(record.info);
-    if (has_reports) Overlay(*reports);
-    has_overlay = has_reports;
+    const bool nothing = records.steps.empty() && unread.empty();
+    if (absl::IsNotFound(manifest_problem) && nothing) manifest_problem = absl::OkStatus();
+    for (auto& [place, info] : recorded) records.steps[place] = std::move(info);
+    recorded.clear();
+    if (reports.ok()) Overlay(*reports);
     return absl::OkStatus();
   }
 
   // What workers have left in the inbox, as if it had been taken in.
   void Overlay(const std::vector<storage::MetricReport>& reports) {
     for (const storage::MetricReport& report : reports) {
-      const auto info = std::lower_bound(steps.begin(), steps.end(), report.step,
-                                         [](const StepInfo& candidate, int64_t step) { return candidate.step < step; });
-      if (info == steps.end() || info->step != report.step) continue;
-      if (info->attempt == storage::ToHex(report.attempt.bytes)) storage::ApplyEvaluation(*info, report.evaluation);
+      const std::optional<size_t> place = records.Find(report.step);
+      if (!place) continue;
+      StepInfo& info = records.steps[*place];
+      if (info.attempt != storage::ToHex(report.attempt.bytes)) continue;
+      recorded.try_emplace(*place, info);
+      storage::ApplyEvaluation(info, report.evaluation);
     }
   }
 
@@ -194,24 +233,24 @@ struct StoreReader::Impl {
   }
 
   // The record of a step that has, or had, files.
-  absl::StatusOr<const storage::StepRecord*> FindSaved(int64_t step) const {
-    const auto record = std::find_if(records.begin(), records.end(),
-                                     [&](const storage::StepRecord& other) { return other.info.step == step; });
-    if (record == records.end()) return NoStep(step);
-    const StepInfo& info = record->info;
+  absl::StatusOr<storage::StepRecord> FindSaved(int64_t step) const {
+    const std::optional<size_t> place = records.Find(step);
+    if (!place) return NoStep(step);
+    const StepInfo& info = records.steps[*place];
     if (info.state == StepState::kDeleted) {
       return absl::NotFoundError(fmt::format("step {} was deleted: {}", step, info.reason));
     }
     if (info.state == StepState::kUnsaved) {
       return absl::NotFoundError(fmt::format("step {} was evaluated and never saved", step));
     }
-    return &*record;
+    const Records::Files& of_step = records.files[*place];
+    return storage::StepRecord{.info = info, .shards = of_step.shards, .references = of_step.references};
   }
 
   absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const {
-    absl::StatusOr<const storage::StepRecord*> record = FindSaved(step);
+    absl::StatusOr<storage::StepRecord> record = FindSaved(step);
     if (!record.ok()) return record.status();
-    return OpenRecorded({files, layout, store, read}, **record);
+    return OpenRecorded({files, layout, store, read}, *record);
   }
 
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name,
@@ -235,9 +274,8 @@ struct StoreReader::Impl {
   std::string store_id;
   std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
   absl::Status manifest_problem;
-  std::deque<storage::StepRecord> records;  // ascending by step; a vector that grows moves all
-  std::vector<StepInfo> steps;              // the same, with what lies in the inbox
-  bool has_overlay = false;                 // anything does
+  Records records;                      // with what lies in the inbox
+  std::map<size_t, StepInfo> recorded;  // by their places, the steps that it concerns, as they are without it
   std::vector<std::string> unread;
 };
 
@@ -259,8 +297,9 @@ absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenAs(const std::stri
   absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(impl->files, impl->layout);
   // kFailedPrecondition: the path names a file.
   if (absl::IsNotFound(id.status()) || absl::IsFailedPrecondition(id.status())) {
-    return absl::NotFoundError(
-        fmt::format("{} is not a Tidemark store: {}", directory, std::string(id.status().message())));
+    return absl::NotFoundError(fmt::format("{} is not a Tidemark store: {}{}", directory,
+                                           std::string(id.status().message()),
+                                           HasAttempts(impl->files, impl->layout) ? kMayBeAStore : ""));
   }
   if (absl::IsDataLoss(id.status())) {
     // A damaged store.json does not hide what the shards say.
@@ -283,26 +322,27 @@ absl::Status StoreReader::VerifyManifest() const {
 
 const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
 
-const std::vector<StepInfo>& StoreReader::steps() const { return impl_->steps; }
+const std::vector<StepInfo>& StoreReader::steps() const { return impl_->records.steps; }
 
 const std::vector<std::string>& StoreReader::unread() const { return impl_->unread; }
 
 absl::Status StoreReader::Refresh() { return impl_->Load(); }
 
 std::vector<std::string> StoreReader::References(int64_t step) const {
+  const std::optional<size_t> place = impl_->records.Find(step);
+  if (!place) return {};
   std::set<std::string> attempts;
-  const auto record = std::lower_bound(
-      impl_->records.begin(), impl_->records.end(), step,
-      [](const storage::StepRecord& candidate, int64_t number) { return candidate.info.step < number; });
-  if (record == impl_->records.end() || record->info.step != step) return {};
-  for (const storage::FileReference& file : record->references) attempts.insert(storage::ToHex(file.attempt.bytes));
+  for (const storage::FileReference& file : impl_->records.files[*place].references) {
+    attempts.insert(storage::ToHex(file.attempt.bytes));
+  }
   return {attempts.begin(), attempts.end()};
 }
 
 absl::StatusOr<StepInfo> StoreReader::Latest() const {
-  const auto found = std::find_if(impl_->steps.rbegin(), impl_->steps.rend(),
-                                  [](const StepInfo& info) { return info.state == StepState::kCommitted; });
-  if (found == impl_->steps.rend()) {
+  const std::vector<StepInfo>& all = steps();
+  const auto found =
+      std::find_if(all.rbegin(), all.rend(), [](const StepInfo& info) { return info.state == StepState::kCommitted; });
+  if (found == all.rend()) {
     return absl::NotFoundError(fmt::format("no step is committed in {}", impl_->layout.directory()));
   }
   return *found;
@@ -311,7 +351,7 @@ absl::StatusOr<StepInfo> StoreReader::Latest() const {
 absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric, BestMode mode) const {
   const StepInfo* best = nullptr;
   double best_value = 0;
-  for (const StepInfo& info : impl_->steps) {
+  for (const StepInfo& info : steps()) {
     const auto found = info.metrics.find(std::string(metric));
     if (info.state != StepState::kCommitted || found == info.metrics.end() || !std::isfinite(found->second)) continue;
     if (!info.unhealthy().empty()) continue;
@@ -329,10 +369,9 @@ absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric, BestMode mod
 }
 
 absl::StatusOr<StepInfo> StoreReader::Find(int64_t step) const {
-  const auto found =
-      std::find_if(impl_->steps.begin(), impl_->steps.end(), [&](const StepInfo& info) { return info.step == step; });
-  if (found == impl_->steps.end()) return impl_->NoStep(step);
-  return *found;
+  const std::optional<size_t> place = impl_->records.Find(step);
+  if (!place) return impl_->NoStep(step);
+  return steps()[*place];
 }
 
 absl::StatusOr<std::vector<SavePhase>> StoreReader::Phases(int64_t step) const {
@@ -376,9 +415,9 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptio
   if (!(options.share >= 0 && options.share <= 1)) {
     return absl::InvalidArgumentError(fmt::format("VerifyOptions::share is {}: 0 to 1", options.share));
   }
-  absl::StatusOr<const storage::StepRecord*> found = impl_->FindSaved(step);
+  absl::StatusOr<storage::StepRecord> found = impl_->FindSaved(step);
   if (!found.ok()) return found.status();
-  const storage::StepRecord& record = **found;
+  const storage::StepRecord& record = *found;
   const auto id = storage::FromHex(record.info.attempt);
   if (!id) return absl::NotFoundError(fmt::format("step {} has no files: {}", step, record.info.reason));
   VerifyProgress done;

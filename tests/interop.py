@@ -2,11 +2,13 @@
 """What checkpoint-inspect exports opens in safetensors and numpy, bit by bit, and what these write it imports; what a
 trainer writes for Prometheus its client reads; a browser shows the report, where one is installed.
 
-  interop.py CHECKPOINT_INSPECT INSPECT_MAKE_RUN [unittest arguments]
+  interop.py CHECKPOINT_INSPECT INSPECT_MAKE_RUN MAKE_TEST_STORE [unittest arguments]
 
 Run by tests/interop.sh, with the packages.
 """
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -23,6 +25,8 @@ import safetensors
 import safetensors.numpy
 
 SEED = 20261122
+
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 # The dtypes that the format, Tidemark and numpy have.
 DTYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64",
@@ -45,8 +49,36 @@ def arrays():
     return made
 
 
+def trained_tensors():
+    """What make_test_store saves, made anew: see TestState in tests/tools/checkpoint_inspect/test_store.cc."""
+    numbers = [1]
+    for _ in range(5000):
+        numbers.append((numbers[-1] * 1664525 + 1013904223) % 2**32)
+    weight = numpy.array(numbers[1:], dtype=numpy.uint32).astype(numpy.float32) / numpy.float32(4e9)
+    weight = weight.reshape(5000, 1)
+    return {"model.weight": weight, "model.bias": numpy.ones(3, dtype=numpy.float32), "model.tied": weight,
+            "model.tied_too": weight}
+
+
+def value_array(value):
+    """What a value is in npz and raw."""
+    if isinstance(value, str):
+        return numpy.frombuffer(value.encode(), dtype=numpy.uint8)
+    if isinstance(value, bytes):
+        return numpy.frombuffer(value, dtype=numpy.uint8)
+    return numpy.array(value, dtype={bool: "bool", int: "<i8", float: "<f8"}[type(value)])
+
+
+def value_text(value):
+    """What it is in the metadata of safetensors."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
 def bits(array):
-    return (array.dtype.str, array.shape, array.tobytes())
+    # A digest, for unittest takes minutes to show how two long runs of bytes differ.
+    return (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest())
 
 
 def read(path):
@@ -62,6 +94,7 @@ def views(path):
 class Interop(unittest.TestCase):
     inspect = None
     make_run = None
+    make_test_store = None
 
     @classmethod
     def setUpClass(cls):
@@ -82,9 +115,9 @@ class Interop(unittest.TestCase):
         return os.path.join(cls.folder.name, name)
 
     @classmethod
-    def run_inspect(cls, *arguments, status=0):
-        result = subprocess.run([cls.inspect, "--store", cls.store, *arguments], text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
+    def run_inspect(cls, *arguments, status=0, store=None):
+        result = subprocess.run([cls.inspect, "--store", store or cls.store, *arguments], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if result.returncode != status:
             raise AssertionError(f"{arguments} ended with {result.returncode}: {result.stderr}")
         return result
@@ -147,6 +180,64 @@ class Interop(unittest.TestCase):
         self.run_inspect("import", out + ".index.json", "--step", "8")
         self.run_inspect("export", "8", "-o", self.path("again.safetensors"))
         self.assert_same(safetensors.numpy.load_file(self.path("again.safetensors")))
+
+    def assert_trained(self, store, step, values):
+        """Every format has the step's tensors, its tied pair and these values, and nothing else."""
+        kinds = {"epoch": "int64", "rate": "double", "ended": "bool", "text": "string", "blob": "bytes"}
+        tensors = trained_tensors()
+        arrays = tensors | {name: value_array(value) for name, value in values.items()}
+
+        out = self.path(f"trained-{step}.safetensors")
+        self.run_inspect("export", step, "-o", out, store=store)
+        loaded = safetensors.numpy.load_file(out)
+        self.assertEqual({name: bits(array) for name, array in loaded.items()},
+                         {name: bits(array) for name, array in tensors.items() if name != "model.tied_too"})
+        with safetensors.safe_open(out, framework="np") as file:
+            metadata = file.metadata()
+        self.assertEqual({name: text for name, text in metadata.items() if name in arrays},
+                         {name: value_text(value) for name, value in values.items()} | {"model.tied_too": "model.tied"})
+        prefix = "tidemark.kind."
+        self.assertEqual({key.removeprefix(prefix): kind for key, kind in metadata.items() if key.startswith(prefix)},
+                         kinds | {"model.tied_too": "tied"})
+
+        out = self.path(f"trained-{step}.npz")
+        self.run_inspect("export", step, "-o", out, store=store)
+        with numpy.load(out, allow_pickle=False) as archive:
+            self.assertEqual({name: bits(archive[name]) for name in archive.files},
+                             {name: bits(array) for name, array in arrays.items()})
+
+        out = self.path(f"trained-{step}.raw")
+        self.run_inspect("export", step, "--format", "raw", "-o", out, store=store)
+        entries = {entry["name"]: entry for entry in json.loads(read(out + "/index.json"))["entries"]}
+        self.assertEqual({name: entry["kind"] for name, entry in entries.items()},
+                         {name: kinds.get(name, "tensor") for name in arrays})
+        found = {name: numpy.fromfile(os.path.join(out, entry["file"]), dtype=entry["dtype"]).reshape(entry["shape"])
+                 for name, entry in entries.items()}
+        self.assertEqual({name: bits(array) for name, array in found.items()},
+                         {name: bits(array) for name, array in arrays.items()})
+        self.assertEqual(entries["model.tied_too"]["file"], entries["model.tied"]["file"])
+
+    def test_values_and_ties_of_a_trainer_open_and_come_back(self):
+        store = self.path("trained")
+        subprocess.run([self.make_test_store, "sound", store], check=True, cwd=self.folder.name)
+        self.assert_trained(store, "2", {"epoch": 3, "rate": 0.125, "ended": False, "text": "hello", "blob": bytes(2)})
+        ours = self.path("trained-2.safetensors")
+        self.run_inspect("import", ours, "--step", "12", store=store)
+        same = json.loads(self.run_inspect("diff", "2", "12", "--json", store=store).stdout)
+        self.assertEqual({what: count for what, count in same["counts"].items() if count != 0}, {"same": 9})
+
+        # The same file with other values, as their writer writes it.
+        values = {"epoch": -2**63, "rate": -0.1, "ended": True, "text": "naïve \"text\" \\ \n",
+                  "blob": bytes(range(256))}
+        with safetensors.safe_open(ours, framework="np") as file:
+            metadata = file.metadata() | {name: value_text(value) for name, value in values.items()}
+        theirs = self.path("trained_theirs.safetensors")
+        safetensors.numpy.save_file(safetensors.numpy.load_file(ours), theirs, metadata=metadata)
+        self.run_inspect("import", theirs, "--step", "13", store=store)
+        self.assert_trained(store, "13", values)
+        changed = json.loads(self.run_inspect("diff", "2", "13", "--json", status=1, store=store).stdout)
+        self.assertEqual({entry["name"] for entry in changed["entries"] if entry["difference"] == "changed"},
+                         values.keys())
 
     def test_conversions_are_those_of_numpy(self):
         for dtype in ("float16", "float32", "float64"):
@@ -211,9 +302,9 @@ class Interop(unittest.TestCase):
         self.assertEqual(buckets[-1], saves)
 
     def test_a_browser_shows_the_report(self):
-        browser = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = next(filter(None, map(shutil.which, BROWSERS)), None)
         if browser is None:
-            print("not looked at: the report in a browser, for there is neither chromium nor google-chrome", flush=True)
+            print("not looked at: the report in a browser, for there is none of", *BROWSERS, flush=True)
             self.skipTest("no browser")
         # Its own sandbox is not to be had by root.
         browser = [browser, "--headless", *(["--no-sandbox"] if os.geteuid() == 0 else []), "--disable-gpu",
@@ -241,4 +332,5 @@ class Interop(unittest.TestCase):
 if __name__ == "__main__":
     Interop.inspect = os.path.abspath(sys.argv[1])
     Interop.make_run = os.path.abspath(sys.argv[2])
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    Interop.make_test_store = os.path.abspath(sys.argv[3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

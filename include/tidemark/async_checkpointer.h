@@ -351,7 +351,8 @@ class AsyncCheckpointer {
   // Records metrics of a step that was saved, at any time: as those of `evaluator`, they are known as
   // "evaluator/name" and replace what that evaluator said of the step before. Never blocks; resolves when they survive
   // power loss, which is after the step does. kNotFound: there is no such step, or its save failed. kInvalidArgument:
-  // a name. Thread-safe.
+  // a name. kFailedPrecondition: after Close. Any other error is the disk's: the metrics may have reached it all the
+  // same, and be recorded by the next start. Thread-safe.
   Future ReportMetrics(int64_t step, std::string evaluator, Metrics metrics);
 
   // A pinned step is never deleted by retention. Pin replaces the note and keeps tags; Unpin takes the tags, too.
@@ -382,7 +383,7 @@ class AsyncCheckpointer {
   //
   // kDeadlineExceeded names the saves and evaluators that were still running. Nothing has been dropped: they go on in
   // the background, the store stays locked, and Close may be called again. Where no save has failed, another error says
-  // how many evaluations are lost, because the disk refused them to the end; the store is released.
+  // how many evaluations could not be recorded, because the disk refused them to the end; the store is released.
   absl::Status Close();
   absl::Status Close(absl::Time deadline);
 

@@ -32,7 +32,7 @@ struct CheckpointerStatistics {
   uint64_t saves_committed = 0;
   uint64_t saves_failed = 0;
   uint64_t steps_deleted = 0;
-  uint64_t reports_recorded = 0;  // of workers only those that said something new
+  uint64_t reports_recorded = 0;  // those that said something new
   uint64_t reports_rejected = 0;
   // By reason: "no room" for saves; for evaluations "evaluator NAME: lagging" and a few others. What differs from step
   // to step is in the step's history only.

@@ -54,11 +54,12 @@ struct StepContents {
   std::vector<StoredEntry> entries;
   // How it was staged and written. Always: "library_version"; "staging": "blocking", "overlapped", "on_device",
   // "imported", or "blocking: " and why it was not on the device; "staging_memory": "locked", "pinned" or "not locked:
-  // " and why; "compression": "throughput", "space" or "none"; "direct_io": "true" or "false"; "io": "io_uring" or
-  // "threads". "io_registered": "true", or why the kernel does not keep memory and file at hand; with compression,
-  // "vectors": "avx512", "avx2" or "portable". Where it is so: "io_reason": why the kernel refused io_uring;
-  // "allocate": "false"; "nice", "idle_io" and "write_bytes_per_second_max" as in the options; "priority": why the
-  // kernel refused one.
+  // " and why; "compression": "throughput", "space" or "none"; "chunk_bytes" as in the options; "reuse": "step 12",
+  // to whose chunks it could refer, or "none"; "direct_io": "true" or "false"; "io": "io_uring" or "threads".
+  // "io_registered": "true", or why the kernel does not keep memory and file at hand; with compression, "vectors":
+  // "avx512", "avx2" or "portable". Where it is so: "io_reason": why the kernel refused io_uring; "allocate": "false";
+  // "nice", "idle_io" and "write_bytes_per_second_max" as in the options; "priority": why the kernel refused one. Which
+  // threads compressed the phases' record says.
   std::map<std::string, std::string> properties;
 };
 

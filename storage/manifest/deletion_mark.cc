@@ -1,5 +1,7 @@
 #include "storage/manifest/deletion_mark.h"
 
+#include <vector>
+
 #include "storage/manifest/folder_note.h"
 
 namespace tidemark::storage {
@@ -29,6 +31,23 @@ absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, c
   if (!note.ok()) return note.status();
   if (!note->has_value()) return std::nullopt;
   return (*note)->text;
+}
+
+absl::Status RemoveAttempt(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
+  const std::string path = layout.attempt(folder.step, folder.attempt);
+  const absl::StatusOr<bool> marked = HasDeletionMark(files, layout, folder);
+  if (!marked.ok()) return marked.status();
+  if (*marked) {
+    const absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(path);
+    if (!entries.ok()) return entries.status();
+    for (const DirectoryEntry& entry : *entries) {
+      const std::string inside = path + "/" + entry.name;
+      if (inside == MarkPath(layout, folder)) continue;
+      if (absl::Status status = RemoveTree(files, inside); !status.ok()) return status;
+    }
+    if (absl::Status status = files.SyncDirectory(path); !status.ok()) return status;
+  }
+  return RemoveTree(files, path);
 }
 
 }  // namespace tidemark::storage

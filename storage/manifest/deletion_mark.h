@@ -1,6 +1,6 @@
 // Deletion marks: deleted.json in the folder of an attempt that was let go, but whose files stay for a while. The
 // manifest's mark says that they are to go; this one says it too, so that a rebuild from the folders does not take the
-// step for a committed one. Its note is why.
+// step for a committed one, and an opening knows it again where the manifest has lost it. Its note is why.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_DELETION_MARK_H_
 #define TIDEMARK_STORAGE_MANIFEST_DELETION_MARK_H_
@@ -27,6 +27,10 @@ absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layou
 // The reason, empty where it cannot be read or understood; nullopt: there is no mark.
 absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, const StoreLayout& layout,
                                                             const StepFolder& folder);
+
+// Removes the attempt's folder, if it is there. The mark goes once nothing else in it can come back: a crash that left a
+// shard without it would leave what a rebuild takes for a committed step. Whoever calls syncs steps/.
+absl::Status RemoveAttempt(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
 
 }  // namespace tidemark::storage
 

@@ -27,7 +27,7 @@ std::optional<InboxName> ParseDraftName(std::string_view name) {
 
 bool IsOf(const StepRecord& record, const AttemptId& attempt) { return record.info.attempt == ToHex(attempt.bytes); }
 
-// One look at the inbox.
+// One look at the inbox, or one report of the trainer's own on its way through it.
 class Collection {
  public:
   Collection(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
@@ -39,6 +39,13 @@ class Collection {
     absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files_, layout_);
     if (!entries.ok()) return InboxResult{.error = entries.status()};
     for (const DirectoryEntry& entry : *entries) result_.error.Update(Consider(entry));
+    if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
+    return std::move(result_);
+  }
+
+  // What who has the store open has to say; `bytes` are the report's.
+  InboxResult RunOwn(const MetricReport& report, std::string_view bytes) {
+    result_.error = RecordOwn(report, bytes);
     if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
     return std::move(result_);
   }
@@ -69,23 +76,61 @@ class Collection {
       return Reject(entry.name, fmt::format("it is what evaluator '{}' says of step {}, attempt {}",
                                             report->evaluation.evaluator, report->step, ToHex(report->attempt.bytes)));
     }
-    return Record(entry.name, *name, *report);
+    return Record(entry.name, *name, *report).status();
   }
 
-  absl::Status Record(const std::string& file, const InboxName& name, const MetricReport& report) {
+  absl::Status RecordOwn(const MetricReport& report, std::string_view bytes) {
+    const Evaluation& said = report.evaluation;
+    const auto missing = [&] {
+      return absl::NotFoundError(fmt::format("evaluator '{}' reports on step {}, attempt {}, which is not committed",
+                                             said.evaluator, report.step, ToHex(report.attempt.bytes)));
+    };
     absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
     if (!record.ok()) return record.status();
-    if (!record->has_value()) return Reject(file, fmt::format("there is no step {}", report.step));
+    if (!record->has_value() || !IsOf(**record, report.attempt)) return missing();
+    if ((*record)->info.state != StepState::kCommitted) return missing();
+    if (IsOutranked((*record)->info, said)) {
+      return absl::AlreadyExistsError(
+          fmt::format("evaluator '{}' has said before what it found on step {}", said.evaluator, report.step));
+    }
+    const std::string file = InboxFileName(report.step, report.attempt, said.evaluator);
+    const bool found_nothing = said.outcome != Evaluation::Outcome::kDone && said.unhealthy.empty();
+    if (found_nothing || absl::IsUnimplemented(ReadReport(files_, InboxPath(layout_, file)).status())) {
+      // In the inbox it would take the place of a worker's report that waits there: one that it may not outrank, or one
+      // for a newer version.
+      bool of_use = false;
+      absl::Status status = RecordRow(report, of_use);
+      return status.ok() && of_use ? WriteIntoFolder(report) : status;
+    }
+    if (absl::Status status = DeliverToInbox(files_, layout_, file, bytes); !status.ok()) {
+      // kNotFound would say that there is no such step.
+      return absl::IsNotFound(status) ? absl::InternalError(status.message()) : status;
+    }
+    absl::StatusOr<bool> recorded = Record(file, *ParseInboxFileName(file), report);
+    if (!recorded.ok()) return recorded.status();
+    return *recorded ? absl::OkStatus() : missing();
+  }
+
+  // Whether the step's record has it, or a report that outranks it.
+  absl::StatusOr<bool> Record(const std::string& file, const InboxName& name, const MetricReport& report) {
+    const auto unless_failed = [](const absl::Status& status, bool recorded) {
+      return status.ok() ? absl::StatusOr<bool>(recorded) : status;
+    };
+    absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value()) {
+      return unless_failed(Reject(file, fmt::format("there is no step {}", report.step)), false);
+    }
     if (!IsOf(**record, report.attempt)) {
       warn_(
           fmt::format("what evaluator '{}' says of step {} is dropped: it is about attempt {}, which is not the "
                       "step's any more",
                       report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
-      return Remove(file);
+      return unless_failed(Remove(file), false);
     }
     bool of_use = false;
     if (absl::Status status = RecordRow(report, of_use); !status.ok()) return status;
-    return of_use ? Keep(file, name, report) : Remove(file);
+    return unless_failed(of_use ? Keep(file, name, report) : Remove(file), true);
   }
 
   // `of_use`: whether a rebuild of the manifest should find the report.
@@ -129,6 +174,16 @@ class Collection {
     if (status.ok() && !of_use) status = WriteReport(kept, recorded);
     status.Update(files_.SyncDirectory(folder));
     return status;
+  }
+
+  absl::Status WriteIntoFolder(const MetricReport& report) {
+    const StepFolder folder{report.step, report.attempt};
+    const std::string path = MetricPath(layout_, folder, MetricFileName(report.evaluation.evaluator));
+    absl::Status status = WriteReport(path, report);
+    if (!absl::IsNotFound(status)) return status;
+    absl::StatusOr<FileType> type = files_.TypeOf(layout_.attempt(report.step, report.attempt));
+    if (absl::IsNotFound(type.status())) return absl::OkStatus();
+    return type.ok() ? absl::InternalError(status.message()) : type.status();
   }
 
   absl::Status WriteReport(const std::string& path, const MetricReport& report) {
@@ -219,40 +274,14 @@ InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<vo
   return Collection(files, store, warn, warned).Run();
 }
 
-absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report) {
-  const std::string attempt = ToHex(report.attempt.bytes);
-  const auto missing = [&] {
-    return absl::NotFoundError(fmt::format("evaluator '{}' reports on step {}, attempt {}, which is not committed",
-                                           report.evaluation.evaluator, report.step, attempt));
-  };
+InboxResult RecordReport(FileSystem& files, Store& store, const MetricReport& report,
+                         const std::function<void(std::string_view)>& warn) {
   absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
-  if (!bytes.ok()) return bytes.status();
+  if (!bytes.ok()) return {.error = bytes.status()};
   // As it will be read: text that is not UTF-8 has been replaced by then.
   absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
-  if (!as_read.ok()) return as_read.status();
-  bool committed = false;
-  bool outranked = false;
-  absl::Status status = store.UpdateStep(report.step, attempt, [&](StepRecord& current) {
-    committed = current.info.state == StepState::kCommitted;
-    outranked = IsOutranked(current.info, as_read->evaluation);
-    if (!committed || HasEvaluation(current.info, as_read->evaluation)) return false;
-    ApplyEvaluation(current.info, as_read->evaluation);
-    return true;
-  });
-  if (absl::IsNotFound(status) || (status.ok() && !committed)) return missing();
-  if (!status.ok()) return status;
-  if (outranked) {
-    return absl::AlreadyExistsError(fmt::format("evaluator '{}' has said before what it found on step {}",
-                                                report.evaluation.evaluator, report.step));
-  }
-  const StoreLayout& layout = store.layout();
-  const std::string path =
-      MetricPath(layout, {report.step, report.attempt}, MetricFileName(report.evaluation.evaluator));
-  status = WriteFileDurably(files, path, *bytes);
-  if (!absl::IsNotFound(status)) return status;
-  // A folder that is gone has no place for it, and needs none: a rebuild will know nothing of the step either.
-  absl::StatusOr<FileType> type = files.TypeOf(layout.attempt(report.step, report.attempt));
-  return absl::IsNotFound(type.status()) ? absl::OkStatus() : status;
+  if (!as_read.ok()) return {.error = as_read.status()};
+  return Collection(files, store, warn, nullptr).RunOwn(*as_read, *bytes);
 }
 
 }  // namespace tidemark::storage

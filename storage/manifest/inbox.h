@@ -55,13 +55,19 @@ struct InboxResult {
 InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
                          std::set<std::string>* warned = nullptr);
 
-// Records the report and then writes it into the step's folder: what the trainer itself has to say. Record first, here
-// too: a file without a row would tell workers of a report that nobody has taken in. Ok: both survive power loss, but
-// for the file where the step's folder is gone. kNotFound: the step's record is not of that attempt, or it is not
-// committed. kAlreadyExists: it is outranked (IsOutranked) by what the evaluator found before, and nothing changes.
-// kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, neither is there, or both, or
-// the row alone, which a rebuild of the manifest then does not find again; it may be given again.
-absl::Status RecordReport(FileSystem& files, Store& store, const MetricReport& report);
+// What the trainer itself has to say. What it found goes the same way: delivered, recorded, moved into the step's
+// folder. Were it written there after the record, a crash in between would leave a row that no rebuild of the manifest
+// finds. Only a report that found nothing out (not kDone, and not unhealthy), or in whose place a newer version's lies,
+// is written there after its record: in the inbox it would take the place of a worker's that waits. `recorded` has it
+// where it says something new, and a worker's that came while it was being moved.
+//
+// No error: row and file survive power loss, but for the file where the step's folder is gone, and where a warning says
+// so. kNotFound: the step's record is not of that attempt, or it is not committed. kAlreadyExists: it is outranked
+// (IsOutranked) by what the evaluator found before, and nothing changes. kInvalidArgument: as of EncodeMetricReport.
+// After any other error, as after a crash, it may lie in the inbox, and be recorded by the next CollectInbox; it may be
+// given again.
+InboxResult RecordReport(FileSystem& files, Store& store, const MetricReport& report,
+                         const std::function<void(std::string_view)>& warn);
 
 }  // namespace tidemark::storage
 

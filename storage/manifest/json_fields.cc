@@ -15,6 +15,14 @@ Evaluation::Outcome DecodeOutcome(const std::string& name) {
 
 }  // namespace
 
+// nlohmann writes "[json.exception.parse_error.101] parse error at line 1, ...".
+std::string JsonProblem(const std::exception& error) {
+  std::string_view text = error.what();
+  const size_t end = text.find("] ");
+  if (text.starts_with("[json.exception.") && end != std::string_view::npos) text.remove_prefix(end + 2);
+  return PrintableText(text);
+}
+
 Json EncodeNumber(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";

@@ -56,6 +56,9 @@ Id DecodeId(const Json& json) {
   return Id{*bytes};
 }
 
+// What the library says of JSON that cannot be read, without its own name for the error, and printable.
+std::string JsonProblem(const std::exception& error);
+
 // One line without spaces. Text that is not UTF-8 (a path in a reason) is written with replacement characters rather
 // than refused.
 std::string DumpJson(const Json& json);
@@ -75,7 +78,7 @@ absl::StatusOr<Record> DecodeJson(std::string_view what, std::string_view bytes,
     if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
     return decode(json);
   } catch (const std::exception& error) {
-    return absl::DataLossError(fmt::format("{} of {} bytes: {}", what, bytes.size(), PrintableText(error.what())));
+    return absl::DataLossError(fmt::format("{} of {} bytes: {}", what, bytes.size(), JsonProblem(error)));
   }
 }
 

@@ -87,23 +87,33 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
                      std::string(why.message())));
   };
   std::vector<DeletionRecord> removed;
+  const auto sync = [&] {
+    absl::Status status = files.SyncDirectory(layout.steps());
+    if (status.ok()) return true;
+    for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
+    return false;  // the next call would only meet the same ones
+  };
+  // What those refer to that may come back yet: where a crash takes the manifest as well, they are committed steps.
+  std::set<AttemptId> bases;
   bool more = false;
   for (const DeletionRecord& deletion : going) {
     more = removed.size() == removals_max;
     if (more) break;
-    const std::string folder = layout.attempt(deletion.step, deletion.attempt);
-    RetireShard(files, layout, folder);
-    if (absl::Status status = RemoveTree(files, folder); status.ok()) {
+    if (bases.contains(deletion.attempt)) {
+      if (!sync()) return false;
+      bases.clear();
+    }
+    bases.insert(deletion.references.begin(), deletion.references.end());
+    RetireShard(files, layout, layout.attempt(deletion.step, deletion.attempt));
+    const StepFolder folder{deletion.step, deletion.attempt};
+    if (absl::Status status = RemoveAttempt(files, layout, folder); status.ok()) {
       removed.push_back(deletion);
     } else {
       warn_of(deletion, status);
     }
   }
   if (removed.empty()) return false;
-  if (absl::Status status = files.SyncDirectory(layout.steps()); !status.ok()) {
-    for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
-    return false;  // the next call would only meet the same ones
-  }
+  if (!sync()) return false;
   std::vector<AttemptId> attempts;
   for (const DeletionRecord& deletion : removed) attempts.push_back(deletion.attempt);
   if (absl::Status status = manifest.FinishDeletions(attempts); !status.ok()) return status;
@@ -149,7 +159,7 @@ absl::Status Reconciliation::Run() {
   for (const Discard& discard : discards_) {
     if (absl::Status status = DiscardFolder(discard); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  return FindForgotten();
 }
 
 absl::Status Reconciliation::ReconcileRecords() {
@@ -166,6 +176,7 @@ absl::Status Reconciliation::ReconcileRecords() {
     if (!id) return true;                                       // a save that failed, or a step never saved
     if (record.info.state == StepState::kDeleted) return true;  // what there is of it has a mark, or is news
     recorded_.emplace(record.info.step, AttemptId{*id});
+    for (const FileReference& file : record.references) referenced_.insert(file.attempt);
     // The folder is what a crash leaves ahead when a step is pinned or tagged, and behind when it is let go.
     const bool was_pinned = record.info.pinned;
     absl::StatusOr<bool> change = LookForPin(record.info);
@@ -296,6 +307,7 @@ absl::StatusOr<bool> Reconciliation::LookForPin(StepInfo& info) {
 absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRecord record) {
   StepInfo& info = record.info;
   const StepFolder own{info.step, AttemptId{*FromHex(info.attempt)}};
+  for (const FileReference& file : record.references) referenced_.insert(file.attempt);
   if (absl::StatusOr<bool> pinned = LookForPin(info); !pinned.ok()) return pinned.status();
   if (old && old->info.attempt == info.attempt) {
     // A deleted step that is back.
@@ -333,7 +345,7 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   if (to_quarantine) {
     status = MoveToQuarantine(files_, layout_, folder);
   } else {
-    status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+    status = RemoveAttempt(files_, layout_, folder);
     if (status.ok()) status = files_.SyncDirectory(layout_.steps());
   }
   if (status.ok()) {
@@ -341,6 +353,23 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
          fmt::format("{}: {}", *deleted ? "deleted" : "never committed", std::string(why.message())));
   }
   return status;
+}
+
+// At the end, when whatever took the place of a replaced attempt has it again; where that is lost by now, the replaced
+// one is not the step's all the same. Looks only into folders that steps refer to: of those that were let go these stay
+// for long, and a look into every folder is felt where there are very many.
+absl::Status Reconciliation::FindForgotten() {
+  for (const StepFolder& folder : folders_) {
+    if (!referenced_.contains(folder.attempt)) continue;
+    absl::StatusOr<std::optional<StepRecord>> record = manifest_.Find(folder.step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value() || (*record)->info.state != StepState::kCommitted) continue;
+    if ((*record)->info.attempt != ToHex(folder.attempt.bytes)) continue;
+    absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files_, layout_, folder);
+    if (!mark.ok()) return mark.status();
+    if (mark->has_value()) forgotten_.push_back({folder, **std::move(mark)});
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layout, Manifest& manifest,

@@ -54,6 +54,15 @@ class Reconciliation {
   // Whether the next one would find nothing to do as long as no name in steps/ changes. Call after Run.
   bool settled() const { return settled_; }
 
+  // A step whose record says that it is committed, and whose folder, to which another one refers, has a deletion mark.
+  // A mark is written when the record is deleted, so the manifest has forgotten that. Run changes nothing about it.
+  struct Forgotten {
+    StepFolder folder;
+    std::string reason;
+  };
+  // Call after Run.
+  const std::vector<Forgotten>& forgotten() const { return forgotten_; }
+
  private:
   using FolderKey = std::pair<int64_t, AttemptId>;
   struct Discard {
@@ -71,6 +80,7 @@ class Reconciliation {
   absl::StatusOr<bool> LookForPin(StepInfo& info);
   absl::Status Adopt(const std::optional<StepRecord>& old, StepRecord record);
   absl::Status DiscardFolder(const Discard& discard);
+  absl::Status FindForgotten();
   void Tell(StoreChange::Kind kind, const StepFolder& folder, std::string why) const;
 
   FileSystem& files_;
@@ -85,6 +95,8 @@ class Reconciliation {
   std::set<FolderKey> present_;      // the same
   std::set<FolderKey> recorded_;     // attempts that are the one of their step
   std::vector<Discard> discards_;
+  std::set<AttemptId> referenced_;  // by any step, once all are adopted
+  std::vector<Forgotten> forgotten_;
   bool settled_ = true;
   // Of what the next one may find otherwise than it is now, without a name in steps/ that changes.
   const Warn warn_and_look_again_ = [this](std::string_view line) {

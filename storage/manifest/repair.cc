@@ -376,9 +376,10 @@ absl::Status Repair::LookAtStrangers() {
   return absl::OkStatus();
 }
 
-// What is lost, and what a restore takes.
+// What is lost, which of that somebody wanted to keep, and what a restore takes.
 absl::Status Repair::Conclude() {
   std::set<int64_t> lost, unread;
+  std::map<int64_t, StepInfo> pinned;
   for (const LostStep& step : report_.lost) lost.insert(step.step);
   for (const LostStep& step : report_.unread) unread.insert(step.step);
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
@@ -387,8 +388,16 @@ absl::Status Repair::Conclude() {
     if (info.state == StepState::kLost && !lost.contains(info.step)) {
       report_.lost.push_back({.step = info.step, .why = info.reason});
     }
+    if (info.pinned) pinned[info.step] = info;
     return true;
   });
+  for (LostStep& step : report_.lost) {
+    const auto found = pinned.find(step.step);
+    if (found == pinned.end()) continue;
+    step.pinned = true;
+    step.pin_note = found->second.pin_note;
+    step.tags = found->second.tags;
+  }
   std::sort(report_.lost.begin(), report_.lost.end(),
             [](const LostStep& a, const LostStep& b) { return a.step < b.step; });
   return status;

@@ -42,6 +42,9 @@ struct LostStep {
   int64_t step = 0;
   std::string why;
   std::vector<std::string> entries;  // which lose data; empty: all, or nobody knows
+  bool pinned = false;               // somebody wanted to keep it; known of those in RepairReport::lost
+  std::string pin_note;
+  std::vector<std::string> tags;
 };
 
 struct RepairReport {

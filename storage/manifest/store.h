@@ -125,9 +125,9 @@ class Store {
 
   // Gives a committed step a name, and pins it with an empty note if it is not pinned; takes the name from a step,
   // which stays pinned. Done again, each changes nothing. Both add what tags the folder has besides. That another step
-  // has the name is no matter here. Both survive as a pin does, and after an error the step has the name or not, which the next Open settles: it
-  // has it if record or folder says so. kNotFound: as for Pin and Unpin. Of Tag: kInvalidArgument, see CheckTag;
-  // kOutOfRange: the step has kTagsPerStepMax others.
+  // has the name is no matter here. Both survive as a pin does, and after an error the step has the name or not, which
+  // the next Open settles: it has it if record or folder says so. kNotFound: as for Pin and Unpin. Of Tag:
+  // kInvalidArgument, see CheckTag; kOutOfRange: the step has kTagsPerStepMax others.
   absl::Status Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt = std::nullopt);
   absl::Status Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt = std::nullopt);
 

@@ -21,6 +21,7 @@ struct StoreChange {
     kPinned,            // a record, as the step's folder says
     kMarkedLost,        // the step's files are gone
     kMarkedDamaged,     // bytes are wrong, and the files stay, for other steps need them, or it needs others' files
+    kMarkedDeleted,     // a record, as the step's folder says
     kQuarantined,       // moved to quarantine/
     kRemoved,
     kLeftAlone,  // nothing was done: it is somebody else's, or of a newer version, or kept for a person

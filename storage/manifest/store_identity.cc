@@ -44,7 +44,7 @@ absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
     }
     return StoreId{*id};
   } catch (const std::exception& error) {
-    return absl::DataLossError(PrintableText(error.what()));
+    return absl::DataLossError(JsonProblem(error));
   }
 }
 

@@ -27,6 +27,9 @@ class ChunkReuse {
   ChunkReuse(const ChunkReuse&) = delete;
   ChunkReuse& operator=(const ChunkReuse&) = delete;
 
+  // Null where nothing can be referred to.
+  const ReusableShard* source() const { return source_; }
+
   // The chunks of the source's entry of that name; empty if there is none. `number` is the entry's in the new shard:
   // where two saves have the same entries, the source's has the same.
   std::span<const ChunkRecord> ChunksOf(size_t number, std::string_view name);

@@ -42,6 +42,7 @@ std::array<uint8_t, 16> RandomBytes16() {
 
 std::string ToHex(const std::array<uint8_t, 16>& bytes) {
   std::string text;
+  text.reserve(2 * bytes.size());  // a reader keeps one for every entry
   for (uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
 }

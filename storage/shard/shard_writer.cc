@@ -223,6 +223,9 @@ std::map<std::string, std::string> ShardWriter::Impl::Properties(const Job& job)
   if (!queue->note().empty()) properties["io_reason"] = queue->note();
   properties["compression"] = CodecPolicyName(options.policy);
   if (options.policy != CodecPolicy::kNone) properties["vectors"] = BytePlanesBackend();
+  properties["chunk_bytes"] = fmt::format("{}", options.chunk_bytes);
+  const ReusableShard* const source = job.reuse.source();
+  properties["reuse"] = source != nullptr ? fmt::format("step {}", source->identity.step) : "none";
   properties["direct_io"] = job.file->direct() ? "true" : "false";
   if (options.nice > 0) properties["nice"] = fmt::format("{}", options.nice);
   if (options.idle_io) properties["idle_io"] = "true";

@@ -77,11 +77,12 @@ struct ShardContents {
   std::function<uint64_t()> blocked_ns;
   std::map<std::string, double> metrics;
   std::string user_metadata = "{}";
-  // The writer adds "library_version", "compression", "direct_io", "io" and "io_registered": "true" if the ring knew
-  // memory and file beforehand, or why not. Unless nothing is compressed: "vectors": "avx512", "avx2" or "portable",
-  // which the codec uses. Where it is so: "io_reason", why the kernel refused io_uring; "allocate": "false", the file
-  // system cannot; "nice", "idle_io" and "write_bytes_per_second_max" as in the options, and "priority", why the kernel
-  // refused one of them.
+  // The writer adds "library_version", "compression", "chunk_bytes", "reuse": "step 12", to whose chunks it could
+  // refer, or "none", "direct_io", "io" and "io_registered": "true" if the ring knew memory and file beforehand, or why
+  // not. (Not codec_threads and io_depth: where the clock decides nothing, the file has the same bytes whatever they
+  // are.) Unless nothing is compressed: "vectors": "avx512", "avx2" or "portable", which the codec uses. Where it is
+  // so: "io_reason", why the kernel refused io_uring; "allocate": "false", the file system cannot; "nice", "idle_io"
+  // and "write_bytes_per_second_max" as in the options, and "priority", why the kernel refused one of them.
   std::map<std::string, std::string> properties;
 };
 

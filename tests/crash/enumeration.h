@@ -1,7 +1,7 @@
 // Crash states of whole stores. What is here:
 //
 //   scenarios.h        what a run does to a store (open, save, overwrite, report, pin, retention, rebuild, recovery,
-//                      clean close), by production code, on a simulated disk
+//                      repair, clean close), by production code, on a simulated disk
 //   stage.h            the operations that scenarios are made of; they write down what has been promised
 //   oracle.h           what a store must hold, from these promises alone
 //   reopening.h        production code opens what a crash has left; held against the oracle

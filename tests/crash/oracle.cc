@@ -23,6 +23,7 @@ std::string Saving(int64_t step, int64_t content) { return absl::StrCat("saving 
 std::string Saved(int64_t step, int64_t content) { return absl::StrCat("saved ", step, " ", content); }
 std::string LettingGo(int64_t step) { return absl::StrCat("letting-go ", step); }
 std::string LetGo(int64_t step) { return absl::StrCat("let-go ", step); }
+std::string Damaged(int64_t step) { return absl::StrCat("damaged ", step); }
 std::string Reporting(int64_t step, std::string_view metric, double value) {
   return absl::StrCat("reporting ", step, " ", std::string(metric), " ", value);
 }
@@ -60,6 +61,10 @@ void Oracle::Hear(std::string_view mark) {
     step.may_be_absent = true;
   } else if (what == "let-go") {
     step = Step();
+  } else if (what == "damaged") {
+    step.damaged = true;
+    step.may_be_absent = true;
+    step.may_be_forgotten = false;
   } else if (what == "reporting" || what == "reported") {
     std::string metric;
     double value = 0;
@@ -99,6 +104,7 @@ void Oracle::HearOfTag(Step& step, const std::string& name, bool tag, bool promi
 
 void Oracle::LoseManifest() {
   for (auto& [number, step] : steps_) {
+    step.may_be_forgotten = true;
     if (!step.may_be_absent) continue;
     for (auto& [content, metrics] : step.contents) {
       for (auto& [metric, values] : metrics) values.insert(std::nullopt);
@@ -128,10 +134,23 @@ void Oracle::TagViolations(const Step& step, const SeenStep& seen, std::vector<s
   }
 }
 
+void Oracle::DamageViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) {
+  const std::string name = absl::StrCat("step ", seen.step);
+  if (seen.restored.ok()) {
+    violations.push_back(absl::StrCat("I4: ", name, " is damaged, and was restored all the same"));
+  }
+  const bool is_known =
+      seen.state == StepState::kCommitted || seen.state == StepState::kDamaged || seen.state == StepState::kLost;
+  if (is_known || step.may_be_forgotten) return;
+  violations.push_back(absl::StrCat("I1: ", name, " was acknowledged and then damaged, and is ",
+                                    std::string(StepStateName(seen.state))));
+}
+
 void Oracle::ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const {
   const auto violated = [&](std::string_view what, const auto&... more) {
     violations.push_back(absl::StrCat(std::string(what), more...));
   };
+  if (step.damaged) return DamageViolations(step, seen, violations);
   const std::string name = absl::StrCat("step ", seen.step);
   const bool committed = seen.state == StepState::kCommitted;
   const std::string state(StepStateName(seen.state));
@@ -186,6 +205,9 @@ std::vector<std::string> Oracle::Violations(const Seen& seen) const {
     ViolationsAt(heard == steps_.end() ? Step() : heard->second, step, violations);
   }
   for (const auto& [number, step] : steps_) {
+    if (step.damaged && !seen.with_shards.contains(number)) {
+      violations.push_back(absl::StrCat("quarantine: step ", number, " was damaged, and its shard is gone"));
+    }
     if (!shown.contains(number) && !step.may_be_absent) {
       violations.push_back(absl::StrCat("I1: step ", number, " was acknowledged, and nobody knows of it"));
     }
@@ -221,7 +243,7 @@ std::vector<std::string> Oracle::MarksOf(const Seen& seen) const {
   std::vector<std::string> marks;
   for (const SeenStep& step : seen.steps) {
     const auto heard = steps_.find(step.step);
-    if (heard == steps_.end()) continue;
+    if (heard == steps_.end() || heard->second.damaged) continue;
     if (step.state != StepState::kCommitted || !step.content) {
       marks.push_back(LetGo(step.step));
       continue;

@@ -25,6 +25,9 @@ std::string Saving(int64_t step, int64_t content);
 std::string Saved(int64_t step, int64_t content);
 std::string LettingGo(int64_t step);  // it may be deleted from now on
 std::string LetGo(int64_t step);      // it is
+// Its only copy was damaged: it never restores again, and may count as committed until somebody reads it, but not as
+// the latest step. It is not forgotten, and its files stay. Nothing is saved at it any more.
+std::string Damaged(int64_t step);
 std::string Reporting(int64_t step, std::string_view metric, double value);
 std::string Reported(int64_t step, std::string_view metric, double value);
 std::string Pinning(int64_t step, bool pin);
@@ -57,6 +60,7 @@ struct Seen {
   absl::Status restored_latest;  // what RestoreLatest said
   int64_t restored_step = -1;    // the step that it took
   std::optional<int64_t> restored_content;
+  std::set<int64_t> with_shards;  // that have one in steps/ or in quarantine/
 };
 
 // A value.
@@ -66,7 +70,7 @@ class Oracle {
   void Hear(std::string_view mark);
 
   // The manifest may be lost by now. A step whose files were being removed may then be back without what was said of
-  // it.
+  // it, and a damaged one may be forgotten until the next mark says that it is known again.
   void LoseManifest();
 
   // What a store that shows this has broken of its promises; each begins with the invariant's name.
@@ -84,12 +88,15 @@ class Oracle {
   struct Step {
     std::map<int64_t, std::map<std::string, Values>> contents;  // those that may be there, and the metrics of each
     bool may_be_absent = true;
+    bool damaged = false;
+    bool may_be_forgotten = false;  // of a damaged one
     std::set<bool> pinned = {false};
     std::map<std::string, std::set<bool>> tags;  // of each name whether the step may have it, and may lack it
   };
 
   static void HearOfTag(Step& step, const std::string& name, bool tag, bool promised);
   static void TagViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations);
+  static void DamageViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations);
   void ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const;
 
   std::map<int64_t, Step> steps_;

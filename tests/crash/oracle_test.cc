@@ -108,6 +108,37 @@ TEST(Oracle, WantsNothingBackThatWasLetGo) {
   EXPECT_THAT(oracle.Violations(deleted), IsEmpty());
 }
 
+TEST(Oracle, WantsADamagedStepToBeKnownAndKeptAndNeverRestored) {
+  const Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(2, 8), Saved(2, 8), Damaged(1)});
+  Seen seen = Store({Gone(1, StepState::kLost), Step(2, 8)});
+  seen.with_shards = {1, 2};
+  for (const StepState state : {StepState::kCommitted, StepState::kDamaged, StepState::kLost}) {
+    seen.steps[0] = Gone(1, state);
+    EXPECT_THAT(oracle.Violations(seen), IsEmpty()) << StepStateName(state);
+  }
+  EXPECT_THAT(oracle.MarksOf(seen), ElementsAre(Saved(2, 8), Pinned(2, false)));
+  Seen gone = seen;
+  gone.with_shards = {2};
+  EXPECT_THAT(oracle.Violations(gone), ElementsAre("quarantine: step 1 was damaged, and its shard is gone"));
+  Seen restored = seen;
+  restored.steps[0] = Step(1, 7);
+  EXPECT_THAT(oracle.Violations(restored), ElementsAre("I4: step 1 is damaged, and was restored all the same"));
+  Seen other = seen;
+  other.steps[1] = Gone(2, StepState::kLost);
+  EXPECT_THAT(oracle.Violations(other), Contains(StartsWith("I1: step 2 was acknowledged, and is lost")));
+}
+
+TEST(Oracle, LetsADamagedStepBeForgottenWhereTheManifestIsLost) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(2, 8), Saved(2, 8), Damaged(1)});
+  Seen seen = Store({Gone(1, StepState::kFailed), Step(2, 8)});
+  seen.with_shards = {1, 2};
+  EXPECT_THAT(oracle.Violations(seen), ElementsAre("I1: step 1 was acknowledged and then damaged, and is failed"));
+  oracle.LoseManifest();
+  EXPECT_THAT(oracle.Violations(seen), IsEmpty());
+  oracle.Hear(Damaged(1));
+  EXPECT_THAT(oracle.Violations(seen), ElementsAre("I1: step 1 was acknowledged and then damaged, and is failed"));
+}
+
 TEST(Oracle, LetsAStepThatIsBeingDeletedComeBackWithoutItsMetricsWhereTheManifestIsLost) {
   Oracle oracle = After({Saving(1, 7), Saved(1, 7), Reporting(1, "bench/score", 0.5), Reported(1, "bench/score", 0.5)});
   oracle.LoseManifest();

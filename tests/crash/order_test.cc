@@ -1,7 +1,8 @@
 // The order in which a save gets to the disk: data, its sync, its names, the manifest's commit. Each of these is left
 // out in turn, any two of them change places, and one that has failed is tried again. The same of what carries out
-// requests: the record, its sync, then the file goes, and a sync of the inbox before the next one of that step. The
-// enumeration of crash states must notice, or it would not notice either if the product did so.
+// requests: the record, its sync, then the file goes, and a sync of the inbox before the next one of that step. And of
+// what puts a damaged attempt into quarantine: the move is synced before a manifest counts that has no record of it.
+// The enumeration of crash states must notice, or it would not notice either if the product did so.
 
 #include <algorithm>
 #include <cstddef>
@@ -75,6 +76,10 @@ const Part kInboxSync{"the syncs of the inbox behind the removals of requests",
                         if (operation == Operation::kSyncData) delivered = true;
                         return operation == Operation::kSyncDirectory && !std::exchange(delivered, false);
                       }};
+
+const Part kQuarantineSync{"the sync of quarantine/", [](Operation operation, const std::string& path) {
+                             return operation == Operation::kSyncDirectory && path.ends_with("/quarantine");
+                           }};
 
 constexpr size_t kStatesMax = 400;
 
@@ -263,6 +268,13 @@ TEST_F(OrderInManyStates, WithoutTheSyncOfWhereARecycledShardCameFromIsNoticed) 
   EXPECT_TRUE(IsNoticed(Overwrite(), recording, "without " + kOriginSync.name));
 }
 
+TEST_F(OrderInManyStates, WithTheSyncOfWhereARecycledShardCameFromBehindTheCommitIsNoticed) {
+  const Recording recording = PlayDisordered(Overwrite(), kOriginSync, &kCommit);
+  ASSERT_GT(RecycledShards(recording.log), 0u);
+  EXPECT_THAT(Misplaced(recording.log), testing::Contains(kOriginSync.name));
+  EXPECT_TRUE(IsNoticed(Overwrite(), recording, kOriginSync.name + " behind " + kCommit.name));
+}
+
 TEST_F(OrderInManyStates, WithoutTheCommitIsNoticed) {
   EXPECT_TRUE(IsNoticed(Retain(), PlayDisordered(Retain(), kCommit), "retention without " + kCommit.name));
   EXPECT_TRUE(IsNoticed(ReportMetrics(), PlayDisordered(ReportMetrics(), kCommit), "reports without " + kCommit.name));
@@ -285,6 +297,12 @@ TEST_F(OrderInManyStates, OfARequestWhoseFileGoesBeforeItsRecordIsSyncedIsNotice
 TEST_F(OrderInManyStates, OfTwoRequestsWithoutASyncOfTheInboxBetweenThemIsNoticed) {
   EXPECT_TRUE(
       IsNoticed(AskByInbox(), PlayDisordered(AskByInbox(), kInboxSync), "without " + kInboxSync.name, kAllStates));
+}
+
+// The attempt comes back without a record, and is removed like any that was never committed.
+TEST_F(OrderInManyStates, WithoutTheSyncOfTheQuarantineIsNoticed) {
+  EXPECT_TRUE(
+      IsNoticed(Repair(), PlayDisordered(Repair(), kQuarantineSync), "without " + kQuarantineSync.name, kAllStates));
 }
 
 // What the product does not do where a sync fails: call it again, and believe that.

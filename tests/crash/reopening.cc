@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "storage/manifest/store_layout.h"
 #include "tests/crash/small_trainer.h"
 #include "tests/crash/stage.h"
 
@@ -54,6 +57,21 @@ absl::StatusOr<Seen> Look(AsyncCheckpointer& checkpointer, const Oracle& oracle,
   return seen;
 }
 
+std::set<int64_t> StepsWithShards(storage::FileSystem& files) {
+  const storage::StoreLayout layout(kStore);
+  std::set<int64_t> steps;
+  for (const std::string& directory : {layout.steps(), layout.quarantine()}) {
+    const auto folders = files.ListDirectory(directory);
+    if (!folders.ok()) continue;  // there may be none
+    for (const storage::DirectoryEntry& folder : *folders) {
+      const auto parsed = storage::ParseStepFolderName(folder.name);
+      const std::string shard = directory + "/" + folder.name + "/" + storage::ShardFileName(0, 1);
+      if (parsed && files.TypeOf(shard).ok()) steps.insert(parsed->step);
+    }
+  }
+  return steps;
+}
+
 class Run {
  public:
   Run(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle)
@@ -95,8 +113,9 @@ bool Run::Open() {
 }
 
 bool Run::LookAround() {
-  const auto seen = Look(*checkpointer_, oracle_, trainer_);
+  auto seen = Look(*checkpointer_, oracle_, trainer_);
   if (!Fine("listing the steps", seen.status())) return false;
+  seen->with_shards = StepsWithShards(disk_);
   result_.violations = oracle_.Violations(*seen);
   if (!result_.violations.empty()) return false;
   for (const std::string& mark : oracle_.MarksOf(*seen)) Mark(mark);

@@ -3,61 +3,16 @@
 #include <iterator>
 #include <random>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "storage/io/check.h"
-#include "storage/manifest/store_layout.h"
-#include "tests/crash/disordered_disk.h"
 #include "tests/crash/failing_disk.h"
 #include "tests/crash/kept_steps.h"
 
 namespace tidemark::crash {
 namespace {
-
-using storage::FileSystem;
-
-void Require(const absl::Status& status) {
-  storage::Check(status.ok(), "a scenario's disk could not be brought into the state that it begins with");
-}
-
-// Steps that refer to others, were overwritten, deleted, reported on and pinned.
-void LiveLong(Stage& stage) {
-  stage.Open({.retention = {.max_to_keep = 3}});
-  stage.Save(1, 1);
-  stage.Save(2, 1);
-  stage.Pin(2, true);
-  stage.Save(3, 1);
-  stage.Save(3, 2);
-  stage.Report(3, "bench", 0.25);
-  stage.Save(4, 3, {1});
-  stage.Save(5, 4);
-  stage.Close();
-}
-
-// The one file of the attempt at a step.
-std::string ShardOf(FileSystem& files, int64_t step) {
-  const storage::StoreLayout layout(kStore);
-  auto folders = files.ListDirectory(layout.steps());
-  Require(folders.status());
-  for (const storage::DirectoryEntry& folder : *folders) {
-    const auto parsed = storage::ParseStepFolderName(folder.name);
-    if (parsed && parsed->step == step) return layout.shard(step, parsed->attempt, 0, 1);
-  }
-  return "";
-}
-
-void FlipByte(FileSystem& files, const std::string& path, uint64_t offset) {
-  auto file = files.OpenForRewrite(path, /*direct=*/false);
-  Require(file.status());
-  std::byte byte{};
-  Require((*file)->ReadAt(offset, {&byte, 1}));
-  byte ^= std::byte{1};
-  Require((*file)->WriteAt(offset, {&byte, 1}));
-}
 
 // What a run may ask of a store, in any order that its seed gives.
 class RandomLife {
@@ -333,77 +288,6 @@ Scenario RetainLeased() {
                 stage.Save(4, 3);  // the file that is read goes later
                 stage.Close();
                 stage.Release(4);
-              }};
-}
-
-Scenario RebuildMissing() {
-  return {.name = "RebuildMissing",
-          .manifest_is_sound = false,
-          .prepare = LiveLong,
-          .damage = [](FileSystem& files) { Require(RemoveTree(files, storage::StoreLayout(kStore).manifest())); },
-          .drive =
-              [](Stage& stage) {
-                stage.Open();
-                stage.Mark(std::string(kManifestIsSound));
-                stage.Save(6, 1);
-                stage.Close();
-              }};
-}
-
-Scenario RebuildDamaged() {
-  return {.name = "RebuildDamaged",
-          .manifest_is_sound = false,
-          .prepare =
-              [](Stage& stage) {
-                LiveLong(stage);
-                stage.Mark(LettingGo(4));
-              },
-          .damage =
-              [](FileSystem& files) {
-                FlipByte(files, storage::StoreLayout(kStore).manifest() + "/CURRENT", 3);
-                FlipByte(files, ShardOf(files, 4), 0);  // its header, so that it goes to quarantine
-              },
-          .drive =
-              [](Stage& stage) {
-                stage.Open();
-                stage.Mark(std::string(kManifestIsSound));
-                stage.Save(6, 1);
-                stage.Close();
-              }};
-}
-
-Scenario Recover() {
-  return {.name = "Recover",
-          .prepare =
-              [](Stage& stage) {
-                stage.Open();
-                stage.Save(1, 1);
-                stage.Save(2, 1);
-                stage.Close();
-                // Of what follows no record gets to the disk: a crash has come before each commit.
-                DisorderedDisk forgetful(stage.files());
-                forgetful.Drop([](DisorderedDisk::Operation operation, const std::string& path) {
-                  return operation != DisorderedDisk::Operation::kRemove &&
-                         path.find("/manifest/") != std::string::npos && path.ends_with(".log");
-                });
-                Stage killed(stage.disk(), forgetful);
-                killed.Open({.reuse = false});
-                killed.Save(3, 1);
-                killed.Save(4, 1);
-                killed.Save(5, 1);
-                stage.Mark(LettingGo(4));
-                stage.Mark(LettingGo(5));
-              },
-          .damage =
-              [](FileSystem& files) {
-                FlipByte(files, ShardOf(files, 4), 0);  // its header: it counts as incomplete
-                // A chunk. Attempts follow each other, so power loss can damage only the last one.
-                FlipByte(files, ShardOf(files, 5), 4096);
-              },
-          .drive =
-              [](Stage& stage) {
-                stage.Open();
-                stage.Save(6, 1);
               }};
 }
 

@@ -20,6 +20,7 @@ Scenario RetainLeased();               // steps that an evaluator holds outlive 
 Scenario RebuildMissing();             // the manifest is gone
 Scenario RebuildDamaged();             // the manifest cannot be read
 Scenario Recover();                    // a kill has left attempts that are complete, incomplete and damaged
+Scenario Repair();                     // of a store with damaged steps, leftovers, and a manifest that cannot be read
 Scenario SaveOnAFailingDisk();         // attempts that are given up, and commits of which nobody knows what became
 Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order
 Scenario CloseAndReopen();             // in good order
@@ -42,6 +43,7 @@ inline constexpr MakeScenario kScenarios[] = {
     WithoutSeed<RebuildMissing>,
     WithoutSeed<RebuildDamaged>,
     WithoutSeed<Recover>,
+    WithoutSeed<Repair>,
     WithoutSeed<SaveOnAFailingDisk>,
     LiveAtRandom,
     WithoutSeed<CloseAndReopen>,

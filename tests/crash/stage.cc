@@ -8,6 +8,7 @@
 #include "rocksdb/env.h"
 #include "storage/io/check.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/repair.h"
 #include "storage/manifest/request_inbox.h"
 #include "storage/manifest/store_identity.h"
 #include "tests/crash/oracle.h"
@@ -232,6 +233,24 @@ void Stage::Tidy() { Expect(checkpointer_->Tidy(), "tidy"); }
 void Stage::Close() {
   Expect(checkpointer_->Close(), "close");
   checkpointer_.reset();
+}
+
+void Stage::Repair(const std::set<int64_t>& damaged) {
+  storage::RepairOptions options{.directory = kStore,
+                                 .read = {.codec_threads = 1, .io = storage::IoQueueKind::kThreads, .io_depth = 1}};
+  // Steps are read as soon as the store is open.
+  options.progress = [&, open = false](const storage::RepairProgress&) mutable {
+    if (std::exchange(open, true)) return;
+    Mark(std::string(kManifestIsSound));
+    for (const int64_t step : damaged) Mark(Damaged(step));
+  };
+  const auto report = storage::RepairStore(files_, options);
+  Expect(report.status(), "repair");
+  if (!report.ok()) return;
+  EXPECT_EQ(report->unread.size(), 0u);
+  std::set<int64_t> found;
+  for (const storage::LostStep& lost : report->lost) found.insert(lost.step);
+  EXPECT_EQ(found, damaged);
 }
 
 }  // namespace tidemark::crash

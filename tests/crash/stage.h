@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -76,6 +77,9 @@ class Stage {
   void Release(int64_t step) { leases_.erase(step); }
   void Tidy();
   void Close();
+  // As a person does who repairs a store that is closed. `damaged`: the steps that the manifest knows of once it is
+  // open and that the repair must name as lost, with no other. RocksDB has nothing to compact yet; see OpenOrderly.
+  void Repair(const std::set<int64_t>& damaged);
 
   // Those that this stage has saved, and that are not deleted, with their contents.
   const std::map<int64_t, int64_t>& steps() const { return steps_; }

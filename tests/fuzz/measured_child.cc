@@ -15,16 +15,18 @@ namespace tidemark::fuzz {
 namespace {
 
 constexpr int64_t kMemoryKibMax = storage::kAddressSanitizer ? 2 << 20 : 256 << 10;
-constexpr double kSecondsMax = storage::kAddressSanitizer ? 20 : 2;
+constexpr double kSecondsMax = storage::kAddressSanitizer || storage::kThreadSanitizer ? 20 : 2;
 constexpr unsigned kHangSeconds = 300;
+
+// What takes long does so every time; a machine that was slow for a while is another matter.
+constexpr int kTries = 3;
 
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-}  // namespace
-
-std::string InMeasuredChild(const std::function<std::string()>& body) {
+// What InMeasuredChild returns; `seconds`: of a processor, that it took.
+std::string RunInChild(const std::function<std::string()>& body, double* seconds) {
   int ends[2];
   if (pipe(ends) != 0) std::abort();
   const pid_t child = fork();
@@ -43,8 +45,18 @@ std::string InMeasuredChild(const std::function<std::string()>& body) {
   rusage usage = {};
   wait4(child, &how, 0, &usage);
   EXPECT_LE(usage.ru_maxrss, kMemoryKibMax);
-  EXPECT_LE(Seconds(usage.ru_utime) + Seconds(usage.ru_stime), kSecondsMax);
+  *seconds = Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
   return how == 0 ? answer : fmt::format("died of {:#x}: {}", how, answer);
+}
+
+}  // namespace
+
+std::string InMeasuredChild(const std::function<std::string()>& body) {
+  double seconds = 0;
+  std::string answer = RunInChild(body, &seconds);
+  for (int i = 1; i < kTries && seconds > kSecondsMax; ++i) answer = RunInChild(body, &seconds);
+  EXPECT_LE(seconds, kSecondsMax);
+  return answer;
 }
 
 }  // namespace tidemark::fuzz

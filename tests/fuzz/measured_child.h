@@ -9,8 +9,8 @@
 namespace tidemark::fuzz {
 
 // What `body` returns in a child, or how the child died. The test fails if it takes more than 256 MiB or 2 seconds of a
-// processor; sanitizers take many times that. It is ended after 300 seconds of a clock, which are for what waits for
-// ever, on a machine that has much else to do.
+// processor, three times in a row; sanitizers take many times that. `body` may therefore run again. It is ended after
+// 300 seconds of a clock, which are for what waits for ever, on a machine that has much else to do.
 std::string InMeasuredChild(const std::function<std::string()>& body);
 
 }  // namespace tidemark::fuzz

@@ -206,7 +206,10 @@ std::vector<std::string> StepOracle::CheckOpened(AsyncCheckpointer& checkpointer
       attempt.acknowledged = true;
       const auto score = info.metrics.find("late/score");
       attempt.score = score != info.metrics.end() ? std::optional(score->second) : std::nullopt;
-      attempt.new_scores.clear();
+      // Those that came later may wait in the inbox yet.
+      std::vector<double>& news = attempt.new_scores;
+      const auto there = std::find(news.begin(), news.end(), attempt.score.value_or(NAN));
+      if (there != news.end()) news.erase(news.begin(), there + 1);
       found[info.step].push_back(attempt);
     }
   }

@@ -41,7 +41,8 @@ class StepOracle final : public SaveLog {
   //   - None is lost or damaged, and the latest is not behind an acknowledged one.
   //   - No folder in steps/ is left that belongs to no record.
   //
-  // From then on what was found counts as acknowledged, and what was not found as never begun.
+  // From then on what was found counts as acknowledged, and what was not found as never begun; but a report that was
+  // not found may be taken in later.
   std::vector<std::string> CheckOpened(AsyncCheckpointer& checkpointer, const std::string& directory);
 
   // The first of these for a store that nobody has opened since, by who only reads it. Learns nothing.

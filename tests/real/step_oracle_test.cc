@@ -139,6 +139,20 @@ TEST_F(StepOracleTest, AReportThatWasBegunMayBeThereInThePlaceOfAnEarlierOne) {
   EXPECT_THAT(Check(), IsEmpty());
 }
 
+TEST_F(StepOracleTest, AReportThatWasBegunMayComeFromTheInboxAfterTheStoreWasOpened) {
+  Save(1, 1);
+  Acknowledge(1, 1);
+  oracle_.Reporting(1, 0.5);
+  oracle_.Reporting(1, 0.25);
+  EXPECT_THAT(Check(), IsEmpty());
+  ASSERT_THAT(checkpointer_->ReportMetrics(1, "late", {{"score", 0.5}}).Wait(), IsOk());
+  EXPECT_THAT(Check(), IsEmpty());
+  ASSERT_THAT(checkpointer_->ReportMetrics(1, "late", {{"score", 0.25}}).Wait(), IsOk());
+  EXPECT_THAT(Check(), IsEmpty());
+  ASSERT_THAT(checkpointer_->ReportMetrics(1, "late", {{"score", 0.5}}).Wait(), IsOk());
+  EXPECT_THAT(Check(), ElementsAre("step 1 has lost a report that was acknowledged")) << "it was found, and is gone";
+}
+
 TEST_F(StepOracleTest, NoticesThatAPinIsLost) {
   Save(1, 1);
   Acknowledge(1, 1);

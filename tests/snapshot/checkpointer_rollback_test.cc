@@ -71,7 +71,8 @@ class CheckpointerRollbackTest : public testing::Test {
   // What is written of evaluations finds no room.
   void FillDisk() {
     files_.SetRule([](const FailingFileSystem::Call& call) {
-      const bool report = call.operation == "Create" && call.path.find("/metrics-") != std::string::npos;
+      const bool report = call.operation == "Create" && (call.path.find("/inbox/") != std::string::npos ||
+                                                         call.path.find("/metrics-") != std::string::npos);
       return report ? absl::ResourceExhaustedError("No space left on device (ENOSPC)") : absl::OkStatus();
     });
   }
@@ -170,14 +171,17 @@ TEST_F(CheckpointerRollbackTest, OnlyEvaluatesNothingInPlaceOfAnUnhealthyStep) {
 
 TEST_F(CheckpointerRollbackTest, GoesBackDespiteAnEvaluatorThatNeverReturns) {
   auto gate = std::make_shared<absl::Notification>();
+  auto entered = std::make_shared<absl::Notification>();
   auto checkpointer = Open();
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"},
-                                         [gate](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                         [gate, entered](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           entered->Notify();
                                            gate->WaitForNotification();
                                            return Verdict();
                                          }),
               IsOk());
   ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
+  entered->WaitForNotification();
   auto report =
       checkpointer->RestoreLatest(trainer_.state, {.healthy_only = true, .evaluations_timeout = absl::Nanoseconds(1)});
   ASSERT_THAT(report, IsOk());

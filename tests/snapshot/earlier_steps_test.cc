@@ -15,6 +15,7 @@
 #include "storage/manifest/store.h"
 #include "tests/snapshot/evaluator_testing.h"
 #include "tests/snapshot/housekeeper_testing.h"
+#include "tests/storage/io/copy_in_use.h"
 
 namespace tidemark {
 namespace {
@@ -41,9 +42,9 @@ class EarlierStepsTest : public HousekeeperTest {
                 IsOk());
     for (int64_t step : steps) ASSERT_THAT(SaveStep(*killed, step), IsOk());
     gate.AwaitCalls(1);
-    ASSERT_THAT(killed->Tidy(), IsOk());  // from now on nothing in it changes
+    ASSERT_THAT(killed->Tidy(), IsOk());  // from now on its steps stay as they are
     const std::string image = directory_ / "image";
-    std::filesystem::copy(store_, image, std::filesystem::copy_options::recursive);
+    ASSERT_NO_FATAL_FAILURE(storage::CopyInUse(store_, image));
     gate.LetThrough(9);
     ASSERT_THAT(killed->Close(), IsOk());
     std::filesystem::remove_all(store_);

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -52,7 +53,10 @@ class FileModesTest : public testing::Test {
     std::set<std::string> names;
     const auto look = [&](const std::string& path, const std::string& name) {
       struct stat info;
-      ASSERT_EQ(lstat(path.c_str(), &info), 0) << path;
+      if (lstat(path.c_str(), &info) != 0) {
+        EXPECT_EQ(errno, ENOENT) << path;  // RocksDB's threads remove files of a store that is open
+        return;
+      }
       const mode_t expected = S_ISDIR(info.st_mode)    ? S_IFDIR | 0700
                               : name == "metrics.prom" ? S_IFREG | 0644
                                                        : S_IFREG | 0600;
@@ -87,6 +91,9 @@ TEST_F(FileModesTest, EveryFileOfAStoreIsItsOwnersAlone) {
     ASSERT_THAT(checkpointer->Save(5, trainer.state, {.overwrite = true}), IsOk());
     ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
     ASSERT_THAT(checkpointer->Pin(5, "the best"), IsOk());
+    // Then the housekeeper is at rest.
+    ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
     EXPECT_THAT(Walk(), IsSupersetOf({"LOCK", "store.json", "manifest", "MANIFEST-", "CURRENT", "steps", "shard-"}));
     ASSERT_THAT(checkpointer->Close(), IsOk());
   }

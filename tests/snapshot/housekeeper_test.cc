@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
@@ -161,16 +163,65 @@ TEST_F(HousekeeperTest, ResolvesWhatCannotBeRecordedWithTheReasonWhenItCloses) {
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   FillDisk();
   const Future recorded = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
-  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted,
-                                              AllOf(HasSubstr("1 evaluations are lost"), HasSubstr("ENOSPC"))));
+  EXPECT_THAT(checkpointer->Close(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("1 evaluations could not be recorded, and may be lost"), HasSubstr("ENOSPC"))));
   EXPECT_THAT(checkpointer->Close(), IsOk()) << "it has been told, and closed it is";
   EXPECT_THAT(recorded.Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
-  EXPECT_EQ(warnings_.Count("1 evaluations are lost"), 1);
+  EXPECT_EQ(warnings_.Count("1 evaluations could not be recorded"), 1);
   EXPECT_THAT(checkpointer->ReportMetrics(1, "validation", {}).Wait(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
   EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
   EXPECT_THAT(checkpointer->RetentionPlan(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
 }
+
+// The manifest refuses every row until the inbox is looked into, where the report is by then.
+// What the manifest refuses may be in its log all the same: where it was the sync that failed.
+class RefusedRowTest : public HousekeeperTest, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    checkpointer_ = Open({.on_evaluated = [this](int64_t step, const Evaluation& evaluation) {
+      told_.Add(fmt::format("step {} {}", step, evaluation.evaluator));
+    }});
+    ASSERT_THAT(SaveStep(*checkpointer_, 1), IsOk());
+    files_.SetRule([this](const FailingFileSystem::Call& call) {
+      if (refused_ > 0 && call.operation == "ListDirectory" && call.path.ends_with("/inbox")) collected_ = true;
+      if (collected_ || !call.path.ends_with(".log") || call.operation != GetParam()) return absl::OkStatus();
+      ++refused_;
+      return absl::ResourceExhaustedError("ENOSPC");
+    });
+    recorded_ = checkpointer_->ReportMetrics(1, "validation", {{"loss", 0.5}});
+  }
+
+  Lines told_;
+  std::atomic<bool> collected_ = false;
+  std::atomic<int> refused_ = 0;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;  // whose threads use what is above
+  std::optional<Future> recorded_;
+};
+
+TEST_P(RefusedRowTest, IsToldOfOnce) {
+  checkpointer_->Tidy().IgnoreError();  // ok where the report has woken the housekeeper before, and was refused then
+  EXPECT_GE(refused_, 1);
+  EXPECT_EQ(warnings_.Count("ENOSPC"), 1);
+  EXPECT_THAT(checkpointer_->Tidy(), IsOk());
+  EXPECT_THAT(recorded_->Wait(), IsOk());
+  EXPECT_THAT(Info(*checkpointer_, 1).evaluations, SizeIs(1));
+  EXPECT_EQ(checkpointer_->statistics().reports_recorded, 1u);
+  ASSERT_THAT(checkpointer_->Close(), IsOk());
+  EXPECT_THAT(told_.Get(), ElementsAre("step 1 validation"));
+}
+
+TEST_P(RefusedRowTest, IsNotCalledLostByAClose) {
+  EXPECT_THAT(checkpointer_->Close(), IsOk());
+  EXPECT_GE(refused_, 1);
+  EXPECT_THAT(recorded_->Wait(), IsOk());
+  EXPECT_THAT(told_.Get(), ElementsAre("step 1 validation"));
+  EXPECT_EQ(warnings_.Count("could not be recorded"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, RefusedRowTest, testing::Values("WriteAt", "SyncData"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(HousekeeperTest, RecordsAnEvaluationOfASnapshotThatIsNotSaved) {
   auto checkpointer = Open();

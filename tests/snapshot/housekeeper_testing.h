@@ -72,7 +72,8 @@ class HousekeeperTest : public testing::Test {
   // What is written of evaluations finds no room.
   void FillDisk() {
     files_.SetRule([](const storage::FailingFileSystem::Call& call) {
-      const bool report = call.operation == "Create" && call.path.find("/metrics-") != std::string::npos;
+      const bool report = call.operation == "Create" && (call.path.find("/inbox/") != std::string::npos ||
+                                                         call.path.find("/metrics-") != std::string::npos);
       return report ? absl::ResourceExhaustedError("create " + call.path + ": No space left on device (ENOSPC)")
                     : absl::OkStatus();
     });

@@ -1,8 +1,9 @@
 // A trainer that may have no more memory than it has: limited_trainer STORE STEP BYTES
 //
 // Opens the store, then has room for so many bytes more, saves the step and restores it. Writes "ok", "no limit" or the
-// code of what failed to standard output. A signal ends it where no C++ program can say that there is no memory, and
-// SIGALRM after a time that no run takes.
+// code of what failed to standard output. SIGABRT ends it where no C++ program can say that there is no memory, and
+// SIGALRM after a time that no run takes. It never ends by SIGSEGV: the only stack that grows page by page, and has no
+// other way to say that it cannot, is the main thread's, which does nothing but wait.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "tests/snapshot/test_trainer.h"
 #include "tidemark/async_checkpointer.h"
@@ -52,8 +54,10 @@ std::string Run(const std::string& store, int64_t step, uint64_t bytes) {
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   alarm(tidemark::kHangSeconds);
-  const std::string said =
-      tidemark::Run(argv[1], std::strtoll(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
-  // At once, for what a program does at its end may need memory.
-  _exit(write(STDOUT_FILENO, said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  std::thread([&] {
+    const std::string said =
+        tidemark::Run(argv[1], std::strtoll(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
+    // At once, for what a program does at its end may need memory.
+    _exit(write(STDOUT_FILENO, said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  }).join();
 }

@@ -149,10 +149,9 @@ TEST_F(RecordedPhasesTest, TellOfASaveThatWaitedForTheOneBefore) {
     saver_id = gettid();
     EXPECT_THAT(checkpointer->Save(2, state, {.staging = Staging::kBlocking}), IsOk());
   });
-  // As long as it has waited for a millisecond, nobody can have let it go on.
-  for (absl::Time awake = absl::Now(); absl::Now() - awake < absl::Milliseconds(1);) {
-    if (saver_id == 0 || !Sleeps(saver_id)) awake = absl::Now();
-  }
+  // It may sleep on its way there, too, but not for so many looks: nobody has let it go on. Looks are counted, and not
+  // time, which also passes while this thread has no processor; each opens a file, so they take some milliseconds.
+  for (int looks = 0; looks < 1000;) looks = saver_id != 0 && Sleeps(saver_id) ? looks + 1 : 0;
   state.gate.Notify();
   saver.join();
   ASSERT_THAT(checkpointer->Close(), IsOk());

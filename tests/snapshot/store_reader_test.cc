@@ -27,6 +27,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 class StoreReaderTest : public testing::Test {
  protected:
@@ -224,7 +225,20 @@ TEST_F(StoreReaderTest, RefusesWhatIsNoStoreOrTooNew) {
   EXPECT_THAT(StoreReader::Open(store_), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 9")));
 }
 
+TEST_F(StoreReaderTest, SaysWhereToTurnWithoutAnIdentityWhereThereAreSteps) {
+  checkpointer_.reset();
+  ASSERT_TRUE(std::filesystem::remove(store_ + "/store.json"));
+  const absl::Status status = StoreReader::Open(store_).status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, HasSubstr("store.json")));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, HasSubstr("there are steps in it, though: a repair")));
+  std::filesystem::remove_all(store_ + "/steps");
+  std::filesystem::create_directory(store_ + "/steps");
+  EXPECT_THAT(StoreReader::Open(store_).status(),
+              StatusIs(absl::StatusCode::kNotFound, Not(HasSubstr("there are steps in it"))));
+}
+
 TEST_F(StoreReaderTest, ChangesNothing) {
+  ASSERT_THAT(checkpointer_->Close(), IsOk());  // or else RocksDB's threads may
   const auto listing = [&] {
     std::vector<std::string> lines;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(store_)) {

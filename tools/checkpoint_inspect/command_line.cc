@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -198,7 +199,9 @@ ExitCode CommandLine::ParseAndRun(Console& console, int argc, const char* const*
     app_.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {
-      app_.exit(error);
+      std::ostringstream text;
+      app_.exit(error, text, text);
+      console.PrintData(text.str());
       return ExitCode::kOk;
     }
     console.Fail(WrongUsage(app_, error));

@@ -6,7 +6,6 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "tools/checkpoint_inspect/table.h"
 #include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
@@ -19,7 +18,9 @@ std::string JsonName(Difference difference) {
   return name;
 }
 
-bool HasFigures(const EntryComparison& entry) { return entry.difference == Difference::kChanged && entry.change; }
+bool HasFigures(const EntryComparison& entry) {
+  return entry.difference == Difference::kChanged && entry.change != nullptr;
+}
 
 // Of an element of the held box, row-major, its place in the whole tensor.
 std::vector<int64_t> IndexOf(const EntrySpec& spec, uint64_t element) {
@@ -55,7 +56,7 @@ DifferenceMark MarkOf(Difference difference) {
 
 std::string Both(const std::string& a, const std::string& b) { return a == b ? a : a + " -> " + b; }
 
-std::string HoldersText(std::span<const StoredEntry> entries, const std::vector<size_t>& held) {
+std::string HoldersText(std::span<const StoredEntry> entries, const EntryNumbers& held) {
   std::vector<std::string> parts;
   for (const size_t i : held) parts.push_back(fmt::format("rank {} {}", entries[i].rank, ShapeText(entries[i].spec)));
   return fmt::format("{}", fmt::join(parts, "; "));
@@ -85,7 +86,7 @@ size_t Count(std::span<const EntryComparison> entries, Difference difference) {
 constexpr Difference kInSummary[] = {Difference::kChanged, Difference::kAdded, Difference::kRemoved,
                                      Difference::kHeldDifferently, Difference::kSame};
 
-Json HeldToJson(std::span<const StoredEntry> entries, const std::vector<size_t>& held) {
+Json HeldToJson(std::span<const StoredEntry> entries, const EntryNumbers& held) {
   Json array = Json::array();
   for (const size_t i : held) array.push_back(ToJson(entries[i]));
   return array;
@@ -105,20 +106,6 @@ Json ChangeToJson(const EntryComparison& entry, const ComparedEntries& sides) {
           {"not_finite", change.not_finite}};
 }
 
-Json EntryToJson(const EntryComparison& entry, const ComparedEntries& sides) {
-  Json differs_in = Json::array();
-  if (entry.kind_differs) differs_in.push_back("kind");
-  if (entry.dtype_differs) differs_in.push_back("dtype");
-  if (entry.shape_differs) differs_in.push_back("shape");
-  if (entry.bytes_differ) differs_in.push_back("bytes");
-  return {{"name", entry.name},
-          {"difference", JsonName(entry.difference)},
-          {"differs_in", std::move(differs_in)},
-          {"change", ChangeToJson(entry, sides)},
-          {"a", HeldToJson(sides.a, entry.a)},
-          {"b", HeldToJson(sides.b, entry.b)}};
-}
-
 }  // namespace
 
 void SortByChange(std::vector<EntryComparison>* entries) {
@@ -133,8 +120,8 @@ void SortByChange(std::vector<EntryComparison>* entries) {
   });
 }
 
-std::string FormatComparison(const Console& console, const ComparedEntries& sides,
-                             std::span<const EntryComparison> entries, bool structure_only) {
+Table ComparisonTable(const Console& console, const ComparedEntries& sides, std::span<const EntryComparison> entries,
+                      bool structure_only) {
   using enum Table::Align;
   std::vector<Table::Column> columns = {{""}, {"NAME"}, {"TYPE"}, {"SHAPE"}};
   if (!structure_only) {
@@ -156,7 +143,7 @@ std::string FormatComparison(const Console& console, const ComparedEntries& side
         {Both(TypeText(old_spec), TypeText(new_spec))},
         {held_differently ? "held differently" : Both(ShapeText(old_spec), ShapeText(new_spec))}};
     if (!structure_only) AddFigures(entry, new_spec, &cells);
-    table.AddRow(std::move(cells));
+    table.AddRow(cells);
     if (held_differently) {
       table.AddNote("A: " + HoldersText(sides.a, entry.a));
       table.AddNote("B: " + HoldersText(sides.b, entry.b));
@@ -167,7 +154,7 @@ std::string FormatComparison(const Console& console, const ComparedEntries& side
                                   Colour::kBad));
     }
   }
-  return table.Format(console);
+  return table;
 }
 
 std::string FormatCounts(std::span<const EntryComparison> entries, bool structure_only) {
@@ -188,12 +175,18 @@ Json CountsToJson(std::span<const EntryComparison> entries) {
   return counts;
 }
 
-Json ComparisonToJson(const ComparedEntries& sides, std::span<const EntryComparison> entries) {
-  Json array = Json::array();
-  for (const EntryComparison& entry : entries) {
-    if (entry.difference != Difference::kSame) array.push_back(EntryToJson(entry, sides));
-  }
-  return array;
+Json ToJson(const ComparedEntries& sides, const EntryComparison& entry) {
+  Json differs_in = Json::array();
+  if (entry.kind_differs) differs_in.push_back("kind");
+  if (entry.dtype_differs) differs_in.push_back("dtype");
+  if (entry.shape_differs) differs_in.push_back("shape");
+  if (entry.bytes_differ) differs_in.push_back("bytes");
+  return {{"name", entry.name},
+          {"difference", JsonName(entry.difference)},
+          {"differs_in", std::move(differs_in)},
+          {"change", ChangeToJson(entry, sides)},
+          {"a", HeldToJson(sides.a, entry.a)},
+          {"b", HeldToJson(sides.b, entry.b)}};
 }
 
 }  // namespace tidemark::inspect

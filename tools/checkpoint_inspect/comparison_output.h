@@ -10,6 +10,7 @@
 #include "tidemark/step_reader.h"
 #include "tools/checkpoint_inspect/console.h"
 #include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/table.h"
 #include "tools/checkpoint_inspect/tensor_comparison.h"
 
 namespace tidemark::inspect {
@@ -25,15 +26,15 @@ struct ComparedEntries {
 void SortByChange(std::vector<EntryComparison>* entries);
 
 // A row for each entry that is not the same. `structure_only`: without figures.
-std::string FormatComparison(const Console& console, const ComparedEntries& sides,
-                             std::span<const EntryComparison> entries, bool structure_only);
+Table ComparisonTable(const Console& console, const ComparedEntries& sides, std::span<const EntryComparison> entries,
+                      bool structure_only);
 
 // "2 changed, 0 added, 0 removed, 7 same", with a newline at the end.
 std::string FormatCounts(std::span<const EntryComparison> entries, bool structure_only);
 
-// docs/checkpoint-inspect.md has what these are: "counts", and "entries" without those that are the same.
+// docs/checkpoint-inspect.md has what these are: "counts", and one of "entries".
 Json CountsToJson(std::span<const EntryComparison> entries);
-Json ComparisonToJson(const ComparedEntries& sides, std::span<const EntryComparison> entries);
+Json ToJson(const ComparedEntries& sides, const EntryComparison& entry);
 
 }  // namespace tidemark::inspect
 

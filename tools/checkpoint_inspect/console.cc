@@ -72,8 +72,13 @@ void Console::PrintData(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), out_) != text.size() && write_errno_ == 0) write_errno_ = errno;
 }
 
-absl::Status Console::FlushData() {
+// What the stream held is gone where that fails, and a later flush would find nothing amiss.
+void Console::Flush() {
   if (std::fflush(out_) != 0 && write_errno_ == 0) write_errno_ = errno;
+}
+
+absl::Status Console::FlushData() {
+  Flush();
   if (write_errno_ == 0) return absl::OkStatus();
   return absl::DataLossError(fmt::format("write to standard output: {}", std::strerror(write_errno_)));
 }
@@ -81,7 +86,7 @@ absl::Status Console::FlushData() {
 void Console::Note(std::string_view text) {
   ShowProgress("");
   // Data that was printed first is seen first where both streams are one terminal.
-  std::fflush(out_);
+  Flush();
   const std::string line = fmt::format("checkpoint-inspect: {}\n", Escape(text));
   std::fwrite(line.data(), 1, line.size(), err_);
 }

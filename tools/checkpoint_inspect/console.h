@@ -51,6 +51,8 @@ class Console {
   void ShowProgress(std::string_view line);
 
  private:
+  void Flush();
+
   std::FILE* const out_;
   std::FILE* const err_;
   bool terminal_;

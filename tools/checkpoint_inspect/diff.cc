@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,8 +53,9 @@ ExitCode OpenSteps(const Session& session, std::span<const std::pair<const Tenso
   return WithStore(session, [&](const Invocation& invocation) {
     for (const auto& [operand, side] : wanted) {
       StepSource step;
-      if (const ExitCode code = OpenStepSource(invocation, operand->selector, &step); code != ExitCode::kOk)
-        return code;
+      const DamageAdvice advice = {.elsewhere = operand->kind == TensorOperand::Kind::kStepElsewhere};
+      const ExitCode code = OpenStepSource(invocation, operand->selector, &step, advice);
+      if (code != ExitCode::kOk) return code;
       side->tensors = std::move(step.tensors);
       side->json = SideToJson(side->tensors->name(), NewDocument(invocation.reader, invocation.directory)["store"],
                               step.info.step, step.info.attempt);
@@ -107,7 +110,7 @@ std::vector<std::string> NamesIn(const Sides& sides) {
 absl::Status ReadTensors(Console& console, const Sides& sides, std::vector<EntryComparison>* entries) {
   std::unique_ptr<ProgressLine> line;
   return CompareTensors(*sides.a.tensors, *sides.b.tensors, *entries,
-                        [&](const std::string& name, uint64_t done, uint64_t total) {
+                        [&](std::string_view name, uint64_t done, uint64_t total) {
                           if (line == nullptr) line = std::make_unique<ProgressLine>(console, total);
                           line->Update(Shorten(Escape(name), ProgressLine::kNameColumnsMax), done);
                         });
@@ -151,11 +154,14 @@ ExitCode Diff(const Session& session, const DiffOptions& options) {
     document["b"] = sides.b.json;
     document["structure_only"] = options.structure_only;
     document["counts"] = CountsToJson(entries);
-    document["entries"] = ComparisonToJson(compared, entries);
-    console.PrintData(Dump(document));
+    PrintWithArray(console, document, "entries", [&](const std::function<void(const Json&)>& add) {
+      for (const EntryComparison& entry : entries) {
+        if (entry.difference != Difference::kSame) add(ToJson(compared, entry));
+      }
+    });
   } else {
     console.PrintData(fmt::format("A: {}\nB: {}\n", Escape(sides.a.tensors->name()), Escape(sides.b.tensors->name())));
-    if (!is_same) console.PrintData(FormatComparison(console, compared, entries, options.structure_only));
+    if (!is_same) ComparisonTable(console, compared, entries, options.structure_only).Print(console);
     console.PrintData(FormatCounts(entries, options.structure_only));
   }
   return is_same ? ExitCode::kOk : ExitCode::kDifferent;
@@ -185,7 +191,9 @@ void AddDiff(CommandLine& line) {
                             [options](const Session& session) { return Diff(session, *options); });
   AddOperand(diff, "A", options, 0);
   AddOperand(diff, "B", options, 1);
-  diff->add_option("GLOB", options->glob, fmt::format("Only entries whose names match; {}", kGlobHelp))->type_name("");
+  diff->add_option("GLOB", options->glob, fmt::format("Only entries that match it, {}", kGlobHelp))
+      ->type_name("")
+      ->check(CheckGlob);
   diff->add_flag("--structure-only", options->structure_only, "Compare names, dtypes and shapes, and read no tensor");
   diff->add_option_function<std::string>(
           "--sort", [options](const std::string& order) { options->by_name = order == "name"; },

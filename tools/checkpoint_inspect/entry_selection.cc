@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "fmt/format.h"
@@ -15,7 +16,22 @@ constexpr size_t kNearestMax = 3;
 // Longer names are held against the pattern by their front alone: a store may have any number of them.
 constexpr size_t kComparedMax = 256;
 
+// The first of these that any name matches, and how many do; empty where there is none.
+std::string WiderPattern(std::string_view glob, std::span<const std::string> names) {
+  if (glob.size() > kComparedMax) return "";
+  const std::set<std::string_view> distinct(names.begin(), names.end());
+  for (const std::string& wider : {fmt::format("{}.*", glob), fmt::format("{}{}{}", glob.starts_with('*') ? "" : "*",
+                                                                          glob, glob.ends_with('*') ? "" : "*")}) {
+    const auto matching = std::count_if(distinct.begin(), distinct.end(),
+                                        [&](std::string_view name) { return GlobMatches(wider, name); });
+    if (matching > 0) return fmt::format("'{}' matches {}", wider, matching);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string CheckGlob(const std::string& text) { return text.empty() ? "an empty pattern matches no entry" : ""; }
 
 size_t DistanceFromGlob(std::string_view glob, std::string_view name) {
   // Of the front of the pattern so far, the distance of each front of the name.
@@ -56,6 +72,10 @@ std::vector<std::string> NearestNames(std::string_view glob, std::span<const std
 absl::Status NothingMatches(std::string_view glob, std::span<const std::string> names, std::string_view where) {
   if (names.empty()) {
     return absl::NotFoundError(fmt::format("nothing in {} matches '{}'; it has no entries", where, glob));
+  }
+  if (const std::string wider = WiderPattern(glob, names); !wider.empty()) {
+    return absl::NotFoundError(
+        fmt::format("nothing in {} matches '{}'; a GLOB is held against the whole name: {}", where, glob, wider));
   }
   return absl::NotFoundError(
       fmt::format("nothing in {} matches '{}'; nearest: {}", where, glob, fmt::join(NearestNames(glob, names), ", ")));

@@ -10,10 +10,12 @@
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/entry_selection.h"
 #include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/float_conversion.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/output_file.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -144,7 +146,9 @@ ExitCode ExportExitCode(const absl::Status& status) {
 ExitCode RunExport(const Invocation& invocation, const ExportArguments& arguments) {
   Console& console = invocation.console;
   StepSource opened;
-  if (const ExitCode code = OpenStepSource(invocation, arguments.selector, &opened); code != ExitCode::kOk) return code;
+  const ExitCode code =
+      OpenStepSource(invocation, arguments.selector, &opened, {.way_out = ", and --exclude leaves it out"});
+  if (code != ExitCode::kOk) return code;
 
   CatchInterrupts();
   ExportOptions options = arguments.options;
@@ -238,11 +242,14 @@ void AddExport(CommandLine& line) {
     std::vector<std::string>& all = arguments->options.include;
     all.insert(all.end(), patterns.begin(), patterns.end());
   };
-  command->add_option_function<std::vector<std::string>>("GLOB", include,
-                                                         "Only entries that match one of these, as --include");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "GLOB", include, fmt::format("Only entries that match one of these, {}", kGlobHelp))
+      ->check(CheckGlob);
   command->add_option("-o,--output", arguments->out, "The file; with raw a folder that is not there yet")
       ->type_name("OUT")
-      ->required();
+      ->required()
+      ->check(CheckOutputPath);
   command
       ->add_option_function<std::string>(
           "--format", [arguments](const std::string& name) { arguments->format = ParseExportFormat(name); },
@@ -266,15 +273,30 @@ void AddExport(CommandLine& line) {
       ->type_size(1)
       ->allow_extra_args(false);
   // Each takes one value, so that a GLOB may come behind.
-  command->add_option_function<std::vector<std::string>>("--include", include, "Only entries that match one of these")
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--include", include, fmt::format("As GLOB: only entries that match one of these, {}", kGlobHelp))
       ->type_name("GLOB")
+      ->check(CheckGlob)
       ->allow_extra_args(false);
-  command->add_option("--exclude", arguments->options.exclude, "No entries that match one of these")
+  command
+      ->add_option("--exclude", arguments->options.exclude,
+                   fmt::format("No entries that match one of these, {}", kGlobHelp))
       ->type_name("GLOB")
+      ->check(CheckGlob)
       ->allow_extra_args(false);
+  // Options are looked at in the order in which they are added, so these two know OUT and --format.
   AddByteCount(command, "--shard-size", arguments->options.shard_bytes,
-               "Several safetensors files and an index where there is more than this; by default 5GB");
-  command->add_flag("--force", arguments->force, "Replace files that are there");
+               "Safetensors alone: several files and an index where there is more than this; by default 5GB")
+      ->check([arguments](const std::string&) {
+        const ExportFormat format = FormatOf(*arguments);
+        return format == ExportFormat::kSafetensors ? "" : fmt::format("{} is never split", ExportFormatName(format));
+      });
+  command->add_flag("--force", arguments->force, "Replace files that are there; not with raw")
+      ->check([arguments](const std::string&) {
+        const bool is_folder = FormatOf(*arguments) == ExportFormat::kRaw;
+        return std::string(is_folder ? "raw makes a folder, and never replaces one" : "");
+      });
   command->footer(R"(
 Values that are no tensors go into the metadata of safetensors as text, and are arrays in npz and files in raw.
 

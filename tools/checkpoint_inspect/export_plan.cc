@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
 #include "snapshot/glob.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
@@ -41,7 +42,7 @@ absl::StatusOr<std::vector<size_t>> Select(std::span<const StoredEntry> entries,
   status.Update(CheckPatterns(entries, options.exclude));
   if (!status.ok()) return status;
   std::vector<size_t> selected;
-  std::map<std::string_view, size_t> first;  // by name
+  absl::flat_hash_map<std::string_view, size_t> first;  // by name
   for (size_t i = 0; i < entries.size(); ++i) {
     const StoredEntry& entry = entries[i];
     if (!options.include.empty() && !MatchesAny(options.include, entry.spec.name)) continue;
@@ -83,7 +84,7 @@ absl::StatusOr<ExportItem> MakeItem(const StoredEntry& entry, size_t index, cons
 }
 
 absl::Status CheckNames(const std::vector<ExportItem>& items, std::span<const StoredEntry> entries) {
-  std::map<std::string_view, size_t> names;
+  absl::flat_hash_map<std::string_view, size_t> names;
   for (const ExportItem& item : items) {
     const auto [other, is_new] = names.try_emplace(item.spec.name, item.entry);
     if (is_new) continue;
@@ -96,7 +97,7 @@ absl::Status CheckNames(const std::vector<ExportItem>& items, std::span<const St
 
 // Sets what each item is tied to: the first of those that are exported.
 void SetTies(std::span<const StoredEntry> entries, std::vector<ExportItem>* items) {
-  std::map<std::string_view, std::string_view> roots;  // of tied entries that were seen
+  absl::flat_hash_map<std::string_view, std::string_view> roots;  // of tied entries that were seen
   const auto root_of = [&](const StoredEntry& entry) -> std::string_view {
     const std::string_view direct = entry.tied_to.empty() ? entry.spec.name : entry.tied_to;
     const auto found = roots.find(direct);
@@ -105,7 +106,7 @@ void SetTies(std::span<const StoredEntry> entries, std::vector<ExportItem>* item
   for (const StoredEntry& entry : entries) {
     if (!entry.tied_to.empty()) roots[entry.spec.name] = root_of(entry);
   }
-  std::map<std::string_view, const ExportItem*> first;
+  absl::flat_hash_map<std::string_view, const ExportItem*> first;
   for (ExportItem& item : *items) {
     const auto [kept, is_first] = first.try_emplace(root_of(entries[item.entry]), &item);
     if (!is_first) item.tied_to = kept->second->spec.name;
@@ -176,6 +177,7 @@ absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, cons
   const absl::StatusOr<std::vector<size_t>> selected = Select(entries, options);
   if (!selected.ok()) return selected.status();
   std::vector<ExportItem> items;
+  items.reserve(selected->size());
   for (const size_t index : *selected) {
     absl::StatusOr<ExportItem> item = MakeItem(entries[index], index, options);
     if (!item.ok()) return item.status();
@@ -185,8 +187,11 @@ absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, cons
   SetTies(entries, &items);
   ExportPlan plan;
   uint64_t values_bytes = 0;
+  const auto is_value = [&](const ExportItem& item) {
+    return options.format == ExportFormat::kSafetensors && item.spec.kind != EntryKind::kTensor;
+  };
   for (ExportItem& item : items) {
-    if (options.format == ExportFormat::kSafetensors && item.spec.kind != EntryKind::kTensor) {
+    if (is_value(item)) {
       if (item.bytes > kMetadataValueBytesMax) {
         return absl::InvalidArgumentError(
             fmt::format("'{}' has {} bytes, more than the {} that a value may have in the metadata of safetensors; "
@@ -200,14 +205,15 @@ absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, cons
                         "have; --exclude some, or export them as raw",
                         Escape(item.spec.name), values_bytes, kSafetensorsHeaderBytesMax));
       }
-      plan.values.push_back(std::move(item));
+      plan.values.push_back(item);
       continue;
     }
     if (absl::Status status = CheckFormat(item, options.format); !status.ok()) return status;
     if (options.format == ExportFormat::kNpz) item.tied_to.clear();
     if (item.tied_to.empty()) plan.tensor_bytes += item.bytes;
-    plan.tensors.push_back(std::move(item));
   }
+  std::erase_if(items, is_value);
+  plan.tensors = std::move(items);
   if (absl::Status status = AssignFiles(options, &plan); !status.ok()) return status;
   return plan;
 }

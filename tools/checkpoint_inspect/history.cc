@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "fmt/format.h"
@@ -13,7 +16,7 @@ namespace tidemark::inspect {
 namespace {
 
 // Of a row; JSON has all metrics, and a metric that is named has a column.
-constexpr size_t kMetricsColumnsMax = 48;
+constexpr size_t kMetricsColumnsMax = 64;
 
 Json StepToJson(const StepInfo& info) {
   return {{"step", info.step},
@@ -22,17 +25,24 @@ Json StepToJson(const StepInfo& info) {
           {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)}};
 }
 
-std::string RowsAsJson(const Invocation& invocation) {
-  Json document = NewDocument(invocation.reader, invocation.directory);
-  Json& rows = document["history"] = Json::array();
-  for (const StepInfo& info : invocation.reader.steps()) {
-    for (const Evaluation& evaluation : info.evaluations) {
-      Json row = StepToJson(info);
-      row.update(ToJson(evaluation));
-      rows.push_back(std::move(row));
+void PrintRowsAsJson(const Invocation& invocation) {
+  const Json document = NewDocument(invocation.reader, invocation.directory);
+  PrintWithArray(invocation.console, document, "history", [&](const std::function<void(const Json&)>& add) {
+    for (const StepInfo& info : invocation.reader.steps()) {
+      for (const Evaluation& evaluation : info.evaluations) {
+        Json row = StepToJson(info);
+        row.update(ToJson(evaluation));
+        add(row);
+      }
     }
-  }
-  return Dump(document);
+  });
+}
+
+// By the names that they have among the step's metrics, and in selectors.
+std::string MetricsOf(const Evaluation& evaluation) {
+  std::map<std::string, double> named;
+  for (const auto& [name, value] : evaluation.metrics) named[evaluation.evaluator + "/" + name] = value;
+  return MetricsText(named);
 }
 
 std::string RowsAsTable(const Invocation& invocation) {
@@ -51,7 +61,7 @@ std::string RowsAsTable(const Invocation& invocation) {
                     {AgeOf(info, invocation.now)},
                     {std::string(StepStateName(info.state)), StateColour(info.state)},
                     {Escape(evaluation.evaluator)},
-                    {Shorten(MetricsText(evaluation.metrics), kMetricsColumnsMax)},
+                    {Shorten(MetricsOf(evaluation), kMetricsColumnsMax)},
                     {std::string(OutcomeName(evaluation.outcome)), OutcomeColour(evaluation.outcome)},
                     {fmt::format("{:.2f}", absl::ToDoubleSeconds(evaluation.took))},
                     {Escape(evaluation.worker)}});
@@ -67,21 +77,21 @@ bool HasAny(const StepInfo& info, const std::vector<std::string>& metrics) {
                      [&](const std::string& metric) { return info.metrics.contains(metric); });
 }
 
-std::string MetricsAsJson(const Invocation& invocation, const std::vector<std::string>& metrics) {
+void PrintMetricsAsJson(const Invocation& invocation, const std::vector<std::string>& metrics) {
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["metrics"] = metrics;
-  Json& steps = document["steps"] = Json::array();
-  for (const StepInfo& info : invocation.reader.steps()) {
-    if (!HasAny(info, metrics)) continue;
-    Json step = StepToJson(info);
-    Json& values = step["values"] = Json::object();
-    for (const std::string& metric : metrics) {
-      const auto found = info.metrics.find(metric);
-      values[metric] = found == info.metrics.end() ? Json(nullptr) : NumberToJson(found->second);
+  PrintWithArray(invocation.console, document, "steps", [&](const std::function<void(const Json&)>& add) {
+    for (const StepInfo& info : invocation.reader.steps()) {
+      if (!HasAny(info, metrics)) continue;
+      Json step = StepToJson(info);
+      Json& values = step["values"] = Json::object();
+      for (const std::string& metric : metrics) {
+        const auto found = info.metrics.find(metric);
+        values[metric] = found == info.metrics.end() ? Json(nullptr) : NumberToJson(found->second);
+      }
+      add(step);
     }
-    steps.push_back(std::move(step));
-  }
-  return Dump(document);
+  });
 }
 
 std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::string>& metrics) {
@@ -98,7 +108,7 @@ std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::
       const auto found = info.metrics.find(metric);
       cells.push_back({found == info.metrics.end() ? "-" : MetricText(found->second)});
     }
-    table.AddRow(std::move(cells));
+    table.AddRow(cells);
   }
   return table.Format(invocation.console);
 }
@@ -108,17 +118,26 @@ std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics) {
   Console& console = invocation.console;
   const StoreReader& reader = invocation.reader;
+  constexpr MetricPlace kPlace = {.before = "history ", .no_end = "takes an end only with --plot"};
   for (const std::string& metric : metrics) {
-    if (const absl::Status known = CheckMetric(reader, metric); !known.ok()) {
+    if (const absl::Status known = CheckMetric(reader, metric, kPlace); !known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
     }
   }
   if (!metrics.empty()) {
-    console.PrintData(invocation.json ? MetricsAsJson(invocation, metrics) : MetricsAsTable(invocation, metrics));
+    if (invocation.json) {
+      PrintMetricsAsJson(invocation, metrics);
+    } else {
+      console.PrintData(MetricsAsTable(invocation, metrics));
+    }
     return StoreExitCode(reader);
   }
-  console.PrintData(invocation.json ? RowsAsJson(invocation) : RowsAsTable(invocation));
+  if (invocation.json) {
+    PrintRowsAsJson(invocation);
+  } else {
+    console.PrintData(RowsAsTable(invocation));
+  }
   const bool evaluated = std::any_of(reader.steps().begin(), reader.steps().end(),
                                      [](const StepInfo& info) { return !info.evaluations.empty(); });
   if (!evaluated) console.Note(fmt::format("no step was evaluated in {}", invocation.directory));
@@ -128,13 +147,13 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
 void AddHistory(CommandLine& line) {
   const auto options = std::make_shared<HistoryPlotOptions>();
   const auto plot = std::make_shared<bool>(false);
-  CLI::App* history =
-      line.Add({.group = CommandGroup::kLook,
-                .name = "history",
-                .description = "List or plot the metrics of each step, deleted ones included, and what evaluators said"},
-               [options, plot](const Invocation& invocation) {
-                 return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
-               });
+  CLI::App* history = line.Add(
+      {.group = CommandGroup::kLook,
+       .name = "history",
+       .description = "List or plot the metrics of each step, deleted ones included, and what evaluators said"},
+      [options, plot](const Invocation& invocation) {
+        return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
+      });
   history->add_option("METRIC", options->metrics,
                       "Show these metrics instead, step by step; with --plot METRIC:highest marks its highest value");
   CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics, or all that there are, against the steps");

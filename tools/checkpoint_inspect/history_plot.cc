@@ -52,7 +52,8 @@ ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& opt
   std::vector<MetricChoice> metrics;
   for (const std::string& text : options.metrics) {
     metrics.push_back(ParseMetricChoice(text));
-    if (const absl::Status known = CheckMetric(reader, metrics.back().name); !known.ok()) {
+    const absl::Status known = CheckMetric(reader, metrics.back().name, {.before = "history --plot "});
+    if (!known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
     }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "fmt/format.h"
 #include "storage/io/file_system.h"
@@ -68,7 +69,7 @@ absl::Status CheckEntries(const Opened& opened) {
     std::string_view file;
     const EntrySpec* tensor = nullptr;  // null: it is none
   };
-  std::map<std::string_view, Holder> held_by;
+  absl::flat_hash_map<std::string_view, Holder> held_by;
   const auto hold = [&](std::string_view name, const Holder& holder) {
     const auto [other, is_new] = held_by.try_emplace(name, holder);
     if (is_new) return absl::OkStatus();

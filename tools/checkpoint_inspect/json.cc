@@ -152,12 +152,12 @@ std::string DumpLine(const Json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
-void PrintWithArray(Console& console, const Json& document, const std::string& name,
-                    const std::function<void(const std::function<void(const Json&)>&)>& add_all) {
+void WriteWithArray(const Json& document, const std::string& name, const AddElements& add_all,
+                    const std::function<void(std::string_view text)>& write) {
   constexpr std::string_view kEnd = "\n}\n";
   std::string text = Dump(document);
   text.resize(text.size() - kEnd.size());
-  console.PrintData(text + ",\n  " + Json(name).dump() + ": [");
+  write(text + ",\n  " + Json(name).dump() + ": [");
   bool any = false;
   add_all([&](const Json& element) {
     // No string of it has a line's end in it, for JSON writes that as \n.
@@ -167,10 +167,14 @@ void PrintWithArray(Console& console, const Json& document, const std::string& n
       text.push_back(c);
       if (c == '\n') text += "    ";
     }
-    console.PrintData(text);
+    write(text);
     any = true;
   });
-  console.PrintData(any ? "\n  ]\n}\n" : "]\n}\n");
+  write(any ? "\n  ]\n}\n" : "]\n}\n");
+}
+
+void PrintWithArray(Console& console, const Json& document, const std::string& name, const AddElements& add_all) {
+  WriteWithArray(document, name, add_all, [&](std::string_view text) { console.PrintData(text); });
 }
 
 }  // namespace tidemark::inspect

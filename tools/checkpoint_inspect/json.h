@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "nlohmann/json.hpp"
 #include "tidemark/store_reader.h"
@@ -48,11 +49,15 @@ std::string Dump(const Json& document);
 // The same on one line.
 std::string DumpLine(const Json& value);
 
-// Prints `document`, an object that is not empty, as Dump would if it had one more field at its end, `name`: an array.
-// `add_all` gives the elements one after the other to the function that it gets, and none of them is kept: a store may
-// have more steps than there is memory for their JSON.
-void PrintWithArray(Console& console, const Json& document, const std::string& name,
-                    const std::function<void(const std::function<void(const Json&)>&)>& add_all);
+// Gives `write` piece by piece what Dump would return of `document`, an object that is not empty, if that had one more
+// field at its end, `name`: an array. `add_all` gives the elements one after the other to the function that it gets,
+// and none of them is kept: a store may have more steps, and a step more entries, than there is memory for their JSON.
+using AddElements = std::function<void(const std::function<void(const Json&)>& add)>;
+void WriteWithArray(const Json& document, const std::string& name, const AddElements& add_all,
+                    const std::function<void(std::string_view text)>& write);
+
+// The same to standard output.
+void PrintWithArray(Console& console, const Json& document, const std::string& name, const AddElements& add_all);
 
 }  // namespace tidemark::inspect
 

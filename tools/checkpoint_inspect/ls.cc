@@ -105,7 +105,8 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing, co
 ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
   Console& console = invocation.console;
   if (options.order.key == StepOrder::Key::kMetric) {
-    if (const absl::Status known = CheckMetric(invocation.reader, options.order.metric); !known.ok()) {
+    constexpr MetricPlace kPlace = {.before = "--sort metric:", .no_end = "takes no end, for the highest comes last"};
+    if (const absl::Status known = CheckMetric(invocation.reader, options.order.metric, kPlace); !known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
     }

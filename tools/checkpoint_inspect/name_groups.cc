@@ -21,7 +21,9 @@ size_t PartEnd(std::string_view name, size_t begin) {
   return divider == std::string_view::npos ? name.size() : divider + 1;
 }
 
-std::vector<Candidate> Split(std::span<const std::string> names, const Candidate& whole) {
+// Of names that come apart into more than `parts_max` parts it tells only so many parts and one, the last of them
+// incomplete.
+std::vector<Candidate> Split(std::span<const std::string> names, const Candidate& whole, size_t parts_max) {
   std::vector<Candidate> parts;
   std::map<std::string_view, size_t> part_of;
   for (const size_t member : whole.members) {
@@ -30,6 +32,7 @@ std::vector<Candidate> Split(std::span<const std::string> names, const Candidate
     const auto [found, is_new] = part_of.try_emplace(name.substr(0, end), parts.size());
     if (is_new) parts.push_back({.prefix = end, .ending = whole.ending, .members = {}});
     parts[found->second].members.push_back(member);
+    if (parts.size() > parts_max) break;
   }
   return parts;
 }
@@ -82,9 +85,10 @@ std::vector<NameGroup> GroupNames(std::span<const std::string> names, size_t gro
           return (a.final ? 0 : a.members.size()) < (b.final ? 0 : b.members.size());
         });
     if (largest->final) break;
-    std::vector<Candidate> parts = Split(names, *largest);
+    const size_t parts_max = groups_max - candidates.size() + 1;
+    std::vector<Candidate> parts = Split(names, *largest, parts_max);
     const bool is_name = parts.size() == 1 && parts[0].prefix == largest->prefix;
-    if (largest->members.size() == 1 || is_name || candidates.size() + parts.size() - 1 > groups_max) {
+    if (largest->members.size() == 1 || is_name || parts.size() > parts_max) {
       largest->final = true;
       continue;
     }

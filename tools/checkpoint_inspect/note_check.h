@@ -1,6 +1,6 @@
-// Which of the small files that belong to steps cannot be read: their pins, and what evaluators reported of them. No
-// byte of a step is in them. The manifest has what they say, and only a rebuild of it needs them, so that a damaged one
-// is not noticed before.
+// Which of the small files of a store cannot be read: the pins of steps, what evaluators reported of them, why they
+// were let go, and which store it is. No byte of a step is in them. The manifest has what they say, and only a rebuild
+// of it needs them, so that a damaged one is not noticed before.
 
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_NOTE_CHECK_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_NOTE_CHECK_H_
@@ -10,13 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "tidemark/step_info.h"
+#include "tidemark/store_reader.h"
 
 namespace tidemark::inspect {
 
 struct NoteProblem {
   int64_t step = 0;
-  std::string_view kind;  // "pin", "report", "report in the inbox"
+  std::string_view kind;  // "pin", "report", "report in the inbox", "deletion mark"
   std::string path;
   std::string what;  // with the path, or without
 };
@@ -27,6 +29,19 @@ std::vector<NoteProblem> CheckStepNotes(const std::string& directory, const Step
 
 // The same of the reports in inbox/, which no trainer has taken in yet.
 std::vector<NoteProblem> CheckInboxReports(const std::string& directory);
+
+// The same of the deletion marks of all attempts in steps/. They have no check: what is still a JSON object passes.
+std::vector<NoteProblem> CheckDeletionMarks(const std::string& directory);
+
+// Those of `steps` that are pinned and in whose folder no pin is. It is written before the record and removed after it,
+// so a missing one is lost, or could not be written when the step was saved anew. (A report is put there after
+// the record, so that one which is missing says nothing.) `reader` is refreshed where any is missing, for a live
+// trainer may just have let go of it. Precondition: the reader's steps come from the manifest.
+std::vector<NoteProblem> FindMissingPins(StoreReader& reader, const std::string& directory,
+                                         const std::vector<StepInfo>& steps);
+
+// kDataLoss, with the path, where store.json is damaged; ok for anything else, which whoever opened the store has said.
+absl::Status CheckIdentity(const std::string& directory);
 
 }  // namespace tidemark::inspect
 

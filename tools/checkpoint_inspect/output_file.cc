@@ -92,6 +92,11 @@ absl::Status OutputFile::Commit() {
   return absl::OkStatus();
 }
 
+std::string CheckOutputPath(const std::string& path) {
+  if (path.empty()) return "an empty path names no file";
+  return path == "-" ? "nothing is written to standard output; './-' is the file of that name" : "";
+}
+
 absl::Status NameAnew(const std::string& from, const std::string& to, bool kernel_looks) {
   if (kernel_looks) {
     if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();

@@ -51,6 +51,10 @@ class OutputFile {
   uint64_t end_ = 0;
 };
 
+// For CLI::Option::check: why nothing can be written to a path; empty where that is to be seen. "-" is none: standard
+// output could not be there as a whole or not at all.
+std::string CheckOutputPath(const std::string& path);
+
 // Gives `from`, a file or a folder, the name `to`, where nothing of that name may be; kAlreadyExists: something is.
 // `kernel_looks`: the kernel is asked to do both in one, which not every file system can. Else, or where it cannot, a
 // file still never takes the place of another, and a folder only that of an empty one that comes at the same moment.

@@ -5,6 +5,7 @@
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/request.h"
+#include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
@@ -20,12 +21,13 @@ struct PinOptions {
 
 ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, StoreRequest::Kind kind) {
   Console& console = invocation.console;
-  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, options.selector);
+  const StepPredicate usable = kind == StoreRequest::Kind::kPin ? IsCommitted : HasFiles;
+  const absl::StatusOr<StepInfo> info = ResolveStep(invocation, options.selector, usable);
   if (!info.ok()) {
     console.Fail(info.status());
     return SelectorExitCode(invocation.reader, info.status());
   }
-  if (info->state != StepState::kCommitted && (kind == StoreRequest::Kind::kPin || info->attempt.empty())) {
+  if (!IsCommitted(*info) && (kind == StoreRequest::Kind::kPin || info->attempt.empty())) {
     console.Fail(
         fmt::format("step {} is {}: only a committed step can be pinned", info->step, StepStateName(info->state)));
     return ExitCode::kFailure;

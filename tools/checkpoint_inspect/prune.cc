@@ -27,6 +27,7 @@ constexpr double kHoursMax = 24 * 365 * 100;
 
 struct PruneOptions {
   RetentionOptions rules;
+  std::vector<std::string> without_end;  // metrics of --keep-best of which it was not said which end is the best
   bool apply = false;
   absl::Duration wait = absl::Seconds(5);
 };
@@ -127,10 +128,14 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
     return ExitCode::kUsage;
   }
   for (const KeepBest& rule : options.rules.keep_best) {
-    if (absl::Status known = CheckMetric(invocation.reader, rule.metric); !known.ok()) {
+    if (absl::Status known = CheckMetric(invocation.reader, rule.metric, {.before = "--keep-best "}); !known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
     }
+  }
+  for (size_t i = 0; !invocation.json && i < options.without_end.size(); ++i) {
+    const std::string other = OtherEnd(invocation.reader, "--keep-best ", options.without_end[i]);
+    if (!other.empty()) console.Note(other);
   }
   const absl::StatusOr<storage::Claims> leases = ReadLeases(invocation);
   if (!leases.ok()) {
@@ -186,11 +191,12 @@ void AddPrune(CommandLine& line) {
   prune
       ->add_option_function<std::vector<std::string>>(
           "--keep-best",
-          [&rules](const std::vector<std::string>& texts) {
+          [options = options.get()](const std::vector<std::string>& texts) {
             for (const std::string& text : texts) {
-              absl::StatusOr<KeepBest> rule = ParseKeepBest(text);
+              absl::StatusOr<BestRule> rule = ParseKeepBest(text);
               if (!rule.ok()) throw CLI::ValidationError(std::string(rule.status().message()));
-              rules.keep_best.push_back(*std::move(rule));
+              if (!rule->names_end) options->without_end.push_back(rule->keep.metric);
+              options->rules.keep_best.push_back(std::move(rule->keep));
             }
           },
           "The best COUNT healthy steps by a metric: one, and the lowest, unless it says otherwise")
@@ -207,8 +213,8 @@ void AddPrune(CommandLine& line) {
   };
   prune->add_option_function<double>("--keep-hours", set_hours, "The first step in every such span of time")
       ->type_name("HOURS");
-  prune->add_flag("--apply", options->apply, "Do it. Asks nothing");
-  AddWait(prune, options->wait);
+  CLI::Option* apply = prune->add_flag("--apply", options->apply, "Do it. Asks nothing");
+  AddWait(prune, options->wait)->needs(apply);
   prune->footer(R"(
 A step stays if any rule wants it. Whatever the rules say, these stay: the latest step, the one committed last, the
 latest healthy one, pinned ones, and those that a reader holds. Beside a live trainer --apply hands the deletions to it.
@@ -218,7 +224,7 @@ one whose damage nobody has found yet counts like a sound one: 'verify' first.
 
 Example:
   checkpoint-inspect --store run/ckpt prune --keep-latest 3 --keep-best validation/loss --keep-every 10000
-  checkpoint-inspect --store run/ckpt prune --keep-best accuracy:highest:5 --apply)");
+  checkpoint-inspect --store run/ckpt prune --keep-best validation/accuracy:highest:5 --apply)");
 }
 
 }  // namespace tidemark::inspect

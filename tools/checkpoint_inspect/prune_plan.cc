@@ -26,7 +26,7 @@ using Needs = std::map<std::string, std::vector<int64_t>>;
 
 }  // namespace
 
-absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text) {
+absl::StatusOr<BestRule> ParseKeepBest(std::string_view text) {
   KeepBest rule;
   std::string_view rest = text;
   if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
@@ -42,7 +42,7 @@ absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text) {
     return absl::InvalidArgumentError(
         fmt::format("'{}' names no best steps; that is METRIC[:highest|:lowest][:COUNT], of at least one", text));
   }
-  return rule;
+  return BestRule{.keep = std::move(rule), .names_end = choice.mode.has_value()};
 }
 
 size_t PrunePlan::deletions() const {

@@ -16,9 +16,15 @@
 
 namespace tidemark::inspect {
 
+// What --keep-best asks for.
+struct BestRule {
+  KeepBest keep;
+  bool names_end = false;  // whether it says which end of the metric is the best
+};
+
 // "METRIC", "METRIC:highest", "METRIC:3", "METRIC:lowest:3": the lowest one unless it says otherwise. A metric whose
 // own name ends like that is followed by what is meant. kInvalidArgument: no metric, or a count below 1.
-absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text);
+absl::StatusOr<BestRule> ParseKeepBest(std::string_view text);
 
 // A committed step.
 struct PrunedStep {

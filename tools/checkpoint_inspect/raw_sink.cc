@@ -3,6 +3,9 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "fmt/format.h"
@@ -37,14 +40,14 @@ class RawSink : public ExportSink {
  private:
   // Of an entry; none is called as the index is.
   static std::string FileName(const ExportItem& item) { return SafeFileName(item.spec.name, item.entry) + ".bin"; }
-  std::string Index() const;
+  // Adds its bytes to `bytes`.
+  absl::Status WriteIndex(OutputFile& file, uint64_t* bytes) const;
 
   const ExportPlan& plan_;
   const std::string out_;
   const ExportMetadata metadata_;
   std::string temporary_;  // empty: none is there
   std::unique_ptr<OutputFile> file_;
-  std::map<std::string, std::string> names_;  // of the files, by entry
 };
 
 absl::Status RawSink::Start() {
@@ -66,43 +69,61 @@ absl::Status RawSink::Begin(const ExportItem& item) {
   if (file_ != nullptr) {
     if (absl::Status status = file_->Commit(); !status.ok()) return status;
   }
-  const std::string name = FileName(item);
-  names_[item.spec.name] = name;
   absl::StatusOr<std::unique_ptr<OutputFile>> file =
-      OutputFile::Create(fmt::format("{}/{}", temporary_, name), /*replace=*/false);
+      OutputFile::Create(fmt::format("{}/{}", temporary_, FileName(item)), /*replace=*/false);
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
   return absl::OkStatus();
 }
 
-std::string RawSink::Index() const {
-  Json document = {{"schema_version", kSchemaVersion}, {"metadata", metadata_}};
-  Json& entries = document["entries"] = Json::array();
+absl::Status RawSink::WriteIndex(OutputFile& file, uint64_t* bytes) const {
+  std::map<std::string_view, const ExportItem*> owners;  // that others are tied to
   for (const ExportItem& item : plan_.tensors) {
-    entries.push_back({{"name", item.spec.name},
-                       {"kind", EntryKindName(item.spec.kind)},
-                       {"dtype", GetDtypeInfo(item.spec.dtype).name},
-                       {"shape", item.spec.shape},
-                       {"bytes", item.bytes},
-                       {"file", names_.at(item.tied_to.empty() ? item.spec.name : item.tied_to)}});
+    if (!item.tied_to.empty()) owners[item.tied_to] = nullptr;
   }
-  return Dump(document);
+  for (const ExportItem& item : plan_.tensors) {
+    if (const auto owner = owners.find(item.spec.name); owner != owners.end()) owner->second = &item;
+  }
+  constexpr size_t kPieceBytes = 1 << 16;
+  std::string piece;
+  absl::Status status;
+  const auto write = [&] {
+    *bytes += piece.size();
+    if (status.ok()) status = file.Write(piece);
+    piece.clear();
+  };
+  const Json document = {{"schema_version", kSchemaVersion}, {"metadata", metadata_}};
+  const auto add_all = [&](const std::function<void(const Json&)>& add) {
+    for (const ExportItem& item : plan_.tensors) {
+      add({{"name", item.spec.name},
+           {"kind", EntryKindName(item.spec.kind)},
+           {"dtype", GetDtypeInfo(item.spec.dtype).name},
+           {"shape", item.spec.shape},
+           {"bytes", item.bytes},
+           {"file", FileName(item.tied_to.empty() ? item : *owners.at(item.tied_to))}});
+    }
+  };
+  WriteWithArray(document, "entries", add_all, [&](std::string_view text) {
+    piece += text;
+    if (piece.size() >= kPieceBytes) write();
+  });
+  write();
+  return status;
 }
 
 absl::StatusOr<std::vector<ExportedFile>> RawSink::Commit() {
   absl::Status status = file_ == nullptr ? absl::OkStatus() : file_->Commit();
-  const std::string text = Index();
+  uint64_t bytes = plan_.tensor_bytes;
   if (status.ok()) {
     absl::StatusOr<std::unique_ptr<OutputFile>> index =
         OutputFile::Create(fmt::format("{}/{}", temporary_, kIndexName), /*replace=*/false);
-    status = index.ok() ? (*index)->Write(text) : index.status();
+    status = index.ok() ? WriteIndex(**index, &bytes) : index.status();
     if (status.ok()) status = (*index)->Commit();
   }
   if (!status.ok()) return status;
   if (absl::Status named = NameAnew(temporary_, out_); !named.ok()) return named;
   temporary_.clear();
-  return std::vector<ExportedFile>{
-      {.path = out_, .bytes = plan_.tensor_bytes + text.size(), .tensors = plan_.tensors.size()}};
+  return std::vector<ExportedFile>{{.path = out_, .bytes = bytes, .tensors = plan_.tensors.size()}};
 }
 
 }  // namespace

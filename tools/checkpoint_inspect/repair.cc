@@ -52,6 +52,8 @@ Wording WordingOf(StoreChange::Kind kind) {
     case StoreChange::Kind::kMarkedDamaged:
       return {"mark_damaged", "mark {} as damaged, and leave its files where they are",
               "marked {} as damaged, and left its files where they are"};
+    case StoreChange::Kind::kMarkedDeleted:
+      return {"mark_deleted", "record that {} was deleted", "recorded that {} was deleted"};
     case StoreChange::Kind::kQuarantined:
       return {"quarantine", "move {} to quarantine", "moved {} to quarantine"};
     case StoreChange::Kind::kRemoved:
@@ -82,11 +84,14 @@ bool LosesByChange(const RepairReport& report, const LostStep& step) {
 }
 
 std::string LostText(const Console& console, const RepairReport& report, const LostStep& step, bool apply) {
+  const std::string pin =
+      step.pinned ? fmt::format(" ({})", Escape(PinText({.pin_note = step.pin_note, .tags = step.tags}))) : "";
   // The change has said why already, and of which entries.
   if (LosesByChange(report, step)) {
-    return fmt::format("step {}: {}\n", step.step, console.Paint(apply ? "lost" : "would be lost", Colour::kBad));
+    const std::string_view what = apply ? "lost" : "would be lost";
+    return fmt::format("step {}: {}{}\n", step.step, console.Paint(what, Colour::kBad), pin);
   }
-  return fmt::format("step {}: {}: {}\n", step.step, console.Paint("lost", Colour::kBad), Escape(step.why)) +
+  return fmt::format("step {}: {}{}: {}\n", step.step, console.Paint("lost", Colour::kBad), pin, Escape(step.why)) +
          AffectedEntriesLine(step.entries);
 }
 

@@ -126,7 +126,7 @@ void AddReport(CommandLine& line) {
                                 options->tensors = !*without_tensors;
                                 return WriteReport(invocation, *options);
                               });
-  report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required();
+  report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required()->check(CheckOutputPath);
   report->add_flag("--force", options->force, "Replace the file if it is there");
   report->add_option("--title", options->title, "By default the store's directory")->type_name("TEXT");
   report
@@ -135,15 +135,16 @@ void AddReport(CommandLine& line) {
       ->type_name("NAME")
       ->allow_extra_args(false);
   report->add_option("--last", options->last, "Show so many steps, the highest")->type_name("N")->check(CheckPositive);
-  AddByteCount(report, "--max-read", options->read_bytes_max,
-               "Read no more bytes of tensors than this; by default 2GiB");
-  report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms");
+  CLI::Option* max_read = AddByteCount(report, "--max-read", options->read_bytes_max,
+                                       "Read no more bytes of tensors than this; by default 2GiB");
+  report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms")
+      ->excludes(max_read);
   report->footer(R"(
 The page needs no network and runs no script. What it could not show for want of --max-read it says.
 
 Example:
   checkpoint-inspect --store run/ckpt report -o report.html
-  checkpoint-inspect --store run/ckpt report -o report.html --force --metric loss --metric accuracy:highest --last 200)");
+  checkpoint-inspect --store run/ckpt report -o report.html --force --metric validation/accuracy:highest --last 200)");
 }
 
 }  // namespace tidemark::inspect

@@ -37,7 +37,7 @@ ReportMetric DescribeMetric(const StoreReader& reader, const MetricChoice& choic
 
 absl::Status ChooseMetrics(const StoreReader& reader, std::vector<MetricChoice> choices, ReportData* data) {
   for (const MetricChoice& choice : choices) {
-    if (absl::Status known = CheckMetric(reader, choice.name); !known.ok()) return known;
+    if (absl::Status known = CheckMetric(reader, choice.name, {.before = "--metric "}); !known.ok()) return known;
   }
   if (choices.empty()) {
     std::set<std::string> names;

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -79,8 +80,8 @@ struct Rows {
 Rows GroupTensors(const TensorInventory& inventory, const std::vector<size_t>& tensors, size_t rows_max) {
   // Parts of one tensor that several ranks hold have one name, and one row.
   std::vector<std::string> names;
-  std::vector<std::vector<size_t>> of_name;
-  std::unordered_map<std::string, size_t> name_of;
+  std::vector<absl::InlinedVector<size_t, 1>> of_name;
+  absl::flat_hash_map<std::string_view, size_t> name_of;
   for (const size_t tensor : tensors) {
     const std::string& name = inventory.tensors()[tensor].name;
     const auto [found, is_new] = name_of.try_emplace(name, names.size());
@@ -107,6 +108,7 @@ class Surveyor {
   absl::StatusOr<ReportSurvey> Run(std::span<const int64_t> steps) {
     survey_.steps_given = steps.size();
     TakeInventory(steps);
+    inventory_.EndSteps();
     if (inventory_.steps().empty()) return std::move(survey_);
     survey_.steps = inventory_.steps();
     survey_.others = inventory_.others();

@@ -304,7 +304,7 @@ ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreReques
   return AnswersExitCode(*answers);
 }
 
-void AddWait(CLI::App* command, absl::Duration& wait) {
+CLI::Option* AddWait(CLI::App* command, absl::Duration& wait) {
   const auto set = [&wait](const double& seconds) {
     // Said so that it is false of a NaN, too.
     if (!(seconds >= 0 && seconds <= kWaitSecondsMax)) {
@@ -312,7 +312,7 @@ void AddWait(CLI::App* command, absl::Duration& wait) {
     }
     wait = absl::Seconds(seconds);
   };
-  command
+  return command
       ->add_option_function<double>("--wait", set,
                                     "How long to wait for a trainer that holds the store to do it; by default 5")
       ->type_name("SECONDS");

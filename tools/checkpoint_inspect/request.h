@@ -52,7 +52,7 @@ ExitCode AskAndPrint(const Invocation& invocation, const std::vector<storage::St
                      absl::Duration wait, Json document);
 
 // --wait: how long Ask waits, in seconds, 5 by default; 0: not at all.
-void AddWait(CLI::App* command, absl::Duration& wait);
+CLI::Option* AddWait(CLI::App* command, absl::Duration& wait);
 
 }  // namespace tidemark::inspect
 

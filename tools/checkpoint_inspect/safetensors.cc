@@ -132,6 +132,10 @@ absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<
   if (metadata != nullptr) {
     if (absl::Status status = metadata->Add(path, std::move(header->metadata)); !status.ok()) return status;
   }
+  if (entries_.empty()) {
+    entries_.reserve(header->tensors.size());
+    places_.reserve(header->tensors.size());
+  }
   for (SafetensorsTensor& tensor : header->tensors) {
     StoredEntry& entry = entries_.emplace_back();
     entry.spec.name = std::move(tensor.name);

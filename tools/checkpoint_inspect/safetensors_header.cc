@@ -389,7 +389,8 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const SafetensorsHeader& hea
   }
   std::string length(kSafetensorsLengthBytes, '\0');
   for (size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
-  return length + text;
+  text.insert(0, length);
+  return text;
 }
 
 }  // namespace tidemark::inspect

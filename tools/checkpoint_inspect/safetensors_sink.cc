@@ -49,6 +49,7 @@ class SafetensorsSink : public ExportSink {
 
 absl::Status SafetensorsSink::StartFile(const std::string& path, size_t file, const ExportMetadata& metadata) {
   SafetensorsHeader header{.metadata = metadata};
+  if (plan_.files == 1) header.tensors.reserve(plan_.tensors.size());
   uint64_t end = 0;
   for (const ExportItem& item : plan_.tensors) {
     if (item.file != file || !item.tied_to.empty()) continue;

@@ -153,6 +153,8 @@ std::vector<Allowed> AllowedCalls() {
            SYS_rt_sigprocmask,
            SYS_rt_sigreturn,
            SYS_sched_getaffinity,
+           SYS_sched_getparam,
+           SYS_sched_getscheduler,
            SYS_sched_yield,
            SYS_set_robust_list,
            SYS_sigaltstack,

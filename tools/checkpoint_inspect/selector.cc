@@ -9,6 +9,7 @@
 #include "fmt/ranges.h"
 #include "storage/manifest/tag.h"
 #include "tools/checkpoint_inspect/metric_choice.h"
+#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -20,15 +21,17 @@ absl::Status NothingCommitted(const std::string& directory) {
   return absl::FailedPreconditionError(fmt::format("no step is committed in {}", directory));
 }
 
-absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step) {
+absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step,
+                                  StepPredicate usable) {
   absl::StatusOr<StepInfo> found = reader.Find(step);
   if (!absl::IsNotFound(found.status())) return found;
   const std::vector<StepInfo>& steps = reader.steps();
   if (steps.empty()) {
     return absl::NotFoundError(fmt::format("step {} is not in {}, which has no steps", step, directory));
   }
-  return absl::NotFoundError(
-      fmt::format("step {} is not in {}; nearest: {}", step, directory, NearestSteps(steps, step)));
+  const std::string nearest = NearestSteps(steps, step, usable);
+  return absl::NotFoundError(fmt::format("step {} is not in {}{}", step, directory,
+                                         nearest.empty() ? ", which has none that would do" : "; nearest: " + nearest));
 }
 
 absl::StatusOr<StepInfo> FindLatest(const StoreReader& reader, const std::string& directory, bool healthy) {
@@ -44,8 +47,8 @@ absl::StatusOr<StepInfo> FindLatest(const StoreReader& reader, const std::string
 }
 
 absl::StatusOr<StepInfo> FindBest(const StoreReader& reader, const std::string& directory, const Selector& selector) {
-  if (absl::Status known = CheckMetric(reader, selector.metric); !known.ok()) return known;
-  absl::StatusOr<StepInfo> best = reader.Best(selector.metric, selector.mode);
+  if (absl::Status known = CheckMetric(reader, selector.metric, {.before = "best:"}); !known.ok()) return known;
+  absl::StatusOr<StepInfo> best = reader.Best(selector.metric, selector.mode.value_or(BestMode::kLowest));
   if (!absl::IsNotFound(best.status())) return best;
   if (!reader.Latest().ok()) return NothingCommitted(directory);
   return absl::FailedPreconditionError(std::string(best.status().message()));
@@ -93,8 +96,9 @@ absl::StatusOr<Selector> ParseSelector(std::string_view text) {
   std::string_view rest = text;
   if (take_prefix(rest, "best:")) {
     const MetricChoice choice = ParseMetricChoice(rest);
-    const BestMode mode = choice.mode.value_or(BestMode::kLowest);
-    if (!choice.name.empty()) return Selector{.kind = Selector::Kind::kBest, .metric = choice.name, .mode = mode};
+    if (!choice.name.empty()) {
+      return Selector{.kind = Selector::Kind::kBest, .metric = choice.name, .mode = choice.mode};
+    }
   }
   rest = text;
   if (take_prefix(rest, "tag:") && storage::CheckTag(rest).ok()) {
@@ -108,10 +112,11 @@ absl::StatusOr<Selector> ParseSelector(std::string_view text) {
   return absl::InvalidArgumentError(fmt::format("'{}' is not a step; a step is {}", text, kSelectorHelp));
 }
 
-absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector) {
+absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector,
+                                 StepPredicate usable) {
   switch (selector.kind) {
     case Selector::Kind::kStep:
-      return FindStep(reader, directory, selector.step);
+      return FindStep(reader, directory, selector.step, usable);
     case Selector::Kind::kLatest:
       return FindLatest(reader, directory, /*healthy=*/false);
     case Selector::Kind::kLatestHealthy:
@@ -124,12 +129,21 @@ absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& d
   return absl::InternalError("no such selector");
 }
 
-absl::Status CheckMetric(const StoreReader& reader, const std::string& metric) {
+absl::Status CheckMetric(const StoreReader& reader, const std::string& metric, const MetricPlace& place) {
   std::set<std::string> known;
   for (const StepInfo& info : reader.steps()) {
     for (const auto& [name, value] : info.metrics) known.insert(name);
   }
-  return CheckKnown("metric", metric, known);
+  const size_t colon = metric.rfind(':');
+  const bool has_wrong_end = colon != std::string::npos && !known.contains(metric) &&
+                             known.contains(metric.substr(0, colon)) &&
+                             (!place.no_end.empty() || !ParseMetricChoice(metric).mode);
+  if (!has_wrong_end) return CheckKnown("metric", metric, known);
+  const std::string end = metric.substr(colon + 1);
+  const std::string named = fmt::format("{}{}", place.before, metric.substr(0, colon));
+  return absl::NotFoundError(place.no_end.empty()
+                                 ? fmt::format("'{0}' is no end of a metric: say {1}:highest or {1}:lowest", end, named)
+                                 : fmt::format("'{}' cannot be said here: {} {}", end, named, place.no_end));
 }
 
 absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& tag) {
@@ -138,11 +152,22 @@ absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& t
   return CheckKnown("tag", tag, known);
 }
 
-std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step) {
+std::string OtherEnd(const StoreReader& reader, std::string_view before, const std::string& metric) {
+  const absl::StatusOr<StepInfo> lowest = reader.Best(metric, BestMode::kLowest);
+  const absl::StatusOr<StepInfo> highest = reader.Best(metric, BestMode::kHighest);
+  if (!lowest.ok() || !highest.ok() || highest->step == lowest->step) return "";
+  return fmt::format("{0}{1} is step {2}, the lowest with {3}; {0}{1}:highest is step {4} with {5}", before, metric,
+                     lowest->step, MetricText(lowest->metrics.at(metric)), highest->step,
+                     MetricText(highest->metrics.at(metric)));
+}
+
+std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepPredicate usable) {
   const auto above =
-      std::find_if(steps.begin(), steps.end(), [step](const StepInfo& info) { return info.step > step; });
+      std::find_if(steps.begin(), steps.end(), [&](const StepInfo& info) { return info.step > step && usable(info); });
+  const auto below = std::find_if(steps.rbegin(), steps.rend(),
+                                  [&](const StepInfo& info) { return info.step < step && usable(info); });
   std::string nearest;
-  if (above != steps.begin()) nearest += fmt::format("{}", (above - 1)->step);
+  if (below != steps.rend()) nearest += fmt::format("{}", below->step);
   if (above != steps.end()) nearest += fmt::format("{}{}", nearest.empty() ? "" : " and ", above->step);
   return nearest;
 }

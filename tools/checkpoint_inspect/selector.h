@@ -23,17 +23,18 @@ struct Selector {
     kTag,            // "tag:NAME": the step that has this name, in whatever state
   };
   Kind kind = Kind::kLatest;
-  int64_t step = 0;    // kStep
-  std::string metric;  // kBest
-  BestMode mode = BestMode::kLowest;
-  std::string tag;  // kTag
+  int64_t step = 0;              // kStep
+  std::string metric;            // kBest
+  std::optional<BestMode> mode;  // kBest; nullopt: the lowest, for want of another word
+  std::string tag;               // kTag
 
   friend bool operator==(const Selector&, const Selector&) = default;
 };
 
 // For --help and error messages.
 inline constexpr std::string_view kSelectorHelp =
-    "latest, latest-healthy, best:METRIC (the lowest; best:METRIC:highest), tag:NAME, step:N or N";
+    "latest, latest-healthy, best:METRIC (the lowest, as best:METRIC:lowest; or best:METRIC:highest; of the committed, "
+    "healthy steps, and NaN and infinite values do not count), tag:NAME, step:N or N";
 
 // A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
 std::optional<int64_t> ParseStep(std::string_view text);
@@ -41,17 +42,33 @@ std::optional<int64_t> ParseStep(std::string_view text);
 // kInvalidArgument: it is none of the above; the message says what there is.
 absl::StatusOr<Selector> ParseSelector(std::string_view text);
 
-// What the selector stands for now. kNotFound: kStep: the message names the nearest steps; kBest: no step has the
-// metric, and the message names those that there are; kTag: the same of the tags. kAlreadyExists: more than one step
-// has the tag, and the message names them. kFailedPrecondition: of kLatest, kLatestHealthy and kBest: no step is
-// committed, or none that qualifies. `directory`: for messages.
-absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector);
+// Whether a command can do anything with a step.
+using StepPredicate = bool (*)(const StepInfo&);
+inline bool IsAnyStep(const StepInfo&) { return true; }
 
-// "5 and 10", "10": the steps, ascending, on both sides of one that is not among them. Empty where there are none.
-std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step);
+// What the selector stands for now; it need not be `usable`. kNotFound: kStep: the message names the nearest steps that
+// are; kBest: no step has the metric, and the message names those that there are; kTag: the same of the tags.
+// kAlreadyExists: more than one step has the tag, and the message names them. kFailedPrecondition: of kLatest,
+// kLatestHealthy and kBest: no step is committed, or none that qualifies. `directory`: for messages.
+absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector,
+                                 StepPredicate usable = IsAnyStep);
 
-// "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it.
-absl::Status CheckMetric(const StoreReader& reader, const std::string& metric);
+// "best:accuracy is step 900, the lowest with 0.25; best:accuracy:highest is step 3000 with 0.75", for who did not say
+// which end of a metric is the best one; empty where both ends are one step. `before`: "best:", what stands before it.
+std::string OtherEnd(const StoreReader& reader, std::string_view before, const std::string& metric);
+
+// "5 and 10", "10": the nearest usable steps below and above this one, itself left out. Empty where there are none.
+std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepPredicate usable = IsAnyStep);
+
+// Where on the command line a metric is named.
+struct MetricPlace {
+  std::string_view before;       // "best:", "--keep-best ": what stands before it
+  std::string_view no_end = "";  // "takes no end": why no ":highest" may stand behind it; empty: it may
+};
+
+// "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it. Of a
+// metric that there is with an end that there is not, or that has no place here, the message says so instead.
+absl::Status CheckMetric(const StoreReader& reader, const std::string& metric, const MetricPlace& place);
 
 // The same of a tag.
 absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& tag);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "fmt/format.h"
@@ -168,8 +169,8 @@ std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const
   return text + Heading(console, "files of earlier steps") + FormatReferences(console, contents->references);
 }
 
-std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,
-                       const StepContents* contents) {
+void PrintAsJson(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,
+                 const StepContents* contents) {
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["step"] = ToJson(info);
   document["phases"] = nullptr;
@@ -177,16 +178,19 @@ std::string ShowAsJson(const Invocation& invocation, const StepInfo& info, const
     Json& array = document["phases"] = Json::array();
     for (const SavePhase& phase : *phases) array.push_back(ToJson(phase));
   }
-  for (const char* key : {"properties", "shards", "references", "entries"}) document[key] = nullptr;
-  if (contents == nullptr) return Dump(document);
+  if (contents == nullptr) {
+    for (const char* key : {"properties", "shards", "references", "entries"}) document[key] = nullptr;
+    invocation.console.PrintData(Dump(document));
+    return;
+  }
   document["properties"] = contents->properties;
   Json& shards = document["shards"] = Json::array();
   for (const ShardInfo& shard : contents->shards) shards.push_back(ToJson(shard));
   Json& references = document["references"] = Json::array();
   for (const ReferencedShard& shard : contents->references) references.push_back(ToJson(shard));
-  Json& entries = document["entries"] = Json::array();
-  for (const StoredEntry& entry : contents->entries) entries.push_back(ToJson(entry));
-  return Dump(document);
+  PrintWithArray(invocation.console, document, "entries", [&](const std::function<void(const Json&)>& add) {
+    for (const StoredEntry& entry : contents->entries) add(ToJson(entry));
+  });
 }
 
 }  // namespace
@@ -208,8 +212,11 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
   }
   const StepContents* read = contents.ok() ? &*contents : nullptr;
   const absl::StatusOr<Phases> phases = reader.Phases(info->step);
-  invocation.console.PrintData(invocation.json ? ShowAsJson(invocation, *info, phases, read)
-                                               : ShowAsText(invocation, *info, phases, read));
+  if (invocation.json) {
+    PrintAsJson(invocation, *info, phases, read);
+  } else {
+    invocation.console.PrintData(ShowAsText(invocation, *info, phases, read));
+  }
   if (!phases.ok()) invocation.console.Warn(std::string(phases.status().message()));
   if (HasFiles(*info) && !contents.ok()) {
     invocation.console.Fail(contents.status());

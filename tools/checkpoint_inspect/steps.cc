@@ -12,8 +12,7 @@ namespace {
 constexpr int kManifestReadsMax = 3;
 
 bool HasCommittedStep(const StoreReader& reader) {
-  return std::any_of(reader.steps().begin(), reader.steps().end(),
-                     [](const StepInfo& info) { return info.state == StepState::kCommitted; });
+  return std::any_of(reader.steps().begin(), reader.steps().end(), IsCommitted);
 }
 
 }  // namespace
@@ -118,6 +117,8 @@ Colour OutcomeColour(Evaluation::Outcome outcome) {
   }
   return Colour::kNone;
 }
+
+bool IsCommitted(const StepInfo& info) { return info.state == StepState::kCommitted; }
 
 bool HasFiles(const StepInfo& info) {
   return info.state != StepState::kFailed && info.state != StepState::kDeleted && info.state != StepState::kUnsaved;

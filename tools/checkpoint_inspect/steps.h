@@ -54,6 +54,8 @@ std::string KeptText(const StepInfo& info);
 Colour StateColour(StepState state);
 Colour OutcomeColour(Evaluation::Outcome outcome);
 
+bool IsCommitted(const StepInfo& info);
+
 // Whether there are, or should be, files to read: a failed save left none, retention let a deleted step's go, and an
 // unsaved step never had any.
 bool HasFiles(const StepInfo& info);
@@ -63,7 +65,7 @@ bool IsOnDisk(const StepInfo& info);
 
 // How often a step is looked up again because its files went away meanwhile. A trainer that replaces a step more often
 // than this while it is being read is not what this tool was made for.
-inline constexpr int kStepLookupsMax = 4;
+inline constexpr int kStepLookupsMax = 20;
 
 }  // namespace tidemark::inspect
 

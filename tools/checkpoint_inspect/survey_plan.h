@@ -39,6 +39,8 @@ class TensorInventory {
 
   // Steps are added in ascending order.
   void AddStep(int64_t step, std::span<const StoredEntry> entries);
+  // No more are added: lets go of what only that needs.
+  void EndSteps() { tensor_of_ = {}; }
 
   const std::vector<int64_t>& steps() const { return steps_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }

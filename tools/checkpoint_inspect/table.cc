@@ -10,27 +10,6 @@ namespace {
 
 constexpr std::string_view kGap = "  ";
 
-void AppendLine(const Console& console, const std::vector<Table::Column>& columns, const std::vector<size_t>& widths,
-                const std::vector<Table::Cell>& cells, std::string_view indent, std::string* text) {
-  text->append(indent);
-  size_t owed = 0;  // spaces that are written only if something follows
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (i > 0) owed += kGap.size();
-    const size_t width = DisplayWidth(cells[i].text);
-    const size_t padding = widths[i] - std::min(width, widths[i]);
-    const bool right = columns[i].align == Table::Align::kRight;
-    if (right) owed += padding;
-    if (width > 0) {
-      text->append(owed, ' ');
-      owed = 0;
-      const auto& [cell, colour] = cells[i];
-      *text += width > widths[i] ? console.Paint(Shorten(cell, widths[i]), colour) : console.Paint(cell, colour);
-    }
-    if (!right) owed += padding;
-  }
-  text->push_back('\n');
-}
-
 void FitTerminal(const Console& console, const std::vector<Table::Column>& columns, size_t indent,
                  std::vector<size_t>* widths) {
   if (!console.terminal()) return;
@@ -44,24 +23,69 @@ void FitTerminal(const Console& console, const std::vector<Table::Column>& colum
 
 }  // namespace
 
-std::string Table::Format(const Console& console, std::string_view indent) const {
-  std::vector<size_t> widths;
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)), widths_(columns_.size()) {
   std::vector<Cell> heading;
-  for (const Column& column : columns_) {
-    widths.push_back(DisplayWidth(column.title));
-    heading.push_back({column.title, Colour::kHeading});
+  for (const Column& column : columns_) heading.push_back({column.title, Colour::kHeading});
+  AddRow(heading);
+}
+
+void Table::AddRow(std::span<const Cell> cells) {
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const auto& [text, colour] = cells[i];
+    const size_t width = DisplayWidth(text);
+    widths_[i] = std::max(widths_[i], width);
+    texts_ += text;
+    places_.push_back(
+        {.bytes = static_cast<uint32_t>(text.size()), .width = static_cast<uint32_t>(width), .colour = colour});
   }
-  for (const Row& row : rows_) {
-    for (size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row.cells[i].text));
+}
+
+size_t Table::AppendRow(const Console& console, const std::vector<size_t>& widths, size_t row, size_t begin,
+                        std::string* out) const {
+  size_t owed = 0;  // spaces that are written only if something follows
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (i > 0) owed += kGap.size();
+    const Place& place = places_[row * columns_.size() + i];
+    const size_t padding = widths[i] - std::min<size_t>(place.width, widths[i]);
+    const bool right = columns_[i].align == Align::kRight;
+    if (right) owed += padding;
+    if (place.width > 0) {
+      out->append(owed, ' ');
+      owed = 0;
+      const std::string_view cell = std::string_view(texts_).substr(begin, place.bytes);
+      *out += place.width > widths[i] ? console.Paint(Shorten(cell, widths[i]), place.colour)
+                                      : console.Paint(cell, place.colour);
+    }
+    if (!right) owed += padding;
+    begin += place.bytes;
   }
+  out->push_back('\n');
+  return begin;
+}
+
+void Table::Write(const Console& console, std::string_view indent,
+                  absl::FunctionRef<void(std::string_view)> write) const {
+  std::vector<size_t> widths = widths_;
   FitTerminal(console, columns_, indent.size(), &widths);
-  std::string text;
-  AppendLine(console, columns_, widths, heading, indent, &text);
-  for (const Row& row : rows_) {
-    AppendLine(console, columns_, widths, row.cells, indent, &text);
-    for (const std::string& note : row.notes) text += fmt::format("{}  {}\n", indent, note);
+  std::string out;
+  size_t begin = 0;
+  auto note = notes_.begin();
+  for (size_t row = 0; row < rows(); ++row) {
+    out = indent;
+    begin = AppendRow(console, widths, row, begin, &out);
+    for (; note != notes_.end() && note->rows == row + 1; ++note) out += fmt::format("{}  {}\n", indent, note->text);
+    write(out);
   }
-  return text;
+}
+
+std::string Table::Format(const Console& console, std::string_view indent) const {
+  std::string out;
+  Write(console, indent, [&](std::string_view lines) { out += lines; });
+  return out;
+}
+
+void Table::Print(Console& console) const {
+  Write(console, "", [&](std::string_view lines) { console.PrintData(lines); });
 }
 
 }  // namespace tidemark::inspect

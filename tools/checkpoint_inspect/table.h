@@ -3,10 +3,16 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_TABLE_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_TABLE_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "tools/checkpoint_inspect/console.h"
 
 namespace tidemark::inspect {
@@ -28,24 +34,46 @@ class Table {
     Colour colour = Colour::kNone;
   };
 
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  explicit Table(std::vector<Column> columns);
 
-  // Precondition: as many cells as columns.
-  void AddRow(std::vector<Cell> cells) { rows_.push_back({.cells = std::move(cells)}); }
+  // Precondition: as many cells as columns, each of less than 4 GiB.
+  void AddRow(std::initializer_list<Cell> cells) { AddRow(std::span(cells.begin(), cells.size())); }
+  void AddRow(std::span<const Cell> cells);
 
   // A line of its own under the last row, indented; it takes no part in the alignment.
-  void AddNote(std::string note) { rows_.back().notes.push_back(std::move(note)); }
+  void AddNote(std::string note) { notes_.push_back({.rows = rows(), .text = std::move(note)}); }
 
   // The heading and every row, each line after `indent` and without trailing spaces.
   std::string Format(const Console& console, std::string_view indent = "") const;
 
+  // Prints what Format would return, row by row: of many rows that text is as long as all that is held of them.
+  void Print(Console& console) const;
+
  private:
-  struct Row {
-    std::vector<Cell> cells;
-    std::vector<std::string> notes;
+  // A cell whose text is in texts_.
+  struct Place {
+    uint32_t bytes;
+    uint32_t width;  // in columns
+    Colour colour;
   };
+  struct Note {
+    size_t rows;  // how many are above it
+    std::string text;
+  };
+
+  size_t rows() const { return places_.size() / columns_.size(); }
+  // Gives `write` every row, with the notes under it.
+  void Write(const Console& console, std::string_view indent, absl::FunctionRef<void(std::string_view)> write) const;
+  // Appends a row, and says where the texts of the next one begin.
+  size_t AppendRow(const Console& console, const std::vector<size_t>& widths, size_t row, size_t begin,
+                   std::string* out) const;
+
   std::vector<Column> columns_;
-  std::vector<Row> rows_;
+  std::vector<size_t> widths_;  // of the widest cell of each column, its title included
+  // Rows are many: the texts of all cells lie one after the other, the heading's before all others.
+  std::string texts_;
+  std::vector<Place> places_;  // row by row
+  std::vector<Note> notes_;
 };
 
 }  // namespace tidemark::inspect

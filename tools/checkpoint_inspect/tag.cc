@@ -10,6 +10,7 @@
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/request.h"
+#include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
@@ -44,12 +45,12 @@ ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, cons
 
 ExitCode Tag(const Invocation& invocation, const TagOptions& options) {
   Console& console = invocation.console;
-  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, options.selector);
+  const absl::StatusOr<StepInfo> info = ResolveStep(invocation, options.selector, IsCommitted);
   if (!info.ok()) {
     console.Fail(info.status());
     return SelectorExitCode(invocation.reader, info.status());
   }
-  if (info->state != StepState::kCommitted) {
+  if (!IsCommitted(*info)) {
     console.Fail(
         fmt::format("step {} is {}: only a committed step can be tagged", info->step, StepStateName(info->state)));
     return ExitCode::kFailure;

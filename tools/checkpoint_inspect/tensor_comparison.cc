@@ -4,9 +4,9 @@
 #include <cstring>
 #include <map>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "snapshot/glob.h"
 #include "tools/checkpoint_inspect/tensor_stream.h"
 
@@ -15,12 +15,13 @@ namespace {
 
 // The entries with one name, on both sides.
 struct Holders {
-  std::vector<size_t> a;
-  std::vector<size_t> b;
+  std::string_view name;
+  EntryNumbers a;
+  EntryNumbers b;
 };
 
 // Parts of a tensor in an order that does not depend on which rank holds which.
-void SortByBox(std::span<const StoredEntry> entries, std::vector<size_t>& held) {
+void SortByBox(std::span<const StoredEntry> entries, EntryNumbers& held) {
   const auto key = [&](size_t i) {
     const EntrySpec& spec = entries[i].spec;
     return std::tie(spec.box_offset, spec.box_extent, entries[i].rank);
@@ -40,11 +41,11 @@ bool HaveSameBoxes(std::span<const StoredEntry> a, std::span<const StoredEntry> 
                     [&](size_t left, size_t right) { return IsSameBox(a[left].spec, b[right].spec); });
 }
 
-void Match(const std::string& name, std::span<const StoredEntry> a, std::span<const StoredEntry> b, Holders& holders,
+void Match(std::span<const StoredEntry> a, std::span<const StoredEntry> b, Holders& holders,
            std::vector<EntryComparison>* matched) {
-  const auto add = [&](Difference difference, std::vector<size_t> in_a, std::vector<size_t> in_b) -> EntryComparison& {
+  const auto add = [&](Difference difference, EntryNumbers in_a, EntryNumbers in_b) -> EntryComparison& {
     EntryComparison& entry = matched->emplace_back();
-    entry.name = name;
+    entry.name = holders.name;
     entry.difference = difference;
     entry.a = std::move(in_a);
     entry.b = std::move(in_b);
@@ -119,7 +120,7 @@ void TakeBlock(const StoredEntry& a, const StoredEntry& b, const TensorBlock& bl
     entry.difference = Difference::kChanged;
   }
   if (!AreComparable(a.spec, b.spec)) return;
-  if (!entry.change) entry.change.emplace();
+  if (entry.change == nullptr) entry.change = std::make_unique<TensorChange>();
   entry.change->Add(a.spec.dtype, old_bytes, b.spec.dtype, new_bytes, block.first_element);
 }
 
@@ -143,12 +144,12 @@ std::string_view DifferenceName(Difference difference) {
 
 std::vector<EntryComparison> MatchEntries(std::span<const StoredEntry> a, std::span<const StoredEntry> b,
                                           std::string_view glob) {
-  std::unordered_map<std::string_view, size_t> places;
-  std::vector<std::pair<std::string_view, Holders>> names;  // in the order in which they are met
+  absl::flat_hash_map<std::string_view, size_t> places;
+  std::vector<Holders> names;  // in the order in which they are met
   const auto holders_of = [&](const StoredEntry& entry) -> Holders& {
     const auto [place, is_new] = places.emplace(entry.spec.name, names.size());
-    if (is_new) names.emplace_back(entry.spec.name, Holders());
-    return names[place->second].second;
+    if (is_new) names.emplace_back().name = entry.spec.name;
+    return names[place->second];
   };
   const auto is_wanted = [&](const StoredEntry& entry) { return glob.empty() || GlobMatches(glob, entry.spec.name); };
   for (size_t i = 0; i < a.size(); ++i) {
@@ -158,13 +159,13 @@ std::vector<EntryComparison> MatchEntries(std::span<const StoredEntry> a, std::s
     if (is_wanted(b[i])) holders_of(b[i]).b.push_back(i);
   }
   std::vector<EntryComparison> matched;
-  for (auto& [name, holders] : names) Match(std::string(name), a, b, holders, &matched);
+  matched.reserve(names.size());
+  for (Holders& holders : names) Match(a, b, holders, &matched);
   return matched;
 }
 
-absl::Status CompareTensors(
-    const TensorSource& a, const TensorSource& b, std::vector<EntryComparison>& entries,
-    const std::function<void(const std::string& name, uint64_t done, uint64_t total)>& progress) {
+absl::Status CompareTensors(const TensorSource& a, const TensorSource& b, std::vector<EntryComparison>& entries,
+                            const std::function<void(std::string_view name, uint64_t done, uint64_t total)>& progress) {
   const Reading reading = PlanReading(a.entries(), b.entries(), entries);
   if (reading.entries.empty()) return absl::OkStatus();
   Lane lanes[2];
@@ -186,7 +187,7 @@ absl::Status CompareTensors(
   for (const auto& [twin, position] : reading.twins) {
     const EntryComparison& known = entries[reading.entries[position]];
     entries[twin].bytes_differ = known.bytes_differ;
-    entries[twin].change = known.change;
+    if (known.change != nullptr) entries[twin].change = std::make_unique<TensorChange>(*known.change);
     if (known.bytes_differ) entries[twin].difference = Difference::kChanged;
   }
   return absl::OkStatus();

@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "tidemark/step_reader.h"
 #include "tools/checkpoint_inspect/tensor_change.h"
@@ -30,20 +30,24 @@ enum class Difference {
 // "same", "removed", "added", "held differently", "changed"
 std::string_view DifferenceName(Difference difference);
 
-// One name; where ranks hold parts of it, one part that both sides hold.
+// Into a source's entries.
+using EntryNumbers = absl::InlinedVector<size_t, 1>;
+
+// One name; where ranks hold parts of it, one part that both sides hold. There are as many as entries, so it holds no
+// copy of what the sources have.
 struct EntryComparison {
-  std::string name;
+  std::string_view name;  // lies in an entry of a source
   Difference difference = Difference::kSame;
-  // Into the sources' entries. One each where they were compared; all that hold any of it for kHeldDifferently.
-  std::vector<size_t> a;
-  std::vector<size_t> b;
+  // One each where they were compared; all that hold any of it for kHeldDifferently.
+  EntryNumbers a;
+  EntryNumbers b;
   // kChanged: in what.
   bool kind_differs = false;
   bool dtype_differs = false;
   bool shape_differs = false;
   bool bytes_differ = false;  // of the same dtype and shape
-  // kChanged, of those with the same shape and comparable numbers, once they have been read.
-  std::optional<TensorChange> change;
+  // Of those with the same shape and comparable numbers, once they have been read; else null.
+  std::unique_ptr<TensorChange> change;
 };
 
 // Pairs the entries whose names match `glob`, all if it is empty, and compares kinds, dtypes and shapes. In the order
@@ -54,9 +58,8 @@ std::vector<EntryComparison> MatchEntries(std::span<const StoredEntry> a, std::s
 // Reads what must be read to know whether entries with the same shape are the same, and how far they are apart: none
 // of those with the same digest. Pairs with the same bytes as another pair are read once. `progress` hears, on this
 // thread, which entry is being read and how many bytes of how many have been. Errors as of StreamTensors.
-absl::Status CompareTensors(
-    const TensorSource& a, const TensorSource& b, std::vector<EntryComparison>& entries,
-    const std::function<void(const std::string& name, uint64_t done, uint64_t total)>& progress);
+absl::Status CompareTensors(const TensorSource& a, const TensorSource& b, std::vector<EntryComparison>& entries,
+                            const std::function<void(std::string_view name, uint64_t done, uint64_t total)>& progress);
 
 }  // namespace tidemark::inspect
 

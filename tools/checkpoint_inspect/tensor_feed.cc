@@ -11,8 +11,16 @@
 namespace tidemark::inspect {
 namespace {
 
-// Of entries, so that numbers are aligned; and what memory is given back in.
+// What memory is given back in.
 constexpr uint64_t kPageBytes = 4096;
+
+// Where an entry may lie: on a page of its own, or among others where it does not fill one, for the writer may have any
+// number of small ones in work.
+uint64_t AlignEntry(uint64_t offset, uint64_t bytes) {
+  constexpr uint64_t kSmallAlignment = 64;
+  const uint64_t alignment = bytes < kPageBytes ? kSmallAlignment : kPageBytes;
+  return (offset + alignment - 1) / alignment * alignment;
+}
 
 }  // namespace
 
@@ -20,9 +28,10 @@ TensorFeed::TensorFeed(std::vector<const TensorSource*> sources) {
   for (const TensorSource* source : sources) {
     for (size_t entry = 0; entry < source->entries().size(); ++entry) {
       const uint64_t bytes = source->entries()[entry].bytes;
-      items_.push_back({.source = source, .entry = entry, .begin = address_bytes_, .bytes = bytes});
+      const uint64_t begin = AlignEntry(address_bytes_, bytes);
+      items_.push_back({.source = source, .entry = entry, .begin = begin, .bytes = bytes});
       bytes_total_ += bytes;
-      address_bytes_ += (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+      address_bytes_ = begin + bytes;
     }
   }
 }

@@ -13,14 +13,17 @@ namespace {
 
 class StepTensors : public TensorSource {
  public:
-  StepTensors(std::unique_ptr<StepReader> step, std::string name) : step_(std::move(step)), name_(std::move(name)) {}
+  StepTensors(std::unique_ptr<StepReader> step, std::string name, std::string advice)
+      : step_(std::move(step)), name_(std::move(name)), advice_(std::move(advice)) {}
 
   const std::string& name() const override { return name_; }
   std::span<const StoredEntry> entries() const override { return step_->contents().entries; }
   absl::Status Read(std::span<const StepReader::Window> windows) const override {
     const absl::Status status = step_->Read(windows);
+    if (absl::IsDataLoss(status) || (absl::IsNotFound(status) && !IsRemoved())) {
+      return absl::DataLossError(fmt::format("{}{}", std::string(status.message()), advice_));
+    }
     if (!absl::IsNotFound(status)) return status;
-    if (!IsRemoved()) return absl::DataLossError(status.message());
     return absl::AbortedError(fmt::format("step {} was removed while it was being read", step_->contents().info.step));
   }
   uint64_t chunk_bytes() const override { return std::max<uint64_t>(step_->chunk_bytes(), 1); }
@@ -38,6 +41,7 @@ class StepTensors : public TensorSource {
 
   const std::unique_ptr<StepReader> step_;
   const std::string name_;
+  const std::string advice_;
 };
 
 class MemorySource : public TensorSource {
@@ -80,8 +84,8 @@ std::unique_ptr<TensorSource> MakeMemorySource(std::vector<MemoryEntry> entries,
   return std::make_unique<MemorySource>(std::move(entries), std::move(name));
 }
 
-std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name) {
-  return std::make_unique<StepTensors>(std::move(step), std::move(name));
+std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name, std::string advice) {
+  return std::make_unique<StepTensors>(std::move(step), std::move(name), std::move(advice));
 }
 
 }  // namespace tidemark::inspect

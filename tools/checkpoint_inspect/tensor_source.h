@@ -34,7 +34,9 @@ class TensorSource {
 };
 
 // Reading it is kAborted where a trainer has let the step go meanwhile, and a file of another one that it takes.
-std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name);
+// `advice` is said behind a kDataLoss.
+std::unique_ptr<TensorSource> MakeStepSource(std::unique_ptr<StepReader> step, std::string name,
+                                             std::string advice = "");
 
 // An entry and all of its bytes.
 struct MemoryEntry {

@@ -70,7 +70,7 @@ class Planner {
 
  private:
   // Of entries of a few bytes each.
-  static constexpr size_t kBlocksMax = 1 << 16;
+  static constexpr size_t kBlocksMax = 1 << 14;
 
   // Where a block may lie: numbers at their own alignment, and what is large where a disk may put it.
   static uint64_t AlignBlock(uint64_t offset, uint64_t bytes) {

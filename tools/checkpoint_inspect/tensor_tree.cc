@@ -1,8 +1,10 @@
 #include "tools/checkpoint_inspect/tensor_tree.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -24,6 +26,7 @@ class TreeBuilder {
   }
 
   std::vector<TreeNode> Take(EntryOrder order) {
+    places_ = {};
     std::vector<TreeNode> sorted;
     sorted.reserve(nodes_.size());
     Emit(0, order, &sorted);
@@ -33,7 +36,7 @@ class TreeBuilder {
  private:
   struct Node {
     TreeNode node;
-    std::vector<size_t> children;  // in the order in which they were met
+    absl::InlinedVector<size_t, 1> children;  // in the order in which they were met
   };
 
   void Count(const TreeLeaf& leaf, size_t number) {
@@ -41,7 +44,7 @@ class TreeBuilder {
     ++node.entries;
     node.bytes += leaf.bytes;
     if (leaf.statistics == nullptr) return;
-    if (!node.statistics) node.statistics.emplace();
+    if (node.statistics == nullptr) node.statistics = std::make_unique<TensorStatistics>();
     node.statistics->Merge(*leaf.statistics);
   }
 
@@ -49,7 +52,7 @@ class TreeBuilder {
     const auto [place, is_new] = places_.try_emplace(path, nodes_.size());
     if (is_new) {
       nodes_[parent].children.push_back(nodes_.size());
-      nodes_.push_back({.node = {.path = path, .label = label, .depth = depth}, .children = {}});
+      nodes_.emplace_back().node = {.path = path, .label = label, .depth = depth};
     }
     return place->second;
   }
@@ -70,8 +73,8 @@ class TreeBuilder {
     for (const size_t child : node.children) Emit(child, order, sorted);
   }
 
-  std::vector<Node> nodes_ = std::vector<Node>(1);       // the root
-  std::unordered_map<std::string_view, size_t> places_;  // of all others, by path
+  std::vector<Node> nodes_ = std::vector<Node>(1);        // the root
+  absl::flat_hash_map<std::string_view, size_t> places_;  // of all others, by path
 };
 
 }  // namespace

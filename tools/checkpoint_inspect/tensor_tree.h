@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -31,10 +32,10 @@ struct TreeNode {
   std::string_view path;   // "model.layers"; of the root, and of nothing else at depth 0, empty. Lies in a leaf's name
   std::string_view label;  // "layers"
   size_t depth = 0;
-  size_t entries = 0;                          // it and all below it
-  uint64_t bytes = 0;                          // of them
-  std::optional<TensorStatistics> statistics;  // of all their numbers; nullopt: none have any
-  std::optional<size_t> leaf;                  // where it is an entry and nothing else: into the leaves
+  size_t entries = 0;                            // it and all below it
+  uint64_t bytes = 0;                            // of them
+  std::unique_ptr<TensorStatistics> statistics;  // of all their numbers; null: none have any
+  std::optional<size_t> leaf;                    // where it is an entry and nothing else: into the leaves
 };
 
 // Names with more parts are not split any further: what a stranger's names can do is bounded.

@@ -1,12 +1,12 @@
 #include <algorithm>
+#include <functional>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
@@ -31,10 +31,10 @@ struct TensorsOptions {
   EntryOrder order = EntryOrder::kSaved;
 };
 
-// One that was asked for. Statistics are nullopt where it has no numbers, or nobody wants them.
+// One that was asked for. Not owned.
 struct ListedEntry {
-  const StoredEntry* stored;  // not owned
-  std::optional<TensorStatistics> statistics;
+  const StoredEntry* stored;
+  const TensorStatistics* statistics;  // null where it has no numbers, or nobody wants them
 };
 
 // Whole numbers as such, whatever their size.
@@ -53,9 +53,8 @@ void AddStatisticsColumns(std::vector<Table::Column>* columns) {
   }
 }
 
-void AddStatisticsCells(const std::optional<TensorStatistics>& statistics, bool is_integer,
-                        std::vector<Table::Cell>* cells) {
-  const bool has_finite = statistics && statistics->finite() > 0;
+void AddStatisticsCells(const TensorStatistics* statistics, bool is_integer, std::vector<Table::Cell>* cells) {
+  const bool has_finite = statistics != nullptr && statistics->finite() > 0;
   const auto figure = [&](auto text) { cells->push_back({has_finite ? text() : "-"}); };
   figure([&] { return ExtremeText(statistics->min, is_integer); });
   figure([&] { return ExtremeText(statistics->max, is_integer); });
@@ -63,16 +62,16 @@ void AddStatisticsCells(const std::optional<TensorStatistics>& statistics, bool 
   figure([&] { return MetricText(statistics->StandardDeviation()); });
   figure([&] { return MetricText(statistics->Norm()); });
   const auto count = [&](uint64_t TensorStatistics::*field, Colour colour) {
-    const uint64_t value = statistics ? (*statistics).*field : 0;
-    cells->push_back({statistics ? fmt::format("{}", value) : "-", value > 0 ? colour : Colour::kNone});
+    const uint64_t value = statistics != nullptr ? statistics->*field : 0;
+    cells->push_back({statistics != nullptr ? fmt::format("{}", value) : "-", value > 0 ? colour : Colour::kNone});
   };
   count(&TensorStatistics::zeros, Colour::kNone);
   count(&TensorStatistics::nan, Colour::kBad);
   count(&TensorStatistics::inf, Colour::kBad);
 }
 
-Json StatisticsToJson(const std::optional<TensorStatistics>& statistics, bool is_integer) {
-  if (!statistics) return nullptr;
+Json StatisticsToJson(const TensorStatistics* statistics, bool is_integer) {
+  if (statistics == nullptr) return nullptr;
   const bool has_finite = statistics->finite() > 0;
   const auto number = [&](double value) { return has_finite ? NumberToJson(value) : Json(nullptr); };
   return {{"numbers", statistics->numbers},
@@ -86,7 +85,7 @@ Json StatisticsToJson(const std::optional<TensorStatistics>& statistics, bool is
           {"inf", statistics->inf}};
 }
 
-std::string ListAsTable(const Console& console, const std::vector<ListedEntry>& listed, bool with_statistics) {
+void PrintListAsTable(Console& console, const std::vector<ListedEntry>& listed, bool with_statistics) {
   using enum Table::Align;
   const bool has_ties = std::any_of(listed.begin(), listed.end(),
                                     [](const ListedEntry& entry) { return !entry.stored->tied_to.empty(); });
@@ -102,32 +101,34 @@ std::string ListAsTable(const Console& console, const std::vector<ListedEntry>& 
                                       {fmt::format("{}", stored->rank)}};
     if (with_statistics) AddStatisticsCells(statistics, IsInteger(stored->spec.dtype), &cells);
     if (has_ties) cells.push_back({Escape(stored->tied_to)});
-    table.AddRow(std::move(cells));
+    table.AddRow(cells);
   }
-  return table.Format(console);
+  table.Print(console);
 }
 
-Json ListAsJson(const std::vector<ListedEntry>& listed, bool with_statistics) {
-  Json entries = Json::array();
-  for (const auto& [stored, statistics] : listed) {
-    Json entry = ToJson(*stored);
-    if (with_statistics) entry["statistics"] = StatisticsToJson(statistics, IsInteger(stored->spec.dtype));
-    entries.push_back(std::move(entry));
-  }
-  return entries;
+void PrintListAsJson(Console& console, const Json& document, const std::vector<ListedEntry>& listed,
+                     bool with_statistics) {
+  PrintWithArray(console, document, "entries", [&](const std::function<void(const Json&)>& add) {
+    for (const auto& [stored, statistics] : listed) {
+      Json entry = ToJson(*stored);
+      if (with_statistics) entry["statistics"] = StatisticsToJson(statistics, IsInteger(stored->spec.dtype));
+      add(entry);
+    }
+  });
 }
 
 // Of entries that are tied the first one counts for all.
 std::vector<TreeNode> TreeOf(const std::vector<ListedEntry>& listed, EntryOrder order) {
   std::vector<TreeLeaf> leaves;
-  std::set<std::pair<std::string_view, uint32_t>> counted;  // by the owner's name and rank
+  leaves.reserve(listed.size());
+  absl::flat_hash_set<std::pair<std::string_view, uint32_t>> counted;  // by the owner's name and rank
   for (const auto& [stored, statistics] : listed) {
     const std::string& owner = stored->tied_to.empty() ? stored->spec.name : stored->tied_to;
     const bool counts = counted.emplace(owner, stored->rank).second;
-    leaves.push_back({.name = stored->spec.name,
-                      .bytes = counts ? stored->bytes : 0,
-                      .statistics = counts && statistics ? &*statistics : nullptr});
+    leaves.push_back(
+        {.name = stored->spec.name, .bytes = counts ? stored->bytes : 0, .statistics = counts ? statistics : nullptr});
   }
+  counted = {};
   return MakeTree(leaves, order);
 }
 
@@ -137,7 +138,7 @@ const StoredEntry* LeafOf(const TreeNode& node, const std::vector<ListedEntry>& 
 
 bool IsIntegerNode(const StoredEntry* leaf) { return leaf != nullptr && IsInteger(leaf->spec.dtype); }
 
-std::string TreeAsTable(const Console& console, const std::vector<ListedEntry>& listed, const TensorsOptions& options) {
+void PrintTreeAsTable(Console& console, const std::vector<ListedEntry>& listed, const TensorsOptions& options) {
   using enum Table::Align;
   std::vector<Table::Column> columns = {{"NAME"}, {"TYPE"}, {"SHAPE"}, {"ENTRIES", kRight}, {"BYTES", kRight}};
   if (options.statistics) AddStatisticsColumns(&columns);
@@ -150,28 +151,29 @@ std::string TreeAsTable(const Console& console, const std::vector<ListedEntry>& 
                                       {leaf == nullptr ? "" : ShapeText(leaf->spec)},
                                       {fmt::format("{}", node.entries)},
                                       {HumanBytes(node.bytes)}};
-    if (options.statistics) AddStatisticsCells(node.statistics, IsIntegerNode(leaf), &cells);
-    table.AddRow(std::move(cells));
+    if (options.statistics) AddStatisticsCells(node.statistics.get(), IsIntegerNode(leaf), &cells);
+    table.AddRow(cells);
     if (leaf != nullptr && !leaf->tied_to.empty()) {
       table.AddNote(fmt::format("{:{}}tied to {}", "", 2 * node.depth, Escape(leaf->tied_to)));
     }
   }
-  return table.Format(console);
+  table.Print(console);
 }
 
-Json TreeAsJson(const std::vector<ListedEntry>& listed, const TensorsOptions& options) {
-  Json nodes = Json::array();
-  for (const TreeNode& node : TreeOf(listed, options.order)) {
-    const StoredEntry* leaf = LeafOf(node, listed);
-    Json json = {{"path", node.path},
-                 {"depth", node.depth},
-                 {"entries", node.entries},
-                 {"bytes", node.bytes},
-                 {"entry", leaf == nullptr ? Json(nullptr) : ToJson(*leaf)}};
-    if (options.statistics) json["statistics"] = StatisticsToJson(node.statistics, IsIntegerNode(leaf));
-    nodes.push_back(std::move(json));
-  }
-  return nodes;
+void PrintTreeAsJson(Console& console, const Json& document, const std::vector<ListedEntry>& listed,
+                     const TensorsOptions& options) {
+  PrintWithArray(console, document, "tree", [&](const std::function<void(const Json&)>& add) {
+    for (const TreeNode& node : TreeOf(listed, options.order)) {
+      const StoredEntry* leaf = LeafOf(node, listed);
+      Json json = {{"path", node.path},
+                   {"depth", node.depth},
+                   {"entries", node.entries},
+                   {"bytes", node.bytes},
+                   {"entry", leaf == nullptr ? Json(nullptr) : ToJson(*leaf)}};
+      if (options.statistics) json["statistics"] = StatisticsToJson(node.statistics.get(), IsIntegerNode(leaf));
+      add(json);
+    }
+  });
 }
 
 void Sort(EntryOrder order, std::vector<ListedEntry>* listed) {
@@ -195,32 +197,37 @@ ExitCode ListTensors(const Invocation& invocation, const TensorsOptions& options
     console.Fail(selected.status());
     return ExitCode::kFailure;
   }
-  std::vector<ListedEntry> listed;
-  for (const size_t i : *selected) listed.push_back({&source.entries()[i], std::nullopt});
+  absl::StatusOr<SurveyedEntries> surveyed = SurveyedEntries{};
   if (options.statistics) {
     CatchInterrupts();
-    absl::StatusOr<std::vector<std::optional<TensorStatistics>>> statistics = Survey(source, *selected, console);
-    if (!statistics.ok()) {
-      console.Fail(statistics.status());
-      return StepExitCode(statistics.status());
+    surveyed = Survey(source, *selected, console);
+    if (!surveyed.ok()) {
+      console.Fail(surveyed.status());
+      return StepExitCode(surveyed.status());
     }
-    for (size_t i = 0; i < listed.size(); ++i) listed[i].statistics = (*statistics)[i];
+  }
+  std::vector<ListedEntry> listed;
+  listed.reserve(selected->size());
+  for (size_t i = 0; i < selected->size(); ++i) {
+    listed.push_back({&source.entries()[(*selected)[i]], options.statistics ? surveyed->Of(i) : nullptr});
   }
   Sort(options.order, &listed);
   if (!invocation.json) {
-    console.PrintData(options.tree ? TreeAsTable(console, listed, options)
-                                   : ListAsTable(console, listed, options.statistics));
+    if (options.tree) {
+      PrintTreeAsTable(console, listed, options);
+    } else {
+      PrintListAsTable(console, listed, options.statistics);
+    }
     return StoreExitCode(invocation.reader);
   }
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["step"] = step.info.step;
   document["attempt"] = step.info.attempt;
   if (options.tree) {
-    document["tree"] = TreeAsJson(listed, options);
+    PrintTreeAsJson(console, document, listed, options);
   } else {
-    document["entries"] = ListAsJson(listed, options.statistics);
+    PrintListAsJson(console, document, listed, options.statistics);
   }
-  console.PrintData(Dump(document));
   return StoreExitCode(invocation.reader);
 }
 
@@ -233,8 +240,9 @@ void AddTensors(CommandLine& line) {
                                 .description = "List the tensors of a step: dtype, shape, size, statistics"},
                                [options](const Invocation& invocation) { return ListTensors(invocation, *options); });
   AddSelector(tensors, "STEP", options->selector, fmt::format("{}", kSelectorHelp))->required();
-  tensors->add_option("GLOB", options->glob, fmt::format("Only entries whose names match; {}", kGlobHelp))
-      ->type_name("");
+  tensors->add_option("GLOB", options->glob, fmt::format("Only entries that match it, {}", kGlobHelp))
+      ->type_name("")
+      ->check(CheckGlob);
   tensors->add_flag("--stats", options->statistics,
                     "Read the tensors: min, max, mean, standard deviation, norm, zeros, NaN, Inf");
   tensors->add_flag("--tree", options->tree, "As a tree: names split at '.', with sums");

@@ -12,6 +12,7 @@
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/output_file.h"
+#include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
 #include "tools/checkpoint_inspect/trace_events.h"
@@ -58,7 +59,7 @@ absl::StatusOr<std::map<int64_t, StepInfo>> Select(const Invocation& invocation,
   std::map<int64_t, StepInfo> selected;
   for (const Selection& selection : options.selections) {
     if (const auto* selector = std::get_if<Selector>(&selection)) {
-      absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, *selector);
+      absl::StatusOr<StepInfo> info = ResolveStep(invocation, *selector);
       if (!info.ok()) return info.status();
       selected.emplace(info->step, *std::move(info));
       continue;
@@ -204,7 +205,8 @@ void AddTrace(CommandLine& line) {
                           ->check(CheckPositive);
   trace->add_option("-o,--output", options->path, "The file to write, in the trace event format (JSON)")
       ->type_name("FILE")
-      ->required();
+      ->required()
+      ->check(CheckOutputPath);
   trace->add_flag("--force", options->force, "Replace the file if it is there");
   trace->parse_complete_callback([steps, last] {
     if (steps->empty() && last->empty()) throw CLI::RequiredError("STEP or --last");

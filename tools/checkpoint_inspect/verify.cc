@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "storage/io/file_system.h"
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
@@ -10,17 +12,30 @@
 #include "tools/checkpoint_inspect/note_check.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_check.h"
+#include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
+#include "tools/checkpoint_inspect/unrecorded_steps.h"
 
 namespace tidemark::inspect {
 namespace {
 
-// Of those with the same result, in the last line; each has a line of its own above.
+// Of those with the same result, in the last line, where each has a line of its own above; and of those that the
+// manifest does not know. JSON has all.
 constexpr size_t kStepsNamedMax = 10;
 
-// Pins and reports; JSON has all.
+// Pins, reports and deletion marks; JSON has all.
 constexpr size_t kNotesNamedMax = 10;
+
+// What was found. Of one step that was asked for: its check, its pin and its reports.
+struct Findings {
+  std::vector<StepCheck> checks;
+  std::vector<int64_t> unrecorded;  // steps that the manifest does not know, ascending
+  absl::Status looked_for;          // not ok: why nobody can say whether there are such steps
+  absl::Status manifest;            // kDataLoss: its tables are damaged
+  absl::Status identity;            // kDataLoss: store.json is
+  std::vector<NoteProblem> notes;
+};
 
 std::string FormatDamage(const Damage& damage) {
   std::string text = "  ";
@@ -77,6 +92,11 @@ Json CheckToJson(const StepCheck& check) {
           {"reason", check.error.ok() ? check.info.reason : std::string(check.error.message())}};
 }
 
+// Whether the steps are those that the manifest tells of, and not those of the shards.
+bool IsOfManifest(const Invocation& invocation) {
+  return !invocation.untrusted && invocation.reader.manifest_problem().ok();
+}
+
 // The step that a restore would take, as far as is known now: the highest committed one that was not found unfit. Only
 // one of which every byte was read is verified.
 struct RestoreCandidate {
@@ -84,7 +104,7 @@ struct RestoreCandidate {
   bool verified = false;
 };
 
-std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const std::vector<StepCheck>& checks) {
+std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const std::vector<StepCheck>& checks) {
   for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
     if (info->state != StepState::kCommitted) continue;
     const auto check = std::find_if(checks.begin(), checks.end(),
@@ -96,24 +116,34 @@ std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const s
   return std::nullopt;
 }
 
+// Whoever opens the store to restore from it takes in what the manifest does not know.
+std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const Findings& findings) {
+  const std::optional<RestoreCandidate> recorded = FindRecorded(reader, findings.checks);
+  if (findings.unrecorded.empty()) return recorded;
+  const int64_t highest = findings.unrecorded.back();
+  return recorded && recorded->step > highest ? recorded : RestoreCandidate{highest, false};
+}
+
 std::string FormatCandidate(const std::optional<RestoreCandidate>& candidate) {
   if (!candidate) return "no step can be restored\n";
   return fmt::format("a restore takes step {}{}\n", candidate->step,
                      candidate->verified ? "" : ", which was not verified");
 }
 
+// "3, 7 and 2 more"
+std::string FirstNumbers(const std::vector<int64_t>& steps) {
+  const size_t named = std::min(steps.size(), kStepsNamedMax);
+  std::string text = fmt::format("{}", fmt::join(steps.begin(), steps.begin() + static_cast<ptrdiff_t>(named), ", "));
+  return steps.size() == named ? text : text + fmt::format(" and {} more", steps.size() - named);
+}
+
 // "; damaged: 3, 7"; empty where none is.
 std::string WithResult(const std::vector<StepCheck>& checks, CheckResult result) {
-  std::string text;
-  size_t found = 0;
+  std::vector<int64_t> steps;
   for (const StepCheck& check : checks) {
-    if (check.result != result) continue;
-    if (found < kStepsNamedMax) text += fmt::format("{}{}", found == 0 ? "" : ", ", check.info.step);
-    ++found;
+    if (check.result == result) steps.push_back(check.info.step);
   }
-  if (found == 0) return "";
-  if (found > kStepsNamedMax) text += fmt::format(" and {} more", found - kStepsNamedMax);
-  return fmt::format("; {}: {}", CheckResultName(result), text);
+  return steps.empty() ? "" : fmt::format("; {}: {}", CheckResultName(result), FirstNumbers(steps));
 }
 
 // "24 of 25 steps sound; damaged: 100; "
@@ -131,15 +161,22 @@ std::string FormatCounts(const std::vector<StepCheck>& checks, bool sampled) {
 }
 
 // `whole`: of all steps, those that were not committed included.
-std::vector<NoteProblem> CheckNotes(const std::string& directory, const std::vector<StepCheck>& checks, bool whole) {
+std::vector<NoteProblem> CheckNotes(const Invocation& invocation, const std::vector<StepCheck>& checks, bool whole) {
+  const std::string& directory = invocation.link_free;
   std::vector<NoteProblem> problems;
   const auto add = [&problems](std::vector<NoteProblem> found) {
     problems.insert(problems.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   };
+  std::vector<StepInfo> pinned;
   for (const StepCheck& check : checks) {
-    if (check.result != CheckResult::kRemoved) add(CheckStepNotes(directory, check.info));
+    if (check.result == CheckResult::kRemoved) continue;
+    add(CheckStepNotes(directory, check.info));
+    if (check.info.pinned) pinned.push_back(check.info);
   }
-  if (whole) add(CheckInboxReports(directory));
+  if (IsOfManifest(invocation)) add(FindMissingPins(invocation.reader, directory, pinned));
+  if (!whole) return problems;
+  add(CheckInboxReports(directory));
+  add(CheckDeletionMarks(directory));
   return problems;
 }
 
@@ -155,7 +192,29 @@ std::string FormatNotes(const Console& console, const std::vector<NoteProblem>& 
   }
   if (problems.size() > kNotesNamedMax) text += fmt::format("and {} more\n", problems.size() - kNotesNamedMax);
   return text +
-         "  no byte of a step is affected; what they say is in the manifest alone, and of a report in the inbox nowhere\n";
+         "  no byte of a step is affected; what they say is in the manifest alone, and of a report in the inbox "
+         "nowhere\n";
+}
+
+std::string FormatUnrecorded(const Console& console, const std::vector<int64_t>& steps) {
+  if (steps.empty()) return "";
+  return fmt::format(
+      "manifest: {}: it does not know the latest save of step{} {}, whose files are all there\n"
+      "  its end is lost, or a crash came before the record; the next opening takes in what is sound of these, and so "
+      "does repair --apply\n",
+      console.Paint("incomplete", Colour::kBad), steps.size() == 1 ? "" : "s", FirstNumbers(steps));
+}
+
+std::string FormatIdentity(const Console& console, const absl::Status& identity) {
+  if (identity.ok()) return "";
+  return fmt::format("store.json: {}: {}\n  which store this is the shards say, too; repair --apply writes it anew\n",
+                     console.Paint("damaged", Colour::kBad), Escape(std::string(identity.message())));
+}
+
+std::string FormatManifest(const Console& console, const absl::Status& manifest) {
+  if (manifest.ok()) return "";
+  return fmt::format("manifest: {}: {}\n  the records of the steps could still be read; repair --apply rebuilds it\n",
+                     console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message())));
 }
 
 Json NotesToJson(const std::vector<NoteProblem>& problems) {
@@ -166,8 +225,7 @@ Json NotesToJson(const std::vector<NoteProblem>& problems) {
   return list;
 }
 
-// Precondition: `checks` is not empty.
-ExitCode Judge(const StoreReader& reader, const std::vector<StepCheck>& checks, bool one_step) {
+ExitCode JudgeSteps(const StoreReader& reader, const std::vector<StepCheck>& checks, bool one_step) {
   const auto count = [&](auto... results) {
     return std::count_if(checks.begin(), checks.end(),
                          [&](const StepCheck& check) { return ((check.result == results) || ...); });
@@ -181,12 +239,26 @@ ExitCode Judge(const StoreReader& reader, const std::vector<StepCheck>& checks, 
                                                                             : ExitCode::kDamagedButUsable;
 }
 
-// The steps that the command is about; an error, told already, is an exit code.
+// But for the steps.
+bool IsFlawless(const Findings& findings) {
+  return findings.unrecorded.empty() && findings.manifest.ok() && findings.identity.ok() && findings.notes.empty();
+}
+
+ExitCode Judge(const StoreReader& reader, const Findings& findings, bool one_step) {
+  const ExitCode steps = JudgeSteps(reader, findings.checks, one_step);
+  // A step that the next opening takes in remains, too.
+  if (!findings.unrecorded.empty() && steps == ExitCode::kIntegrity) return ExitCode::kDamagedButUsable;
+  if (steps != ExitCode::kOk) return steps;
+  if (!findings.looked_for.ok()) return ExitCode::kFailure;
+  return IsFlawless(findings) ? ExitCode::kOk : ExitCode::kDamagedButUsable;
+}
+
+// The steps that the command is about, of all none perhaps; an error, told already, is an exit code.
 ExitCode ChooseSteps(const Invocation& invocation, const std::optional<Selector>& selector,
                      std::vector<StepInfo>* chosen) {
   const StoreReader& reader = invocation.reader;
   if (selector) {
-    const absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, *selector);
+    const absl::StatusOr<StepInfo> info = ResolveStep(invocation, *selector, HasFiles);
     if (!info.ok()) {
       invocation.console.Fail(info.status());
       return SelectorExitCode(reader, info.status());
@@ -203,9 +275,108 @@ ExitCode ChooseSteps(const Invocation& invocation, const std::optional<Selector>
     return ExitCode::kOk;
   }
   std::copy_if(reader.steps().begin(), reader.steps().end(), std::back_inserter(*chosen), HasFiles);
-  if (!chosen->empty()) return ExitCode::kOk;
-  invocation.console.Fail(fmt::format("no step is committed in {}", invocation.directory));
-  return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+  return ExitCode::kOk;
+}
+
+// An error, told already, is an exit code.
+ExitCode CheckSteps(const Invocation& invocation, const std::vector<StepInfo>& chosen, const ReadData& read,
+                    std::vector<StepCheck>* checks) {
+  Console& console = invocation.console;
+  uint64_t bytes_total = 0;
+  const auto bytes_of = [&](const StepInfo& info) {
+    return static_cast<uint64_t>(static_cast<double>(info.stored_bytes) * read.share);
+  };
+  for (const StepInfo& info : chosen) bytes_total += info.state == StepState::kLost ? 0 : bytes_of(info);
+  ProgressLine line(console, bytes_total);
+  for (const StepInfo& info : chosen) {
+    const auto update = [&](const VerifyProgress& progress) {
+      line.Update(fmt::format("step {}", info.step), progress.bytes_done);
+    };
+    checks->push_back(
+        CheckStep(invocation.reader, info,
+                  {.share = read.share, .seed = read.seed, .progress = update, .cancelled = IsInterrupted}));
+    if (IsInterrupted()) {
+      console.Fail(fmt::format("interrupted; {} of {} steps were read", checks->size() - 1, chosen.size()));
+      return ExitCode::kInterrupted;
+    }
+    line.FinishPart(bytes_of(info));
+    if (invocation.json) continue;
+    console.PrintData(FormatCheck(console, checks->back()));
+    // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
+    console.FlushData().IgnoreError();
+  }
+  return ExitCode::kOk;
+}
+
+// What is no step's byte. `whole`: all steps were asked for.
+void LookAtTheRest(const Invocation& invocation, bool whole, Findings* findings) {
+  if (whole) {
+    // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
+    const absl::Status manifest = invocation.reader.VerifyManifest();
+    if (absl::IsDataLoss(manifest)) findings->manifest = manifest;
+    findings->identity = CheckIdentity(invocation.link_free);
+  }
+  if (whole && IsOfManifest(invocation)) {
+    absl::StatusOr<std::vector<int64_t>> unrecorded =
+        FindUnrecordedSteps(storage::PosixFileSystem(), invocation.reader, invocation.link_free);
+    if (unrecorded.ok()) {
+      findings->unrecorded = *std::move(unrecorded);
+    } else if (!absl::IsCancelled(unrecorded.status())) {
+      findings->looked_for = unrecorded.status();
+      invocation.console.Warn(fmt::format("nobody can say whether there are steps that the manifest does not know: {}",
+                                          std::string(unrecorded.status().message())));
+    }
+  }
+  findings->notes = CheckNotes(invocation, findings->checks, whole);
+}
+
+std::string FormatFindings(const Console& console, const Findings& findings) {
+  return FormatNotes(console, findings.notes) + FormatManifest(console, findings.manifest) +
+         FormatIdentity(console, findings.identity) + FormatUnrecorded(console, findings.unrecorded);
+}
+
+// "2 of 2 steps sound; not in the manifest: 3; "
+std::string FormatSummary(const StoreReader& reader, const Findings& findings, bool sampled) {
+  std::string text = FormatCounts(findings.checks, sampled);
+  if (!findings.unrecorded.empty()) text += fmt::format("not in the manifest: {}; ", FirstNumbers(findings.unrecorded));
+  if (!findings.notes.empty()) {
+    text += fmt::format("pins, reports and deletion marks that cannot be read: {}; ", findings.notes.size());
+  }
+  if (!findings.identity.ok()) text += "store.json is damaged; ";
+  if (!findings.manifest.ok()) text += "the manifest is damaged; ";
+  if (!reader.manifest_problem().ok()) text += "the manifest cannot be read; ";
+  return text;
+}
+
+Json FindingsToJson(const Invocation& invocation, const Findings& findings,
+                    const std::optional<RestoreCandidate>& candidate, const ReadData& read) {
+  const auto text_of = [](const absl::Status& status) {
+    return status.ok() ? Json(nullptr) : Json(std::string(status.message()));
+  };
+  Json document = NewDocument(invocation.reader, invocation.directory);
+  document["sample"] = nullptr;
+  if (read.share < 1) document["sample"] = {{"share", read.share}, {"seed", read.seed}};
+  Json& steps = document["steps"] = Json::array();
+  for (const StepCheck& check : findings.checks) steps.push_back(CheckToJson(check));
+  document["unrecorded_steps"] = findings.looked_for.ok() ? Json(findings.unrecorded) : Json(nullptr);
+  document["manifest_damage"] = text_of(findings.manifest);
+  document["identity_damage"] = text_of(findings.identity);
+  document["unreadable_notes"] = NotesToJson(findings.notes);
+  document["restore"] = nullptr;
+  if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
+  return document;
+}
+
+// What was found all the same.
+ExitCode FailWithoutSteps(const Invocation& invocation, const Findings& findings, const ReadData& read) {
+  Console& console = invocation.console;
+  if (!IsFlawless(findings)) {
+    console.PrintData(invocation.json ? Dump(FindingsToJson(invocation, findings, std::nullopt, read))
+                                      : FormatFindings(console, findings));
+  }
+  console.Fail(fmt::format("no step is committed in {}", invocation.directory));
+  if (!findings.looked_for.ok()) return ExitCode::kFailure;
+  return invocation.reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }
 
 uint32_t DrawSeed() {
@@ -220,78 +391,32 @@ uint32_t DrawSeed() {
 ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector, const ReadData& read) {
   std::vector<StepInfo> chosen;
   if (const ExitCode code = ChooseSteps(invocation, selector, &chosen); code != ExitCode::kOk) return code;
-  uint64_t bytes_total = 0;
-  const auto bytes_of = [&](const StepInfo& info) {
-    return static_cast<uint64_t>(static_cast<double>(info.stored_bytes) * read.share);
-  };
-  for (const StepInfo& info : chosen) bytes_total += info.state == StepState::kLost ? 0 : bytes_of(info);
-
   Console& console = invocation.console;
-  const bool sampled = read.share < 1;
-  if (sampled && !invocation.json) {
+  if (read.share < 1 && !invocation.json && !chosen.empty()) {
     const double percent = 100 * read.share;
     console.PrintData(fmt::format("a sample of {} of each shard's chunks; --seed {} draws it again\n",
                                   percent < 0.01 ? ShareText(percent, 100) : fmt::format("{:.6g} %", percent),
                                   read.seed));
   }
-  std::vector<StepCheck> checks;
-  {
-    ProgressLine line(console, bytes_total);
-    for (const StepInfo& info : chosen) {
-      const auto update = [&](const VerifyProgress& progress) {
-        line.Update(fmt::format("step {}", info.step), progress.bytes_done);
-      };
-      checks.push_back(CheckStep(
-          invocation.reader, info,
-          {.share = read.share, .seed = read.seed, .progress = update, .cancelled = IsInterrupted}));
-      if (IsInterrupted()) {
-        console.Fail(fmt::format("interrupted; {} of {} steps were read", checks.size() - 1, chosen.size()));
-        return ExitCode::kInterrupted;
-      }
-      line.FinishPart(bytes_of(info));
-      if (invocation.json) continue;
-      console.PrintData(FormatCheck(console, checks.back()));
-      // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
-      console.FlushData().IgnoreError();
-    }
-  }
-  const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, checks);
-  ExitCode code = Judge(invocation.reader, checks, selector.has_value());
-  // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
-  const absl::Status manifest = selector ? absl::OkStatus() : invocation.reader.VerifyManifest();
-  const bool is_rotten = absl::IsDataLoss(manifest);
-  const std::vector<NoteProblem> notes = CheckNotes(invocation.link_free, checks, !selector);
+  Findings findings;
+  if (const ExitCode code = CheckSteps(invocation, chosen, read, &findings.checks); code != ExitCode::kOk) return code;
+  LookAtTheRest(invocation, /*whole=*/!selector, &findings);
   if (IsInterrupted()) {
     console.Fail("interrupted; the steps were read, the manifest, pins and reports were not");
     return ExitCode::kInterrupted;
   }
-  if ((is_rotten || !notes.empty()) && code == ExitCode::kOk) code = ExitCode::kDamagedButUsable;
-  if (!invocation.json) {
-    console.PrintData(FormatNotes(console, notes));
-    if (is_rotten) {
-      console.PrintData(
-          fmt::format("manifest: {}: {}\n  the records of the steps could still be read; repair --apply rebuilds it\n",
-                      console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message()))));
-    }
-    if (!selector) {
-      console.PrintData(FormatCounts(checks, sampled));
-      if (!notes.empty()) console.PrintData(fmt::format("pins and reports that cannot be read: {}; ", notes.size()));
-      if (is_rotten) console.PrintData("the manifest is damaged; ");
-      if (!invocation.reader.manifest_problem().ok()) console.PrintData("the manifest cannot be read; ");
-    }
-    if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
+  if (!selector && chosen.empty() && findings.unrecorded.empty()) {
+    return FailWithoutSteps(invocation, findings, read);
+  }
+  const ExitCode code = Judge(invocation.reader, findings, selector.has_value());
+  const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, findings);
+  if (invocation.json) {
+    console.PrintData(Dump(FindingsToJson(invocation, findings, candidate, read)));
     return code;
   }
-  Json document = NewDocument(invocation.reader, invocation.directory);
-  document["sample"] = nullptr;
-  if (sampled) document["sample"] = {{"share", read.share}, {"seed", read.seed}};
-  Json& steps = document["steps"] = Json::array();
-  for (const StepCheck& check : checks) steps.push_back(CheckToJson(check));
-  document["manifest_damage"] = is_rotten ? Json(std::string(manifest.message())) : Json(nullptr);
-  document["unreadable_notes"] = NotesToJson(notes);
-  document["restore"] = nullptr;
-  if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
-  console.PrintData(Dump(document));
+  console.PrintData(FormatFindings(console, findings));
+  if (!selector) console.PrintData(FormatSummary(invocation.reader, findings, read.share < 1));
+  if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
   return code;
 }
 
@@ -309,26 +434,30 @@ void AddVerify(CommandLine& line) {
                            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});
       });
   AddSelector(verify, "STEP", *selector, fmt::format("{}; by default every committed one", kSelectorHelp));
-  verify
-      ->add_flag("--read-data{100%}", *share,
-                 "How many of the chunks to read, drawn at random, as in --read-data=10%; by default all. 0%: only "
-                 "header, index and footer of each shard")
-      ->check([](const std::string& text) {
-        return ParsePercentage(text) ? "" : fmt::format("'{}' is no share from 0% to 100%", text);
-      });
+  CLI::Option* read_data =
+      verify
+          ->add_flag("--read-data{100%}", *share,
+                     "How many of the chunks to read, drawn at random, as in --read-data=10%; by default all. 0%: only "
+                     "header, index and footer of each shard")
+          ->check([](const std::string& text) {
+            return ParsePercentage(text) ? "" : fmt::format("'{}' is no share from 0% to 100%", text);
+          });
   verify
       ->add_option_function<uint32_t>(
           "--seed", [seed](const uint32_t& number) { *seed = number; }, "Which chunks: those of an earlier run's seed")
-      ->type_name("N");
+      ->type_name("N")
+      ->needs(read_data);
   verify->footer(R"(
 The last line sums up, and says which step a restore takes. Nothing is changed. 'repair' says what it would do about
 what is damaged or lost, and does it with --apply. A pin and what evaluators reported are files of their own beside a
-step: they are read, too, and no step is damaged by theirs. 'pin STEP' writes a pin anew.
+step: they are read, too, and no step is damaged by theirs. 'pin STEP' writes a pin anew. Where no STEP is given, steps
+are looked for, too, whose files are there and which the manifest has lost; all other commands but 'repair' believe the
+manifest.
 
 Exit status:
    0  every step that was read is sound; of a sample: no damage was found
-   3  a step is damaged or lost, and another one is sound; or the manifest, a pin or a report cannot be read
-  12  no step was ever committed
+   3  a step is damaged, lost or not in the manifest, and one remains; or the manifest or a small file cannot be read
+  12  no step is committed
   13  no step is sound; or the one that STEP names is damaged or lost
 The others are those of every command: see 'checkpoint-inspect --help'.
 

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/draft_file_system.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -224,6 +226,159 @@ TEST_F(DeletionMarkTest, SendsToQuarantineWhatIsPutBackWithIt) {
   EXPECT_THAT(warnings_, HasSubstr("was deleted and is moved to quarantine: its deleted.json says that it was let go: "
                                    "too old"));
   EXPECT_FALSE(IsThere(gone));
+}
+
+// A manifest that has lost the end of its log says of step 1 that it is committed, as it was; step 2 refers to it.
+class ForgottenDeletionTest : public DeletionMarkTest {
+ protected:
+  void SetUp() override {
+    auto store = Open();
+    base_ = CommitStep(*store, 1, 100);
+    CommitReferringStep(*store, 2, base_);
+    Mark(base_);
+    ASSERT_THAT(store->BeginAttempt(9), IsOk());  // left open, so that the next Open looks at everything
+  }
+
+  void Mark(const ShardIdentity& identity) {
+    ASSERT_THAT(WriteDeletionMark(PosixFileSystem(), layout_, FolderOf(identity), "too old"), IsOk());
+  }
+
+  ShardIdentity base_;
+};
+
+TEST_F(ForgottenDeletionTest, IsRecordedAgainAndTheFilesGoWithTheStepThatRefersToThem) {
+  auto store = Open();
+  EXPECT_THAT(warnings_, HasSubstr("step 1 is deleted, though its record said that it is committed: its deleted.json "
+                                   "says that it was let go: too old"));
+  EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
+  EXPECT_EQ(InfoOf(*store, 1).reason, "too old");
+  EXPECT_EQ(ValueAt(*store, 2), 100);
+  EXPECT_THAT(*store->manifest().Deletions(), SizeIs(1));
+  store.reset();
+  store = Open();
+  EXPECT_EQ(warnings_, "") << "said once";
+  EXPECT_TRUE(IsThere(base_));
+  CommitStep(*store, 2, 200);
+  EXPECT_FALSE(IsThere(base_));
+}
+
+TEST_F(ForgottenDeletionTest, IsNoticedWhereWhatRefersToTheStepWasForgottenToo) {
+  ShardIdentity third;
+  {
+    auto store = Open();
+    third = CommitStep(*store, 3, 300);
+    WriteReferringAttempt(*store, 4, third);
+  }
+  Mark(third);
+  auto store = Open();
+  EXPECT_EQ(InfoOf(*store, 3).state, StepState::kDeleted);
+  EXPECT_EQ(ValueAt(*store, 4), 300);
+}
+
+TEST_F(ForgottenDeletionTest, IsNotBelievedOfAStepThatIsPinned) {
+  fs::remove(layout_.attempt(1, base_.attempt) + "/deleted.json");
+  ASSERT_THAT(Open()->Pin(1, "keep"), IsOk());
+  { WriteAttempt(*Open(), 3, 300); }
+  Mark(base_);
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 3), 300) << "everything was looked at";
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+  EXPECT_EQ(warnings_, "");
+  ASSERT_THAT(store->Unpin(1), IsOk());
+  store.reset();
+  store = Open();
+  EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted)
+      << "it was closed in good order, and is looked at all the same";
+}
+
+// The run went back, and what it had saved since is gone.
+TEST_F(ForgottenDeletionTest, IsNotBelievedOfTheLatestStep) {
+  ShardIdentity latest;
+  {
+    auto store = Open();
+    latest = CommitStep(*store, 5, 500);
+    CommitReferringStep(*store, 3, latest);
+    WriteAttempt(*store, 4, 400);
+  }
+  Mark(latest);
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 4), 400) << "everything was looked at";
+  EXPECT_EQ(ValueAt(*store, 5), 500);
+  EXPECT_EQ(warnings_, "");
+  CommitStep(*store, 6, 600);
+  store.reset();
+  store = Open();
+  EXPECT_EQ(InfoOf(*store, 5).state, StepState::kDeleted) << "it is the latest no more";
+  EXPECT_THAT(warnings_, HasSubstr("step 5 is deleted, though its record said that it is committed"));
+}
+
+// Its mark says of a replaced attempt what the record of the step has forgotten, and nothing of the later one.
+TEST_F(ForgottenDeletionTest, IsNoneOfTheAttemptThatTookThePlace) {
+  {
+    auto store = Open();
+    const ShardIdentity replaced = CommitStep(*store, 3, 300);
+    CommitReferringStep(*store, 4, replaced);
+    WriteAttempt(*store, 3, 301);
+    Mark(replaced);
+  }
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 3), 301);
+  EXPECT_EQ(ValueAt(*store, 4), 300);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(ForgottenDeletionTest, IsLeftToTheNextOpenWhereNobodyCanSayWhetherTheStepIsPinned) {
+  const std::string pin = layout_.attempt(1, base_.attempt) + "/pin.json";
+  FailingFileSystem files(PosixFileSystem());
+  size_t looks = 0;
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool fails = call.operation == "TypeOf" && call.path == pin && ++looks == 2;  // that of the deletion
+    return fails ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(
+      OpenStore(path_, &warnings_, files),
+      StatusIs(absl::StatusCode::kInternal, HasSubstr("step 1 stays, for nobody can say whether it is pinned")));
+  EXPECT_EQ(looks, 2u);
+  EXPECT_EQ(InfoOf(*Open(), 1).state, StepState::kDeleted);
+}
+
+TEST_F(ForgottenDeletionTest, IsRecordedByTheNextOpenWhicheverCallOfOneFails) {
+  size_t refused = 0;
+  for (size_t call = 0;; ++call) {
+    SCOPED_TRACE(call);
+    ASSERT_LT(call, 2000u);
+    DraftFileSystem draft(PosixFileSystem(), path_);
+    FailingFileSystem files(draft);
+    files.FailCall(call, absl::InternalError("EIO"));
+    if (!OpenStore(path_, &warnings_, files).ok()) ++refused;
+    const bool met = files.calls().size() > call;
+    auto store = OpenSoundStore(path_, &warnings_, draft);
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
+    EXPECT_EQ(ValueAt(*store, 2, draft), 100);
+    if (!met) break;
+  }
+  EXPECT_GT(refused, 0u);
+}
+
+// A crash that left the shard without the mark would leave a committed step to a rebuild.
+TEST_F(DeletionMarkTest, GoesOnceNothingElseInTheFolderCanComeBack) {
+  const auto store = Open();
+  const ShardIdentity identity = CommitStep(*store, 1, 1);
+  ASSERT_THAT(WriteDeletionMark(PosixFileSystem(), layout_, FolderOf(identity), "too old"), IsOk());
+  FailingFileSystem files(PosixFileSystem());
+  ASSERT_THAT(RemoveAttempt(files, layout_, FolderOf(identity)), IsOk());
+  EXPECT_FALSE(IsThere(identity));
+  const std::string folder = layout_.attempt(identity.step, identity.attempt);
+  std::vector<std::string> changes;
+  for (const FailingFileSystem::Call& call : files.calls()) {
+    if (call.operation.starts_with("Remove") || call.operation.starts_with("Sync")) {
+      changes.push_back(call.operation + call.path.substr(folder.size()));
+    }
+  }
+  EXPECT_THAT(changes, testing::ElementsAre(testing::MatchesRegex("RemoveFile/shard-.*"), "SyncDirectory",
+                                            "RemoveFile/deleted.json", "RemoveDirectory"));
+  EXPECT_THAT(RemoveAttempt(files, layout_, FolderOf(identity)), IsOk()) << "it is gone";
 }
 
 }  // namespace

@@ -25,39 +25,7 @@ using testing::SizeIs;
 
 namespace fs = std::filesystem;
 
-class InboxTest : public InboxFixture {
- protected:
-  void SetUp() override {
-    store_ = OpenSoundStore(path_, &warnings_);
-    ASSERT_NE(store_, nullptr);
-    step_ = CommitStep(*store_, 10, 42);
-  }
-
-  MetricReport ReportOn(const ShardIdentity& identity, double loss, const std::string& evaluator = "validation") const {
-    return {.store = identity.store,
-            .step = identity.step,
-            .attempt = identity.attempt,
-            .evaluation = {.evaluator = evaluator,
-                           .worker = "worker",
-                           .metrics = {{"loss", loss}},
-                           .reported = absl::FromUnixSeconds(1'700'000'000),
-                           .took = absl::Seconds(2)}};
-  }
-
-  std::string InboxPathOf(const MetricReport& report) const {
-    return layout_.inbox() + "/" + InboxFileName(report.step, report.attempt, report.evaluation.evaluator);
-  }
-  std::string FolderPathOf(const MetricReport& report) const {
-    return layout_.attempt(report.step, report.attempt) + "/" + MetricFileName(report.evaluation.evaluator);
-  }
-
-  absl::Status Deliver(const MetricReport& report) { return DeliverReport(files_, layout_, report); }
-  InboxResult Collect(std::set<std::string>* warned = nullptr) {
-    return CollectInbox(failing_, *store_, Warn(), warned);
-  }
-
-  ShardIdentity step_;
-};
+class InboxTest : public ReportInboxFixture {};
 
 TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
   const MetricReport report = ReportOn(step_, 0.5);
@@ -150,7 +118,7 @@ TEST_F(InboxTest, LeavesWhatWasFoundWhereALaterReportFoundNothing) {
   EXPECT_THAT(Collect().recorded, IsEmpty());
   expect_found();
   nothing.evaluation.outcome = Evaluation::Outcome::kSkipped;
-  EXPECT_THAT(RecordReport(files_, *store_, nothing),
+  EXPECT_THAT(RecordOwn(files_, *store_, nothing),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("'validation' has said before")));
   expect_found();
 }
@@ -386,16 +354,6 @@ TEST_F(InboxTest, TakesInTheOtherReportsWhereOneCannotBeMoved) {
   EXPECT_THAT(Collect().error, StatusIs(absl::StatusCode::kInternal, "EIO")) << "nothing new was recorded";
 }
 
-TEST_F(InboxTest, RecordsWhatTheTrainerSays) {
-  const MetricReport report = ReportOn(step_, 0.5, "trainer");
-  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
-  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
-  EXPECT_THAT(Info(10).evaluations, SizeIs(1));
-  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
-  EXPECT_TRUE(fs::exists(FolderPathOf(report)));
-  EXPECT_TRUE(*HasReport(files_, layout_, 10, step_.attempt, "trainer"));
-}
-
 TEST_F(InboxTest, TellsReportsOfFailedEvaluationsFromOthers) {
   MetricReport report = ReportOn(step_, 0.5);
   report.evaluation = {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"};
@@ -415,52 +373,6 @@ TEST_F(InboxTest, TellsReportsOfFailedEvaluationsFromOthers) {
   EXPECT_TRUE(has_report(CountedReports::kNotFailed));
   std::ofstream(FolderPathOf(report)) << "{";
   EXPECT_TRUE(has_report(CountedReports::kNotFailed)) << "what cannot be read does not say that it failed";
-}
-
-TEST_F(InboxTest, RefusesToRecordOnWhatIsNotCommitted) {
-  const auto expect_missing = [&](const MetricReport& report) {
-    EXPECT_THAT(RecordReport(files_, *store_, report),
-                StatusIs(absl::StatusCode::kNotFound, HasSubstr("which is not committed")));
-  };
-  MetricReport other = ReportOn(step_, 0.5);
-  other.step = 11;
-  expect_missing(other);
-  other = ReportOn(step_, 0.5);
-  other.attempt.bytes[0] ^= 1;
-  expect_missing(other);
-  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
-  expect_missing(ReportOn(step_, 0.5));
-  other = ReportOn(step_, 0.5, "");
-  EXPECT_THAT(RecordReport(files_, *store_, other), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 bytes")));
-}
-
-TEST_F(InboxTest, RecordsWithoutAFileWhereTheFolderOfTheStepIsGone) {
-  const MetricReport report = ReportOn(step_, 0.5, "trainer");
-  fs::remove_all(layout_.attempt(10, step_.attempt));
-  ASSERT_THAT(RecordReport(files_, *store_, report), IsOk());
-  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
-  EXPECT_FALSE(fs::exists(layout_.attempt(10, step_.attempt)));
-}
-
-TEST_F(InboxTest, RecordsAtTheSecondTryWhicheverCallFails) {
-  const MetricReport report = ReportOn(step_, 0.5, "trainer");
-  ASSERT_THAT(RecordReport(failing_, *store_, report), IsOk());
-  const size_t calls = failing_.calls().size();
-  ASSERT_GE(calls, 6u);
-  for (size_t i = 0; i < calls; ++i) {
-    SCOPED_TRACE(i);
-    const ShardIdentity identity = CommitStep(*store_, 100 + static_cast<int64_t>(i), 1);
-    failing_.Reset();
-    failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
-    EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)),
-                StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
-    EXPECT_TRUE(
-        !*HasReport(files_, layout_, identity.step, identity.attempt, ReportOn(identity, 1).evaluation.evaluator) ||
-        Info(identity.step).evaluations.size() == 1)
-        << "nobody would evaluate what has no row";
-    EXPECT_THAT(RecordReport(failing_, *store_, ReportOn(identity, 1)), IsOk());
-    EXPECT_THAT(Info(identity.step).evaluations, SizeIs(1));
-  }
 }
 
 }  // namespace

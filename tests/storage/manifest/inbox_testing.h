@@ -8,11 +8,14 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/report_files.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -56,6 +59,41 @@ class InboxFixture : public testing::Test {
   const StoreLayout layout_{path_};
   std::string warnings_;
   std::unique_ptr<Store> store_;
+};
+
+// With step 10 committed, and reports.
+class ReportInboxFixture : public InboxFixture {
+ protected:
+  void SetUp() override {
+    store_ = OpenSoundStore(path_, &warnings_);
+    ASSERT_NE(store_, nullptr);
+    step_ = CommitStep(*store_, 10, 42);
+  }
+
+  MetricReport ReportOn(const ShardIdentity& identity, double loss, const std::string& evaluator = "validation") const {
+    return {.store = identity.store,
+            .step = identity.step,
+            .attempt = identity.attempt,
+            .evaluation = {.evaluator = evaluator,
+                           .worker = "worker",
+                           .metrics = {{"loss", loss}},
+                           .reported = absl::FromUnixSeconds(1'700'000'000),
+                           .took = absl::Seconds(2)}};
+  }
+
+  std::string InboxPathOf(const MetricReport& report) const {
+    return layout_.inbox() + "/" + InboxFileName(report.step, report.attempt, report.evaluation.evaluator);
+  }
+  std::string FolderPathOf(const MetricReport& report) const {
+    return layout_.attempt(report.step, report.attempt) + "/" + MetricFileName(report.evaluation.evaluator);
+  }
+
+  absl::Status Deliver(const MetricReport& report) { return DeliverReport(files_, layout_, report); }
+  InboxResult Collect(std::set<std::string>* warned = nullptr) {
+    return CollectInbox(failing_, *store_, Warn(), warned);
+  }
+
+  ShardIdentity step_;
 };
 
 }  // namespace tidemark::storage

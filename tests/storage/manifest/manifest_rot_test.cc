@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/draft_file_system.h"
+#include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest.h"
@@ -34,8 +35,8 @@ using testing::HasSubstr;
 
 constexpr ShardReadOptions kRead{.codec_threads = 1, .io = IoQueueKind::kThreads, .io_depth = 2};
 
-// Step 1 was let go, 2 is pinned and has tags, 3 has a report, 4 refers to 3, a save of 5 failed, 6 was saved twice and
-// is the latest.
+// Step 0 was let go, and its files stay for 6; 1 was let go, 2 is pinned and has tags, 3 has a report, 4 refers to 3, a
+// save of 5 failed, 6 was saved twice and is the latest.
 class ManifestRotTest : public testing::Test {
  protected:
   static constexpr int64_t kCommitted[] = {2, 3, 4, 6};
@@ -58,7 +59,7 @@ class ManifestRotTest : public testing::Test {
         MetricReport report{.store = store->id(), .step = 3, .attempt = three.attempt};
         report.evaluation.evaluator = "validation";
         report.evaluation.metrics = {{"loss", 1.25}};
-        ASSERT_THAT(RecordReport(*made_, *store, report), IsOk());
+        ASSERT_THAT(RecordOwn(*made_, *store, report), IsOk());
         ASSERT_THAT(store->NoteSteps({{.step = 1, .attempt = one, .deleted = true, .reason = "old"}}), IsOk());
         ASSERT_THAT(store->RemoveDeleted({}), IsOk());
         CommitReferringStep(*store, 4, three, *made_);
@@ -67,7 +68,13 @@ class ManifestRotTest : public testing::Test {
         const auto failed = store->BeginAttempt(5);
         ASSERT_THAT(failed, IsOk());
         store->AbandonAttempt(*failed, absl::Now(), absl::InternalError("no disk"));
-        CommitStep(*store, 6, 600, *made_);
+        const ShardIdentity zero = CommitStep(*store, 0, 600, *made_);
+        CommitReferringStep(*store, 6, zero, *made_);
+        const std::string attempt = ToHex(zero.attempt.bytes);
+        ASSERT_THAT(store->NoteSteps({{.step = 0, .attempt = attempt, .deleted = true, .reason = "old"}}), IsOk());
+        ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+        const auto marked = HasDeletionMark(*made_, store->layout(), {0, zero.attempt});
+        ASSERT_TRUE(marked.ok() && *marked);
       }
     }
     tree_ = new FileTree(ReadTree(*made_, Path()));
@@ -118,6 +125,15 @@ class ManifestRotTest : public testing::Test {
     return changes;
   }
 
+  static absl::Status LookAtLetGo(const Store& store) {
+    for (const int64_t step : {0, 1}) {
+      const auto gone = store.manifest().Find(step);
+      if (!gone.ok()) return gone.status();
+      EXPECT_TRUE(!gone->has_value() || (*gone)->info.state != StepState::kCommitted) << step << " was let go";
+    }
+    return absl::OkStatus();
+  }
+
   // Opens the store, looks at everything and closes it. "right", or what is not as it was, or what went wrong.
   std::string Outcome(FileSystem& files) {
     warnings_.clear();
@@ -133,9 +149,7 @@ class ManifestRotTest : public testing::Test {
       if (!record.ok()) return "record not read: " + record.status().ToString();
       changes += ChangesOf((*record)->info);
     }
-    const auto gone = store.manifest().Find(1);
-    if (!gone.ok()) return "record not read: " + gone.status().ToString();
-    EXPECT_TRUE(!gone->has_value() || (*gone)->info.state != StepState::kCommitted) << "step 1 was let go";
+    if (absl::Status status = LookAtLetGo(store); !status.ok()) return "record not read: " + status.ToString();
     return changes.empty() ? "right" : "changed:" + changes;
   }
 
@@ -156,10 +170,7 @@ class ManifestRotTest : public testing::Test {
       if (!record.ok()) return record.status();
       EXPECT_EQ(ChangesOf((*record)->info), "") << "of step " << step;
     }
-    const auto gone = store.manifest().Find(1);
-    if (!gone.ok()) return gone.status();
-    EXPECT_TRUE(!gone->has_value() || (*gone)->info.state != StepState::kCommitted) << "step 1 was let go";
-    return absl::OkStatus();
+    return LookAtLetGo(store);
   }
 
   // Where only the manifest rotted: every shard, pin and report is there, so the store opens, all steps are right, and

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/pin.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -203,6 +204,27 @@ TEST_F(RepairTest, WritesStoreJsonAnewAndRecordsWhatIsLost) {
   EXPECT_EQ(again->lost.size(), 1u);
 }
 
+TEST_F(RepairTest, SaysOfALostStepThatSomebodyWantedToKeepIt) {
+  {
+    auto store = Open();
+    one_ = CommitStep(*store, 1, 100, files_);
+    two_ = CommitStep(*store, 2, 200, files_);
+    three_ = CommitStep(*store, 3, 300, files_);
+    ASSERT_THAT(store->Pin(2, "for the paper"), IsOk());
+    ASSERT_THAT(store->Tag(2, "v1"), IsOk());
+  }
+  Flip(two_, kInChunk);
+  Flip(three_, kInChunk);
+  for (const auto& report : {Plan(), Apply(), Apply()}) {
+    ASSERT_THAT(report, IsOk());
+    ASSERT_EQ(report->lost.size(), 2u);
+    EXPECT_TRUE(report->lost[0].pinned);
+    EXPECT_EQ(report->lost[0].pin_note, "for the paper");
+    EXPECT_THAT(report->lost[0].tags, ElementsAre("v1"));
+    EXPECT_FALSE(report->lost[1].pinned);
+  }
+}
+
 TEST_F(RepairTest, CommitsAStepAgainThatWasMarkedAndIsSound) {
   {
     auto store = Open();
@@ -231,6 +253,26 @@ TEST_F(RepairTest, TakesTheTagsThatAPinsFileHasAndTheRecordHasNot) {
   const auto record = Open()->manifest().Find(1);
   ASSERT_TRUE(record.ok() && record->has_value());
   EXPECT_THAT((*record)->info.tags, ElementsAre("v1", "v2"));
+}
+
+TEST_F(RepairTest, RecordsThatAStepWasDeletedWhoseFolderSaysSo) {
+  {
+    auto store = Open();
+    const ShardIdentity base = CommitStep(*store, 1, 100, files_);
+    CommitReferringStep(*store, 2, base, files_);
+    ASSERT_THAT(WriteDeletionMark(files_, layout_, {1, base.attempt}, "too old"), IsOk());
+  }
+  const auto plan = Plan();
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(Of(plan->changes), ElementsAre("deleted 1"));
+  EXPECT_EQ(plan->changes[0].why, "its deleted.json says that it was let go: too old");
+  const auto applied = Apply();
+  ASSERT_THAT(applied, IsOk());
+  EXPECT_EQ(Sentences(*applied), Sentences(*plan));
+  EXPECT_EQ(applied->restores, 2);
+  const auto again = Apply();
+  ASSERT_THAT(again, IsOk());
+  EXPECT_THAT(Of(again->changes), IsEmpty());
 }
 
 TEST_F(RepairTest, LeavesAStepAloneThatTheDiskDoesNotGiveOut) {

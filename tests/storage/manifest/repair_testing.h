@@ -47,8 +47,8 @@ class RepairTest : public testing::Test {
   static std::vector<std::string> Of(const std::vector<StoreChange>& changes) {
     std::vector<std::string> texts;
     for (const StoreChange& change : changes) {
-      static constexpr const char* kNames[] = {"identity", "rebuild", "indices",    "adopt",  "again", "pin",
-                                               "lost",     "damaged", "quarantine", "remove", "left"};
+      static constexpr const char* kNames[] = {"identity", "rebuild", "indices", "adopt",      "again",  "pin",
+                                               "lost",     "damaged", "deleted", "quarantine", "remove", "left"};
       texts.push_back(std::string(kNames[static_cast<size_t>(change.kind)]) + " " +
                       (change.step ? std::to_string(*change.step) : change.path.substr(change.path.rfind('/') + 1)));
     }

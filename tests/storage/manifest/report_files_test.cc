@@ -106,7 +106,7 @@ TEST_F(ReportFilesTest, BringEvaluationsBackInARebuild) {
     CommitStep(*store, 11, 43);
     ASSERT_THAT(DeliverReport(PosixFileSystem(), layout_, ReportOn(step, 0.5, "validation")), IsOk());
     ASSERT_THAT(CollectInbox(PosixFileSystem(), *store, [](std::string_view) {}).error, IsOk());
-    ASSERT_THAT(RecordReport(PosixFileSystem(), *store, ReportOn(step, 0.75, "trainer")), IsOk());
+    ASSERT_THAT(RecordOwn(PosixFileSystem(), *store, ReportOn(step, 0.75, "trainer")), IsOk());
     std::ofstream(PathOf(step, "torn")) << "{";
   }
   fs::remove_all(layout_.manifest());
@@ -126,7 +126,7 @@ TEST_F(ReportFilesTest, SurviveARebuildWhicheverCallFails) {
   {
     auto store = Open();
     const ShardIdentity step = CommitStep(*store, 10, 42);
-    ASSERT_THAT(RecordReport(PosixFileSystem(), *store, ReportOn(step, 0.5, "validation")), IsOk());
+    ASSERT_THAT(RecordOwn(PosixFileSystem(), *store, ReportOn(step, 0.5, "validation")), IsOk());
   }
   size_t opened = 0;
   for (size_t call = 0; opened < 3; ++call) {

@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/retention.h"
+#include "tests/storage/io/copy_in_use.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -152,7 +153,7 @@ class RandomRun {
     Evaluation evaluation{.evaluator = Draw(0, 1) == 0 ? "validation" : "health"};
     if (evaluation.evaluator == "validation") evaluation.metrics["accuracy"] = RandomValue(random_);
     if (evaluation.evaluator == "health" && Draw(0, 1) == 0) evaluation.unhealthy = "diverged";
-    const absl::Status status = RecordReport(
+    const absl::Status status = RecordOwn(
         PosixFileSystem(), *store_,
         {.store = store_->id(), .step = place->first, .attempt = step.identity.attempt, .evaluation = evaluation});
     if (step.deleted) {
@@ -289,7 +290,7 @@ class RandomRun {
     for (auto& [name, lease] : leases_) lease.seen.reset();
     EXPECT_THAT(store_->BeginAttempt(Draw(0, kStepMax)), IsOk());
     const std::string image = directory_ + "-image";
-    std::filesystem::copy(directory_, image, std::filesystem::copy_options::recursive);
+    ASSERT_NO_FATAL_FAILURE(CopyInUse(directory_, image));
     retention_.reset();
     store_.reset();
     std::filesystem::remove_all(directory_);

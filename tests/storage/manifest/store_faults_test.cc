@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
+#include "tests/storage/io/copy_in_use.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/fault_sweep.h"
 #include "tests/storage/io/test_directory.h"
@@ -35,8 +36,8 @@ class StoreFaultsTest : public testing::Test {
       evaluation.evaluator = "validation";
       evaluation.metrics = {{"accuracy", 0.5}};
       ASSERT_THAT(
-          RecordReport(PosixFileSystem(), **store,
-                       {.store = (*store)->id(), .step = 2, .attempt = steps_[1].attempt, .evaluation = evaluation}),
+          RecordOwn(PosixFileSystem(), **store,
+                    {.store = (*store)->id(), .step = 2, .attempt = steps_[1].attempt, .evaluation = evaluation}),
           IsOk());
     }
     settled_ = directory_ / "settled";
@@ -52,7 +53,7 @@ class StoreFaultsTest : public testing::Test {
     auto failed = (*store)->BeginAttempt(7);
     ASSERT_THAT(failed, IsOk());
     killed_ = directory_ / "killed";
-    fs::copy(path_, killed_, fs::copy_options::recursive);
+    ASSERT_NO_FATAL_FAILURE(CopyInUse(path_, killed_));
     fs::copy(layout_.steps() + "/" + StepFolderName(4, steps_[3].attempt),
              killed_ + "/steps/" + StepFolderName(8, steps_[3].attempt), fs::copy_options::recursive);
   }
@@ -201,8 +202,7 @@ TEST_F(StoreFaultsTest, TagsAreGivenAndTakenWhollyOrWhatFailedIsSaid) {
                                           EXPECT_TRUE(given.ok() || fault.Explains(given)) << given;
                                           EXPECT_TRUE(taken.ok() || fault.Explains(taken)) << taken;
                                           // As a kill would leave it.
-                                          fs::remove_all(killed);
-                                          fs::copy(path_, killed, fs::copy_options::recursive);
+                                          ASSERT_NO_FATAL_FAILURE(CopyInUse(path_, killed));
                                           ASSERT_NO_FATAL_FAILURE(expect_tags(killed, given.ok(), taken.ok()));
                                           ASSERT_THAT(store->Tag(2, "v1"), IsOk());
                                           ASSERT_THAT(store->Untag(1, "old"), IsOk());

@@ -16,6 +16,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(StoreIdentity, SurvivesEncoding) {
   const StoreId id{{1, 2, 3}};
@@ -30,7 +31,8 @@ TEST(StoreIdentity, RefusesEachViolation) {
         R"({"format": 0, "store_id": "00000000000000000000000000000000"})", R"({"format": 1, "store_id": "xyz"})",
         R"({"format": "1", "store_id": 3})", R"({"format": 1, "store_id": "00000000000000000000000000000000"})",
         R"({"format": 1, "store_id": "00000000000000000000000000000000", "check": "0"})"}) {
-    EXPECT_THAT(DecodeStoreIdentity(text), StatusIs(absl::StatusCode::kDataLoss, testing::_)) << text;
+    // None shows how the parser calls its errors.
+    EXPECT_THAT(DecodeStoreIdentity(text), StatusIs(absl::StatusCode::kDataLoss, Not(HasSubstr("exception")))) << text;
   }
   EXPECT_THAT(DecodeStoreIdentity(R"({"format": 2})"),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 2")));

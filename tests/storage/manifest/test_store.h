@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/inbox.h"
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
 #include "tests/storage/io/file_tree.h"
@@ -67,6 +68,11 @@ inline ShardIdentity CommitStep(Store& store, int64_t step, int64_t value, FileS
   const ShardIdentity identity = WriteAttempt(store, step, value, files);
   EXPECT_THAT(Commit(store, identity, files), IsOk());
   return identity;
+}
+
+// What the trainer says; of the outcome only the error.
+inline absl::Status RecordOwn(FileSystem& files, Store& store, const MetricReport& report) {
+  return RecordReport(files, store, report, [](std::string_view) {}).error;
 }
 
 // A complete attempt without a record whose only chunk lies in the shard of another one.

@@ -279,7 +279,7 @@ TEST_F(ShardReaderTest, ReturnsTheErrorOfEveryCallAndLeavesNoThread) {
       files.Reset();
       files.FailCall(calls[i].index, absl::InternalError("injected"));
       EXPECT_THAT(read_all(), StatusIs(StatusCode::kInternal, HasSubstr("injected")));
-      EXPECT_EQ(CountThreads(threads), threads);
+      EXPECT_LE(CountThreads(threads), threads);
     }
   }
 }

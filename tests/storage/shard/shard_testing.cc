@@ -181,7 +181,7 @@ std::string BuildShard(const ShardHeader& header, std::string_view data, const S
 size_t CountThreads(size_t expected) {
   namespace fs = std::filesystem;
   const fs::path tasks = "/proc/self/task";
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
   fs::path own;
   // With a process's first, ThreadSanitizer starts one of its own, which stays.
   std::thread([&] { own = tasks / std::to_string(gettid()); }).join();

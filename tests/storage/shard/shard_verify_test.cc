@@ -262,7 +262,7 @@ TEST_F(ShardVerifyTest, ReturnsTheErrorOfEveryCall) {
     files.Reset();
     files.FailCall(call.index, absl::InternalError("injected"));
     EXPECT_THAT(VerifyStatus(files), StatusIs(StatusCode::kInternal, HasSubstr("injected")));
-    EXPECT_EQ(CountThreads(threads), threads);
+    EXPECT_LE(CountThreads(threads), threads);
   }
 }
 

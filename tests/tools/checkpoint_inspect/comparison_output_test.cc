@@ -25,7 +25,7 @@ class ComparisonOutput : public testing::Test {
     a_.AddBox<float>("moved", Dtype::kFloat32, {2}, {1}, {1}, 1, {1});
     b_.Add<float>("moved", Dtype::kFloat32, {1, 1});
     entries_ = MatchEntries(a_.entries(), b_.entries(), "");
-    const absl::Status read = CompareTensors(a_, b_, entries_, [](const std::string&, uint64_t, uint64_t) {});
+    const absl::Status read = CompareTensors(a_, b_, entries_, [](std::string_view, uint64_t, uint64_t) {});
     EXPECT_TRUE(read.ok()) << read;
   }
 
@@ -39,7 +39,7 @@ class ComparisonOutput : public testing::Test {
 
 TEST_F(ComparisonOutput, TellsOfPartsWhereTheyAreInTheWhole) {
   SortByChange(&entries_);
-  EXPECT_EQ(FormatComparison(console_, sides(), entries_, /*structure_only=*/false),
+  EXPECT_EQ(ComparisonTable(console_, sides(), entries_, /*structure_only=*/false).Format(console_),
             "   NAME   TYPE     SHAPE                    CHANGE      COSINE  LARGEST  AT\n"
             "?  moved  float32  held differently\n"
             "  A: rank 0 [2] held [0:1]; rank 1 [2] held [1:2]\n"
@@ -51,14 +51,14 @@ TEST_F(ComparisonOutput, TellsOfPartsWhereTheyAreInTheWhole) {
 
 TEST_F(ComparisonOutput, GivesEveryPartAsJson) {
   SortByChange(&entries_);
-  const Json entries = ComparisonToJson(sides(), entries_);
-  ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0]["difference"], "held_differently");
-  EXPECT_EQ(entries[0]["a"].size(), 2u);
-  EXPECT_EQ(entries[0]["a"][1]["rank"], 1);
-  EXPECT_EQ(entries[0]["a"][1]["box"]["offset"], Json({1}));
-  EXPECT_EQ(entries[0]["b"].size(), 1u);
-  EXPECT_EQ(entries[1]["change"]["largest_at"], Json({1, 1}));
+  ASSERT_EQ(entries_.size(), 3u);  // the first is the same on both sides
+  const Json moved = ToJson(sides(), entries_[1]);
+  EXPECT_EQ(moved["difference"], "held_differently");
+  EXPECT_EQ(moved["a"].size(), 2u);
+  EXPECT_EQ(moved["a"][1]["rank"], 1);
+  EXPECT_EQ(moved["a"][1]["box"]["offset"], Json({1}));
+  EXPECT_EQ(moved["b"].size(), 1u);
+  EXPECT_EQ(ToJson(sides(), entries_[2])["change"]["largest_at"], Json({1, 1}));
   EXPECT_EQ(CountsToJson(entries_)["held_differently"], 1);
   EXPECT_EQ(CountsToJson(entries_)["same"], 1);
 }
@@ -79,11 +79,11 @@ TEST(SortByChange, PutsInFrontWhatNoFigureTellsOf) {
   b.Add<float>("added", Dtype::kFloat32, {1});
   a.Add<float>("removed", Dtype::kFloat32, {1});
   std::vector<EntryComparison> entries = MatchEntries(a.entries(), b.entries(), "");
-  ASSERT_TRUE(CompareTensors(a, b, entries, [](const std::string&, uint64_t, uint64_t) {}).ok());
+  ASSERT_TRUE(CompareTensors(a, b, entries, [](std::string_view, uint64_t, uint64_t) {}).ok());
   SortByChange(&entries);
   std::vector<std::string> names;
   for (const EntryComparison& entry : entries) {
-    if (entry.difference != Difference::kSame) names.push_back(entry.name);
+    if (entry.difference != Difference::kSame) names.emplace_back(entry.name);
   }
   EXPECT_THAT(names, ElementsAre("removed", "added", "reshaped", "into nothing", "from nothing", "a lot", "a little"));
 }

@@ -173,7 +173,12 @@ TEST(Diff, SaysWhatIsDamagedWhereItIsRead) {
   const Finished diff = Diff(store, {"1", "2"});
   EXPECT_EQ(diff.exit_code, 2);
   EXPECT_EQ(diff.out, "");
-  EXPECT_THAT(diff.err, AllOf(HasSubstr(store.ShardPath(2)), HasSubstr("'weight'")));
+  EXPECT_THAT(diff.err, AllOf(HasSubstr(store.ShardPath(2)), HasSubstr("'weight'"),
+                              EndsWith("; 'verify 2' lists what is damaged\n")));
+  // Which is not a step of the store that the command line names.
+  const Finished elsewhere = Diff(store, {"1", store.directory() + "@2"});
+  EXPECT_EQ(elsewhere.exit_code, 2);
+  EXPECT_THAT(elsewhere.err, EndsWith("; '--store " + store.directory() + " verify 2' lists what is damaged\n"));
   EXPECT_EQ(Diff(store, {"1", "2", "--structure-only"}).exit_code, 0);
 }
 

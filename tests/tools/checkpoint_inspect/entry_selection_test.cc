@@ -1,6 +1,9 @@
 #include "tools/checkpoint_inspect/entry_selection.h"
 
+#include <regex>
+
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -21,6 +24,27 @@ TEST(SelectEntries, TakesThoseThatMatchInTheirOrder) {
   EXPECT_THAT(SelectEntries({}, "", "here").value(), ElementsAre());
 }
 
+TEST(CheckGlob, RefusesAnEmptyPatternOfEveryCommandThatTakesOne) {
+  EXPECT_EQ(CheckGlob("*"), "");
+  struct Case {
+    std::vector<std::string> command;
+    std::string option = "GLOB";
+  };
+  for (const Case& wrong : {Case{{"tensors", "1", ""}},
+                            {{"diff", "1", "2", ""}},
+                            {{"export", "1", "", "-o", "out"}},
+                            {{"export", "1", "model.*", "", "-o", "out"}},
+                            {{"export", "1", "-o", "out", "--include", ""}, "--include"},
+                            {{"export", "1", "-o", "out", "--exclude", "*", "--exclude", ""}, "--exclude"}}) {
+    SCOPED_TRACE(testing::PrintToString(wrong.command));
+    const Finished run = RunInspect(wrong.command);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_EQ(run.err, "checkpoint-inspect: error: " + wrong.option +
+                           ": an empty pattern matches no entry; see 'checkpoint-inspect " + wrong.command[0] +
+                           " --help'\n");
+  }
+}
+
 TEST(SelectEntries, NamesTheNearestWhereNothingMatches) {
   const auto entries = Entries({"optimizer.step", "model.layers.0.weight", "model.layers.1.weight",
                                 "model.layers.1.weight", "model.layers.0.bias", "epoch"});
@@ -29,6 +53,32 @@ TEST(SelectEntries, NamesTheNearestWhereNothingMatches) {
                                 "model.layers.0.weight, model.layers.1.weight, model.layers.0.bias"));
   EXPECT_EQ(SelectEntries({}, "x", "step 1 of run").status(),
             absl::NotFoundError("nothing in step 1 of run matches 'x'; it has no entries"));
+}
+
+TEST(NothingMatches, SaysWhichWiderPatternWould) {
+  const std::vector<std::string> names = {"model.layers.0.weight", "model.layers.1.weight", "model.layers.1.weight",
+                                          "epoch"};
+  const auto said = [&](std::string_view glob) { return NothingMatches(glob, names, "step 1"); };
+  const std::string whole = "; a GLOB is held against the whole name: ";
+  EXPECT_EQ(said("layers"), absl::NotFoundError("nothing in step 1 matches 'layers'" + whole + "'*layers*' matches 2"));
+  EXPECT_EQ(said("model"), absl::NotFoundError("nothing in step 1 matches 'model'" + whole + "'model.*' matches 2"));
+  EXPECT_EQ(said("*.weigh"),
+            absl::NotFoundError("nothing in step 1 matches '*.weigh'" + whole + "'*.weigh*' matches 2"));
+  EXPECT_EQ(said("layers.?.w*"),
+            absl::NotFoundError("nothing in step 1 matches 'layers.?.w*'" + whole + "'*layers.?.w*' matches 2"));
+  EXPECT_EQ(said("poch"), absl::NotFoundError("nothing in step 1 matches 'poch'" + whole + "'*poch*' matches 1"));
+  EXPECT_EQ(said("epohc"), absl::NotFoundError("nothing in step 1 matches 'epohc'; nearest: epoch, "
+                                               "model.layers.0.weight, model.layers.1.weight"));
+}
+
+TEST(SelectEntries, IsExplainedWhereverAPatternMayStand) {
+  const std::regex gap("\\s+");  // lines are broken where they are full
+  for (const auto& [command, places] : {std::pair("tensors", 1), {"diff", 1}, {"export", 3}}) {
+    const std::string help = std::regex_replace(RunInspect({command, "--help"}).out, gap, " ");
+    EXPECT_EQ(Occurrences(help, "held against the whole name: '*' is any run of characters, dots too, '?' one"),
+              static_cast<size_t>(places))
+        << help;
+  }
 }
 
 TEST(DistanceFromGlob, CountsWhatMustChange) {

@@ -50,7 +50,10 @@ TEST(PlanExport, TakesEverythingThatIsWanted) {
 
 TEST(PlanExport, RefusesPatternsThatMatchNothing) {
   EXPECT_THAT(Refusal(kModel, {.include = {"model.*", "x\x1b*"}}), HasSubstr("nothing in the step matches 'x"));
-  EXPECT_THAT(Refusal(kModel, {.exclude = {"mode"}}), HasSubstr("nothing in the step matches 'mode'; nearest: model"));
+  EXPECT_THAT(Refusal(kModel, {.exclude = {"modell"}}),
+              HasSubstr("nothing in the step matches 'modell'; nearest: model"));
+  EXPECT_EQ(Refusal(kModel, {.exclude = {"model"}}),
+            "nothing in the step matches 'model'; a GLOB is held against the whole name: 'model.*' matches 2");
   EXPECT_EQ(Refusal(kModel, {.exclude = {"*"}}), "nothing is left to export");
   EXPECT_THAT(Refusal(kModel, {.renames = {{"mod", "x"}}}), HasSubstr("is called 'mod' or begins with 'mod.'"));
   EXPECT_THAT(Refusal(kModel, {.include = {"model.*"}, .renames = {{"optimizer", "x"}}}), HasSubstr("'optimizer'"));

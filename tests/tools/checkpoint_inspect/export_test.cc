@@ -20,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -203,7 +205,7 @@ TEST_F(ExportTest, WhatIsThereIsReplacedOnlyByForce) {
   EXPECT_EQ(Export({"2", "-o", Out("m"), "--force"}).exit_code, 0);
   EXPECT_TRUE(OpenSafetensors(Out("m")).ok());
   fs::create_directory(Out("raw"));
-  const Finished folder = Export({"2", "-o", Out("raw"), "--format", "raw", "--force"});
+  const Finished folder = Export({"2", "-o", Out("raw"), "--format", "raw"});
   EXPECT_EQ(folder.exit_code, 1);
   EXPECT_THAT(folder.err, HasSubstr("a folder is never replaced"));
 }
@@ -220,8 +222,18 @@ TEST_F(ExportTest, NothingIsLeftOfWhatCannotBeRead) {
   for (const char* format : {"safetensors", "npz", "raw"}) {
     const Finished finished = Export({"2", "-o", Out("m"), "--format", format});
     EXPECT_EQ(finished.exit_code, 13) << finished.err;
+    EXPECT_THAT(finished.err, AllOf(HasSubstr("entry 'model.weight'"),
+                                    EndsWith("; 'verify 2' lists what is damaged, and --exclude leaves it out\n")));
     EXPECT_THAT(Names(), IsEmpty());
   }
+  EXPECT_EQ(Export({"2", "-o", Out("m"), "--exclude", "model.weight"}).exit_code, 0) << "as it was advised";
+}
+
+TEST_F(ExportTest, SaysWhatListsTheDamageWhereTheStepCannotBeOpened) {
+  store_.DamageIndex(2);
+  const Finished finished = Export({"latest", "-o", Out("m")});
+  EXPECT_EQ(finished.exit_code, 13);
+  EXPECT_THAT(finished.err, AllOf(HasSubstr(store_.ShardPath(2)), EndsWith("; 'verify 2' lists what is damaged\n")));
 }
 
 TEST_F(ExportTest, JsonSaysWhatWasWritten) {
@@ -239,7 +251,8 @@ TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   EXPECT_EQ(Export({"7", "-o", Out("m")}).exit_code, 1);
   const Finished pattern = Export({"2", "x*", "-o", Out("m")});
   EXPECT_EQ(pattern.exit_code, 1);
-  EXPECT_THAT(pattern.err, HasSubstr("nothing in the step matches 'x*'; nearest: "));
+  EXPECT_THAT(pattern.err,
+              HasSubstr("nothing in the step matches 'x*'; a GLOB is held against the whole name: '*x*' matches 1\n"));
   EXPECT_EQ(Export({"2", "-o", Out("none/m")}).exit_code, 1);
   EXPECT_EQ(Export({"2", "-o", Out("none/m"), "--format", "raw"}).exit_code, 1);
   const Finished name = Export({"2", "-o", Out("m"), "--rename", "text=format"});
@@ -270,6 +283,27 @@ TEST_F(ExportTest, WrongOptionsAreUsageErrors) {
   EXPECT_EQ(Export({"2"}).exit_code, 2);
   EXPECT_EQ(RunInspect({"--store", store_.directory(), "--untrusted", "export", "2", "-o", Out("m")}).exit_code, 2);
   EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(ExportTest, OptionsThatWouldDoNothingAreUsageErrors) {
+  struct Case {
+    std::string out;
+    std::vector<std::string> options;
+    std::string error;
+  };
+  for (const Case& wrong :
+       {Case{"m.npz", {"--shard-size", "1GB"}, "--shard-size: npz is never split"},
+        {"m", {"--shard-size", "1GB", "--format", "npz"}, "--shard-size: npz is never split"},
+        {"m", {"--format", "raw", "--shard-size", "1GB"}, "--shard-size: raw is never split"},
+        {"m", {"--format", "raw", "--force"}, "--force: raw makes a folder, and never replaces one"}}) {
+    SCOPED_TRACE(testing::PrintToString(wrong.options));
+    std::vector<std::string> arguments = {"2", "-o", Out(wrong.out)};
+    arguments.insert(arguments.end(), wrong.options.begin(), wrong.options.end());
+    const Finished finished = Export(arguments);
+    EXPECT_EQ(finished.exit_code, 2);
+    EXPECT_EQ(finished.err, "checkpoint-inspect: error: " + wrong.error + "; see 'checkpoint-inspect export --help'\n");
+    EXPECT_THAT(Names(), IsEmpty());
+  }
 }
 
 // Ends the process with 0 if a signal in the middle of the export leaves nothing.

@@ -51,12 +51,20 @@ TEST_F(HistoryTest, HasARowForEachStepAndEvaluator) {
   EXPECT_EQ(history.err, "");
   EXPECT_THAT(history.out,
               MatchesRegex("STEP +AGE +STATE +EVALUATOR +METRICS +OUTCOME +SECONDS +WORKER\n"
-                           " +1 +3 h +deleted +validation +loss=0.5 +done +1.50 +pid 7 on node-3\n"
+                           " +1 +3 h +deleted +validation +validation/loss=0.5 +done +1.50 +pid 7 on node-3\n"
                            " +2 +3 h +committed +test +- +failed +0.00\n"
                            "  no.nfile\n"
-                           " +2 +3 h +committed +validation +loss=NaN +done +1.50 +pid 7 on node-3\n"
+                           " +2 +3 h +committed +validation +validation/loss=NaN +done +1.50 +pid 7 on node-3\n"
                            "  unhealthy: NaN\n"
-                           " +3 +[0-9]+ s +unsaved +validation +loss=0.25 +done +1.50 +pid 7 on node-3\n"));
+                           " +3 +[0-9]+ s +unsaved +validation +validation/loss=0.25 +done +1.50 +pid 7 on node-3\n"));
+}
+
+TEST_F(HistoryTest, NamesMetricsAsSelectorsDo) {
+  EXPECT_THAT(Run({}).out, HasSubstr(" validation/loss=0.5 "));
+  EXPECT_EQ(Run({"validation/loss"}).exit_code, 0);
+  const Finished help = RunInspect({"prune", "--help"});
+  EXPECT_THAT(help.out, HasSubstr("prune --keep-best validation/accuracy:highest:5 --apply"));
+  EXPECT_THAT(RunInspect({"report", "--help"}).out, HasSubstr("--metric validation/accuracy:highest"));
 }
 
 TEST_F(HistoryTest, GivesEveryRowAsJson) {

@@ -31,8 +31,8 @@ class InterruptTest : public testing::Test {
 
   // A safetensors file of one tensor: `first_bytes`, and zeros behind them.
   void WriteZeros(const std::string& name, std::string_view first_bytes, uint64_t bytes) const {
-    const SafetensorsHeader header{
-        .tensors = {{"w", Dtype::kFloat32, {static_cast<int64_t>(bytes / 4)}, 0, bytes}}, .metadata = {}};
+    const SafetensorsHeader header{.tensors = {{"w", Dtype::kFloat32, {static_cast<int64_t>(bytes / 4)}, 0, bytes}},
+                                   .metadata = {}};
     const std::string begin = EncodeSafetensorsHeader(header).value();
     WriteWhole(Path(name), begin + std::string(first_bytes));
     fs::resize_file(Path(name), begin.size() + bytes);
@@ -49,10 +49,17 @@ class InterruptTest : public testing::Test {
     }
   }
 
-  // On a terminal, with SIGINT as soon as it says how fast it is and how long it will still take.
-  Finished Interrupt(std::vector<std::string> arguments) const {
+  // On a terminal, with SIGINT as soon as it says how fast it is and how long it will still take. What may be done
+  // again is, should it have come to its end while this process waited for a processor.
+  Finished Interrupt(std::vector<std::string> arguments, bool may_be_done_again = true) const {
     arguments.insert(arguments.begin(), {"--store", store_.directory()});
-    const Finished run = RunInspect(arguments, {.terminal = true, .interrupt_at = " left"});
+    const RunOptions on_terminal = {.terminal = true, .interrupt_at = " left"};
+    Finished run = RunInspect(arguments, on_terminal);
+    for (int i = 0; i < 3 && may_be_done_again && (run.exit_code == 0 || run.exit_code == 1); ++i) {
+      fs::remove_all(folder_);
+      fs::create_directories(folder_);
+      run = RunInspect(arguments, on_terminal);
+    }
     EXPECT_EQ(run.exit_code, 130) << run.out;
     EXPECT_THAT(run.out, HasSubstr("/s, "));
     return run;
@@ -68,7 +75,8 @@ TEST_F(InterruptTest, WhatTakesLongEndsWithoutAResultOrAFile) {
   const auto before = store_.Listing();
   EXPECT_THAT(Interrupt({"verify"}).out,
               AllOf(ContainsRegex("error: interrupted; [0-2] of 3 steps were read"), Not(HasSubstr("restore takes"))));
-  EXPECT_THAT(Interrupt({"tensors", "2", "--stats"}).out, AllOf(HasSubstr("error: interrupted"), Not(HasSubstr("NAME"))));
+  EXPECT_THAT(Interrupt({"tensors", "2", "--stats"}).out,
+              AllOf(HasSubstr("error: interrupted"), Not(HasSubstr("NAME"))));
   EXPECT_THAT(Interrupt({"diff", "2", "3"}).out, AllOf(HasSubstr("error: interrupted"), Not(HasSubstr("A: "))));
   EXPECT_THAT(Interrupt({"repair"}).out, HasSubstr("error: interrupted; nothing was changed"));
   for (const char* format : {"safetensors", "npz", "raw"}) {
@@ -85,7 +93,7 @@ TEST_F(InterruptTest, WhatTakesLongEndsWithoutAResultOrAFile) {
 TEST_F(InterruptTest, AnImportLeavesTheRecordOfAFailedStep) {
   store_.Save({1});
   WriteZeros("zeros", "", 2 * kStepBytes);
-  EXPECT_THAT(Interrupt({"import", Path("zeros"), "--step", "2"}).out,
+  EXPECT_THAT(Interrupt({"import", Path("zeros"), "--step", "2"}, /*may_be_done_again=*/false).out,
               HasSubstr("error: interrupted; no step was imported"));
   EXPECT_EQ(store_.Info(2).state, StepState::kFailed);
   EXPECT_EQ(std::distance(fs::directory_iterator(store_.directory() + "/steps"), fs::directory_iterator()), 1);
@@ -95,7 +103,7 @@ TEST_F(InterruptTest, AnImportLeavesTheRecordOfAFailedStep) {
 TEST_F(InterruptTest, ARepairTouchesNoFurtherStepAndTheNextOneDoes) {
   SaveSteps();
   store_.DamageChunk(1);
-  EXPECT_THAT(Interrupt({"repair", "--apply"}).out,
+  EXPECT_THAT(Interrupt({"repair", "--apply"}, /*may_be_done_again=*/false).out,
               HasSubstr("error: interrupted; what was done is whole, and the next repair does the rest"));
   EXPECT_EQ(store_.Info(1).state, StepState::kCommitted);
   EXPECT_FALSE(fs::exists(store_.directory() + "/quarantine"));

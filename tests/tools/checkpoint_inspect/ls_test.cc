@@ -206,7 +206,8 @@ TEST(Ls, CutsMetricsOnATerminalThatIsTooNarrowAndNowhereElse) {
 // What is there is the manifest: who looked into a shard, or for its folder, would find none.
 TEST(Ls, ListsAHundredThousandStepsAndReadsNoShard) {
   constexpr int kSteps = 100'000;
-  constexpr double kSecondsMax = storage::kAddressSanitizer || storage::kThreadSanitizer ? 100 : 10;
+  // The goal is 1 s. More is allowed, since what else the machine does takes its share of the caches.
+  constexpr double kSecondsMax = storage::kAddressSanitizer || storage::kThreadSanitizer ? 100 : 3;
   TestStore store;
   store.Save({});
   store.RecordWithoutFiles(kSteps);
@@ -217,11 +218,19 @@ TEST(Ls, ListsAHundredThousandStepsAndReadsNoShard) {
     return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
            static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
   };
-  const double before = seconds();
-  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
-  const double taken = seconds() - before;
+  Finished ls;
+  double taken = kSecondsMax;
+  // A machine may be slow for a while; a listing that is slow is so every time.
+  for (int i = 0; i < 3 && taken >= kSecondsMax; ++i) {
+    const double before = seconds();
+    ls = RunInspect({"--store", store.directory(), "ls"});
+    taken = seconds() - before;
+  }
   std::printf("ls of %d steps: %.2f s\n", kSteps, taken);
   EXPECT_LT(taken, kSecondsMax);
+  if (!storage::kAddressSanitizer && !storage::kThreadSanitizer) {
+    EXPECT_LT(ls.resident_kib_max, 256 << 10);
+  }
   EXPECT_EQ(ls.exit_code, 0);
   EXPECT_EQ(ls.err, "");
   EXPECT_EQ(std::count(ls.out.begin(), ls.out.end(), '\n'), kSteps + 1);

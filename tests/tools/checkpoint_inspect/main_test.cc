@@ -181,10 +181,8 @@ TEST(CheckpointInspect, SaysThatTheStoreIsOfANewerVersion) {
   store.MakeStoreNewer();
   const std::string out = store.directory() + "/out";
   const auto before = store.Listing();
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"},
-                                                  {"verify"},
-                                                  {"export", "1", "-o", out},
-                                                  {"diff", "1", "latest"}}) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ls"}, {"verify"}, {"export", "1", "-o", out}, {"diff", "1", "latest"}}) {
     const Finished run = RunInspect(command, {.directory = store.directory()});
     EXPECT_EQ(run.exit_code, command[0] == "diff" ? 2 : 14) << command[0] << ", of which diff has codes of its own";
     EXPECT_EQ(run.out, "");
@@ -291,11 +289,22 @@ TEST(CheckpointInspect, EscapesControlCharactersInNames) {
 
 TEST(CheckpointInspect, EndsQuietlyWhereNobodyReads) {
   TestStore store;
-  store.Save({1});
+  store.Save({1, 2}, {.metrics = {{"loss", 0.5}}});
   for (const std::vector<std::string>& command : {std::vector<std::string>{"ls"},
+                                                  {"show", "1"},
                                                   {"verify"},
                                                   {"tensors", "1"},
-                                                  {"manifest", "dump"}}) {
+                                                  {"tensors", "1", "--stats"},
+                                                  {"diff", "1", "2"},
+                                                  {"history", "loss"},
+                                                  {"history", "--plot"},
+                                                  {"stats"},
+                                                  {"prune", "--keep-latest", "1"},
+                                                  {"repair"},
+                                                  {"manifest", "dump"},
+                                                  {"--json", "history", "loss"},
+                                                  {"man-page"},
+                                                  {"--help"}}) {
     const Finished run = RunInspect(command, {.directory = store.directory(), .out_closed_pipe = true});
     EXPECT_EQ(run.signal, SIGPIPE) << command[0];
     EXPECT_EQ(run.err, "") << command[0];
@@ -304,10 +313,18 @@ TEST(CheckpointInspect, EndsQuietlyWhereNobodyReads) {
 
 TEST(CheckpointInspect, FailsWhereItsOutputCannotBeWritten) {
   TestStore store;
-  store.Save({1});
-  const Finished ls = RunInspect({"--store", store.directory(), "ls"}, {.out_path = "/dev/full"});
-  EXPECT_EQ(ls.exit_code, 1);
-  EXPECT_THAT(ls.err, HasSubstr("standard output: No space left on device"));
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) { info.state = StepState::kDeleted; });
+  // Those in the second line also have something to note, before the end.
+  const std::vector<std::vector<std::string>> commands = {
+      {"ls", "--all"}, {"show", "2"}, {"--help"}, {"ls", "--help"},
+      {"--version"},   {"man-page"},  {"ls"},     {"prune", "--keep-latest", "1"},
+      {"repair"}};
+  for (const std::vector<std::string>& command : commands) {
+    const Finished run = RunInspect(command, {.directory = store.directory(), .out_path = "/dev/full"});
+    EXPECT_EQ(run.exit_code, 1) << testing::PrintToString(command);
+    EXPECT_THAT(run.err, HasSubstr("standard output: No space left on device")) << testing::PrintToString(command);
+  }
 }
 
 TEST(CheckpointInspect, KeepsStandardOutputEmptyWhereJsonCannotBeGiven) {

@@ -1,8 +1,10 @@
-// Holds the bound on memory that docs/checkpoint-inspect.md states, with a step of twice its size.
+// Holds the bound on memory that docs/checkpoint-inspect.md states, with a step of twice its size and with one of many
+// entries.
 
 #include <filesystem>
 #include <fstream>
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
@@ -53,35 +55,78 @@ void ChangeModel(const std::string& path) {
   EXPECT_TRUE(file.flush()) << path;
 }
 
-// One test, for the store takes longer to make than most of the commands to run.
-TEST(Memory, StaysWithinTheBoundWhateverTheSizeOfAStep) {
-  if (storage::kAddressSanitizer || storage::kThreadSanitizer) GTEST_SKIP() << "the sanitizer takes memory itself";
-  const TestStore store;
-  const TestStore files;  // a folder that is removed afterwards
-  const std::string model = files.directory() + "/model.safetensors";
-  const std::string out = files.directory() + "/out";
-  const auto holds = [&](std::vector<std::string> arguments, int exit_code = 0) {
+// As large models have them in all of their files, each a number of its own, so that none has the bytes of another.
+void WriteManyTensors(const std::string& path, float first) {
+  constexpr uint64_t kTensors = 100'000;
+  SafetensorsHeader header;
+  std::vector<float> numbers;
+  for (uint64_t i = 0; i < kTensors; ++i) {
+    header.tensors.push_back({fmt::format("layer.{}.w", i), Dtype::kFloat32, {1}, 4 * i, 4 * i + 4});
+    numbers.push_back(first + static_cast<float>(i));
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << EncodeSafetensorsHeader(header).value();
+  file.write(reinterpret_cast<const char*>(numbers.data()), 4 * kTensors);
+  EXPECT_TRUE(file.flush()) << path;
+}
+
+class Memory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (storage::kAddressSanitizer || storage::kThreadSanitizer) GTEST_SKIP() << "the sanitizer takes memory itself";
+  }
+
+  // What the command prints is dropped, for what this process keeps of it the next child would begin with.
+  void Holds(std::vector<std::string> arguments, int exit_code = 0) const {
     SCOPED_TRACE(testing::PrintToString(arguments));
-    arguments.insert(arguments.begin(), {"--store", store.directory()});
-    const Finished finished = RunInspect(arguments);
-    EXPECT_EQ(finished.exit_code, exit_code) << finished.out << finished.err;
+    arguments.insert(arguments.begin(), {"--store", store_.directory()});
+    const Finished finished = RunInspect(arguments, {.out_path = "/dev/null"});
+    EXPECT_EQ(finished.exit_code, exit_code) << finished.err;
     EXPECT_GT(finished.resident_kib_max, 0);
     EXPECT_LT(finished.resident_kib_max, kResidentKibMax);
-    fs::remove_all(out);
-  };
-  WriteModel(model);
-  holds({"import", model, "--step", "1", "--create"});
-  ASSERT_GT(fs::file_size(store.ShardPath(1)), kBytes / 100 * 95) << "it compresses";
-  ChangeModel(model);
-  holds({"diff", "1", model}, 1);
-  holds({"import", model, "--step", "2"});
-  fs::remove(model);
-  holds({"verify", "1"});
-  holds({"verify", "--read-data=10%"});
-  holds({"tensors", "1", "--stats"});
-  holds({"report", "-o", out});
-  holds({"repair"});
-  for (const char* format : {"npz", "raw", "safetensors"}) holds({"export", "1", "-o", out, "--format", format});
+    fs::remove_all(out_);
+  }
+
+  const TestStore store_;
+  const TestStore files_;  // a folder that is removed afterwards
+  const std::string model_ = files_.directory() + "/model.safetensors";
+  const std::string out_ = files_.directory() + "/out";
+};
+
+// One test, for the store takes longer to make than most of the commands to run.
+TEST_F(Memory, StaysWithinTheBoundWhateverTheSizeOfAStep) {
+  WriteModel(model_);
+  Holds({"import", model_, "--step", "1", "--create"});
+  ASSERT_GT(fs::file_size(store_.ShardPath(1)), kBytes / 100 * 95) << "it compresses";
+  ChangeModel(model_);
+  Holds({"diff", "1", model_}, 1);
+  Holds({"import", model_, "--step", "2"});
+  fs::remove(model_);
+  Holds({"verify", "1"});
+  Holds({"verify", "--read-data=10%"});
+  Holds({"tensors", "1", "--stats"});
+  Holds({"report", "-o", out_});
+  Holds({"repair"});
+  for (const char* format : {"npz", "raw", "safetensors"}) Holds({"export", "1", "-o", out_, "--format", format});
+}
+
+TEST_F(Memory, StaysWithinTheBoundWithAHundredThousandEntries) {
+  WriteManyTensors(model_, 0.25F);
+  Holds({"import", model_, "--step", "1", "--create"});
+  WriteManyTensors(model_, 0.5F);
+  Holds({"import", model_, "--step", "2"});
+  Holds({"diff", "1", "2", "--json"}, 1);
+  Holds({"diff", "1", "2"}, 1);
+  Holds({"tensors", "1"});
+  Holds({"tensors", "1", "--tree"});
+  Holds({"tensors", "1", "--tree", "--json"});
+  Holds({"tensors", "1", "--stats"});
+  Holds({"show", "1", "--json"});
+  Holds({"report", "-o", out_});
+  Holds({"verify", "1"});
+  for (const char* format : {"npz", "safetensors"}) Holds({"export", "1", "-o", out_, "--format", format});
+  // A file for each of them, and each is synced: some will do.
+  Holds({"export", "1", "layer.12*", "-o", out_, "--format", "raw"});
 }
 
 }  // namespace

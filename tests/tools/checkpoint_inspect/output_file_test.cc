@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
 namespace tidemark::inspect {
@@ -83,6 +84,36 @@ TEST_F(OutputFileTest, GivesANameWhereTheKernelCannotLook) {
     EXPECT_TRUE(fs::is_directory(folder_ + "/e"));
     EXPECT_TRUE(absl::IsNotFound(NameAnew(folder_ + "/d", folder_ + "/f", kernel_looks)));
     for (const char* name : {"/b", "/c", "/e"}) fs::remove(folder_ + name);
+  }
+}
+
+TEST_F(OutputFileTest, IsNeverStandardOutputForAnyCommand) {
+  TestStore run;
+  run.Save({1});
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"export", "1"},
+                                                  {"export", "1", "--format", "raw"},
+                                                  {"report", "--no-tensors"},
+                                                  {"trace", "1"}}) {
+    SCOPED_TRACE(testing::PrintToString(command));
+    const auto write_to = [&](const std::string& path) {
+      std::vector<std::string> arguments = {"--store", run.directory()};
+      arguments.insert(arguments.end(), command.begin(), command.end());
+      arguments.insert(arguments.end(), {"-o", path});
+      return RunInspect(arguments, {.directory = folder_});
+    };
+    const std::string begin = "checkpoint-inspect: error: --output: ";
+    const std::string end = "; see 'checkpoint-inspect " + command[0] + " --help'\n";
+    const Finished dash = write_to("-");
+    EXPECT_EQ(dash.exit_code, 2);
+    EXPECT_EQ(dash.err, begin + "nothing is written to standard output; './-' is the file of that name" + end);
+    const Finished empty = write_to("");
+    EXPECT_EQ(empty.exit_code, 2);
+    EXPECT_EQ(empty.err, begin + "an empty path names no file" + end);
+    EXPECT_EQ(Names(), 0);
+    const Finished file = write_to("./-");
+    EXPECT_EQ(file.exit_code, 0) << file.err;
+    EXPECT_TRUE(fs::exists(folder_ + "/-"));
+    fs::remove_all(folder_ + "/-");
   }
 }
 

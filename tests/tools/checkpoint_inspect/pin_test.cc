@@ -145,9 +145,10 @@ TEST(Pin, TakesItsRequestBackOnCtrlC) {
   std::string request;
   while (request.empty()) {
     std::this_thread::yield();
-    if (FilesIn(layout.inbox()) == 0) continue;
-    const fs::path path = fs::directory_iterator(layout.inbox())->path();
-    if (path.extension() == ".json") request = ReadWhole(path);
+    std::error_code none_yet;
+    for (const auto& entry : fs::directory_iterator(layout.inbox(), none_yet)) {
+      if (entry.path().extension() == ".json") request = ReadWhole(entry.path());
+    }
   }
   const auto decoded = storage::DecodeStoreRequest(request);
   int pid = 0;

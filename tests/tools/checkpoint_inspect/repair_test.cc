@@ -12,8 +12,10 @@ namespace tidemark::inspect {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 // Everything that was said, with "would x" and "xed" alike.
 std::string InOneTense(std::string text) {
@@ -88,6 +90,25 @@ TEST(Repair, SaysWhatItWouldDoAndChangesNotOneByte) {
   EXPECT_EQ(RunInspect({"repair", "--apply", "--store", store.directory()}).exit_code, 0) << "until it is saved again";
 }
 
+TEST(Repair, SaysOfALostStepThatSomebodyWantedToKeepIt) {
+  TestStore store;
+  store.Save({1, 2, 3, 4});
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--store", store.directory()});
+    return RunInspect(arguments);
+  };
+  ASSERT_EQ(run({"pin", "2", "--note", "for the paper"}).exit_code, 0);
+  ASSERT_EQ(run({"tag", "3", "v1"}).exit_code, 0);
+  for (const int64_t step : {2, 3, 4}) store.DamageChunk(step);
+  const std::string dry = run({"repair"}).out;
+  EXPECT_THAT(dry, HasSubstr("\nstep 2: would be lost (pinned: for the paper)\n"
+                             "step 3: would be lost (tagged v1)\n"
+                             "step 4: would be lost\n"));
+  EXPECT_EQ(InOneTense(run({"repair", "--apply"}).out), InOneTense(dry));
+  EXPECT_THAT(run({"repair"}).out, AllOf(HasSubstr("step 2: lost (pinned: for the paper): damaged, and moved"),
+                                         HasSubstr("step 4: lost: damaged, and moved")));
+}
+
 TEST(Repair, RebuildsTheManifestAndTellsItAsJson) {
   TestStore store;
   store.Save({1, 2});
@@ -103,6 +124,22 @@ TEST(Repair, RebuildsTheManifestAndTellsItAsJson) {
   EXPECT_EQ(applied["changes"], plan["changes"]);
   EXPECT_EQ(applied["lost"].size(), 0u);
   EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 0);
+}
+
+TEST(Repair, RecordsThatAStepWasDeletedWhoseFolderSaysSo) {
+  TestStore store;
+  store.SaveReusing({1, 2});
+  const std::string folder = std::filesystem::path(store.ShardPath(1)).parent_path();
+  WriteWhole(folder + "/deleted.json", R"({"version":1,"note":"too old"})");
+  EXPECT_THAT(RunInspect({"repair", "--store", store.directory()}).out,
+              AllOf(StartsWith("would record that "), HasSubstr("/steps/0000000001-"),
+                    EndsWith(" was deleted: its deleted.json says that it was let go: too old\n"
+                             "after that, a restore takes step 2\n")));
+  const auto applied = RunInspectJson({"repair", "--apply", "--store", store.directory()}, 0);
+  ASSERT_EQ(applied["changes"].size(), 1u);
+  EXPECT_EQ(applied["changes"][0]["action"], "mark_deleted");
+  EXPECT_EQ(applied["changes"][0]["step"], 1);
+  EXPECT_EQ(store.Info(1).state, StepState::kDeleted);
 }
 
 TEST(Repair, FailsWhereNoStepIsLeft) {
@@ -168,6 +205,20 @@ TEST(Repair, SaysThatThereIsNoStoreOrANewerOne) {
   const auto before = store.Listing();
   EXPECT_EQ(RunInspect({"repair", "--store", store.directory()}).exit_code, 14);
   EXPECT_EQ(store.Listing(), before);
+}
+
+TEST(Repair, FindsOutWhichStoreItIsWhereNoOtherCommandDoes) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_TRUE(std::filesystem::remove(store.directory() + "/store.json"));
+  for (const char* command : {"ls", "verify"}) {
+    const Finished run = RunInspect({"--store", store.directory(), command});
+    EXPECT_EQ(run.exit_code, 10);
+    EXPECT_THAT(run.err, AllOf(HasSubstr("is not a Tidemark store"), HasSubstr("store.json"), HasSubstr("a repair")));
+  }
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "repair"}, 3)["changes"][0]["action"], "write_identity");
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "repair", "--apply"}).exit_code, 0);
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
 }
 
 TEST(Repair, NeedsADirectoryThatCanBeWrittenOnlyToApply) {

@@ -134,6 +134,7 @@ TEST_F(ReportTest, RefusesCommandLinesThatMakeNoSense) {
   EXPECT_EQ(RunInspect({"--store", store_.directory(), "report"}).exit_code, 2);
   EXPECT_EQ(Report({"--last", "0"}).exit_code, 2);
   EXPECT_EQ(Report({"--max-read", "much"}).exit_code, 2);
+  EXPECT_EQ(Report({"--max-read", "1MB", "--no-tensors"}).exit_code, 2);
   const Finished untrusted = RunInspect({"--store", store_.directory(), "--untrusted", "report", "-o", path_});
   EXPECT_EQ(untrusted.exit_code, 2);
   EXPECT_EQ(Names(), 0);

@@ -1,13 +1,19 @@
 #include "tools/checkpoint_inspect/selector.h"
 
+#include <regex>
+
 #include "gmock/gmock.h"
+#include "tests/non_finite.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tools/checkpoint_inspect/steps.h"
 
 namespace tidemark::inspect {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 int64_t StepOf(const TestStore& store, const std::string& selector) {
   const auto reader = StoreReader::Open(store.directory());
@@ -19,10 +25,10 @@ int64_t StepOf(const TestStore& store, const std::string& selector) {
   return info.ok() ? info->step : -1;
 }
 
-absl::Status WhyNot(const TestStore& store, const std::string& selector) {
+absl::Status WhyNot(const TestStore& store, const std::string& selector, StepPredicate usable = IsAnyStep) {
   const auto reader = StoreReader::Open(store.directory());
   EXPECT_TRUE(reader.ok()) << reader.status();
-  return Resolve(**reader, "run", *ParseSelector(selector)).status();
+  return Resolve(**reader, "run", *ParseSelector(selector), usable).status();
 }
 
 TEST(ParseSelector, TellsTheKindsApart) {
@@ -32,7 +38,8 @@ TEST(ParseSelector, TellsTheKindsApart) {
   EXPECT_EQ(*ParseSelector("latest"), (Selector{.kind = Kind::kLatest}));
   EXPECT_EQ(*ParseSelector("latest-healthy"), (Selector{.kind = Kind::kLatestHealthy}));
   EXPECT_EQ(*ParseSelector("best:val/loss"), (Selector{.kind = Kind::kBest, .metric = "val/loss"}));
-  EXPECT_EQ(*ParseSelector("best:a:b:lowest"), (Selector{.kind = Kind::kBest, .metric = "a:b"}));
+  EXPECT_EQ(*ParseSelector("best:a:b:lowest"),
+            (Selector{.kind = Kind::kBest, .metric = "a:b", .mode = BestMode::kLowest}));
   EXPECT_EQ(*ParseSelector("best:accuracy:highest"),
             (Selector{.kind = Kind::kBest, .metric = "accuracy", .mode = BestMode::kHighest}));
   EXPECT_EQ(*ParseSelector("tag:paper/v1.0"), (Selector{.kind = Kind::kTag, .tag = "paper/v1.0"}));
@@ -62,12 +69,166 @@ TEST(Resolve, FindsWhatTheSelectorStandsFor) {
   EXPECT_EQ(StepOf(store, "best:accuracy:highest"), 1);
 }
 
+class OtherEndTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    store_.Save({1}, {.metrics = {{"accuracy", 0.5}, {"steady", 7}}});
+    store_.Save({2}, {.metrics = {{"accuracy", 0.25}, {"steady", 7}}});
+    store_.Save({3}, {.metrics = {{"accuracy", 0.75}, {"steady", 7}}});
+    store_.Save({4}, {.metrics = {{"accuracy", kNan}, {"steady", kInfinity}}});
+    store_.Save({5}, {.metrics = {{"accuracy", 0.875}, {"steady", 8}}});
+    store_.Update(5, [](StepInfo& info) { info.evaluations = {{.evaluator = "monitor", .unhealthy = "diverged"}}; });
+  }
+
+  Finished Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--store", store_.directory()});
+    return RunInspect(arguments);
+  }
+
+  const TestStore store_;
+  const std::string both_ends_ =
+      "checkpoint-inspect: best:accuracy is step 2, the lowest with 0.25; best:accuracy:highest is step 3 with 0.75\n";
+};
+
+TEST_F(OtherEndTest, IsNamedByEveryCommandThatTakesAStep) {
+  const TestStore elsewhere;
+  const std::string out = elsewhere.directory() + "/out";
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"show", "best:accuracy"},
+                                                  {"tensors", "best:accuracy"},
+                                                  {"verify", "best:accuracy"},
+                                                  {"diff", "best:accuracy", "2"},
+                                                  {"trace", "best:accuracy", "-o", out + ".json"},
+                                                  {"export", "best:accuracy", "model.*", "-o", out + ".npz"},
+                                                  {"pin", "best:accuracy"},
+                                                  {"tag", "best:accuracy", "paper"},
+                                                  {"unpin", "best:accuracy"}}) {
+    const Finished run = Run(command);
+    EXPECT_EQ(run.exit_code, 0) << command[0];
+    EXPECT_THAT(run.err, StartsWith(both_ends_)) << command[0];
+    EXPECT_EQ(Occurrences(run.err, both_ends_), 1u) << command[0];
+  }
+}
+
+TEST_F(OtherEndTest, IsNamedForEachSideOfAComparison) {
+  EXPECT_EQ(Run({"diff", "best:accuracy", store_.directory() + "@best:accuracy"}).err, both_ends_ + both_ends_);
+}
+
+TEST_F(OtherEndTest, GoesUnsaidWhereTheSelectorSaysWhichEndOrThereIsOnlyOneStep) {
+  for (const char* step : {"best:accuracy:lowest", "best:accuracy:highest", "best:steady", "latest", "3"}) {
+    const Finished run = Run({"show", step});
+    EXPECT_EQ(run.exit_code, 0) << step;
+    EXPECT_EQ(run.err, "") << step;
+  }
+}
+
+TEST_F(OtherEndTest, GoesUnsaidToPrograms) {
+  const Finished run = Run({"show", "best:accuracy", "--json"});
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(run.err, "");
+}
+
+TEST_F(OtherEndTest, IsInTheHelpOfAStep) {
+  // Lines are broken where they are full.
+  std::string help = Run({"show", "--help"}).out;
+  help = std::regex_replace(help, std::regex("\\s+"), " ");
+  EXPECT_THAT(help, AllOf(HasSubstr("as best:METRIC:lowest; or best:METRIC:highest; of the committed, healthy steps"),
+                          HasSubstr("NaN and infinite values do not count")));
+}
+
 TEST(Resolve, NamesWhatIsNearestToWhatIsNotThere) {
   TestStore store;
   store.Save({2, 8}, {.metrics = {{"loss", 0.5}}});
   EXPECT_EQ(WhyNot(store, "5"), absl::NotFoundError("step 5 is not in run; nearest: 2 and 8"));
   EXPECT_EQ(WhyNot(store, "9"), absl::NotFoundError("step 9 is not in run; nearest: 8"));
   EXPECT_EQ(WhyNot(store, "best:los"), absl::NotFoundError("no step has a metric 'los'; there are: loss"));
+}
+
+TEST(CheckMetric, TellsAWrongEndFromAMetricThatThereIsNot) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 0.5}, {"a:b", 1}}});
+  EXPECT_EQ(WhyNot(store, "best:loss:max"),
+            absl::NotFoundError("'max' is no end of a metric: say best:loss:highest or best:loss:lowest"));
+  EXPECT_EQ(WhyNot(store, "best:loss:"),
+            absl::NotFoundError("'' is no end of a metric: say best:loss:highest or best:loss:lowest"));
+  EXPECT_EQ(StepOf(store, "best:a:b"), 1);
+  EXPECT_EQ(WhyNot(store, "best:a:c"), absl::NotFoundError("no step has a metric 'a:c'; there are: a:b, loss"));
+  // What was taken for the metric has an end that there is.
+  EXPECT_EQ(WhyNot(store, "best:loss:highest:lowest"),
+            absl::NotFoundError("no step has a metric 'loss:highest'; there are: a:b, loss"));
+}
+
+TEST(CheckMetric, SaysItInTheWordsOfTheCommand) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"loss", 0.5}}});
+  struct Case {
+    std::vector<std::string> command;
+    std::string error;
+  };
+  for (const Case& wrong :
+       {Case{{"prune", "--keep-best", "loss:max"},
+             "'max' is no end of a metric: say --keep-best loss:highest or --keep-best loss:lowest"},
+        {{"prune", "--keep-best", "loss:max:3"},
+         "'max' is no end of a metric: say --keep-best loss:highest or --keep-best loss:lowest"},
+        {{"history", "--plot", "loss:min"},
+         "'min' is no end of a metric: say history --plot loss:highest or history --plot loss:lowest"},
+        {{"report", "--no-tensors", "--metric", "loss:max", "-o", "page.html"},
+         "'max' is no end of a metric: say --metric loss:highest or --metric loss:lowest"},
+        {{"ls", "--sort", "metric:loss:highest"},
+         "'highest' cannot be said here: --sort metric:loss takes no end, for the highest comes last"},
+        {{"history", "loss:lowest"}, "'lowest' cannot be said here: history loss takes an end only with --plot"}}) {
+    const Finished run = RunInspect(wrong.command, {.directory = store.directory()});
+    EXPECT_EQ(run.exit_code, 1) << wrong.error;
+    EXPECT_EQ(run.out, "") << wrong.error;
+    EXPECT_EQ(run.err, "checkpoint-inspect: error: " + wrong.error + "\n");
+  }
+}
+
+TEST(NearestSteps, AreThoseThatAreUsable) {
+  const std::vector<StepInfo> steps = {{.step = 1, .state = StepState::kCommitted},
+                                       {.step = 3, .state = StepState::kDeleted},
+                                       {.step = 7, .state = StepState::kLost},
+                                       {.step = 9, .state = StepState::kDamaged}};
+  EXPECT_EQ(NearestSteps(steps, 5), "3 and 7");
+  EXPECT_EQ(NearestSteps(steps, 5, HasFiles), "1 and 7");
+  EXPECT_EQ(NearestSteps(steps, 5, IsOnDisk), "1 and 9");
+  EXPECT_EQ(NearestSteps(steps, 5, IsCommitted), "1");
+  EXPECT_EQ(NearestSteps(steps, 0, IsOnDisk), "1");
+  EXPECT_EQ(NearestSteps({steps[1]}, 5, IsOnDisk), "");
+}
+
+TEST(Resolve, NamesTheNearestThatAreUsable) {
+  TestStore store;
+  store.Save({1, 3, 7});
+  store.Delete(3, "old");
+  EXPECT_EQ(WhyNot(store, "5"), absl::NotFoundError("step 5 is not in run; nearest: 3 and 7"));
+  EXPECT_EQ(WhyNot(store, "5", IsOnDisk), absl::NotFoundError("step 5 is not in run; nearest: 1 and 7"));
+  EXPECT_EQ(WhyNot(store, "5", [](const StepInfo&) { return false; }),
+            absl::NotFoundError("step 5 is not in run, which has none that would do"));
+}
+
+TEST(Resolve, HasEachCommandOfferWhatItTakes) {
+  TestStore store;
+  store.Save({1, 2, 4});
+  store.Delete(2, "old");
+  struct Case {
+    std::vector<std::string> command;
+    std::string nearest;
+  };
+  const std::string out = store.directory() + "/out";
+  for (const Case& asked : {Case{{"show", "3"}, "2 and 4"},
+                            {{"trace", "3", "-o", out}, "2 and 4"},
+                            {{"tensors", "3"}, "1 and 4"},
+                            {{"diff", "3", "4"}, "1 and 4"},
+                            {{"export", "3", "-o", out}, "1 and 4"},
+                            {{"verify", "3"}, "1 and 4"},
+                            {{"pin", "3"}, "1 and 4"},
+                            {{"unpin", "3"}, "1 and 4"},
+                            {{"tag", "3", "v1"}, "1 and 4"}}) {
+    const Finished run = RunInspect(asked.command, {.directory = store.directory()});
+    EXPECT_NE(run.exit_code, 0) << asked.command[0];
+    EXPECT_EQ(run.err, "checkpoint-inspect: error: step 3 is not in .; nearest: " + asked.nearest + "\n")
+        << asked.command[0];
+  }
 }
 
 TEST(Resolve, FindsTheStepThatHasATagInWhateverState) {

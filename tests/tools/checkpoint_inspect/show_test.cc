@@ -21,13 +21,12 @@ using testing::StartsWith;
 
 TEST(Show, PrintsRecordPropertiesAndShardsAndHowManyEntriesThereAre) {
   TestStore store;
-  store.Save({5}, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"run": "a"})"}, 5000,
-             absl::Now() - absl::Minutes(5));
+  store.Save({5}, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"run": "a"})"}, 5000, absl::Now() - absl::Hours(5));
   const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
   EXPECT_EQ(show.exit_code, 0);
   EXPECT_EQ(show.err, "");
   EXPECT_THAT(show.out, StartsWith("step 5 committed\n"));
-  EXPECT_THAT(show.out, ContainsRegex("\n  created +20[0-9T:.-]+Z \\(age 5 min\\)\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  created +20[0-9T:.-]+Z \\(age 5 h\\)\n"));
   EXPECT_THAT(show.out, ContainsRegex("\n  logical +39.1 KiB \\(40036 bytes\\)\n"));
   EXPECT_THAT(show.out, HasSubstr("\nmetrics\n  loss  0.5\n"));
   EXPECT_THAT(show.out, HasSubstr("\nuser metadata\n  {\n    \"run\": \"a\"\n  }\n"));
@@ -45,6 +44,8 @@ TEST(Show, GivesEverythingAsJson) {
   EXPECT_EQ(document["schema_version"], 1);
   EXPECT_EQ(document["step"], RunInspectJson({"--store", store.directory(), "ls"})["steps"][0]);
   EXPECT_EQ(document["properties"]["compression"], "space");
+  EXPECT_EQ(document["properties"]["chunk_bytes"], "4096");
+  EXPECT_EQ(document["properties"]["reuse"], "none");
   ASSERT_THAT(document["shards"], SizeIs(1));
   EXPECT_EQ(document["shards"][0]["path"], store.ShardPath(5));
   EXPECT_EQ(document["shards"][0]["rank"], 0);
@@ -75,6 +76,7 @@ TEST(Show, NamesTheFilesOfEarlierStepsThatHoldChunksOfIt) {
                               EndsWith("  " + path + "\n")));
   const json document = RunInspectJson({"--store", store.directory(), "show", "2"});
   EXPECT_GT(document["step"]["reused_bytes"], 0);
+  EXPECT_EQ(document["properties"]["reuse"], "step 1");
   EXPECT_EQ(document["references"], json::array({{{"step", 1},
                                                   {"attempt", store.Info(1).attempt},
                                                   {"path", path},
@@ -102,9 +104,9 @@ TEST(Show, TellsWhatTheSaveWasBusyWith) {
   EXPECT_EQ(show.exit_code, 0) << show.err;
   EXPECT_THAT(show.out,
               ContainsRegex("\nphases\n  PHASE +THREADS +BEGIN +TIME +BUSY +SHARE +BYTES +RATE +TRAINER\n"
-                            "  refresh +1 +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+ ms +(under )?[0-9.]+ % +- +- +waits\n"));
+                            "  refresh +1 +[0-9.]+ m?s +[0-9.]+ m?s +[0-9.]+ m?s +(under )?[0-9.]+ % +- +- +waits\n"));
   EXPECT_THAT(show.out,
-              ContainsRegex("\n  copy +1 +[0-9.]+ ms +[0-9.]+ ms +[0-9.]+ ms +(under )?[0-9.]+ % +39.1 KiB +[0-9.]+ "
+              ContainsRegex("\n  copy +1 +[0-9.]+ m?s +[0-9.]+ m?s +[0-9.]+ m?s +(under )?[0-9.]+ % +39.1 KiB +[0-9.]+ "
                             "[KMGT]?i?B/s +waits\n"));
   EXPECT_THAT(show.out, ContainsRegex("\n  encode +[1-9][0-9]* +"));
   EXPECT_THAT(show.out, ContainsRegex("\n  commit +1 +[^\n]+ -\n"));

@@ -12,7 +12,7 @@ using testing::SizeIs;
 
 using Floats = std::vector<float>;
 
-void Ignore(const std::string&, uint64_t, uint64_t) {}
+void Ignore(std::string_view, uint64_t, uint64_t) {}
 
 std::vector<EntryComparison> Compare(const TensorSource& a, const TensorSource& b) {
   std::vector<EntryComparison> entries = MatchEntries(a.entries(), b.entries(), "");
@@ -24,7 +24,7 @@ std::vector<EntryComparison> Compare(const TensorSource& a, const TensorSource& 
 std::vector<std::string> Differences(const std::vector<EntryComparison>& entries) {
   std::vector<std::string> told;
   for (const EntryComparison& entry : entries) {
-    told.push_back(entry.name + " " + std::string(DifferenceName(entry.difference)));
+    told.push_back(std::string(entry.name) + " " + std::string(DifferenceName(entry.difference)));
   }
   return told;
 }
@@ -109,7 +109,7 @@ TEST(CompareTensors, LooksAtTheBytesWhereDigestsSayNothing) {
   const auto entries = Compare(a, b);
   EXPECT_THAT(Differences(entries),
               ElementsAre("unknown same", "other chunks same", "bits same", "other bits changed", "nothing same"));
-  EXPECT_FALSE(entries[3].change.has_value());
+  EXPECT_EQ(entries[3].change, nullptr);
 }
 
 TEST(CompareTensors, ReadsTheSamePairOfBytesOnce) {
@@ -138,7 +138,7 @@ TEST(CompareTensors, HoldsOtherDtypesAgainstEachOtherByTheirNumbers) {
   EXPECT_THAT(Differences(entries), ElementsAre("narrowed changed", "bits changed"));
   EXPECT_EQ(entries[0].change->largest, 0.5);
   EXPECT_FALSE(entries[0].bytes_differ);
-  EXPECT_FALSE(entries[1].change.has_value());
+  EXPECT_EQ(entries[1].change, nullptr);
   EXPECT_THAT(b.reads, ElementsAre("narrowed"));
 }
 
@@ -151,8 +151,8 @@ TEST(CompareTensors, TellsHowFarItIs) {
   b.Add<double>("second", Dtype::kFloat64, {1});
   std::vector<EntryComparison> entries = MatchEntries(a.entries(), b.entries(), "");
   std::vector<std::string> heard;
-  const absl::Status read = CompareTensors(a, b, entries, [&](const std::string& name, uint64_t done, uint64_t total) {
-    heard.push_back(name + " " + std::to_string(done) + " of " + std::to_string(total));
+  const absl::Status read = CompareTensors(a, b, entries, [&](std::string_view name, uint64_t done, uint64_t total) {
+    heard.push_back(std::string(name) + " " + std::to_string(done) + " of " + std::to_string(total));
   });
   EXPECT_TRUE(read.ok()) << read;
   EXPECT_THAT(heard, ElementsAre("first 16 of 28", "second 28 of 28"));

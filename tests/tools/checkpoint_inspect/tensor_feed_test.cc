@@ -64,6 +64,19 @@ TEST(TensorFeed, GivesBackTheMemoryOfWhatIsReleased) {
   EXPECT_EQ(ResidentPages(contents.entries[1].bytes), 63u);
 }
 
+TEST(TensorFeed, SmallTensorsShareAPageThatStaysAsLongAsOneOfThemDoes) {
+  constexpr size_t kTensors = 200;
+  PatternTensorSource source(std::vector<std::pair<Dtype, int64_t>>(kTensors, {Dtype::kUint8, 5}));
+  const auto feed = TensorFeed::Create({&source});
+  ASSERT_TRUE(feed.ok()) << feed.status();
+  storage::ShardContents contents;
+  (*feed)->Attach(&contents);
+  ASSERT_TRUE(contents.wait_until_ready(kTensors - 1, 5).ok());
+  EXPECT_LE(contents.entries.back().bytes.data() - contents.entries[0].bytes.data(), 4 * 4096);
+  contents.release(99, 5);
+  for (size_t i = 100; i < kTensors; ++i) EXPECT_TRUE(IsRight(i, contents.entries[i].bytes)) << i;
+}
+
 TEST(TensorFeed, AnErrorOfReadingIsTheWriters) {
   PatternTensorSource source({{Dtype::kUint8, 10}, {Dtype::kUint8, 10}});
   source.fails_at = 1;

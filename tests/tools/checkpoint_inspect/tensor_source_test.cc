@@ -35,12 +35,12 @@ class StepSourceTest : public testing::Test {
     EXPECT_TRUE((*checkpointer)->Close().ok());
   }
 
-  std::unique_ptr<TensorSource> Open(int64_t step) const {
+  std::unique_ptr<TensorSource> Open(int64_t step, std::string advice = "") const {
     const auto reader = StoreReader::Open(store_.directory());
     EXPECT_TRUE(reader.ok()) << reader.status();
     auto opened = (*reader)->OpenStep(step);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    return MakeStepSource(*std::move(opened), "a step");
+    return MakeStepSource(*std::move(opened), "a step", std::move(advice));
   }
 
   const TestStore store_;
@@ -63,6 +63,17 @@ TEST_F(StepSourceTest, LacksAFileWhereOnlyWhatItRefersToIsGone) {
   const auto source = Open(2);
   store_.RemoveStep(1);
   EXPECT_TRUE(absl::IsDataLoss(ReadWeight(*source))) << ReadWeight(*source);
+}
+
+TEST_F(StepSourceTest, SaysItsAdviceBehindDamageAndNothingElse) {
+  const auto source = Open(2, "; advice");
+  const auto other = Open(2, "; advice");
+  store_.RemoveStep(1);
+  const absl::Status lacks = ReadWeight(*source);
+  EXPECT_TRUE(absl::IsDataLoss(lacks)) << lacks;
+  EXPECT_THAT(std::string(lacks.message()), testing::EndsWith("; advice"));
+  store_.RemoveStep(2);
+  EXPECT_EQ(ReadWeight(*other), absl::AbortedError("step 2 was removed while it was being read"));
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ TEST(Survey, ReadsWhatHasTheSameBytesOnce) {
   const auto statistics = Survey(source, all, console);
   ASSERT_TRUE(statistics.ok()) << statistics.status();
   EXPECT_THAT(source.reads, ElementsAre("embedding", "same bytes", "unknown"));
-  for (const size_t i : {0, 1, 3}) EXPECT_EQ((*statistics)[i]->Norm(), 5);
-  EXPECT_EQ((*statistics)[2]->min, 0x40400000);
+  for (const size_t i : {0, 1, 3}) EXPECT_EQ(statistics->Of(i)->Norm(), 5);
+  EXPECT_EQ(statistics->Of(2)->min, 0x40400000);
 }
 
 TEST(Survey, LeavesOutWhatHasNoNumbersAndWhatNobodyAskedFor) {
@@ -37,11 +37,11 @@ TEST(Survey, LeavesOutWhatHasNoNumbersAndWhatNobodyAskedFor) {
   const std::vector<size_t> some = {3, 2, 1, 0};
   const auto statistics = Survey(source, some, console);
   ASSERT_TRUE(statistics.ok()) << statistics.status();
-  ASSERT_THAT(*statistics, SizeIs(4));
-  EXPECT_EQ((*statistics)[0]->numbers, 0u);
-  EXPECT_EQ((*statistics)[1]->max, 1);
-  EXPECT_FALSE((*statistics)[2].has_value());
-  EXPECT_FALSE((*statistics)[3].has_value());
+  ASSERT_THAT(statistics->place_of, SizeIs(4));
+  EXPECT_EQ(statistics->Of(0)->numbers, 0u);
+  EXPECT_EQ(statistics->Of(1)->max, 1);
+  EXPECT_EQ(statistics->Of(2), nullptr);
+  EXPECT_EQ(statistics->Of(3), nullptr);
   EXPECT_THAT(source.reads, ElementsAre("weight"));
 }
 

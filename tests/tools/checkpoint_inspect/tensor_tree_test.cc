@@ -72,7 +72,7 @@ TEST(TensorTree, MergesStatistics) {
   EXPECT_DOUBLE_EQ(nodes[1].statistics->Norm(), 5);
   EXPECT_EQ(nodes[0].statistics->numbers, 3u);
   EXPECT_EQ(nodes[2].statistics->numbers, 1u);
-  EXPECT_FALSE(nodes[4].statistics.has_value());
+  EXPECT_EQ(nodes[4].statistics, nullptr);
 }
 
 TEST(TensorTree, IsNoDeeperThanItsBoundWhateverTheNames) {

@@ -17,6 +17,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::MatchesRegex;
 using testing::Not;
 
 class Untrusted : public testing::Test {
@@ -25,6 +26,9 @@ class Untrusted : public testing::Test {
     if (storage::kAddressSanitizer) GTEST_SKIP() << storage::kNoSandbox;
   }
 };
+
+// What the sandbox denies, libraries may complain of: Abseil's locks do, where threads wait for one.
+const auto kNothingOfItsOwn = testing::AnyOf("", MatchesRegex("checkpoint-inspect: warning: this kernel has no [^\n]*\n"));
 
 // What opening RocksDB would stumble over: its folder is a fifo.
 void TakeManifest(const TestStore& store) {
@@ -74,6 +78,7 @@ TEST_F(Untrusted, EveryCommandWorksWithoutTheManifest) {
     const Finished finished = RunInspect(command);
     EXPECT_EQ(finished.exit_code, trusted[i].exit_code) << finished.err;
     EXPECT_EQ(finished.out, trusted[i].out);
+    EXPECT_THAT(finished.err, kNothingOfItsOwn);
   }
   EXPECT_EQ(run({"--untrusted", "show", "latest"}), show);
   const json untrusted_stats = run({"--untrusted", "stats"});
@@ -88,7 +93,7 @@ TEST_F(Untrusted, SaysNothingOfItsOwnWhereTheKernelHasAllOfIt) {
   const Finished ls = RunInspect({"--store", store.directory(), "ls", "--untrusted"});
   EXPECT_EQ(ls.exit_code, 0);
   EXPECT_THAT(ls.out, HasSubstr(" committed "));
-  EXPECT_THAT(ls.err, testing::AnyOf("", HasSubstr("checkpoint-inspect: warning: this kernel has no ")));
+  EXPECT_THAT(ls.err, kNothingOfItsOwn);
 }
 
 TEST_F(Untrusted, SaysInOneLineWhatTheKernelLacks) {

@@ -372,9 +372,10 @@ TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
   EXPECT_THAT(verify.out,
               EndsWith("\nstep 1: its pin cannot be read: " + pin +
                        ": it is no JSON object\n"
-                       "  no byte of a step is affected; what they say is in the manifest alone, and of a report in the inbox "
-                       "nowhere\n"
-                       "2 of 2 steps sound; pins and reports that cannot be read: 1; a restore takes step 2\n"));
+                       "  no byte of a step is affected; what they say is in the manifest alone, and of a report in "
+                       "the inbox nowhere\n"
+                       "2 of 2 steps sound; pins, reports and deletion marks that cannot be read: 1; a restore takes "
+                       "step 2\n"));
   const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
   EXPECT_EQ(document["steps"][0]["result"], "sound");
   EXPECT_EQ(document["unreadable_notes"],
@@ -408,6 +409,9 @@ TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {
                                        "not verified\n"));
   EXPECT_THAT(verify.out, Not(HasSubstr("sound")));
   EXPECT_EQ(RunInspect(sample).out, verify.out);
+  const Finished no_sample = RunInspect({"--store", store.directory(), "verify", "--seed", "42"});
+  EXPECT_EQ(no_sample.exit_code, 2);
+  EXPECT_THAT(no_sample.err, HasSubstr("--seed requires --read-data"));
   const json document = RunInspectJson(sample);
   EXPECT_EQ(document["sample"], json::parse(R"({"share": 0.25, "seed": 42})"));
   EXPECT_EQ(document["steps"][0]["result"], "sampled");
