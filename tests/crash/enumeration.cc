@@ -223,6 +223,7 @@ void Enumerator::VisitSeconds(const Visited& first, const Disaster& disaster, si
     Look(image, OracleAt(first.oracle, first.log, second.prefix),
          {{&recording_.log, disaster}, {&first.log, {.crash = second}}}, Again(random));
   }
+  result_.exhausted = count > 0 && !enough();
 }
 
 void Enumerator::VisitFurther(const Visited& first, const Crash& crash, size_t count, std::mt19937_64& random) {

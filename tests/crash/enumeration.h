@@ -91,6 +91,9 @@ struct Enumeration {
   // there was one.
   size_t torn = 0;
   size_t excused = 0;
+  // The last reopening looked at had no other crash to be drawn: of a scenario of few operations there are only so
+  // many.
+  bool exhausted = false;
   std::vector<Finding> findings;
 
   size_t states() const { return crashed + rebuilt + recovered; }

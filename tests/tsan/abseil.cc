@@ -1,8 +1,6 @@
 // Tells ThreadSanitizer about Abseil's locks and counted references. Debian's libraries are compiled without it, so
-// that nothing in them orders anything in the sanitizer's eyes, and every use of an absl::Mutex looks like a race. The
-// linker's --wrap sends each call that a program of ours makes to the __wrap_ function here, which does what the
-// library itself would have said had it been instrumented, and calls it. CMakeLists.txt reads the wrapped symbols out
-// of this file.
+// that nothing in them orders anything in the sanitizer's eyes, and every use of an absl::Mutex looks like a race. Each
+// wrapper says what the library itself would have said had it been instrumented, and calls it.
 //
 // Each function of mutex.h, notification.h, barrier.h and blocking_counter.h that locks, unlocks or waits has its
 // wrapper. Where one is missing, as after a change of Debian's inline namespace,
@@ -18,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "tests/tsan/wrap.h"
 
 // In the sanitizer's runtime, declared in no header.
 extern "C" void __tsan_ignore_thread_begin();
@@ -94,11 +93,6 @@ void* NotifiedYet(const absl::Notification* notification) {
 }
 
 }  // namespace
-
-// The C++ functions of these names take the object as their first argument.
-#define TIDEMARK_WRAP(result, symbol, ...) \
-  result __real_##symbol(__VA_ARGS__);     \
-  result __wrap_##symbol(__VA_ARGS__)
 
 extern "C" {
 

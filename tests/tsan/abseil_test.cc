@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -18,18 +17,12 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tests/tsan/race_testing.h"
 
 namespace {
 
 // So many that each thread comes first in some of them.
 constexpr int kRounds = 50;
-
-void RunBoth(const std::function<void()>& first, const std::function<void()>& second) {
-  std::thread one(first);
-  std::thread other(second);
-  one.join();
-  other.join();
-}
 
 // What one thread writes and another reads, plain on purpose.
 struct Shared {
@@ -255,17 +248,6 @@ TEST(AbslSynchronization, MutexesMayEndInAnyThread) {
     }
   };
   RunBoth(make_and_end, make_and_end);
-}
-
-// A process that has reported a race, and exits as if it had not.
-void ExpectReported(const std::function<void()>& race) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        race();
-        std::exit(0);
-      },
-      testing::ExitedWithCode(66), "ThreadSanitizer: data race");
 }
 
 TEST(AbslSynchronizationDeathTest, ReportsWritesThatNothingOrders) {

@@ -24,13 +24,14 @@ const char* __tsan_default_suppressions() {
       "race:librocksdb.so\n"
       // Blocks are read into RocksDB's memory by our own files, which the sanitizer sees, and handed to other threads
       // by RocksDB. Where it has forgotten who read a block, nothing but who looks at it is left to tell: an inline
-      // function of RocksDB's, one of ours that only decodes what it is given, or, in a compaction, std::string, called by
-      // libstdc++: there the sanitizer sees no frame of RocksDB's. That hides our own races while a string grows, too.
+      // function of RocksDB's, one of ours that only decodes what it is given, or, in a compaction, std::string, called
+      // by libstdc++: there the sanitizer sees no frame of RocksDB's. That hides our own races while a string grows,
+      // too.
       "race:rocksdb::DB::Get\n"
       "race:std::__cxx11::basic_string<*>::_M_append\n"
       "race:tidemark::storage::Decode*Record\n"
-      // RocksDB's locking is ignored. Some of its functions end with a jump to the unlocking, which then seems to be done
-      // by who has called them: in a test, which holds RocksDB's threads, for the only time.
+      // RocksDB's locking is ignored. Some of its functions end with a jump to the unlocking, which then seems to be
+      // done by who has called them: in a test, which holds RocksDB's threads, for the only time.
       "mutex:CompactionHold\n";
 }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,6 +19,7 @@ namespace tidemark::storage {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 namespace fs = std::filesystem;
@@ -90,6 +92,35 @@ TEST_F(ReconciliationTest, RemovesOnTheNextOpenWhatItCouldNotRemoveAtOnce) {
   auto store = Open();
   EXPECT_FALSE(IsThere(base));
   EXPECT_TRUE(store->manifest().Deletions()->empty());
+}
+
+// A crash that takes the manifest as well makes a step of each attempt that came back.
+TEST_F(ReconciliationTest, RemovesDurablyWhatRefersToAnAttemptBeforeTheAttempt) {
+  FailingFileSystem files(PosixFileSystem());
+  const auto opened = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(opened, IsOk());
+  Store& store = **opened;
+  const ShardIdentity base = CommitStep(store, 1, 100);
+  const ShardIdentity alone = CommitStep(store, 2, 200);
+  const ShardIdentity user = CommitReferringStep(store, 3, base);
+  CommitStep(store, 4, 400);  // the latest stays
+  std::vector<Store::StepNote> notes;
+  for (const ShardIdentity& going : {base, alone, user}) {
+    notes.push_back({.step = going.step, .attempt = ToHex(going.attempt.bytes), .deleted = true, .reason = "too old"});
+  }
+  ASSERT_THAT(store.NoteSteps(notes), IsOk());
+  const size_t before = files.calls().size();
+  ASSERT_THAT(store.RemoveDeleted({}), IsOk());
+  const std::vector<FailingFileSystem::Call> calls = files.calls();
+  std::vector<std::string> changes;
+  for (auto call = calls.begin() + static_cast<ptrdiff_t>(before); call != calls.end(); ++call) {
+    if (call->operation != "RemoveDirectory" && call->operation != "SyncDirectory") continue;
+    if (call->operation == "SyncDirectory" && call->path != layout_.steps()) continue;
+    changes.push_back(call->operation + " " + call->path);
+  }
+  const std::string sync = "SyncDirectory " + layout_.steps();
+  EXPECT_THAT(changes, ElementsAre("RemoveDirectory " + Folder(alone), "RemoveDirectory " + Folder(user), sync,
+                                   "RemoveDirectory " + Folder(base), sync));
 }
 
 TEST_F(ReconciliationTest, AdoptsAnAttemptThatRefersToAReplacedOneAndKeepsThat) {
