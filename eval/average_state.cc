@@ -71,8 +71,8 @@ absl::Status AverageState::PrepareRestore(std::span<const EntrySpec> saved) {
   for (const EntrySpec& spec : saved) {
     if (spec.name == snapshots_name_) continue;
     if (spec.kind != EntryKind::kTensor || !spec.whole()) {
-      return absl::InvalidArgumentError(
-          fmt::format("entry '{}' of the checkpoint is no whole tensor, and no average", storage::PrintableText(spec.name)));
+      return absl::InvalidArgumentError(fmt::format("entry '{}' of the checkpoint is no whole tensor, and no average",
+                                                    storage::PrintableText(spec.name)));
     }
     absl::StatusOr<Tensor> tensor = MakeTensor(spec, -1);
     if (!tensor.ok()) return tensor.status();

@@ -349,7 +349,7 @@ absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
     absl::Status status = RecordOrReplace(report);
     if (status.ok()) {
       // A try that failed may have reached the disk all the same, and this one had no news then.
-      if (!report.last_try.ok() && !report.told) Recorded(report.step, report.evaluation);
+      if (report.tried && !report.told) Recorded(report.step, report.evaluation);
       if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
     } else if (IsFinal(status)) {
       GiveUp(report, std::move(status));
@@ -357,6 +357,7 @@ absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
       first.Update(status);
       if (IsCommon(status)) common.Update(status);
       stuck.emplace(report.step, status);
+      report.tried = true;
       report.last_try = std::move(status);
       of_stuck.push_back(std::move(report));
     }

@@ -29,6 +29,7 @@ struct Report {
   absl::Status failure = absl::OkStatus();   // of the save that it is of
   std::shared_ptr<Promise> recorded;         // null: nobody waits
   absl::Status last_try = absl::OkStatus();  // why it could not be recorded
+  bool tried = false;                        // to record it, without success: it may have reached the disk all the same
   bool told = false;                         // whoever listens knows that it is recorded, whatever the last try said
 };
 

@@ -33,8 +33,8 @@ std::vector<ReferencedShard> ReferencesOf(const std::vector<std::unique_ptr<stor
     std::vector<ReferencedShard*> by_number;
     const std::filesystem::path steps = std::filesystem::path(shard->path()).parent_path().parent_path();
     for (const storage::FileReference& file : index.files) {
-      const std::string path = steps / storage::StepFolderName(file.step, file.attempt) /
-                               storage::ShardFileName(file.rank, file.world_size);
+      const std::string path =
+          steps / storage::StepFolderName(file.step, file.attempt) / storage::ShardFileName(file.rank, file.world_size);
       ReferencedShard& reference = by_path[{file.step, path}];
       reference.step = file.step;
       reference.attempt = storage::ToHex(file.attempt.bytes);

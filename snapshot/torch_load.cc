@@ -117,7 +117,8 @@ std::vector<Assignment> Assign(const Snapshot& snapshot, std::string_view prefix
   const std::string scope = std::string(prefix) + ".";
   for (const EntrySpec& spec : snapshot.entries()) {
     if (spec.kind == EntryKind::kTensor && spec.name.starts_with(scope) && !names.contains(spec.name)) {
-      differences.push_back(fmt::format("not in the module: '{}' {}", storage::PrintableText(spec.name), DescribeEntry(spec)));
+      differences.push_back(
+          fmt::format("not in the module: '{}' {}", storage::PrintableText(spec.name), DescribeEntry(spec)));
     }
   }
   return assignments;

@@ -404,9 +404,8 @@ absl::Status OptimizerSource::Prepare(const SavedEntries& saved) {
   if (absl::Status status = Bind(); !status.ok()) return status;
   const OptimizerKind* saved_kind = SavedKind(saved, name());
   if (saved_kind != nullptr && saved_kind != &kind_) {
-    return absl::InvalidArgumentError(
-        fmt::format("entry '{}.type': the checkpoint has '{}', the state '{}'", name(), storage::PrintableText(saved_kind->type),
-                    kind_.type));
+    return absl::InvalidArgumentError(fmt::format("entry '{}.type': the checkpoint has '{}', the state '{}'", name(),
+                                                  storage::PrintableText(saved_kind->type), kind_.type));
   }
   // Without the type, a part of the optimizer was chosen, and the rest is to stay.
   const bool all_saved = saved.contains(name() + ".type");

@@ -103,8 +103,8 @@ struct StepInfo {
   std::string reason;          // why the state is not kCommitted
   bool pinned = false;         // never deleted by retention
   std::string pin_note;        // why, in the words of whoever pinned it
-  // Names that people have given to the step, sorted, each once, at most 64 of 1 to 128 of the bytes A-Z a-z 0-9 . _ / -
-  // (docs/format.md, Pins). A step that has one is pinned.
+  // Names that people have given to the step, sorted, each once, at most 64 of 1 to 128 of the bytes A-Z a-z 0-9 . _ /
+  // - (docs/format.md, Pins). A step that has one is pinned.
   std::vector<std::string> tags;
   // Why retention kept the committed step when it last looked at it; empty: it never did. It does not look once it has
   // no rules any more.

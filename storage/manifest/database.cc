@@ -140,8 +140,8 @@ absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& pa
   return status;
 }
 
-// RocksDB passes over a table that a follower cannot open, with whatever is in it and not a word: it takes the table for
-// one that the writer has not written yet. Who opens to read is told of it, so that is tried first.
+// RocksDB passes over a table that a follower cannot open, with whatever is in it and not a word: it takes the table
+// for one that the writer has not written yet. Who opens to read is told of it, so that is tried first.
 absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const std::string& path) {
   rocksdb::Options options = MakeOptions(env);
   options.max_open_files = -1;

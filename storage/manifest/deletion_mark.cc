@@ -5,21 +5,24 @@
 #include "storage/manifest/folder_note.h"
 
 namespace tidemark::storage {
-namespace {
 
-std::string MarkPath(const StoreLayout& layout, const StepFolder& folder) {
+std::string DeletionMarkPath(const StoreLayout& layout, const StepFolder& folder) {
   return layout.attempt(folder.step, folder.attempt) + "/deleted.json";
 }
 
-}  // namespace
+absl::Status RemoveDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
+  absl::Status status = files.RemoveFile(DeletionMarkPath(layout, folder));
+  if (!status.ok() && !absl::IsNotFound(status)) return status;
+  return files.SyncDirectory(layout.attempt(folder.step, folder.attempt));
+}
 
 absl::Status WriteDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                                std::string_view reason) {
-  return WriteFolderNote(files, MarkPath(layout, folder), reason.substr(0, kFolderNoteBytesMax));
+  return WriteFolderNote(files, DeletionMarkPath(layout, folder), reason.substr(0, kFolderNoteBytesMax));
 }
 
 absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
-  absl::StatusOr<FileType> type = files.TypeOf(MarkPath(layout, folder));
+  absl::StatusOr<FileType> type = files.TypeOf(DeletionMarkPath(layout, folder));
   if (absl::IsNotFound(type.status())) return false;
   if (!type.ok()) return type.status();
   return true;
@@ -27,7 +30,7 @@ absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layou
 
 absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, const StoreLayout& layout,
                                                             const StepFolder& folder) {
-  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, MarkPath(layout, folder));
+  absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, DeletionMarkPath(layout, folder));
   if (!note.ok()) return note.status();
   if (!note->has_value()) return std::nullopt;
   return (*note)->text;
@@ -42,7 +45,7 @@ absl::Status RemoveAttempt(FileSystem& files, const StoreLayout& layout, const S
     if (!entries.ok()) return entries.status();
     for (const DirectoryEntry& entry : *entries) {
       const std::string inside = path + "/" + entry.name;
-      if (inside == MarkPath(layout, folder)) continue;
+      if (inside == DeletionMarkPath(layout, folder)) continue;
       if (absl::Status status = RemoveTree(files, inside); !status.ok()) return status;
     }
     if (absl::Status status = files.SyncDirectory(path); !status.ok()) return status;

@@ -21,6 +21,12 @@ namespace tidemark::storage {
 absl::Status WriteDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                                std::string_view reason);
 
+// Where it is, or would be.
+std::string DeletionMarkPath(const StoreLayout& layout, const StepFolder& folder);
+
+// When this returns ok power loss does not bring the mark back. Ok where there is none.
+absl::Status RemoveDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
+
 // Costs one look at the folder.
 absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
 
@@ -28,8 +34,8 @@ absl::StatusOr<bool> HasDeletionMark(FileSystem& files, const StoreLayout& layou
 absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, const StoreLayout& layout,
                                                             const StepFolder& folder);
 
-// Removes the attempt's folder, if it is there. The mark goes once nothing else in it can come back: a crash that left a
-// shard without it would leave what a rebuild takes for a committed step. Whoever calls syncs steps/.
+// Removes the attempt's folder, if it is there. The mark goes once nothing else in it can come back: a crash that left
+// a shard without it would leave what a rebuild takes for a committed step. Whoever calls syncs steps/.
 absl::Status RemoveAttempt(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
 
 }  // namespace tidemark::storage

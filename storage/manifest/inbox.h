@@ -1,5 +1,6 @@
-// The inbox: where workers leave reports, and how they get into the manifest. Record first, then the file moves from
-// inbox/ into the step's folder: a crash in between has the report taken in once more, which changes nothing.
+// The inbox: where workers, and the trainer itself, leave reports, and how they get into the manifest. Record first,
+// then the file moves from inbox/ into the step's folder: a crash in between has the report taken in once more, which
+// changes nothing.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_INBOX_H_
 #define TIDEMARK_STORAGE_MANIFEST_INBOX_H_

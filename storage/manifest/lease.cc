@@ -47,8 +47,8 @@ std::string Describe(const LeaseNote& note) {
 }
 
 absl::StatusOr<std::string> EncodeToWrite(const LeaseNote& note) {
-  auto encoded = EncodeAndCheck(fmt::format("the note of a lease on step {}", note.step), note, EncodeLeaseNote,
-                                DecodeLeaseNote);
+  auto encoded =
+      EncodeAndCheck(fmt::format("the note of a lease on step {}", note.step), note, EncodeLeaseNote, DecodeLeaseNote);
   if (!encoded.ok()) return encoded.status();
   return std::move(encoded->bytes);
 }

@@ -9,7 +9,6 @@
 namespace tidemark::storage {
 namespace {
 
-
 // Ten thousand years: what lies beyond would overflow where times are added.
 constexpr int64_t kMicrosecondsMax = int64_t{10'000} * 366 * 86400 * 1'000'000;
 

@@ -40,8 +40,8 @@ absl::Status RemovePin(FileSystem& files, const StoreLayout& layout, const StepF
 absl::StatusOr<std::optional<std::string>> ReadPin(FileSystem& files, const StoreLayout& layout,
                                                    const StepFolder& folder);
 
-// Why the pin cannot be read, though that it is there is pin enough. Ok where there is none, and where the disk gives it
-// out and its check holds, if it has one: also of bytes that nobody understands.
+// Why the pin cannot be read, though that it is there is pin enough. Ok where there is none, and where the disk gives
+// it out and its check holds, if it has one: also of bytes that nobody understands.
 absl::Status CheckPin(FileSystem& files, const StoreLayout& layout, const StepFolder& folder);
 
 // Pins `info` where its attempt's folder says so and it does not, and adds the tags that the folder has and `info` has

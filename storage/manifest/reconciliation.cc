@@ -86,7 +86,7 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
                      ReasonOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old",
                      std::string(why.message())));
   };
-  std::vector<DeletionRecord> removed;
+  std::vector<DeletionRecord> removed, failed;
   const auto sync = [&] {
     absl::Status status = files.SyncDirectory(layout.steps());
     if (status.ok()) return true;
@@ -95,10 +95,16 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
   };
   // What those refer to that may come back yet: where a crash takes the manifest as well, they are committed steps.
   std::set<AttemptId> bases;
+  // What those refer to whose files are still there, for as long.
+  std::set<AttemptId> blocked;
   bool more = false;
   for (const DeletionRecord& deletion : going) {
     more = removed.size() == removals_max;
     if (more) break;
+    if (blocked.contains(deletion.attempt)) {
+      blocked.insert(deletion.references.begin(), deletion.references.end());
+      continue;
+    }
     if (bases.contains(deletion.attempt)) {
       if (!sync()) return false;
       bases.clear();
@@ -110,8 +116,11 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
       removed.push_back(deletion);
     } else {
       warn_of(deletion, status);
+      blocked.insert(deletion.references.begin(), deletion.references.end());
+      failed.push_back(deletion);
     }
   }
+  MarkFolders(files, layout, manifest, failed, warn);
   if (removed.empty()) return false;
   if (!sync()) return false;
   std::vector<AttemptId> attempts;

@@ -146,6 +146,8 @@ class Taking {
 
   absl::Status Delete(const std::vector<Waiting>& waiting) {
     if (waiting.empty()) return absl::OkStatus();
+    // Who delivered one may have taken what was set aside.
+    store_.LookForReserve();
     // A write that failed may be on the disk all the same: what is read below should know of it. Where that cannot be
     // had, for want of room perhaps, NoteSteps makes some, or says so.
     store_.manifest().EnsureDurable().IgnoreError();
@@ -251,7 +253,12 @@ absl::StatusOr<std::string> DeliverRequest(FileSystem& files, const StoreLayout&
   absl::StatusOr<std::string> bytes = EncodeStoreRequest(request);
   if (!bytes.ok()) return bytes.status();
   const std::string name = RequestFileName({request.step, request.attempt}, *bytes);
-  if (absl::Status status = DeliverToInbox(files, layout, name, *bytes); !status.ok()) return status;
+  absl::Status status = DeliverToInbox(files, layout, name, *bytes);
+  if (absl::IsResourceExhausted(status) && request.kind == StoreRequest::Kind::kDelete &&
+      files.RemoveFile(layout.reserve()).ok()) {
+    status = DeliverToInbox(files, layout, name, *bytes);
+  }
+  if (!status.ok()) return status;
   return InboxPath(layout, name);
 }
 

@@ -26,7 +26,8 @@ namespace tidemark::storage {
 
 // For who does not have the store open: when this returns ok the request survives power loss. Makes inbox/ if need be.
 // Returns the path of the file, which is gone once the request has been carried out or refused. kInvalidArgument: see
-// EncodeStoreRequest.
+// EncodeStoreRequest. A deletion for which the disk has no room takes what is set aside, for it makes some; see
+// disk_reserve.h.
 absl::StatusOr<std::string> DeliverRequest(FileSystem& files, const StoreLayout& layout, const StoreRequest& request);
 
 struct RequestsTaken {

@@ -10,6 +10,7 @@
 #include "storage/io/check.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/disk_reserve.h"
+#include "storage/manifest/forgotten_deletions.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/rebuild.h"
@@ -47,38 +48,6 @@ absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
 absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files, const StoreLayout& layout) {
   if (absl::StatusOr<FileType> type = files.TypeOf(layout.manifest()); !type.ok()) return type.status();
   return Manifest::Open(files, layout.manifest());
-}
-
-// Lets go once more of steps whose deletion the manifest has forgotten, by the rules of any deletion: what is pinned
-// stays, and so does the latest. Returns whether it has let go of all of them; while it has not, each opening looks at
-// everything.
-absl::StatusOr<bool> DeleteAgain(Store& store, const std::vector<Reconciliation::Forgotten>& forgotten,
-                                 const StoreOptions& options) {
-  std::vector<Store::StepNote> notes;
-  for (const auto& [folder, reason] : forgotten) {
-    notes.push_back({.step = folder.step, .attempt = ToHex(folder.attempt.bytes), .deleted = true, .reason = reason});
-  }
-  size_t deleted = 0;
-  for (size_t done = 0; done < notes.size();) {
-    absl::StatusOr<Store::NotedSteps> noted =
-        store.NoteSteps({notes.begin() + static_cast<ptrdiff_t>(done), notes.end()});
-    if (!noted.ok()) return noted.status();
-    done += noted->notes;
-    deleted += noted->deleted.size();
-    for (const auto& [folder, reason] : forgotten) {
-      if (!noted->deleted.contains(folder.step)) continue;
-      const std::string why = fmt::format("its deleted.json says that it was let go: {}", reason);
-      options.warn(
-          fmt::format("step {} is deleted, though its record said that it is committed: {}", folder.step, why));
-      if (options.on_change == nullptr) continue;
-      options.on_change({.kind = StoreChange::Kind::kMarkedDeleted,
-                         .step = folder.step,
-                         .path = store.layout().attempt(folder.step, folder.attempt),
-                         .why = why});
-    }
-    if (!noted->unsure.empty()) return noted->unsure.begin()->second;
-  }
-  return deleted == notes.size();
 }
 
 }  // namespace
@@ -268,7 +237,7 @@ absl::Status Store::Reconcile() {
     }
     Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn, options_.on_change);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
-    settled = DeleteAgain(*this, reconciliation.forgotten(), options_);
+    settled = SettleForgotten(files_, *this, reconciliation.forgotten(), options_);
     if (!settled.ok()) return settled.status();
     settled = *settled && reconciliation.settled();
     next_sequence_ = manifest_->last_sequence() + 1;

@@ -114,6 +114,9 @@ class Store {
   static constexpr size_t kAll = std::numeric_limits<size_t>::max();
   absl::StatusOr<bool> RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max = kAll);
 
+  // Somebody else may have taken the room that is set aside: the next commit sets it aside again where it is gone.
+  void LookForReserve();
+
   // Keeps retention from deleting a committed step, and lets go of it; both survive power loss when they return ok, and
   // a rebuild of the manifest. A step stays pinned when another attempt takes its place; where that one's folder
   // refuses the pin, only the record has it, with a warning. After an error the step is pinned or not, and the next
@@ -191,7 +194,7 @@ class Store {
   // Whether the next Open would find anything to do that a look at steps/ does not tell.
   bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
   std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);
-  // Whether no room is set aside, since it was given up or there was none; see disk_reserve.h.
+  // Whether no room may be set aside, since it was given up or there was none; see disk_reserve.h.
   bool lacks_reserve_ ABSL_GUARDED_BY(records_mutex_) = false;
 };
 

@@ -114,6 +114,11 @@ absl::Status Store::WriteToFree(absl::FunctionRef<absl::Status()> write) {
   return write();
 }
 
+void Store::LookForReserve() {
+  absl::MutexLock lock(&records_mutex_);
+  lacks_reserve_ = true;
+}
+
 // The record of a step whose pin or tags are to change. `what`: for messages.
 absl::StatusOr<StepRecord> Store::FindToPin(std::string_view what, int64_t step,
                                             const std::optional<AttemptId>& attempt, bool only_committed) {

@@ -28,8 +28,8 @@ absl::StatusOr<CheckedEncoding<Record>> EncodeAndCheck(std::string_view what, co
   std::string bytes = encode(record);
   absl::StatusOr<Record> as_read = decode(bytes);
   if (!as_read.ok()) {
-    return absl::InvalidArgumentError(fmt::format("{} is not written, for it could not be read: {}", what,
-                                                  std::string(as_read.status().message())));
+    return absl::InvalidArgumentError(
+        fmt::format("{} is not written, for it could not be read: {}", what, std::string(as_read.status().message())));
   }
   if (encode(*as_read) != bytes) {
     return absl::InvalidArgumentError(fmt::format("{} is not written, for it would be read as another", what));

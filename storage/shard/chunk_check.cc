@@ -40,7 +40,8 @@ absl::Status ChunkCheck::Check(std::span<const std::byte> raw, const ChunkRecord
     return NotStored(std::string(status.message()));
   }
   // The digest is of the bytes as they were when they were read for it.
-  return std::equal(raw.begin(), raw.end(), decoded.begin()) ? absl::OkStatus() : NotStored("it decodes to other bytes");
+  return std::equal(raw.begin(), raw.end(), decoded.begin()) ? absl::OkStatus()
+                                                             : NotStored("it decodes to other bytes");
 }
 
 }  // namespace tidemark::storage

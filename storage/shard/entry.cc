@@ -61,7 +61,8 @@ constexpr DtypeInfo kDtypes[] = {
 };
 
 absl::Status Broken(const EntrySpec& spec, std::string_view rule) {
-  return absl::InvalidArgumentError(fmt::format("entry '{}': {}", storage::PrintableText(spec.name.substr(0, 200)), rule));
+  return absl::InvalidArgumentError(
+      fmt::format("entry '{}': {}", storage::PrintableText(spec.name.substr(0, 200)), rule));
 }
 
 // Number of elements of `extents`; false if it does not fit in 63 bits, counted without the zeros so that no later

@@ -119,7 +119,8 @@ absl::Status ShardReader::Impl::PlanRead(const EntryRead& read, std::vector<Chun
   }
   if (begin > bytes || read.destination.size() > bytes - begin) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
-                                             path, PrintableText(entry.spec.name), bytes, read.destination.size(), begin));
+                                             path, PrintableText(entry.spec.name), bytes, read.destination.size(),
+                                             begin));
   }
   for (uint64_t done = 0; done < read.destination.size();) {
     const uint64_t chunk = entry.first_chunk + (begin + done) / header.chunk_bytes;
@@ -166,8 +167,8 @@ absl::StatusOr<File*> ShardReader::Impl::FileOf(const ChunkRead& item) const {
 
 std::string ShardReader::Impl::Describe(const ChunkRead& item) const {
   const ChunkRecord& chunk = index.chunks[item.chunk];
-  return fmt::format("read {}: entry '{}', chunk {}, {} bytes at {}{}", path, PrintableText(index.entries[item.entry].spec.name),
-                     item.chunk, chunk.stored_bytes, chunk.offset,
+  return fmt::format("read {}: entry '{}', chunk {}, {} bytes at {}{}", path,
+                     PrintableText(index.entries[item.entry].spec.name), item.chunk, chunk.stored_bytes, chunk.offset,
                      chunk.file == 0 ? "" : fmt::format(" of {}", referenced->path(chunk.file - 1)));
 }
 

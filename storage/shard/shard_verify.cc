@@ -405,8 +405,7 @@ uint64_t VerifyBytes(const ShardFooter& footer, const ShardIndex& index) {
 absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::string& path,
                                               const std::string& steps_directory, const ShardIdentity* expected,
                                               const ShardReadOptions& options,
-                                              const std::function<void(uint64_t)>& progress,
-                                              const ChunkSample& sample,
+                                              const std::function<void(uint64_t)>& progress, const ChunkSample& sample,
                                               const std::function<bool()>& cancelled) {
   ShardVerifier verifier(files, path, progress, sample, cancelled);
   if (auto status = verifier.Run(steps_directory, expected, options); !status.ok()) return status;

@@ -15,7 +15,7 @@ trap 'rm -rf "$logs"' EXIT
 
 : "${TIDEMARK_CRASH_SEED:=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}"
 # A scenario may have a few less than are asked for: scenarios_test.cc.
-TIDEMARK_CRASH_STATES=$((states / scenarios * 105 / 100 + 1))
+TIDEMARK_CRASH_STATES=$((states / scenarios * 108 / 100 + 1))
 export TIDEMARK_CRASH_SEED TIDEMARK_CRASH_STATES
 echo "$scenarios scenarios, $TIDEMARK_CRASH_STATES states of each, TIDEMARK_CRASH_SEED=$TIDEMARK_CRASH_SEED"
 

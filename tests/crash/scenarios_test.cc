@@ -71,11 +71,10 @@ void Check(const Scenario& scenario, uint64_t seed, size_t states) {
   for (const Finding& finding : found.findings) Report(finding, scenario.name, seed);
   if (crash != nullptr || !found.findings.empty()) return;
   // What crashes of the reopening leave is drawn, each state counts once, and of tens of thousands of a scenario the
-  // last crashes have not so many more: up to a fiftieth was missing, and a third where all there are were drawn.
-  // long.sh asks for more than it needs, and counts.
-  const bool many = states > kStatesOfALife;
-  EXPECT_TRUE((many && found.exhausted) || found.states() >= (many ? states - states / 20 : states))
-      << found.states() << " of " << states;
+  // last crashes have not so many more: up to a fiftieth was missing, and of 70,000 almost half where the scenario has
+  // no more. long.sh asks for more than it needs, and counts.
+  const size_t missing_max = states <= kStatesOfALife ? 0 : (found.exhausted ? states / 2 : states / 20);
+  EXPECT_GE(found.states(), states - missing_max);
   // Of the states with a torn list few are rebuilt: 3 of 1,900 at most were seen.
   EXPECT_LE(found.excused, 2 + states / 200);
   EXPECT_GE(found.rebuilt + found.recovered, states / 5);

@@ -1,5 +1,5 @@
-// What checkpoint-inspect makes of hostile files, in little time and memory: its commands over a store that is made of a
-// shard, and its readers of other tools' files. What the library says to them is in hostile_reader_test.cc.
+// What checkpoint-inspect makes of hostile files, in little time and memory: its commands over a store that is made of
+// a shard, and its readers of other tools' files. What the library says to them is in hostile_reader_test.cc.
 
 #include "fuzz/hostile_case.h"
 
@@ -46,8 +46,7 @@ class InspectedStore : public HostileStore {
 
   // Whether the command prints what a terminal should not get.
   std::string Inspect(const InspectCommand& command) const {
-    return LookAtOutput(
-        [&](inspect::Console& console) { Run(command, console, directory_.path(), /*json=*/false); });
+    return LookAtOutput([&](inspect::Console& console) { Run(command, console, directory_.path(), /*json=*/false); });
   }
 
  private:

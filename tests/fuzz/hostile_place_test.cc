@@ -128,8 +128,7 @@ class HostilePlaceTest : public testing::Test {
   // What has become of the attempt's record, as `tell` puts it, or why it cannot be read.
   std::string Attempt(const std::function<std::string(const storage::StepRecord&)>& tell) const {
     return InMeasuredChild([&] {
-      const auto attempt =
-          ReadAttempt(storage::PosixFileSystem(), layout_, identity_.store, {1, identity_.attempt});
+      const auto attempt = ReadAttempt(storage::PosixFileSystem(), layout_, identity_.store, {1, identity_.attempt});
       return attempt.ok() ? tell(attempt->record) : attempt.status().ToString();
     });
   }

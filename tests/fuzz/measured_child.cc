@@ -15,7 +15,7 @@ namespace tidemark::fuzz {
 namespace {
 
 constexpr int64_t kMemoryKibMax = storage::kAddressSanitizer ? 2 << 20 : 256 << 10;
-constexpr double kSecondsMax = storage::kAddressSanitizer || storage::kThreadSanitizer ? 20 : 2;
+constexpr double kSecondsMax = storage::kAddressSanitizer ? 20 : 2;
 constexpr unsigned kHangSeconds = 300;
 
 // What takes long does so every time; a machine that was slow for a while is another matter.

@@ -71,8 +71,8 @@ class EvaluationRowsTest : public testing::Test {
   // Reports on the step cannot be written.
   void RefuseReportsOn(int64_t step, absl::Status why) {
     files_.SetRule([step, why = std::move(why)](const FailingFileSystem::Call& call) {
-      const bool refused = call.operation == "Create" &&
-                           call.path.find(fmt::format("/inbox/{:010}-", step)) != std::string::npos;
+      const bool refused =
+          call.operation == "Create" && call.path.find(fmt::format("/inbox/{:010}-", step)) != std::string::npos;
       return refused ? why : absl::OkStatus();
     });
   }

@@ -212,6 +212,18 @@ TEST_P(RefusedRowTest, IsToldOfOnce) {
   EXPECT_THAT(told_.Get(), ElementsAre("step 1 validation"));
 }
 
+// Of the second one nothing was tried while the first one was refused, and it says nothing new.
+TEST_P(RefusedRowTest, IsToldOfOnceWhereAnotherOneSaysTheSame) {
+  const Future again = checkpointer_->ReportMetrics(1, "validation", {{"loss", 0.5}});
+  checkpointer_->Tidy().IgnoreError();
+  EXPECT_THAT(checkpointer_->Tidy(), IsOk());
+  EXPECT_THAT(recorded_->Wait(), IsOk());
+  EXPECT_THAT(again.Wait(), IsOk());
+  EXPECT_EQ(checkpointer_->statistics().reports_recorded, 1u);
+  ASSERT_THAT(checkpointer_->Close(), IsOk());
+  EXPECT_THAT(told_.Get(), ElementsAre("step 1 validation"));
+}
+
 TEST_P(RefusedRowTest, IsNotCalledLostByAClose) {
   EXPECT_THAT(checkpointer_->Close(), IsOk());
   EXPECT_GE(refused_, 1);

@@ -28,6 +28,19 @@ void Use(io_uring& ring) {
   }
 }
 
+// Two threads in turns, which the sanitizer does not see: an atomic that orders nothing tells whose turn it is.
+void TakeTurns(int rounds, const std::function<void()>& take) {
+  std::atomic<int> turn = 0;
+  const auto take_turns = [&](int self) {
+    for (int round = 0; round < rounds; ++round) {
+      while (turn.load(std::memory_order_relaxed) != self) std::this_thread::yield();
+      take();
+      turn.store(1 - self, std::memory_order_relaxed);
+    }
+  };
+  RunBoth([&] { take_turns(0); }, [&] { take_turns(1); });
+}
+
 class UringMemory : public testing::Test {
  protected:
   void SetUp() override {
@@ -37,20 +50,13 @@ class UringMemory : public testing::Test {
   }
 };
 
-// In turns, which the sanitizer does not see: an atomic that orders nothing tells whose it is.
 TEST_F(UringMemory, OfOneThreadMayHaveBeenAnothers) {
-  std::atomic<int> turn = 0;
-  const auto take_turns = [&](int self) {
-    for (int round = 0; round < kRounds; ++round) {
-      while (turn.load(std::memory_order_relaxed) != self) std::this_thread::yield();
-      io_uring ring = {};
-      ASSERT_TRUE(Create(ring));
-      Use(ring);
-      io_uring_queue_exit(&ring);
-      turn.store(1 - self, std::memory_order_relaxed);
-    }
-  };
-  RunBoth([&] { take_turns(0); }, [&] { take_turns(1); });
+  TakeTurns(kRounds, [] {
+    io_uring ring = {};
+    ASSERT_TRUE(Create(ring));
+    Use(ring);
+    io_uring_queue_exit(&ring);
+  });
 }
 
 using UringMemoryDeathTest = UringMemory;
@@ -59,13 +65,7 @@ TEST_F(UringMemoryDeathTest, IsStillReportedWhereTwoThreadsUseOneRing) {
   ExpectReported([] {
     io_uring ring = {};
     if (!Create(ring)) return;
-    std::atomic<int> turn = 0;
-    const auto use = [&](int self) {
-      while (turn.load(std::memory_order_relaxed) != self) std::this_thread::yield();
-      Use(ring);
-      turn.store(1 - self, std::memory_order_relaxed);
-    };
-    RunBoth([&] { use(0); }, [&] { use(1); });
+    TakeTurns(1, [&] { Use(ring); });
     io_uring_queue_exit(&ring);
   });
 }

@@ -92,10 +92,6 @@ class Delivered {
 
   absl::Status Add(const storage::StoreLayout& layout, const StoreRequest& request) {
     absl::StatusOr<std::string> path = DeliverRequest(files_, layout, request);
-    // A disk that is full must not keep anybody from making room. The store's next opener sets some aside again.
-    if (absl::IsResourceExhausted(path.status()) && files_.RemoveFile(layout.reserve()).ok()) {
-      path = DeliverRequest(files_, layout, request);
-    }
     if (path.ok()) paths_.push_back(*std::move(path));
     return path.status();
   }

@@ -2,6 +2,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/shard/utf8.h"
 
 namespace tidemark::inspect {
@@ -36,7 +37,7 @@ absl::Status CheckBytes(std::string_view text, size_t string_bytes_max) {
 }  // namespace
 
 bool StrictJsonHandler::parse_error(size_t, const std::string&, const nlohmann::json::exception& error) {
-  return Refuse(storage::PrintableText(error.what()));
+  return Refuse(storage::JsonProblem(error));
 }
 
 bool StrictJsonHandler::Refuse(std::string_view why) {

@@ -18,7 +18,7 @@ namespace tidemark::inspect {
 struct SurveyedEntries {
   static constexpr size_t kUnread = SIZE_MAX;
   std::vector<TensorStatistics> read;  // once for the same bytes and dtype
-  std::vector<size_t> place_of;  // of each entry that was asked for: in `read`, or kUnread
+  std::vector<size_t> place_of;        // of each entry that was asked for: in `read`, or kUnread
 
   // Null where the entry has no numbers.
   const TensorStatistics* Of(size_t i) const { return place_of[i] == kUnread ? nullptr : &read[place_of[i]]; }

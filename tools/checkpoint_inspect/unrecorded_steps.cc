@@ -26,10 +26,12 @@ const StepInfo* FindRecord(const StoreReader& reader, int64_t step) {
   return found == steps.end() || found->step != step ? nullptr : &*found;
 }
 
-// An attempt that was replaced has the lower sequence and waits for its removal.
+// An attempt that was replaced has the lower sequence and waits for its removal. A save that failed replaces nothing.
 bool IsUnrecorded(const StoreReader& reader, const StepInfo& attempt) {
   const StepInfo* const record = FindRecord(reader, attempt.step);
-  return record == nullptr || (record->attempt != attempt.attempt && record->sequence < attempt.sequence);
+  if (record == nullptr) return true;
+  const bool replaces = record->state == StepState::kCommitted || record->state == StepState::kDeleted;
+  return record->attempt != attempt.attempt && (record->sequence < attempt.sequence || !replaces);
 }
 
 // Whether the files are there in which earlier attempts' chunks lie.

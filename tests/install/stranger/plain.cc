@@ -44,7 +44,8 @@ int main(int, char** argv) {
   if (!checkpointer.ok()) return Fail("open again", checkpointer.status());
   auto restored = (*checkpointer)->RestoreLatest(state);
   if (!restored.ok()) return Fail("restore", restored.status());
-  if (restored->step != 7 || weights != expected || note != "kept") return Fail("compare", absl::DataLossError("other"));
+  if (restored->step != 7 || weights != expected || note != "kept")
+    return Fail("compare", absl::DataLossError("other"));
   std::printf("restored step %d\n", static_cast<int>(restored->step));
   return 0;
 }

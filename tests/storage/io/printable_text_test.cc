@@ -23,9 +23,7 @@ TEST(PrintableText, WritesOutWhatTurnsOrEndsALine) {
   EXPECT_EQ(PrintableText("a\u202eb\u2066c\u2028"), "a\\u{202e}b\\u{2066}c\\u{2028}");
 }
 
-TEST(PrintableText, WritesBytesThatAreNotUtf8Out) {
-  EXPECT_EQ(PrintableText("a\xff\x85z\xc2"), "a\\xff\\x85z\\xc2");
-}
+TEST(PrintableText, WritesBytesThatAreNotUtf8Out) { EXPECT_EQ(PrintableText("a\xff\x85z\xc2"), "a\\xff\\x85z\\xc2"); }
 
 TEST(PrintableText, StaysAsItIsOnceItIsPrintable) {
   const std::string once = PrintableText("\x1b\u202e\xff\n");

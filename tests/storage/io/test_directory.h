@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -15,15 +16,21 @@
 
 namespace tidemark::storage {
 
+// Where files are kept of which no power loss is to be survived: in memory, where the system has a place for it and
+// room there, since syncs are what takes time.
+inline std::string ParentInMemory() {
+  constexpr uintmax_t kEnoughBytes = 1 << 30;  // containers often give it 64 MiB
+  const std::string memory = "/dev/shm/";
+  std::error_code unknown;
+  const std::filesystem::space_info space = std::filesystem::space(memory, unknown);
+  return !unknown && space.available >= kEnoughBytes && access(memory.c_str(), W_OK) == 0 ? memory : testing::TempDir();
+}
+
 // Made on construction, removed with everything in it on destruction.
 class TestDirectory {
  public:
   TestDirectory() : TestDirectory(testing::TempDir()) {}
-  // One for files of which no power loss is to be survived: in memory where the system has such a place, since syncs are
-  // what takes time.
-  static TestDirectory InMemory() {
-    return TestDirectory(access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir());
-  }
+  static TestDirectory InMemory() { return TestDirectory(ParentInMemory()); }
   ~TestDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);

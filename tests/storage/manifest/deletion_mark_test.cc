@@ -275,7 +275,7 @@ TEST_F(ForgottenDeletionTest, IsNoticedWhereWhatRefersToTheStepWasForgottenToo) 
   EXPECT_EQ(ValueAt(*store, 4), 300);
 }
 
-TEST_F(ForgottenDeletionTest, IsNotBelievedOfAStepThatIsPinned) {
+TEST_F(ForgottenDeletionTest, IsTakenBackOfAStepThatIsPinned) {
   fs::remove(layout_.attempt(1, base_.attempt) + "/deleted.json");
   ASSERT_THAT(Open()->Pin(1, "keep"), IsOk());
   { WriteAttempt(*Open(), 3, 300); }
@@ -283,16 +283,19 @@ TEST_F(ForgottenDeletionTest, IsNotBelievedOfAStepThatIsPinned) {
   auto store = Open();
   EXPECT_EQ(ValueAt(*store, 3), 300) << "everything was looked at";
   EXPECT_EQ(ValueAt(*store, 1), 100);
-  EXPECT_EQ(warnings_, "");
+  EXPECT_THAT(warnings_, HasSubstr("step 1 stays, though its deleted.json, which is removed, said that it was let go "
+                                   "(too old): it is pinned"));
+  EXPECT_FALSE(IsMarked(base_));
   ASSERT_THAT(store->Unpin(1), IsOk());
   store.reset();
   store = Open();
-  EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted)
-      << "it was closed in good order, and is looked at all the same";
+  EXPECT_EQ(ValueAt(*store, 1), 100);
+  EXPECT_EQ(warnings_, "") << "said once";
+  store.reset();
+  EXPECT_EQ(ValueAt(*Rebuild(), 1), 100);
 }
 
-// The run went back, and what it had saved since is gone.
-TEST_F(ForgottenDeletionTest, IsNotBelievedOfTheLatestStep) {
+TEST_F(ForgottenDeletionTest, IsTakenBackOfTheLatestStep) {
   ShardIdentity latest;
   {
     auto store = Open();
@@ -304,12 +307,39 @@ TEST_F(ForgottenDeletionTest, IsNotBelievedOfTheLatestStep) {
   auto store = Open();
   EXPECT_EQ(ValueAt(*store, 4), 400) << "everything was looked at";
   EXPECT_EQ(ValueAt(*store, 5), 500);
-  EXPECT_EQ(warnings_, "");
-  CommitStep(*store, 6, 600);
+  EXPECT_THAT(warnings_, HasSubstr("(too old): it is the latest"));
+  EXPECT_FALSE(IsMarked(latest));
+  ASSERT_THAT(store->Pin(5, "keep"), IsOk());
   store.reset();
-  store = Open();
-  EXPECT_EQ(InfoOf(*store, 5).state, StepState::kDeleted) << "it is the latest no more";
-  EXPECT_THAT(warnings_, HasSubstr("step 5 is deleted, though its record said that it is committed"));
+  store = Rebuild();
+  EXPECT_EQ(ValueAt(*store, 5), 500);
+  EXPECT_TRUE(InfoOf(*store, 5).pinned);
+}
+
+TEST_F(ForgottenDeletionTest, IsTakenBackByTheNextOpenWhereTheMarkCannotBeRemoved) {
+  fs::remove(layout_.attempt(1, base_.attempt) + "/deleted.json");
+  ASSERT_THAT(Open()->Pin(1, "keep"), IsOk());
+  { WriteAttempt(*Open(), 3, 300); }
+  Mark(base_);
+  for (const std::string operation : {"RemoveFile", "SyncDirectory"}) {
+    FailingFileSystem files(PosixFileSystem());
+    bool failed = false;
+    files.SetRule([&](const FailingFileSystem::Call& call) {
+      const bool removes = call.operation == "RemoveFile" && call.path.ends_with("/deleted.json");
+      const bool syncs = call.operation == "SyncDirectory" && call.path == layout_.attempt(1, base_.attempt);
+      const bool fails = operation == "RemoveFile" ? removes : syncs;
+      failed = failed || fails;
+      return fails ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+    const auto opened = OpenStore(path_, &warnings_, files);
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_TRUE(failed) << operation;
+    EXPECT_EQ(ValueAt(**opened, 1), 100);
+    EXPECT_THAT(warnings_, HasSubstr("a rebuild of the manifest would let it go, as its deleted.json says: EIO"));
+  }
+  auto store = Open();
+  EXPECT_FALSE(IsMarked(base_));
+  EXPECT_EQ(ValueAt(*store, 1), 100);
 }
 
 // Its mark says of a replaced attempt what the record of the step has forgotten, and nothing of the later one.

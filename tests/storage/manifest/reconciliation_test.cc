@@ -101,11 +101,10 @@ TEST_F(ReconciliationTest, RemovesDurablyWhatRefersToAnAttemptBeforeTheAttempt) 
   ASSERT_THAT(opened, IsOk());
   Store& store = **opened;
   const ShardIdentity base = CommitStep(store, 1, 100);
-  const ShardIdentity alone = CommitStep(store, 2, 200);
-  const ShardIdentity user = CommitReferringStep(store, 3, base);
-  CommitStep(store, 4, 400);  // the latest stays
+  const ShardIdentity user = CommitReferringStep(store, 2, base);
+  CommitStep(store, 3, 300);  // the latest stays
   std::vector<Store::StepNote> notes;
-  for (const ShardIdentity& going : {base, alone, user}) {
+  for (const ShardIdentity& going : {base, user}) {
     notes.push_back({.step = going.step, .attempt = ToHex(going.attempt.bytes), .deleted = true, .reason = "too old"});
   }
   ASSERT_THAT(store.NoteSteps(notes), IsOk());
@@ -119,8 +118,38 @@ TEST_F(ReconciliationTest, RemovesDurablyWhatRefersToAnAttemptBeforeTheAttempt) 
     changes.push_back(call->operation + " " + call->path);
   }
   const std::string sync = "SyncDirectory " + layout_.steps();
-  EXPECT_THAT(changes, ElementsAre("RemoveDirectory " + Folder(alone), "RemoveDirectory " + Folder(user), sync,
-                                   "RemoveDirectory " + Folder(base), sync));
+  EXPECT_THAT(changes, ElementsAre("RemoveDirectory " + Folder(user), sync, "RemoveDirectory " + Folder(base), sync));
+}
+
+TEST_F(ReconciliationTest, RemovesNothingThatAnAttemptRefersToWhoseRemovalFailed) {
+  FailingFileSystem files(PosixFileSystem());
+  const auto opened = OpenStore(path_, &warnings_, files);
+  ASSERT_THAT(opened, IsOk());
+  Store& store = **opened;
+  const ShardIdentity base = CommitStep(store, 1, 100);
+  const ShardIdentity between = CommitReferringStep(store, 2, base);
+  const ShardIdentity user = CommitReferringStep(store, 3, between);
+  CommitStep(store, 4, 400);
+  std::vector<Store::StepNote> notes;
+  for (const ShardIdentity& going : {base, between, user}) {
+    notes.push_back({.step = going.step, .attempt = ToHex(going.attempt.bytes), .deleted = true, .reason = "too old"});
+  }
+  ASSERT_THAT(store.NoteSteps(notes), IsOk());
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool fails = (call.operation == "RemoveFile" && call.path == Shard(user)) ||
+                       (call.operation == "Rename" && call.path == layout_.retired());
+    return fails ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  ASSERT_THAT(store.RemoveDeleted({}), IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("step 3 was deleted, but its files are still there: EIO"));
+  EXPECT_TRUE(IsThere(base));
+  EXPECT_TRUE(IsThere(between));
+  EXPECT_TRUE(fs::exists(Shard(user)));
+  EXPECT_TRUE(fs::exists(Folder(user) + "/deleted.json")) << "for a rebuild";
+  files.Reset();
+  ASSERT_THAT(store.RemoveDeleted({}), IsOk());
+  for (const ShardIdentity& gone : {base, between, user}) EXPECT_FALSE(IsThere(gone));
+  EXPECT_TRUE(store.manifest().Deletions()->empty());
 }
 
 TEST_F(ReconciliationTest, AdoptsAnAttemptThatRefersToAReplacedOneAndKeepsThat) {

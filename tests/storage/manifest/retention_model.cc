@@ -1,7 +1,5 @@
 #include "tests/storage/manifest/retention_model.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -12,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/non_finite.h"
 #include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/test_directory.h"
 
 namespace tidemark::storage {
 namespace {
@@ -186,8 +185,8 @@ int64_t RandomNumber(std::mt19937& random, int64_t from, int64_t to) {
 }
 
 std::string NewFolderInMemory(std::string_view name) {
-  const std::string parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir();
-  std::string folder = absl::StrCat(parent, "tidemark-", absl::string_view(name.data(), name.size()), "-XXXXXX");
+  std::string folder =
+      absl::StrCat(ParentInMemory(), "tidemark-", absl::string_view(name.data(), name.size()), "-XXXXXX");
   if (mkdtemp(folder.data()) == nullptr) std::abort();
   return folder;
 }

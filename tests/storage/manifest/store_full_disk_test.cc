@@ -102,6 +102,35 @@ TEST_F(StoreFullDiskTest, DeletesOnRequestByTheRoomThatWasSetAside) {
   EXPECT_TRUE((*(*store)->manifest().Find(1))->info.pinned);
 }
 
+// Beside a trainer, which sets the room aside again without being opened anew.
+TEST_F(StoreFullDiskTest, IsAskedToDeleteByTheRoomThatWasSetAside) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity first = CommitStep(**store, 1, 100);
+  CommitStep(**store, 2, 200);
+  StoreRequest request{.kind = StoreRequest::Kind::kPin,
+                       .store = (*store)->id(),
+                       .step = 1,
+                       .attempt = first.attempt,
+                       .asked = absl::FromUnixSeconds(1)};
+  FailingFileSystem theirs(PosixFileSystem());
+  theirs.SetRule([this](const FailingFileSystem::Call& call) {
+    const bool full = call.operation == "Create" && std::filesystem::exists(layout_.reserve());
+    return full ? NoRoom(call.path) : absl::OkStatus();
+  });
+  EXPECT_THAT(DeliverRequest(theirs, layout_, request),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve())) << "a pin makes no room";
+  request.kind = StoreRequest::Kind::kDelete;
+  ASSERT_THAT(DeliverRequest(theirs, layout_, request), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
+  const auto warn = [this](std::string_view line) { warnings_ += line; };
+  Retention retention(files_, **store, {}, warn);
+  EXPECT_THAT(TakeInRequests(files_, **store, retention, {.warn = warn}).deleted, testing::SizeIs(1));
+  CommitStep(**store, 3, 300);
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
 TEST_F(StoreFullDiskTest, KeepsTheReserveFromWhatMakesNoRoom) {
   auto store = Open();
   ASSERT_THAT(store, IsOk());

@@ -69,9 +69,9 @@ TEST(CheckedEncoding, RefusesWhatWouldBeReadAsAnother) {
     return std::stoi(std::string(bytes.substr(bytes.starts_with('-') ? 1 : 0)));
   };
   EXPECT_THAT(EncodeAndCheck("the number", 7, encode, without_sign), IsOk());
-  EXPECT_THAT(EncodeAndCheck("the number", -7, encode, without_sign),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       "the number is not written, for it would be read as another"));
+  EXPECT_THAT(
+      EncodeAndCheck("the number", -7, encode, without_sign),
+      StatusIs(absl::StatusCode::kInvalidArgument, "the number is not written, for it would be read as another"));
 }
 
 }  // namespace

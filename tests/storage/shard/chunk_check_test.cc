@@ -22,7 +22,8 @@ class ChunkCheckTest : public testing::Test {
   void Encode(bool compress) {
     record_.digest = DigestOf(raw_);
     std::vector<std::byte> buffer;
-    const std::span<const std::byte> bytes = ChunkEncoder().Encode(raw_, /*float_bytes=*/4, compress, &buffer, &record_);
+    const std::span<const std::byte> bytes =
+        ChunkEncoder().Encode(raw_, /*float_bytes=*/4, compress, &buffer, &record_);
     stored_.assign(bytes.begin(), bytes.end());
   }
 
@@ -75,7 +76,8 @@ TEST_F(ChunkCheckTest, DecodesWhatIsToBeStoredWhereAssertionsAreOn) {
   EXPECT_THAT(Check(Depth::kSizes), IsOk());
   EXPECT_THAT(Check(Depth::kBytes), StatusIs(absl::StatusCode::kInternal, HasSubstr("checksum of the stored bytes")));
   record_.checksum = ChecksumOf(stored_);
-  EXPECT_THAT(Check(Depth::kBytes), StatusIs(absl::StatusCode::kInternal, HasSubstr("a chunk is not stored as it was")));
+  EXPECT_THAT(Check(Depth::kBytes),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("a chunk is not stored as it was")));
 }
 
 TEST_F(ChunkCheckTest, HoldsWhatItDecodesAgainstTheBytesThemselves) {

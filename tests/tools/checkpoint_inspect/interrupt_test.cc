@@ -1,6 +1,7 @@
 #include "tools/checkpoint_inspect/interrupt.h"
 
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -49,15 +50,18 @@ class InterruptTest : public testing::Test {
     }
   }
 
-  // On a terminal, with SIGINT as soon as it says how fast it is and how long it will still take. What may be done
-  // again is, should it have come to its end while this process waited for a processor.
-  Finished Interrupt(std::vector<std::string> arguments, bool may_be_done_again = true) const {
+  // On a terminal, with SIGINT as soon as it says how fast it is and how long it will still take. Once more, should it
+  // have come to its end while this process waited for a processor, from where it had begun.
+  Finished Interrupt(
+      std::vector<std::string> arguments, const std::function<void()>& begin = [] {}) const {
+    begin();
     arguments.insert(arguments.begin(), {"--store", store_.directory()});
     const RunOptions on_terminal = {.terminal = true, .interrupt_at = " left"};
     Finished run = RunInspect(arguments, on_terminal);
-    for (int i = 0; i < 3 && may_be_done_again && (run.exit_code == 0 || run.exit_code == 1); ++i) {
+    for (int i = 0; i < 3 && run.exit_code != 130; ++i) {
       fs::remove_all(folder_);
       fs::create_directories(folder_);
+      begin();
       run = RunInspect(arguments, on_terminal);
     }
     EXPECT_EQ(run.exit_code, 130) << run.out;
@@ -91,9 +95,12 @@ TEST_F(InterruptTest, WhatTakesLongEndsWithoutAResultOrAFile) {
 }
 
 TEST_F(InterruptTest, AnImportLeavesTheRecordOfAFailedStep) {
-  store_.Save({1});
   WriteZeros("zeros", "", 2 * kStepBytes);
-  EXPECT_THAT(Interrupt({"import", Path("zeros"), "--step", "2"}, /*may_be_done_again=*/false).out,
+  const auto begin = [&] {
+    fs::remove_all(store_.directory());
+    store_.Save({1});
+  };
+  EXPECT_THAT(Interrupt({"import", Path("zeros"), "--step", "2"}, begin).out,
               HasSubstr("error: interrupted; no step was imported"));
   EXPECT_EQ(store_.Info(2).state, StepState::kFailed);
   EXPECT_EQ(std::distance(fs::directory_iterator(store_.directory() + "/steps"), fs::directory_iterator()), 1);
@@ -101,9 +108,12 @@ TEST_F(InterruptTest, AnImportLeavesTheRecordOfAFailedStep) {
 }
 
 TEST_F(InterruptTest, ARepairTouchesNoFurtherStepAndTheNextOneDoes) {
-  SaveSteps();
-  store_.DamageChunk(1);
-  EXPECT_THAT(Interrupt({"repair", "--apply"}, /*may_be_done_again=*/false).out,
+  const auto begin = [&] {
+    fs::remove_all(store_.directory());
+    SaveSteps();
+    store_.DamageChunk(1);
+  };
+  EXPECT_THAT(Interrupt({"repair", "--apply"}, begin).out,
               HasSubstr("error: interrupted; what was done is whole, and the next repair does the rest"));
   EXPECT_EQ(store_.Info(1).state, StepState::kCommitted);
   EXPECT_FALSE(fs::exists(store_.directory() + "/quarantine"));

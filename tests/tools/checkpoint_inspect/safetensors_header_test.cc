@@ -107,7 +107,7 @@ TEST(SafetensorsHeader, RefusesTextThatIsNoObject) {
   ExpectRefused(" {}", "expected '{' as its first byte, found ' '");
   ExpectRefused("\xef\xbb\xbf{}", "expected '{' as its first byte");
   ExpectRefused("[]", "expected '{' as its first byte, found '['");
-  ExpectRefused("{", "parse error");
+  ExpectRefused("{", "header: parse error at line 1, column 2");
   ExpectRefused("{}{}", "parse error");
   ExpectRefused("{} x", "parse error");
   ExpectRefused("{/**/}", "parse error");

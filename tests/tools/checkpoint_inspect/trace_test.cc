@@ -76,8 +76,8 @@ TEST_F(TraceTest, HasOneLaneForEachThreadOfASave) {
   std::set<std::string> lanes;
   for (const auto& [place, name] : found["threads"].items()) lanes.insert(name);
   EXPECT_THAT(lanes, IsSupersetOf({"save", "trainer", "staging", "persister", "persister: disk"}));
-  const auto codecs = std::count_if(lanes.begin(), lanes.end(),
-                                    [](const std::string& lane) { return lane.starts_with("codec "); });
+  const auto codecs =
+      std::count_if(lanes.begin(), lanes.end(), [](const std::string& lane) { return lane.starts_with("codec "); });
   EXPECT_GE(codecs, 2) << "thousands of chunks are too many for one of three threads";
   EXPECT_LE(codecs, 3);
   const auto phases = (*StoreReader::Open(store_.directory()))->Phases(5);

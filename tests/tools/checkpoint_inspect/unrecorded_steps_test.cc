@@ -184,6 +184,21 @@ TEST_F(UnrecordedSteps, AreThoseWhoseLatestSaveTheManifestDoesNotKnow) {
   EXPECT_EQ(document["restore"], json::parse(R"({"step": 800, "verified": true})"));
 }
 
+// As after a commit that was refused, and another save of the step that failed while it was written.
+TEST_F(UnrecordedSteps, AreThoseOfWhichOnlyALaterSaveThatFailedIsRecorded) {
+  StepInfo failed = store_.Info(800);
+  failed.state = StepState::kFailed;
+  failed.attempt = std::string(32, '7');
+  failed.sequence += 1;
+  failed.reason = "ENOSPC";
+  store_.PutRecord(storage::StepKey(800), storage::EncodeStepRecord({.info = failed}));
+  const json document = VerifyJson(store_, 3);
+  EXPECT_EQ(document["unrecorded_steps"], json::array({800}));
+  const Finished repaired = RunInspect({"--store", store_.directory(), "repair", "--apply"});
+  EXPECT_EQ(repaired.exit_code, 0) << repaired.err;
+  EXPECT_EQ(store_.Info(800).state, StepState::kCommitted);
+}
+
 TEST_F(UnrecordedSteps, CannotBeLookedForWhereNobodyCanSayWhetherTheStoreIsHeld) {
   LoseLog();
   fs::remove(store_.directory() + "/LOCK");

@@ -28,7 +28,8 @@ class Untrusted : public testing::Test {
 };
 
 // What the sandbox denies, libraries may complain of: Abseil's locks do, where threads wait for one.
-const auto kNothingOfItsOwn = testing::AnyOf("", MatchesRegex("checkpoint-inspect: warning: this kernel has no [^\n]*\n"));
+const auto kNothingOfItsOwn =
+    testing::AnyOf("", MatchesRegex("checkpoint-inspect: warning: this kernel has no [^\n]*\n"));
 
 // What opening RocksDB would stumble over: its folder is a fifo.
 void TakeManifest(const TestStore& store) {
