@@ -126,7 +126,8 @@ absl::StatusOr<WorkerReport> StoreFollower::Run() {
     if (*progress == Progress::kEvaluated) continue;
     absl::Duration wait = options_.poll_interval;
     if (*progress == Progress::kNone) {
-      if (*looked == Sight::kCurrent && (IsLastDone() || IsUntilSeen())) {
+      // Who is asked to end meanwhile leaves off before it has looked at all steps: that is not their end.
+      if (*looked == Sight::kCurrent && (IsLastDone() || IsUntilSeen()) && !AskedToEnd()) {
         report_.end = WorkerReport::End::kUntilStep;
         return report_;
       }

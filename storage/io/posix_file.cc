@@ -1,6 +1,7 @@
 #include "storage/io/posix_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,13 +40,13 @@ absl::Status CheckSize(uint64_t bytes, std::string_view operation, const std::st
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<File>> PosixFile::Adopt(UniqueFd fd, std::string path, bool direct) {
+absl::StatusOr<std::unique_ptr<File>> PosixFile::Adopt(UniqueFd fd, std::string path, bool direct, bool locked) {
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
   if (absl::Status regular = CheckRegular(info.st_mode, "open", path); !regular.ok()) return regular;
   absl::StatusOr<bool> is_direct = SetDirect(fd.get(), path, direct);
   if (!is_direct.ok()) return is_direct.status();
-  return std::unique_ptr<File>(new PosixFile(std::move(fd), std::move(path), *is_direct));
+  return std::unique_ptr<File>(new PosixFile(std::move(fd), std::move(path), *is_direct, locked ? getpid() : 0));
 }
 
 absl::StatusOr<uint64_t> PosixFile::Size() {
@@ -99,9 +100,18 @@ absl::Status PosixFile::SyncData() {
   return absl::OkStatus();
 }
 
+PosixFile::~PosixFile() { Unlock(); }
+
+// Unlocking, and not just closing, takes the lock from forked children and from a ring that lets go of its files later,
+// too; a child may not do that to its parent.
+void PosixFile::Unlock() {
+  if (fd_.valid() && lock_holder_ != 0 && getpid() == lock_holder_) flock(fd(), LOCK_UN);
+}
+
 // The descriptor is gone whatever close(2) says; closing again could hit a file that another thread has opened since.
 absl::Status PosixFile::Close() {
   if (!fd_.valid()) return absl::OkStatus();
+  Unlock();
   if (close(fd_.Release()) != 0) return ErrnoStatus(errno, "close", path_);
   return absl::OkStatus();
 }

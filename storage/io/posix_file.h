@@ -17,8 +17,9 @@ namespace tidemark::storage {
 class PosixFile final : public File {
  public:
   // Takes over an open descriptor. kFailedPrecondition if it is no regular file. `direct`: turns O_DIRECT on, if the
-  // file system takes it.
-  static absl::StatusOr<std::unique_ptr<File>> Adopt(UniqueFd fd, std::string path, bool direct);
+  // file system takes it. `locked`: whether it is locked by flock(2), until it is closed.
+  static absl::StatusOr<std::unique_ptr<File>> Adopt(UniqueFd fd, std::string path, bool direct, bool locked = false);
+  ~PosixFile() override;
 
   const std::string& path() const override { return path_; }
   bool direct() const override { return direct_; }
@@ -34,11 +35,15 @@ class PosixFile final : public File {
   int fd() const { return fd_.get(); }
 
  private:
-  PosixFile(UniqueFd fd, std::string path, bool direct) : path_(std::move(path)), direct_(direct), fd_(std::move(fd)) {}
+  PosixFile(UniqueFd fd, std::string path, bool direct, pid_t lock_holder)
+      : path_(std::move(path)), direct_(direct), lock_holder_(lock_holder), fd_(std::move(fd)) {}
+
+  void Unlock();
 
   // Constant after construction.
   const std::string path_;
   const bool direct_;
+  const pid_t lock_holder_;  // the process that has locked it; 0: none
 
   UniqueFd fd_;
 };

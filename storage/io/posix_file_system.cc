@@ -136,10 +136,11 @@ absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRead(const std::string&
   absl::StatusOr<UniqueFd> fd = OpenRegularFile("open", path, O_RDONLY);
   if (!fd.ok()) return fd.status();
   // Shared with other readers, and gone with the descriptor. A file system without locks has no rewriters either.
-  if (RetryOnEintr([&] { return flock(fd->get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) {
+  const bool locked = RetryOnEintr([&] { return flock(fd->get(), LOCK_SH | LOCK_NB); }) == 0;
+  if (!locked && errno == EWOULDBLOCK) {
     return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is being written anew", path));
   }
-  return PosixFile::Adopt(*std::move(fd), path, direct);
+  return PosixFile::Adopt(*std::move(fd), path, direct, locked);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::string& path, bool direct) {
@@ -148,7 +149,7 @@ absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::stri
   if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
     return absl::UnavailableError(ErrnoStatus(errno, "lock to write anew", path).message());
   }
-  return PosixFile::Adopt(*std::move(fd), path, direct);
+  return PosixFile::Adopt(*std::move(fd), path, direct, /*locked=*/true);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path, bool direct) {

@@ -77,15 +77,17 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     std::vector<Store::StepNote> notes;
     bool more = false;
     bool changed = false;
-    for (size_t i = 0; i < planned->steps.size(); ++i) {
-      const StepInfo& info = *planned->steps[i];
-      const RetentionDecision& decision = planned->decisions[i];
-      if (decision.keep && decision.reason == info.kept) continue;
-      more = notes.size() == changes_max_;
-      if (more) break;
-      changed = changed || decision.keep;
-      notes.push_back(
-          {.step = info.step, .attempt = info.attempt, .deleted = !decision.keep, .reason = decision.reason});
+    // What makes room first: on a full disk nothing else can be written, and must not be in its way.
+    for (const bool keep : {false, true}) {
+      for (size_t i = 0; i < planned->steps.size() && !more; ++i) {
+        const StepInfo& info = *planned->steps[i];
+        const RetentionDecision& decision = planned->decisions[i];
+        if (decision.keep != keep || (keep && decision.reason == info.kept)) continue;
+        more = notes.size() == changes_max_;
+        if (more) break;
+        changed = changed || keep;
+        notes.push_back({.step = info.step, .attempt = info.attempt, .deleted = !keep, .reason = decision.reason});
+      }
     }
     if (!notes.empty()) {
       absl::StatusOr<Store::NotedSteps> noted = store_.NoteSteps(notes);

@@ -11,6 +11,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/check.h"
+#include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/pin.h"
@@ -94,7 +95,13 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
       if (info.kept == note.reason) continue;
       info.kept = note.reason;
     }
-    bytes += EncodeStepRecord(record).size();
+    const size_t size = EncodeStepRecord(record).size();
+    // What lets steps go fits into the room that is set aside, and a note on one that stays must not change that.
+    if (!note.deleted && !noted.deleted.empty() && bytes + size > kNotedBytesMax) {
+      --noted.notes;
+      break;
+    }
+    bytes += size;
     changed.push_back(std::move(record));
   }
   if (changed.empty()) return noted;
@@ -134,9 +141,15 @@ absl::StatusOr<StepRecord> Store::FindToPin(std::string_view what, int64_t step,
 // What is added is in the folder first, so that a rebuild knows whatever the record does.
 absl::Status Store::AddToPin(const StepRecord& record) {
   const StepInfo& info = record.info;
+  const StepFolder folder{info.step, AttemptId{*FromHex(info.attempt)}};
   absl::Status status = RemoveSettledMark();
   if (!status.ok()) return status;
-  status = WritePin(files_, layout_, {info.step, AttemptId{*FromHex(info.attempt)}}, info.pin_note, info.tags);
+  // A mark in the folder of a committed step is of a deletion that the manifest has forgotten, and that a rebuild would
+  // believe, pin or no pin.
+  const absl::StatusOr<bool> marked = HasDeletionMark(files_, layout_, folder);
+  status = marked.status();
+  if (status.ok() && *marked) status = RemoveDeletionMark(files_, layout_, folder);
+  if (status.ok()) status = WritePin(files_, layout_, folder, info.pin_note, info.tags);
   if (status.ok()) status = manifest_->Update(record);
   left_unsettled_ = left_unsettled_ || !status.ok();
   return status;

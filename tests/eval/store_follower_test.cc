@@ -257,6 +257,19 @@ TEST_F(StoreFollowerTest, EndsAfterTheStepAtHandWhenAsked) {
   EXPECT_THAT(asked_, ElementsAre(10, 20));
 }
 
+// It is asked between two looks of its own.
+TEST_F(StoreFollowerTest, SaysThatItWasAskedToEndWhereStepsAreLeft) {
+  OpenStore();
+  for (int64_t step : {10, 20}) CommitStep(step);
+  options_.until_step = 20;
+  int looks = 0;
+  options_.stop = [&] { return ++looks > 1; };
+  const auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->end, End::kStopped);
+  EXPECT_EQ(report->evaluated, 0);
+}
+
 TEST_F(StoreFollowerTest, HoldsTheLeaseWhileItEvaluatesAndRenewsIt) {
   OpenStore();
   CommitStep(10);

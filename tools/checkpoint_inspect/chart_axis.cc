@@ -136,8 +136,11 @@ Axis LinearAxis(double low, double high, AxisUnit unit, int ticks_max, bool roun
 Axis LogAxis(double low, double high, int ticks_max) {
   Axis axis{.log = true};
   if (std::log10(high / low) * 3 + 2 <= ticks_max) {
-    for (double power = std::pow(10, std::floor(std::log10(low) + 1e-9)); power <= high * 10; power *= 10) {
-      for (const double factor : {1, 2, 5}) axis.ticks.push_back(factor * power);
+    for (double power = std::pow(10, std::floor(std::log10(low) + 1e-9)); std::isfinite(power) && power / 10 <= high;
+         power *= 10) {
+      for (const double factor : {1, 2, 5}) {
+        if (std::isfinite(factor * power)) axis.ticks.push_back(factor * power);
+      }
     }
     // One at or below `low` is the first, one at or above `high` the last.
     const auto above = std::upper_bound(axis.ticks.begin(), axis.ticks.end(), low * (1 + 1e-9));

@@ -25,7 +25,7 @@ constexpr int kRestFactor = 9;
 bool WaitForMore(absl::Duration duration) {
   pollfd out = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
   const int ready = poll(&out, 1, static_cast<int>(absl::ToInt64Milliseconds(duration)));
-  return ready <= 0 || (out.revents & (POLLERR | POLLHUP)) == 0;
+  return ready <= 0 || (out.revents & (POLLERR | POLLHUP | POLLNVAL)) == 0;
 }
 
 ExitCode PrintSteps(Console& console, const std::vector<StepInfo>& steps) {

@@ -1,5 +1,7 @@
 // checkpoint-inspect: looks into a store. docs/checkpoint-inspect.md is its manual.
 
+#include <fcntl.h>
+
 #include <csignal>
 #include <exception>
 
@@ -45,12 +47,21 @@ ExitCode Run(Console& console, int argc, char** argv) {
   return code;
 }
 
+// Where the caller has closed one of the three, the next file that is opened would get its number, and what is said on
+// standard error would go into that. Nothing can be written to what takes its place.
+void OccupyStandardStreams() {
+  for (const int stream : {0, 1, 2}) {
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::inspect
 
 int main(int argc, char** argv) {
   // Whoever started us may ignore SIGPIPE. A reader that has seen enough ends us without a word.
   std::signal(SIGPIPE, SIG_DFL);
+  tidemark::inspect::OccupyStandardStreams();
   tidemark::inspect::Console console;
   return static_cast<int>(tidemark::inspect::Run(console, argc, argv));
 }

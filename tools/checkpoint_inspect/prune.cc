@@ -200,7 +200,8 @@ void AddPrune(CommandLine& line) {
             }
           },
           "The best COUNT healthy steps by a metric: one, and the lowest, unless it says otherwise")
-      ->type_name("METRIC[:highest][:COUNT]");
+      ->type_name("METRIC[:highest][:COUNT]")
+      ->allow_extra_args(false);  // else [a,b] is two
   prune->add_option("--keep-every", rules.keep_every_steps, "Steps divisible by N")
       ->type_name("N")
       ->check(CheckPositive);

@@ -148,11 +148,12 @@ std::vector<ChartPoint> ThinOut(std::vector<ChartPoint> points, size_t points_ma
   for (size_t run = 0; run < runs; ++run) {
     const size_t begin = run * points.size() / runs;
     const size_t end = (run + 1) * points.size() / runs;
-    size_t lowest = begin;
-    size_t highest = begin;
+    size_t lowest = end;
+    size_t highest = end;
     for (size_t i = begin; i < end; ++i) {
-      if (points[i].y < points[lowest].y) lowest = i;
-      if (points[i].y > points[highest].y) highest = i;
+      if (!std::isfinite(points[i].y)) continue;  // special
+      if (lowest == end || points[i].y < points[lowest].y) lowest = i;
+      if (highest == end || points[i].y > points[highest].y) highest = i;
     }
     for (size_t i = begin; i < end; ++i) {
       if (i == lowest || i == highest || IsSpecial(points[i])) kept.push_back(std::move(points[i]));

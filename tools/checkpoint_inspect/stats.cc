@@ -3,8 +3,10 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "fmt/format.h"
 #include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/commands.h"
@@ -43,20 +45,16 @@ struct KeptSteps {
   Sum sum;
 };
 
-// The text without what stands in parentheses: a step's own figures.
-std::string WithoutFigures(const std::string& reason) {
-  std::string text;
-  int depth = 0;
-  for (const char c : reason) {
-    if (c == '(') {
-      if (++depth == 1 && text.ends_with(' ')) text.pop_back();
-    } else if (c == ')' && depth > 0) {
-      --depth;
-    } else if (depth == 0) {
-      text.push_back(c);
-    }
+// The reasons, each without what stands in parentheses at its end: a step's own figures.
+std::string WithoutFigures(std::string_view reasons) {
+  std::vector<std::string_view> kept;
+  for (const absl::string_view part : absl::StrSplit(absl::string_view(reasons.data(), reasons.size()), "; ")) {
+    std::string_view reason(part.data(), part.size());
+    const size_t figures = reason.rfind(" (");
+    if (reason.ends_with(')') && figures != std::string_view::npos) reason = reason.substr(0, figures);
+    kept.push_back(reason);
   }
-  return text;
+  return fmt::format("{}", fmt::join(kept, "; "));
 }
 
 struct Statistics {

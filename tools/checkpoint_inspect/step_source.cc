@@ -60,7 +60,9 @@ ExitCode OpenStepSource(const Invocation& invocation, const Selector& selector, 
   const std::string verify = fmt::format("; '{}verify {}' lists what is damaged", store, info->step);
   if (!step.ok()) {
     const std::string_view said = absl::IsDataLoss(step.status()) ? verify : std::string_view();
-    invocation.console.Fail(fmt::format("{}{}", std::string(step.status().message()), said));
+    const bool lost = info->state == StepState::kLost && !info->reason.empty();
+    invocation.console.Fail(lost ? fmt::format("step {} is lost: {}", info->step, info->reason)
+                                 : fmt::format("{}{}", std::string(step.status().message()), said));
     return StepExitCode(step.status());
   }
   opened->info = *std::move(info);

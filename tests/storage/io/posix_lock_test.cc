@@ -3,6 +3,7 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +13,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/check.h"
+#include "storage/io/file_system.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -66,22 +69,68 @@ TEST_F(PosixLockTest, StaysWithTheParentWhenAForkedChildDestroysItsCopy) {
   EXPECT_THAT(PosixLock::TryLock(path_), StatusIs(StatusCode::kUnavailable, HasSubstr("held by")));
 }
 
+// A forked child that does nothing, as long as this lives.
+class IdleChild {
+ public:
+  IdleChild() {
+    Check(pipe(ends_) == 0, "a pipe could not be made");
+    child_ = fork();
+    Check(child_ >= 0, "a child could not be forked");
+    if (child_ != 0) return;
+    close(ends_[1]);
+    char byte;
+    _exit(read(ends_[0], &byte, 1) == 0 ? 0 : 1);  // until the parent closes its end
+  }
+  ~IdleChild() {
+    close(ends_[1]);
+    close(ends_[0]);
+    waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  int ends_[2];
+  pid_t child_ = 0;
+};
+
 TEST_F(PosixLockTest, IsFreeAfterDestructionThoughAForkedChildLives) {
   auto lock = PosixLock::TryLock(path_);
   ASSERT_THAT(lock, IsOk());
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    close(ends[1]);
-    char byte;
-    _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);  // until the parent closes its end
-  }
+  const IdleChild child;
   lock->reset();
   EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
-  close(ends[1]);
-  close(ends[0]);
+}
+
+// Such as a worker that loads data: else nobody could read a shard that was written into a recycled file, and a file
+// that was read could not be recycled.
+TEST_F(PosixLockTest, OfAFileIsFreeOnceThatIsClosedThoughAForkedChildLives) {
+  FileSystem& files = PosixFileSystem();
+  ASSERT_THAT(files.Create(path_, /*direct=*/false), IsOk());
+  for (const bool destroyed : {false, true}) {
+    SCOPED_TRACE(destroyed);
+    auto writer = files.OpenForRewrite(path_, /*direct=*/false);
+    ASSERT_THAT(writer, IsOk());
+    const IdleChild writers_child;
+    EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("written anew")));
+    destroyed ? writer->reset() : (*writer)->Close().IgnoreError();
+    auto reader = files.OpenForRead(path_, /*direct=*/false);
+    ASSERT_THAT(reader, IsOk());
+    const IdleChild readers_child;
+    destroyed ? reader->reset() : (*reader)->Close().IgnoreError();
+    EXPECT_THAT(files.OpenForRewrite(path_, /*direct=*/false), IsOk());
+  }
+}
+
+TEST_F(PosixLockTest, OfAFileStaysWithTheParentWhenAForkedChildDestroysItsCopy) {
+  FileSystem& files = PosixFileSystem();
+  ASSERT_THAT(files.Create(path_, /*direct=*/false), IsOk());
+  auto writer = files.OpenForRewrite(path_, /*direct=*/false);
+  ASSERT_THAT(writer, IsOk());
+  EXPECT_EQ(InChild([&] {
+              writer->reset();
+              return "destroyed";
+            }),
+            "destroyed");
+  EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("written anew")));
 }
 
 TEST_F(PosixLockTest, RefusesWhatIsNoRegularFile) {

@@ -316,6 +316,25 @@ TEST_F(ForgottenDeletionTest, IsTakenBackOfTheLatestStep) {
   EXPECT_TRUE(InfoOf(*store, 5).pinned);
 }
 
+// Nobody looks for the mark of a step to which no other refers.
+TEST_F(ForgottenDeletionTest, IsTakenBackByAPin) {
+  auto store = Open();
+  const ShardIdentity alone = CommitStep(*store, 5, 500);
+  Mark(alone);
+  ASSERT_THAT(store->Pin(5, "keep"), IsOk());
+  EXPECT_FALSE(IsMarked(alone));
+  const ShardIdentity tagged = CommitStep(*store, 6, 600);
+  Mark(tagged);
+  ASSERT_THAT(store->Tag(6, "v1"), IsOk());
+  CommitStep(*store, 7, 700);
+  store.reset();
+  store = Rebuild();
+  for (int64_t step : {5, 6}) {
+    EXPECT_EQ(ValueAt(*store, step), 100 * step);
+    EXPECT_TRUE(InfoOf(*store, step).pinned);
+  }
+}
+
 TEST_F(ForgottenDeletionTest, IsTakenBackByTheNextOpenWhereTheMarkCannotBeRemoved) {
   fs::remove(layout_.attempt(1, base_.attempt) + "/deleted.json");
   ASSERT_THAT(Open()->Pin(1, "keep"), IsOk());

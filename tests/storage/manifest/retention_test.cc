@@ -284,6 +284,19 @@ TEST_F(RetentionTest, DeletesNothingWhileNobodyKnowsWhatIsLeased) {
   EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
 }
 
+// On a full disk nothing else could be written, as often as it were tried.
+TEST_F(RetentionTest, LetsGoBeforeItNotesWhyOthersStay) {
+  for (int64_t step = 1; step <= 4; ++step) CommitStep(*store_, step, step);
+  ASSERT_THAT(store_->Pin(1, ""), IsOk());
+  Retention retention(
+      *store_, RetentionOptions::MaxToKeep(1), [](std::string_view) {}, Observer(), /*changes_max=*/1);
+  EXPECT_THAT(Apply(retention), ElementsAre("2: not among the latest 1"));
+  EXPECT_THAT(Apply(retention), ElementsAre("3: not among the latest 1"));
+  EXPECT_EQ(InfoOf(1).kept, "");
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(InfoOf(1).kept, "pinned");
+}
+
 TEST_F(RetentionTest, ChangesABoundedNumberOfRecordsAtATimeAndSaysSo) {
   for (int64_t step = 1; step <= 7; ++step) CommitStep(*store_, step, step);
   Retention retention(

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/manifest_records.h"
 #include "storage/manifest/request_inbox.h"
 #include "storage/manifest/store.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -129,6 +131,31 @@ TEST_F(StoreFullDiskTest, IsAskedToDeleteByTheRoomThatWasSetAside) {
   EXPECT_THAT(TakeInRequests(files_, **store, retention, {.warn = warn}).deleted, testing::SizeIs(1));
   CommitStep(**store, 3, 300);
   EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
+TEST_F(StoreFullDiskTest, LetsStepsGoInWhatFitsIntoTheRoomThatWasSetAside) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  std::vector<Store::StepNote> notes;
+  for (int64_t step = 1; step <= 12; ++step) {
+    const ShardIdentity identity = CommitStep(**store, step, step);
+    if (step > 1) {
+      EXPECT_TRUE((*store)->Pin(step, std::string(kPinNoteBytesMax, 'x')).ok());
+    }
+    notes.push_back({.step = step,
+                     .attempt = ToHex(identity.attempt.bytes),
+                     .deleted = step == 1,
+                     .reason = step == 1 ? "too old" : "pinned"});
+  }
+  const auto noted = (*store)->NoteSteps(notes);
+  ASSERT_THAT(noted, IsOk());
+  EXPECT_THAT(noted->deleted, testing::ElementsAre(1));
+  EXPECT_LT(noted->notes, notes.size());
+  size_t bytes = 0;
+  for (size_t i = 0; i < noted->notes; ++i) {
+    bytes += EncodeStepRecord(**(*store)->manifest().Find(notes[i].step)).size();
+  }
+  EXPECT_LE(bytes, Store::kNotedBytesMax);
 }
 
 TEST_F(StoreFullDiskTest, KeepsTheReserveFromWhatMakesNoRoom) {

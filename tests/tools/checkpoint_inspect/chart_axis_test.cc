@@ -74,6 +74,7 @@ TEST(LogAxis, HasPowersOfTenAndWhereTheyAreFewPartsOfThem) {
   EXPECT_THAT(LogAxis(0.3, 4, 8).labels, ElementsAre("0.2", "0.5", "1", "2", "5"));
   EXPECT_THAT(LogAxis(1, 1, 8).labels, ElementsAre("1", "2"));
   EXPECT_LE(LogAxis(1e-300, 1e300, 7).ticks.size(), 8);
+  EXPECT_THAT(LogAxis(1e307, 1.5e308, 8).labels, ElementsAre("1e307", "2e307", "5e307", "1e308"));
   EXPECT_DOUBLE_EQ(LogAxis(0.01, 100, 8).Position(1), 0.5);
 }
 

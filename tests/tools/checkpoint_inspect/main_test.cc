@@ -327,6 +327,31 @@ TEST(CheckpointInspect, FailsWhereItsOutputCannotBeWritten) {
   }
 }
 
+// What it opens first gets their numbers then.
+TEST(CheckpointInspect, WritesNothingElseIntoItsFilesWhereItHasNoStandardStreams) {
+  TestStore store;
+  store.Save({1, 2});
+  const std::string trace = store.directory() + "/trace.json";
+  EXPECT_EQ(
+      RunInspect({"trace", "latest", "-o", trace}, {.directory = store.directory(), .without_streams = true}).exit_code,
+      0);
+  EXPECT_TRUE(nlohmann::json::accept(ReadWhole(trace)));
+  EXPECT_EQ(RunInspect({"ls"}, {.directory = store.directory(), .without_streams = true}).exit_code, 1);
+}
+
+TEST(CheckpointInspect, SaysWhyAStepIsLost) {
+  TestStore store;
+  store.Save({1, 2});
+  store.RemoveStep(1);
+  store.Update(1, [](StepInfo& info) {
+    info.state = StepState::kLost;
+    info.reason = "damaged, and moved to quarantine";
+  });
+  const Finished tensors = RunInspect({"--store", store.directory(), "tensors", "1"});
+  EXPECT_EQ(tensors.exit_code, 13);
+  EXPECT_EQ(tensors.err, "checkpoint-inspect: error: step 1 is lost: damaged, and moved to quarantine\n");
+}
+
 TEST(CheckpointInspect, KeepsStandardOutputEmptyWhereJsonCannotBeGiven) {
   TestStore store;
   store.Save({1});

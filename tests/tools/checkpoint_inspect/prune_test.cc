@@ -229,6 +229,14 @@ TEST(Prune, NeedsARule) {
   }
 }
 
+TEST(Prune, TakesTheNameOfAMetricAsItIs) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"[x]", 1}, {"x", 2}}});
+  store.Save({2}, {.metrics = {{"[x]", 2}, {"x", 1}}});
+  store.Save({3});
+  EXPECT_THAT(Prune(store, {"--keep-best", "[x]"}).err, HasSubstr("--keep-best [x] is step 1, the lowest with 1"));
+}
+
 TEST(Prune, NamesBothEndsOfAMetricOfWhichItWasNotSaidWhichOneIsTheBest) {
   TestStore store;
   store.Save({1}, {.metrics = {{"accuracy", 0.25}, {"steady", 7}}});

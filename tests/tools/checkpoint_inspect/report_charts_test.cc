@@ -44,6 +44,18 @@ TEST(ThinOut, KeepsLowestAndHighestAndWhatIsMarked) {
   EXPECT_THAT(ThinOut(points, 10'000), SizeIs(10'000));
 }
 
+// The first of a run, with which the others cannot be compared.
+TEST(ThinOut, KeepsTheHighestBesideWhatIsNotANumber) {
+  std::vector<ChartPoint> points;
+  for (int i = 0; i < 1000; ++i) {
+    points.push_back({.x = static_cast<double>(i), .y = 1, .marks = {Mark::kSaved}, .hover = {}});
+  }
+  points[400].y = std::numeric_limits<double>::quiet_NaN();
+  points[417].y = 900;
+  const std::vector<ChartPoint> kept = ThinOut(points, 50);
+  EXPECT_TRUE(std::any_of(kept.begin(), kept.end(), [](const ChartPoint& point) { return point.y == 900; }));
+}
+
 TEST(MetricFigure, MarksStepsAndTellsWhy) {
   std::vector<StepInfo> steps = {Saved(1, 4), Saved(2, 3), Saved(3, 2.5), Saved(4, 2.4)};
   steps[0].state = StepState::kDeleted;

@@ -24,8 +24,8 @@ class StatsTest : public testing::Test {
     const absl::Time start = absl::Now() - absl::Hours(5);
     for (const int64_t step : {1, 2, 3, 4}) store_.Save({step}, {}, 5000, start + step * absl::Hours(1));
     store_.Delete(1, "not among the latest 3");
-    store_.Update(2, [](StepInfo& info) { info.kept = "best loss (0.25)"; });
-    store_.Update(3, [](StepInfo& info) { info.kept = "best loss (0.5)"; });
+    store_.Update(2, [](StepInfo& info) { info.kept = "best loss (top1) (0.25)"; });
+    store_.Update(3, [](StepInfo& info) { info.kept = "best loss (top1) (0.5)"; });
     store_.Update(4, [](StepInfo& info) { info.kept = "latest"; });
   }
 
@@ -54,7 +54,7 @@ TEST_F(StatsTest, SaysWhatTakesTheRoomAndHowFastItGrows) {
                    bytes +
                    "\n\n"
                    "KEPT BECAUSE +STEPS +STORED\n"
-                   "best loss +2" +
+                   R"(best loss \(top1\) +2)" +
                    bytes +
                    "\n"
                    "latest +1" +
@@ -82,7 +82,7 @@ TEST_F(StatsTest, GivesEveryFigureAsJson) {
   EXPECT_EQ(document["states"]["deleted"]["steps"], 1);
   EXPECT_EQ(document["states"]["lost"]["steps"], 0);
   ASSERT_THAT(document["kept"], SizeIs(2));
-  EXPECT_EQ(document["kept"][0]["reason"], "best loss");
+  EXPECT_EQ(document["kept"][0]["reason"], "best loss (top1)");
   EXPECT_EQ(document["kept"][0]["steps"], 2);
   const json& disk = document["disk"];
   EXPECT_GE(disk["steps"], document["states"]["committed"]["stored_bytes"]);
