@@ -105,7 +105,8 @@ PosixFile::~PosixFile() { Unlock(); }
 // Unlocking, and not just closing, takes the lock from forked children and from a ring that lets go of its files later,
 // too; a child may not do that to its parent.
 void PosixFile::Unlock() {
-  if (fd_.valid() && lock_holder_ != 0 && getpid() == lock_holder_) flock(fd(), LOCK_UN);
+  if (!fd_.valid() || lock_holder_ == 0 || getpid() != lock_holder_) return;
+  RetryOnEintr([&] { return flock(fd(), LOCK_UN); });
 }
 
 // The descriptor is gone whatever close(2) says; closing again could hit a file that another thread has opened since.

@@ -26,15 +26,27 @@
 namespace tidemark::inspect {
 namespace {
 
+// Each read costs as much as a few thousand values: many at once, though not so many that they are felt in memory.
+constexpr size_t kValuesAtOnce = 8192;
+constexpr uint64_t kValueBytesAtOnce = 4 << 20;
+
 absl::StatusOr<ExportMetadata> ReadValues(const TensorSource& source, const std::vector<ExportItem>& items) {
   ExportMetadata values;
-  for (const ExportItem& item : items) {
-    std::vector<std::byte> bytes(item.bytes);
-    const StepReader::Window window{.entry = item.entry, .destination = bytes};
-    if (!bytes.empty()) {
-      if (absl::Status status = source.Read({&window, 1}); !status.ok()) return status;
+  for (size_t begin = 0, end = 0; begin < items.size(); begin = end) {
+    if (IsInterrupted()) return absl::CancelledError("interrupted");
+    std::vector<std::vector<std::byte>> bytes;
+    for (uint64_t sum = 0; end < items.size() && end - begin < kValuesAtOnce && sum < kValueBytesAtOnce; ++end) {
+      sum += items[end].bytes;
+      bytes.emplace_back(items[end].bytes);
     }
-    values[item.spec.name] = ValueText(item.spec, bytes);
+    std::vector<StepReader::Window> windows;
+    for (size_t i = begin; i < end; ++i) {
+      if (!bytes[i - begin].empty()) windows.push_back({.entry = items[i].entry, .destination = bytes[i - begin]});
+    }
+    if (!windows.empty()) {
+      if (absl::Status status = source.Read(windows); !status.ok()) return status;
+    }
+    for (size_t i = begin; i < end; ++i) values[items[i].spec.name] = ValueText(items[i].spec, bytes[i - begin]);
   }
   return values;
 }
@@ -50,11 +62,11 @@ absl::StatusOr<std::unique_ptr<ExportSink>> MakeSink(const TensorSource& source,
     case ExportFormat::kSafetensors:
       break;
   }
-  const absl::StatusOr<ExportMetadata> values = ReadValues(source, plan.values);
+  absl::StatusOr<ExportMetadata> values = ReadValues(source, plan.values);
   if (!values.ok()) return values.status();
   ExportMetadata metadata = provenance;
   metadata[std::string(kFormatKey)] = "pt";  // without which other libraries refuse a file as that of no framework
-  return MakeSafetensorsSink(plan, out, replace, metadata, *values);
+  return MakeSafetensorsSink(plan, out, replace, metadata, *std::move(values));
 }
 
 // The command line's part.

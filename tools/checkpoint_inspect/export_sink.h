@@ -50,7 +50,7 @@ using ExportMetadata = std::map<std::string, std::string>;
 // comes twice, or the header gets too long.
 absl::StatusOr<std::unique_ptr<ExportSink>> MakeSafetensorsSink(const ExportPlan& plan, const std::string& out,
                                                                 bool replace, const ExportMetadata& metadata,
-                                                                const ExportMetadata& values);
+                                                                ExportMetadata values);
 
 // One archive, with a member NAME.npy for each entry.
 absl::StatusOr<std::unique_ptr<ExportSink>> MakeNpzSink(const ExportPlan& plan, const std::string& out, bool replace);

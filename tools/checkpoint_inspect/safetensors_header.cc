@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr uint64_t kDataAlignment = 8;  // of the widest numbers, so that a mapped file can be used in place
+constexpr size_t kQuotesBytes = 6;      // of a string of the metadata: "key":"value",
 
 struct DtypeName {
   std::string_view name;
@@ -367,7 +368,12 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const SafetensorsHeader& hea
     return absl::InvalidArgumentError(fmt::format("{} strings of metadata, where a file may have {}",
                                                   header.metadata.size(), kSafetensorsMetadataMax));
   }
-  std::string text = "{";
+  // With room for the length in front.
+  std::string text(kSafetensorsLengthBytes, '\0');
+  size_t metadata_bytes = 0;
+  for (const auto& [key, value] : header.metadata) metadata_bytes += key.size() + value.size() + kQuotesBytes;
+  text.reserve(text.size() + metadata_bytes);
+  text += '{';
   if (!header.metadata.empty()) {
     text += fmt::format("\"{}\":{{", kMetadataKey);
     for (const auto& [key, value] : header.metadata) text += QuotedJson(key) + ":" + QuotedJson(value) + ",";
@@ -383,13 +389,12 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(const SafetensorsHeader& hea
   if (text.back() == ',') text.pop_back();
   text += '}';
   text.append((kDataAlignment - text.size() % kDataAlignment) % kDataAlignment, ' ');
-  if (text.size() > kSafetensorsHeaderBytesMax) {
+  const size_t bytes = text.size() - kSafetensorsLengthBytes;
+  if (bytes > kSafetensorsHeaderBytesMax) {
     return absl::InvalidArgumentError(
-        fmt::format("the header takes {} bytes, where a file may have {}", text.size(), kSafetensorsHeaderBytesMax));
+        fmt::format("the header takes {} bytes, where a file may have {}", bytes, kSafetensorsHeaderBytesMax));
   }
-  std::string length(kSafetensorsLengthBytes, '\0');
-  for (size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
-  text.insert(0, length);
+  for (size_t i = 0; i < kSafetensorsLengthBytes; ++i) text[i] = static_cast<char>(bytes >> (8 * i) & 0xff);
   return text;
 }
 

@@ -25,7 +25,7 @@ class SafetensorsSink : public ExportSink {
   SafetensorsSink(const ExportPlan& plan, std::string out, bool replace)
       : plan_(plan), out_(std::move(out)), replace_(replace) {}
 
-  absl::Status Start(const ExportMetadata& metadata, const ExportMetadata& values);
+  absl::Status Start(const ExportMetadata& metadata, ExportMetadata values);
   absl::Status Begin(const ExportItem& item) override {
     file_ = item.file;
     return absl::OkStatus();
@@ -37,7 +37,7 @@ class SafetensorsSink : public ExportSink {
   absl::StatusOr<std::vector<ExportedFile>> Commit() override;
 
  private:
-  absl::Status StartFile(const std::string& path, size_t file, const ExportMetadata& metadata);
+  absl::Status StartFile(const std::string& path, size_t file, ExportMetadata metadata);
 
   const ExportPlan& plan_;
   const std::string out_;
@@ -47,8 +47,8 @@ class SafetensorsSink : public ExportSink {
   size_t file_ = 0;                                 // that is being written
 };
 
-absl::Status SafetensorsSink::StartFile(const std::string& path, size_t file, const ExportMetadata& metadata) {
-  SafetensorsHeader header{.metadata = metadata};
+absl::Status SafetensorsSink::StartFile(const std::string& path, size_t file, ExportMetadata metadata) {
+  SafetensorsHeader header{.metadata = std::move(metadata)};
   if (plan_.files == 1) header.tensors.reserve(plan_.tensors.size());
   uint64_t end = 0;
   for (const ExportItem& item : plan_.tensors) {
@@ -65,10 +65,10 @@ absl::Status SafetensorsSink::StartFile(const std::string& path, size_t file, co
   return files_.back()->Write(*encoded);
 }
 
-absl::Status SafetensorsSink::Start(const ExportMetadata& metadata, const ExportMetadata& values) {
+absl::Status SafetensorsSink::Start(const ExportMetadata& metadata, ExportMetadata values) {
   ExportMetadata first = metadata;
-  const auto add = [&](const std::string& name, const std::string& text, std::string_view kind) {
-    if (!name.starts_with(kKindPrefix) && first.try_emplace(name, text).second) {
+  const auto add = [&](const std::string& name, std::string text, std::string_view kind) {
+    if (!name.starts_with(kKindPrefix) && first.try_emplace(name, std::move(text)).second) {
       first.emplace(std::string(kKindPrefix) + name, kind);
       return absl::OkStatus();
     }
@@ -77,8 +77,10 @@ absl::Status SafetensorsSink::Start(const ExportMetadata& metadata, const Export
   };
   for (const ExportItem& item : plan_.values) {
     const std::string& name = item.spec.name;
-    if (absl::Status status = add(name, values.at(name), EntryKindName(item.spec.kind)); !status.ok()) return status;
+    absl::Status status = add(name, std::move(values.at(name)), EntryKindName(item.spec.kind));
+    if (!status.ok()) return status;
   }
+  values.clear();
   // As safetensors.torch.save_model has it, and load_model reads it.
   for (const ExportItem& item : plan_.tensors) {
     if (item.tied_to.empty()) continue;
@@ -88,7 +90,9 @@ absl::Status SafetensorsSink::Start(const ExportMetadata& metadata, const Export
   others.erase(std::string(kUserMetadataKey));
   const std::vector<std::string> paths = plan_.files == 1 ? std::vector{out_} : ShardPaths(out_, plan_.files);
   for (size_t file = 0; file < paths.size(); ++file) {
-    if (absl::Status status = StartFile(paths[file], file, file == 0 ? first : others); !status.ok()) return status;
+    if (absl::Status status = StartFile(paths[file], file, file == 0 ? std::move(first) : others); !status.ok()) {
+      return status;
+    }
   }
   if (plan_.files == 1) return absl::OkStatus();
   SafetensorsFiles map;
@@ -129,9 +133,9 @@ std::string ShardIndexPath(const std::string& out) { return fmt::format("{}{}.in
 
 absl::StatusOr<std::unique_ptr<ExportSink>> MakeSafetensorsSink(const ExportPlan& plan, const std::string& out,
                                                                 bool replace, const ExportMetadata& metadata,
-                                                                const ExportMetadata& values) {
+                                                                ExportMetadata values) {
   auto sink = std::make_unique<SafetensorsSink>(plan, out, replace);
-  if (absl::Status status = sink->Start(metadata, values); !status.ok()) return status;
+  if (absl::Status status = sink->Start(metadata, std::move(values)); !status.ok()) return status;
   return sink;
 }
 

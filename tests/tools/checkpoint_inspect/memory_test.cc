@@ -70,6 +70,22 @@ void WriteManyTensors(const std::string& path, float first) {
   EXPECT_TRUE(file.flush()) << path;
 }
 
+// Those of a step that was exported: 20,000 numbers, more than are read at once, and 60 texts of a megabyte.
+void WriteManyValues(const std::string& path) {
+  SafetensorsHeader header{.metadata = {{"tidemark.step", "1"}, {"tidemark.store", std::string(32, '7')}}};
+  const auto add = [&](const std::string& name, std::string text, const std::string& kind) {
+    header.metadata[name] = std::move(text);
+    header.metadata["tidemark.kind." + name] = kind;
+  };
+  for (int i = 0; i < 20'000; ++i) add(fmt::format("step.{}", i), fmt::format("{}", 7 * i), "int64");
+  for (int i = 0; i < 60; ++i) {
+    add(fmt::format("text.{}", i), std::string(1 << 20, static_cast<char>('a' + i % 26)), "string");
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << EncodeSafetensorsHeader(header).value();
+  EXPECT_TRUE(file.flush()) << path;
+}
+
 class Memory : public testing::Test {
  protected:
   void SetUp() override {
@@ -127,6 +143,27 @@ TEST_F(Memory, StaysWithinTheBoundWithAHundredThousandEntries) {
   for (const char* format : {"npz", "safetensors"}) Holds({"export", "1", "-o", out_, "--format", format});
   // A file for each of them, and each is synced: some will do.
   Holds({"export", "1", "layer.12*", "-o", out_, "--format", "raw"});
+}
+
+TEST_F(Memory, StaysWithinTheBoundWhereManyValuesAreExported) {
+  WriteManyValues(model_);
+  ASSERT_EQ(RunInspect({"--store", store_.directory(), "import", model_, "--step", "1", "--create"}).exit_code, 0);
+  for (const char* format : {"npz", "safetensors"}) Holds({"export", "1", "-o", out_, "--format", format});
+  ASSERT_EQ(RunInspect({"--store", store_.directory(), "export", "1", "-o", out_}).exit_code, 0);
+  const auto metadata = [](const std::string& path) {
+    std::string text(fs::file_size(path), '\0');
+    std::ifstream(path, std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+    const absl::StatusOr<SafetensorsHeader> header =
+        DecodeSafetensorsHeader(std::string_view(text).substr(kSafetensorsLengthBytes), 0);
+    EXPECT_TRUE(header.ok()) << header.status();
+    return header.ok() ? header->metadata : decltype(header->metadata)();
+  };
+  const auto exported = metadata(out_);
+  for (const auto& [key, value] : metadata(model_)) {
+    if (key == "tidemark.store") continue;
+    const auto found = exported.find(key);
+    EXPECT_TRUE(found != exported.end() && found->second == value) << key;
+  }
 }
 
 }  // namespace
