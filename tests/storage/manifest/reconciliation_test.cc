@@ -32,6 +32,14 @@ class ReconciliationTest : public testing::Test {
   std::string Name(const ShardIdentity& identity) { return StepFolderName(identity.step, identity.attempt); }
   std::string Shard(const ShardIdentity& identity) { return layout_.shard(identity.step, identity.attempt, 0, 1); }
   bool IsThere(const ShardIdentity& identity) { return fs::exists(Folder(identity)); }
+  static void LetGo(Store& store, const std::vector<ShardIdentity>& steps) {
+    std::vector<Store::StepNote> notes;
+    for (const ShardIdentity& going : steps) {
+      notes.push_back(
+          {.step = going.step, .attempt = ToHex(going.attempt.bytes), .deleted = true, .reason = "too old"});
+    }
+    ASSERT_THAT(store.NoteSteps(notes), IsOk());
+  }
   static StepState StateOf(const Store& store, int64_t step) { return (*store.manifest().Find(step))->info.state; }
 
   TestDirectory directory_;
@@ -103,11 +111,7 @@ TEST_F(ReconciliationTest, RemovesDurablyWhatRefersToAnAttemptBeforeTheAttempt) 
   const ShardIdentity base = CommitStep(store, 1, 100);
   const ShardIdentity user = CommitReferringStep(store, 2, base);
   CommitStep(store, 3, 300);  // the latest stays
-  std::vector<Store::StepNote> notes;
-  for (const ShardIdentity& going : {base, user}) {
-    notes.push_back({.step = going.step, .attempt = ToHex(going.attempt.bytes), .deleted = true, .reason = "too old"});
-  }
-  ASSERT_THAT(store.NoteSteps(notes), IsOk());
+  LetGo(store, {base, user});
   const size_t before = files.calls().size();
   ASSERT_THAT(store.RemoveDeleted({}), IsOk());
   const std::vector<FailingFileSystem::Call> calls = files.calls();
@@ -130,11 +134,7 @@ TEST_F(ReconciliationTest, RemovesNothingThatAnAttemptRefersToWhoseRemovalFailed
   const ShardIdentity between = CommitReferringStep(store, 2, base);
   const ShardIdentity user = CommitReferringStep(store, 3, between);
   CommitStep(store, 4, 400);
-  std::vector<Store::StepNote> notes;
-  for (const ShardIdentity& going : {base, between, user}) {
-    notes.push_back({.step = going.step, .attempt = ToHex(going.attempt.bytes), .deleted = true, .reason = "too old"});
-  }
-  ASSERT_THAT(store.NoteSteps(notes), IsOk());
+  LetGo(store, {base, between, user});
   files.SetRule([&](const FailingFileSystem::Call& call) {
     const bool fails = (call.operation == "RemoveFile" && call.path == Shard(user)) ||
                        (call.operation == "Rename" && call.path == layout_.retired());
