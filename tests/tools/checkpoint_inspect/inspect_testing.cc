@@ -82,9 +82,7 @@ std::string ReadLine(int file) {
     result.push_back(nullptr);
     return result;
   };
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (options.without_streams) close(stream);
-  }
+  for (const int stream : options.closed) close(stream);
   execve(CHECKPOINT_INSPECT, pointers(words).data(), pointers(settings).data());
   _exit(127);
 }

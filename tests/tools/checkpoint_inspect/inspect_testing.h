@@ -30,7 +30,7 @@ struct RunOptions {
   std::string interrupt_at;                        // with a terminal: SIGINT is sent once it has shown this
   std::string out_path;                            // standard output is this file; empty: caught
   bool out_closed_pipe = false;                    // standard output is a pipe that nobody reads
-  bool without_streams = false;                    // standard input, output and error are closed
+  std::vector<int> closed;                         // of standard input, output and error
 };
 
 // For a command that waits for whoever holds the store: long enough for a machine that has much else to do; nobody

@@ -332,11 +332,13 @@ TEST(CheckpointInspect, WritesNothingElseIntoItsFilesWhereItHasNoStandardStreams
   TestStore store;
   store.Save({1, 2});
   const std::string trace = store.directory() + "/trace.json";
-  EXPECT_EQ(
-      RunInspect({"trace", "latest", "-o", trace}, {.directory = store.directory(), .without_streams = true}).exit_code,
-      0);
-  EXPECT_TRUE(nlohmann::json::accept(ReadWhole(trace)));
-  EXPECT_EQ(RunInspect({"ls"}, {.directory = store.directory(), .without_streams = true}).exit_code, 1);
+  for (const std::vector<int>& closed : {std::vector<int>{2}, {1, 2}, {0, 1, 2}}) {
+    SCOPED_TRACE(testing::PrintToString(closed));
+    const RunOptions options = {.directory = store.directory(), .closed = closed};
+    EXPECT_EQ(RunInspect({"trace", "latest", "-o", trace, "--force"}, options).exit_code, 0);
+    EXPECT_TRUE(nlohmann::json::accept(ReadWhole(trace)));
+  }
+  EXPECT_EQ(RunInspect({"ls"}, {.directory = store.directory(), .closed = {1}}).exit_code, 1);
 }
 
 TEST(CheckpointInspect, SaysWhyAStepIsLost) {
