@@ -150,8 +150,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
     store_.AbandonAttempt(*identity, snapshot.created(), staged);
     return staged;
   }
-  // From here on the files stay whatever happens: a commit that reported failure may yet be on disk, and the next Open
-  // finds out.
+  // From here on the files are the store's: a commit that reported failure may yet be on disk.
   const storage::StepRecord record = MakeRecord(snapshot, *identity, *shard);
   phases.AddWrite(shard->times, shard->footer.file_bytes);
   phases.Prepend(snapshot.phases());

@@ -63,10 +63,10 @@ InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<vo
 // where it says something new, and a worker's that came while it was being moved.
 //
 // No error: row and file survive power loss, but for the file where the step's folder is gone, and where a warning says
-// so. kNotFound: the step's record is not of that attempt, or it is not committed. kAlreadyExists: it is outranked
-// (IsOutranked) by what the evaluator found before, and nothing changes. kInvalidArgument: as of EncodeMetricReport.
-// After any other error, as after a crash, it may lie in the inbox, and be recorded by the next CollectInbox; it may be
-// given again.
+// so. kNotFound: the step's record is not of that attempt, or it was never committed or has been deleted.
+// kAlreadyExists: it is outranked (IsOutranked) by what the evaluator found before, and nothing changes.
+// kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, it may lie in the inbox, and be
+// recorded by the next CollectInbox; it may be given again.
 InboxResult RecordReport(FileSystem& files, Store& store, const MetricReport& report,
                          const std::function<void(std::string_view)>& warn);
 

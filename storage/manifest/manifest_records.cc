@@ -48,6 +48,10 @@ absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
 
 }  // namespace
 
+bool HasAttempt(StepState state) {
+  return state == StepState::kCommitted || state == StepState::kDamaged || state == StepState::kLost;
+}
+
 std::optional<DeletionRecord> DeletionOf(const StepRecord& record) {
   const auto attempt = FromHex(record.info.attempt);
   if (!attempt || record.info.state == StepState::kDeleted) return std::nullopt;

@@ -15,12 +15,20 @@
 namespace tidemark::storage {
 namespace {
 
-// Why the attempt was let go with its step; nullopt: it was replaced by another one, or nobody can say.
-std::optional<std::string> ReasonOfDeletedStep(const Manifest& manifest, const DeletionRecord& deletion) {
+struct Fate {
+  std::string_view what;  // became of the step
+  std::string reason;
+};
+
+// Why the attempt is to go.
+Fate FateOf(const Manifest& manifest, const DeletionRecord& deletion) {
   const absl::StatusOr<std::optional<StepRecord>> record = manifest.Find(deletion.step);
-  if (!record.ok() || !record->has_value()) return std::nullopt;
-  const StepInfo& info = (*record)->info;
-  return info.attempt == ToHex(deletion.attempt.bytes) ? std::make_optional(info.reason) : std::nullopt;
+  if (record.ok()) {
+    if (!record->has_value() || (*record)->info.state == StepState::kFailed) return {"not saved", "its save failed"};
+    const StepInfo& info = (*record)->info;
+    if (info.attempt == ToHex(deletion.attempt.bytes)) return {"deleted", info.reason};
+  }
+  return {"replaced", "another attempt took its place"};
 }
 
 // Says in the folders themselves that they are to go, before anything goes that they may refer to. Best effort: without
@@ -32,14 +40,12 @@ void MarkFolders(FileSystem& files, const StoreLayout& layout, const Manifest& m
     const absl::StatusOr<bool> marked = HasDeletionMark(files, layout, folder);
     absl::Status status = marked.status();
     if (status.ok() && *marked) continue;
-    const std::optional<std::string> reason = ReasonOfDeletedStep(manifest, deletion);
-    if (status.ok()) {
-      status = WriteDeletionMark(files, layout, folder, reason.value_or("another attempt took its place"));
-    }
+    const Fate fate = FateOf(manifest, deletion);
+    if (status.ok()) status = WriteDeletionMark(files, layout, folder, fate.reason);
     // A folder that somebody removed says nothing.
     if (status.ok() || absl::IsNotFound(status)) continue;
-    warn(fmt::format("step {} was {}, but a rebuild of the manifest would not know: {}", deletion.step,
-                     reason ? "deleted" : "replaced", std::string(status.message())));
+    warn(fmt::format("step {} was {}, but a rebuild of the manifest would not know: {}", deletion.step, fate.what,
+                     std::string(status.message())));
   }
 }
 
@@ -82,9 +88,9 @@ absl::StatusOr<bool> RemoveFiles(FileSystem& files, const StoreLayout& layout, M
                                  const std::vector<DeletionRecord>& going, size_t removals_max,
                                  const Reconciliation::Warn& warn) {
   const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
-    warn(fmt::format("step {} was {} files are still there: {}", deletion.step,
-                     ReasonOfDeletedStep(manifest, deletion) ? "deleted, but its" : "replaced, but its old",
-                     std::string(why.message())));
+    const std::string_view what = FateOf(manifest, deletion).what;
+    warn(fmt::format("step {} was {}, but its {}files are still there: {}", deletion.step, what,
+                     what == "replaced" ? "old " : "", std::string(why.message())));
   };
   std::vector<DeletionRecord> removed, failed;
   const auto sync = [&] {
@@ -243,13 +249,17 @@ void Reconciliation::MarkLost(StepRecord& record, const StepFolder& missing) {
                     own ? "" : ", where some of its chunks are,"));
 }
 
-// Whether all files of a lost step whose folders are there can be read.
+// Whether what there is of a lost step whose folders are there is what was lost: every byte of it.
 bool Reconciliation::IsBack(const StepRecord& record) {
   const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
-  if (!ReadAttempt(files_, layout_, store_, own).ok()) return false;
-  return std::all_of(record.references.begin(), record.references.end(), [&](const FileReference& file) {
-    return files_.TypeOf(layout_.shard(file.step, file.attempt, file.rank, file.world_size)).ok();
-  });
+  absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_, own);
+  if (!attempt.ok()) return false;
+  const absl::Status sound = attempt->record.shards == record.shards
+                                 ? VerifyAndSync(files_, layout_, own, *attempt, read_)
+                                 : absl::DataLossError("its shards are not those that were recorded");
+  if (sound.ok()) return true;
+  warn_(fmt::format("step {} stays lost, though its files are back: {}", own.step, std::string(sound.message())));
+  return false;
 }
 
 absl::StatusOr<bool> Reconciliation::IsOfDeletedStep(const StepFolder& folder) const {

@@ -63,7 +63,7 @@ class Repair {
   absl::Status OpenStore();
   absl::Status VerifyAll();
   absl::Status Verify(Verdict& verdict);
-  void LookAtLost(Verdict verdict);
+  absl::Status LookAtLost(Verdict verdict);
   absl::Status PutAway(const Verdict& verdict);
   absl::Status MarkDamaged(const Verdict& verdict);
   absl::Status CommitAgain(const Verdict& verdict);
@@ -176,8 +176,7 @@ absl::Status Repair::VerifyAll() {
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
     const StepState state = record.info.state;
-    if (!id || (state != StepState::kCommitted && state != StepState::kDamaged && state != StepState::kLost))
-      return true;
+    if (!id || !HasAttempt(state)) return true;
     const StepFolder folder{record.info.step, AttemptId{*id}};
     if (state != StepState::kLost) progress_.bytes_total += record.info.stored_bytes;
     (state == StepState::kLost ? lost : verdicts).push_back({.record = std::move(record), .folder = folder});
@@ -206,18 +205,31 @@ absl::Status Repair::VerifyAll() {
     if (hangs && !verdict.damage.empty()) leave(verdict, verdict.damage.front().what);
     (verdict.damage.empty() ? sound_ : damaged_).push_back(std::move(verdict));
   }
-  for (Verdict& verdict : lost) LookAtLost(std::move(verdict));
+  for (Verdict& verdict : lost) {
+    if (status = LookAtLost(std::move(verdict)); !status.ok()) return status;
+  }
   return absl::OkStatus();
 }
 
 // What was put back of a lost step and is damaged goes the way of other damage. Where only files are missing it is left
 // alone: they may come back. (One that is back was committed again when the store was opened.)
-void Repair::LookAtLost(Verdict verdict) {
+absl::Status Repair::LookAtLost(Verdict verdict) {
   const absl::Status read = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder).status();
-  if (!absl::IsDataLoss(read)) return;
-  verdict.damage.push_back(
-      {.path = layout_.attempt(verdict.folder.step, verdict.folder.attempt), .what = std::string(read.message())});
-  damaged_.push_back(std::move(verdict));
+  if (absl::IsDataLoss(read)) {
+    verdict.damage.push_back(
+        {.path = layout_.attempt(verdict.folder.step, verdict.folder.attempt), .what = std::string(read.message())});
+  } else if (read.ok()) {
+    for (const FileReference& file : verdict.record.references) {
+      const std::string path = layout_.shard(file.step, file.attempt, file.rank, file.world_size);
+      if (!files_.TypeOf(path).ok()) return absl::OkStatus();
+    }
+    const absl::Status verified = Verify(verdict);
+    if (absl::IsCancelled(verified) && options_.cancelled != nullptr) return verified;
+    // Lost it stays, whatever cannot be read of it.
+    if (!verified.ok()) return absl::OkStatus();
+  }
+  if (!verdict.damage.empty()) damaged_.push_back(std::move(verdict));
+  return absl::OkStatus();
 }
 
 // Whether a step that is not damaged has chunks in its files.

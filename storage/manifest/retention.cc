@@ -70,6 +70,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
                                                                 const ReadUnjudged& unjudged) {
   unfinished_ = false;
   std::vector<RetentionDecision> marked;
+  absl::Status refused;
   if (options_.any()) {
     absl::StatusOr<Planned> planned = PlanCommitted(options_, claims, unjudged);
     if (!planned.ok()) return planned.status();
@@ -91,7 +92,9 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     }
     if (!notes.empty()) {
       absl::StatusOr<Store::NotedSteps> noted = store_.NoteSteps(notes);
-      if (!noted.ok()) return noted.status();
+      // What has its mark already makes room, which may be all that is wanting.
+      refused = noted.status();
+      if (!noted.ok()) noted.emplace();
       more = more || noted->notes < notes.size();
       for (const auto& [step, why] : noted->unsure) {
         if (warned_.insert(std::string(why.message())).second) warn_(std::string(why.message()));
@@ -101,13 +104,14 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
       }
     }
     // Where every record was refused, the next call would only meet the same ones.
-    unfinished_ = more && (changed || !marked.empty());
+    unfinished_ = refused.ok() && more && (changed || !marked.empty());
   }
   absl::StatusOr<bool> more_files = RemoveFiles();
   if (!more_files.ok()) {
     warn_(fmt::format("files of deleted steps are still there: {}", std::string(more_files.status().message())));
   }
   unfinished_ = unfinished_ || (more_files.ok() && *more_files);
+  if (!refused.ok()) return refused;
   return marked;
 }
 

@@ -12,11 +12,11 @@
 #include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/forgotten_deletions.h"
 #include "storage/manifest/identity_recovery.h"
-#include "storage/manifest/pin.h"
 #include "storage/manifest/rebuild.h"
 #include "storage/manifest/reconciliation.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/manifest/warn_later.h"
 #include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
@@ -282,6 +282,7 @@ absl::Status Store::RemoveDeletedAndTell() {
 }
 
 absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
+  const WarnLater later(options_.warn);
   absl::MutexLock deleting(&deletions_mutex_);
   absl::StatusOr<bool> pending = manifest_->HasDeletions();
   if (!pending.ok() || !*pending) return pending;
@@ -294,7 +295,7 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
     };
     if (absl::Status status = WriteToFree(write); !status.ok()) return status;
   }
-  return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, options_.warn);
+  return FinishDeletions(files_, layout_, *manifest_, in_use, removals_max, later.warn);
 }
 
 // Whether the store was closed in good order, by a library that knows of tags, and nobody has been at steps/ since. A
@@ -368,91 +369,6 @@ void Store::RecordSettled() {
         fmt::format("the next start looks at every step, for it could not be recorded that the store was "
                     "closed in good order: {}",
                     std::string(status.message())));
-  }
-}
-
-absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
-  ShardIdentity identity;
-  identity.store = id_;
-  identity.step = step;
-  identity.attempt = AttemptId{RandomBytes16()};
-  identity.sequence = next_sequence_.fetch_add(1);
-  absl::MutexLock lock(&records_mutex_);
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok())
-    return status;
-  open_attempts_.insert(identity.attempt);
-  return identity;
-}
-
-bool Store::Recycle(const ShardIdentity& identity) {
-  const bool recycled =
-      RecycleShard(files_, layout_, layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
-  if (recycled) recycled_ = true;
-  return recycled;
-}
-
-absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
-  const auto id = FromHex(record.info.attempt);
-  if (!id)
-    return absl::InternalError(
-        fmt::format("commit of step {}: attempt '{}' is no id", record.info.step, record.info.attempt));
-  absl::Status status = files_.SyncDirectory(layout_.attempt(record.info.step, AttemptId{*id}));
-  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
-  // A shard that was recycled came from there: until both directories are synced power loss may take it back.
-  if (status.ok() && recycled_.exchange(false)) {
-    status = files_.SyncDirectory(layout_.directory());
-    if (!status.ok()) recycled_ = true;
-  }
-  if (!status.ok()) return status;
-  absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
-  {
-    absl::MutexLock lock(&records_mutex_);
-    replaced = CommitLocked(record, phases);
-    if (replaced.ok()) open_attempts_.erase(AttemptId{*id});
-    if (replaced.ok() && lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
-  }
-  if (!replaced.ok()) return replaced.status();
-  if (!replaced->has_value()) return absl::OkStatus();
-  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
-    options_.warn(fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step,
-                              std::string(more.status().message())));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record, const PhasesRecord* phases) {
-  absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
-  if (!old.ok()) return old.status();
-  if (old->has_value()) {
-    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, options_.warn, record.info); !pinned.ok()) {
-      options_.warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}",
-                                record.info.step, std::string(pinned.message())));
-    }
-  }
-  return manifest_->Commit(record, phases);
-}
-
-void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
-  absl::Status removed = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
-  if (!removed.ok()) {
-    options_.warn(fmt::format("what is left of step {}'s failed save is removed at the next start: {}", identity.step,
-                              std::string(removed.message())));
-  }
-  absl::MutexLock lock(&records_mutex_);
-  if (removed.ok()) open_attempts_.erase(identity.attempt);
-  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(identity.step);
-  // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
-  if (!record.ok() || (record->has_value() && (*record)->info.state != StepState::kFailed)) return;
-  StepRecord failed;
-  failed.info.step = identity.step;
-  failed.info.state = StepState::kFailed;
-  failed.info.sequence = identity.sequence;
-  failed.info.created = created;
-  failed.info.reason = why.ToString();
-  if (absl::Status status = manifest_->Update(failed); !status.ok()) {
-    options_.warn(
-        fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
   }
 }
 

@@ -32,6 +32,7 @@
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/manifest/warn_later.h"
 #include "storage/shard/shard_reader.h"
 
 namespace tidemark::storage {
@@ -71,13 +72,18 @@ class Store {
   // power loss. Afterwards the attempt that it replaces, if any, is removed, and any replaced before that only this one
   // referred to, if there are not too many marked for deletion before them; failing at that is only a warning, for the
   // next Open tries again. `phases`: what is known by now of the save's; may be null.
+  //
+  // After an error the files stay, for the commit may have reached the disk: the next Open adopts them where they are
+  // whole, and the save was not in vain. But they go, unless they turn out to be committed, before anything is
+  // acknowledged that they would undo: a later commit, after which a failure is tried again and only a warning, the
+  // step's deletion, or that it is let go of by Unpin or Untag.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
   // What is known of a committed step's phases when it is. See Manifest::NotePhases.
   void NotePhases(PhasesRecord phases) { manifest_->NotePhases(std::move(phases)); }
 
-  // Removes what there is of the attempt and records why it failed, unless the step has a record already. Best effort:
-  // a disk that is full or gone leaves the folder to the next Open.
+  // Removes what there is of the attempt and records that it failed, and why, unless the step has a record already.
+  // Best effort: what a disk that is full or gone refuses is tried again with the next commit.
   void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
 
   // Changes the record of a step under the lock that keeps others from it: `change` returns whether there is anything
@@ -162,8 +168,11 @@ class Store {
                                        bool only_committed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status AddToPin(const StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status TakeFromPin(const StepRecord& record, bool changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases)
+  absl::Status SyncFolders(const StepFolder& folder);
+  absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases,
+                                                             const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status LetGoOfAbandoned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
   // Constant after Open.
   FileSystem& files_;
@@ -194,6 +203,12 @@ class Store {
   // Whether the next Open would find anything to do that a look at steps/ does not tell.
   bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
   std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);
+  // Attempts that failed, and that may be in steps/, or there again after power loss.
+  struct AbandonedAttempt {
+    DeletionRecord deletion;
+    StepRecord failure;
+  };
+  std::vector<AbandonedAttempt> abandoned_ ABSL_GUARDED_BY(records_mutex_);
   // Whether no room may be set aside, since it was given up or there was none; see disk_reserve.h.
   bool lacks_reserve_ ABSL_GUARDED_BY(records_mutex_) = false;
 };

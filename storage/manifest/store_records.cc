@@ -17,6 +17,7 @@
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
 #include "storage/manifest/tag.h"
+#include "storage/manifest/warn_later.h"
 
 namespace tidemark::storage {
 namespace {
@@ -55,9 +56,13 @@ absl::Status Store::RecordUnsaved(const StepInfo& info) {
 }
 
 absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes) {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
-  const auto settle = [this] { return manifest_->EnsureDurable(); };
+  const auto settle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+    const absl::Status status = manifest_->EnsureDurable();
+    return status.ok() && frees ? LetGoOfAbandoned() : status;
+  };
   if (absl::Status status = frees ? WriteToFree(settle) : settle(); !status.ok()) return status;
   // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
   absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();
@@ -78,7 +83,7 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
     if (note.deleted) {
       if (info.pinned || note.step == *latest) continue;
       // The folder may have a pin that the record does not know of.
-      absl::StatusOr<bool> pinned = JoinPinOfFolder(files_, layout_, options_.warn, info);
+      absl::StatusOr<bool> pinned = JoinPinOfFolder(files_, layout_, later.warn, info);
       if (!pinned.ok()) {
         noted.unsure.emplace(
             note.step, absl::Status(pinned.status().code(),
@@ -161,6 +166,8 @@ absl::Status Store::TakeFromPin(const StepRecord& record, bool changed) {
   const StepInfo& info = record.info;
   const StepFolder folder{info.step, AttemptId{*FromHex(info.attempt)}};
   absl::Status status = RemoveSettledMark();
+  // It has the step's pin, too.
+  if (status.ok()) status = LetGoOfAbandoned();
   if (!status.ok()) return status;
   if (changed) status = manifest_->Update(record);
   if (status.ok()) {
@@ -177,12 +184,13 @@ absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<Attem
     return absl::InvalidArgumentError(
         fmt::format("pin of step {}: the note has {} bytes; at most {}", step, note.size(), kPinNoteBytesMax));
   }
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<StepRecord> record = FindToPin("pin", step, attempt, /*only_committed=*/true);
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // A tag that only the folder has, since the disk did not give it out to a rebuild, must not be written over.
-  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, options_.warn, info, /*must_be_given_out=*/true);
+  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, later.warn, info, /*must_be_given_out=*/true);
   if (!joined.ok()) return joined.status();
   info.pinned = true;
   info.pin_note = note;
@@ -205,12 +213,13 @@ absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<Attem
   if (absl::Status status = CheckTag(name); !status.ok()) {
     return absl::InvalidArgumentError(fmt::format("tag of step {}: {}", step, std::string(status.message())));
   }
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<StepRecord> record = FindToPin("tag", step, attempt, /*only_committed=*/true);
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // The folder's note is somebody's, also where the record does not know of it.
-  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, options_.warn, info, /*must_be_given_out=*/true);
+  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, later.warn, info, /*must_be_given_out=*/true);
   if (!joined.ok()) return joined.status();
   info.pinned = true;
   if (!AddTag(info.tags, name) && !HasTag(info.tags, name)) {
@@ -221,12 +230,13 @@ absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<Attem
 }
 
 absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<StepRecord> record = FindToPin("untag", step, attempt, /*only_committed=*/false);
   if (!record.ok()) return record.status();
   StepInfo& info = record->info;
   // A tag that only the folder has would be back with the next Open.
-  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, options_.warn, info, /*must_be_given_out=*/true);
+  absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, later.warn, info, /*must_be_given_out=*/true);
   if (!joined.ok()) return joined.status();
   const bool removed = RemoveTag(info.tags, name);
   return TakeFromPin(*record, /*changed=*/*joined || removed);

@@ -324,6 +324,37 @@ Scenario SaveOnAFailingDisk() {
               }};
 }
 
+Scenario LetGoAfterFailedSaves() {
+  return {.name = "LetGoAfterFailedSaves",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                for (const int64_t step : {1, 2, 3}) stage.Save(step, 1);
+                stage.Pin(2, true);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                FailingDisk failing(stage.disk());
+                Stage unlucky(stage.disk(), failing.files());
+                unlucky.Open();
+                // Each leaves a whole attempt in steps/.
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(1, 2);
+                unlucky.AskToDelete(1);
+                unlucky.ExpectGone({1});
+                failing.FailOnce("WriteAt", ".log", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(2, 2);  // with the pin
+                unlucky.Tidy();
+                unlucky.Pin(2, false);
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(7, 1);
+                unlucky.Save(5, 1);
+                unlucky.Close();
+              }};
+}
+
 Scenario LiveAtRandom(uint64_t seed) {
   return {.name = "LiveAtRandom", .prepare = nullptr, .damage = nullptr, .drive = [seed](Stage& stage) {
             RandomLife(stage, seed).Go();

@@ -133,6 +133,20 @@ TEST_F(HousekeeperTest, RefusesAHeldReportIfTheSaveFails) {
   EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty());
 }
 
+// A rebuild of the manifest takes it for committed where it is sound by then, with what is in its folder.
+TEST_F(HousekeeperTest, KeepsAReportOnADamagedStepInItsFolder) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  FlipBit(ShardPath(store_, 2), 4096);
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  ASSERT_EQ(Info(*checkpointer, 2).state, StepState::kDamaged);
+  EXPECT_THAT(checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}}).Wait(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 2).metrics.at("validation/loss"), 0.5);
+  const std::string folder = std::filesystem::path(ShardPath(store_, 2)).parent_path();
+  EXPECT_TRUE(std::filesystem::exists(folder + "/" + storage::MetricFileName("validation")));
+}
+
 TEST_F(HousekeeperTest, KeepsReportsWhileTheDiskIsFullAndSaysSoOnce) {
   auto checkpointer = Open();
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());

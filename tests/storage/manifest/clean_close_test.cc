@@ -129,6 +129,14 @@ TEST_F(CleanCloseTest, IsNoticedWhereAnAttemptFailed) {
     files_.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
     store->AbandonAttempt(*identity, absl::Now(), absl::InternalError("EIO"));
   }
+  EXPECT_FALSE(LooksAtEverything()) << "nothing is left of it after a second try";
+  {
+    auto store = Open();
+    auto identity = store->BeginAttempt(2);
+    ASSERT_THAT(identity, IsOk());
+    files_.FailOperation("SyncDirectory", absl::InternalError("EIO"));
+    store->AbandonAttempt(*identity, absl::Now(), absl::InternalError("EIO"));
+  }
   EXPECT_TRUE(LooksAtEverything());
   {
     auto store = Open();

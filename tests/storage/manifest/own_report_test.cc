@@ -83,7 +83,7 @@ TEST_F(OwnReportTest, GivesTheNewsOfAWorkersReportThatCameWhileItWasMoved) {
 
 TEST_F(OwnReportTest, LeavesAWorkersThatWaitsWhereItIsRefused) {
   ASSERT_THAT(Deliver(ReportOn(step_, 0.5)), IsOk());
-  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDeleted, "too old"), IsOk());
   EXPECT_THAT(RecordOwn(files_, *store_, ReportOn(step_, 0.25)), StatusIs(absl::StatusCode::kNotFound, testing::_));
   EXPECT_THAT(Collect().recorded, SizeIs(1));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
@@ -100,10 +100,20 @@ TEST_F(OwnReportTest, IsRefusedOfWhatIsNotCommitted) {
   other = ReportOn(step_, 0.5);
   other.attempt.bytes[0] ^= 1;
   expect_missing(other);
-  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDeleted, "too old"), IsOk());
   expect_missing(ReportOn(step_, 0.5));
   other = ReportOn(step_, 0.5, "");
   EXPECT_THAT(RecordOwn(files_, *store_, other), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 bytes")));
+}
+
+// Its files may be sound again one day, and a rebuild takes those for committed.
+TEST_F(OwnReportTest, IsInTheFolderOfADamagedStepToo) {
+  const MetricReport report = ReportOn(step_, 0.5, "trainer");
+  ASSERT_THAT(store_->MarkStep(10, ToHex(step_.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  ASSERT_THAT(RecordOwn(files_, *store_, report), IsOk());
+  EXPECT_EQ(Info(10).state, StepState::kDamaged);
+  EXPECT_EQ(Info(10).metrics.at("trainer/loss"), 0.5);
+  EXPECT_TRUE(fs::exists(FolderPathOf(report)));
 }
 
 TEST_F(OwnReportTest, IsRecordedWithoutAFileWhereTheFolderOfTheStepIsGone) {

@@ -264,6 +264,34 @@ TEST_F(ReconciliationTest, DoesNotTakeAStepBackWhileAReferencedFileIsMissing) {
   EXPECT_EQ(ValueAt(*Open(), 2), 100);
 }
 
+// Its index is sound, and so is that of another shard of the same attempt.
+TEST_F(ReconciliationTest, DoesNotTakeAStepBackWhoseBytesAreNotThoseThatWereLost) {
+  ShardIdentity lost;
+  {
+    auto store = Open();
+    lost = CommitStep(*store, 1, 100);
+    CommitStep(*store, 2, 200);
+  }
+  fs::rename(Folder(lost), aside_);
+  EXPECT_EQ(StateOf(*Open(), 1), StepState::kLost);
+  fs::rename(aside_, Folder(lost));
+  fs::rename(Shard(lost), aside_);
+  fs::copy(aside_, Shard(lost));
+  {
+    std::fstream shard(Shard(lost), std::ios::in | std::ios::out | std::ios::binary);
+    shard.seekp(4096);  // its first chunk
+    shard << "rotten";
+  }
+  EXPECT_EQ(StateOf(*Open(), 1), StepState::kLost);
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 stays lost, though its files are back"), HasSubstr("chunk")));
+  fs::remove(Shard(lost));
+  ASSERT_THAT(WriteShard(layout_, lost, 101), IsOk());
+  EXPECT_EQ(StateOf(*Open(), 1), StepState::kLost);
+  EXPECT_THAT(warnings_, HasSubstr("its shards are not those that were recorded"));
+  fs::rename(aside_, Shard(lost));
+  EXPECT_EQ(ValueAt(*Open(), 1), 100);
+}
+
 TEST_F(ReconciliationTest, DiscardsAnAttemptWhoseReferencedFileIsMissing) {
   ShardIdentity user;
   {

@@ -426,6 +426,27 @@ TEST_F(RetentionBacklogTest, IsLeftForAnotherTimeWhereTheDiskRefusesToSync) {
   EXPECT_THAT(warnings_, HasSubstr("files are still there: injected"));
 }
 
+// What has its mark makes room, which may be all that is wanting.
+TEST_F(RetentionBacklogTest, IsRemovedThoughMarksOfOthersAreRefused) {
+  std::vector<ShardIdentity> backlog;
+  for (int64_t step = 1; step <= 3; ++step) backlog.push_back(CommitStep(*store_, step, step));
+  CommitStep(*store_, 4, 4);
+  CommitStep(*store_, 5, 5);
+  Mark(backlog);
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  const std::string manifest = store_->layout().manifest();
+  bool failed = false;
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (failed || call.operation != "SyncData" || !call.path.starts_with(manifest)) return absl::OkStatus();
+    failed = true;
+    return absl::InternalError("injected");
+  });
+  EXPECT_THAT(retention.Apply({}), StatusIs(StatusCode::kInternal, HasSubstr("injected")));
+  EXPECT_FALSE(retention.unfinished());
+  files_.Reset();
+  for (const ShardIdentity& gone : backlog) EXPECT_FALSE(HasFiles(gone)) << gone.step;
+}
+
 // Whatever call fails: the next pass finishes what this one left.
 TEST_F(RetentionTest, FinishesAfterAnyFailureInTheNextPass) {
   for (size_t call = 0;; ++call) {

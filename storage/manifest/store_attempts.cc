@@ -1,0 +1,165 @@
+// What a store does with attempts at steps: begins them, commits them, and lets go of what failed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fmt/format.h"
+#include "storage/manifest/deletion_mark.h"
+#include "storage/manifest/disk_reserve.h"
+#include "storage/manifest/manifest_records.h"
+#include "storage/manifest/pin.h"
+#include "storage/manifest/retired_shard.h"
+#include "storage/manifest/store.h"
+#include "storage/manifest/warn_later.h"
+
+namespace tidemark::storage {
+namespace {
+
+StepRecord FailureOf(int64_t step, uint64_t sequence, absl::Time created, const absl::Status& why) {
+  StepRecord failed;
+  failed.info.step = step;
+  failed.info.state = StepState::kFailed;
+  failed.info.sequence = sequence;
+  failed.info.created = created;
+  failed.info.reason = why.ToString();
+  return failed;
+}
+
+}  // namespace
+
+absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
+  ShardIdentity identity;
+  identity.store = id_;
+  identity.step = step;
+  identity.attempt = AttemptId{RandomBytes16()};
+  identity.sequence = next_sequence_.fetch_add(1);
+  absl::MutexLock lock(&records_mutex_);
+  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+  if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok())
+    return status;
+  open_attempts_.insert(identity.attempt);
+  return identity;
+}
+
+bool Store::Recycle(const ShardIdentity& identity) {
+  const bool recycled =
+      RecycleShard(files_, layout_, layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
+  if (recycled) recycled_ = true;
+  return recycled;
+}
+
+absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
+  const auto id = FromHex(record.info.attempt);
+  if (!id)
+    return absl::InternalError(
+        fmt::format("commit of step {}: attempt '{}' is no id", record.info.step, record.info.attempt));
+  const StepFolder folder{record.info.step, AttemptId{*id}};
+  const absl::Status synced = SyncFolders(folder);
+  absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
+  const WarnLater later(options_.warn);
+  {
+    absl::MutexLock lock(&records_mutex_);
+    replaced = synced.ok() ? CommitLocked(record, phases, later.warn) : synced;
+    if (!replaced.ok()) {
+      AbandonedAttempt abandoned{
+          .deletion = {.step = folder.step, .attempt = folder.attempt},
+          .failure = FailureOf(folder.step, record.info.sequence, record.info.created, replaced.status())};
+      for (const FileReference& file : record.references) abandoned.deletion.references.push_back(file.attempt);
+      abandoned_.push_back(std::move(abandoned));
+      return replaced.status();
+    }
+    open_attempts_.erase(folder.attempt);
+    // Only now that a later save is on disk: until then a whole attempt, though its commit failed, is better than none.
+    if (absl::Status status = LetGoOfAbandoned(); !status.ok()) {
+      later.warn(fmt::format("what failed saves left behind stays for now: {}", std::string(status.message())));
+    }
+    if (lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
+  }
+  if (!replaced->has_value()) return absl::OkStatus();
+  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
+    options_.warn(fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step,
+                              std::string(more.status().message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::SyncFolders(const StepFolder& folder) {
+  absl::Status status = files_.SyncDirectory(layout_.attempt(folder.step, folder.attempt));
+  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  // A shard that was recycled came from there: until both directories are synced power loss may take it back.
+  if (status.ok() && recycled_.exchange(false)) {
+    status = files_.SyncDirectory(layout_.directory());
+    if (!status.ok()) recycled_ = true;
+  }
+  return status;
+}
+
+absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord record, const PhasesRecord* phases,
+                                                                  const WarnLater::Warn& warn) {
+  absl::StatusOr<std::optional<StepRecord>> old = manifest_->FindToChange(record.info.step);
+  if (!old.ok()) return old.status();
+  if (old->has_value()) {
+    if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, warn, record.info); !pinned.ok()) {
+      warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}", record.info.step,
+                       std::string(pinned.message())));
+    }
+  }
+  return manifest_->Commit(record, phases);
+}
+
+void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
+  // At once, for the disk may be full.
+  const absl::Status removed = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
+  const WarnLater later(options_.warn);
+  if (!removed.ok()) {
+    later.warn(fmt::format("what is left of step {}'s failed save stays for now: {}", identity.step,
+                           std::string(removed.message())));
+  }
+  absl::MutexLock lock(&records_mutex_);
+  abandoned_.push_back({.deletion = {.step = identity.step, .attempt = identity.attempt},
+                        .failure = FailureOf(identity.step, identity.sequence, created, why)});
+  if (absl::Status status = LetGoOfAbandoned(); !status.ok()) {
+    later.warn(
+        fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
+  }
+}
+
+// From now on no Open and no rebuild takes any of them for the step's.
+absl::Status Store::LetGoOfAbandoned() {
+  if (abandoned_.empty()) return absl::OkStatus();
+  std::vector<StepRecord> failures;
+  std::vector<DeletionRecord> deletions;
+  bool gone = false;
+  for (const AbandonedAttempt& abandoned : abandoned_) {
+    const DeletionRecord& deletion = abandoned.deletion;
+    absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(deletion.step);
+    if (!record.ok()) return record.status();
+    // A commit that failed may have reached the disk all the same.
+    if (record->has_value() && (*record)->info.attempt == ToHex(deletion.attempt.bytes)) continue;
+    // Removed at once, for on a full disk there is room for nothing else.
+    const StepFolder folder{deletion.step, deletion.attempt};
+    absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+    if (!status.ok() && !WriteDeletionMark(files_, layout_, folder, "its save failed").ok()) return status;
+    if (!status.ok()) deletions.push_back(deletion);
+    gone = gone || status.ok();
+    // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
+    if (!record->has_value() || (*record)->info.state == StepState::kFailed) failures.push_back(abandoned.failure);
+  }
+  absl::Status status = gone ? files_.SyncDirectory(layout_.steps()) : absl::OkStatus();
+  if (!status.ok()) return status;
+  if (!failures.empty() || !deletions.empty()) {
+    status = RemoveSettledMark();
+    if (status.ok()) status = manifest_->Update(failures, deletions);
+    if (!status.ok()) return status;
+  }
+  for (const AbandonedAttempt& abandoned : abandoned_) open_attempts_.erase(abandoned.deletion.attempt);
+  abandoned_.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,289 @@
+// What failed saves leave in steps/: it is of use until something else is acknowledged, and undoes nothing that is.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/manifest/deletion_mark.h"
+#include "storage/manifest/store.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark::storage {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+namespace fs = std::filesystem;
+
+enum class Failing { kSyncOfSteps, kManifest, kSyncOfManifest };
+
+class AbandonedAttemptsTest : public testing::Test {
+ protected:
+  AbandonedAttemptsTest() { Reopen(); }
+
+  void Reopen() {
+    store_.reset();
+    files_.Reset();
+    store_ = OpenSoundStore(path_, &warnings_, files_);
+    ASSERT_NE(store_, nullptr);
+  }
+
+  bool IsThere(const ShardIdentity& identity) { return fs::exists(layout_.attempt(identity.step, identity.attempt)); }
+
+  StepInfo Info(int64_t step) {
+    auto record = store_->manifest().Find(step);
+    EXPECT_THAT(record, IsOk());
+    return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
+  }
+
+  size_t Deletions() { return store_->manifest().Deletions()->size(); }
+
+  // From now on.
+  void Fail(Failing what) {
+    files_.SetRule([this, what](const FailingFileSystem::Call& call) {
+      const bool of_manifest = call.path.starts_with(layout_.manifest());
+      const bool writes = call.operation == "WriteAt" || call.operation == "Create";
+      const bool fails = what == Failing::kSyncOfSteps
+                             ? call.operation == "SyncDirectory" && call.path == layout_.steps()
+                             : of_manifest && (call.operation == "SyncData" || (what == Failing::kManifest && writes));
+      return fails ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+  }
+
+  // A whole attempt whose commit fails so; the disk works again after it.
+  ShardIdentity FailToCommit(int64_t step, int64_t value, Failing what) {
+    const ShardIdentity identity = WriteAttempt(*store_, step, value, files_);
+    Fail(what);
+    EXPECT_THAT(Commit(*store_, identity, files_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+    files_.Reset();
+    EXPECT_TRUE(IsThere(identity));
+    return identity;
+  }
+
+  // From now on.
+  void RefuseToRemove(const ShardIdentity& identity) {
+    files_.SetRule([folder = layout_.attempt(identity.step, identity.attempt)](const FailingFileSystem::Call& call) {
+      const bool fails = call.operation == "RemoveDirectory" && call.path == folder;
+      return fails || (call.path.ends_with(".tmk") && call.path.starts_with(folder + "/") &&
+                       (call.operation == "RemoveFile"))
+                 ? absl::InternalError("EIO")
+                 : absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<Store::NotedSteps> Delete(const ShardIdentity& identity) {
+    return store_->NoteSteps(
+        {{.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"}});
+  }
+
+  const TestDirectory directory_ = TestDirectory::InMemory();
+  const std::string path_ = directory_ / "store";
+  const StoreLayout layout_{path_};
+  std::string warnings_;
+  FailingFileSystem files_{PosixFileSystem()};
+  std::unique_ptr<Store> store_;
+};
+
+class FailedCommitTest : public AbandonedAttemptsTest, public testing::WithParamInterface<Failing> {};
+
+INSTANTIATE_TEST_SUITE_P(, FailedCommitTest, testing::Values(Failing::kSyncOfSteps, Failing::kManifest));
+
+// Nothing else has been acknowledged, and a whole step is better than none.
+TEST_P(FailedCommitTest, IsAdoptedByTheNextOpen) {
+  CommitStep(*store_, 1, 100, files_);
+  FailToCommit(2, 200, GetParam());
+  Reopen();
+  EXPECT_EQ(ValueAt(*store_, 2), 200);
+}
+
+// A trainer that went back, and on from there, would otherwise be given the branch that it left.
+TEST_P(FailedCommitTest, IsLetGoOfOnceALaterSaveIsCommitted) {
+  CommitStep(*store_, 1, 100, files_);
+  const ShardIdentity failed = FailToCommit(3, 300, GetParam());
+  CommitStep(*store_, 2, 200, files_);
+  EXPECT_EQ(warnings_, "");
+  EXPECT_EQ(Info(3).state, StepState::kFailed);
+  EXPECT_THAT(Info(3).reason, HasSubstr("EIO"));
+  EXPECT_FALSE(IsThere(failed));
+  EXPECT_EQ(Deletions(), 0u);
+  Reopen();
+  EXPECT_EQ(*store_->manifest().LatestCommitted(), 2);
+  EXPECT_EQ(ValueAt(*store_, 3), -1);
+}
+
+TEST_P(FailedCommitTest, DoesNotBringADeletedStepBack) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  CommitStep(*store_, 2, 200, files_);
+  FailToCommit(1, 101, GetParam());
+  auto noted = Delete(old);
+  ASSERT_THAT(noted, IsOk());
+  EXPECT_THAT(noted->deleted, SizeIs(1));
+  Reopen();
+  EXPECT_EQ(Info(1).state, StepState::kDeleted);
+  EXPECT_EQ(Info(1).reason, "too old");
+}
+
+// By the time it fails the folder has the step's pin.
+TEST_P(FailedCommitTest, DoesNotBringAPinBack) {
+  CommitStep(*store_, 1, 100, files_);
+  ASSERT_THAT(store_->Tag(1, "release"), IsOk());
+  const ShardIdentity failed = FailToCommit(1, 101, GetParam());
+  ASSERT_THAT(store_->Untag(1, "release"), IsOk());
+  EXPECT_FALSE(IsThere(failed));
+  ASSERT_THAT(store_->Unpin(1), IsOk());
+  Reopen();
+  EXPECT_EQ(ValueAt(*store_, 1), 100);
+  EXPECT_FALSE(Info(1).pinned);
+  EXPECT_THAT(Info(1).tags, IsEmpty());
+}
+
+TEST_P(FailedCommitTest, IsTriedAgainWhereItCannotBeLetGoOf) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  CommitStep(*store_, 2, 200, files_);
+  ASSERT_THAT(store_->Pin(2, "mine"), IsOk());
+  const ShardIdentity failed = FailToCommit(1, 101, GetParam());
+  Fail(Failing::kManifest);
+  EXPECT_FALSE(Delete(old).ok());
+  EXPECT_FALSE(store_->Unpin(2).ok());
+  files_.Reset();
+  EXPECT_TRUE(Info(2).pinned);
+  ASSERT_THAT(Delete(old), IsOk());
+  ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(failed));
+  EXPECT_FALSE(IsThere(old));
+}
+
+// What was written is on disk all the same, as whoever opens the manifest anew finds out.
+TEST_F(AbandonedAttemptsTest, StayWhereTheyTurnOutToBeCommitted) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  CommitStep(*store_, 2, 200, files_);
+  const ShardIdentity failed = FailToCommit(1, 101, Failing::kSyncOfManifest);
+  auto noted = Delete(old);
+  ASSERT_THAT(noted, IsOk());
+  ASSERT_EQ(Info(1).attempt, ToHex(failed.attempt.bytes)) << "the disk has the batch";
+  EXPECT_THAT(noted->deleted, IsEmpty()) << "it is another attempt's";
+  ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(old));
+  EXPECT_EQ(ValueAt(*store_, 1), 101);
+  Reopen();
+  EXPECT_EQ(ValueAt(*store_, 1), 101);
+}
+
+// The disk takes no removal; what is left is whole, and nobody takes it for the step, manifest or no manifest.
+TEST_F(AbandonedAttemptsTest, AreRemovedLaterAndNotAdoptedWhereTheyCannotBeRemovedAtOnce) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  CommitStep(*store_, 2, 200, files_);
+  const ShardIdentity failed = WriteAttempt(*store_, 1, 101, files_);
+  RefuseToRemove(failed);
+  store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("what is left of step 1's failed save stays for now"), HasSubstr("EIO")));
+  ASSERT_THAT(Delete(old), IsOk());
+  EXPECT_THAT(store_->RemoveDeleted({}), IsOk());
+  EXPECT_THAT(warnings_, HasSubstr("files are still there: EIO"));
+  EXPECT_TRUE(IsThere(failed));
+  EXPECT_TRUE(*HasDeletionMark(PosixFileSystem(), layout_, {1, failed.attempt}));
+  Reopen();
+  EXPECT_EQ(Info(1).state, StepState::kDeleted);
+  EXPECT_FALSE(IsThere(failed));
+}
+
+TEST_F(AbandonedAttemptsTest, AreNoStepsOfARebuiltManifestEither) {
+  CommitStep(*store_, 1, 100, files_);
+  const ShardIdentity failed = WriteAttempt(*store_, 2, 200, files_);
+  RefuseToRemove(failed);
+  store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
+  store_.reset();
+  fs::remove_all(layout_.manifest());
+  Reopen();
+  EXPECT_EQ(*store_->manifest().LatestCommitted(), 1);
+}
+
+TEST_F(AbandonedAttemptsTest, AreSyncedAwayLaterWhereThatFails) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  CommitStep(*store_, 9, 900, files_);
+  const ShardIdentity failed = WriteAttempt(*store_, 2, 200, files_);
+  Fail(Failing::kSyncOfSteps);
+  store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
+  EXPECT_THAT(warnings_, HasSubstr("the failure of step 2 could not be recorded: EIO"));
+  EXPECT_FALSE(IsThere(failed));
+  EXPECT_FALSE(Delete(old).ok());
+  files_.Reset();
+  CommitStep(*store_, 3, 300, files_);
+  EXPECT_EQ(Info(2).state, StepState::kFailed);
+  EXPECT_THAT(Info(2).reason, HasSubstr("the writer failed"));
+}
+
+// A handler that asks something of the store must not wait for itself.
+TEST(StoreWarningsTest, AreGivenWithNoLockHeld) {
+  const TestDirectory directory = TestDirectory::InMemory();
+  FailingFileSystem files(PosixFileSystem());
+  std::unique_ptr<Store> store;
+  int calls = 0;
+  bool asking = false;
+  const auto warn = [&](std::string_view) {
+    if (store == nullptr || asking) return;
+    ++calls;
+    asking = true;  // which may warn as well
+    EXPECT_FALSE(store->Unpin(9).ok());
+    EXPECT_THAT(store->RemoveDeleted({}), IsOk());
+    asking = false;
+  };
+  auto opened =
+      Store::Open(files, {.directory = directory / "store", .warn = warn, .read = {.io = IoQueueKind::kThreads}});
+  ASSERT_THAT(opened, IsOk());
+  store = *std::move(opened);
+  const ShardIdentity first = CommitStep(*store, 1, 100, files);
+  ASSERT_THAT(store->Tag(1, "release"), IsOk());
+  const ShardIdentity second = CommitStep(*store, 2, 200, files);
+  CommitStep(*store, 3, 300, files);
+  const std::string pin = store->layout().attempt(1, first.attempt) + "/pin.json";
+  const auto break_pin = [&] { PutFile(PosixFileSystem(), pin, R"({"tags")"); };
+  const auto expect_warning = [&](std::string_view of) {
+    EXPECT_GT(calls, 0) << of;
+    calls = 0;
+  };
+  break_pin();
+  EXPECT_THAT(store->Pin(1, "again"), IsOk());
+  expect_warning("Pin");
+  break_pin();
+  EXPECT_THAT(store->Tag(1, "best"), IsOk());
+  expect_warning("Tag");
+  break_pin();
+  EXPECT_THAT(store->Untag(1, "best"), IsOk());
+  expect_warning("Untag");
+  ASSERT_THAT(store->Unpin(1), IsOk());
+  break_pin();
+  ASSERT_THAT(
+      store->NoteSteps({{.step = 1, .attempt = ToHex(first.attempt.bytes), .deleted = true, .reason = "too old"}}),
+      IsOk());
+  expect_warning("NoteSteps");
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    return call.path.ends_with("pin.json.new") || call.path.ends_with("pin.json") ? absl::InternalError("EIO")
+                                                                                  : absl::OkStatus();
+  });
+  const ShardIdentity third = WriteAttempt(*store, 1, 101, files);
+  EXPECT_THAT(Commit(*store, third, files), IsOk());
+  expect_warning("CommitAttempt");
+  files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
+  ASSERT_THAT(
+      store->NoteSteps({{.step = 2, .attempt = ToHex(second.attempt.bytes), .deleted = true, .reason = "too old"}}),
+      IsOk());
+  EXPECT_THAT(store->RemoveDeleted({}), IsOk());
+  expect_warning("RemoveDeleted");
+  files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
+  store->AbandonAttempt(WriteAttempt(*store, 5, 500, files), absl::Now(), absl::InternalError("why"));
+  expect_warning("AbandonAttempt");
+}
+
+}  // namespace
+}  // namespace tidemark::storage
