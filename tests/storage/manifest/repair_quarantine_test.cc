@@ -120,6 +120,25 @@ TEST_F(RepairQuarantineTest, MovesADamagedCopyToQuarantineAgainThatWasPutBack) {
   }
 }
 
+// Its own files are sound, and what it refers to may come back.
+TEST_F(RepairQuarantineTest, LeavesALostStepThatRefersToWhatIsGone) {
+  {
+    auto store = Open();
+    one_ = CommitStep(*store, 1, 100, files_);
+    two_ = CommitReferringStep(*store, 2, one_, files_);
+    CommitStep(*store, 3, 300, files_);
+  }
+  const std::string aside = path_ + "-aside";
+  ASSERT_THAT(files_.Rename(FolderOf(one_), aside), IsOk());
+  for (int time = 0; time < 2; ++time) {
+    ASSERT_THAT(Apply(), IsOk());
+    EXPECT_EQ((*Open()->manifest().Find(2))->info.state, StepState::kLost);
+    EXPECT_TRUE(IsThere(ShardOf(two_)));
+  }
+  ASSERT_THAT(files_.Rename(aside, FolderOf(one_)), IsOk());
+  EXPECT_EQ(ValueAt(*Open(), 2, files_), 100);
+}
+
 TEST_F(RepairQuarantineTest, RecordsADamagedStepAsLostThatSomebodyHasMoved) {
   {
     auto store = Open();
