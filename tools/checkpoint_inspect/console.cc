@@ -25,11 +25,23 @@ constexpr size_t kColumnsMin = 40;
 constexpr size_t kColumnsMax = 400;
 constexpr size_t kColumnsDefault = 80;
 
-size_t TerminalColumns() {
+// $COLUMNS; 0: it is no number.
+size_t WantedColumns() {
   const std::string_view wanted = Environment("COLUMNS");
   size_t columns = 0;
   std::from_chars(wanted.data(), wanted.data() + wanted.size(), columns);
-  if (winsize size = {}; columns == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  return columns;
+}
+
+// 0: the stream is no terminal, or one that does not know how wide it is.
+size_t TerminalColumns(int stream) {
+  winsize size = {};
+  return ioctl(stream, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+size_t OutputColumns() {
+  size_t columns = WantedColumns();
+  if (columns == 0) columns = TerminalColumns(STDOUT_FILENO);
   return columns == 0 ? kColumnsDefault : std::clamp(columns, kColumnsMin, kColumnsMax);
 }
 
@@ -58,7 +70,7 @@ Console::Console()
       terminal_(isatty(STDOUT_FILENO) == 1),
       colour_(terminal_ && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb"),
       progress_(isatty(STDERR_FILENO) == 1),
-      columns_(TerminalColumns()) {}
+      columns_(OutputColumns()) {}
 
 Console::Console(std::FILE* out, std::FILE* err)
     : out_(out), err_(err), terminal_(false), colour_(false), progress_(false), columns_(kColumnsDefault) {}
@@ -97,15 +109,28 @@ void Console::Fail(std::string_view text) { Note(fmt::format("error: {}", text))
 
 void Console::Fail(const absl::Status& status) { Fail(std::string(status.message())); }
 
+// Of a line that a terminal breaks only the last part could be rewritten; and some break it as soon as the last column
+// is written.
+size_t Console::ProgressColumns() const {
+  size_t columns = TerminalColumns(STDERR_FILENO);
+  if (columns == 0) columns = WantedColumns();
+  if (columns == 0) columns = kColumnsDefault;
+  return std::max<size_t>(columns, 2) - 1;
+}
+
 void Console::ShowProgress(std::string_view line) {
-  if (!progress_ || (line.empty() && progress_columns_ == 0)) return;
-  // Overwritten with spaces, so that no escape codes are needed where none are wanted.
-  const size_t columns = DisplayWidth(line);
-  const size_t cleared = progress_columns_ > columns ? progress_columns_ - columns : 0;
-  const std::string out = fmt::format("\r{}{:{}}{}", line, "", cleared, line.empty() ? "\r" : "");
+  if (!progress_ || (line.empty() && shown_columns_ == 0)) return;
+  const size_t columns_max = ProgressColumns();
+  const std::string shown = Shorten(line, columns_max);
+  const size_t columns = DisplayWidth(shown);
+  // Overwritten with spaces, so that no escape codes are needed where none are wanted. The terminal may have become
+  // narrower since.
+  const size_t shown_before = std::min(shown_columns_, columns_max);
+  const size_t cleared = shown_before > columns ? shown_before - columns : 0;
+  const std::string out = fmt::format("\r{}{:{}}{}", shown, "", cleared, shown.empty() ? "\r" : "");
   std::fwrite(out.data(), 1, out.size(), err_);
   std::fflush(err_);
-  progress_columns_ = columns;
+  shown_columns_ = columns;
 }
 
 }  // namespace tidemark::inspect

@@ -47,7 +47,12 @@ class Console {
   void Fail(std::string_view text);
   void Fail(const absl::Status& status);
 
-  // Replaces the progress line; empty: removes it. Nothing happens where progress() is false.
+  // How wide a progress line may be: one column less than the terminal that standard error is, else than $COLUMNS, else
+  // than 80. Asked for anew each time, for a terminal's width changes.
+  size_t ProgressColumns() const;
+
+  // Replaces the progress line, of escaped text, cut off at ProgressColumns(); empty: removes it. Nothing happens where
+  // progress() is false.
   void ShowProgress(std::string_view line);
 
  private:
@@ -59,8 +64,8 @@ class Console {
   bool colour_;
   bool progress_;
   size_t columns_;
-  int write_errno_ = 0;          // of the first write of data that failed
-  size_t progress_columns_ = 0;  // of the line that is shown now
+  int write_errno_ = 0;       // of the first write of data that failed
+  size_t shown_columns_ = 0;  // of the progress line that is shown now
 };
 
 }  // namespace tidemark::inspect

@@ -14,8 +14,11 @@
 namespace tidemark::inspect {
 
 // "step 1000: 1.0 GiB of 4.0 GiB (25%), 512.0 MiB/s, 6 s left". Rate and time left once there is something to tell them
-// from.
-std::string ProgressText(std::string_view what, uint64_t bytes_done, uint64_t bytes_total, absl::Duration elapsed);
+// from. `what` is escaped text, and cut off where all of it would be wider than `columns_max`. Where hardly any of it
+// would stay, the bytes go first: "step 1000: 25%, 512.0 MiB/s, 6 s left", and then `what` altogether; these figures
+// stay, however wide they are.
+std::string ProgressText(std::string_view what, uint64_t bytes_done, uint64_t bytes_total, absl::Duration elapsed,
+                         size_t columns_max);
 
 // Thread-compatible.
 class ProgressLine {
@@ -31,8 +34,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Of the part that is being read now, `what`, so many bytes have been. Shown kUpdatesPerSecondMax times at most, so
-  // that whoever has news of every small piece may bring them.
+  // Of the part that is being read now, `what` in escaped text, so many bytes have been. Shown kUpdatesPerSecondMax
+  // times at most, so that whoever has news of every small piece may bring them.
   void Update(std::string_view what, uint64_t bytes_done);
   // A part of `bytes` has been read; removes the line, for its result comes next.
   void FinishPart(uint64_t bytes);

@@ -25,7 +25,8 @@ struct Streams {
 Streams OpenStreams(const RunOptions& options) {
   Streams streams;
   if (options.terminal) {
-    EXPECT_EQ(openpty(&streams.master, &streams.out, nullptr, nullptr, nullptr), 0);
+    const winsize size = {.ws_row = 0, .ws_col = options.terminal_columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    EXPECT_EQ(openpty(&streams.master, &streams.out, nullptr, nullptr, &size), 0);
     fcntl(streams.master, F_SETFD, FD_CLOEXEC);
     streams.err = dup(streams.out);
     return streams;

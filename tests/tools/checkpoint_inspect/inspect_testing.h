@@ -27,6 +27,7 @@ struct RunOptions {
   std::string directory;                           // to run in; empty: where the test runs
   std::map<std::string, std::string> environment;  // all of it, with TERM=xterm unless it is set here
   bool terminal = false;                           // both streams are one terminal, and not files
+  uint16_t terminal_columns = 0;                   // how wide it is; 0: it does not know
   std::string interrupt_at;                        // with a terminal: SIGINT is sent once it has shown this
   std::string out_path;                            // standard output is this file; empty: caught
   bool out_closed_pipe = false;                    // standard output is a pipe that nobody reads

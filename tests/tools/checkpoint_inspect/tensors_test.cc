@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "gmock/gmock.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -212,6 +215,34 @@ TEST(Tensors, ShowsHowFarItIsOnATerminalAlone) {
   EXPECT_EQ(piped.err, "");
   const Finished terminal = RunInspect({"--store", store.directory(), "tensors", "1", "--stats"}, {.terminal = true});
   EXPECT_THAT(terminal.out, AllOf(HasSubstr("model.weight: "), HasSubstr("%), "), HasSubstr("/s, ")));
+}
+
+TEST(Tensors, ShowsHowFarItIsOnOneLineHoweverNarrowTheTerminal) {
+  TestStore store;
+  std::vector<float> weight(5000, 1);
+  State state;
+  state.AddTensor("transformer.layers.12.attention.query.weight", Dtype::kFloat32, {5000}, weight.data());
+  const auto checkpointer = store.OpenCheckpointer();
+  ASSERT_TRUE(checkpointer->Save(1, state).ok());
+  ASSERT_TRUE(checkpointer->Close().ok());
+  // A terminal that does not know how wide it is has 80 columns.
+  for (const uint16_t columns : {40, 60, 0, 200}) {
+    SCOPED_TRACE(columns);
+    const Finished stats = RunInspect({"--store", store.directory(), "tensors", "1", "--stats"},
+                                      {.terminal = true, .terminal_columns = columns});
+    EXPECT_EQ(stats.exit_code, 0) << stats.out;
+    std::string out = stats.out;
+    std::replace(out.begin(), out.end(), '\n', '\r');
+    std::istringstream written(out);
+    size_t lines = 0;
+    for (std::string line; std::getline(written, line, '\r');) {
+      if (line.find(" left") == std::string::npos) continue;
+      ++lines;
+      EXPECT_LT(DisplayWidth(line), columns == 0 ? 80 : columns) << line;
+      EXPECT_THAT(line, AllOf(HasSubstr("%"), HasSubstr("/s, ")));
+    }
+    EXPECT_GE(lines, 1) << stats.out;
+  }
 }
 
 TEST(Tensors, ReadsTheSameOfAStoreThatIsNotTrusted) {
