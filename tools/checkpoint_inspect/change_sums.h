@@ -13,17 +13,23 @@
 
 namespace tidemark::inspect {
 
-// Sums of squares; NaN or infinite where a number is.
+// Sums of squares; NaN or infinite where a number is and nowhere else, 0 where all numbers are and nowhere else. A
+// long double has the exponents for that, be it that of x86 or the one of 128 bits.
 struct ChangeSums {
-  double difference = 0;  // of b - a
-  double before = 0;      // of a
-  double after = 0;       // of b
+  long double difference = 0;  // of b - a
+  long double before = 0;      // of a
+  long double after = 0;       // of b
 
-  // Precondition: as many bytes each, whole elements of a dtype that has numbers.
+  // Precondition: as many bytes each, whole elements of a floating-point dtype.
   void Add(Dtype dtype, std::span<const std::byte> a, std::span<const std::byte> b);
 };
 
-double SumOfSquares(Dtype dtype, std::span<const std::byte> bytes);
+// The same of one side.
+long double SumOfSquares(Dtype dtype, std::span<const std::byte> bytes);
+
+// The norm of a change over the norm before, from the squares of both, which are finite. Infinite where only the one
+// before is 0, and 0 where that of the change is; else the nearest double that is neither.
+double RelativeChange(long double squares_change, long double squares_before);
 
 }  // namespace tidemark::inspect
 

@@ -21,6 +21,7 @@ constexpr double kCellWidthMax = 30;
 constexpr double kMapWidth = 780;  // aimed at
 constexpr size_t kNameColumns = 44;
 constexpr double kCharacter = 6.3;  // about the width of one in a row's name
+constexpr const char* kSameNumbersText = "other bytes, the same numbers";
 
 // The end of a name tells more than its beginning.
 std::string ShortName(const std::string& name) {
@@ -42,6 +43,8 @@ std::string CellClass(const HeatCell& cell, const HeatScale& scale) {
       return "";
     case Kind::kUnchanged:
       return "same";
+    case Kind::kSameNumbers:
+      return "equal";
     case Kind::kChanged:
       return LevelClass(LevelOf(scale, cell.value), scale.edges.size() - 1);
     case Kind::kFromZero:
@@ -60,6 +63,8 @@ std::string CellText(const HeatCell& cell) {
       return "absent";
     case Kind::kUnchanged:
       return "unchanged";
+    case Kind::kSameNumbers:
+      return kSameNumbersText;
     case Kind::kChanged:
       return fmt::format("{:.3g}", cell.value) +
              (cell.left_out == 0 ? "" : fmt::format(", without {} of {} tensors", cell.left_out, cell.of));
@@ -94,7 +99,11 @@ HeatScale ScaleOf(const std::vector<HeatCell>& cells) {
   while (parts > 1 && last() - first() > static_cast<int>(kHeatLevels)) parts /= 2;
   HeatScale scale;
   const int begin = std::max(first(), last() - static_cast<int>(kHeatLevels));
-  for (int i = begin; i <= last(); ++i) scale.edges.push_back(std::pow(10, static_cast<double>(i) / parts));
+  for (int i = begin; i <= last(); ++i) {
+    // What is above the largest double would be an infinity.
+    const double edge = std::pow(10, static_cast<double>(i) / parts);
+    scale.edges.push_back(std::min(edge, std::numeric_limits<double>::max()));
+  }
   return scale;
 }
 
@@ -154,6 +163,7 @@ std::string HeatLegend(const HeatMap& map) {
   };
   std::string legend = "<ul class=\"legend\">";
   if (HasKind(map, Kind::kUnchanged)) legend += item("same", "unchanged");
+  if (HasKind(map, Kind::kSameNumbers)) legend += item("equal", kSameNumbersText);
   if (HasKind(map, Kind::kChanged)) {
     const HeatScale scale = ScaleOf(map.cells);
     const size_t levels = scale.edges.size() - 1;

@@ -11,12 +11,13 @@ namespace tidemark::inspect {
 
 struct HeatCell {
   enum class Kind {
-    kAbsent,     // one of the two steps does not have it
-    kUnchanged,  // the same bytes
-    kChanged,    // by `value`
-    kFromZero,   // nothing but zeros before: no ratio tells the change
-    kNotFinite,  // NaN or an infinity on either side
-    kNotRead,    // left out
+    kAbsent,       // one of the two steps does not have it
+    kUnchanged,    // the same bytes
+    kSameNumbers,  // other bytes, and no number changed: zeros of the other sign
+    kChanged,      // by `value`
+    kFromZero,     // nothing but zeros before: no ratio tells the change
+    kNotFinite,    // NaN or an infinity on either side
+    kNotRead,      // left out
   };
   Kind kind = Kind::kAbsent;
   double value = 0;     // kChanged: > 0 and finite

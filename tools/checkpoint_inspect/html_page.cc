@@ -17,7 +17,7 @@ constexpr std::string_view kStyle = R"css(
   --s0: #0072b2; --s1: #e69f00; --s2: #009e73; --s3: #cc79a7; --s4: #d55e00; --s5: #56b4e9; --s6: #8a929a;
   --over: #1b1f24; --star: #e69f00; --pin: #9a4f7c;
   --h0: #e4f4b8; --h1: #c7e9b4; --h2: #7fcdbb; --h3: #41b6c4; --h4: #1d91c0; --h5: #225ea8; --h6: #253494; --h7: #081d58;
-  --same: #e4e7ea; --fromzero: #cc79a7; --nonfinite: #d55e00;
+  --same: #e4e7ea; --equal: #b9c1c9; --fromzero: #cc79a7; --nonfinite: #d55e00;
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
@@ -26,7 +26,7 @@ constexpr std::string_view kStyle = R"css(
     --s0: #56b4e9; --s1: #e69f00; --s2: #1fbf92; --s3: #e08fbc; --s4: #ff8a4c; --s5: #8fd0f5; --s6: #9aa4ae;
     --over: #e6eaef; --star: #f5b92e; --pin: #e08fbc;
     --h0: #3b2c6b; --h1: #3e4a89; --h2: #31688e; --h3: #26828e; --h4: #1f9e89; --h5: #4ec36b; --h6: #a5db36; --h7: #fde725;
-    --same: #2b323b; --fromzero: #e08fbc; --nonfinite: #ff7a33;
+    --same: #2b323b; --equal: #4a535e; --fromzero: #e08fbc; --nonfinite: #ff7a33;
   }
 }
 * { box-sizing: border-box; }
@@ -84,6 +84,7 @@ rect.hover:hover { fill: var(--hover); }
 .h4 { fill: var(--h4); background: var(--h4); } .h5 { fill: var(--h5); background: var(--h5); }
 .h6 { fill: var(--h6); background: var(--h6); } .h7 { fill: var(--h7); background: var(--h7); }
 .same { fill: var(--same); background: var(--same); }
+.equal { fill: var(--equal); background: var(--equal); }
 .fromzero { fill: var(--fromzero); background: var(--fromzero); }
 .nonfinite { fill: var(--nonfinite); background: var(--nonfinite); }
 rect.unread { fill: transparent; stroke: var(--rule); }

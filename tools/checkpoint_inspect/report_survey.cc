@@ -23,11 +23,11 @@
 namespace tidemark::inspect {
 namespace {
 
-// What is kept of each tensor in each step is some 40 bytes; this many of them are 60 MiB.
-constexpr size_t kHeldMax = 3 << 19;
+// What is kept of each tensor in each step is some 56 bytes; this many of them are 60 MiB.
+constexpr size_t kHeldMax = 17 << 16;
 
 // A sum of squares that nobody has worked out.
-constexpr double kUnknown = -1;
+constexpr long double kUnknown = -1;
 
 // A step's tensors, and whether it was they that could not be read: of two steps that are read side by side an error
 // names only the file, which another step may refer to. Thread-safe.
@@ -116,8 +116,9 @@ class Surveyor {
     survey_.bytes_pairs_left_out = plan.bytes_pairs_left_out;
     survey_.bytes_histograms_left_out = plan.bytes_last_left_out;
     const size_t pairs = inventory_.steps().size() - 1;
-    norms_.assign(inventory_.steps().size(), std::vector<double>(inventory_.tensors().size(), kUnknown));
-    changes_.assign(pairs, std::vector<double>(inventory_.tensors().size(), kUnknown));
+    const std::vector<long double> unknown(inventory_.tensors().size(), kUnknown);
+    norms_.assign(inventory_.steps().size(), unknown);
+    changes_.assign(pairs, unknown);
     {
       ProgressLine line(console_, plan.bytes);
       line_ = &line;
@@ -238,7 +239,7 @@ class Surveyor {
     const std::unique_ptr<WatchedSource> source = Open(last, SpreadText());
     const Lane lane = source == nullptr ? Lane{} : LaneOf(*source, last, tensors, SpreadText());
     if (!lane.entries.empty()) {
-      double norm = 0;
+      long double norm = 0;
       const absl::Status read = StreamTensors({&lane, 1}, [&](const TensorBlock& block) {
         const size_t tensor = tensors[block.item];
         GroupHistogram& group = survey_.histograms[row_of[tensor]];
@@ -317,14 +318,16 @@ class Surveyor {
     size_t present = 0;
     size_t unread = 0;
     size_t unknown = 0;
-    double change = 0;
-    double norm = 0;
+    bool same_bytes = true;
+    long double change = 0;
+    long double norm = 0;
     for (const size_t tensor : tensors) {
       const TensorInventory::Held& a = inventory_.At(pair, tensor);
       const TensorInventory::Held& b = inventory_.At(pair + 1, tensor);
       if (!a.present() || !b.present()) continue;
       ++present;
       if (!a.SameBytes(b)) {
+        same_bytes = false;
         if (changes_[pair][tensor] == kUnknown) {
           ++unread;
           continue;
@@ -345,11 +348,13 @@ class Surveyor {
       cell.kind = HeatCell::Kind::kNotFinite;
     } else if (change == 0) {
       // Of a part that was not read nobody knows whether it changed by more than nothing.
-      cell.kind = unread == 0 ? HeatCell::Kind::kUnchanged : HeatCell::Kind::kNotRead;
+      cell.kind = unread > 0   ? HeatCell::Kind::kNotRead
+                  : same_bytes ? HeatCell::Kind::kUnchanged
+                               : HeatCell::Kind::kSameNumbers;
     } else if (norm == 0) {
       cell.kind = HeatCell::Kind::kFromZero;
     } else {
-      cell.value = std::sqrt(change / norm);
+      cell.value = RelativeChange(change, norm);
     }
     // What did not change and has no known norm would only make the ratio smaller.
     if (cell.kind == HeatCell::Kind::kChanged) cell.left_out = unread + unknown;
@@ -373,9 +378,9 @@ class Surveyor {
   Console& console_;
   ProgressLine* line_ = nullptr;
   TensorInventory inventory_;
-  std::set<size_t> steps_read_;               // of which some tensor was read
-  std::vector<std::vector<double>> norms_;    // by step, then by tensor: sums of squares, or kUnknown
-  std::vector<std::vector<double>> changes_;  // by pair, then by tensor: those of the change, or kUnknown
+  std::set<size_t> steps_read_;                    // of which some tensor was read
+  std::vector<std::vector<long double>> norms_;    // by step, then by tensor: sums of squares, or kUnknown
+  std::vector<std::vector<long double>> changes_;  // by pair, then by tensor: those of the change, or kUnknown
   ReportSurvey survey_;
 };
 

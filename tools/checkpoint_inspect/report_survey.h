@@ -78,7 +78,7 @@ struct ReportSurvey {
 };
 
 // `steps`: committed ones, ascending. What cannot be read is among the problems, and the rest goes on; kCancelled if
-// Ctrl-C came. Memory: that of StreamTensors, the indices of two steps, and 40 bytes for each tensor and step.
+// Ctrl-C came. Memory: that of StreamTensors, the indices of two steps, and 56 bytes for each tensor and step.
 absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<const int64_t> steps,
                                          const SurveyLimits& limits, Console& console);
 

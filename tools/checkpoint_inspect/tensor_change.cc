@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "tools/checkpoint_inspect/change_sums.h"
 #include "tools/checkpoint_inspect/tensor_numbers.h"
 
 namespace tidemark::inspect {
@@ -146,11 +146,7 @@ bool AreComparable(const EntrySpec& a, const EntrySpec& b) {
 
 double TensorChange::Norm() const { return static_cast<double>(std::sqrt(squares_change)); }
 
-double TensorChange::Relative() const {
-  if (squares_change == 0) return 0;
-  if (squares_a == 0) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(std::sqrt(squares_change / squares_a));
-}
+double TensorChange::Relative() const { return RelativeChange(squares_change, squares_a); }
 
 std::optional<double> TensorChange::Cosine() const {
   if (squares_a == 0 || squares_b == 0) return std::nullopt;

@@ -29,7 +29,7 @@ struct TensorChange {
   long double largest = 0;       // the largest |b - a|
   uint64_t largest_element = 0;  // the first element that has it; 0 where `largest` is
 
-  // ||B - A||, and the same over ||A||: infinite where only A is nothing but zeros, 0 where both are.
+  // ||B - A||, infinite where a double cannot hold it, and its RelativeChange to ||A||.
   double Norm() const;
   double Relative() const;
   // The cosine of the angle between A and B; nullopt where one of them is nothing but zeros.

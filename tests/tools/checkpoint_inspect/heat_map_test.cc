@@ -1,5 +1,9 @@
 #include "tools/checkpoint_inspect/heat_map.h"
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "gmock/gmock.h"
 
 namespace tidemark::inspect {
@@ -37,6 +41,19 @@ TEST(ScaleOf, HasPowersOfTenOrPartsOfThem) {
   EXPECT_EQ(LevelOf(wide, 1e-30), 0);
   EXPECT_EQ(LevelOf(wide, 0.5), kHeatLevels - 1);
   EXPECT_EQ(ScaleOf({{.kind = Kind::kUnchanged}}).edges.size(), 2);
+}
+
+TEST(ScaleOf, HasFiniteEdgesForWhateverADoubleCanBe) {
+  const double max = std::numeric_limits<double>::max();
+  const double min = std::numeric_limits<double>::denorm_min();
+  for (const auto& [low, high] : {std::pair(min, max), {max, max}, {min, min}, {0.5, max}}) {
+    const HeatScale scale = ScaleOf({Changed(low), Changed(high)});
+    EXPECT_TRUE(std::is_sorted(scale.edges.begin(), scale.edges.end()));
+    EXPECT_GE(scale.edges.size(), 2);
+    EXPECT_LE(scale.edges.back(), max);
+    EXPECT_EQ(LevelOf(scale, high), scale.edges.size() - 2);
+    EXPECT_EQ(LevelOf(scale, low), low == high ? scale.edges.size() - 2 : 0);
+  }
 }
 
 TEST(LevelOf, PutsAnEdgeIntoTheLevelAboveIt) {
@@ -86,6 +103,16 @@ TEST(HeatLegend, NamesTheKindsOfCellsThatThereAre) {
   EXPECT_THAT(legend, HasSubstr("0.032 – 0.056"));
   EXPECT_THAT(legend, Not(HasSubstr("NaN")));
   EXPECT_THAT(legend, Not(HasSubstr("zeros")));
+  EXPECT_THAT(legend, Not(HasSubstr("same numbers")));
+}
+
+TEST(HeatMapSvg, TellsTheSameNumbersInOtherBytesFromTheSameBytes) {
+  HeatMap map = SmallMap();
+  map.cells[1] = {.kind = Kind::kSameNumbers};
+  EXPECT_THAT(HeatMapSvg(map),
+              HasSubstr("class=\"equal\"><title>a&lt;b\nstep 20 to 30: other bytes, the same numbers<"));
+  EXPECT_THAT(HeatLegend(map), HasSubstr("swatch equal\"></span>other bytes, the same numbers<"));
+  EXPECT_THAT(HeatLegend(map), Not(HasSubstr("unchanged")));
 }
 
 }  // namespace

@@ -84,6 +84,35 @@ TEST_F(SurveyTest, TellsTheRelativeChangeOfEveryTensor) {
   EXPECT_EQ(survey.steps_read, 3);
 }
 
+TEST_F(SurveyTest, TellsTheChangeOfTheLargestAndTheSmallestNumbers) {
+  moment_ = {1e200, 1e200};
+  Save(1);
+  moment_ = {1e200, 2e200};
+  Save(2);
+  moment_ = {1, 1e-170};
+  Save(3);
+  moment_ = {1, 2e-170};
+  Save(4);
+  const ReportSurvey survey = Survey({1, 2, 3, 4});
+  ASSERT_THAT(survey.cells, SizeIs(9));
+  for (const size_t cell : {6u, 7u, 8u}) EXPECT_EQ(survey.cells[cell].kind, Kind::kChanged) << cell;
+  EXPECT_DOUBLE_EQ(survey.cells[6].value, 1 / std::sqrt(2));
+  EXPECT_DOUBLE_EQ(survey.cells[7].value, 1);
+  EXPECT_DOUBLE_EQ(survey.cells[8].value, 1e-170);
+}
+
+TEST_F(SurveyTest, CallsUnchangedOnlyWhatHasTheSameBytes) {
+  Save(1);
+  moment_ = {0, -0.0};
+  Save(2);
+  Save(3);
+  const ReportSurvey survey = Survey({1, 2, 3});
+  EXPECT_EQ(survey.cells[4].kind, Kind::kSameNumbers);
+  EXPECT_EQ(survey.cells[5].kind, Kind::kUnchanged);
+  // In one row with others, too.
+  EXPECT_EQ(Survey({1, 2, 3}, {.rows_max = 1}).cells[0].kind, Kind::kSameNumbers);
+}
+
 TEST_F(SurveyTest, CountsTheNumbersOfTheLastStep) {
   Save(1);
   weight_[0] = std::numeric_limits<float>::quiet_NaN();

@@ -109,6 +109,9 @@ TEST(TensorChange, IsRightForTheLargestAndTheSmallestDoubles) {
   // Only the change is tiny.
   const TensorChange small_change = ChangeOf({1, 1e-170}, {1, 3e-170});
   EXPECT_DOUBLE_EQ(small_change.Norm(), 2e-170);
+  // No double is as large, or as small, as these.
+  EXPECT_EQ(ChangeOf({1e-300}, {1e300}).Relative(), max);
+  EXPECT_EQ(ChangeOf({1e300, 1e-300}, {1e300, 2e-300}).Relative(), std::numeric_limits<double>::denorm_min());
 }
 
 TEST(TensorChange, HoldsDtypesAgainstEachOther) {
