@@ -27,7 +27,7 @@ struct Axis {
 };
 
 // Both take finite numbers, low <= high; a range of nothing is widened. At most `ticks_max` (>= 3) ticks. `rounded`:
-// the axis begins and ends at a tick.
+// the axis begins and ends at a tick. It reaches no further than 4e307 from zero, so that its range is a double.
 Axis LinearAxis(double low, double high, AxisUnit unit, int ticks_max, bool rounded);
 
 // Precondition: low > 0. Ends at ticks: powers of ten or, where it spans few of them, 1, 2 and 5 times these.

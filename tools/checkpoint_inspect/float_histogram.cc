@@ -11,6 +11,9 @@ namespace {
 // Sign, exponent and the first two bits of the fraction are the upper 14 bits of a double.
 constexpr int kMagnitudeShift = 50;
 
+// The narrowest range is 2 to this power: 1 over the width of one of its bins is a double.
+constexpr int kRangeBitsMin = -996;
+
 size_t MagnitudeOf(double value) { return std::bit_cast<uint64_t>(std::abs(value)) >> kMagnitudeShift; }
 double MagnitudeBegin(size_t magnitude) { return std::bit_cast<double>(uint64_t{magnitude} << kMagnitudeShift); }
 
@@ -20,18 +23,20 @@ FloatHistogram::FloatHistogram()
     : fine_(kFineBins), magnitudes_{std::vector<uint64_t>(kMagnitudes), std::vector<uint64_t>(kMagnitudes)} {}
 
 void FloatHistogram::Widen(double magnitude) {
-  // A power of two, so that bins of a wider range are pairs of bins. The widest one is beyond every double.
-  if (range_ == 0) {
-    range_ = std::ldexp(1.0, std::clamp(std::ilogb(std::max(magnitude, 1e-300)) + 1, -996, 1023));
+  // Powers of two, so that bins of a wider range are pairs of bins. The widest range, 2^1024, is no double any more;
+  // its bins' width is.
+  if (bin_width_ == 0) {
+    constexpr int kHalfBits = std::countr_zero(kHalf);
+    bin_width_ = std::ldexp(1.0, std::max(std::ilogb(magnitude) + 1, kRangeBitsMin) - kHalfBits);
   }
-  while (magnitude >= range_ && range_ < std::ldexp(1.0, 1023)) {
-    constexpr size_t kHalf = kFineBins / 2;
+  while (magnitude >= bin_width_ * static_cast<double>(kHalf)) {
     std::vector<uint64_t> wider(kFineBins);
     for (size_t i = 0; i < kFineBins; ++i) wider[kHalf / 2 + i / 2] += fine_[i];
     fine_ = std::move(wider);
-    range_ *= 2;
+    bin_width_ *= 2;
   }
-  bins_per_unit_ = static_cast<double>(kFineBins / 2) / range_;
+  range_ = bin_width_ * static_cast<double>(kHalf);
+  bins_per_unit_ = 1 / bin_width_;
 }
 
 void FloatHistogram::Add(double value) {
@@ -40,11 +45,15 @@ void FloatHistogram::Add(double value) {
     return;
   }
   const double magnitude = std::abs(value);
-  if (range_ == 0 || magnitude >= range_) Widen(magnitude);
+  // Zero needs no range: its bin begins there, however wide it is.
+  if (magnitude >= range_ && value != 0) Widen(magnitude);
   if (finite_++ == 0) min_ = max_ = value;
   min_ = std::min(min_, value);
   max_ = std::max(max_, value);
-  const double place = std::floor(value * bins_per_unit_) + static_cast<double>(kFineBins / 2);
+  double place = std::floor(value * bins_per_unit_);
+  // The product may be too small for a double.
+  if (value < 0 && place == 0) place = -1;
+  place += static_cast<double>(kHalf);
   ++fine_[static_cast<size_t>(std::clamp(place, 0.0, static_cast<double>(kFineBins - 1)))];
   if (value == 0) {
     ++zeros_;
@@ -64,13 +73,15 @@ void FloatHistogram::Add(std::span<const double> values) {
 HistogramBins FloatHistogram::Linear(size_t bins_max) const {
   HistogramBins bins;
   if (finite_ == 0) return bins;
+  if (min_ == max_) return {.edges = {min(), max()}, .counts = {finite_}};
   const auto is_used = [](uint64_t count) { return count > 0; };
   const auto first = static_cast<size_t>(std::find_if(fine_.begin(), fine_.end(), is_used) - fine_.begin());
   const auto end = static_cast<size_t>(fine_.rend() - std::find_if(fine_.rbegin(), fine_.rend(), is_used));
   const size_t fine_each = (end - first + bins_max - 1) / bins_max;
-  const double width = range_ / static_cast<double>(kFineBins / 2);
+  // The ends of the widest range would be infinities.
   const auto edge = [&](size_t fine) {
-    return (static_cast<double>(fine) - static_cast<double>(kFineBins / 2)) * width;
+    constexpr double kMax = std::numeric_limits<double>::max();
+    return std::clamp((static_cast<double>(fine) - static_cast<double>(kHalf)) * bin_width_, -kMax, kMax);
   };
   bins.edges.push_back(edge(first));
   for (size_t begin = first; begin < end; begin += fine_each) {

@@ -10,7 +10,8 @@
 
 namespace tidemark::inspect {
 
-// counts[i] is of [edges[i], edges[i + 1]), with the last one's upper edge in it.
+// counts[i] is of [edges[i], edges[i + 1]), with the last one's upper edge in it: both edges of an only one may be the
+// same number.
 struct HistogramBins {
   std::vector<double> edges;  // ascending, one more than counts; empty where nothing was finite
   std::vector<uint64_t> counts;
@@ -29,11 +30,11 @@ class FloatHistogram {
   uint64_t nan() const { return nan_; }
   uint64_t infinite() const { return infinite_; }
   uint64_t zeros() const { return zeros_; }
-  // Of finite numbers; 0 where there are none.
-  double min() const { return finite_ == 0 ? 0 : min_; }
-  double max() const { return finite_ == 0 ? 0 : max_; }
+  // Of finite numbers; 0 where there are none, and never -0.
+  double min() const { return min_ + 0.0; }
+  double max() const { return max_ + 0.0; }
 
-  // Bins of equal width that cover min() to max(), at most `bins_max`.
+  // Bins of equal width that cover min() to max(), at most `bins_max`; where these are the same number, that alone.
   HistogramBins Linear(size_t bins_max) const;
 
   // Bins of equal ratio, mirrored: negative numbers, zero in a bin of its own with whatever is smaller than all of the
@@ -46,12 +47,15 @@ class FloatHistogram {
  private:
   // Linear bins: kFineBins of equal width over [-range_, range_), which doubles when a number lies beyond it.
   static constexpr size_t kFineBins = 8192;
+  static constexpr size_t kHalf = kFineBins / 2;
   // Log bins: four for each power of two, of each sign.
   static constexpr size_t kMagnitudes = 2048 * 4;
 
   void Widen(double magnitude);
 
-  double range_ = 0;
+  // 0 until there is a number that is not zero.
+  double bin_width_ = 0;
+  double range_ = 0;  // infinite where the bins reach further than doubles do
   double bins_per_unit_ = 0;
   std::vector<uint64_t> fine_;           // kFineBins
   std::vector<uint64_t> magnitudes_[2];  // of positive, of negative numbers; kMagnitudes

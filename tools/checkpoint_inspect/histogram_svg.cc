@@ -17,6 +17,14 @@ constexpr double kBinsRight = kHistogramWidth - 14;
 constexpr double kBinsTop = 10;
 constexpr double kBinsBottom = kHistogramHeight - 40;
 
+// Nothing but one number: its bin has no width.
+bool IsOneValue(const HistogramBins& bins) { return bins.edges.front() == bins.edges.back(); }
+
+std::string BinText(const HistogramBins& bins, size_t i) {
+  if (IsOneValue(bins)) return fmt::format("{:.4g}: {}", bins.edges[i], bins.counts[i]);
+  return fmt::format("{:.4g} to {:.4g}: {}", bins.edges[i], bins.edges[i + 1], bins.counts[i]);
+}
+
 // Where the value lies between the edges as drawn.
 double PlaceOf(const HistogramBins& bins, double value, double pitch) {
   const auto above = std::upper_bound(bins.edges.begin(), bins.edges.end(), value);
@@ -34,16 +42,27 @@ std::string XTicks(const HistogramChart& chart, double pitch) {
     svg += SvgLine(x, kBinsBottom, x, kBinsBottom + 4, "axis");
     svg += SvgText(x, kBinsBottom + 17, "tick", Anchor::kMiddle, text);
   };
+  if (IsOneValue(bins)) {
+    tick((kBinsLeft + kBinsRight) / 2, fmt::format("{:.4g}", bins.edges.front()));
+    return svg;
+  }
   if (!chart.log) {
     const Axis axis = LinearAxis(bins.edges.front(), bins.edges.back(), AxisUnit::kNumber, 4, /*rounded=*/false);
-    for (size_t i = 0; i < axis.ticks.size(); ++i) tick(PlaceOf(bins, axis.ticks[i], pitch), axis.labels[i]);
+    if (axis.low <= bins.edges.front() && axis.high >= bins.edges.back()) {
+      for (size_t i = 0; i < axis.ticks.size(); ++i) tick(PlaceOf(bins, axis.ticks[i], pitch), axis.labels[i]);
+      return svg;
+    }
+    // Further than an axis can reach.
+    tick(kBinsLeft, EdgeText(bins.edges.front()));
+    tick(kBinsRight, EdgeText(bins.edges.back()));
+    if (bins.edges.front() < 0 && bins.edges.back() > 0) tick(PlaceOf(bins, 0, pitch), "0");
     return svg;
   }
   // The ends, and zero where it does not lie at one.
   const bool has_negative = bins.edges.front() < 0;
   const bool has_positive = bins.edges.back() > 0;
   tick(kBinsLeft + (has_negative ? 0 : pitch / 2), EdgeText(bins.edges.front()));
-  if (has_positive || has_negative) tick(kBinsRight - (has_positive ? 0 : pitch / 2), EdgeText(bins.edges.back()));
+  tick(kBinsRight - (has_positive ? 0 : pitch / 2), EdgeText(bins.edges.back()));
   if (has_negative && has_positive) {
     tick((kBinsLeft + kBinsRight) / 2, "0");
   } else if (bins.edges.size() > 8) {
@@ -76,10 +95,10 @@ std::string HistogramSvg(const HistogramChart& chart) {
     if (bins.counts[i] > 0) {
       // A single number among millions is seen, too.
       const double top = std::min(y, kBinsBottom - 1);
-      svg += SvgRect(x, top, std::min(pitch * 0.9, 40.0), kBinsBottom - top, "s0");
+      const double width = std::min(pitch * 0.9, 40.0);
+      svg += SvgRect(IsOneValue(bins) ? x + (pitch - width) / 2 : x, top, width, kBinsBottom - top, "s0");
     }
-    svg += SvgRect(x, kBinsTop, pitch, kBinsBottom - kBinsTop, "hover",
-                   fmt::format("{:.4g} to {:.4g}: {}", bins.edges[i], bins.edges[i + 1], bins.counts[i]));
+    svg += SvgRect(x, kBinsTop, pitch, kBinsBottom - kBinsTop, "hover", BinText(bins, i));
   }
   svg += SvgLine(kBinsLeft, kBinsBottom, kBinsRight, kBinsBottom, "axis") + XTicks(chart, pitch);
   svg += SvgText((kBinsLeft + kBinsRight) / 2, kHistogramHeight - 6, "label", Anchor::kMiddle,

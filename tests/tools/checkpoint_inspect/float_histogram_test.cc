@@ -12,6 +12,8 @@
 namespace tidemark::inspect {
 namespace {
 
+using testing::ElementsAre;
+
 uint64_t Sum(const HistogramBins& bins) { return std::accumulate(bins.counts.begin(), bins.counts.end(), uint64_t{0}); }
 
 // Holds each bin's count against the numbers themselves.
@@ -114,10 +116,56 @@ TEST(FloatHistogram, TakesTheWidestAndTheNarrowestNumbers) {
     EXPECT_TRUE(std::is_sorted(bins.edges.begin(), bins.edges.end()));
     for (const double edge : bins.edges) EXPECT_TRUE(std::isfinite(edge)) << edge;
   }
+  ExpectExact(histogram.Linear(64), {0.0, tiny, -tiny, huge, -huge, 1.0});
+}
+
+TEST(FloatHistogram, HasBinsAsFarAsDoublesReach) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  const double max = std::numeric_limits<double>::max();
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  std::vector<double> values = {max, -max};
+  for (int i = 0; i < 3000; ++i) values.push_back(max * uniform(random));
+  FloatHistogram histogram;
+  histogram.Add(std::span<const double>(values));
+  const HistogramBins bins = histogram.Linear(64);
+  EXPECT_EQ(bins.counts.size(), 64);
+  EXPECT_EQ(bins.edges.front(), -max);
+  EXPECT_EQ(bins.edges.back(), max);
+  ExpectExact(bins, values);
+  EXPECT_FALSE(histogram.IsHeavyTailed());
+}
+
+TEST(FloatHistogram, HasOneBinOfNoWidthWhereAllNumbersAreTheSame) {
+  const double max = std::numeric_limits<double>::max();
+  const double min = std::numeric_limits<double>::denorm_min();
+  for (const double value : {0.0, 1.0, -0.3, min, -max, max}) {
+    SCOPED_TRACE(value);
+    FloatHistogram histogram;
+    for (int i = 0; i < 5; ++i) histogram.Add(value);
+    histogram.Add(kNan);
+    const HistogramBins bins = histogram.Linear(64);
+    EXPECT_THAT(bins.edges, ElementsAre(value, value));
+    EXPECT_THAT(bins.counts, ElementsAre(5));
+    EXPECT_FALSE(histogram.IsHeavyTailed());
+    EXPECT_EQ(Sum(histogram.SymmetricLog(64)), 5);
+  }
   FloatHistogram zeros;
-  zeros.Add(0.0);
-  EXPECT_EQ(Sum(zeros.SymmetricLog(64)), 1);
-  EXPECT_EQ(Sum(zeros.Linear(64)), 1);
+  for (const double zero : {-0.0, 0.0}) zeros.Add(zero);
+  EXPECT_THAT(zeros.Linear(64).edges, ElementsAre(0, 0));
+  EXPECT_THAT(zeros.SymmetricLog(64).edges, ElementsAre(0, 0));
+  for (const double zero : {zeros.min(), zeros.max(), zeros.Linear(64).edges[0]}) EXPECT_FALSE(std::signbit(zero));
+}
+
+TEST(FloatHistogram, TakesZerosBeforeItKnowsTheRange) {
+  const std::vector<double> values = {0, -0.0, 0, 3, -1e-310, 0, 5e-300, 1e100};
+  for (size_t count = 4; count <= values.size(); ++count) {
+    const std::vector<double> taken(values.begin(), values.begin() + static_cast<ptrdiff_t>(count));
+    FloatHistogram histogram;
+    histogram.Add(std::span<const double>(taken));
+    ExpectExact(histogram.Linear(64), taken);
+  }
 }
 
 }  // namespace

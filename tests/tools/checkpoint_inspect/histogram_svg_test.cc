@@ -1,10 +1,14 @@
 #include "tools/checkpoint_inspect/histogram_svg.h"
 
+#include <limits>
+
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 
 namespace tidemark::inspect {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -46,6 +50,31 @@ TEST(HistogramSvg, LabelsTheEndsAndZeroOfALogarithmicOne) {
   EXPECT_THAT(svg, HasSubstr(">0<"));
   EXPECT_THAT(svg, HasSubstr(">8<"));
   EXPECT_THAT(svg, HasSubstr("symmetric log"));
+}
+
+TEST(HistogramSvg, DrawsOneBarInTheMiddleWhereThereIsOneNumber) {
+  for (const bool log : {false, true}) {
+    const std::string svg =
+        HistogramSvg({.title = {}, .description = {}, .bins = {.edges = {0, 0}, .counts = {7}}, .log = log});
+    EXPECT_THAT(svg, HasSubstr("<rect x=\"137\" y=\"40\" width=\"40\" height=\"70\" class=\"s0\"/>"));
+    EXPECT_THAT(svg, HasSubstr("<title>0: 7</title>"));
+    EXPECT_THAT(svg, HasSubstr("<text x=\"157\" y=\"127\" class=\"tick\" text-anchor=\"middle\">0</text>"));
+    // The only one below the axis.
+    EXPECT_EQ(Occurrences(svg, "y=\"127\""), 1);
+  }
+  const std::string svg =
+      HistogramSvg({.title = {}, .description = {}, .bins = {.edges = {-0.0625, -0.0625}, .counts = {7}}});
+  EXPECT_THAT(svg, HasSubstr(">-0.0625</text>"));
+}
+
+TEST(HistogramSvg, LabelsTheEndsWhereTheirDistanceIsNoDouble) {
+  const double max = std::numeric_limits<double>::max();
+  const std::string svg = HistogramSvg(
+      {.title = {}, .description = {}, .bins = {.edges = {-max, -1e307, 1e307, max}, .counts = {1, 2, 3}}});
+  EXPECT_THAT(svg, HasSubstr("<text x=\"58\" y=\"127\" class=\"tick\" text-anchor=\"middle\">-1.8e+308</text>"));
+  EXPECT_THAT(svg, HasSubstr("<text x=\"157\" y=\"127\" class=\"tick\" text-anchor=\"middle\">0</text>"));
+  EXPECT_THAT(svg, HasSubstr("<text x=\"256\" y=\"127\" class=\"tick\" text-anchor=\"middle\">1.8e+308</text>"));
+  EXPECT_THAT(svg, AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf"))));
 }
 
 TEST(HistogramSvg, SaysThatNothingWasFinite) {

@@ -147,5 +147,16 @@ TEST(HistogramFigures, SaysWhatWasCounted) {
   EXPECT_THAT(html, HasSubstr("<code>&lt;w&gt;</code>"));
 }
 
+TEST(HistogramFigures, ShowsNothingButZerosAsOneBarAtZero) {
+  ReportSurvey survey;
+  survey.steps = {1};
+  survey.histograms.push_back({.label = "w", .tensors = 1, .tensors_read = 1, .histogram = {}});
+  for (const double zero : {-0.0, 0.0, 0.0}) survey.histograms[0].histogram.Add(zero);
+  const std::string html = HistogramFigures(survey);
+  EXPECT_THAT(html, HasSubstr("3 numbers, 0 to 0, 3 zeros<"));
+  EXPECT_THAT(html, HasSubstr("<title>0: 3</title>"));
+  EXPECT_THAT(html, Not(HasSubstr("e-30")));
+}
+
 }  // namespace
 }  // namespace tidemark::inspect
