@@ -52,6 +52,9 @@ Exit status:
 // A store may hold any number of attempts that cannot be read.
 constexpr size_t kUnreadNamedMax = 10;
 
+// More than a command line has room for.
+constexpr int kTextsMax = 1 << 20;
+
 void NameUnread(Console& console, const std::vector<std::string>& unread) {
   for (size_t i = 0; i < std::min(unread.size(), kUnreadNamedMax); ++i) {
     console.Warn("not among the steps, for it could not be read: " + unread[i]);
@@ -230,6 +233,26 @@ CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::option
       name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description);
   MarkAsStep(option);
   return option->type_name("");
+}
+
+// CLI11 takes a text in brackets apart where extra arguments are allowed, as its own lists allow them. Without that an
+// option takes one value each time that it is given, and positional arguments as many as there must be. That there are
+// fewer is an error only where the policy is another one.
+CLI::Option* AddTexts(CLI::App* command, const std::string& name, SetTexts set, const std::string& description) {
+  const CLI::callback_t take = [set = std::move(set)](const CLI::results_t& texts) {
+    set(texts);
+    return true;
+  };
+  CLI::Option* option = command->add_option(name, take, description);
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  option->expected(option->nonpositional() ? 1 : kTextsMax, /*value_max=*/-1);
+  return option->type_name("TEXT");
+}
+
+CLI::Option* AddTexts(CLI::App* command, const std::string& name, std::vector<std::string>& target,
+                      const std::string& description) {
+  return AddTexts(
+      command, name, [&target](const std::vector<std::string>& texts) { target = texts; }, description);
 }
 
 std::string CheckPositive(const std::string& text) {

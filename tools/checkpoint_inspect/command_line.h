@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/time/time.h"
@@ -93,6 +94,14 @@ class CommandLine {
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description);
 CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
                          const std::string& description);
+
+// Arguments of which there may be any number, or an option that may be given several times and has one value each time.
+// Every text is taken as it is: of CLI11's own lists one in brackets, `[a,b]`, would be two. `set` gets all of them,
+// and is not called where there are none. `target` must live as long as the command.
+using SetTexts = std::function<void(const std::vector<std::string>& texts)>;
+CLI::Option* AddTexts(CLI::App* command, const std::string& name, SetTexts set, const std::string& description);
+CLI::Option* AddTexts(CLI::App* command, const std::string& name, std::vector<std::string>& target,
+                      const std::string& description);
 
 // For CLI::Option::check: why the text is no whole number of at least 1; empty where it is one.
 std::string CheckPositive(const std::string& text);

@@ -254,9 +254,7 @@ void AddExport(CommandLine& line) {
     std::vector<std::string>& all = arguments->options.include;
     all.insert(all.end(), patterns.begin(), patterns.end());
   };
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "GLOB", include, fmt::format("Only entries that match one of these, {}", kGlobHelp))
+  AddTexts(command, "GLOB", include, fmt::format("Only entries that match one of these, {}", kGlobHelp))
       ->check(CheckGlob);
   command->add_option("-o,--output", arguments->out, "The file; with raw a folder that is not there yet")
       ->type_name("OUT")
@@ -274,29 +272,20 @@ void AddExport(CommandLine& line) {
           "Convert floating-point tensors, rounded to nearest even; complex ones stay")
       ->check(CLI::IsMember({"float16", "bfloat16", "float32", "float64"}))
       ->type_name("DTYPE");
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--rename",
-          [arguments](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) AddRename(text, &arguments->options);
-          },
-          "Rename FROM and FROM.*; with an empty TO the prefix goes. The first that fits counts")
-      ->type_name("FROM=TO")
-      ->type_size(1)
-      ->allow_extra_args(false);
-  // Each takes one value, so that a GLOB may come behind.
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--include", include, fmt::format("As GLOB: only entries that match one of these, {}", kGlobHelp))
+  AddTexts(
+      command, "--rename",
+      [arguments](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) AddRename(text, &arguments->options);
+      },
+      "Rename FROM and FROM.*; with an empty TO the prefix goes. The first that fits counts")
+      ->type_name("FROM=TO");
+  AddTexts(command, "--include", include, fmt::format("As GLOB: only entries that match one of these, {}", kGlobHelp))
       ->type_name("GLOB")
-      ->check(CheckGlob)
-      ->allow_extra_args(false);
-  command
-      ->add_option("--exclude", arguments->options.exclude,
-                   fmt::format("No entries that match one of these, {}", kGlobHelp))
+      ->check(CheckGlob);
+  AddTexts(command, "--exclude", arguments->options.exclude,
+           fmt::format("No entries that match one of these, {}", kGlobHelp))
       ->type_name("GLOB")
-      ->check(CheckGlob)
-      ->allow_extra_args(false);
+      ->check(CheckGlob);
   // Options are looked at in the order in which they are added, so these two know OUT and --format.
   AddByteCount(command, "--shard-size", arguments->options.shard_bytes,
                "Safetensors alone: several files and an index where there is more than this; by default 5GB")

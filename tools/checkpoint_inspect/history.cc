@@ -154,8 +154,8 @@ void AddHistory(CommandLine& line) {
       [options, plot](const Invocation& invocation) {
         return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
       });
-  history->add_option("METRIC", options->metrics,
-                      "Show these metrics instead, step by step; with --plot METRIC:highest marks its highest value");
+  AddTexts(history, "METRIC", options->metrics,
+           "Show these metrics instead, step by step; with --plot METRIC:highest marks its highest value");
   CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics, or all that there are, against the steps");
   history->add_flag("--log", options->log, "Draw them on a logarithmic scale")->needs(plots);
   history->footer(R"(

@@ -292,7 +292,7 @@ void AddImport(CommandLine& line) {
                                 .description = "Commit the tensors of safetensors files as a step of the store",
                                 .writes = true},
                                [arguments](const Session& session) { return RunImport(session, *arguments); });
-  command->add_option("FILE", arguments->files, "Safetensors files, or the .index.json of several")->required();
+  AddTexts(command, "FILE", arguments->files, "Safetensors files, or the .index.json of several")->required();
   command
       ->add_option_function<std::string>(
           "--step",
@@ -304,15 +304,13 @@ void AddImport(CommandLine& line) {
           "The step that it becomes, which the store does not have")
       ->type_name("N")
       ->required();
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--metric",
-          [arguments](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) AddMetric(text, &arguments->metrics);
-          },
-          "A metric of the step")
-      ->type_name("NAME=VALUE")
-      ->allow_extra_args(false);
+  AddTexts(
+      command, "--metric",
+      [arguments](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) AddMetric(text, &arguments->metrics);
+      },
+      "A metric of the step")
+      ->type_name("NAME=VALUE");
   command
       ->add_option_function<std::string>(
           "--metadata",

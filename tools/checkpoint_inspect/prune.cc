@@ -188,20 +188,18 @@ void AddPrune(CommandLine& line) {
   prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
       ->type_name("N")
       ->check(CheckPositive);
-  prune
-      ->add_option_function<std::vector<std::string>>(
-          "--keep-best",
-          [options = options.get()](const std::vector<std::string>& texts) {
-            for (const std::string& text : texts) {
-              absl::StatusOr<BestRule> rule = ParseKeepBest(text);
-              if (!rule.ok()) throw CLI::ValidationError(std::string(rule.status().message()));
-              if (!rule->names_end) options->without_end.push_back(rule->keep.metric);
-              options->rules.keep_best.push_back(std::move(rule->keep));
-            }
-          },
-          "The best COUNT healthy steps by a metric: one, and the lowest, unless it says otherwise")
-      ->type_name("METRIC[:highest][:COUNT]")
-      ->allow_extra_args(false);  // else [a,b] is two
+  AddTexts(
+      prune, "--keep-best",
+      [options = options.get()](const std::vector<std::string>& texts) {
+        for (const std::string& text : texts) {
+          absl::StatusOr<BestRule> rule = ParseKeepBest(text);
+          if (!rule.ok()) throw CLI::ValidationError(std::string(rule.status().message()));
+          if (!rule->names_end) options->without_end.push_back(rule->keep.metric);
+          options->rules.keep_best.push_back(std::move(rule->keep));
+        }
+      },
+      "The best COUNT healthy steps by a metric: one, and the lowest, unless it says otherwise")
+      ->type_name("METRIC[:highest][:COUNT]");
   prune->add_option("--keep-every", rules.keep_every_steps, "Steps divisible by N")
       ->type_name("N")
       ->check(CheckPositive);

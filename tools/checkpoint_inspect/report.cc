@@ -129,11 +129,9 @@ void AddReport(CommandLine& line) {
   report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required()->check(CheckOutputPath);
   report->add_flag("--force", options->force, "Replace the file if it is there");
   report->add_option("--title", options->title, "By default the store's directory")->type_name("TEXT");
-  report
-      ->add_option("--metric", options->metrics,
-                   "Show this metric, several if given several times; NAME:highest and NAME:lowest say what is best")
-      ->type_name("NAME")
-      ->allow_extra_args(false);
+  AddTexts(report, "--metric", options->metrics,
+           "Show this metric, several if given several times; NAME:highest and NAME:lowest say what is best")
+      ->type_name("NAME");
   report->add_option("--last", options->last, "Show so many steps, the highest")->type_name("N")->check(CheckPositive);
   CLI::Option* max_read = AddByteCount(report, "--max-read", options->read_bytes_max,
                                        "Read no more bytes of tensors than this; by default 2GiB");

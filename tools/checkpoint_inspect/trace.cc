@@ -192,8 +192,8 @@ void AddTrace(CommandLine& line) {
                               .description = "Write what saves were busy with, and when, for Perfetto",
                               .writes = true},
                              [options](const Invocation& invocation) { return TraceSaves(invocation, *options); });
-  CLI::Option* steps = trace->add_option_function<std::vector<std::string>>(
-      "STEP",
+  CLI::Option* steps = AddTexts(
+      trace, "STEP",
       [options](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) options->selections.push_back(ParseSelectionOrThrow(text));
       },

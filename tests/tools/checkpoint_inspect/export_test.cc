@@ -247,6 +247,16 @@ TEST_F(ExportTest, JsonSaysWhatWasWritten) {
   EXPECT_EQ(document.at("values"), json({"epoch", "rate", "ended", "text", "blob"}));
 }
 
+TEST_F(ExportTest, PatternsInBracketsAreTakenAsTheyAre) {
+  for (const std::vector<std::string>& pattern : {std::vector<std::string>{"[epoch,rate]"}, {"--include", "[epoch]"}}) {
+    std::vector<std::string> arguments = {"2", "-o", Out("m"), "text"};
+    arguments.insert(arguments.end(), pattern.begin(), pattern.end());
+    const Finished finished = Export(arguments);
+    EXPECT_EQ(finished.exit_code, 1);
+    EXPECT_THAT(finished.err, HasSubstr("nothing in the step matches '" + pattern.back() + "'"));
+  }
+}
+
 TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   EXPECT_EQ(Export({"7", "-o", Out("m")}).exit_code, 1);
   const Finished pattern = Export({"2", "x*", "-o", Out("m")});

@@ -13,6 +13,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
+using testing::StartsWith;
 
 Evaluation Loss(const std::string& evaluator, double loss) {
   return {.evaluator = evaluator,
@@ -108,6 +109,16 @@ TEST_F(HistoryTest, NamesTheMetricsThatThereAreForOneThatThereIsNot) {
   EXPECT_EQ(history.out, "");
   EXPECT_EQ(history.err,
             "checkpoint-inspect: error: no step has a metric 'accuracy\\x1b'; there are: loss, validation/loss\n");
+}
+
+TEST(History, TakesTheNameOfAMetricInBracketsAsItIs) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"[a,b]", 0.5}, {"a", 2}, {"b", 3}}});
+  const json document = RunInspectJson({"--store", store.directory(), "history", "[a,b]", "b"});
+  EXPECT_EQ(document["metrics"], json::parse(R"(["[a,b]", "b"])"));
+  EXPECT_EQ(document["steps"][0]["values"], json::parse(R"({"[a,b]": 0.5, "b": 3.0})"));
+  const Finished plot = RunInspect({"--store", store.directory(), "history", "--plot", "[a,b]"});
+  EXPECT_THAT(plot.out, AllOf(StartsWith("[a,b]\n"), Not(HasSubstr("\na\n"))));
 }
 
 TEST(History, NamesAFewWhereThereAreManyMetricsAndNoneWhereThereAreNone) {

@@ -133,6 +133,14 @@ TEST_F(ImportTest, WhatExportWroteComesBack) {
   EXPECT_EQ(RunInspect({"--store", store_.directory() + "/store", "verify"}).exit_code, 0);
 }
 
+TEST_F(ImportTest, AFileInBracketsIsOneFile) {
+  fs::rename(Path("a"), Path("[a,b]"));
+  const Finished finished =
+      RunInspect({"--store", "store", "import", "[a,b]", "--step", "5", "--create"}, {.directory = folder_});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(finished.out, HasSubstr("step 5: 2 entries, 30 B"));
+}
+
 TEST_F(ImportTest, StringsOfTheFilesBecomeUserMetadata) {
   WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "",
             {{"format", "pt"}, {"author", "x"}, {"imported_from", "elsewhere"}});

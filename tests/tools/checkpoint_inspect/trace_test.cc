@@ -201,6 +201,13 @@ TEST_F(TraceTest, RejectsWrongUsage) {
   }
 }
 
+TEST_F(TraceTest, TakesAStepInBracketsForNoListOfSteps) {
+  store_.Save({1, 2}, {}, 10);
+  const Finished run = Trace({"[1,2]", "-o", path_});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("'[1,2]' is not a step"));
+}
+
 // A checker that takes everything would say nothing of the traces above.
 TEST_F(TraceTest, IsHeldAgainstRulesThatCanBeBroken) {
   store_.Save({5}, {}, 10);
