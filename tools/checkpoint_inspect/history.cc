@@ -15,8 +15,8 @@
 namespace tidemark::inspect {
 namespace {
 
-// Of a row; JSON has all metrics, and a metric that is named has a column.
-constexpr size_t kMetricsColumnsMax = 64;
+// A row for each evaluation, and where there is none, one for the metrics that were saved with the step.
+bool HasRows(const StepInfo& info) { return !info.evaluations.empty() || !info.metrics.empty(); }
 
 Json StepToJson(const StepInfo& info) {
   return {{"step", info.step},
@@ -25,10 +25,22 @@ Json StepToJson(const StepInfo& info) {
           {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)}};
 }
 
+// Of a step that was not evaluated: the fields that every row has, in their order.
+Json SavedMetricsToJson(const StepInfo& info) {
+  Json row = StepToJson(info);
+  row.update(ToJson(Evaluation{.metrics = info.metrics}));
+  for (const char* of_evaluators : {"evaluator", "outcome", "worker", "reported", "seconds"}) {
+    row[of_evaluators] = nullptr;
+  }
+  return row;
+}
+
 void PrintRowsAsJson(const Invocation& invocation) {
   const Json document = NewDocument(invocation.reader, invocation.directory);
   PrintWithArray(invocation.console, document, "history", [&](const std::function<void(const Json&)>& add) {
     for (const StepInfo& info : invocation.reader.steps()) {
+      if (!HasRows(info)) continue;
+      if (info.evaluations.empty()) add(SavedMetricsToJson(info));
       for (const Evaluation& evaluation : info.evaluations) {
         Json row = StepToJson(info);
         row.update(ToJson(evaluation));
@@ -51,17 +63,24 @@ std::string RowsAsTable(const Invocation& invocation) {
                {"AGE", kRight},
                {"STATE"},
                {"EVALUATOR"},
-               {"METRICS"},
+               {"METRICS", kLeft, /*may_cut=*/true},
                {"OUTCOME"},
                {"SECONDS", kRight},
                {"WORKER"}});
   for (const StepInfo& info : invocation.reader.steps()) {
+    if (!HasRows(info)) continue;
+    const Table::Cell step = {fmt::format("{}", info.step)};
+    const Table::Cell age = {AgeOf(info, invocation.now)};
+    const Table::Cell state = {std::string(StepStateName(info.state)), StateColour(info.state)};
+    if (info.evaluations.empty()) {
+      table.AddRow({step, age, state, {"-"}, {MetricsText(info.metrics)}, {"-"}, {"-"}, {"-"}});
+    }
     for (const Evaluation& evaluation : info.evaluations) {
-      table.AddRow({{fmt::format("{}", info.step)},
-                    {AgeOf(info, invocation.now)},
-                    {std::string(StepStateName(info.state)), StateColour(info.state)},
+      table.AddRow({step,
+                    age,
+                    state,
                     {Escape(evaluation.evaluator)},
-                    {Shorten(MetricsOf(evaluation), kMetricsColumnsMax)},
+                    {MetricsOf(evaluation)},
                     {std::string(OutcomeName(evaluation.outcome)), OutcomeColour(evaluation.outcome)},
                     {fmt::format("{:.2f}", absl::ToDoubleSeconds(evaluation.took))},
                     {Escape(evaluation.worker)}});
@@ -138,9 +157,9 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
   } else {
     console.PrintData(RowsAsTable(invocation));
   }
-  const bool evaluated = std::any_of(reader.steps().begin(), reader.steps().end(),
-                                     [](const StepInfo& info) { return !info.evaluations.empty(); });
-  if (!evaluated) console.Note(fmt::format("no step was evaluated in {}", invocation.directory));
+  if (std::none_of(reader.steps().begin(), reader.steps().end(), HasRows)) {
+    console.Note(fmt::format("no step has a metric or was evaluated in {}", invocation.directory));
+  }
   return StoreExitCode(reader);
 }
 

@@ -134,13 +134,54 @@ TEST(History, NamesAFewWhereThereAreManyMetricsAndNoneWhereThereAreNone) {
   EXPECT_THAT(history.err, AllOf(HasSubstr("there are: metric_0, metric_1, "), HasSubstr(" and 10 more\n")));
 }
 
-TEST(History, IsEmptyWithANoteWhereNothingWasEvaluated) {
+TEST(History, HasARowForTheMetricsOfAStepThatWasNotEvaluated) {
+  TestStore store;
+  store.Save({1, 2}, {.metrics = {{"loss", 3}, {"rate", kNan}}});
+  store.Save({3});
+  const std::vector<std::string> arguments = {"--store", store.directory(), "history"};
+  const Finished history = RunInspect(arguments);
+  EXPECT_EQ(history.exit_code, 0);
+  EXPECT_EQ(history.err, "");
+  EXPECT_THAT(history.out, MatchesRegex("STEP [^\n]*WORKER\n"
+                                        " +1 +[0-9]+ s +committed +- +loss=3 rate=NaN +- +- +-\n"
+                                        " +2 +[0-9]+ s +committed +- +loss=3 rate=NaN +- +- +-\n"));
+  json rows = RunInspectJson(arguments)["history"];
+  ASSERT_THAT(rows, SizeIs(2));
+  EXPECT_EQ(rows[1]["step"], 2);
+  rows[0].erase("attempt");
+  rows[0].erase("created");
+  EXPECT_EQ(rows[0], json::parse(R"({"step": 1, "state": "committed", "evaluator": null, "outcome": null, "reason": "",
+                                     "metrics": {"loss": 3.0, "rate": "NaN"}, "unhealthy": "", "worker": null,
+                                     "reported": null, "seconds": null})"));
+  store.Deliver(2, Loss("validation", 0.5));
+  rows = RunInspectJson(arguments)["history"];
+  ASSERT_THAT(rows, SizeIs(2)) << "an evaluation is a row, and the only one";
+  EXPECT_EQ(rows[1]["evaluator"], "validation");
+}
+
+TEST(History, CutsMetricsOnATerminalThatIsTooNarrowForThemAndNowhereElse) {
+  TestStore store;
+  Evaluation evaluation = Loss("validation", 0.5);
+  for (int i = 10; i < 20; ++i) evaluation.metrics["metric_" + std::to_string(i)] = i;
+  store.Save({1});
+  store.Deliver(1, evaluation);
+  const std::vector<std::string> arguments = {"--store", store.directory(), "history"};
+  const auto whole = AllOf(HasSubstr(" validation/metric_10=10 "), HasSubstr(" validation/metric_19=19 "));
+  EXPECT_THAT(RunInspect(arguments, {.environment = {{"COLUMNS", "100"}}}).out, whole);
+  const auto on_terminal = [&](const char* columns) {
+    return RunInspect(arguments, {.environment = {{"COLUMNS", columns}, {"NO_COLOR", "1"}}, .terminal = true}).out;
+  };
+  EXPECT_THAT(on_terminal("400"), whole);
+  EXPECT_THAT(on_terminal("120"), AllOf(HasSubstr("…  done "), Not(HasSubstr("metric_19"))));
+}
+
+TEST(History, IsEmptyWithANoteWhereThereAreNoMetrics) {
   TestStore store;
   store.Save({1});
   const Finished history = RunInspect({"--store", store.directory(), "history"});
   EXPECT_EQ(history.exit_code, 0);
   EXPECT_THAT(history.out, MatchesRegex("STEP [^\n]*WORKER\n"));
-  EXPECT_EQ(history.err, "checkpoint-inspect: no step was evaluated in " + store.directory() + "\n");
+  EXPECT_EQ(history.err, "checkpoint-inspect: no step has a metric or was evaluated in " + store.directory() + "\n");
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "history"})["history"], json::array());
 }
 
