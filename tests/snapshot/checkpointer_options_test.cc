@@ -65,7 +65,8 @@ TEST(CheckpointerOptions, NameTheFieldAndTheLegalRange) {
 
 TEST(UserMetadata, MustBeAJsonObjectOfBoundedSize) {
   EXPECT_THAT(ValidateUserMetadata(R"({"a": [1, 2]})"), IsOk());
-  for (const char* text : {"", "[1]", "3", "{", "{\"a\": nan}"}) {
+  EXPECT_THAT(ValidateUserMetadata("\xef\xbb\xbf \t\r\n{}\n"), IsOk());
+  for (const char* text : {"", " ", "[1]", "[{}]", "3", "{", "{\"a\": nan}", "{} {}", "{\"a\": \"\xff\"}"}) {
     EXPECT_THAT(ValidateUserMetadata(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no JSON object")));
   }
   const std::string huge = "{\"a\": \"" + std::string(17 << 20, 'x') + "\"}";
