@@ -163,7 +163,8 @@ struct CheckpointerOptions {
 struct SaveOptions {
   // Recorded with the step. Names are UTF-8 of 1 to 4096 bytes. NaN and infinities are kept, and are never best.
   Metrics metrics;
-  // A JSON object, kept with the step and shown by checkpoint-inspect. At most 16 MiB.
+  // A JSON object, kept with the step and shown by checkpoint-inspect. At most 16 MiB. With more than 8,192 keys or
+  // 32,768 values, or nested deeper than 256, it is kept as well, but the tool's JSON and its exports lack it.
   std::string user_metadata = "{}";
   // Replace the step if it is committed, or being saved. The old attempt stays until the new one is committed. A
   // committed step that an evaluator has called unhealthy is replaced without this too, in the same way.

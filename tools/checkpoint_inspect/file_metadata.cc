@@ -66,6 +66,12 @@ absl::Status FileMetadata::TooManyKeys() const {
                   files_.back(), kMetadataKeysMax, kWayOut));
 }
 
+absl::Status FileMetadata::BeyondLimits() const {
+  return absl::InvalidArgumentError(fmt::format(
+      "the metadata of {} and the files before it has more together than the {} of a step's user metadata{}",
+      files_.back(), MetadataLimits(), kWayOut));
+}
+
 absl::Status FileMetadata::Merge(const std::string& key, std::string text, Texts* texts) {
   const size_t file = files_.size() - 1;
   const auto [known, is_new] = texts->try_emplace(key);
@@ -181,8 +187,8 @@ absl::StatusOr<std::string> FileMetadata::UserMetadata(const std::vector<std::st
                     "metadata{}",
                     files_.back(), dumped.size(), storage::kUserMetadataBytesMax, kWayOut));
   }
-  // Strings are flat, and what an export said has been read before: only their keys can be too many together.
-  if (!MetadataToJson(dumped).is_object()) return TooManyKeys();
+  // Strings are flat, and what an export said has been read before: only keys or values can be too many together.
+  if (!MetadataToJson(dumped).is_object()) return BeyondLimits();
   return dumped;
 }
 

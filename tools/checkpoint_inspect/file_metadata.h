@@ -88,6 +88,7 @@ class FileMetadata {
   absl::Status Merge(const std::string& key, std::string text, Texts* texts);
   absl::Status Conflict(const std::string& key, size_t file, size_t other) const;
   absl::Status TooManyKeys() const;
+  absl::Status BeyondLimits() const;
 
   const bool with_step_;
   std::vector<std::string> files_;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -23,24 +24,46 @@ Json MetricsToJson(const Metrics& metrics) {
 bool KeepsToLimits(std::string_view text) {
   int depth = 0;
   size_t keys = 0;
+  size_t values = 0;  // and keys, which are strings as well
   bool in_string = false;
+  bool in_word = false;  // a number, true, false or null
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (in_string && c == '\\') {
-      ++i;
-    } else if (c == '"') {
-      in_string = !in_string;
-    } else if (in_string) {
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
       continue;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMetadataDepthMax) return false;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    } else if (c == ':') {
-      if (++keys > kMetadataKeysMax) return false;
+    }
+    const bool goes_on = std::exchange(in_word, false);
+    switch (c) {
+      case '{':
+      case '[':
+        ++values;
+        if (++depth > kMetadataDepthMax) return false;
+        break;
+      case '}':
+      case ']':
+        --depth;
+        break;
+      case '"':
+        ++values;
+        in_string = true;
+        break;
+      case ':':
+        ++keys;
+        break;
+      case ',':
+      case ' ':
+      case '\t':
+      case '\r':
+      case '\n':
+        break;
+      default:
+        if (!goes_on) ++values;
+        in_word = true;
     }
   }
-  return true;
+  return keys <= kMetadataKeysMax && values <= kMetadataValuesMax + keys;
 }
 
 }  // namespace
@@ -135,14 +158,16 @@ Json ToJson(const StoredEntry& entry) {
 }
 
 Json MetadataToJson(const std::string& text) {
-  // Writing JSON recurses, so what is nested without end never gets that far.
+  // Writing JSON recurses, so what is nested without end never gets that far; nor does what takes too much memory.
   if (!KeepsToLimits(text)) return nullptr;
   Json metadata = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!metadata.is_object()) return nullptr;
   return metadata;
 }
 
-std::string MetadataLimits() { return fmt::format("{} keys and a depth of {}", kMetadataKeysMax, kMetadataDepthMax); }
+std::string MetadataLimits() {
+  return fmt::format("{} keys, {} values and a depth of {}", kMetadataKeysMax, kMetadataValuesMax, kMetadataDepthMax);
+}
 
 std::string Dump(const Json& document) {
   return document.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";

@@ -34,12 +34,17 @@ Json ToJson(const StoredEntry& entry);
 Json NumberToJson(double value);
 
 // The user metadata as an object; null where the text is none, nests deeper than kMetadataDepthMax, or has more keys
-// than kMetadataKeysMax in all of its objects together: each is looked for among those before it.
+// than kMetadataKeysMax in all of its objects together: each is looked for among those before it. So it is with more
+// values than kMetadataValuesMax, itself and all that is in it: one takes some 60 bytes, and up to 2,850 where it is
+// nested as deep as may be, most of them blanks before the lines that are printed. Of the 256 MiB that a command may
+// take, a step of 100,000 entries leaves 118 MB: room for 2^15 of these.
 inline constexpr int kMetadataDepthMax = 256;
 inline constexpr size_t kMetadataKeysMax = size_t{1} << 13;
+inline constexpr size_t kMetadataValuesMax = size_t{1} << 15;
 Json MetadataToJson(const std::string& text);
 
-// What follows "no JSON object of at most" where that is null: "8192 keys and a depth of 256".
+// What follows "no JSON object of at most" where that is null: "8192 keys, 32768 values and a
+// depth of 256".
 std::string MetadataLimits();
 
 // Indented, with a newline at the end, and in ASCII: what could harm a terminal is \u and four digits, as is every

@@ -122,7 +122,10 @@ TEST_F(ExportTest, UserMetadataThatCannotBeReadBackIsLeftOutAndThatIsSaid) {
   };
   EXPECT_THAT(note("[1]"),
               HasSubstr("checkpoint-inspect: the step's user metadata is left out: it is no JSON object of "
-                        "at most 8192 keys and a depth of 256\n"));
+                        "at most 8192 keys, 32768 values and a depth of 256\n"));
+  std::string values = R"({"a":[0)";
+  for (int i = 0; i < 40'000; ++i) values += ",0";
+  EXPECT_THAT(note(values + "]}"), HasSubstr("the step's user metadata is left out: it is no JSON object of at most"));
   // Which nobody parses.
   const std::string large = std::string(1 << 20, '[') + "]";
   EXPECT_THAT(note(large), HasSubstr("checkpoint-inspect: the step's user metadata is left out: 1048577 bytes, where "

@@ -181,14 +181,31 @@ TEST(FileMetadata, MoreKeysThanUserMetadataMayHaveAreRefused) {
   EXPECT_EQ(MetadataToJson(*text).size(), kMetadataKeysMax);
   // One more, with that of the files.
   ASSERT_THAT(most.Add("b", Many("c", 1)), IsOk());
-  EXPECT_THAT(most.UserMetadata({"a", "b"}), refused);
+  const auto refused_together = StatusIs(
+      StatusCode::kInvalidArgument,
+      HasSubstr("the metadata of b and the files before it has more together than the 8192 keys, 32768 values and a "
+                "depth of 256 of a step's user metadata; --metadata takes"));
+  EXPECT_THAT(most.UserMetadata({"a", "b"}), refused_together);
   EXPECT_THAT(most.Add("b", Many("d", 1)), refused);
   // Together with those of an export.
   FileMetadata both(/*with_step=*/true);
   ASSERT_THAT(both.Add("a", Exported({{"tidemark.user_metadata", R"({"run":7})"}})), IsOk());
   ASSERT_THAT(both.Add("b", Many("b", kMetadataKeysMax)), IsOk());
-  EXPECT_THAT(both.UserMetadata({"a", "b"}), refused);
+  EXPECT_THAT(both.UserMetadata({"a", "b"}), refused_together);
   EXPECT_THAT(FileMetadata(/*with_step=*/false).Add("b", Many("b", 3 * kMetadataKeysMax)), IsOk());
+}
+
+TEST(FileMetadata, MoreValuesThanUserMetadataMayHaveAreRefused) {
+  // The object, the array, and a number for each of the others.
+  std::string values = R"({"a":[0)";
+  for (size_t i = 3; i < kMetadataValuesMax; ++i) values += ",0";
+  FileMetadata metadata(/*with_step=*/true);
+  ASSERT_THAT(metadata.Add("a", Exported({{"tidemark.user_metadata", values + "]}"}})), IsOk());
+  EXPECT_THAT(metadata.UserMetadata({"a"}), IsOk());
+  ASSERT_THAT(metadata.Add("b", {{"c", ""}}), IsOk());
+  EXPECT_THAT(metadata.UserMetadata({"a", "b"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("32768 values")));
+  EXPECT_THAT(AddOne(Exported({{"tidemark.user_metadata", values + ",0]}"}})),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("'tidemark.user_metadata' of the metadata is no JSON object")));
 }
 
 TEST(FileMetadata, MetricsOfAnyNumberComeBack) {

@@ -259,8 +259,8 @@ TEST(Ls, NotesWhatUserMetadataIsNull) {
   const Finished ls = RunInspect({"--store", store.directory(), "--json", "ls"});
   EXPECT_EQ(ls.exit_code, 0);
   EXPECT_EQ(ls.err,
-            "checkpoint-inspect: the user metadata of 1 step is null, since it is no JSON object of at most 8192 keys "
-            "and a depth of 256\n");
+            "checkpoint-inspect: the user metadata of 1 step is null, since it is no JSON object of at most 8192 keys, "
+            "32768 values and a depth of 256\n");
   const json steps = json::parse(ls.out).at("steps");
   EXPECT_EQ(steps.at(0).at("user_metadata"), json::object());
   EXPECT_EQ(steps.at(1).at("user_metadata"), nullptr);

@@ -145,6 +145,27 @@ TEST_F(Memory, StaysWithinTheBoundWithAHundredThousandEntries) {
   Holds({"export", "1", "layer.12*", "-o", out_, "--format", "raw"});
 }
 
+TEST_F(Memory, StaysWithinTheBoundWhereUserMetadataHasManyValues) {
+  // As large as it may be, of arrays that are as small as they may be; and nested deeply, as much as is shown.
+  const auto nested = [](const std::string& value, size_t count, size_t depth) {
+    std::string text = "{\"a\":" + std::string(depth, '[');
+    for (size_t i = 0; i < count; ++i) text += value + ",";
+    text.back() = ']';
+    return text + std::string(depth - 1, ']') + "}";
+  };
+  store_.Save({1}, {.user_metadata = nested("[[[0]]]", 8'000, 250)});
+  store_.Save({2}, {.user_metadata = nested("[]", 5'000'000, 1)});
+  for (const char* step : {"1", "2"}) {
+    Holds({"show", step});
+    Holds({"show", step, "--json"});
+  }
+  Holds({"ls", "--json"});
+  Holds({"report", "-o", out_});
+  Holds({"export", "2", "-o", out_});
+  // After all others, for what this process takes the next child would begin with.
+  EXPECT_TRUE(RunInspectJson({"--store", store_.directory(), "show", "1"})["step"]["user_metadata"].is_object());
+}
+
 TEST_F(Memory, StaysWithinTheBoundWhereManyValuesAreExported) {
   WriteManyValues(model_);
   ASSERT_EQ(RunInspect({"--store", store_.directory(), "import", model_, "--step", "1", "--create"}).exit_code, 0);

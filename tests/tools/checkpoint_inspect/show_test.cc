@@ -161,7 +161,7 @@ TEST(Show, PrintsUserMetadataOfVeryManyKeysAsItIs) {
   text += "}";
   TestStore store;
   store.Save({5}, {.user_metadata = text});
-  const std::string limits = ", since it is no JSON object of at most 8192 keys and a depth of 256\n";
+  const std::string limits = ", since it is no JSON object of at most 8192 keys, 32768 values and a depth of 256\n";
   const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
   EXPECT_EQ(show.exit_code, 0);
   EXPECT_EQ(show.err, "checkpoint-inspect: the user metadata is shown as it is" + limits);
