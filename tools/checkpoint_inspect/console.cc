@@ -62,6 +62,10 @@ std::string_view Code(Colour colour) {
   return "";
 }
 
+absl::Status WriteError(int error) {
+  return absl::DataLossError(fmt::format("write to standard output: {}", std::strerror(error)));
+}
+
 }  // namespace
 
 Console::Console()
@@ -91,8 +95,13 @@ void Console::Flush() {
 
 absl::Status Console::FlushData() {
   Flush();
-  if (write_errno_ == 0) return absl::OkStatus();
-  return absl::DataLossError(fmt::format("write to standard output: {}", std::strerror(write_errno_)));
+  return write_errno_ == 0 ? absl::OkStatus() : WriteError(write_errno_);
+}
+
+// Of no bytes a write does nothing else than look at how the file was opened. A stream in memory has none.
+absl::Status Console::CheckData() const {
+  const int file = fileno(out_);
+  return file >= 0 && write(file, "", 0) < 0 ? WriteError(errno) : absl::OkStatus();
 }
 
 void Console::Note(std::string_view text) {

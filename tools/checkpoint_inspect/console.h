@@ -41,6 +41,10 @@ class Console {
   // kDataLoss if any data could not be written (a full disk).
   absl::Status FlushData();
 
+  // kDataLoss, as FlushData would say it of any data, if standard output was not opened for writing: it is closed. For
+  // who may have nothing to print for long.
+  absl::Status CheckData() const;
+
   // One line on standard error, "checkpoint-inspect: " before it. `text` is escaped.
   void Note(std::string_view text);
   void Warn(std::string_view text);

@@ -45,6 +45,11 @@ ExitCode PrintSteps(Console& console, const std::vector<StepInfo>& steps) {
 ExitCode FollowSteps(const Invocation& invocation) {
   Console& console = invocation.console;
   CatchInterrupts();
+  // The first line may be hours away.
+  if (const absl::Status writable = console.CheckData(); !writable.ok()) {
+    console.Fail(writable);
+    return ExitCode::kFailure;
+  }
   CommitWatch watch(invocation.reader.steps());
   console.Note(fmt::format("following {}; Ctrl-C ends it", invocation.directory));
   absl::Duration rest = kPollInterval;

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 
 #include "gmock/gmock.h"
@@ -56,6 +58,22 @@ TEST(Follow, EndsQuietlyAsSoonAsNobodyReads) {
   const Finished finished = follow.Finish();
   EXPECT_EQ(finished.signal, SIGPIPE);
   EXPECT_EQ(finished.err, "");
+}
+
+TEST(Follow, FailsAtOnceWhereItsOutputIsClosed) {
+  TestStore store;
+  store.Save({1});
+  for (const std::vector<std::string>& options : {std::vector<std::string>{}, {"--untrusted"}}) {
+    if (storage::kAddressSanitizer && !options.empty()) continue;
+    std::vector<std::string> arguments = {"--store", store.directory(), "ls", "--follow"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    RunningInspect follow(arguments, {STDOUT_FILENO});
+    // One that went on would say that it follows.
+    ASSERT_EQ(follow.ReadErrLine(), "checkpoint-inspect: error: write to standard output: Bad file descriptor");
+    const Finished finished = follow.Finish();
+    EXPECT_EQ(finished.exit_code, 1);
+    EXPECT_EQ(finished.err, "");
+  }
 }
 
 TEST(Follow, NeedsAStore) {

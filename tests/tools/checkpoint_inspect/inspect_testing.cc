@@ -124,13 +124,13 @@ Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions&
   return finished;
 }
 
-RunningInspect::RunningInspect(const std::vector<std::string>& arguments) {
+RunningInspect::RunningInspect(const std::vector<std::string>& arguments, const std::vector<int>& closed) {
   int out[2];
   int err[2];
   EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
   EXPECT_EQ(pipe2(err, O_CLOEXEC), 0);
   child_ = fork();
-  if (child_ == 0) RunChild({.out = out[1], .err = err[1]}, arguments, {});
+  if (child_ == 0) RunChild({.out = out[1], .err = err[1]}, arguments, {.closed = closed});
   close(out[1]);
   close(err[1]);
   out_ = out[0];

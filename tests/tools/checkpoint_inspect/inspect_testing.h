@@ -40,10 +40,12 @@ inline constexpr const char* kPatience = "--wait=300";
 
 Finished RunInspect(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
-// One that goes on until it is told to end; both streams are pipes. Killed at the latest when this is destroyed.
+// One that goes on until it is told to end; both streams are pipes, but for those that are closed. Killed at the latest
+// when this is destroyed.
 class RunningInspect {
  public:
-  explicit RunningInspect(const std::vector<std::string>& arguments);
+  // `closed`: of standard input, output and error.
+  explicit RunningInspect(const std::vector<std::string>& arguments, const std::vector<int>& closed = {});
   ~RunningInspect();
   RunningInspect(const RunningInspect&) = delete;
   RunningInspect& operator=(const RunningInspect&) = delete;
