@@ -191,6 +191,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, con
   impl_->Settle();
   if (options.healthy_only) impl_->AwaitVerdicts(options.evaluations_timeout);
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
+  impl_->last_restore.reset();  // also where options.accept throws
   absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).Latest(state, options);
   impl_->NoteRestore(state, options, report);
   return report;
@@ -200,6 +201,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& st
   if (impl_->closed) return ClosedError();
   impl_->Settle();
   const Housekeeper::RetentionPause pause(*impl_->housekeeper);
+  impl_->last_restore.reset();
   absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).At(step, state, options);
   impl_->NoteRestore(state, options, report);
   return report;

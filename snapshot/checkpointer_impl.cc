@@ -39,7 +39,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
   auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
   if (!queue.ok()) return queue.status();
-  claims = std::make_unique<EvaluationClaims>(files, *store, read_options);
+  claims = std::make_unique<EvaluationClaims>(files, *store, read_options, [this] { persister->ForgetCommitted(); });
   auto started = Housekeeper::Start({.files = files,
                                      .store = *store,
                                      .listeners = listeners,
@@ -390,6 +390,8 @@ void AsyncCheckpointer::Impl::CloseDown() {
 void AsyncCheckpointer::Impl::Abandon() {
   bool saves_are_settled = false;
   if (!closed_down) {
+    // What evaluators have yet to say is not known to be good, nor bad, and with them goes who knows of which steps.
+    housekeeper->EndRetention();
     stream->StopEvaluators();
     std::vector<std::string> running;
     saves_are_settled = stream->DrainUntil(Deadline::Passed(), &running);

@@ -46,13 +46,24 @@ bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b) {
 
 // A pattern or rename with a slip in it must not pass for a restore of nothing.
 void FindSlips(const storage::ShardIndex& index, const State& state, const RestoreOptions& options,
-               const OtherEntries& others, std::vector<std::string>& differences) {
+               const OtherEntries& others, const absl::flat_hash_map<std::string_view, size_t>& saved,
+               std::vector<std::string>& differences) {
   for (const std::string& pattern : options.only) {
-    if (std::none_of(state.entries().begin(), state.entries().end(),
-                     [&](const State::Entry& entry) { return GlobMatches(pattern, entry.spec.name); }) &&
-        std::none_of(others.restored.begin(), others.restored.end(),
-                     [&](const std::string& name) { return GlobMatches(pattern, name); })) {
+    if (std::any_of(others.restored.begin(), others.restored.end(),
+                    [&](const std::string& name) { return GlobMatches(pattern, name); })) {
+      continue;
+    }
+    bool of_state = false;
+    bool of_both = false;
+    for (const State::Entry& entry : state.entries()) {
+      if (of_both || !GlobMatches(pattern, entry.spec.name)) continue;
+      of_state = true;
+      of_both = saved.contains(entry.spec.name);
+    }
+    if (!of_state) {
       differences.push_back(fmt::format("pattern '{}' matches no entry of the state", pattern));
+    } else if (!of_both && options.allow_missing) {
+      differences.push_back(fmt::format("pattern '{}' matches no entry that the checkpoint has", pattern));
     }
   }
   for (const auto& rename : options.renames) {
@@ -109,7 +120,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
                                       index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
   }
-  FindSlips(index, state, options, others, differences);
+  FindSlips(index, state, options, others, by_name, differences);
   std::vector<bool> used(saved.size(), false);
   absl::flat_hash_map<size_t, size_t> source_of;  // by the first of a group of tied entries of the state
   const std::span<const State::Entry> entries = state.entries();

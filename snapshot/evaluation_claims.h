@@ -5,8 +5,10 @@
 #define TIDEMARK_SNAPSHOT_EVALUATION_CLAIMS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -24,13 +26,15 @@ namespace tidemark {
 // never lets one go in between.
 class EvaluationClaims final : public SnapshotShelf {
  public:
-  // Not owned; only `files` is used by what Find returns.
-  EvaluationClaims(storage::FileSystem& files, const storage::Store& store, const storage::ShardReadOptions& read)
-      : files_(files), store_(store), read_(read) {}
+  // Not owned; only `files` is used by what Find returns. `on_damage`: any thread.
+  EvaluationClaims(storage::FileSystem& files, const storage::Store& store, const storage::ShardReadOptions& read,
+                   std::function<void()> on_damage)
+      : files_(files), store_(store), read_(read), on_damage_(std::move(on_damage)) {}
 
   void Claim(int64_t step, std::string_view who) override;
   void Release(int64_t step, std::string_view who) override;
   absl::StatusOr<Reading> Find(int64_t step, std::vector<std::string> patterns, HalfPrecision half) override;
+  void NoteDamage() override { on_damage_(); }
 
   // For retention: "evaluator 'x' has yet to read it".
   storage::Claims Get() const;
@@ -39,6 +43,7 @@ class EvaluationClaims final : public SnapshotShelf {
   storage::FileSystem& files_;
   const storage::Store& store_;
   const storage::ShardReadOptions read_;
+  const std::function<void()> on_damage_;
   mutable absl::Mutex mutex_;
   storage::Claims claims_ ABSL_GUARDED_BY(mutex_);
 };

@@ -10,6 +10,7 @@
 #include "snapshot/filtered_snapshot.h"
 #include "storage/io/check.h"
 #include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_identity.h"
 
 namespace tidemark {
 namespace {
@@ -215,6 +216,14 @@ void EvaluatorQueue::Stop() {
     }
     threads_.clear();
   }
+  // What the store has, or will have, another process can evaluate, which asks for steps without a row. A row would
+  // tell it, and retention, that nothing more is to be said.
+  if (options_.when_lagging == WhenLagging::kQueue) {
+    for (const std::shared_ptr<Pending>& pending : left) {
+      if (pending->snapshot == nullptr) ReleaseClaim(pending->step());
+    }
+    std::erase_if(left, [](const std::shared_ptr<Pending>& pending) { return pending->save->persist(); });
+  }
   LeaveOut(std::move(left), "the checkpointer was closed");
   for (std::thread& thread : ending) thread.join();
   absl::MutexLock lock(&host_mutex_);
@@ -256,6 +265,7 @@ void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;
   if (pending->snapshot == nullptr) {
     snapshot = ReadFromShelf(*pending);
+    if (storage::IsMissingOrDamaged(snapshot.status())) TellOfDamage();
     ReleaseClaim(save.step());
   } else {
     std::shared_ptr<const StagedSnapshot> staged = std::move(pending->snapshot);
@@ -335,6 +345,11 @@ void EvaluatorQueue::Report(const SaveTicket& save, Evaluation row) {
   if (!host_) return;
   row.reported = host_->now();
   host_->sink->Evaluated(save, std::move(row));
+}
+
+void EvaluatorQueue::TellOfDamage() {
+  absl::ReaderMutexLock lock(&host_mutex_);
+  if (host_) host_->shelf->NoteDamage();
 }
 
 void EvaluatorQueue::ReleaseClaim(int64_t step) {

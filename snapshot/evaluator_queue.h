@@ -81,8 +81,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   // what was left is appended to `*still_running`, as "evaluator 'x' at step 12".
   bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) const;
 
-  // Leaves out what waits, with rows, and ends the threads. Those that are in the function are left to themselves: what
-  // they touch stays as long as they do, and nobody hears of what they find. Waits for no function. Idempotent.
+  // Leaves out what waits, with rows but for what kQueue has of steps that are saved, and ends the threads. Those that
+  // are in the function are left to themselves: what they touch stays as long as they do, and nobody hears of what they
+  // find. Waits for no function. Idempotent.
   void Stop();
 
  private:
@@ -113,6 +114,7 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   void Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending);
   void LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason);
   void Report(const SaveTicket& save, Evaluation row);
+  void TellOfDamage();
   void ReleaseClaim(int64_t step);
 
   const EvaluatorOptions options_;

@@ -1,6 +1,7 @@
 #include "tidemark/future.h"
 
 #include <cstdio>
+#include <exception>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -125,7 +126,15 @@ void Promise::Set(absl::Status status) {
     shared_->resolved.NotifyAll();
   }
   for (const auto& watcher : watchers) watcher(status);
-  if (callback) callback(status);
+  if (!callback) return;
+  // The thread is one of the library's, and the result has arrived whatever becomes of whoever hears of it.
+  try {
+    callback(status);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tidemark: a callback of Future::OnReady threw: %s\n", error.what());
+  } catch (...) {
+    std::fprintf(stderr, "tidemark: a callback of Future::OnReady threw something that is no std::exception\n");
+  }
 }
 
 }  // namespace tidemark

@@ -135,13 +135,6 @@ void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
   has_work_.NotifyAll();
 }
 
-std::set<int64_t> Housekeeper::Unjudged() const {
-  absl::MutexLock lock(&mutex_);
-  std::set<int64_t> steps = book_.AwaitingRows();
-  for (const Report& report : unrecorded_verdicts_) steps.insert(report.step);
-  return steps;
-}
-
 std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
   absl::MutexLock lock(&mutex_);
   for (const std::deque<Report>* reports : {&book_.ready(), &unrecorded_verdicts_}) {
@@ -200,20 +193,6 @@ absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task)
     has_work_.NotifyAll();
   }
   return future.Wait();
-}
-
-Housekeeper::RetentionPause::RetentionPause(Housekeeper& keeper) : keeper_(keeper) {
-  absl::MutexLock lock(&keeper_.mutex_);
-  ++keeper_.pauses_;
-  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(keeper_.mutex_) { return !keeper_.deleting_; };
-  keeper_.mutex_.Await(absl::Condition(&idle));
-}
-
-Housekeeper::RetentionPause::~RetentionPause() {
-  absl::MutexLock lock(&keeper_.mutex_);
-  --keeper_.pauses_;
-  keeper_.wake_ = true;
-  keeper_.has_work_.NotifyAll();
 }
 
 absl::Status Housekeeper::Stop() {
@@ -286,7 +265,7 @@ void Housekeeper::Do(Round round) {
   bool retention = false;
   {
     absl::MutexLock lock(&mutex_);
-    retention = (round.everything || retention_due_) && pauses_ == 0;
+    retention = (round.everything || retention_due_) && pauses_ == 0 && !retention_ended_;
     deleting_ = retention;
     if (pauses_ == 0) retention_due_ = false;
   }
@@ -458,26 +437,6 @@ void Housekeeper::GiveUp(const Report& report, absl::Status why) {
   if (report.recorded != nullptr) return report.recorded->Set(std::move(why));
   host_.listeners.Warn(fmt::format("what evaluator '{}' says of step {} is dropped: {}", report.evaluation.evaluator,
                                    report.step, std::string(why.message())));
-}
-
-absl::Status Housekeeper::ApplyRetention() {
-  retention_complaints_.Begin();
-  const Stopwatch watch;
-  const absl::StatusOr<std::vector<RetentionDecision>> deleted =
-      retention_.Apply(host_.claims, [this] { return Unjudged(); });
-  {
-    absl::MutexLock lock(&mutex_);
-    deleting_ = false;
-    retention_unfinished_ = retention_.unfinished();
-    retention_due_ = retention_due_ || retention_unfinished_ || !deleted.ok();
-  }
-  Note("old steps cannot be deleted", deleted.status());
-  if (!deleted.ok()) return deleted.status();
-  if (deleted->empty()) return absl::OkStatus();
-  host_.statistics.AddBackground("delete", watch.elapsed());
-  host_.statistics.AddDeleted(deleted->size());
-  for (const RetentionDecision& decision : *deleted) host_.listeners.Deleted(decision.step, decision.reason);
-  return absl::OkStatus();
 }
 
 void Housekeeper::Note(std::string_view kind, const absl::Status& status) {

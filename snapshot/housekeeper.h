@@ -122,6 +122,10 @@ class Housekeeper final : public EvaluationSink {
     Housekeeper& keeper_;
   };
 
+  // Nothing is let go from now on, but for a deletion that goes on: to be called before evaluators are stopped that
+  // have something to say yet. Waits for nothing.
+  void EndRetention();
+
   // Does a last round and ends the thread. Reports that could not be recorded resolve with the reason; a warning, and
   // the error that is returned, have how many they were. To be called by one thread, when no save is in flight and no
   // evaluator runs. Idempotent.
@@ -150,6 +154,8 @@ class Housekeeper final : public EvaluationSink {
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The steps of which more may be said than is recorded.
   std::set<int64_t> Unjudged() const;
+  // The same for who is about to delete; nullopt: retention has ended.
+  std::optional<std::set<int64_t>> UnjudgedUnlessEnded() const;
   void NoteVerdicts(const std::deque<Report>& unrecorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Ask(bool everything);
   bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }
@@ -198,6 +204,7 @@ class Housekeeper final : public EvaluationSink {
   bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;              // something changed that it depends on
   bool saving_ ABSL_GUARDED_BY(mutex_) = false;                     // the first save that is to be kept has begun
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool retention_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
   // The last pass of retention did only a part of what it had to do.
   bool retention_unfinished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -30,13 +30,13 @@ absl::Status Housekeeper::CollectFromInbox() {
 }
 
 absl::Status Housekeeper::CarryOutRequests() {
-  storage::TakeRequestsOptions options{.claims = host_.claims, .unjudged = [this] { return Unjudged(); }};
+  storage::TakeRequestsOptions options{.claims = host_.claims, .unjudged = [this] { return UnjudgedUnlessEnded(); }};
   options.warn = [this](std::string_view line) {
     if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
   };
   {
     absl::MutexLock lock(&mutex_);
-    options.deletions = deleting_ = pauses_ == 0;
+    options.deletions = deleting_ = pauses_ == 0 && !retention_ended_;
   }
   const storage::RequestsTaken taken = storage::TakeInRequests(host_.files, host_.store, retention_, options);
   {

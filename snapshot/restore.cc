@@ -14,7 +14,8 @@
 namespace tidemark {
 namespace {
 
-bool HasPlace(const State::Entry& entry) { return entry.spec.kind == EntryKind::kTensor && entry.host != nullptr; }
+// Of a tensor whether it can be read to where it is. One without bytes needs no place, and may have none.
+bool HasPlace(const State::Entry& entry) { return entry.host != nullptr || entry.bytes == 0; }
 
 // A failure to read the attempt's files, or what they hold.
 RestoreResult ReadFailure(const absl::Status& status) {

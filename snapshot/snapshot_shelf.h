@@ -34,6 +34,9 @@ class SnapshotShelf {
   // How to read the entries of the committed step that match a pattern; empty: all. Waits for nothing and reads no
   // tensor. kNotFound: the step is not committed. Else the manifest's own errors.
   virtual absl::StatusOr<Reading> Find(int64_t step, std::vector<std::string> patterns, HalfPrecision half) = 0;
+
+  // A Reading has come upon files that are missing or damaged: nothing more is to be built upon what is there. Quick.
+  virtual void NoteDamage() = 0;
 };
 
 }  // namespace tidemark

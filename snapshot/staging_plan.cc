@@ -41,6 +41,9 @@ std::vector<size_t> StagingOrder(std::span<const State::Entry> entries) {
   return order;
 }
 
+// More than any machine has, and sums of it and an entry do not wrap.
+constexpr uint64_t kTotalBytesMax = uint64_t{1} << 62;
+
 }  // namespace
 
 StagingPlan::StagingPlan(const State& state) : structure_version_(state.structure_version()) {
@@ -66,7 +69,7 @@ void StagingPlan::Place(size_t entry, const State::Entry& value) {
   total_bytes_ = AlignUp(total_bytes_, value.bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment);
   const uint64_t offset = total_bytes_;
   placements_[entry] = {.offset = offset, .bytes = value.bytes};
-  total_bytes_ += value.bytes;
+  total_bytes_ = std::min(total_bytes_ + value.bytes, kTotalBytesMax);
   if (value.bytes == 0) return;
   if (value.spec.kind != EntryKind::kTensor || value.changes_early) {
     early_entries_.push_back(entry);

@@ -126,8 +126,12 @@ absl::Status State::Refresh() {
     const std::span<std::byte> bytes = variable.bytes();
     entry.host = bytes.data();
     if (bytes.size() == entry.bytes) continue;
-    entry.spec.shape = {static_cast<int64_t>(bytes.size())};
-    if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
+    EntrySpec grown = entry.spec;
+    grown.shape = {static_cast<int64_t>(bytes.size())};
+    uint64_t size = 0;
+    if (absl::Status status = ValidateEntry(grown, &size); !status.ok()) return status;
+    entry.spec = std::move(grown);
+    entry.bytes = size;
     structure_version_ = NextStructureVersion();
   }
   if (validated_version_ == structure_version_) return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "snapshot/restore.h"
 #include "snapshot/step_reader_impl.h"
+#include "snapshot/stopwatch.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/printable_text.h"
@@ -424,12 +425,12 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptio
   for (const storage::RecordedShard& shard : record.shards) {
     done.bytes_total += static_cast<uint64_t>(static_cast<double>(shard.file_bytes) * options.share);
   }
-  absl::Time next_report = absl::InfinitePast();
+  std::optional<Stopwatch> reported;
   const auto advance = [&](uint64_t bytes) {
     done.bytes_done += bytes;
     done.bytes_total = std::max(done.bytes_total, done.bytes_done);
-    if (!options.progress || absl::Now() < next_report) return;
-    next_report = absl::Now() + kProgressInterval;
+    if (!options.progress || (reported && reported->elapsed() < kProgressInterval)) return;
+    reported.emplace();
     options.progress(done);
   };
   VerifyReport report;

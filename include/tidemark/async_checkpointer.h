@@ -213,7 +213,8 @@ struct RestoreOptions {
   bool healthy_only = false;
   absl::Duration evaluations_timeout = absl::Minutes(5);
 
-  // Restore only from steps that this returns true for. Null: any committed step.
+  // Restore only from steps that this returns true for. Null: any committed step. Called on the restoring thread, while
+  // nothing may be deleted: it must not call Tidy, which would wait for it. What it throws comes out of the restore.
   std::function<bool(const StepInfo&)> accept;
 
   // Partial restore: only entries of the state whose names match one of these patterns, where '*' stands for any run of
@@ -278,9 +279,10 @@ class AsyncCheckpointer {
   // kInvalidArgument: the state (a name twice), the metadata (no JSON object), a metric's name or the step.
   // kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory or no thread, or
   // WhenFull::kFail applied. kFailedPrecondition: after Close. kUnimplemented: a sparse or quantised tensor. kDataLoss,
-  // kInternal: the manifest cannot be read. kInternal, kResourceExhausted: the state could not be copied; the step then
-  // has a record of the failure. Also the failure of an earlier save, if nobody has looked at its future yet: it is
-  // then reported here, once, and the message says that this step was not saved.
+  // kInternal: the manifest cannot be read. kInternal, kResourceExhausted: the state could not be copied; unless that
+  // was found before anything was to be written, the step then has a record of the failure. Also the failure of an
+  // earlier save, if nobody has looked at its future yet: it is then reported here, once, and the message says that
+  // this step was not saved.
   absl::StatusOr<SaveHandle> Save(int64_t step, State& state, SaveOptions options = {});
 
   // Blocks until the last save is staged; its error if that failed.

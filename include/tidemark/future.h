@@ -32,7 +32,8 @@ class Future {
 
   // Calls `callback` once with the result: at once on this thread if it is there, otherwise on the thread that
   // sets it, with no lock held. The callback must be quick and must neither call into the checkpointer nor wait for
-  // another future. One callback for each result; a second one is a bug and CHECK-fails.
+  // another future. What it throws on another thread is said on standard error, and goes no further. One callback for
+  // each result; a second one is a bug and CHECK-fails.
   void OnReady(std::function<void(const absl::Status&)> callback) const;
 
   // Whether somebody has been given the result by Wait, WaitUntil or OnReady.

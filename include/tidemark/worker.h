@@ -56,7 +56,8 @@ struct WorkerOptions {
 
   // SIGTERM and SIGINT end it after the step at hand; a second one has the effect that it had before.
   bool stop_on_signal = true;
-  // Asked between steps and while waiting; true ends it. Null: never.
+  // Asked between steps and while waiting; true ends it. Null: never. What the functions here throw comes out of the
+  // call: the lease is let go of then, and what was delivered stays.
   std::function<bool()> stop;
 
   // As in CheckpointerOptions. Null: lines go to standard error.

@@ -55,8 +55,9 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const RetentionOptio
     const auto [first, last] = leased.equal_range(info->attempt);
     for (auto lease = first; lease != last; ++lease) all.emplace(info->step, lease->second);
   }
-  std::vector<RetentionDecision> decisions =
-      PlanRetention(options, *steps, all, unjudged ? unjudged() : std::set<int64_t>());
+  std::optional<std::set<int64_t>> unsaid = unjudged ? unjudged() : std::set<int64_t>();
+  if (!unsaid) return absl::CancelledError("nobody knows any more what evaluators have yet to say");
+  std::vector<RetentionDecision> decisions = PlanRetention(options, *steps, all, *unsaid);
   return Planned{.steps = *std::move(steps), .decisions = std::move(decisions)};
 }
 

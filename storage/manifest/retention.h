@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -29,8 +30,9 @@ class Retention {
   // What this process itself has yet to read; null: nothing. Asked after the steps have been read: a step that is
   // claimed before it is committed is then never seen without its claim.
   using ReadClaims = std::function<Claims()>;
-  // The steps that an evaluator in this process has yet to give its row on; null: none. Asked at the same time.
-  using ReadUnjudged = std::function<std::set<int64_t>()>;
+  // The steps that an evaluator in this process has yet to give its row on; null: none. Asked behind the claims.
+  // nullopt: nobody knows any more; nothing is let go then (kCancelled).
+  using ReadUnjudged = std::function<std::optional<std::set<int64_t>>()>;
 
   // Precondition: ValidateRetention(options).
   Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
@@ -39,7 +41,7 @@ class Retention {
   Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases, size_t changes_max = kChangesMax);
 
   // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
-  // that nobody knows what is leased.
+  // that nobody knows what is leased, or, kCancelled, what is unjudged.
   absl::StatusOr<std::vector<RetentionDecision>> Plan(const ReadClaims& claims, const ReadUnjudged& unjudged = {});
 
   // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, all in one synced

@@ -114,6 +114,48 @@ TEST_F(EarlierStepsTest, OfAKilledProcessAreEvaluatedFromTheStoreByAQueueThatDro
   }
 }
 
+// A scheduler has asked the process to end, and there was no time for all of them.
+TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeAreEvaluatedByAQueueToo) {
+  Gate gate;
+  {
+    auto hurried = Open({.retention = Awaiting(), .close_timeout = absl::Milliseconds(1)});
+    ASSERT_THAT(hurried->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kQueue}, gate.function()),
+                IsOk());
+    for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
+    gate.AwaitCalls(1);
+  }
+  EXPECT_EQ(warnings_.Count("has yet to come to 2 steps from 2 on"), 1) << testing::PrintToString(warnings_.Get());
+  auto checkpointer = Open({.retention = Awaiting()});
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2, 3));
+  for (int64_t step : {1, 2, 3}) EXPECT_THAT(Rows(*checkpointer, step), IsEmpty()) << step;
+  Gate again;
+  again.LetThrough(9);
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kQueue}, again.function()),
+              IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(again.seen(), ElementsAre(1, 2, 3));
+  gate.LetThrough(9);
+}
+
+// A monitor that lags behind has called the first step healthy, and nobody knows of the others yet.
+TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeTakeNoHealthyOnesPlace) {
+  Gate gate;
+  {
+    auto hurried = Open({.retention = RetentionOptions::MaxToKeep(1), .close_timeout = absl::Milliseconds(1)});
+    ASSERT_THAT(hurried->AddEvaluator({.name = "monitor", .when_lagging = WhenLagging::kQueue}, gate.function()),
+                IsOk());
+    gate.LetThrough(1);
+    for (int64_t step : {1, 2, 3, 4}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
+    gate.AwaitCalls(2);
+    ASSERT_THAT(hurried->Tidy(), IsOk());
+    EXPECT_THAT(CommittedSteps(*hurried), testing::Contains(1));
+  }
+  auto checkpointer = Open({.retention = RetentionOptions::MaxToKeep(1)});
+  EXPECT_THAT(CommittedSteps(*checkpointer), testing::Contains(1));
+  EXPECT_THAT(Rows(*checkpointer, 1), ElementsAre("monitor done"));
+  gate.LetThrough(9);
+}
+
 TEST_F(EarlierStepsTest, OnWhichItFailedAreEvaluatedAgainByAQueueAndByNoOther) {
   const auto fail = [](const Snapshot&) -> absl::StatusOr<Verdict> { return absl::InternalError("no memory"); };
   {

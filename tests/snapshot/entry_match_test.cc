@@ -92,6 +92,11 @@ TEST(EntryMatch, RefusesPatternsAndRenamesThatFitNothing) {
   const Checkpoint checkpoint = Checkpoint().Add("model.a", {1}, 1);
   EXPECT_THAT(checkpoint.Match(state, {.only = {"model.*", "modle.*"}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'modle.*' matches no entry of the state")));
+  state.Add("head.a", {1});
+  EXPECT_THAT(
+      checkpoint.Match(state, {.only = {"model.*", "head.*"}, .allow_missing = true}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'head.*' matches no entry that the checkpoint has")));
+  EXPECT_THAT(checkpoint.Match(state, {.only = {"*"}, .allow_missing = true}), IsOk());
   EXPECT_THAT(checkpoint.Match(state, {.renames = {{"mod", "x"}}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rename of 'mod' fits no entry")));
 }

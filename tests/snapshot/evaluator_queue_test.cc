@@ -465,7 +465,7 @@ TEST_F(EvaluatorQueueTest, ReleasesTheClaimsOfWhatIsLeftOutAtTheEnd) {
   sink_.AwaitRows(1);
   stream_.StopEvaluators();
   EXPECT_THAT(shelf_.claimed(), IsEmpty());
-  EXPECT_THAT(sink_.lines(), ElementsAre("1 done", "2 skipped: the checkpointer was closed"));
+  EXPECT_THAT(sink_.lines(), ElementsAre("1 done")) << "a later process may evaluate it";
   trainer.Settle(2, absl::OkStatus());  // nobody minds
 }
 

@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_TESTS_SNAPSHOT_EVALUATOR_TESTING_H_
 #define TIDEMARK_TESTS_SNAPSHOT_EVALUATOR_TESTING_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -120,6 +121,9 @@ class TestShelf final : public SnapshotShelf {
     if (find_ == nullptr) return absl::NotFoundError(fmt::format("step {} is not committed", step));
     return find_(step, std::move(patterns), half);
   }
+  void NoteDamage() override { ++damage_; }
+  int damage() const { return damage_; }
+
   std::vector<int64_t> claimed() const {
     absl::MutexLock lock(&mutex_);
     std::vector<int64_t> steps;
@@ -128,6 +132,7 @@ class TestShelf final : public SnapshotShelf {
   }
 
  private:
+  std::atomic<int> damage_ = 0;
   const Finder find_;
   mutable absl::Mutex mutex_;
   std::multiset<std::pair<int64_t, std::string>> claims_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 #include "tidemark/future.h"
 
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -83,6 +84,24 @@ TEST(Future, CallsBackOnTheThreadThatSetsItWithNoLockHeld) {
   setter.join();
   EXPECT_EQ(thread, setter_id);
   EXPECT_TRUE(future.observed());
+}
+
+TEST(Future, GivesTheResultToOthersWhereACallbackThrows) {
+  Promise first;
+  first.future().OnReady([](const absl::Status&) { throw std::runtime_error("of the trainer's"); });
+  Promise second;
+  second.future().OnReady([](const absl::Status&) { throw 5; });
+  const Future future = first.future();
+  testing::internal::CaptureStderr();
+  std::thread setter([&] {
+    first.Set(absl::InternalError("x"));
+    second.Set(absl::OkStatus());
+  });
+  setter.join();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "tidemark: a callback of Future::OnReady threw: of the trainer's\n"
+            "tidemark: a callback of Future::OnReady threw something that is no std::exception\n");
+  EXPECT_EQ(future.Wait(), absl::InternalError("x"));
 }
 
 TEST(FutureDeathTest, RefusesASecondCallback) {

@@ -54,6 +54,28 @@ class RestoreTest : public testing::Test {
   std::string warnings_;
 };
 
+// Which may have no memory at all.
+TEST_F(RestoreTest, TakesTensorsWithoutElements) {
+  std::vector<float> weights = {1, 2, 3};
+  const auto add = [&](State& state) {
+    state.AddTensor("empty", Dtype::kFloat32, {0, 4}, nullptr);
+    state.AddTensor("weights", Dtype::kFloat32, {3}, weights.data());
+  };
+  const std::string store = directory_ / "empty";
+  auto checkpointer = AsyncCheckpointer::Open({.directory = store});
+  ASSERT_THAT(checkpointer, IsOk());
+  State saved;
+  add(saved);
+  auto save = (*checkpointer)->Save(1, saved);
+  ASSERT_THAT(save, IsOk());
+  ASSERT_THAT(save->committed().Wait(), IsOk());
+  weights = {0, 0, 0};
+  State restored;
+  add(restored);
+  ASSERT_THAT((*checkpointer)->RestoreLatest(restored), IsOk());
+  EXPECT_EQ(weights, (std::vector<float>{1, 2, 3}));
+}
+
 TEST_F(RestoreTest, FallsBackPastADamagedStepAndSaysWhy) {
   FlipBit(ShardPath(store_, 30), 100'000);
   auto checkpointer = Open();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
@@ -62,6 +63,9 @@ class ReuseTest : public testing::Test {
     auto save = checkpointer.Save(step, trainer_.state, {.overwrite = overwrite});
     EXPECT_THAT(save, IsOk());
     EXPECT_THAT(save->committed().Wait(), IsOk());
+    return Info(checkpointer, step);
+  }
+  static StepInfo Info(const AsyncCheckpointer& checkpointer, int64_t step) {
     const auto steps = checkpointer.Steps();
     return *std::find_if(steps->begin(), steps->end(), [&](const StepInfo& info) { return info.step == step; });
   }
@@ -240,6 +244,26 @@ TEST_F(ReuseTest, SharesNothingBetweenEntriesOfOtherNames) {
   ASSERT_THAT(save, IsOk());
   ASSERT_THAT(save->committed().Wait(), IsOk());
   EXPECT_EQ(checkpointer->Steps()->back().reused_bytes, 0u);
+}
+
+// An evaluator that lags behind reads what a later save would otherwise go on to refer to.
+TEST_F(ReuseTest, EndsWhereAnEvaluatorMeetsDamage) {
+  auto checkpointer = Open({.reuse = true});
+  absl::Notification go_on;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "slow", .when_lagging = WhenLagging::kQueue},
+                                         [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           go_on.WaitForNotification();
+                                           return Verdict();
+                                         }),
+              IsOk());
+  Save(*checkpointer, 1);
+  EXPECT_LT(Save(*checkpointer, 2).stored_bytes, Info(*checkpointer, 1).stored_bytes / 2);
+  FlipBit(ShardPath(store_, 1), 100'000);
+  go_on.Notify();
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  ASSERT_EQ(Info(*checkpointer, 2).evaluations.at(0).outcome, Evaluation::Outcome::kFailed);
+  Save(*checkpointer, 3);
+  ExpectRestores(*checkpointer, 3);
 }
 
 }  // namespace

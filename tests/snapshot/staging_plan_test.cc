@@ -37,6 +37,17 @@ TEST(StagingPlan, PlacesEntriesApartAndAligned) {
   EXPECT_EQ(plan.total_bytes(), plan.placements()[2].offset + 5);
 }
 
+// A tensor that is expanded has more bytes than there is memory, and sums of such wrap.
+TEST(StagingPlan, HasNoRoomThatIsTooSmallForEntriesBeyondAllMemory) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  DerivedState state;
+  state.SetDerivedEntries({TensorEntry("a", kHuge, nullptr), TensorEntry("b", kHuge, nullptr),
+                           TensorEntry("c", kHuge, nullptr), TensorEntry("d", kHuge, nullptr),
+                           TensorEntry("e", 5, nullptr)});
+  ASSERT_THAT(state.Refresh(), IsOk());
+  EXPECT_GE(StagingPlan(state).total_bytes(), uint64_t{kHuge});
+}
+
 TEST(StagingPlan, GivesTiedEntriesOnePlaceAndCopiesThemOnce) {
   std::vector<std::byte> memory(100);
   DerivedState state;

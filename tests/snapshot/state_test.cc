@@ -66,6 +66,20 @@ TEST(State, RefusesNullDataUnlessThereIsNone) {
   EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'null': its data is null")));
 }
 
+TEST(State, IsAsItWasOnceAStringThatWasTooLongIsShorterAgain) {
+  std::string text = "as before";
+  State state;
+  state.AddValue("text", &text);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  std::string too_long(EntrySpec::kValueBytesMax + 1, 'x');
+  text.swap(too_long);
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'text'")));
+  text.swap(too_long);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  EXPECT_EQ(state.entries()[0].spec.shape, std::vector<int64_t>{9});
+  EXPECT_EQ(state.entries()[0].bytes, 9u);
+}
+
 TEST(State, FollowsAStringThatGrowsAndMoves) {
   std::string text = "a";
   State state;
