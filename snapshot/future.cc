@@ -1,8 +1,8 @@
 #include "tidemark/future.h"
 
 #include <cstdio>
-#include <exception>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -388,7 +388,7 @@ absl::Status Housekeeper::Record(Report& report) {
     const std::string what = anew ? "been saved anew" : fmt::format("a save, which is {}", StepStateName(info.state));
     return absl::NotFoundError(fmt::format("step {} has {}", report.step, what));
   }
-  if (storage::HasAttempt(info.state)) {
+  if (storage::MayHaveFiles(info.state)) {
     const auto attempt = storage::FromHex(info.attempt);
     if (!attempt) return absl::DataLossError(fmt::format("the record of step {} names no attempt", report.step));
     const storage::MetricReport own{.store = host_.store.id(),

@@ -88,7 +88,7 @@ class Collection {
     absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
     if (!record.ok()) return record.status();
     if (!record->has_value() || !IsOf(**record, report.attempt)) return missing();
-    if (!HasAttempt((*record)->info.state)) return missing();
+    if (!MayHaveFiles((*record)->info.state)) return missing();
     if (IsOutranked((*record)->info, said)) {
       return absl::AlreadyExistsError(
           fmt::format("evaluator '{}' has said before what it found on step {}", said.evaluator, report.step));

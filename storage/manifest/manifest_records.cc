@@ -48,7 +48,7 @@ absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
 
 }  // namespace
 
-bool HasAttempt(StepState state) {
+bool MayHaveFiles(StepState state) {
   return state == StepState::kCommitted || state == StepState::kDamaged || state == StepState::kLost;
 }
 

@@ -59,7 +59,7 @@ struct RecordedShard {
 
 // Whether a step in this state was committed and has not been let go: its files may be there, and a rebuild of the
 // manifest takes those that are whole for committed, with the reports in their folder.
-bool HasAttempt(StepState state);
+bool MayHaveFiles(StepState state);
 
 struct StepRecord {
   // `attempt` is a valid id; where the state is kFailed or kUnsaved it may be empty. A deleted step keeps its attempt,

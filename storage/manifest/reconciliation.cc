@@ -254,11 +254,22 @@ bool Reconciliation::IsBack(const StepRecord& record) {
   const StepFolder own{record.info.step, AttemptId{*FromHex(record.info.attempt)}};
   absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_, own);
   if (!attempt.ok()) return false;
-  const absl::Status sound = attempt->record.shards == record.shards
-                                 ? VerifyAndSync(files_, layout_, own, *attempt, read_)
-                                 : absl::DataLossError("its shards are not those that were recorded");
+  absl::Status sound;
+  for (const FileReference& file : record.references) {
+    auto shard = files_.OpenForRead(layout_.shard(file.step, file.attempt, file.rank, file.world_size), false);
+    if (!shard.ok()) return false;
+    sound.Update((*shard)->SyncData());
+    sound.Update(files_.SyncDirectory(layout_.attempt(file.step, file.attempt)));
+  }
+  if (sound.ok() && attempt->record.shards != record.shards) {
+    sound = absl::DataLossError("its shards are not those that were recorded");
+  }
+  if (sound.ok()) sound = VerifyAndSync(files_, layout_, own, *attempt, read_);
   if (sound.ok()) return true;
-  warn_(fmt::format("step {} stays lost, though its files are back: {}", own.step, std::string(sound.message())));
+  warn_(
+      fmt::format("step {} stays lost, though its files are back (`checkpoint-inspect repair` says what can be done): "
+                  "{}",
+                  own.step, std::string(sound.message())));
   return false;
 }
 

@@ -176,7 +176,7 @@ absl::Status Repair::VerifyAll() {
   absl::Status status = store_->manifest().ForEach([&](StepRecord record) {
     const auto id = FromHex(record.info.attempt);
     const StepState state = record.info.state;
-    if (!id || !HasAttempt(state)) return true;
+    if (!id || !MayHaveFiles(state)) return true;
     const StepFolder folder{record.info.step, AttemptId{*id}};
     if (state != StepState::kLost) progress_.bytes_total += record.info.stored_bytes;
     (state == StepState::kLost ? lost : verdicts).push_back({.record = std::move(record), .folder = folder});

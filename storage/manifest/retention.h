@@ -47,8 +47,8 @@ class Retention {
   // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, all in one synced
   // batch, and removes the files that nobody refers to or reads. Returns what was marked. Files that cannot be removed
   // keep their mark, with a warning, and the next call tries again; so do those that somebody still reads, without one.
-  // Without a rule it only removes what others have marked. After an error nothing was marked or removed, unless it was
-  // the marks' own writing that failed.
+  // Without a rule it only removes what others have marked. After an error nothing was marked, unless it was
+  // the marks' own writing that failed; files of what had its mark before may be gone.
   //
   // One call changes a bounded number of records, lowest steps first, and removes the files of as many attempts, so
   // that saves and reports wait for it only so long; unfinished() says whether the next call would do more.

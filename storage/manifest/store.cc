@@ -342,12 +342,13 @@ absl::Status Store::RemoveSettledMark() {
 }
 
 void Store::RecordSettled() {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   if (manifest_ == nullptr) return;
   if (manifest_->damage_found()) {
     if (absl::Status status = VoidSettledMark(); !status.ok()) {
-      options_.warn(fmt::format("the next start may not repair the manifest, which is damaged: {}",
-                                std::string(status.message())));
+      later.warn(fmt::format("the next start may not repair the manifest, which is damaged: {}",
+                             std::string(status.message())));
     }
     return;
   }
@@ -365,7 +366,7 @@ void Store::RecordSettled() {
     }
   }
   if (!status.ok()) {
-    options_.warn(
+    later.warn(
         fmt::format("the next start looks at every step, for it could not be recorded that the store was "
                     "closed in good order: {}",
                     std::string(status.message())));

@@ -75,15 +75,15 @@ class Store {
   //
   // After an error the files stay, for the commit may have reached the disk: the next Open adopts them where they are
   // whole, and the save was not in vain. But they go, unless they turn out to be committed, before anything is
-  // acknowledged that they would undo: a later commit, after which a failure is tried again and only a warning, the
-  // step's deletion, or that it is let go of by Unpin or Untag.
+  // acknowledged that they would undo: a later commit, after which a failure is only a warning and tried again with the
+  // next; or that the step is deleted, unpinned, untagged, pinned with another note, or recorded as evaluated.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
   // What is known of a committed step's phases when it is. See Manifest::NotePhases.
   void NotePhases(PhasesRecord phases) { manifest_->NotePhases(std::move(phases)); }
 
   // Removes what there is of the attempt and records that it failed, and why, unless the step has a record already.
-  // Best effort: what a disk that is full or gone refuses is tried again with the next commit.
+  // Best effort: what a disk that is full or gone refuses is tried again with the next commit or failure.
   void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
 
   // Changes the record of a step under the lock that keeps others from it: `change` returns whether there is anything
@@ -145,6 +145,15 @@ class Store {
   absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);
 
  private:
+  // One that failed, and that may be in steps/, or there again after power loss.
+  struct AbandonedAttempt {
+    DeletionRecord deletion;
+    uint64_t sequence = 0;
+    absl::Time created;
+    std::string why;
+    bool whole = false;  // it was its commit that failed
+  };
+
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
@@ -167,12 +176,16 @@ class Store {
   absl::StatusOr<StepRecord> FindToPin(std::string_view what, int64_t step, const std::optional<AttemptId>& attempt,
                                        bool only_committed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status AddToPin(const StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::Status TakeFromPin(const StepRecord& record, bool changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status TakeFromPin(const StepRecord& record, bool changed, const WarnLater::Warn& warn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status SyncFolders(const StepFolder& folder);
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases,
                                                              const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::Status LetGoOfAbandoned() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which, const WarnLater::Warn& warn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
   // Constant after Open.
   FileSystem& files_;
@@ -203,11 +216,6 @@ class Store {
   // Whether the next Open would find anything to do that a look at steps/ does not tell.
   bool left_unsettled_ ABSL_GUARDED_BY(records_mutex_) = true;
   std::set<AttemptId> open_attempts_ ABSL_GUARDED_BY(records_mutex_);
-  // Attempts that failed, and that may be in steps/, or there again after power loss.
-  struct AbandonedAttempt {
-    DeletionRecord deletion;
-    StepRecord failure;
-  };
   std::vector<AbandonedAttempt> abandoned_ ABSL_GUARDED_BY(records_mutex_);
   // Whether no room may be set aside, since it was given up or there was none; see disk_reserve.h.
   bool lacks_reserve_ ABSL_GUARDED_BY(records_mutex_) = false;

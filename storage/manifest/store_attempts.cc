@@ -1,7 +1,9 @@
 // What a store does with attempts at steps: begins them, commits them, and lets go of what failed.
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,13 +22,15 @@
 namespace tidemark::storage {
 namespace {
 
-StepRecord FailureOf(int64_t step, uint64_t sequence, absl::Time created, const absl::Status& why) {
-  StepRecord failed;
+// The record that there is of the step: none, or that of an earlier failure, beside which rows may be.
+StepRecord FailureOf(std::optional<StepRecord> known, int64_t step, uint64_t sequence, absl::Time created,
+                     const std::string& reason) {
+  StepRecord failed = known ? *std::move(known) : StepRecord();
   failed.info.step = step;
   failed.info.state = StepState::kFailed;
   failed.info.sequence = sequence;
   failed.info.created = created;
-  failed.info.reason = why.ToString();
+  failed.info.reason = reason;
   return failed;
 }
 
@@ -66,17 +70,20 @@ absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* 
     absl::MutexLock lock(&records_mutex_);
     replaced = synced.ok() ? CommitLocked(record, phases, later.warn) : synced;
     if (!replaced.ok()) {
-      AbandonedAttempt abandoned{
-          .deletion = {.step = folder.step, .attempt = folder.attempt},
-          .failure = FailureOf(folder.step, record.info.sequence, record.info.created, replaced.status())};
+      AbandonedAttempt abandoned{.deletion = {.step = folder.step, .attempt = folder.attempt},
+                                 .sequence = record.info.sequence,
+                                 .created = record.info.created,
+                                 .why = replaced.status().ToString(),
+                                 .whole = true};
       for (const FileReference& file : record.references) abandoned.deletion.references.push_back(file.attempt);
       abandoned_.push_back(std::move(abandoned));
       return replaced.status();
     }
     open_attempts_.erase(folder.attempt);
     // Only now that a later save is on disk: until then a whole attempt, though its commit failed, is better than none.
-    if (absl::Status status = LetGoOfAbandoned(); !status.ok()) {
-      later.warn(fmt::format("what failed saves left behind stays for now: {}", std::string(status.message())));
+    const auto all = [](const AbandonedAttempt&) { return true; };
+    if (absl::Status status = LetGoOfAbandoned(all, later.warn); !status.ok()) {
+      later.warn(fmt::format("what failed saves left behind is still there: {}", std::string(status.message())));
     }
     if (lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
   }
@@ -109,56 +116,80 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
                        std::string(pinned.message())));
     }
   }
-  return manifest_->Commit(record, phases);
+  absl::StatusOr<std::optional<DeletionRecord>> replaced = manifest_->Commit(record, phases);
+  if (replaced.ok() && old->has_value()) {
+    // One whose commit only seemed to fail was the step's until now, and may be read: it goes as any that is replaced.
+    const auto is_old = [&](const AttemptId& attempt) { return ToHex(attempt.bytes) == (*old)->info.attempt; };
+    std::erase_if(abandoned_, [&](const AbandonedAttempt& other) { return is_old(other.deletion.attempt); });
+    std::erase_if(open_attempts_, is_old);
+  }
+  return replaced;
 }
 
 void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
-  // At once, for the disk may be full.
-  const absl::Status removed = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
+  // At once, for the disk may be full. What stays is tried again, and told of, below.
+  RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)).IgnoreError();
   const WarnLater later(options_.warn);
-  if (!removed.ok()) {
-    later.warn(fmt::format("what is left of step {}'s failed save stays for now: {}", identity.step,
-                           std::string(removed.message())));
-  }
   absl::MutexLock lock(&records_mutex_);
   abandoned_.push_back({.deletion = {.step = identity.step, .attempt = identity.attempt},
-                        .failure = FailureOf(identity.step, identity.sequence, created, why)});
-  if (absl::Status status = LetGoOfAbandoned(); !status.ok()) {
+                        .sequence = identity.sequence,
+                        .created = created,
+                        .why = why.ToString()});
+  const auto broken = [](const AbandonedAttempt& abandoned) { return !abandoned.whole; };
+  if (absl::Status status = LetGoOfAbandoned(broken, later.warn); !status.ok()) {
     later.warn(
         fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
   }
 }
 
-// From now on no Open and no rebuild takes any of them for the step's.
-absl::Status Store::LetGoOfAbandoned() {
-  if (abandoned_.empty()) return absl::OkStatus();
-  std::vector<StepRecord> failures;
+absl::Status Store::LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn) {
+  return LetGoOfAbandoned([step](const AbandonedAttempt& abandoned) { return abandoned.deletion.step == step; }, warn);
+}
+
+// From now on no Open and no rebuild takes any of those for the step's.
+absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which,
+                                     const WarnLater::Warn& warn) {
+  std::map<int64_t, StepRecord> failures;
   std::vector<DeletionRecord> deletions;
+  std::set<AttemptId> settled;
   bool gone = false;
   for (const AbandonedAttempt& abandoned : abandoned_) {
+    if (!which(abandoned)) continue;
     const DeletionRecord& deletion = abandoned.deletion;
     absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(deletion.step);
     if (!record.ok()) return record.status();
+    settled.insert(deletion.attempt);
     // A commit that failed may have reached the disk all the same.
     if (record->has_value() && (*record)->info.attempt == ToHex(deletion.attempt.bytes)) continue;
     // Removed at once, for on a full disk there is room for nothing else.
     const StepFolder folder{deletion.step, deletion.attempt};
-    absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
-    if (!status.ok() && !WriteDeletionMark(files_, layout_, folder, "its save failed").ok()) return status;
-    if (!status.ok()) deletions.push_back(deletion);
-    gone = gone || status.ok();
+    if (absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt)); status.ok()) {
+      gone = true;
+    } else {
+      const absl::Status marked = WriteDeletionMark(files_, layout_, folder, "its save failed");
+      warn(fmt::format("what is left of step {}'s failed save is still there{}: {}", deletion.step,
+                       marked.ok() ? "" : ", and a rebuild of the manifest may take it for the step",
+                       std::string(status.message())));
+      deletions.push_back(deletion);
+    }
     // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
-    if (!record->has_value() || (*record)->info.state == StepState::kFailed) failures.push_back(abandoned.failure);
+    if (record->has_value() && (*record)->info.state != StepState::kFailed) continue;
+    failures[deletion.step] =
+        FailureOf(*std::move(record), deletion.step, abandoned.sequence, abandoned.created, abandoned.why);
   }
+  if (settled.empty()) return absl::OkStatus();
   absl::Status status = gone ? files_.SyncDirectory(layout_.steps()) : absl::OkStatus();
   if (!status.ok()) return status;
   if (!failures.empty() || !deletions.empty()) {
+    std::vector<StepRecord> records;
+    for (auto& [step, record] : failures) records.push_back(std::move(record));
     status = RemoveSettledMark();
-    if (status.ok()) status = manifest_->Update(failures, deletions);
+    if (status.ok()) status = manifest_->Update(records, deletions);
     if (!status.ok()) return status;
   }
-  for (const AbandonedAttempt& abandoned : abandoned_) open_attempts_.erase(abandoned.deletion.attempt);
-  abandoned_.clear();
+  for (const AttemptId& attempt : settled) open_attempts_.erase(attempt);
+  std::erase_if(abandoned_,
+                [&](const AbandonedAttempt& abandoned) { return settled.contains(abandoned.deletion.attempt); });
   return absl::OkStatus();
 }
 

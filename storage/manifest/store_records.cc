@@ -47,10 +47,12 @@ absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::F
 
 absl::Status Store::RecordUnsaved(const StepInfo& info) {
   Check(info.state == StepState::kUnsaved, "RecordUnsaved of a step that is not unsaved");
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(info.step);
   if (!record.ok()) return record.status();
   if (record->has_value()) return absl::OkStatus();
+  if (absl::Status status = LetGoOfAbandonedAt(info.step, later.warn); !status.ok()) return status;
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   return manifest_->Update({.info = info});
 }
@@ -59,9 +61,13 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
+  const auto is_deleted = [&](const AbandonedAttempt& abandoned) {
+    return std::any_of(notes.begin(), notes.end(),
+                       [&](const StepNote& note) { return note.deleted && note.step == abandoned.deletion.step; });
+  };
   const auto settle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
     const absl::Status status = manifest_->EnsureDurable();
-    return status.ok() && frees ? LetGoOfAbandoned() : status;
+    return status.ok() && frees ? LetGoOfAbandoned(is_deleted, later.warn) : status;
   };
   if (absl::Status status = frees ? WriteToFree(settle) : settle(); !status.ok()) return status;
   // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
@@ -162,12 +168,12 @@ absl::Status Store::AddToPin(const StepRecord& record) {
 
 // What is taken away goes from the record first: it comes back where the folder still has it after a crash. The folder
 // is written in any case, for an earlier call may have failed at the sync.
-absl::Status Store::TakeFromPin(const StepRecord& record, bool changed) {
+absl::Status Store::TakeFromPin(const StepRecord& record, bool changed, const WarnLater::Warn& warn) {
   const StepInfo& info = record.info;
   const StepFolder folder{info.step, AttemptId{*FromHex(info.attempt)}};
   absl::Status status = RemoveSettledMark();
-  // It has the step's pin, too.
-  if (status.ok()) status = LetGoOfAbandoned();
+  // What an attempt at the step has left has its pin, too.
+  if (status.ok()) status = LetGoOfAbandonedAt(info.step, warn);
   if (!status.ok()) return status;
   if (changed) status = manifest_->Update(record);
   if (status.ok()) {
@@ -192,12 +198,16 @@ absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<Attem
   // A tag that only the folder has, since the disk did not give it out to a rebuild, must not be written over.
   absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, later.warn, info, /*must_be_given_out=*/true);
   if (!joined.ok()) return joined.status();
+  if (info.pinned && info.pin_note != note) {
+    if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+  }
   info.pinned = true;
   info.pin_note = note;
   return AddToPin(*record);
 }
 
 absl::Status Store::Unpin(int64_t step, std::optional<AttemptId> attempt) {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<StepRecord> record = FindToPin("unpin", step, attempt, /*only_committed=*/false);
   if (!record.ok()) return record.status();
@@ -206,7 +216,7 @@ absl::Status Store::Unpin(int64_t step, std::optional<AttemptId> attempt) {
   info.pinned = false;
   info.pin_note.clear();
   info.tags.clear();
-  return TakeFromPin(*record, /*changed=*/was_pinned);
+  return TakeFromPin(*record, /*changed=*/was_pinned, later.warn);
 }
 
 absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
@@ -239,7 +249,7 @@ absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<Att
   absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, later.warn, info, /*must_be_given_out=*/true);
   if (!joined.ok()) return joined.status();
   const bool removed = RemoveTag(info.tags, name);
-  return TakeFromPin(*record, /*changed=*/*joined || removed);
+  return TakeFromPin(*record, /*changed=*/*joined || removed, later.warn);
 }
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {

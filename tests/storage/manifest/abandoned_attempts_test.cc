@@ -1,6 +1,8 @@
 // What failed saves leave in steps/: it is of use until something else is acknowledged, and undoes nothing that is.
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -147,6 +149,57 @@ TEST_P(FailedCommitTest, DoesNotBringAPinBack) {
   EXPECT_THAT(Info(1).tags, IsEmpty());
 }
 
+// The save that is tried again, or the next one, fails before its shard is whole.
+TEST_P(FailedCommitTest, StaysThoughALaterSaveCannotBeWritten) {
+  CommitStep(*store_, 1, 100, files_);
+  FailToCommit(2, 200, GetParam());
+  for (const int64_t step : {2, 3}) {
+    const ShardIdentity broken = *store_->BeginAttempt(step);
+    store_->AbandonAttempt(broken, absl::Now(), absl::InternalError("the writer failed"));
+    EXPECT_FALSE(IsThere(broken));
+  }
+  Reopen();
+  EXPECT_EQ(ValueAt(*store_, 2), 200);
+}
+
+TEST_P(FailedCommitTest, DoesNotBringThePinsOldNoteBack) {
+  CommitStep(*store_, 1, 100, files_);
+  ASSERT_THAT(store_->Pin(1, "old"), IsOk());
+  FailToCommit(1, 101, GetParam());
+  ASSERT_THAT(store_->Pin(1, "new"), IsOk());
+  Reopen();
+  EXPECT_EQ(Info(1).pin_note, "new");
+}
+
+TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfAStepThatWasOnlyEvaluated) {
+  CommitStep(*store_, 1, 100, files_);
+  FailToCommit(2, 200, GetParam());
+  ASSERT_THAT(store_->RecordUnsaved({.step = 2, .state = StepState::kUnsaved, .metrics = {{"e/loss", 0.5}}}), IsOk());
+  Reopen();
+  EXPECT_EQ(Info(2).metrics.at("e/loss"), 0.5);
+}
+
+// Twice at one step, as a save that is tried again; the record of the failure that there is has rows by then.
+TEST_P(FailedCommitTest, IsRecordedBesideWhatIsKnown) {
+  CommitStep(*store_, 1, 100, files_);
+  store_->AbandonAttempt(WriteAttempt(*store_, 3, 300, files_), absl::Now(), absl::InternalError("the writer failed"));
+  const Evaluation row{.evaluator = "e", .metrics = {{"loss", 0.5}}};
+  const auto add_row = [&](StepRecord& record) {
+    record.info.evaluations.push_back(row);
+    return true;
+  };
+  ASSERT_THAT(store_->UpdateStep(3, "", add_row), IsOk());
+  FailToCommit(3, 301, GetParam());
+  FailToCommit(3, 302, GetParam());
+  CommitStep(*store_, 4, 400, files_);
+  EXPECT_EQ(Info(3).state, StepState::kFailed);
+  EXPECT_THAT(Info(3).reason, HasSubstr("EIO"));
+  EXPECT_THAT(Info(3).evaluations, SizeIs(1));
+  EXPECT_EQ(warnings_, "");
+  store_.reset();
+  EXPECT_EQ(std::distance(fs::directory_iterator(layout_.steps()), fs::directory_iterator()), 2);
+}
+
 TEST_P(FailedCommitTest, IsTriedAgainWhereItCannotBeLetGoOf) {
   const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
   CommitStep(*store_, 2, 200, files_);
@@ -179,6 +232,39 @@ TEST_F(AbandonedAttemptsTest, StayWhereTheyTurnOutToBeCommitted) {
   EXPECT_EQ(ValueAt(*store_, 1), 101);
 }
 
+// It was the step's until another one took its place, and somebody may have begun to read it.
+TEST_F(AbandonedAttemptsTest, StayWhileTheyAreReadWhereTheyWereCommittedAndThenReplaced) {
+  CommitStep(*store_, 1, 100, files_);
+  const ShardIdentity failed = FailToCommit(1, 101, Failing::kSyncOfManifest);
+  fs::create_directories(layout_.leases());
+  const std::string lease =
+      layout_.leases() + "/" + ToHex(failed.attempt.bytes) + "-" + std::string(32, '0') + ".lease";
+  std::ofstream(lease) << "{}";
+  CommitStep(*store_, 1, 102, files_);
+  EXPECT_TRUE(IsThere(failed));
+  fs::remove(lease);
+  ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(failed));
+  EXPECT_EQ(ValueAt(*store_, 1), 102);
+}
+
+// Somebody has made the folder one that nobody may write.
+TEST_F(AbandonedAttemptsTest, AreInNobodysWayWhereTheyCanNeitherBeRemovedNorMarked) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  CommitStep(*store_, 2, 200, files_);
+  const ShardIdentity failed = WriteAttempt(*store_, 1, 101, files_);
+  files_.SetRule([folder = layout_.attempt(1, failed.attempt)](const FailingFileSystem::Call& call) {
+    return call.path.starts_with(folder) && call.operation != "TypeOf" ? absl::PermissionDeniedError("EACCES")
+                                                                       : absl::OkStatus();
+  });
+  store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
+  EXPECT_THAT(warnings_, HasSubstr("is still there, and a rebuild of the manifest may take it for the step: EACCES"));
+  ASSERT_THAT(Delete(old), IsOk());
+  Reopen();
+  EXPECT_EQ(Info(1).state, StepState::kDeleted);
+  EXPECT_FALSE(IsThere(failed));
+}
+
 // The disk takes no removal; what is left is whole, and nobody takes it for the step, manifest or no manifest.
 TEST_F(AbandonedAttemptsTest, AreRemovedLaterAndNotAdoptedWhereTheyCannotBeRemovedAtOnce) {
   const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
@@ -186,7 +272,7 @@ TEST_F(AbandonedAttemptsTest, AreRemovedLaterAndNotAdoptedWhereTheyCannotBeRemov
   const ShardIdentity failed = WriteAttempt(*store_, 1, 101, files_);
   RefuseToRemove(failed);
   store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("what is left of step 1's failed save stays for now"), HasSubstr("EIO")));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("what is left of step 1's failed save is still there"), HasSubstr("EIO")));
   ASSERT_THAT(Delete(old), IsOk());
   EXPECT_THAT(store_->RemoveDeleted({}), IsOk());
   EXPECT_THAT(warnings_, HasSubstr("files are still there: EIO"));
@@ -216,6 +302,7 @@ TEST_F(AbandonedAttemptsTest, AreSyncedAwayLaterWhereThatFails) {
   store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
   EXPECT_THAT(warnings_, HasSubstr("the failure of step 2 could not be recorded: EIO"));
   EXPECT_FALSE(IsThere(failed));
+  store_->AbandonAttempt(WriteAttempt(*store_, 1, 101, files_), absl::Now(), absl::InternalError("the same"));
   EXPECT_FALSE(Delete(old).ok());
   files_.Reset();
   CommitStep(*store_, 3, 300, files_);
@@ -280,7 +367,9 @@ TEST(StoreWarningsTest, AreGivenWithNoLockHeld) {
       IsOk());
   EXPECT_THAT(store->RemoveDeleted({}), IsOk());
   expect_warning("RemoveDeleted");
-  files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
+  files.SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "RemoveDirectory" ? absl::InternalError("EIO") : absl::OkStatus();
+  });
   store->AbandonAttempt(WriteAttempt(*store, 5, 500, files), absl::Now(), absl::InternalError("why"));
   expect_warning("AbandonAttempt");
 }
