@@ -137,23 +137,29 @@ TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeAreEvaluatedByAQueueToo) {
   gate.LetThrough(9);
 }
 
-// A monitor that lags behind has called the first step healthy, and nobody knows of the others yet.
+// A monitor that lags behind has called the first step healthy, and nobody knows of the others yet. That another
+// evaluator is left without its last snapshot is recorded at the end.
 TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeTakeNoHealthyOnesPlace) {
   Gate gate;
+  Gate other;
   {
     auto hurried = Open({.retention = RetentionOptions::MaxToKeep(1), .close_timeout = absl::Milliseconds(1)});
     ASSERT_THAT(hurried->AddEvaluator({.name = "monitor", .when_lagging = WhenLagging::kQueue}, gate.function()),
                 IsOk());
+    ASSERT_THAT(hurried->AddEvaluator({.name = "other", .every_steps = 4}, other.function()), IsOk());
     gate.LetThrough(1);
-    for (int64_t step : {1, 2, 3, 4}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
+    for (int64_t step : {1, 2, 3, 4, 8}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
     gate.AwaitCalls(2);
+    other.AwaitCalls(1);
     ASSERT_THAT(hurried->Tidy(), IsOk());
     EXPECT_THAT(CommittedSteps(*hurried), testing::Contains(1));
   }
   auto checkpointer = Open({.retention = RetentionOptions::MaxToKeep(1)});
   EXPECT_THAT(CommittedSteps(*checkpointer), testing::Contains(1));
   EXPECT_THAT(Rows(*checkpointer, 1), ElementsAre("monitor done"));
+  EXPECT_THAT(Rows(*checkpointer, 8), ElementsAre("other skipped: the checkpointer was closed"));
   gate.LetThrough(9);
+  other.LetThrough(9);
 }
 
 TEST_F(EarlierStepsTest, OnWhichItFailedAreEvaluatedAgainByAQueueAndByNoOther) {
