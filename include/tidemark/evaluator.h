@@ -53,8 +53,8 @@ enum class WhenLagging {
   kLatest,
   kQueue,  // it waits without holding memory, and is read from the committed checkpoint when its turn comes, without
            // what companions saved with it; retention keeps the step until then. One that is not to be saved
-           // (SaveOptions::persist) waits as with kBlock. Steps that retention awaits and that an earlier process was
-           // killed before evaluating are read in the same way, before any others
+           // (SaveOptions::persist) waits as with kBlock. Steps that retention awaits and that an earlier process did
+           // not come to, since it was killed or its Close ran out of time, are read in the same way, before any others
 };
 
 // Handed over in half the bytes: float32 and float64 tensors are converted, rounded to nearest even.
