@@ -265,7 +265,6 @@ void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;
   if (pending->snapshot == nullptr) {
     snapshot = ReadFromShelf(*pending);
-    if (storage::IsMissingOrDamaged(snapshot.status())) TellOfDamage();
     ReleaseClaim(save.step());
   } else {
     std::shared_ptr<const StagedSnapshot> staged = std::move(pending->snapshot);
@@ -301,7 +300,12 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::ReadFromShelf(co
     if (host_) reading = host_->shelf->Find(pending.step(), options_.entries, options_.half_precision);
   }
   if (!reading.ok()) return reading.status();
-  return (*reading)();
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = (*reading)();
+  if (storage::IsMissingOrDamaged(snapshot.status())) {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) host_->shelf->NoteDamage();
+  }
+  return snapshot;
 }
 
 Evaluation EvaluatorQueue::Ask(const Snapshot& snapshot) const {
@@ -345,11 +349,6 @@ void EvaluatorQueue::Report(const SaveTicket& save, Evaluation row) {
   if (!host_) return;
   row.reported = host_->now();
   host_->sink->Evaluated(save, std::move(row));
-}
-
-void EvaluatorQueue::TellOfDamage() {
-  absl::ReaderMutexLock lock(&host_mutex_);
-  if (host_) host_->shelf->NoteDamage();
 }
 
 void EvaluatorQueue::ReleaseClaim(int64_t step) {

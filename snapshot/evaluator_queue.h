@@ -114,7 +114,6 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   void Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending);
   void LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason);
   void Report(const SaveTicket& save, Evaluation row);
-  void TellOfDamage();
   void ReleaseClaim(int64_t step);
 
   const EvaluatorOptions options_;

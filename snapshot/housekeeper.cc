@@ -206,8 +206,8 @@ absl::Status Housekeeper::Stop() {
 }
 
 bool Housekeeper::HasWork() const {
-  if (stopping_ || save_ended_ || wake_ || (retention_unfinished_ && pauses_ == 0) || book_.has_ready() ||
-      !tasks_.empty())
+  if (stopping_ || save_ended_ || wake_ || (retention_unfinished_ && pauses_ == 0 && !retention_ended_) ||
+      book_.has_ready() || !tasks_.empty())
     return true;
   if (pauses_ > 0) {
     // Who asks for everything waits until deletion may go on.

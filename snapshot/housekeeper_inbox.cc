@@ -46,10 +46,12 @@ absl::Status Housekeeper::CarryOutRequests() {
     more_requests_ = taken.more && taken.error.ok();
     wake_ = wake_ || more_requests_;  // for the next round, at once
   }
-  Note("requests cannot be carried out", taken.error);
+  absl::Status error = taken.error;
+  if (absl::IsCancelled(error) && UnjudgedUnlessEnded() == std::nullopt) error = absl::OkStatus();
+  Note("requests cannot be carried out", error);
   if (!taken.deleted.empty()) host_.statistics.AddDeleted(taken.deleted.size());
   for (const storage::StoreRequest& request : taken.deleted) host_.listeners.Deleted(request.step, request.text);
-  return taken.error;
+  return error;
 }
 
 }  // namespace tidemark

@@ -58,11 +58,25 @@ absl::Status LastCommitted::CheckFile(int64_t step, const storage::AttemptId& at
   return absl::DataLossError(fmt::format("step {} is {}: {}", step, StepStateName(info.state), info.reason));
 }
 
-void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard) {
+void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard, uint64_t times_forgotten) {
   absl::MutexLock lock(&mutex_);
+  if (times_forgotten_ != times_forgotten) return;
   shard_ = std::move(shard);
   known_ = true;
   ++times_set_;
+}
+
+uint64_t LastCommitted::times_forgotten() const {
+  absl::MutexLock lock(&mutex_);
+  return times_forgotten_;
+}
+
+void LastCommitted::Forget() {
+  absl::MutexLock lock(&mutex_);
+  shard_ = nullptr;
+  known_ = true;
+  ++times_set_;
+  ++times_forgotten_;
 }
 
 // Any trouble on the way means that everything is written anew, which is always right; who restores the step hears of

@@ -28,12 +28,14 @@ class LastCommitted {
   // recorded as damaged. The first call reads its index from the store.
   std::shared_ptr<const storage::ReusableShard> Get();
 
-  // What is set while Get looks at files is what counts then.
-  void Set(std::shared_ptr<const storage::ReusableShard> shard);
+  // What is set while Get looks at files is what counts then. Nothing is set where something has been forgotten since
+  // times_forgotten() gave that number: a save that had begun by then may have built upon it.
+  void Set(std::shared_ptr<const storage::ReusableShard> shard, uint64_t times_forgotten);
+  uint64_t times_forgotten() const;
 
   // Something that was committed turned out damaged, and how far the damage goes is not known; or it is not known
   // whether a later step was committed. So nothing that is on disk now is built upon.
-  void Forget() { Set(nullptr); }
+  void Forget();
 
  private:
   std::shared_ptr<const storage::ReusableShard> Read() const;
@@ -44,8 +46,9 @@ class LastCommitted {
   const storage::Store& store_;
   const std::function<void(std::string_view)> warn_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   uint64_t times_set_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t times_forgotten_ ABSL_GUARDED_BY(mutex_) = 0;
   bool known_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const storage::ReusableShard> shard_ ABSL_GUARDED_BY(mutex_);
 };

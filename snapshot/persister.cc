@@ -133,6 +133,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
   if (!identity.ok()) return identity.status();
   storage::ShardContents contents = MakeContents(snapshot);
   if (!companions_.empty() && snapshot.progress()->WaitUntilEnded().ok()) companions_.AppendTo(contents);
+  const uint64_t times_forgotten = last_committed_.times_forgotten();
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
   contents.recycle = store_.Recycle(*identity);
@@ -167,7 +168,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
   known.phases = phases.Get();
   store_.NotePhases(std::move(known));
   outcome.info = record.info;
-  if (reuse_) last_committed_.Set(shard->reusable);
+  if (reuse_) last_committed_.Set(shard->reusable, times_forgotten);
   WarnOfFallbacks(shard->properties);
   return absl::OkStatus();
 }

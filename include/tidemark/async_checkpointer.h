@@ -264,7 +264,10 @@ class AsyncCheckpointer {
   // Like Close, and what Close would return goes to on_warning; but where a Close has run out of time, nothing is
   // waited for again. What is then still running is left to itself, with the memory that it uses; functions of
   // evaluators, callbacks and a State that is being copied must therefore own what they touch, or return. Where only
-  // evaluators are, the store is released first: that takes a few syncs, and is waited for ten seconds at most.
+  // evaluators are, the store is released first: that takes a few syncs, and is waited for ten seconds at most. What
+  // waited with WhenLagging::kQueue and is saved gets no row, as after a kill; other snapshots that waited get one that
+  // says that they were left out. Retention lets nothing go any more, for nobody knows what the missing rows would have
+  // said.
   ~AsyncCheckpointer();
 
   // Whether the options ask for a save at this step. False if the step is being saved, or committed and not called

@@ -257,8 +257,8 @@ bool Reconciliation::IsBack(const StepRecord& record) {
   absl::Status sound;
   for (const FileReference& file : record.references) {
     auto shard = files_.OpenForRead(layout_.shard(file.step, file.attempt, file.rank, file.world_size), false);
-    if (!shard.ok()) return false;
-    sound.Update((*shard)->SyncData());
+    if (absl::IsNotFound(shard.status())) return false;
+    sound.Update(shard.ok() ? (*shard)->SyncData() : shard.status());
     sound.Update(files_.SyncDirectory(layout_.attempt(file.step, file.attempt)));
   }
   if (sound.ok() && attempt->record.shards != record.shards) {

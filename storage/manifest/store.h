@@ -82,7 +82,8 @@ class Store {
   // What is known of a committed step's phases when it is. See Manifest::NotePhases.
   void NotePhases(PhasesRecord phases) { manifest_->NotePhases(std::move(phases)); }
 
-  // Removes what there is of the attempt and records that it failed, and why, unless the step has a record already.
+  // Removes what there is of the attempt and records that it failed, and why, unless the step has a record of something
+  // else than a failure.
   // Best effort: what a disk that is full or gone refuses is tried again with the next commit or failure.
   void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
 

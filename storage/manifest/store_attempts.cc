@@ -151,16 +151,24 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
                                      const WarnLater::Warn& warn) {
   std::map<int64_t, StepRecord> failures;
   std::vector<DeletionRecord> deletions;
-  std::set<AttemptId> settled;
+  std::set<AttemptId> settled, replaced;
   bool gone = false;
+  absl::Status first;
+  if (!abandoned_.empty()) {
+    absl::StatusOr<std::vector<DeletionRecord>> known = manifest_->Deletions();
+    if (!known.ok()) return known.status();
+    for (const DeletionRecord& deletion : *known) replaced.insert(deletion.attempt);
+  }
   for (const AbandonedAttempt& abandoned : abandoned_) {
     if (!which(abandoned)) continue;
     const DeletionRecord& deletion = abandoned.deletion;
     absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(deletion.step);
-    if (!record.ok()) return record.status();
+    first.Update(record.status());
+    if (!record.ok()) continue;
     settled.insert(deletion.attempt);
-    // A commit that failed may have reached the disk all the same.
+    // A commit that failed may have reached the disk all the same, and the attempt may have been replaced since.
     if (record->has_value() && (*record)->info.attempt == ToHex(deletion.attempt.bytes)) continue;
+    if (replaced.contains(deletion.attempt)) continue;
     // Removed at once, for on a full disk there is room for nothing else.
     const StepFolder folder{deletion.step, deletion.attempt};
     if (absl::Status status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt)); status.ok()) {
@@ -177,7 +185,7 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
     failures[deletion.step] =
         FailureOf(*std::move(record), deletion.step, abandoned.sequence, abandoned.created, abandoned.why);
   }
-  if (settled.empty()) return absl::OkStatus();
+  if (settled.empty()) return first;
   absl::Status status = gone ? files_.SyncDirectory(layout_.steps()) : absl::OkStatus();
   if (!status.ok()) return status;
   if (!failures.empty() || !deletions.empty()) {
@@ -190,7 +198,7 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
   for (const AttemptId& attempt : settled) open_attempts_.erase(attempt);
   std::erase_if(abandoned_,
                 [&](const AbandonedAttempt& abandoned) { return settled.contains(abandoned.deletion.attempt); });
-  return absl::OkStatus();
+  return first;
 }
 
 }  // namespace tidemark::storage

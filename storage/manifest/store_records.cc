@@ -32,8 +32,14 @@ absl::Status CheckAttempt(std::string_view what, const StepInfo& info, const std
 }  // namespace
 
 absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
+  if (record.ok() && record->has_value() && (*record)->info.attempt.empty()) {
+    // An attempt that took its place would not have what is recorded here.
+    if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+    record = manifest_->FindToChange(step);
+  }
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.attempt != attempt) {
     return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));

@@ -61,6 +61,10 @@ class EarlierStepsTest : public HousekeeperTest {
     return rows;
   }
 
+  static EvaluatorFunction Left(const std::shared_ptr<Gate>& gate) {
+    return [gate](const Snapshot& snapshot) { return (*gate)(snapshot); };
+  }
+
   static constexpr const char* kSkipped = "validation skipped: the process ended before it was evaluated";
 };
 
@@ -116,13 +120,13 @@ TEST_F(EarlierStepsTest, OfAKilledProcessAreEvaluatedFromTheStoreByAQueueThatDro
 
 // A scheduler has asked the process to end, and there was no time for all of them.
 TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeAreEvaluatedByAQueueToo) {
-  Gate gate;
+  const auto gate = std::make_shared<Gate>();  // the thread that is left in it has it, too
   {
     auto hurried = Open({.retention = Awaiting(), .close_timeout = absl::Milliseconds(1)});
-    ASSERT_THAT(hurried->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kQueue}, gate.function()),
-                IsOk());
+    ASSERT_THAT(hurried->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kQueue}, Left(gate)), IsOk());
     for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
-    gate.AwaitCalls(1);
+    gate->AwaitCalls(1);
+    ASSERT_THAT(hurried->WaitUntilCommitted(), IsOk());
   }
   EXPECT_EQ(warnings_.Count("has yet to come to 2 steps from 2 on"), 1) << testing::PrintToString(warnings_.Get());
   auto checkpointer = Open({.retention = Awaiting()});
@@ -134,23 +138,22 @@ TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeAreEvaluatedByAQueueToo) {
               IsOk());
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   EXPECT_THAT(again.seen(), ElementsAre(1, 2, 3));
-  gate.LetThrough(9);
+  gate->LetThrough(9);
 }
 
 // A monitor that lags behind has called the first step healthy, and nobody knows of the others yet. That another
 // evaluator is left without its last snapshot is recorded at the end.
 TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeTakeNoHealthyOnesPlace) {
-  Gate gate;
-  Gate other;
+  const auto gate = std::make_shared<Gate>();  // the thread that is left in it has it, too
+  const auto other = std::make_shared<Gate>();
   {
     auto hurried = Open({.retention = RetentionOptions::MaxToKeep(1), .close_timeout = absl::Milliseconds(1)});
-    ASSERT_THAT(hurried->AddEvaluator({.name = "monitor", .when_lagging = WhenLagging::kQueue}, gate.function()),
-                IsOk());
-    ASSERT_THAT(hurried->AddEvaluator({.name = "other", .every_steps = 4}, other.function()), IsOk());
-    gate.LetThrough(1);
+    ASSERT_THAT(hurried->AddEvaluator({.name = "monitor", .when_lagging = WhenLagging::kQueue}, Left(gate)), IsOk());
+    ASSERT_THAT(hurried->AddEvaluator({.name = "other", .every_steps = 4}, Left(other)), IsOk());
+    gate->LetThrough(1);
     for (int64_t step : {1, 2, 3, 4, 8}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
-    gate.AwaitCalls(2);
-    other.AwaitCalls(1);
+    gate->AwaitCalls(2);
+    other->AwaitCalls(1);
     ASSERT_THAT(hurried->Tidy(), IsOk());
     EXPECT_THAT(CommittedSteps(*hurried), testing::Contains(1));
   }
@@ -158,8 +161,8 @@ TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeTakeNoHealthyOnesPlace) {
   EXPECT_THAT(CommittedSteps(*checkpointer), testing::Contains(1));
   EXPECT_THAT(Rows(*checkpointer, 1), ElementsAre("monitor done"));
   EXPECT_THAT(Rows(*checkpointer, 8), ElementsAre("other skipped: the checkpointer was closed"));
-  gate.LetThrough(9);
-  other.LetThrough(9);
+  gate->LetThrough(9);
+  other->LetThrough(9);
 }
 
 TEST_F(EarlierStepsTest, OnWhichItFailedAreEvaluatedAgainByAQueueAndByNoOther) {

@@ -369,6 +369,7 @@ TEST_F(EvaluatorQueueTest, QueueSaysWhyThereIsNothingToRead) {
       ElementsAre("1 done", "2 failed: there is nothing to evaluate: step 2 was not committed: the disk is full",
                   "3 failed: step 3 is not committed"));
   EXPECT_THAT(shelf_.claimed(), IsEmpty());
+  EXPECT_EQ(shelf_.damage(), 0) << "none was met";
 }
 
 TEST_F(EvaluatorQueueTest, QueueHoldsUpTheTrainerWhereNothingIsToBeSaved) {

@@ -91,12 +91,25 @@ TEST_F(LastCommittedTest, WarnsWithNoLockHeldAndTakesWhatIsSetMeanwhile) {
   int warnings = 0;
   LastCommitted last(storage::PosixFileSystem(), *store_, [&](std::string_view) {
     ++warnings;
-    raw->Set(newer);
+    raw->Set(newer, raw->times_forgotten());
   });
   raw = &last;
-  last.Set(gone);
+  last.Set(gone, last.times_forgotten());
   EXPECT_EQ(last.Get(), newer);
   EXPECT_EQ(warnings, 1);
+}
+
+// An evaluator has met damage while the save was written.
+TEST_F(LastCommittedTest, IsNotASaveThatHadBegunWhenSomethingWasForgotten) {
+  LastCommitted last(storage::PosixFileSystem(), *store_, [](std::string_view) {});
+  const uint64_t before = last.times_forgotten();
+  const auto shard =
+      std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = CommitStep(*store_, 1, 100)});
+  last.Forget();
+  last.Set(shard, before);
+  EXPECT_EQ(last.Get(), nullptr);
+  last.Set(shard, last.times_forgotten());
+  EXPECT_EQ(last.Get(), shard);
 }
 
 }  // namespace

@@ -72,6 +72,14 @@ class AbandonedAttemptsTest : public testing::Test {
     return identity;
   }
 
+  // That somebody has, or has left behind.
+  std::string Lease(const ShardIdentity& identity) {
+    fs::create_directories(layout_.leases());
+    std::string path = layout_.leases() + "/" + ToHex(identity.attempt.bytes) + "-" + std::string(32, '0') + ".lease";
+    std::ofstream(path) << "{}";
+    return path;
+  }
+
   // From now on.
   void RefuseToRemove(const ShardIdentity& identity) {
     files_.SetRule([folder = layout_.attempt(identity.step, identity.attempt)](const FailingFileSystem::Call& call) {
@@ -179,6 +187,21 @@ TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfAStepThatWasOnlyEvaluated) {
   EXPECT_EQ(Info(2).metrics.at("e/loss"), 0.5);
 }
 
+// The record of a failure is one that rows may be put into.
+TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfAStepWhoseSaveFailed) {
+  CommitStep(*store_, 1, 100, files_);
+  FailToCommit(2, 200, GetParam());
+  store_->AbandonAttempt(*store_->BeginAttempt(2), absl::Now(), absl::InternalError("the writer failed"));
+  const auto add_row = [](StepRecord& record) {
+    record.info.evaluations.push_back({.evaluator = "e", .metrics = {{"loss", 0.5}}});
+    return true;
+  };
+  ASSERT_THAT(store_->UpdateStep(2, "", add_row), IsOk());
+  Reopen();
+  EXPECT_EQ(Info(2).state, StepState::kFailed);
+  EXPECT_THAT(Info(2).evaluations, SizeIs(1));
+}
+
 // Twice at one step, as a save that is tried again; the record of the failure that there is has rows by then.
 TEST_P(FailedCommitTest, IsRecordedBesideWhatIsKnown) {
   CommitStep(*store_, 1, 100, files_);
@@ -236,15 +259,27 @@ TEST_F(AbandonedAttemptsTest, StayWhereTheyTurnOutToBeCommitted) {
 TEST_F(AbandonedAttemptsTest, StayWhileTheyAreReadWhereTheyWereCommittedAndThenReplaced) {
   CommitStep(*store_, 1, 100, files_);
   const ShardIdentity failed = FailToCommit(1, 101, Failing::kSyncOfManifest);
-  fs::create_directories(layout_.leases());
-  const std::string lease =
-      layout_.leases() + "/" + ToHex(failed.attempt.bytes) + "-" + std::string(32, '0') + ".lease";
-  std::ofstream(lease) << "{}";
+  const std::string lease = Lease(failed);
   CommitStep(*store_, 1, 102, files_);
   EXPECT_TRUE(IsThere(failed));
   fs::remove(lease);
   ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
   EXPECT_FALSE(IsThere(failed));
+  EXPECT_EQ(ValueAt(*store_, 1), 102);
+}
+
+// The same twice, as where the save is tried again at once.
+TEST_F(AbandonedAttemptsTest, StayWhileTheyAreReadWhereTwoOfThemWereCommitted) {
+  const ShardIdentity failed = FailToCommit(1, 101, Failing::kSyncOfManifest);
+  const std::string lease = Lease(failed);
+  ASSERT_THAT(store_->manifest().EnsureDurable(), IsOk());
+  const ShardIdentity second = FailToCommit(1, 102, Failing::kSyncOfManifest);
+  CommitStep(*store_, 2, 200, files_);
+  EXPECT_TRUE(IsThere(failed));
+  fs::remove(lease);
+  ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(failed));
+  EXPECT_TRUE(IsThere(second));
   EXPECT_EQ(ValueAt(*store_, 1), 102);
 }
 
