@@ -263,16 +263,21 @@ void Housekeeper::Do(Round round) {
     carried_out = CarryOutRequests();
   }
   bool retention = false;
+  bool paused = false;
   {
     absl::MutexLock lock(&mutex_);
-    retention = (round.everything || retention_due_) && pauses_ == 0 && !retention_ended_;
+    paused = pauses_ > 0;
+    retention = (round.everything || retention_due_) && !paused && !retention_ended_;
     deleting_ = retention;
-    if (pauses_ == 0) retention_due_ = false;
+    if (!paused) retention_due_ = false;
   }
   absl::Status everything = recorded;
   everything.Update(carried_out);
   if (retention) everything.Update(ApplyRetention());
-  if (everything.ok() && !round.last && (retention_.unfinished() || more_requests_)) AskAgain(round.requests);
+  if (round.everything && RetentionHasEnded()) everything.Update(ClosedError());
+  if (everything.ok() && !round.last && (paused || retention_.unfinished() || more_requests_)) {
+    AskAgain(round.requests);
+  }
   Note("the statistics' file cannot be written",
        metrics_file_.Update(round.everything || round.save_ended || round.last, host_.statistics.changes(),
                             [this] { return PrometheusText(host_.read_statistics()); }));
@@ -297,7 +302,7 @@ void Housekeeper::Do(Round round) {
   for (const Report& report : held) GiveUp(report, ClosedError());
 }
 
-// Who asked for everything waits for the rounds in which retention goes on.
+// Who asked for everything waits for the rounds in which retention goes on, or may go on again.
 void Housekeeper::AskAgain(std::vector<Request>& requests) {
   absl::MutexLock lock(&mutex_);
   std::vector<Request> answered;

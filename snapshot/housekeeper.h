@@ -101,7 +101,7 @@ class Housekeeper final : public EvaluationSink {
   // thread (in on_evaluated, on_deleted and RetentionOptions::keep), or after Stop.
   absl::Status Flush();
 
-  // The same, with retention and its error.
+  // The same, with retention and its error; kFailedPrecondition as well where retention ends before it is done.
   absl::Status Tidy();
 
   // What retention would do now.
@@ -156,6 +156,7 @@ class Housekeeper final : public EvaluationSink {
   std::set<int64_t> Unjudged() const;
   // The same for who is about to delete; nullopt: retention has ended.
   std::optional<std::set<int64_t>> UnjudgedUnlessEnded() const;
+  bool RetentionHasEnded() const;
   void NoteVerdicts(const std::deque<Report>& unrecorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Ask(bool everything);
   bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }

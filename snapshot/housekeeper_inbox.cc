@@ -47,7 +47,7 @@ absl::Status Housekeeper::CarryOutRequests() {
     wake_ = wake_ || more_requests_;  // for the next round, at once
   }
   absl::Status error = taken.error;
-  if (absl::IsCancelled(error) && UnjudgedUnlessEnded() == std::nullopt) error = absl::OkStatus();
+  if (absl::IsCancelled(error) && RetentionHasEnded()) error = absl::OkStatus();
   Note("requests cannot be carried out", error);
   if (!taken.deleted.empty()) host_.statistics.AddDeleted(taken.deleted.size());
   for (const storage::StoreRequest& request : taken.deleted) host_.listeners.Deleted(request.step, request.text);

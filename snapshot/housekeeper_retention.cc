@@ -35,11 +35,15 @@ std::set<int64_t> Housekeeper::Unjudged() const {
   return steps;
 }
 
+bool Housekeeper::RetentionHasEnded() const {
+  absl::MutexLock lock(&mutex_);
+  return retention_ended_;
+}
+
 std::optional<std::set<int64_t>> Housekeeper::UnjudgedUnlessEnded() const {
   std::set<int64_t> unjudged = Unjudged();
-  absl::MutexLock lock(&mutex_);
   // Asked for last: what was read before is from when all was known.
-  return retention_ended_ ? std::nullopt : std::make_optional(std::move(unjudged));
+  return RetentionHasEnded() ? std::nullopt : std::make_optional(std::move(unjudged));
 }
 
 absl::Status Housekeeper::ApplyRetention() {
@@ -53,7 +57,7 @@ absl::Status Housekeeper::ApplyRetention() {
     retention_unfinished_ = retention_.unfinished();
     retention_due_ = retention_due_ || retention_unfinished_ || !deleted.ok();
   }
-  if (absl::IsCancelled(deleted.status()) && UnjudgedUnlessEnded() == std::nullopt) return absl::OkStatus();
+  if (absl::IsCancelled(deleted.status()) && RetentionHasEnded()) return absl::OkStatus();
   Note("old steps cannot be deleted", deleted.status());
   if (!deleted.ok()) return deleted.status();
   if (deleted->empty()) return absl::OkStatus();

@@ -56,9 +56,11 @@ StagingArena::Mapping StagingArena::Take(size_t bytes) {
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint64_t bytes, WhenFull when_full,
                                                                            const MemorySource& source) {
   const size_t rounded = RoundUpToPages(bytes);
+  uint64_t bytes_max_before = 0;
   Mapping mapping;
   {
     absl::MutexLock lock(&mutex_);
+    bytes_max_before = bytes_max_;
     if (bytes_max_is_automatic_) bytes_max_ = std::max(bytes_max_, Product(snapshots_, rounded));
     if (rounded > bytes_max_) {
       return absl::ResourceExhaustedError(
@@ -69,7 +71,13 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint6
     mutex_.Await(absl::Condition(&has_room));
     mapping = Take(rounded);
   }
-  return Fill(std::move(mapping), source);
+  absl::StatusOr<std::unique_ptr<Block>> block = Fill(std::move(mapping), source);
+  if (!block.ok()) {
+    // A state that there is no memory for says nothing of how much the others may take.
+    absl::MutexLock lock(&mutex_);
+    bytes_max_ = bytes_max_before;
+  }
+  return block;
 }
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::AcquireBeyondBudget(uint64_t bytes,

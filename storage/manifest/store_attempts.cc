@@ -1,5 +1,6 @@
 // What a store does with attempts at steps: begins them, commits them, and lets go of what failed.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -42,8 +43,10 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
   identity.step = step;
   identity.attempt = AttemptId{RandomBytes16()};
   identity.sequence = next_sequence_.fetch_add(1);
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
+  if (absl::Status status = BoundAbandoned(later.warn); !status.ok()) return status;
   if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok())
     return status;
   open_attempts_.insert(identity.attempt);
@@ -135,11 +138,21 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
                         .sequence = identity.sequence,
                         .created = created,
                         .why = why.ToString()});
-  const auto broken = [](const AbandonedAttempt& abandoned) { return !abandoned.whole; };
-  if (absl::Status status = LetGoOfAbandoned(broken, later.warn); !status.ok()) {
+  // A whole one is better than none, but not than the saves that find no room beside it.
+  const bool full = absl::IsResourceExhausted(why);
+  const auto of_no_use = [full](const AbandonedAttempt& abandoned) { return full || !abandoned.whole; };
+  if (absl::Status status = LetGoOfAbandoned(of_no_use, later.warn); !status.ok()) {
     later.warn(
         fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
   }
+}
+
+// Each whole one takes the room of a step, and a manifest that refuses one commit may refuse all that follow.
+absl::Status Store::BoundAbandoned(const WarnLater::Warn& warn) {
+  const auto whole = [](const AbandonedAttempt& abandoned) { return abandoned.whole; };
+  if (std::count_if(abandoned_.begin(), abandoned_.end(), whole) < kWholeAbandonedMax) return absl::OkStatus();
+  const uint64_t newest = std::find_if(abandoned_.rbegin(), abandoned_.rend(), whole)->sequence;
+  return LetGoOfAbandoned([&](const AbandonedAttempt& abandoned) { return abandoned.sequence != newest; }, warn);
 }
 
 absl::Status Store::LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn) {
@@ -154,11 +167,10 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
   std::set<AttemptId> settled, replaced;
   bool gone = false;
   absl::Status first;
-  if (!abandoned_.empty()) {
-    absl::StatusOr<std::vector<DeletionRecord>> known = manifest_->Deletions();
-    if (!known.ok()) return known.status();
-    for (const DeletionRecord& deletion : *known) replaced.insert(deletion.attempt);
-  }
+  if (std::none_of(abandoned_.begin(), abandoned_.end(), which)) return absl::OkStatus();
+  absl::StatusOr<std::vector<DeletionRecord>> known = manifest_->Deletions();
+  if (!known.ok()) return known.status();
+  for (const DeletionRecord& deletion : *known) replaced.insert(deletion.attempt);
   for (const AbandonedAttempt& abandoned : abandoned_) {
     if (!which(abandoned)) continue;
     const DeletionRecord& deletion = abandoned.deletion;
@@ -180,8 +192,11 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
                        std::string(status.message())));
       deletions.push_back(deletion);
     }
-    // What is known of a step that was evaluated or deleted is worth more than why a save at it failed.
-    if (record->has_value() && (*record)->info.state != StepState::kFailed) continue;
+    // What is known of a step that was evaluated or deleted is worth more than why a save at it failed, and the last
+    // failure more than those before it.
+    const bool more_is_known = record->has_value() && ((*record)->info.state != StepState::kFailed ||
+                                                       (*record)->info.sequence > abandoned.sequence);
+    if (more_is_known) continue;
     failures[deletion.step] =
         FailureOf(*std::move(record), deletion.step, abandoned.sequence, abandoned.created, abandoned.why);
   }

@@ -34,12 +34,14 @@ absl::Status CheckAttempt(std::string_view what, const StepInfo& info, const std
 absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
+  // An attempt that took its place would not have what is recorded here.
+  if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+  return ChangeRecord(step, attempt, change);
+}
+
+absl::Status Store::ChangeRecord(int64_t step, const std::string& attempt,
+                                 absl::FunctionRef<bool(StepRecord&)> change) {
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
-  if (record.ok() && record->has_value() && (*record)->info.attempt.empty()) {
-    // An attempt that took its place would not have what is recorded here.
-    if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
-    record = manifest_->FindToChange(step);
-  }
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.attempt != attempt) {
     return absl::NotFoundError(fmt::format("step {} has no record of attempt {}", step, attempt));
@@ -59,6 +61,10 @@ absl::Status Store::RecordUnsaved(const StepInfo& info) {
   if (!record.ok()) return record.status();
   if (record->has_value()) return absl::OkStatus();
   if (absl::Status status = LetGoOfAbandonedAt(info.step, later.warn); !status.ok()) return status;
+  // It may have one of a failure by now.
+  record = manifest_->FindToChange(info.step);
+  if (!record.ok()) return record.status();
+  if (record->has_value()) return absl::OkStatus();
   if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
   return manifest_->Update({.info = info});
 }
@@ -67,15 +73,9 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
-  const auto is_deleted = [&](const AbandonedAttempt& abandoned) {
-    return std::any_of(notes.begin(), notes.end(),
-                       [&](const StepNote& note) { return note.deleted && note.step == abandoned.deletion.step; });
-  };
-  const auto settle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
-    const absl::Status status = manifest_->EnsureDurable();
-    return status.ok() && frees ? LetGoOfAbandoned(is_deleted, later.warn) : status;
-  };
-  if (absl::Status status = frees ? WriteToFree(settle) : settle(); !status.ok()) return status;
+  const auto ensure_durable = [&]()
+                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return manifest_->EnsureDurable(); };
+  if (absl::Status status = frees ? WriteToFree(ensure_durable) : ensure_durable(); !status.ok()) return status;
   // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
   absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();
   if (!latest.ok()) return latest.status();
@@ -122,8 +122,12 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
     changed.push_back(std::move(record));
   }
   if (changed.empty()) return noted;
+  const auto is_deleted = [&](const AbandonedAttempt& abandoned) {
+    return noted.deleted.contains(abandoned.deletion.step);
+  };
   const auto write = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
-    const absl::Status status = RemoveSettledMark();
+    absl::Status status = RemoveSettledMark();
+    if (status.ok()) status = LetGoOfAbandoned(is_deleted, later.warn);
     return status.ok() ? manifest_->Update(changed, deletions) : status;
   };
   if (absl::Status status = noted.deleted.empty() ? write() : WriteToFree(write); !status.ok()) return status;
@@ -260,7 +264,8 @@ absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<Att
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
   bool deleted = false;
-  absl::Status status = UpdateStep(step, attempt, [&](StepRecord& record) {
+  absl::MutexLock lock(&records_mutex_);
+  absl::Status status = ChangeRecord(step, attempt, [&](StepRecord& record) {
     deleted = record.info.state == StepState::kDeleted;
     record.info.state = state;
     record.info.reason = reason;

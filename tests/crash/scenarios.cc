@@ -352,6 +352,9 @@ Scenario LetGoAfterFailedSaves() {
                 unlucky.SaveInVain(7, 1);
                 unlucky.Save(5, 1);
                 stage.disk().Mark(LetGo(7));  // a later save has taken its place
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(3, 2);
+                unlucky.Report(3, "bench", 0.5);  // on the attempt that there is
                 unlucky.Close();
               }};
 }

@@ -1,20 +1,28 @@
 // What the housekeeper lets go, and what it keeps.
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "snapshot/deadline.h"
+#include "snapshot/housekeeper.h"
+#include "snapshot/save_ticket.h"
 #include "storage/manifest/store.h"
 #include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/housekeeper_testing.h"
+#include "tests/snapshot/sleeping_thread.h"
 
 namespace tidemark {
 namespace {
@@ -84,6 +92,90 @@ TEST_F(HousekeeperRetentionTest, TidiesInAsManyRoundsAsItTakes) {
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(kSteps));
   EXPECT_EQ(checkpointer->statistics().steps_deleted, static_cast<uint64_t>(kSteps - 1));
   EXPECT_EQ(checkpointer->statistics().background.at("delete").count, 2u);
+}
+
+// A restore begins while it is at the inbox: what it may let go only afterwards it lets go afterwards.
+TEST_F(HousekeeperRetentionTest, TidiesOnceARestoreThatBeganMeanwhileIsDone) {
+  absl::Notification listing, restoring;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}});
+  for (int64_t step : {1, 2}) {
+    ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+    ASSERT_THAT(checkpointer->Pin(step), IsOk());
+  }
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(checkpointer->Unpin(1), IsOk());
+  ASSERT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
+  files_.SetGate([&](const std::string& operation, const std::string& path) {
+    if (operation == "ListDirectory" && path.ends_with("/inbox") && !listing.HasBeenNotified()) {
+      listing.Notify();
+      restoring.WaitForNotification();
+    }
+  });
+  std::thread tidying([&] { EXPECT_THAT(checkpointer->Tidy(), IsOk()); });
+  listing.WaitForNotification();
+  const auto accept = [&](const StepInfo&) {
+    if (!restoring.HasBeenNotified()) restoring.Notify();
+    // Answered in the next round.
+    const Future in_vain = checkpointer->ReportMetrics(9, "validation", {{"loss", 1}});
+    EXPECT_THAT(in_vain.Wait(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("9")));
+    return true;
+  };
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, {.accept = accept}), IsOk());
+  tidying.join();
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
+  files_.Reset();
+}
+
+// Retention changes 256 records in a round, and ends in the first of two.
+class EndedRetentionTest : public HousekeeperRetentionTest {
+ protected:
+  EndedRetentionTest() {
+    auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
+    EXPECT_THAT(store, IsOk());
+    opened_ = *std::move(store);
+    for (int64_t step = 1; step <= kSteps; ++step) CommitEmptyStep(*opened_, step);
+    auto keeper =
+        Housekeeper::Start({.files = files_,
+                            .store = *opened_,
+                            .listeners = listeners_,
+                            .statistics = statistics_,
+                            .read_statistics = [this] { return statistics_.Get(); },
+                            .claims = [] { return storage::Claims(); }},
+                           {.retention = {.max_to_keep = 1}, .inbox_poll_interval = absl::InfiniteDuration()});
+    EXPECT_THAT(keeper, IsOk());
+    keeper_ = *std::move(keeper);
+  }
+
+  static constexpr int64_t kSteps = 300;
+  std::atomic<pid_t> thread_ = 0;
+  std::atomic<int> deleted_ = 0;
+  std::unique_ptr<storage::Store> opened_;
+  const CheckpointerOptions options_{.on_deleted = [this](int64_t, std::string_view) {
+    thread_ = gettid();
+    ++deleted_;
+    keeper_->EndRetention();  // by now it is known that there is more to do
+  }};
+  const Listeners listeners_{options_};
+  StatisticsCollector statistics_;
+  std::unique_ptr<Housekeeper> keeper_;
+};
+
+TEST_F(EndedRetentionTest, IsNotWaitedFor) {
+  EXPECT_THAT(keeper_->Tidy(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+  EXPECT_EQ(deleted_, 256);
+  EXPECT_THAT(keeper_->Tidy(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+  EXPECT_THAT(keeper_->Flush(), IsOk());
+}
+
+TEST_F(EndedRetentionTest, LetsTheThreadRest) {
+  // Retention is due then, though nobody waits for it.
+  keeper_->BeginSave(std::make_shared<const SaveTicket>(kSteps + 1, /*persist=*/true), nullptr);
+  ASSERT_THAT(keeper_->Flush(), IsOk());
+  ASSERT_EQ(deleted_, 256) << "and 43 are left";
+  const Deadline deadline = Deadline::After(absl::Seconds(60));
+  int looks = 0;
+  while (looks < 1000 && deadline.left() > absl::ZeroDuration()) looks = Sleeps(thread_) ? looks + 1 : 0;
+  EXPECT_EQ(looks, 1000) << "it goes round and round";
 }
 
 // What a process that was killed had yet to delete, or what the rules now let go.

@@ -102,6 +102,14 @@ TEST(StagingArena, GrowsItsDefaultWithTheState) {
   EXPECT_THAT(arena->Acquire(10 * kBlock, WhenFull::kFail, FromSystem), IsOk());
 }
 
+TEST(StagingArena, DoesNotGrowItsDefaultWithAStateThatThereIsNoMemoryFor) {
+  auto arena = StagingArena::Create(0);
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kFail, FromSystem), IsOk());
+  EXPECT_THAT(arena->Acquire(uint64_t{1} << 50, WhenFull::kFail, FromSystem),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("the system has no")));
+  EXPECT_EQ(arena->bytes_max(), 2 * kBlock);
+}
+
 TEST(StagingArena, RefusesMoreThanTheBudgetUnderEveryPolicy) {
   auto arena = StagingArena::Create(kBlock);
   for (WhenFull policy : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {

@@ -21,11 +21,17 @@ namespace tidemark::storage {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
 namespace fs = std::filesystem;
+
+bool AddRow(StepRecord& record) {
+  record.info.evaluations.push_back({.evaluator = "e", .metrics = {{"loss", 0.5}}});
+  return true;
+}
 
 enum class Failing { kSyncOfSteps, kManifest, kSyncOfManifest };
 
@@ -46,6 +52,10 @@ class AbandonedAttemptsTest : public testing::Test {
     auto record = store_->manifest().Find(step);
     EXPECT_THAT(record, IsOk());
     return record.ok() && record->has_value() ? (*record)->info : StepInfo{};
+  }
+
+  std::ptrdiff_t FoldersInSteps() const {
+    return std::distance(fs::directory_iterator(layout_.steps()), fs::directory_iterator());
   }
 
   size_t Deletions() { return store_->manifest().Deletions()->size(); }
@@ -91,9 +101,12 @@ class AbandonedAttemptsTest : public testing::Test {
     });
   }
 
+  static Store::StepNote Deletion(const ShardIdentity& identity) {
+    return {.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"};
+  }
+
   absl::StatusOr<Store::NotedSteps> Delete(const ShardIdentity& identity) {
-    return store_->NoteSteps(
-        {{.step = identity.step, .attempt = ToHex(identity.attempt.bytes), .deleted = true, .reason = "too old"}});
+    return store_->NoteSteps({Deletion(identity)});
   }
 
   const TestDirectory directory_ = TestDirectory::InMemory();
@@ -182,9 +195,98 @@ TEST_P(FailedCommitTest, DoesNotBringThePinsOldNoteBack) {
 TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfAStepThatWasOnlyEvaluated) {
   CommitStep(*store_, 1, 100, files_);
   FailToCommit(2, 200, GetParam());
-  ASSERT_THAT(store_->RecordUnsaved({.step = 2, .state = StepState::kUnsaved, .metrics = {{"e/loss", 0.5}}}), IsOk());
+  ASSERT_THAT(store_->RecordUnsaved({.step = 2, .state = StepState::kUnsaved}), IsOk());
+  EXPECT_EQ(Info(2).state, StepState::kFailed) << "as where it was recorded before";
+  EXPECT_THAT(Info(2).reason, HasSubstr("EIO"));
+  ASSERT_THAT(store_->UpdateStep(2, "", AddRow), IsOk());
   Reopen();
-  EXPECT_EQ(Info(2).metrics.at("e/loss"), 0.5);
+  EXPECT_THAT(Info(2).evaluations, SizeIs(1));
+}
+
+TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfTheStepThatItWasToReplace) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  FailToCommit(1, 101, GetParam());
+  ASSERT_THAT(store_->UpdateStep(1, ToHex(old.attempt.bytes), AddRow), IsOk());
+  Reopen();
+  EXPECT_EQ(ValueAt(*store_, 1), 100);
+  EXPECT_THAT(Info(1).evaluations, SizeIs(1));
+}
+
+// What was to replace it is all the better then.
+TEST_P(FailedCommitTest, TakesThePlaceOfAStepThatIsFoundToBeDamaged) {
+  const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
+  FailToCommit(1, 101, GetParam());
+  ASSERT_THAT(store_->MarkStep(1, ToHex(old.attempt.bytes), StepState::kDamaged, "a chunk's checksum"), IsOk());
+  Reopen();
+  EXPECT_EQ(Info(1).state, StepState::kCommitted);
+  EXPECT_EQ(ValueAt(*store_, 1), 101);
+}
+
+TEST_P(FailedCommitTest, StaysWhereItsStepIsPinnedAgainstDeletion) {
+  const ShardIdentity first = CommitStep(*store_, 1, 100, files_);
+  const ShardIdentity second = CommitStep(*store_, 2, 200, files_);
+  CommitStep(*store_, 3, 300, files_);
+  ASSERT_THAT(store_->Pin(1, "mine"), IsOk());
+  const ShardIdentity failed = FailToCommit(1, 101, GetParam());
+  auto noted = store_->NoteSteps({Deletion(first), Deletion(second)});
+  ASSERT_THAT(noted, IsOk());
+  EXPECT_THAT(noted->deleted, ElementsAre(2));
+  EXPECT_TRUE(IsThere(failed));
+}
+
+// Else it would take the room of every save to come.
+TEST_P(FailedCommitTest, IsLetGoOfWhereALaterSaveFindsNoRoom) {
+  CommitStep(*store_, 1, 100, files_);
+  const ShardIdentity failed = FailToCommit(2, 200, GetParam());
+  store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::ResourceExhaustedError("ENOSPC"));
+  EXPECT_FALSE(IsThere(failed));
+  EXPECT_EQ(Info(2).state, StepState::kFailed);
+  EXPECT_THAT(Info(2).reason, HasSubstr("EIO"));
+  EXPECT_THAT(Info(3).reason, HasSubstr("ENOSPC"));
+}
+
+TEST_P(FailedCommitTest, StaysWhereALaterSaveFindsNoRoomThoughItIsCommittedAllTheSame) {
+  CommitStep(*store_, 1, 100, files_);
+  FailToCommit(2, 200, Failing::kSyncOfManifest);
+  FailToCommit(3, 300, GetParam());
+  store_->AbandonAttempt(*store_->BeginAttempt(4), absl::Now(), absl::ResourceExhaustedError("ENOSPC"));
+  EXPECT_EQ(ValueAt(*store_, 2), 200);
+  EXPECT_EQ(Info(3).state, StepState::kFailed);
+}
+
+// Each takes as much of the disk as a step.
+TEST_P(FailedCommitTest, LeavesNoMoreThanTwo) {
+  CommitStep(*store_, 1, 100, files_);
+  for (int64_t step = 2; step <= 6; ++step) {
+    FailToCommit(step, 100 * step, GetParam());
+    EXPECT_EQ(FoldersInSteps(), step == 2 ? 2 : 3);
+  }
+  EXPECT_THAT(Info(4).reason, HasSubstr("EIO"));
+  Reopen();
+  EXPECT_EQ(ValueAt(*store_, 6), 600) << "the newest stays";
+}
+
+// Nobody knows of them whether they are committed.
+TEST_P(FailedCommitTest, LeavesNoMoreThanTwoWhileTheManifestRefuses) {
+  CommitStep(*store_, 1, 100, files_);
+  for (const int64_t step : {2, 3}) {
+    const ShardIdentity identity = WriteAttempt(*store_, step, 100 * step, files_);
+    Fail(Failing::kManifest);
+    EXPECT_FALSE(Commit(*store_, identity, files_).ok());
+  }
+  EXPECT_THAT(store_->BeginAttempt(4), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_EQ(FoldersInSteps(), 3);
+  files_.Reset();
+  CommitStep(*store_, 4, 400, files_);
+  EXPECT_EQ(FoldersInSteps(), 2);
+}
+
+TEST_P(FailedCommitTest, DoesNotHideWhyALaterSaveAtItsStepFailed) {
+  CommitStep(*store_, 1, 100, files_);
+  FailToCommit(3, 300, GetParam());
+  store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::InternalError("the writer failed"));
+  CommitStep(*store_, 4, 400, files_);
+  EXPECT_THAT(Info(3).reason, HasSubstr("the writer failed"));
 }
 
 // The record of a failure is one that rows may be put into.
@@ -192,11 +294,7 @@ TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfAStepWhoseSaveFailed) {
   CommitStep(*store_, 1, 100, files_);
   FailToCommit(2, 200, GetParam());
   store_->AbandonAttempt(*store_->BeginAttempt(2), absl::Now(), absl::InternalError("the writer failed"));
-  const auto add_row = [](StepRecord& record) {
-    record.info.evaluations.push_back({.evaluator = "e", .metrics = {{"loss", 0.5}}});
-    return true;
-  };
-  ASSERT_THAT(store_->UpdateStep(2, "", add_row), IsOk());
+  ASSERT_THAT(store_->UpdateStep(2, "", AddRow), IsOk());
   Reopen();
   EXPECT_EQ(Info(2).state, StepState::kFailed);
   EXPECT_THAT(Info(2).evaluations, SizeIs(1));
@@ -206,12 +304,7 @@ TEST_P(FailedCommitTest, DoesNotTakeTheRowsOfAStepWhoseSaveFailed) {
 TEST_P(FailedCommitTest, IsRecordedBesideWhatIsKnown) {
   CommitStep(*store_, 1, 100, files_);
   store_->AbandonAttempt(WriteAttempt(*store_, 3, 300, files_), absl::Now(), absl::InternalError("the writer failed"));
-  const Evaluation row{.evaluator = "e", .metrics = {{"loss", 0.5}}};
-  const auto add_row = [&](StepRecord& record) {
-    record.info.evaluations.push_back(row);
-    return true;
-  };
-  ASSERT_THAT(store_->UpdateStep(3, "", add_row), IsOk());
+  ASSERT_THAT(store_->UpdateStep(3, "", AddRow), IsOk());
   FailToCommit(3, 301, GetParam());
   FailToCommit(3, 302, GetParam());
   CommitStep(*store_, 4, 400, files_);
@@ -220,7 +313,7 @@ TEST_P(FailedCommitTest, IsRecordedBesideWhatIsKnown) {
   EXPECT_THAT(Info(3).evaluations, SizeIs(1));
   EXPECT_EQ(warnings_, "");
   store_.reset();
-  EXPECT_EQ(std::distance(fs::directory_iterator(layout_.steps()), fs::directory_iterator()), 2);
+  EXPECT_EQ(FoldersInSteps(), 2);
 }
 
 TEST_P(FailedCommitTest, IsTriedAgainWhereItCannotBeLetGoOf) {
@@ -343,70 +436,6 @@ TEST_F(AbandonedAttemptsTest, AreSyncedAwayLaterWhereThatFails) {
   CommitStep(*store_, 3, 300, files_);
   EXPECT_EQ(Info(2).state, StepState::kFailed);
   EXPECT_THAT(Info(2).reason, HasSubstr("the writer failed"));
-}
-
-// A handler that asks something of the store must not wait for itself.
-TEST(StoreWarningsTest, AreGivenWithNoLockHeld) {
-  const TestDirectory directory = TestDirectory::InMemory();
-  FailingFileSystem files(PosixFileSystem());
-  std::unique_ptr<Store> store;
-  int calls = 0;
-  bool asking = false;
-  const auto warn = [&](std::string_view) {
-    if (store == nullptr || asking) return;
-    ++calls;
-    asking = true;  // which may warn as well
-    EXPECT_FALSE(store->Unpin(9).ok());
-    EXPECT_THAT(store->RemoveDeleted({}), IsOk());
-    asking = false;
-  };
-  auto opened =
-      Store::Open(files, {.directory = directory / "store", .warn = warn, .read = {.io = IoQueueKind::kThreads}});
-  ASSERT_THAT(opened, IsOk());
-  store = *std::move(opened);
-  const ShardIdentity first = CommitStep(*store, 1, 100, files);
-  ASSERT_THAT(store->Tag(1, "release"), IsOk());
-  const ShardIdentity second = CommitStep(*store, 2, 200, files);
-  CommitStep(*store, 3, 300, files);
-  const std::string pin = store->layout().attempt(1, first.attempt) + "/pin.json";
-  const auto break_pin = [&] { PutFile(PosixFileSystem(), pin, R"({"tags")"); };
-  const auto expect_warning = [&](std::string_view of) {
-    EXPECT_GT(calls, 0) << of;
-    calls = 0;
-  };
-  break_pin();
-  EXPECT_THAT(store->Pin(1, "again"), IsOk());
-  expect_warning("Pin");
-  break_pin();
-  EXPECT_THAT(store->Tag(1, "best"), IsOk());
-  expect_warning("Tag");
-  break_pin();
-  EXPECT_THAT(store->Untag(1, "best"), IsOk());
-  expect_warning("Untag");
-  ASSERT_THAT(store->Unpin(1), IsOk());
-  break_pin();
-  ASSERT_THAT(
-      store->NoteSteps({{.step = 1, .attempt = ToHex(first.attempt.bytes), .deleted = true, .reason = "too old"}}),
-      IsOk());
-  expect_warning("NoteSteps");
-  files.SetRule([&](const FailingFileSystem::Call& call) {
-    return call.path.ends_with("pin.json.new") || call.path.ends_with("pin.json") ? absl::InternalError("EIO")
-                                                                                  : absl::OkStatus();
-  });
-  const ShardIdentity third = WriteAttempt(*store, 1, 101, files);
-  EXPECT_THAT(Commit(*store, third, files), IsOk());
-  expect_warning("CommitAttempt");
-  files.FailOperation("RemoveDirectory", absl::InternalError("EIO"));
-  ASSERT_THAT(
-      store->NoteSteps({{.step = 2, .attempt = ToHex(second.attempt.bytes), .deleted = true, .reason = "too old"}}),
-      IsOk());
-  EXPECT_THAT(store->RemoveDeleted({}), IsOk());
-  expect_warning("RemoveDeleted");
-  files.SetRule([](const FailingFileSystem::Call& call) {
-    return call.operation == "RemoveDirectory" ? absl::InternalError("EIO") : absl::OkStatus();
-  });
-  store->AbandonAttempt(WriteAttempt(*store, 5, 500, files), absl::Now(), absl::InternalError("why"));
-  expect_warning("AbandonAttempt");
 }
 
 }  // namespace
