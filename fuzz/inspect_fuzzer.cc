@@ -1,5 +1,6 @@
-// checkpoint-inspect over a directory of fuzzed files (store_image.h), as with --untrusted: every command ends with an
-// exit code that it may have, and whatever is in names, texts and reasons, its output is lines of printable UTF-8.
+// checkpoint-inspect over a directory of fuzzed files (store_image.h), as with --untrusted: every command that looks
+// ends with an exit code that it may have, and whatever is in names, texts and reasons, its output is lines of
+// printable UTF-8.
 
 #include <algorithm>
 #include <cstdio>

@@ -270,22 +270,22 @@ std::string Named(FileKind kind, uint8_t place, std::string_view name, std::stri
   return File(kind, place, std::string(1, static_cast<char>(name.size())) + std::string(name) + std::string(rest));
 }
 
-void AddStoreSeeds(Seeds& seeds) {
+void AddStoreSeeds(const std::string& target, Seeds& seeds) {
   const Contents mixed = Mixed();
   const std::string sound = Shard(0, mixed.data, mixed.index);
-  seeds["inspect/one_step"] = sound;
-  seeds["inspect/two_steps"] = sound + Shard(1, "", Referring(0));
-  seeds["inspect/two_ranks"] = Shard(64, mixed.data, mixed.index) + Shard(192, mixed.data, mixed.index);
-  seeds["inspect/reports"] = sound + File(FileKind::kReport, 0, ReportBody(Report(0, Evaluation::Outcome::kDone))) +
-                             File(FileKind::kInboxReport, 0, ReportBody(Report(0, Evaluation::Outcome::kFailed)));
-  seeds["inspect/notes"] = sound + File(FileKind::kPin, 0, R"({"version": 1, "note": "the best"})") + Shard(1, "", {}) +
-                           File(FileKind::kDeletion, 1, R"({"version": 1, "note": "too old"})");
-  seeds["inspect/tagged"] = sound + File(FileKind::kPin, 0, storage::EncodeFolderNote("the best", {"paper", "v1"})) +
-                            Shard(1, "", {}) + File(FileKind::kPin, 1, R"({"version": 1, "tags": ["v1", "v2"]})");
-  seeds["inspect/named"] = sound + Named(FileKind::kAnything, 4, "0000000009-", "x") +
-                           Named(FileKind::kLink, 0, "shard-00000-of-00002.tmk", "/etc/passwd") +
-                           Named(FileKind::kFifo, 8, "report.json", "") +
-                           File(FileKind::kIdentity, 0, EncodeStoreIdentity(IdentityAt(0).store));
+  seeds[target + "/one_step"] = sound;
+  seeds[target + "/two_steps"] = sound + Shard(1, "", Referring(0));
+  seeds[target + "/two_ranks"] = Shard(64, mixed.data, mixed.index) + Shard(192, mixed.data, mixed.index);
+  seeds[target + "/reports"] = sound + File(FileKind::kReport, 0, ReportBody(Report(0, Evaluation::Outcome::kDone))) +
+                               File(FileKind::kInboxReport, 0, ReportBody(Report(0, Evaluation::Outcome::kFailed)));
+  seeds[target + "/notes"] = sound + File(FileKind::kPin, 0, R"({"version": 1, "note": "the best"})") +
+                             Shard(1, "", {}) + File(FileKind::kDeletion, 1, R"({"version": 1, "note": "too old"})");
+  seeds[target + "/tagged"] = sound + File(FileKind::kPin, 0, storage::EncodeFolderNote("the best", {"paper", "v1"})) +
+                              Shard(1, "", {}) + File(FileKind::kPin, 1, R"({"version": 1, "tags": ["v1", "v2"]})");
+  seeds[target + "/named"] = sound + Named(FileKind::kAnything, 4, "0000000009-", "x") +
+                             Named(FileKind::kLink, 0, "shard-00000-of-00002.tmk", "/etc/passwd") +
+                             Named(FileKind::kFifo, 8, "report.json", "") +
+                             File(FileKind::kIdentity, 0, EncodeStoreIdentity(IdentityAt(0).store));
 }
 
 // A round of io_queue_fuzzer.cc: what is changed before it, and eight transfers that do not meet. `file`: 0 or 1, or 2
@@ -404,7 +404,7 @@ int main(int argc, char** argv) {
   tidemark::fuzz::AddShardSeeds(seeds);
   tidemark::fuzz::AddChunkSeeds(seeds);
   tidemark::fuzz::AddRecordSeeds(seeds);
-  tidemark::fuzz::AddStoreSeeds(seeds);
+  for (const char* target : {"inspect", "repair"}) tidemark::fuzz::AddStoreSeeds(target, seeds);
   tidemark::fuzz::AddQueueSeeds(seeds);
   tidemark::fuzz::AddSafetensorsSeeds(seeds);
   return tidemark::fuzz::Write(seeds, argv[1]) ? 0 : 1;

@@ -245,6 +245,14 @@ TEST(Order, WithoutTheRecordOfASaveIsMisplaced) {
               testing::ElementsAre(kRecord.name, kRecord.name, kRecord.name));
 }
 
+// Each of them is missed in the log as well, whatever the states show.
+TEST(Order, WithoutAnyPartOfASaveIsMisplaced) {
+  for (const Part& part : {kWrite, kDataSync, kAttemptSync, kStepsSync, kCommit}) {
+    EXPECT_THAT(Misplaced(PlayDisordered(SaveSteps(), part).log),
+                testing::ElementsAre(part.name, part.name, part.name));
+  }
+}
+
 TEST_F(OrderInManyStates, WithoutTheWriteOfAShardIsNoticed) {
   EXPECT_TRUE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kWrite), "without " + kWrite.name));
 }
@@ -282,7 +290,7 @@ TEST_F(OrderInManyStates, WithoutTheCommitIsNoticed) {
 }
 
 // A complete attempt that no record knows is adopted: of a new step, the commit's sync only keeps what adoption would
-// cost. What shows that it is left out is what only the manifest knows, above.
+// cost. What shows that it is left out is what only the manifest knows, above, and the log, further above.
 TEST_F(OrderInManyStates, WithoutTheCommitOfANewStepIsHarmless) {
   EXPECT_FALSE(IsNoticed(SaveSteps(), PlayDisordered(SaveSteps(), kCommit), "new steps without " + kCommit.name));
 }

@@ -21,7 +21,7 @@ import tempfile
 import unittest
 
 TRAINER_FLAGS = ["--quiet", "--validate", "--steps", "5", "--save-every", "2", "--layers", "1", "--heads", "2", "--width",
-                 "32", "--context", "16", "--batch", "2", "--threads", "1"]
+                 "32", "--context", "16", "--batch", "2", "--threads", "1", "--keep-latest", "3"]
 
 # Not a command: what has happened to the store before the next one.
 DAMAGE = "# a byte of step 4 has changed on the disk"
@@ -38,7 +38,7 @@ RUNS = {
                 ["history --plot loss"]],
     "import": [["export latest -o {out}/a.safetensors", "import {out}/a.safetensors --step 100", "ls"]],
     "ls": [["ls"], ["ls --all"], ["ls --last 2 --sort metric:loss"], ["ls --follow"]],
-    "manifest": [["manifest dump --prefix committed/"]],
+    "manifest": [["manifest dump --prefix committed/"], ["manifest dump --prefix step/4"]],
     "pin": [["pin 2 --note paper", "ls", "prune --keep-latest 1", "unpin 2", "unpin 2"], ["pin 99"]],
     "prune": [["prune --keep-latest 1"], ["prune --keep-best validation/loss --apply", "ls --all"], ["prune"]],
     "repair": [["repair"], ["repair --apply"], [DAMAGE, "repair", "repair --apply", "verify"]],
@@ -62,6 +62,8 @@ VARYING = [
     (re.compile(rf"(?<![\w.])(?:under )?{NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
     (re.compile(r"(?<![\w.])(?:under )?[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
     (re.compile(r"\b[0-9]+ (bytes|events)\b"), r"<count> \1"),
+    # In a record of the manifest.
+    (re.compile(r'\b(\w+_(?:bytes|ns)"?: ?)[0-9]+'), r"\1<number>"),
     (re.compile(r"(?<=\S)  +"), " "),
     (re.compile(r"--+"), "--"),
     (re.compile(r" +$", re.MULTILINE), ""),

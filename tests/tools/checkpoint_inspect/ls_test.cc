@@ -125,6 +125,17 @@ TEST(Ls, ShowsReportsInTheInboxAndWhyAStepStays) {
                                          HasSubstr(" validation/loss=0.25 "), "  unhealthy: validation: loss\\nspike"));
 }
 
+TEST(Ls, SaysWhyAStepIsKeptThatIsNotPinned) {
+  TestStore store;
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) { info.kept = "best validation/loss,\n1 of 1"; });
+  const Finished ls = RunInspect({"--store", store.directory(), "ls"});
+  EXPECT_EQ(ls.exit_code, 0) << ls.err;
+  EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), HasSubstr("committed"),
+                                         "  kept: best validation/loss,\\n1 of 1", HasSubstr("committed")));
+  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "ls"})["steps"][0]["kept"], "best validation/loss,\n1 of 1");
+}
+
 TEST(Ls, ListsAnEmptyStoreWithANoteBeside) {
   TestStore store;
   store.Save({});

@@ -311,6 +311,36 @@ TEST(CheckpointInspect, EndsQuietlyWhereNobodyReads) {
   }
 }
 
+// What they do is whole by the time that they say so.
+TEST(CheckpointInspect, HasDoneItsWorkWhereNobodyReadsThatItHas) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  const std::string file = store.directory() + "/1.safetensors";
+  const auto run = [&](const std::vector<std::string>& command) {
+    SCOPED_TRACE(testing::PrintToString(command));
+    const Finished finished = RunInspect(command, {.directory = store.directory(), .out_closed_pipe = true});
+    EXPECT_EQ(finished.signal, SIGPIPE) << finished.exit_code << finished.err;
+  };
+  run({"export", "1", "-o", file});
+  run({"import", file, "--step", "9"});
+  EXPECT_EQ(store.Info(9).state, StepState::kCommitted);
+  run({"pin", "1"});
+  EXPECT_TRUE(store.Info(1).pinned);
+  run({"unpin", "1"});
+  EXPECT_FALSE(store.Info(1).pinned);
+  run({"tag", "2", "paper"});
+  EXPECT_THAT(store.Info(2).tags, testing::ElementsAre("paper"));
+  run({"untag", "paper"});
+  EXPECT_THAT(store.Info(2).tags, testing::IsEmpty());
+  run({"unpin", "2"});
+  run({"prune", "--keep-latest", "1", "--apply"});
+  EXPECT_EQ(store.Info(1).state, StepState::kDeleted);
+  EXPECT_EQ(store.Info(3).state, StepState::kDeleted);
+  store.DamageChunk(9);
+  run({"repair", "--apply"});
+  EXPECT_EQ(store.Info(9).state, StepState::kLost);
+}
+
 TEST(CheckpointInspect, FailsWhereItsOutputCannotBeWritten) {
   TestStore store;
   store.Save({1, 2});

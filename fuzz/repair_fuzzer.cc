@@ -1,0 +1,100 @@
+// Repair of a directory of fuzzed files (store_image.h) without a manifest, which is rebuilt from them; RocksDB's own
+// files are not made for strangers, see docs/reliability.md. What opening for a trainer does with shards, reports and
+// notes is the first half of it. The plan and the repair agree, the repair leaves nothing for the next one to do, and
+// whatever is committed behind it opens and has every byte. Links lead to a folder of the fuzzer's own, of which nothing
+// is touched.
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/fuzzing.h"
+#include "fuzz/store_image.h"
+#include "fuzz/temporary_folder.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/repair.h"
+#include "storage/manifest/store.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<int64_t> StepsOf(const std::vector<storage::LostStep>& lost) {
+  std::vector<int64_t> steps;
+  for (const storage::LostStep& step : lost) steps.push_back(step.step);
+  return steps;
+}
+
+// What a link of the store leads to, if not to nothing.
+class Elsewhere {
+ public:
+  Elsewhere() {
+    std::ofstream(file()) << kText;
+    Require(ReadFile() == kText, "a file cannot be written");
+  }
+
+  // An input says where its links lead: it may be the folder, or a file in it.
+  void LeadLinksHere(const std::string& directory) const {
+    std::vector<fs::path> links;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
+      if (entry.is_symlink()) links.push_back(entry.path());
+    }
+    for (const fs::path& link : links) {
+      const bool to_folder = fs::read_symlink(link).native().size() % 2 == 0;
+      fs::remove(link);
+      fs::create_symlink(to_folder ? folder_.path() : file(), link);
+    }
+  }
+
+  void RequireUntouched() const {
+    const auto files = std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator());
+    Require(files == 1 && ReadFile() == kText, "a repair follows a link out of the store");
+  }
+
+ private:
+  static constexpr std::string_view kText = "somebody else's";
+  std::string file() const { return folder_.path() + "/file"; }
+  std::string ReadFile() const {
+    std::ifstream in(file());
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  const TemporaryFolder folder_;
+};
+
+void Try(const std::string& directory) {
+  storage::FileSystem& files = storage::PosixFileSystem();
+  const storage::RepairOptions options = {.directory = directory, .read = {.io = storage::IoQueueKind::kThreads}};
+  const absl::StatusOr<storage::RepairReport> plan = storage::PlanRepair(files, options);
+  const absl::StatusOr<storage::RepairReport> report = storage::RepairStore(files, options);
+  Require(plan.ok() == report.ok(), "a repair is planned and refused, or refused and done");
+  if (!report.ok()) return;
+  Require(StepsOf(plan->lost) == StepsOf(report->lost) && plan->restores == report->restores &&
+              plan->changes.size() == report->changes.size(),
+          "a repair does something else than what was planned");
+  const absl::StatusOr<storage::RepairReport> again = storage::RepairStore(files, options);
+  Require(again.ok() && again->changes.empty(), "a repair leaves something for the next one to do");
+  Require(StepsOf(again->lost) == StepsOf(report->lost) && again->restores == report->restores,
+          "a repair finds something else than the one before");
+  const auto opened = storage::Store::Open(files, {.directory = directory, .warn = [](std::string_view) {}});
+  Require(opened.ok(), "a store that was repaired does not open");
+}
+
+}  // namespace
+}  // namespace tidemark::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tidemark;
+  const fuzz::TemporaryFolder folder;
+  fuzz::MakeStore(fuzz::FuzzInput(data, size), folder.path());
+  std::filesystem::remove_all(storage::StoreLayout(folder.path()).manifest());
+  const fuzz::Elsewhere elsewhere;
+  elsewhere.LeadLinksHere(folder.path());
+  fuzz::Try(folder.path());
+  elsewhere.RequireUntouched();
+  return 0;
+}
