@@ -1,8 +1,8 @@
 // Repair of a directory of fuzzed files (store_image.h) without a manifest, which is rebuilt from them; RocksDB's own
 // files are not made for strangers, see docs/reliability.md. What opening for a trainer does with shards, reports and
 // notes is the first half of it. The plan and the repair agree, the repair leaves nothing for the next one to do, and
-// whatever is committed behind it opens and has every byte. Links lead to a folder of the fuzzer's own, of which nothing
-// is touched.
+// whatever is committed behind it opens and has every byte. Links lead to a folder of the fuzzer's own, of which
+// nothing is touched.
 
 #include <cstdint>
 #include <filesystem>

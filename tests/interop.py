@@ -304,7 +304,7 @@ class Interop(unittest.TestCase):
     def test_a_browser_shows_the_report(self):
         browser = next(filter(None, map(shutil.which, BROWSERS)), None)
         if browser is None:
-            print("not looked at: the report in a browser, for there is none of", *BROWSERS, flush=True)
+            print("SKIPPED: a look at the report in a browser, for there is none of", *BROWSERS, flush=True)
             self.skipTest("no browser")
         # Its own sandbox is not to be had by root.
         browser = [browser, "--headless", *(["--no-sandbox"] if os.geteuid() == 0 else []), "--disable-gpu",
