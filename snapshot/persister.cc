@@ -144,6 +144,8 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
   outcome.write = writing.elapsed();
   if (!shard.ok()) {
     store_.AbandonAttempt(*identity, snapshot.created(), shard.status());
+    // Unless it was the trainer's copy that had none.
+    if (absl::IsResourceExhausted(shard.status()) && snapshot.progress()->WaitUntilEnded().ok()) store_.MakeRoom();
     return shard.status();
   }
   // Of a state without bytes nothing had to be waited for.

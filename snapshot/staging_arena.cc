@@ -56,12 +56,13 @@ StagingArena::Mapping StagingArena::Take(size_t bytes) {
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint64_t bytes, WhenFull when_full,
                                                                            const MemorySource& source) {
   const size_t rounded = RoundUpToPages(bytes);
-  uint64_t bytes_max_before = 0;
+  uint64_t bytes_max_before = 0, bytes_max_raised = 0;
   Mapping mapping;
   {
     absl::MutexLock lock(&mutex_);
     bytes_max_before = bytes_max_;
     if (bytes_max_is_automatic_) bytes_max_ = std::max(bytes_max_, Product(snapshots_, rounded));
+    bytes_max_raised = bytes_max_;
     if (rounded > bytes_max_) {
       return absl::ResourceExhaustedError(
           fmt::format("the state needs {} bytes of staging memory; staging_bytes_max is {}", rounded, bytes_max_));
@@ -75,7 +76,7 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Acquire(uint6
   if (!block.ok()) {
     // A state that there is no memory for says nothing of how much the others may take.
     absl::MutexLock lock(&mutex_);
-    bytes_max_ = bytes_max_before;
+    if (bytes_max_ == bytes_max_raised) bytes_max_ = bytes_max_before;
   }
   return block;
 }

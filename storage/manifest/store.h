@@ -77,7 +77,7 @@ class Store {
   // whole, and the save was not in vain. But they go, unless they turn out to be committed, before anything is
   // acknowledged that they would undo: a later commit, after which a failure is only a warning and tried again with the
   // next; or that the step is deleted, unpinned, untagged, pinned with another note, or recorded as evaluated. So they
-  // do where a later save finds no room, and where there are kWholeAbandonedMax of them, but for the newest.
+  // do where BeginAttempt finds no room, and in MakeRoom.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
   // What is known of a committed step's phases when it is. See Manifest::NotePhases.
@@ -86,12 +86,15 @@ class Store {
   // Removes what there is of the attempt and records that it failed, and why, unless the step has a record of something
   // else than a failure.
   // Best effort: what a disk that is full or gone refuses is tried again with the next commit or failure.
-  // kResourceExhausted: what earlier commits that failed have left goes as well.
   void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
+
+  // For whoever finds no room for a shard: lets go of what commits that failed have left, unless they turn out to be
+  // committed, by the room that is set aside where there is no other. Best effort, with a warning.
+  void MakeRoom();
 
   // Adds to the record of a step under the lock that keeps others from it: `change` returns whether there is anything
   // to write, leaves step and attempt as they are, and calls nothing of the store. kNotFound if its record is not of
-  // that attempt any more.
+  // that attempt any more. Of a step that is damaged or lost, what a failed commit has left stays nevertheless.
   absl::Status UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change);
 
   // Records a step that was only evaluated, unless it has a record already. Precondition: its state is kUnsaved.
@@ -189,7 +192,8 @@ class Store {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which, const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::Status BoundAbandoned(const WarnLater::Warn& warn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  static bool IsNewer(const StepInfo& failed, const AbandonedAttempt& abandoned);
+  bool LetGoToMakeRoom(const WarnLater::Warn& warn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::Status LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
@@ -204,9 +208,6 @@ class Store {
   std::unique_ptr<Manifest> manifest_;
   std::atomic<uint64_t> next_sequence_{1};
   std::atomic<bool> recycled_{false};  // a shard came from the store's own directory since the last commit
-
-  // A save that is tried again at once leaves two.
-  static constexpr int kWholeAbandonedMax = 2;
 
   // Some 70 ms on a local SSD, for which the next save waits at most.
   static constexpr size_t kRemovalsPerCommitMax = 256;

@@ -37,6 +37,11 @@ StepRecord FailureOf(std::optional<StepRecord> known, int64_t step, uint64_t seq
 
 }  // namespace
 
+// Numbers of attempts that failed are given again by the next process, and a save that is tried again has one time.
+bool Store::IsNewer(const StepInfo& failed, const AbandonedAttempt& abandoned) {
+  return std::pair(failed.created, failed.sequence) > std::pair(abandoned.created, abandoned.sequence);
+}
+
 absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
   ShardIdentity identity;
   identity.store = id_;
@@ -45,10 +50,13 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
   identity.sequence = next_sequence_.fetch_add(1);
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
-  if (absl::Status status = RemoveSettledMark(); !status.ok()) return status;
-  if (absl::Status status = BoundAbandoned(later.warn); !status.ok()) return status;
-  if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok())
-    return status;
+  const auto begin = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
+    const absl::Status status = RemoveSettledMark();
+    return status.ok() ? files_.CreateDirectory(layout_.attempt(step, identity.attempt)) : status;
+  };
+  absl::Status status = begin();
+  if (absl::IsResourceExhausted(status) && LetGoToMakeRoom(later.warn)) status = begin();
+  if (!status.ok()) return status;
   open_attempts_.insert(identity.attempt);
   return identity;
 }
@@ -138,21 +146,28 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
                         .sequence = identity.sequence,
                         .created = created,
                         .why = why.ToString()});
-  // A whole one is better than none, but not than the saves that find no room beside it.
-  const bool full = absl::IsResourceExhausted(why);
-  const auto of_no_use = [full](const AbandonedAttempt& abandoned) { return full || !abandoned.whole; };
-  if (absl::Status status = LetGoOfAbandoned(of_no_use, later.warn); !status.ok()) {
+  const auto broken = [](const AbandonedAttempt& abandoned) { return !abandoned.whole; };
+  if (absl::Status status = LetGoOfAbandoned(broken, later.warn); !status.ok()) {
     later.warn(
         fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
   }
 }
 
-// Each whole one takes the room of a step, and a manifest that refuses one commit may refuse all that follow.
-absl::Status Store::BoundAbandoned(const WarnLater::Warn& warn) {
-  const auto whole = [](const AbandonedAttempt& abandoned) { return abandoned.whole; };
-  if (std::count_if(abandoned_.begin(), abandoned_.end(), whole) < kWholeAbandonedMax) return absl::OkStatus();
-  const uint64_t newest = std::find_if(abandoned_.rbegin(), abandoned_.rend(), whole)->sequence;
-  return LetGoOfAbandoned([&](const AbandonedAttempt& abandoned) { return abandoned.sequence != newest; }, warn);
+void Store::MakeRoom() {
+  const WarnLater later(options_.warn);
+  absl::MutexLock lock(&records_mutex_);
+  LetGoToMakeRoom(later.warn);
+}
+
+// A whole one is better than none, but not than the saves that find no room beside it. Returns whether any went.
+bool Store::LetGoToMakeRoom(const WarnLater::Warn& warn) {
+  const size_t before = abandoned_.size();
+  const auto all = [](const AbandonedAttempt&) { return true; };
+  const auto let_go = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return LetGoOfAbandoned(all, warn); };
+  if (absl::Status status = WriteToFree(let_go); !status.ok()) {
+    warn(fmt::format("what failed saves left behind still takes room: {}", std::string(status.message())));
+  }
+  return abandoned_.size() < before;
 }
 
 absl::Status Store::LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn) {
@@ -194,8 +209,8 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
     }
     // What is known of a step that was evaluated or deleted is worth more than why a save at it failed, and the last
     // failure more than those before it.
-    const bool more_is_known = record->has_value() && ((*record)->info.state != StepState::kFailed ||
-                                                       (*record)->info.sequence > abandoned.sequence);
+    const bool more_is_known =
+        record->has_value() && ((*record)->info.state != StepState::kFailed || IsNewer((*record)->info, abandoned));
     if (more_is_known) continue;
     failures[deletion.step] =
         FailureOf(*std::move(record), deletion.step, abandoned.sequence, abandoned.created, abandoned.why);

@@ -29,13 +29,20 @@ absl::Status CheckAttempt(std::string_view what, const StepInfo& info, const std
       fmt::format("{} of step {}: attempt {} is not the step's any more", what, info.step, ToHex(attempt->bytes)));
 }
 
+// Whether another attempt is worth more than what is known of this one.
+bool IsOutOfService(StepState state) { return state == StepState::kDamaged || state == StepState::kLost; }
+
 }  // namespace
 
 absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change) {
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
-  // An attempt that took its place would not have what is recorded here.
-  if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+  absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
+  if (!record.ok()) return record.status();
+  if (record->has_value() && (*record)->info.attempt == attempt && !IsOutOfService((*record)->info.state)) {
+    // An attempt that took its place would not have what is recorded here.
+    if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+  }
   return ChangeRecord(step, attempt, change);
 }
 

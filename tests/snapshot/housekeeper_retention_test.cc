@@ -121,6 +121,7 @@ TEST_F(HousekeeperRetentionTest, TidiesOnceARestoreThatBeganMeanwhileIsDone) {
     return true;
   };
   EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, {.accept = accept}), IsOk());
+  if (!restoring.HasBeenNotified()) restoring.Notify();
   tidying.join();
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
   files_.Reset();

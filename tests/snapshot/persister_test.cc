@@ -1,6 +1,8 @@
 #include "snapshot/persister.h"
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -147,6 +149,60 @@ TEST_F(PersisterTest, BuildsUponNothingAfterACommitThatFailed) {
   EXPECT_EQ(checkpointer->LatestStep()->reused_bytes, 0u) << "step 3 may be there, and step 2's files may go";
   ASSERT_THAT(save(5), IsOk());
   EXPECT_GT(checkpointer->LatestStep()->reused_bytes, 0u);
+}
+
+// The disk has room for one step more than there is: what a commit that failed has left takes it.
+TEST_F(PersisterTest, MakesRoomForTheNextSaveWhereOneFindsNone) {
+  HalfGatedState state;
+  state.gate.Notify();
+  auto checkpointer = Open();
+  const auto save = [&](int64_t step) {
+    auto saved = checkpointer->Save(step, state);
+    return saved.ok() ? saved->committed().Wait() : absl::Status(saved.status());
+  };
+  const auto folders = [&] {
+    return std::distance(std::filesystem::directory_iterator(directory_ / "store/steps"),
+                         std::filesystem::directory_iterator());
+  };
+  ASSERT_THAT(save(1), IsOk());
+  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
+    return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
+               ? absl::ResourceExhaustedError("disk full")
+               : absl::OkStatus();
+  });
+  EXPECT_FALSE(save(2).ok());
+  ASSERT_EQ(folders(), 2);
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    return call.operation == "QueueWrite" && folders() > 2 ? absl::ResourceExhaustedError("disk full")
+                                                           : absl::OkStatus();
+  });
+  EXPECT_THAT(save(3), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
+  EXPECT_EQ(folders(), 1);
+  EXPECT_THAT(save(4), IsOk());
+}
+
+TEST_F(PersisterTest, KeepsWhatAFailedCommitLeftWhereTheTrainersCopyHasNoRoom) {
+  HalfGatedState state;
+  state.gate.Notify();
+  auto checkpointer = Open();
+  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
+    return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
+               ? absl::ResourceExhaustedError("disk full")
+               : absl::OkStatus();
+  });
+  auto save = checkpointer->Save(1, state);
+  ASSERT_THAT(save, IsOk());
+  EXPECT_FALSE(save->committed().Wait().ok());
+  files_.Reset();
+  state.copy_status = absl::ResourceExhaustedError("the device has no memory");
+  save = checkpointer->Save(2, state);
+  ASSERT_THAT(save, IsOk());
+  EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no memory")));
+  EXPECT_FALSE(std::filesystem::is_empty(directory_ / "store/steps"));
+  checkpointer.reset();
+  const auto latest = Open()->LatestStep();
+  ASSERT_THAT(latest, IsOk());
+  EXPECT_EQ(latest->step, 1);
 }
 
 TEST_F(PersisterTest, CommitsAStateWithoutBytesOnceItIsStaged) {

@@ -75,8 +75,10 @@ class AbandonedAttemptsTest : public testing::Test {
   // A whole attempt whose commit fails so; the disk works again after it.
   ShardIdentity FailToCommit(int64_t step, int64_t value, Failing what) {
     const ShardIdentity identity = WriteAttempt(*store_, step, value, files_);
+    StepRecord record = ReadAttempt(files_, layout_, store_->id(), {step, identity.attempt})->record;
+    record.info.created = absl::Now();
     Fail(what);
-    EXPECT_THAT(Commit(*store_, identity, files_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+    EXPECT_THAT(store_->CommitAttempt(record), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
     files_.Reset();
     EXPECT_TRUE(IsThere(identity));
     return identity;
@@ -217,6 +219,7 @@ TEST_P(FailedCommitTest, TakesThePlaceOfAStepThatIsFoundToBeDamaged) {
   const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
   FailToCommit(1, 101, GetParam());
   ASSERT_THAT(store_->MarkStep(1, ToHex(old.attempt.bytes), StepState::kDamaged, "a chunk's checksum"), IsOk());
+  ASSERT_THAT(store_->UpdateStep(1, ToHex(old.attempt.bytes), AddRow), IsOk()) << "which is worth less";
   Reopen();
   EXPECT_EQ(Info(1).state, StepState::kCommitted);
   EXPECT_EQ(ValueAt(*store_, 1), 101);
@@ -235,50 +238,40 @@ TEST_P(FailedCommitTest, StaysWhereItsStepIsPinnedAgainstDeletion) {
 }
 
 // Else it would take the room of every save to come.
-TEST_P(FailedCommitTest, IsLetGoOfWhereALaterSaveFindsNoRoom) {
+TEST_P(FailedCommitTest, IsLetGoOfToMakeRoom) {
   CommitStep(*store_, 1, 100, files_);
   const ShardIdentity failed = FailToCommit(2, 200, GetParam());
-  store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::ResourceExhaustedError("ENOSPC"));
+  store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::ResourceExhaustedError("out of memory"));
+  EXPECT_TRUE(IsThere(failed)) << "it was not the disk that had no room";
+  store_->MakeRoom();
   EXPECT_FALSE(IsThere(failed));
   EXPECT_EQ(Info(2).state, StepState::kFailed);
   EXPECT_THAT(Info(2).reason, HasSubstr("EIO"));
-  EXPECT_THAT(Info(3).reason, HasSubstr("ENOSPC"));
+  EXPECT_EQ(warnings_, "");
 }
 
-TEST_P(FailedCommitTest, StaysWhereALaterSaveFindsNoRoomThoughItIsCommittedAllTheSame) {
+TEST_P(FailedCommitTest, MakesNoRoomWhereItIsCommittedAllTheSame) {
   CommitStep(*store_, 1, 100, files_);
   FailToCommit(2, 200, Failing::kSyncOfManifest);
   FailToCommit(3, 300, GetParam());
-  store_->AbandonAttempt(*store_->BeginAttempt(4), absl::Now(), absl::ResourceExhaustedError("ENOSPC"));
+  store_->MakeRoom();
   EXPECT_EQ(ValueAt(*store_, 2), 200);
   EXPECT_EQ(Info(3).state, StepState::kFailed);
 }
 
-// Each takes as much of the disk as a step.
-TEST_P(FailedCommitTest, LeavesNoMoreThanTwo) {
+TEST_P(FailedCommitTest, IsLetGoOfWhereALaterAttemptFindsNoRoomToBegin) {
   CommitStep(*store_, 1, 100, files_);
-  for (int64_t step = 2; step <= 6; ++step) {
-    FailToCommit(step, 100 * step, GetParam());
-    EXPECT_EQ(FoldersInSteps(), step == 2 ? 2 : 3);
-  }
-  EXPECT_THAT(Info(4).reason, HasSubstr("EIO"));
-  Reopen();
-  EXPECT_EQ(ValueAt(*store_, 6), 600) << "the newest stays";
-}
-
-// Nobody knows of them whether they are committed.
-TEST_P(FailedCommitTest, LeavesNoMoreThanTwoWhileTheManifestRefuses) {
-  CommitStep(*store_, 1, 100, files_);
-  for (const int64_t step : {2, 3}) {
-    const ShardIdentity identity = WriteAttempt(*store_, step, 100 * step, files_);
-    Fail(Failing::kManifest);
-    EXPECT_FALSE(Commit(*store_, identity, files_).ok());
-  }
-  EXPECT_THAT(store_->BeginAttempt(4), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
-  EXPECT_EQ(FoldersInSteps(), 3);
-  files_.Reset();
-  CommitStep(*store_, 4, 400, files_);
-  EXPECT_EQ(FoldersInSteps(), 2);
+  const ShardIdentity failed = FailToCommit(2, 200, GetParam());
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool begins = call.operation == "CreateDirectory" && call.path.starts_with(layout_.steps());
+    const bool full = begins && IsThere(failed);
+    return full ? absl::ResourceExhaustedError("ENOSPC") : absl::OkStatus();
+  });
+  EXPECT_THAT(store_->BeginAttempt(3), IsOk());
+  EXPECT_FALSE(IsThere(failed));
+  files_.FailOperation("CreateDirectory", absl::ResourceExhaustedError("ENOSPC"));
+  EXPECT_THAT(store_->BeginAttempt(4), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")))
+      << "there is nothing left to let go of";
 }
 
 TEST_P(FailedCommitTest, DoesNotHideWhyALaterSaveAtItsStepFailed) {
@@ -287,6 +280,17 @@ TEST_P(FailedCommitTest, DoesNotHideWhyALaterSaveAtItsStepFailed) {
   store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::InternalError("the writer failed"));
   CommitStep(*store_, 4, 400, files_);
   EXPECT_THAT(Info(3).reason, HasSubstr("the writer failed"));
+}
+
+// Whose attempts have the numbers of those that failed before it.
+TEST_P(FailedCommitTest, OfALaterProcessIsWhyItsStepFailed) {
+  CommitStep(*store_, 1, 100, files_);
+  for (const char* why : {"yesterday's", "yesterday's, again"}) {
+    store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::InternalError(why));
+  }
+  Reopen();
+  store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::InternalError("today's"));
+  EXPECT_THAT(Info(3).reason, HasSubstr("today's"));
 }
 
 // The record of a failure is one that rows may be put into.

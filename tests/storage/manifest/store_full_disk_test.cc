@@ -72,6 +72,38 @@ TEST_F(StoreFullDiskTest, LetsStepsGoByTheRoomThatWasSetAside) {
   EXPECT_TRUE(std::filesystem::exists(layout_.reserve())) << "once there is room again";
 }
 
+// Its commit has found none; a save that needs its room comes next.
+TEST_F(StoreFullDiskTest, LetsGoOfAFailedSaveByTheRoomThatWasSetAside) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  CommitStep(**store, 1, 100);
+  const ShardIdentity failed = WriteAttempt(**store, 2, 200, files_);
+  Fill();
+  EXPECT_THAT(Commit(**store, failed, files_), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  (*store)->MakeRoom();
+  EXPECT_FALSE(std::filesystem::exists(layout_.reserve()));
+  EXPECT_FALSE(std::filesystem::exists(layout_.attempt(2, failed.attempt)));
+  EXPECT_EQ(warnings_, "");
+  files_.Reset();
+  CommitStep(**store, 3, 300);
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+}
+
+TEST_F(StoreFullDiskTest, SaysThatAFailedSaveStillTakesRoom) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  CommitStep(**store, 1, 100);
+  const ShardIdentity failed = WriteAttempt(**store, 2, 200, files_);
+  Fill(/*for_good=*/true);
+  EXPECT_FALSE(Commit(**store, failed, files_).ok());
+  (*store)->MakeRoom();
+  EXPECT_TRUE(std::filesystem::exists(layout_.attempt(2, failed.attempt))) << "nobody knows whether it is committed";
+  EXPECT_THAT(warnings_, HasSubstr("what failed saves left behind still takes room: "));
+  files_.Reset();
+  store->reset();
+  EXPECT_EQ(ValueAt(**Open(), 2), 200);
+}
+
 // Neither a request that finds no room nor the want of room for a file of its own keeps one from deleting.
 TEST_F(StoreFullDiskTest, DeletesOnRequestByTheRoomThatWasSetAside) {
   auto store = Open();
