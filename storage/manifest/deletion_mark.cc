@@ -48,7 +48,10 @@ absl::Status RemoveAttempt(FileSystem& files, const StoreLayout& layout, const S
       if (inside == DeletionMarkPath(layout, folder)) continue;
       if (absl::Status status = RemoveTree(files, inside); !status.ok()) return status;
     }
-    if (absl::Status status = files.SyncDirectory(path); !status.ok()) return status;
+    // A shard may have gone to the store's own directory: until both are synced power loss may take it back.
+    absl::Status status = files.SyncDirectory(path);
+    if (status.ok()) status = files.SyncDirectory(layout.directory());
+    if (!status.ok()) return status;
   }
   return RemoveTree(files, path);
 }

@@ -161,6 +161,8 @@ void Store::MakeRoom() {
 
 // A whole one is better than none, but not than the saves that find no room beside it. Returns whether any went.
 bool Store::LetGoToMakeRoom(const WarnLater::Warn& warn) {
+  const auto whole = [](const AbandonedAttempt& abandoned) { return abandoned.whole; };
+  if (std::none_of(abandoned_.begin(), abandoned_.end(), whole)) return false;
   const size_t before = abandoned_.size();
   const auto all = [](const AbandonedAttempt&) { return true; };
   const auto let_go = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return LetGoOfAbandoned(all, warn); };

@@ -151,9 +151,10 @@ TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeTakeNoHealthyOnesPlace) {
     ASSERT_THAT(hurried->AddEvaluator({.name = "monitor", .when_lagging = WhenLagging::kQueue}, Left(gate)), IsOk());
     ASSERT_THAT(hurried->AddEvaluator({.name = "other", .every_steps = 4}, Left(other)), IsOk());
     gate->LetThrough(1);
-    for (int64_t step : {1, 2, 3, 4, 8}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
+    for (int64_t step : {1, 2, 3, 4}) ASSERT_THAT(SaveStep(*hurried, step), IsOk());
     gate->AwaitCalls(2);
     other->AwaitCalls(1);
+    ASSERT_THAT(SaveStep(*hurried, 8), IsOk());
     ASSERT_THAT(hurried->Tidy(), IsOk());
     EXPECT_THAT(CommittedSteps(*hurried), testing::Contains(1));
   }

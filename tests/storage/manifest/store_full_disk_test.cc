@@ -89,6 +89,20 @@ TEST_F(StoreFullDiskTest, LetsGoOfAFailedSaveByTheRoomThatWasSetAside) {
   EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
 }
 
+// What is set aside is for who makes room by it.
+TEST_F(StoreFullDiskTest, KeepsTheRoomThatWasSetAsideWhereNoFailedSaveHasLeftAnything) {
+  auto store = Open();
+  ASSERT_THAT(store, IsOk());
+  CommitStep(**store, 1, 100);
+  const ShardIdentity broken = WriteAttempt(**store, 2, 200, files_);
+  Fill();
+  (*store)->AbandonAttempt(broken, absl::Now(), NoRoom("a shard"));
+  EXPECT_FALSE(std::filesystem::exists(layout_.attempt(2, broken.attempt)));
+  (*store)->MakeRoom();
+  EXPECT_TRUE(std::filesystem::exists(layout_.reserve()));
+  EXPECT_THAT(warnings_, testing::Not(HasSubstr("still takes room")));
+}
+
 TEST_F(StoreFullDiskTest, SaysThatAFailedSaveStillTakesRoom) {
   auto store = Open();
   ASSERT_THAT(store, IsOk());
