@@ -80,8 +80,7 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
-  const auto ensure_durable = [&]()
-                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return manifest_->EnsureDurable(); };
+  const auto ensure_durable = [&] { return manifest_->EnsureDurable(); };
   if (absl::Status status = frees ? WriteToFree(ensure_durable) : ensure_durable(); !status.ok()) return status;
   // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
   absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();

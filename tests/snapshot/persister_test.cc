@@ -69,6 +69,20 @@ class PersisterTest : public testing::Test {
     });
   }
 
+  static absl::Status SaveStep(AsyncCheckpointer& checkpointer, int64_t step, State& state) {
+    auto save = checkpointer.Save(step, state);
+    return save.ok() ? save->committed().Wait() : absl::Status(save.status());
+  }
+
+  // From now on what is written whole is not committed.
+  void RefuseCommits() {
+    files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
+      return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
+                 ? absl::ResourceExhaustedError("disk full")
+                 : absl::OkStatus();
+    });
+  }
+
   storage::TestDirectory directory_;
   storage::FailingFileSystem files_{storage::PosixFileSystem()};
   std::string warnings_;
@@ -131,18 +145,11 @@ TEST_F(PersisterTest, BuildsUponNothingAfterACommitThatFailed) {
   HalfGatedState state;
   state.gate.Notify();
   auto checkpointer = Open();
-  const auto save = [&](int64_t step) {
-    auto saved = checkpointer->Save(step, state);
-    return saved.ok() ? saved->committed().Wait() : absl::Status(saved.status());
-  };
+  const auto save = [&](int64_t step) { return SaveStep(*checkpointer, step, state); };
   ASSERT_THAT(save(1), IsOk());
   ASSERT_THAT(save(2), IsOk());
   EXPECT_GT(checkpointer->LatestStep()->reused_bytes, 0u);
-  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
-    return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
-               ? absl::ResourceExhaustedError("disk full")
-               : absl::OkStatus();
-  });
+  RefuseCommits();
   EXPECT_THAT(save(3), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 3 was not committed")));
   files_.Reset();
   ASSERT_THAT(save(4), IsOk());
@@ -156,20 +163,13 @@ TEST_F(PersisterTest, MakesRoomForTheNextSaveWhereOneFindsNone) {
   HalfGatedState state;
   state.gate.Notify();
   auto checkpointer = Open();
-  const auto save = [&](int64_t step) {
-    auto saved = checkpointer->Save(step, state);
-    return saved.ok() ? saved->committed().Wait() : absl::Status(saved.status());
-  };
+  const auto save = [&](int64_t step) { return SaveStep(*checkpointer, step, state); };
   const auto folders = [&] {
     return std::distance(std::filesystem::directory_iterator(directory_ / "store/steps"),
                          std::filesystem::directory_iterator());
   };
   ASSERT_THAT(save(1), IsOk());
-  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
-    return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
-               ? absl::ResourceExhaustedError("disk full")
-               : absl::OkStatus();
-  });
+  RefuseCommits();
   EXPECT_FALSE(save(2).ok());
   ASSERT_EQ(folders(), 2);
   files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
@@ -185,11 +185,7 @@ TEST_F(PersisterTest, KeepsWhatAFailedCommitLeftWhereTheTrainersCopyHasNoRoom) {
   HalfGatedState state;
   state.gate.Notify();
   auto checkpointer = Open();
-  files_.SetRule([this](const storage::FailingFileSystem::Call& call) {
-    return call.operation == "SyncDirectory" && call.path == directory_ / "store/steps"
-               ? absl::ResourceExhaustedError("disk full")
-               : absl::OkStatus();
-  });
+  RefuseCommits();
   auto save = checkpointer->Save(1, state);
   ASSERT_THAT(save, IsOk());
   EXPECT_FALSE(save->committed().Wait().ok());
