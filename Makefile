@@ -6,13 +6,14 @@ TESTS_AT_ONCE = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 test-interop bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean
+.PHONY: help demo test test-torch2 test-interop test-python bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make test-interop  hold export, import, statistics and report against Python's safetensors, numpy, Prometheus client, and Chromium"
+	@echo "make test-python   build the Python package and run its tests; needs PyPI once"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or two; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
@@ -60,6 +61,10 @@ test-interop:
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS) --target checkpoint-inspect inspect_make_run make_test_store
 	tests/interop.sh build/dev || [ $$? -eq 77 ] # as above
+
+test-python:
+	@tools/setup python
+	JOBS=$(JOBS) tests/python.sh || [ $$? -eq 77 ] # as above
 
 bench:
 	@tools/setup bench

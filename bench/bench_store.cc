@@ -13,13 +13,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+class WarningsOnProgress final : public CheckpointObserver {
+ public:
+  explicit WarningsOnProgress(Context& context) : context_(context) {}
+  void Warning(std::string_view line) override { context_.progress().Warn(line); }
+
+ private:
+  Context& context_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchStore>> BenchStore::Open(Context& context, CheckpointerOptions options) {
   std::unique_ptr<BenchStore> store(new BenchStore());
   store->directory_ = context.NewPath("store");
   options.directory = store->directory_;
-  options.on_warning = [&context](std::string_view line) { context.progress().Warn(line); };
+  options.observer = std::make_shared<WarningsOnProgress>(context);
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));
   if (!checkpointer.ok()) return checkpointer.status();
   store->checkpointer_ = *std::move(checkpointer);

@@ -67,7 +67,7 @@ absl::StatusOr<Measurement> CompareWithColdRead(
   const FioJob job{.direction = FioDirection::kRead,
                    .path = *shard,
                    .bytes = std::filesystem::file_size(*shard),
-                   .depth = options.io_depth};
+                   .depth = options.tuning.io_depth};
   return context.Compare(
       Unit::kBytesPerSecond,
       [&]() -> absl::StatusOr<double> {

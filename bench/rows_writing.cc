@@ -44,7 +44,7 @@ absl::StatusOr<Measurement> CompareWithFio(Context& context, const TrainingState
         return bytes / *seconds;
       },
       [&]() -> absl::StatusOr<double> {
-        const FioJob job{.path = context.NewPath("fio"), .bytes = tensors.bytes(), .depth = options.io_depth};
+        const FioJob job{.path = context.NewPath("fio"), .bytes = tensors.bytes(), .depth = options.tuning.io_depth};
         absl::StatusOr<double> rate = RunFio(job);
         std::filesystem::remove(job.path);
         if (absl::Status synced = SyncFileSystem(context.folder()); !synced.ok()) return synced;

@@ -1,6 +1,7 @@
 #include "tidemark/average.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -9,9 +10,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "eval/average_state.h"
-#include "eval/float_arrays.h"
 #include "fmt/format.h"
 #include "snapshot/copy_pool.h"
+#include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
 
 namespace tidemark {
@@ -24,6 +25,28 @@ constexpr unsigned kThreadsMax = 4;
 constexpr size_t kPieceBytes = 1 << 20;
 // Numbers that are decoded before they are taken in: their decoded form stays in the first cache.
 constexpr size_t kDecodedBlock = 2048;
+constexpr int64_t kWindowMax = 1 << 16;
+
+absl::Status Validate(const AverageOptions::Adaptive& adaptive) {
+  if (adaptive.window < 2 || adaptive.window > kWindowMax) {
+    return absl::InvalidArgumentError(
+        fmt::format("adaptive.window: expected 2 to {}, found {}", kWindowMax, adaptive.window));
+  }
+  if (adaptive.every_steps_min < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("adaptive.every_steps_min: expected 1 or more, found {}", adaptive.every_steps_min));
+  }
+  if (adaptive.every_steps_max < adaptive.every_steps_min) {
+    return absl::InvalidArgumentError(
+        fmt::format("adaptive.every_steps_max: expected every_steps_min ({}) or more, found {}",
+                    adaptive.every_steps_min, adaptive.every_steps_max));
+  }
+  if (!(adaptive.noise_max > 0)) {
+    return absl::InvalidArgumentError(
+        fmt::format("adaptive.noise_max: expected more than 0, found {}", adaptive.noise_max));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Validate(const AverageOptions& options) {
   if (options.name.empty() || options.name.size() > kNameBytesMax ||
@@ -42,7 +65,7 @@ absl::Status Validate(const AverageOptions& options) {
   if (options.every_steps < 1) {
     return absl::InvalidArgumentError(fmt::format("every_steps: expected 1 or more, found {}", options.every_steps));
   }
-  return absl::OkStatus();
+  return options.adaptive ? Validate(*options.adaptive) : absl::OkStatus();
 }
 
 // The dtype of the average of tensors of a dtype.
@@ -93,9 +116,54 @@ void TakeInPiece(const Piece& piece, double weight, bool is_first) {
   }
 }
 
+// The values of the metric that an adaptive period depends on, in memory that is saved with the average:
+// [step taken in last, how many values there were, the last `window` of them as a ring].
+class MetricWindow {
+ public:
+  static int64_t NumbersFor(int64_t window) { return window + 2; }
+  explicit MetricWindow(std::span<double> numbers) : numbers_(numbers), ring_(numbers.subspan(2)) {}
+
+  // Doubles are exact up to 2^53; a later step is rounded, and the period with it.
+  int64_t taken_step() const { return static_cast<int64_t>(numbers_[0]); }
+  void set_taken_step(int64_t step) { numbers_[0] = static_cast<double>(step); }
+
+  void Add(double value) {
+    ring_[Place(Count())] = value;
+    numbers_[1] += 1;
+  }
+
+  // The formula of AverageOptions::Adaptive.
+  int64_t Period(const AverageOptions::Adaptive& adaptive) const {
+    const size_t values = std::min(Count(), ring_.size());
+    if (values < 2) return adaptive.every_steps_min;
+    const size_t first = Count() - values;
+    double sum = ring_[Place(first)];
+    double squares = 0;
+    for (size_t i = first + 1; i < Count(); ++i) {
+      const double difference = ring_[Place(i)] - ring_[Place(i - 1)];
+      sum += ring_[Place(i)];
+      squares += difference * difference;
+    }
+    const double mean = std::abs(sum / static_cast<double>(values));
+    const double noise = std::sqrt(squares / static_cast<double>(values - 1) / 2) / mean;
+    // Not a number, or beyond all: the mean is 0, or the squares are infinite.
+    const double share = noise < adaptive.noise_max ? noise / adaptive.noise_max : 1;
+    const auto range = static_cast<double>(adaptive.every_steps_max - adaptive.every_steps_min);
+    return adaptive.every_steps_max - static_cast<int64_t>(std::ceil(range * share));
+  }
+
+ private:
+  size_t Count() const { return static_cast<size_t>(numbers_[1]); }
+  size_t Place(size_t i) const { return i % ring_.size(); }
+
+  const std::span<double> numbers_;
+  const std::span<double> ring_;
+};
+
 class Average final : public Companion {
  public:
-  explicit Average(AverageOptions options) : options_(std::move(options)), state_(options_.name) {}
+  explicit Average(AverageOptions options)
+      : options_(std::move(options)), adaptive_name_(options_.name + ".adaptive"), state_(options_.name) {}
 
   const std::string& prefix() const override { return options_.name; }
   absl::Status Update(const Snapshot& snapshot) override;
@@ -104,6 +172,7 @@ class Average final : public Companion {
     state_.set_snapshots(0);
     state_.set_last_step(std::nullopt);
     state_.SetTensors({});
+    seen_step_.reset();
   }
 
  private:
@@ -112,10 +181,14 @@ class Average final : public Companion {
   // The index of each source's tensor in the state; an error if these sources are not the ones averaged so far.
   absl::StatusOr<std::vector<size_t>> Bind(const std::vector<Source>& sources);
   void TakeIn(const Snapshot& snapshot, const std::vector<Source>& sources, const std::vector<size_t>& tensors);
+  // Whether an adaptive period lets the snapshot be taken in. Adds its metric to the window.
+  absl::StatusOr<bool> IsDue(const Snapshot& snapshot);
 
   const AverageOptions options_;
+  const std::string adaptive_name_;  // of the entry with the window
   AverageState state_;
-  std::optional<CopyPool> pool_;  // made by the first Update, so that its threads have that thread's niceness
+  std::optional<int64_t> seen_step_;  // whose metric was added last
+  std::optional<CopyPool> pool_;      // made by the first Update, so that its threads have that thread's niceness
 };
 
 absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapshot) const {
@@ -133,9 +206,10 @@ absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapsho
     const std::span<const std::byte> bytes = snapshot.bytes(i);
     spec.name = options_.name + "." + spec.name;
     spec.dtype = AverageDtype(spec.dtype);
-    if (spec.name == state_.snapshots_name()) {
+    if (spec.name == state_.snapshots_name() || spec.name == adaptive_name_) {
       return absl::InvalidArgumentError(
-          fmt::format("the name of the entry '{}' is taken by the count of snapshots", snapshot.entries()[i].name));
+          fmt::format("the entry's name '{}' is reserved for {}", snapshot.entries()[i].name,
+                      spec.name == adaptive_name_ ? "the adaptive period" : "the count of snapshots"));
     }
     Source source{.entry = i, .spec = std::move(spec)};
     if (!bytes.empty()) {
@@ -157,8 +231,8 @@ absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapsho
 }
 
 absl::Status ChangedError(std::string_view what) {
-  return absl::FailedPreconditionError(fmt::format(
-      "{}, so the snapshots taken in so far do not go with this one; Companion::Reset begins the average anew", what));
+  return absl::FailedPreconditionError(
+      fmt::format("{}, so this snapshot does not fit the average; Companion::Reset starts the average afresh", what));
 }
 
 absl::Status Average::MakeTensors(const std::vector<Source>& sources) {
@@ -176,6 +250,7 @@ absl::Status Average::MakeTensors(const std::vector<Source>& sources) {
 absl::StatusOr<std::vector<size_t>> Average::Bind(const std::vector<Source>& sources) {
   absl::flat_hash_map<std::string_view, size_t> by_name;
   for (size_t i = 0; i < state_.tensors().size(); ++i) by_name.emplace(state_.tensors()[i].spec.name, i);
+  by_name.erase(adaptive_name_);
   std::vector<size_t> tensors;
   tensors.reserve(sources.size());
   absl::flat_hash_map<size_t, std::string_view> taken;  // owners of memory, and whose average it is
@@ -192,7 +267,7 @@ absl::StatusOr<std::vector<size_t>> Average::Bind(const std::vector<Source>& sou
     if (source.alias_of < 0) {
       const auto [other, is_first] = taken.emplace(state_.owner(tensor), source.spec.name);
       if (is_first) continue;
-      return ChangedError(fmt::format("'{}' is not tied to '{}' any more", source.spec.name, other->second));
+      return ChangedError(fmt::format("'{}' is no longer tied to '{}'", source.spec.name, other->second));
     }
     // What was restored knows no ties.
     const auto first = static_cast<size_t>(source.alias_of);
@@ -204,6 +279,27 @@ absl::StatusOr<std::vector<size_t>> Average::Bind(const std::vector<Source>& sou
   return tensors;
 }
 
+absl::StatusOr<bool> Average::IsDue(const Snapshot& snapshot) {
+  if (!options_.adaptive) {
+    state_.Drop(adaptive_name_);  // of a step that was saved with it
+    return true;
+  }
+  const absl::StatusOr<std::span<double>> numbers =
+      state_.Numbers(adaptive_name_, MetricWindow::NumbersFor(options_.adaptive->window));
+  if (!numbers.ok()) return numbers.status();
+  MetricWindow window(*numbers);
+  // A step whose save failed comes again, and must get the same answer.
+  if (snapshot.step() != seen_step_) {
+    const auto metric = snapshot.metrics().find(options_.adaptive->metric);
+    if (metric != snapshot.metrics().end() && std::isfinite(metric->second)) window.Add(metric->second);
+    seen_step_ = snapshot.step();
+  }
+  const int64_t since = snapshot.step() - window.taken_step();
+  if (state_.snapshots() > 0 && since >= 0 && since < window.Period(*options_.adaptive)) return false;
+  window.set_taken_step(snapshot.step());
+  return true;
+}
+
 absl::Status Average::Update(const Snapshot& snapshot) {
   if (snapshot.step() < options_.begin_step || snapshot.step() % options_.every_steps != 0) return absl::OkStatus();
   absl::StatusOr<std::vector<Source>> sources = FindSources(snapshot);
@@ -211,6 +307,8 @@ absl::Status Average::Update(const Snapshot& snapshot) {
   if (state_.snapshots() == 0) {
     if (absl::Status status = MakeTensors(*sources); !status.ok()) return status;
   }
+  const absl::StatusOr<bool> due = IsDue(snapshot);  // before Bind, whose indices it may change
+  if (!due.ok() || !*due) return due.status();
   absl::StatusOr<std::vector<size_t>> tensors = Bind(*sources);
   if (!tensors.ok()) return tensors.status();
   // The save of the step failed after it was taken in here, and is repeated.

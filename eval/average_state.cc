@@ -49,6 +49,35 @@ void AverageState::SetTensors(std::vector<Tensor> tensors) {
   Publish(tensors_);
 }
 
+absl::StatusOr<std::span<double>> AverageState::Numbers(const std::string& name, int64_t count) {
+  const EntrySpec spec{.name = name, .dtype = Dtype::kFloat64, .shape = {count}};
+  auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.spec.name == name; });
+  if (found == tensors_.end() || found->spec != spec) {
+    absl::StatusOr<Tensor> tensor = MakeTensor(spec, -1);
+    if (!tensor.ok()) return tensor.status();
+    std::memset(tensor->memory.get(), 0, tensor->bytes);
+    if (found == tensors_.end()) {
+      found = tensors_.insert(tensors_.end(), *std::move(tensor));
+    } else {
+      *found = *std::move(tensor);
+    }
+    Publish(tensors_);
+  }
+  return std::span(reinterpret_cast<double*>(found->memory.get()), static_cast<size_t>(count));
+}
+
+void AverageState::Drop(const std::string& name) {
+  const auto found =
+      std::find_if(tensors_.begin(), tensors_.end(), [&](const Tensor& t) { return t.spec.name == name; });
+  if (found == tensors_.end()) return;
+  const int64_t index = found - tensors_.begin();
+  tensors_.erase(found);
+  for (Tensor& tensor : tensors_) {
+    if (tensor.alias_of > index) --tensor.alias_of;  // no tensor is tied to that one
+  }
+  Publish(tensors_);
+}
+
 bool AverageState::Tie(size_t a, size_t b) {
   const size_t first = std::min(owner(a), owner(b));
   const size_t second = std::max(owner(a), owner(b));
@@ -71,8 +100,8 @@ absl::Status AverageState::PrepareRestore(std::span<const EntrySpec> saved) {
   for (const EntrySpec& spec : saved) {
     if (spec.name == snapshots_name_) continue;
     if (spec.kind != EntryKind::kTensor || !spec.whole()) {
-      return absl::InvalidArgumentError(fmt::format("entry '{}' of the checkpoint is no whole tensor, and no average",
-                                                    storage::PrintableText(spec.name)));
+      return absl::InvalidArgumentError(fmt::format(
+          "entry '{}' of the checkpoint is neither a whole tensor nor an average", storage::PrintableText(spec.name)));
     }
     absl::StatusOr<Tensor> tensor = MakeTensor(spec, -1);
     if (!tensor.ok()) return tensor.status();
@@ -88,8 +117,7 @@ absl::Status AverageState::Receive(size_t entry, std::span<const std::byte> byte
     std::memcpy(&snapshots, bytes.data(), sizeof(snapshots));
     if (snapshots < 0 || (snapshots == 0) != incoming_.empty()) {
       return absl::InvalidArgumentError(
-          fmt::format("entry '{}': the checkpoint says {} snapshots, and holds {} tensors "
-                      "of their average",
+          fmt::format("entry '{}': the checkpoint has a count of {} snapshots, but {} tensors of their average",
                       snapshots_name_, snapshots, incoming_.size()));
     }
   }

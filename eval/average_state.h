@@ -51,6 +51,12 @@ class AverageState final : public State {
   std::byte* data(size_t tensor) const { return tensors_[owner(tensor)].memory.get(); }
   void SetTensors(std::vector<Tensor> tensors);
 
+  // The numbers of the float64 tensor of this name: of a restore if it had as many, else zeros. kResourceExhausted: no
+  // memory. Valid until the next SetTensors, Drop or restore.
+  absl::StatusOr<std::span<double>> Numbers(const std::string& name, int64_t count);
+  // Removes the tensor of this name, if there is one.
+  void Drop(const std::string& name);
+
   // The index of the tensor whose memory holds this one: its own, or the one that it is tied to.
   size_t owner(size_t tensor) const {
     return tensors_[tensor].alias_of < 0 ? tensor : static_cast<size_t>(tensors_[tensor].alias_of);

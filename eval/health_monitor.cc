@@ -12,9 +12,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "eval/float_arrays.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
 
 namespace tidemark {
@@ -101,7 +101,7 @@ std::string WhatThrew(const Call& call) {
   } catch (const std::exception& error) {
     return fmt::format("'{}'", error.what());
   } catch (...) {
-    return "something that is no std::exception";
+    return "something other than a std::exception";
   }
   return "";
 }
@@ -138,6 +138,10 @@ absl::Status Validate(const HealthOptions& options) {
     return absl::InvalidArgumentError(
         fmt::format("loss_deviations_max: expected more than 0, found {}", options.loss_deviations_max));
   }
+  if (options.loss_variance_jump_max != 0 && !(options.loss_variance_jump_max > 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("loss_variance_jump_max: expected more than 1, or 0, found {}", options.loss_variance_jump_max));
+  }
   if (options.loss_window < kWindowMin) {
     return absl::InvalidArgumentError(
         fmt::format("loss_window: expected {} or more, found {}", kWindowMin, options.loss_window));
@@ -171,21 +175,24 @@ class MetricHistory {
       return std::numeric_limits<double>::infinity();
     }
     if (values_.size() * 2 < window_) return std::nullopt;
-    // The squares of doubles need not be doubles.
-    const auto count = static_cast<long double>(values_.size());
-    long double sum = 0;
-    for (const Value& known : values_) sum += known.value;
-    const long double mean = sum / count;
-    long double squares = 0;
-    for (const Value& known : values_) squares += (known.value - mean) * (known.value - mean);
-    const long double spread = std::max(std::sqrt(squares / count), kSpreadMin * std::abs(mean));
-    if (!(spread > 0)) return std::nullopt;
-    const auto deviation = static_cast<double>(std::abs(value - mean) / spread);
+    const Distribution known = DistributionOf(values_.begin(), values_.end());
+    if (!(known.spread > 0)) return std::nullopt;
+    const auto deviation = static_cast<double>(std::abs(value - known.mean) / known.spread);
     if (deviation > deviations_max_) {
       *problem = fmt::format("{} is {}, {:.1f} standard deviations from {:.6g}, the mean of the last {} healthy ones",
-                             name_, value, deviation, static_cast<double>(mean), values_.size());
+                             name_, value, deviation, static_cast<double>(known.mean), values_.size());
     }
     return deviation;
+  }
+
+  // The variance of the newer half of the window divided by that of the older half; nullopt before the window is full.
+  std::optional<double> VarianceJump() const {
+    if (values_.size() < window_) return std::nullopt;
+    const auto middle = values_.begin() + static_cast<ptrdiff_t>(values_.size() / 2);
+    const long double older = DistributionOf(values_.begin(), middle).spread;
+    const long double newer = DistributionOf(middle, values_.end()).spread;
+    if (!(older > 0)) return std::nullopt;
+    return static_cast<double>((newer / older) * (newer / older));
   }
 
   // Steps ascend.
@@ -201,6 +208,21 @@ class MetricHistory {
     int64_t step;
     double value;
   };
+  struct Distribution {  // the squares of doubles need not be doubles
+    long double mean;
+    long double spread;  // the standard deviation, or kSpreadMin of the mean if that is more
+  };
+  using Iterator = std::deque<Value>::const_iterator;
+
+  static Distribution DistributionOf(Iterator begin, Iterator end) {
+    const auto count = static_cast<long double>(end - begin);
+    long double sum = 0;
+    for (Iterator known = begin; known != end; ++known) sum += known->value;
+    const long double mean = sum / count;
+    long double squares = 0;
+    for (Iterator known = begin; known != end; ++known) squares += (known->value - mean) * (known->value - mean);
+    return {.mean = mean, .spread = std::max(std::sqrt(squares / count), kSpreadMin * std::abs(mean))};
+  }
 
   const std::string name_;
   const double deviations_max_;
@@ -217,21 +239,45 @@ struct HealthMonitor::Impl {
   Verdict Evaluate(const Snapshot& snapshot) {
     SnapshotHealth health = Examine(snapshot, options.entries);
     Verdict verdict;
+    std::optional<Divergence> found;
     {
       absl::MutexLock lock(&mutex);
       ForgetFrom(snapshot.step());
       verdict = Judge(snapshot, health);
       if (verdict.unhealthy.empty()) {
+        const bool was_erratic = IsErratic();
         Remember(snapshot, health);
-      } else if (!divergence) {
-        divergence = Divergence{snapshot.step(), verdict.unhealthy};
+        if (const auto jump = VarianceJump()) verdict.metrics["loss_variance_jump"] = *jump;
+        if (IsErratic() && !was_erratic) {
+          found = Divergence{snapshot.step(), DescribeVarianceJump(), Remediation::kSaveMoreOften};
+        }
+      } else {
+        found = Divergence{snapshot.step(), verdict.unhealthy, Remediation::kRollBack};
       }
+      if (found && (!divergence || found->remediation < divergence->remediation)) divergence = found;
     }
-    if (!verdict.unhealthy.empty() && options.on_divergence) {
-      const std::string threw = WhatThrew([&] { options.on_divergence({snapshot.step(), verdict.unhealthy}); });
-      if (!threw.empty()) verdict.unhealthy += "; on_divergence threw " + threw;
+    if (!found || !options.on_divergence) return verdict;
+    if (verdict.unhealthy.empty()) {
+      options.on_divergence(*found);
+      return verdict;
     }
+    const std::string threw = WhatThrew([&] { options.on_divergence(*found); });
+    if (!threw.empty()) verdict.unhealthy += "; on_divergence threw " + threw;
     return verdict;
+  }
+
+  std::optional<double> VarianceJump() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return options.loss_variance_jump_max > 0 ? loss.VarianceJump() : std::nullopt;
+  }
+
+  bool IsErratic() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return VarianceJump().value_or(0) > options.loss_variance_jump_max;
+  }
+
+  std::string DescribeVarianceJump() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return fmt::format("the variance of {} over the last {} healthy steps is {:.3g} times that of the {} before",
+                       options.loss_metric, options.loss_window - options.loss_window / 2, VarianceJump().value_or(0),
+                       options.loss_window / 2);
   }
 
   Verdict Judge(const Snapshot& snapshot, const SnapshotHealth& health) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -341,7 +387,7 @@ struct HealthMonitor::Impl {
   std::deque<HealthySnapshot> healthy ABSL_GUARDED_BY(mutex);  // the last ones, ascending by step
   MetricHistory loss ABSL_GUARDED_BY(mutex);
   MetricHistory gradient_norm ABSL_GUARDED_BY(mutex);
-  std::optional<Divergence> divergence ABSL_GUARDED_BY(mutex);  // the first that nobody has taken
+  std::optional<Divergence> divergence ABSL_GUARDED_BY(mutex);  // the first of the most severe not taken yet
 };
 
 HealthMonitor::HealthMonitor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

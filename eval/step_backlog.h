@@ -39,10 +39,11 @@ class StepBacklog {
   struct Step {
     int64_t step = 0;
     storage::AttemptId attempt;
+    uint64_t sequence = 0;  // orders attempts by when they were saved
     friend bool operator==(const Step&, const Step&) = default;
   };
-  // The first step at or after this one.
-  std::optional<Step> FirstFrom(int64_t step) const;
+  // The first step after this one; nullopt, given or returned: there is none.
+  std::optional<Step> FirstAfter(std::optional<int64_t> step) const;
 
   // It is done, by whomever.
   void Done(const Step& step);
@@ -56,14 +57,21 @@ class StepBacklog {
   // The highest step of the store, whether it is asked for or not. A save that failed may be repeated, and is none.
   std::optional<int64_t> highest_seen() const { return highest_seen_; }
 
+  // The committed step that was saved last, done or not: of the steps that the options select, and of all steps. After
+  // a rollback these are not the highest ones.
+  const std::optional<Step>& last_asked_for() const { return last_asked_for_; }
+  const std::optional<Step>& last_saved() const { return last_saved_; }
+
  private:
   void TakeIn(const storage::StepRecord& record);
   absl::Status ReadAll(const storage::Manifest& manifest, absl::Time now);
 
   const Filter filter_;
-  std::map<int64_t, storage::AttemptId> steps_;
+  std::map<int64_t, Step> steps_;
   std::optional<int64_t> highest_done_;
   std::optional<int64_t> highest_seen_;
+  std::optional<Step> last_asked_for_;
+  std::optional<Step> last_saved_;
 
   uint64_t read_sequence_ = 0;          // no attempt up to this one is new
   int64_t read_step_ = -1;              // the highest step that was read

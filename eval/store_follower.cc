@@ -4,16 +4,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "eval/lease_renewal.h"
 #include "fmt/format.h"
 #include "snapshot/checkpointer_options.h"
+#include "snapshot/lease_renewal.h"
 #include "snapshot/restore.h"
 #include "snapshot/stored_snapshot.h"
+#include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store_identity.h"
@@ -47,6 +48,7 @@ std::string DescribeWorker() {
 
 WorkerOptions WithDefaults(WorkerOptions options) {
   if (options.worker.empty()) options.worker = DescribeWorker();
+  if (options.observer == nullptr) options.observer = std::make_shared<CheckpointObserver>();
   return options;
 }
 
@@ -81,9 +83,15 @@ absl::Status ValidateWorkerOptions(const WorkerOptions& options) {
     return absl::InvalidArgumentError(fmt::format("WorkerOptions::{} is {}: {}", field, value, range));
   };
   if (options.directory.empty()) return absl::InvalidArgumentError("WorkerOptions::directory is empty");
-  if (absl::Status status = storage::ValidateEvaluation({.evaluator = options.evaluator}); !status.ok()) {
-    return absl::InvalidArgumentError(fmt::format("WorkerOptions::evaluator: {}", std::string(status.message())));
+  if (options.report || !options.evaluator.empty()) {
+    if (absl::Status status = storage::ValidateEvaluation({.evaluator = options.evaluator}); !status.ok()) {
+      return absl::InvalidArgumentError(fmt::format("WorkerOptions::evaluator: {}", std::string(status.message())));
+    }
   }
+  if (options.when_lagging != WhenLagging::kQueue && options.when_lagging != WhenLagging::kLatest) {
+    return absl::InvalidArgumentError("WorkerOptions::when_lagging: it must be kQueue or kLatest");
+  }
+  if (options.staleness_max < 0) return refuse("staleness_max", options.staleness_max, "0 or more");
   if (options.every_steps < 1) return refuse("every_steps", options.every_steps, "1 or more");
   if (options.begin_step < 0) return refuse("begin_step", options.begin_step, "0 or more");
   if (options.idle_timeout < absl::ZeroDuration()) {
@@ -112,6 +120,14 @@ StoreFollower::StoreFollower(WorkerOptions options, EvaluatorFunction function, 
       backlog_(asked_for_) {}
 
 absl::StatusOr<WorkerReport> StoreFollower::Run() {
+  try {
+    return RunToEnd();
+  } catch (...) {
+    return storage::ExceptionStatus("FollowStore, or a callback of WorkerOptions");
+  }
+}
+
+absl::StatusOr<WorkerReport> StoreFollower::RunToEnd() {
   std::optional<absl::Time> idle_since;
   for (;;) {
     if (const auto end = AskedToEnd()) {
@@ -160,20 +176,24 @@ bool StoreFollower::IsUntilSeen() const {
 // kCurrent: the manifest has been opened.
 absl::StatusOr<StoreFollower::Sight> StoreFollower::FindManifest() {
   layout_ = storage::StoreLayout(parts_.locate());
-  absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(parts_.files, layout_);
+  files_ = parts_.hold(layout_.directory());
+  absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(*files_, layout_);
   if (absl::IsNotFound(store.status())) return Sight::kNothing;
   // A link that was made or turned after it was looked for is refused; the next look goes through it.
   if (!store.ok() && storage::StoreLayout(parts_.locate()).directory() != layout_.directory()) return Sight::kNothing;
   if (!store.ok()) return store.status();
   absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest =
-      storage::Manifest::OpenFollowing(parts_.files, layout_.manifest());
+      storage::Manifest::OpenFollowing(*files_, layout_.manifest());
   if (IsBeingReplaced(manifest.status())) return Sight::kNoManifest;
   if (!manifest.ok()) return manifest.status();
   if ((*manifest)->store_id() != *store) {
     return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout_.manifest()));
   }
+  auto names = std::make_unique<storage::HeldNames>(*files_, "the store " + layout_.directory());
+  if (absl::Status status = names->Add(layout_.directory()); !status.ok()) return status;
+  names_ = std::move(names);
   manifest_ = *std::move(manifest);
-  leases_.emplace(parts_.files, layout_, parts_.machine, parts_.now);
+  leases_.emplace(*files_, layout_, parts_.machine, parts_.now);
   return Sight::kCurrent;
 }
 
@@ -183,6 +203,7 @@ absl::StatusOr<StoreFollower::Sight> StoreFollower::Look() {
     absl::StatusOr<Sight> found = FindManifest();
     if (!found.ok() || *found != Sight::kCurrent) return found;
   } else {
+    if (absl::Status status = names_->Check(); !status.ok()) return status;
     absl::StatusOr<bool> changed = manifest_->CatchUp();
     if (!changed.ok()) behind_ = true;
     if (IsBeingReplaced(changed.status())) return Sight::kNoManifest;
@@ -204,7 +225,7 @@ StoreFollower::Progress StoreFollower::AwaitManifest() {
 // Goes through what there is to do, in order, until one step is evaluated.
 absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   Progress progress = Progress::kNone;
-  for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
+  for (auto step = backlog_.FirstAfter(std::nullopt); step; step = backlog_.FirstAfter(step->step)) {
     if (AskedToEnd()) return progress;
     if (IsLastDone() && step->step > *options_.until_step) return progress;
     if (const auto missing = missing_.find(step->attempt); missing != missing_.end()) {
@@ -223,25 +244,30 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
 
 // Whether a report on the step is on disk that leaves nothing to be done.
 absl::StatusOr<bool> StoreFollower::IsReported(const StepBacklog::Step& step) const {
+  if (options_.evaluator.empty()) return false;
   return storage::HasReport(
-      parts_.files, layout_, step.step, step.attempt, options_.evaluator,
+      *files_, layout_, step.step, step.attempt, options_.evaluator,
       options_.again_if_failed ? storage::CountedReports::kNotFailed : storage::CountedReports::kAll);
 }
 
 absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::Step& step) {
   absl::StatusOr<bool> reported = IsReported(step);
   if (!reported.ok()) return reported.status();
-  if (*reported || failed_.contains(step.attempt)) {
+  if (*reported || tried_.contains(step.attempt)) {
     backlog_.Done(step);
     return Progress::kNone;
   }
-  absl::StatusOr<std::unique_ptr<storage::Lease>> lease = leases_->Acquire({.step = step.step,
-                                                                            .attempt = step.attempt,
-                                                                            .evaluator = options_.evaluator,
-                                                                            .holder = options_.worker,
-                                                                            .expiry = options_.lease_expiry});
-  if (absl::IsUnavailable(lease.status())) return Progress::kBusy;
-  if (!lease.ok()) return lease.status();
+  std::unique_ptr<storage::Lease> lease;  // null: nothing is written to the store
+  if (options_.report) {
+    absl::StatusOr<std::unique_ptr<storage::Lease>> acquired = leases_->Acquire({.step = step.step,
+                                                                                 .attempt = step.attempt,
+                                                                                 .evaluator = options_.evaluator,
+                                                                                 .holder = options_.worker,
+                                                                                 .expiry = options_.lease_expiry});
+    if (absl::IsUnavailable(acquired.status())) return Progress::kBusy;
+    if (!acquired.ok()) return acquired.status();
+    lease = *std::move(acquired);
+  }
 
   // Only now does nobody else evaluate the step, or delete it: what was true before the lease may not be any more. The
   // manifest first, for a report goes from the inbox into the step's folder only after it was recorded.
@@ -261,19 +287,53 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     backlog_.Done(step);
     return Progress::kNone;
   }
-  return Evaluate(step, **record, **lease);
+  if (std::string why = WhySkipped(step); !why.empty()) return Skip(step, std::move(why));
+  return Evaluate(step, **record, lease.get());
+}
+
+// Empty: the options select the step for evaluation.
+std::string StoreFollower::WhySkipped(const StepBacklog::Step& step) const {
+  const auto& asked_for = backlog_.last_asked_for();
+  if (options_.when_lagging == WhenLagging::kLatest && asked_for && asked_for->sequence > step.sequence) {
+    return fmt::format("lagging: step {} was saved later", asked_for->step);
+  }
+  const auto& last = backlog_.last_saved();
+  if (options_.staleness_max > 0 && last && last->step - options_.staleness_max > step.step) {
+    return fmt::format("stale: {} steps behind step {}", last->step - step.step, last->step);
+  }
+  return "";
+}
+
+absl::StatusOr<StoreFollower::Progress> StoreFollower::Skip(const StepBacklog::Step& step, std::string why) {
+  Evaluation row{.outcome = Evaluation::Outcome::kSkipped, .reason = std::move(why)};
+  if (absl::Status status = Deliver(step, row); !status.ok()) return status;
+  ++report_.skipped;
+  Done(step, row);
+  return Progress::kEvaluated;
+}
+
+void StoreFollower::Done(const StepBacklog::Step& step, const Evaluation& row) {
+  backlog_.Done(step);
+  missing_.erase(step.attempt);
+  const bool asked_again = options_.again_if_failed && row.outcome == Evaluation::Outcome::kFailed;
+  if (!options_.report || asked_again) tried_.insert(step.attempt);
+  options_.observer->Evaluated(step.step, row);
 }
 
 absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklog::Step& step,
                                                                 const storage::StepRecord& record,
-                                                                storage::Lease& lease) {
+                                                                storage::Lease* lease) {
   const absl::Time start = parts_.now();
-  absl::StatusOr<std::unique_ptr<LeaseRenewal>> renewal =
-      LeaseRenewal::Start([&lease] { return lease.Renew(); }, options_.lease_expiry / kRenewalsInExpiry);
-  if (!renewal.ok()) return renewal.status();
+  std::unique_ptr<LeaseRenewal> renewal;
+  if (lease != nullptr) {
+    absl::StatusOr<std::unique_ptr<LeaseRenewal>> started =
+        LeaseRenewal::Start([lease] { return lease->Renew(); }, options_.lease_expiry / kRenewalsInExpiry);
+    if (!started.ok()) return started.status();
+    renewal = *std::move(started);
+  }
   absl::StatusOr<Evaluation> row = Ask(record);
-  // What is lost with a lease is work, since another worker may do it too, and never a report.
-  if (absl::Status renewed = (*renewal)->Stop(); !renewed.ok()) {
+  // A lost lease may cost work, because another worker may evaluate the step too. It never costs a report.
+  if (absl::Status renewed = renewal ? renewal->Stop() : absl::OkStatus(); !renewed.ok()) {
     Warn(fmt::format("the lease on step {} could not be renewed: {}", step.step, std::string(renewed.message())));
   }
   if (absl::IsNotFound(row.status())) return NoteMissing(step, row.status());
@@ -289,15 +349,10 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
     }
   }
   if (absl::Status status = Deliver(step, *row); !status.ok()) return status;
-  backlog_.Done(step);
-  missing_.erase(step.attempt);
   ++report_.evaluated;
-  if (row->outcome == Evaluation::Outcome::kFailed) {
-    ++report_.failed;
-    if (options_.again_if_failed) failed_.insert(step.attempt);
-  }
+  if (row->outcome == Evaluation::Outcome::kFailed) ++report_.failed;
   report_.last_step = step.step;
-  if (options_.on_evaluated) options_.on_evaluated(step.step, *row);
+  Done(step, *row);
   return Progress::kEvaluated;
 }
 
@@ -305,8 +360,8 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
 absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record) const {
   const storage::StoreId store = manifest_->store_id();
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
-      OpenStoredSnapshot({parts_.files, layout_, store, kReadOptions}, record, options_.entries,
-                         options_.half_precision, CompanionEntries::kByPatterns);
+      OpenStoredSnapshot({*files_, layout_, store, kReadOptions}, record, options_.entries, options_.half_precision,
+                         CompanionEntries::kByPatterns);
   if (absl::IsDataLoss(snapshot.status()) || absl::IsInvalidArgument(snapshot.status())) {
     return Failed(snapshot.status().ToString());
   }
@@ -316,7 +371,7 @@ absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record)
   } catch (const std::exception& error) {
     return Failed(fmt::format("it threw: {}", error.what()));
   } catch (...) {
-    return Failed("it threw something that is no std::exception");
+    return Failed("it threw something other than a std::exception");
   }
 }
 
@@ -325,12 +380,11 @@ StoreFollower::Progress StoreFollower::NoteMissing(const StepBacklog::Step& step
   missing.again = parts_.now() + kMissingRetry * (1 << missing.tries);
   ++missing.tries;
   if (missing.tries == kMissingTriesMax) {
-    Warn(
-        fmt::format("step {} is passed over after {} tries: {}", step.step, missing.tries, std::string(why.message())));
+    Warn(fmt::format("step {} is skipped after {} tries: {}", step.step, missing.tries, std::string(why.message())));
     return Progress::kNone;
   }
   if (missing.tries == 1) {
-    Warn(fmt::format("step {} is tried again later, for its files may be seen late: {}", step.step,
+    Warn(fmt::format("step {} is tried again later, because its files may become visible late: {}", step.step,
                      std::string(why.message())));
   }
   return Progress::kBusy;
@@ -342,8 +396,9 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
     row.evaluator = options_.evaluator;
     row.worker = options_.worker;
     row.reported = absl::Now();
+    if (!options_.report) return absl::OkStatus();
     return storage::DeliverReport(
-        parts_.files, layout_,
+        *files_, layout_,
         {.store = manifest_->store_id(), .step = step.step, .attempt = step.attempt, .evaluation = row});
   };
   absl::Status status = deliver();
@@ -356,10 +411,6 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
   return deliver();
 }
 
-void StoreFollower::Warn(std::string_view text) const {
-  const std::string line = storage::PrintableText(text);
-  if (options_.on_warning) return options_.on_warning(line);
-  std::fprintf(stderr, "tidemark: %s\n", line.c_str());
-}
+void StoreFollower::Warn(std::string_view text) const { options_.observer->Warning(storage::PrintableText(text)); }
 
 }  // namespace tidemark

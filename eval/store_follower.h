@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "eval/step_backlog.h"
 #include "storage/io/file_system.h"
+#include "storage/io/held_names.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/store_layout.h"
@@ -29,8 +30,10 @@ absl::Status ValidateWorkerOptions(const WorkerOptions& options);
 
 // What a follower lives on. All of it is called by the thread that runs it.
 struct FollowerParts {
-  storage::FileSystem& files;
-  std::function<std::string()> locate;           // the store's path, without links; asked until its manifest is seen
+  std::function<std::string()>
+      locate;  // the store's path, absolute and without links; asked until its manifest is seen
+  // Makes the file system that holds that directory; see PosixFileSystemAt.
+  std::function<std::shared_ptr<storage::FileSystem>(const std::string& directory)> hold;
   std::function<absl::Time()> now;               // a monotonic clock
   std::function<bool()> signalled;               // whether the process was asked to end
   std::function<void(absl::Duration)> wait;      // for so long, or until it is
@@ -55,8 +58,9 @@ class StoreFollower {
   enum class Progress {
     kNone,       // there is nothing to do
     kBusy,       // others are at what is left, or something is waited for that should be back soon
-    kEvaluated,  // a report was delivered
+    kEvaluated,  // a step was evaluated or skipped, and is done
   };
+  absl::StatusOr<WorkerReport> RunToEnd();
   std::optional<WorkerReport::End> AskedToEnd() const;
   bool IsLastDone() const;
   bool IsUntilSeen() const;
@@ -66,11 +70,14 @@ class StoreFollower {
   absl::StatusOr<Progress> DoNext();
   absl::StatusOr<bool> IsReported(const StepBacklog::Step& step) const;
   absl::StatusOr<Progress> Try(const StepBacklog::Step& step);
+  std::string WhySkipped(const StepBacklog::Step& step) const;
+  absl::StatusOr<Progress> Skip(const StepBacklog::Step& step, std::string why);
   absl::StatusOr<Progress> Evaluate(const StepBacklog::Step& step, const storage::StepRecord& record,
-                                    storage::Lease& lease);
+                                    storage::Lease* lease);
   absl::StatusOr<Evaluation> Ask(const storage::StepRecord& record) const;
   Progress NoteMissing(const StepBacklog::Step& step, const absl::Status& why);
   absl::Status Deliver(const StepBacklog::Step& step, Evaluation& row);
+  void Done(const StepBacklog::Step& step, const Evaluation& row);
   // May quote other processes and paths: control characters are written out, see printable_text.h.
   void Warn(std::string_view text) const;
 
@@ -80,6 +87,8 @@ class StoreFollower {
   const std::optional<int64_t> last_to_do_;
   const StepBacklog::Filter asked_for_;
 
+  std::shared_ptr<storage::FileSystem> files_;   // set when the store has been located
+  std::unique_ptr<storage::HeldNames> names_;    // the store's directory; set together with the manifest
   std::unique_ptr<storage::Manifest> manifest_;  // null: there is no store yet, and where it will be is not settled
   storage::StoreLayout layout_;
   StepBacklog backlog_;
@@ -93,7 +102,7 @@ class StoreFollower {
     absl::Time again;  // when it is looked for the next time
   };
   std::map<storage::AttemptId, Missing> missing_;
-  std::set<storage::AttemptId> failed_;  // what is not to be tried once more by this one
+  std::set<storage::AttemptId> tried_;  // attempts that this follower does not evaluate again, recorded or not
   WorkerReport report_;
 };
 

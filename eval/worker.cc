@@ -21,10 +21,13 @@ absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const Eva
   if (options.stop_on_signal) signals = {SIGTERM, SIGINT};
   absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(std::move(signals));
   if (!asked.ok()) return asked.status();
+  // Links are resolved anew until the store exists. The directory that a relative path starts from must not change
+  // meanwhile.
+  const std::string directory = storage::AbsolutePath(options.directory);
   StoreFollower follower(
       options, function,
-      {.files = storage::PosixFileSystem(),
-       .locate = [&] { return storage::FollowLinks(options.directory); },
+      {.locate = [&] { return storage::FollowLinks(directory); },
+       .hold = [](const std::string& path) { return storage::PosixFileSystemAt(path); },
        .now = [] { return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); },
        .signalled = [&] { return (*asked)->received(); },
        .wait = [&](absl::Duration duration) { (*asked)->WaitFor(duration); }});

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "storage/shard/chunk_codec.h"
 
@@ -28,6 +29,7 @@ bool Decodes(const storage::ChunkRecord& record, std::span<const std::byte> stor
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;
+  const tidemark::fuzz::AllocationBudget budget(size);
   fuzz::FuzzInput in(data, size);
   storage::ChunkRecord record;
   record.codec = static_cast<storage::Codec>(in.Take<uint8_t>());

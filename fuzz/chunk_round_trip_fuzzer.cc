@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "storage/shard/chunk_codec.h"
 
@@ -42,6 +43,7 @@ void TryBackend(const storage::CodecBackend& backend, std::string_view raw, uint
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;
+  const tidemark::fuzz::AllocationBudget budget(size);
   fuzz::FuzzInput in(data, size);
   const auto flags = in.Take<uint8_t>();
   const auto times = in.Take<uint16_t>();

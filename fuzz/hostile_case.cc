@@ -1,12 +1,23 @@
 #include "fuzz/hostile_case.h"
 
 #include <algorithm>
+#include <fstream>
 
 namespace tidemark::fuzz {
 
+bool WriteHostileFile(const HostileCase& hostile, const std::string& path) {
+  const std::string_view bytes = hostile.bytes;
+  const size_t hole_at = hostile.hole_bytes > 0 ? hostile.hole_at : bytes.size();
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << bytes.substr(0, hole_at);
+  out.seekp(static_cast<std::streamoff>(hostile.hole_bytes), std::ios::cur);
+  out << bytes.substr(hole_at);
+  return static_cast<bool>(out.flush());
+}
+
 std::vector<HostileCase> HostileCases() {
   std::vector<HostileCase> cases;
-  for (auto make : {HostileFrames, HostileIndices, HostileChunks, HostileTexts, HostileSafetensors}) {
+  for (auto make : {HostileFrames, HostileIndices, HostileChunks, HostileCosts, HostileTexts, HostileSafetensors}) {
     for (HostileCase& hostile : make()) cases.push_back(std::move(hostile));
   }
   std::sort(cases.begin(), cases.end(), [](const auto& a, const auto& b) { return a.file < b.file; });

@@ -25,11 +25,18 @@ struct HostileCase {
   absl::StatusCode code = absl::StatusCode::kDataLoss;  // kOk of notes alone, which are there whatever they say
   std::string message;  // a part of the error's; of a note that gets none, of what is left of it
   std::string bytes;
+  // The number of zeros before bytes[hole_at], as a hole: they take no room on the disk or in memory.
+  uint64_t hole_at = 0;
+  uint64_t hole_bytes = 0;
 };
+
+// False if it cannot be written.
+bool WriteHostileFile(const HostileCase& hostile, const std::string& path);
 
 std::vector<HostileCase> HostileFrames();   // header, footer, and the sizes of files
 std::vector<HostileCase> HostileIndices();  // index of a shard
 std::vector<HostileCase> HostileChunks();   // what the chunks hold
+std::vector<HostileCase> HostileCosts();    // shards that are small, and made to take time and memory
 std::vector<HostileCase> HostileTexts();    // JSON
 std::vector<HostileCase> HostileSafetensors();
 

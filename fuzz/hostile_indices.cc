@@ -301,11 +301,38 @@ std::vector<HostileCase> HostileKeys() {
   };
 }
 
+// Deltas to a shard that is not there. What is wrong with most of them is found before the base is looked for.
+std::vector<HostileCase> HostileDeltas() {
+  using enum absl::StatusCode;
+  constexpr size_t kBaseFileAt = 56 + 16;
+  ShardIndex index = Sound();
+  index.files = {{.step = 7, .attempt = IdentityAt(3).attempt}};
+  storage::IndexBase base = {.file = 1, .changed_chunks = {true, true}, .changed_entries = {false, false}};
+  const std::string delta = EncodeShardIndex(index, base);
+  const auto patched = [&](size_t offset, auto value) {
+    std::string encoded = delta;
+    std::memcpy(encoded.data() + offset, &value, sizeof(value));
+    return ShardWith(encoded);
+  };
+  index.files = {{.step = IdentityAt(kHostilePlace).step, .attempt = IdentityAt(kHostilePlace).attempt}};
+  return {
+      {"delta-base_is_no_file.tmk", kDataLoss, "base file at byte 72: expected 1 to 1, found 0",
+       patched(kBaseFileAt, uint32_t{0})},
+      {"delta-base_not_listed.tmk", kDataLoss, "base file at byte 72: expected 1 to 1, found 4294967295",
+       patched(kBaseFileAt, ~uint32_t{0})},
+      {"delta-base_not_there.tmk", kNotFound, "0000000007-", ShardWith(delta)},
+      {"delta-base_is_the_shard_itself.tmk", kDataLoss, "attempt of file 1 at byte 88: expected another shard",
+       ShardWith(EncodeShardIndex(index, base))},
+      {"delta-entries_all.tmk", kNotFound, "0000000007-", patched(16, kUint64Max)},
+      {"delta-files_all.tmk", kDataLoss, "file count", patched(24, uint32_t{storage::kFileReferencesMax})},
+  };
+}
+
 }  // namespace
 
 std::vector<HostileCase> HostileIndices() {
   std::vector<HostileCase> cases = HostileCounts();
-  for (const auto& more : {HostileChunkRecords(), HostileEntries(), HostileKeys()}) {
+  for (const auto& more : {HostileChunkRecords(), HostileEntries(), HostileKeys(), HostileDeltas()}) {
     cases.insert(cases.end(), more.begin(), more.end());
   }
   return cases;

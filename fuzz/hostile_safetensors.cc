@@ -44,9 +44,9 @@ std::vector<HostileCase> HostileHeaders() {
   using enum absl::StatusCode;
   const std::string length = "length of the header at byte 0";
   return {
-      {"truncation-empty.safetensors", kDataLoss, "0 bytes are no safetensors file", ""},
+      {"truncation-empty.safetensors", kDataLoss, "0 bytes are too short for a safetensors file", ""},
       {"truncation-header.safetensors", kDataLoss, length + ": 64 bytes, which do not fit", File(64, "{}")},
-      {"truncation-data.safetensors", kDataLoss, "which is no place in 3 bytes of data", Tensor(kSound, 3)},
+      {"truncation-data.safetensors", kDataLoss, "are outside the 3 bytes of data", Tensor(kSound, 3)},
       {"count-header_of_an_eib.safetensors", kDataLoss, length + ": expected 2 to 100000000",
        File(uint64_t{1} << 60, "{}")},
       {"count-header_of_100_mb.safetensors", kDataLoss, length + ": 100000000 bytes, which do not fit",
@@ -103,8 +103,9 @@ std::string ExportedValue(std::string_view kind, std::string_view text) {
 
 std::vector<HostileCase> HostileMetadata() {
   using enum absl::StatusCode;
-  const std::string no_metrics = "'tidemark.metrics' of the metadata has no metrics as an export writes them";
-  const std::string no_object = "'tidemark.user_metadata' of the metadata is no JSON object of at most 1048576 bytes";
+  const std::string no_metrics = "'tidemark.metrics' of the metadata has invalid metrics";
+  const std::string no_object =
+      "'tidemark.user_metadata' of the metadata is not a JSON object of at most 1048576 bytes";
   return {
       {"count-metadata_strings.safetensors", kInvalidArgument, "more keys than the 8192 of a step's user metadata",
        ManyStrings(200'000)},
@@ -121,8 +122,9 @@ std::vector<HostileCase> HostileMetadata() {
       {"name-metadata_key_twice.safetensors", kDataLoss, "'a' of the metadata is there twice",
        Headed(R"({"__metadata__":{"a":"x","\u0061":"y"}})", 0)},
       {"name-exported_metric_twice.safetensors", kDataLoss, no_metrics, ExportedMetrics(R"({"a":1.0,"a":1.0})")},
-      {"name-exported_kind.safetensors", kDataLoss, R"(is '\x1b[2J', which is no kind)", ExportedValue("\x1b[2J", "")},
-      {"name-exported_kind_of_a_kind.safetensors", kDataLoss, "is there, and nothing under the name behind that",
+      {"name-exported_kind.safetensors", kDataLoss, R"(is '\x1b[2J', which is not a kind of entry)",
+       ExportedValue("\x1b[2J", "")},
+      {"name-exported_kind_of_a_kind.safetensors", kDataLoss, "is present, but the entry that it names is not",
        Export({{"tidemark.kind.tidemark.kind.x", "string"}, {"tidemark.kind.x", "int64"}})},
       {"nesting-exported_objects.safetensors", kDataLoss, no_object,
        ExportedMetadata(Repeated(R"({"a":)", 100'000) + "0" + std::string(100'000, '}'))},
@@ -131,9 +133,9 @@ std::vector<HostileCase> HostileMetadata() {
       {"nesting-exported_metrics.safetensors", kDataLoss, no_metrics,
        ExportedMetrics(R"({"a":)" + std::string(500'000, '['))},
       {"overflow-exported_metric.safetensors", kDataLoss, no_metrics, ExportedMetrics(R"({"a":1e999})")},
-      {"overflow-exported_integer.safetensors", kDataLoss, "'n' of the metadata is no int64",
+      {"overflow-exported_integer.safetensors", kDataLoss, "'n' of the metadata is not a valid int64",
        ExportedValue("int64", "9223372036854775808")},
-      {"overflow-exported_double.safetensors", kDataLoss, "'n' of the metadata is no double",
+      {"overflow-exported_double.safetensors", kDataLoss, "'n' of the metadata is not a valid double",
        ExportedValue("double", "1e999")},
       {"utf8-metadata.safetensors", kDataLoss, "it is not UTF-8", Headed("{\"__metadata__\":{\"a\":\"\xff\"}}", 0)},
       {"utf8-exported_metric.safetensors", kDataLoss, no_metrics, ExportedMetrics(R"({"\ud800":1.0})")},
@@ -148,23 +150,23 @@ std::vector<HostileCase> HostilePlaces() {
        Tensor(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])", 0)},
       {"overflow-shape_beside_zero.safetensors", kDataLoss, "a shape of more bytes than 63 bits can count",
        Tensor(R"("dtype":"U8","shape":[0,4294967296,4294967296],"data_offsets":[0,0])", 0)},
-      {"overflow-offset.safetensors", kDataLoss, "which is no place in 4 bytes of data",
+      {"overflow-offset.safetensors", kDataLoss, "are outside the 4 bytes of data",
        At("18446744073709551612,18446744073709551615")},
       {"overflow-number.safetensors", kDataLoss, "a number that is not whole", At("0,18446744073709551616")},
       {"overflow-negative.safetensors", kDataLoss, "a negative number", At("-4,0")},
       {"overlap-tensors.safetensors", kDataLoss, "begins at 2 of the data, where another one ends at 4: they overlap",
        Beside(R"("dtype":"U8","shape":[6],"data_offsets":[2,8])")},
       {"overlap-same_bytes.safetensors", kDataLoss, "they overlap", Beside(kSound)},
-      {"overlap-end_before_begin.safetensors", kDataLoss, "is at [4, 0), which is no place", At("4,0")},
+      {"overlap-end_before_begin.safetensors", kDataLoss, "data_offsets [4, 0) are outside", At("4,0")},
       {"safetensors-hole.safetensors", kDataLoss, "no tensor has the 2 bytes before it",
        Beside(R"("dtype":"U8","shape":[2],"data_offsets":[6,8])")},
       {"safetensors-bytes_behind_it.safetensors", kDataLoss, "the tensors have 4 bytes of data, and the file has 5",
        Tensor(kSound, 5)},
       {"safetensors-dtype.safetensors", kDataLoss, R"(the dtype '\x1b[31m', which is unknown)",
        Tensor(R"("dtype":"\u001b[31m")")},
-      {"path-parent.index.json", kDataLoss, "'../../etc/passwd', which is no plain file name",
+      {"path-parent.index.json", kDataLoss, "'../../etc/passwd', which is not a plain file name",
        R"({"weight_map":{"w":"../../etc/passwd"}})"},
-      {"path-device.index.json", kDataLoss, "which is no plain file name", R"({"weight_map":{"w":"/dev/zero"}})"},
+      {"path-device.index.json", kDataLoss, "which is not a plain file name", R"({"weight_map":{"w":"/dev/zero"}})"},
       {"name-index_twice.index.json", kDataLoss, "tensor 'w' is there twice", R"({"weight_map":{"w":"a","w":"b"}})"},
       {"nesting-index.index.json", kDataLoss, "parse error", R"({"a":)" + std::string(500'000, '[')},
   };

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "fuzz/inspect_commands.h"
 #include "fuzz/store_image.h"
@@ -46,7 +47,9 @@ void CheckPrintable(std::string_view text) {
   }
 }
 
-void Try(const InspectCommand& command, const std::string& store, bool json) {
+// `input_bytes`: the size of the input that the store was made from.
+void Try(const InspectCommand& command, const std::string& store, size_t input_bytes, bool json) {
+  const AllocationBudget budget(input_bytes);
   Stream out;
   Stream err;
   inspect::Console console(out.file(), err.file());
@@ -59,15 +62,16 @@ void Try(const InspectCommand& command, const std::string& store, bool json) {
   Require(nlohmann::json::accept(text), "an output is no JSON");
 }
 
-void TryCommands(const std::string& store, const std::string& out) {
+void TryCommands(const std::string& store, size_t input_bytes, const std::string& out) {
   if (!StoreReader::OpenUntrusted(store).ok()) return;
   for (const InspectCommand& command : LookingCommands()) {
-    Try(command, store, /*json=*/false);
-    if (!std::count(command.words.begin(), command.words.end(), "--plot")) Try(command, store, /*json=*/true);
+    Try(command, store, input_bytes, /*json=*/false);
+    if (!std::count(command.words.begin(), command.words.end(), "--plot"))
+      Try(command, store, input_bytes, /*json=*/true);
   }
   bool json = false;
   for (const char* step : {"0", "1"}) {
-    for (const InspectCommand& command : TensorCommands(step, out)) Try(command, store, json);
+    for (const InspectCommand& command : TensorCommands(step, out)) Try(command, store, input_bytes, json);
     json = true;
   }
 }
@@ -80,6 +84,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const TemporaryFolder folder;
   MakeStore(FuzzInput(data, size), folder.path());
   const TemporaryFolder out;
-  TryCommands(folder.path(), out.path());
+  TryCommands(folder.path(), size, out.path());
   return 0;
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "fuzz/temporary_folder.h"
 #include "storage/io/file_system.h"
@@ -215,6 +216,7 @@ std::vector<Transfer> TakeRound(FuzzInput& in, bool direct, std::vector<Transfer
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark::fuzz;
+  const tidemark::fuzz::AllocationBudget budget(size);
   FuzzInput in(data, size);
   const bool direct = in.Take<uint8_t>() % 2 == 1;
   const TemporaryFolder folder(direct ? TemporaryFolder::Place::kDisk : TemporaryFolder::Place::kMemory);

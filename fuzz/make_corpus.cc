@@ -12,6 +12,8 @@
 
 #include "fuzz/fuzzing.h"
 #include "fuzz/store_image.h"
+#include "snapshot/exchange/safetensors_header.h"
+#include "snapshot/exchange/safetensors_index.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
@@ -21,8 +23,6 @@
 #include "storage/manifest/store_request.h"
 #include "storage/shard/byte_writer.h"
 #include "storage/shard/chunk_codec.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
-#include "tools/checkpoint_inspect/safetensors_index.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -95,6 +95,22 @@ storage::ShardIndex Referring(uint8_t place) {
   return index;
 }
 
+// A shard that refers to the one at that place. Its first chunk and its last entry differ from those of that shard.
+std::string DeltaTo(uint8_t place, const storage::ShardIndex& base) {
+  storage::ShardIndex index = base;
+  const storage::ShardIdentity other = IdentityAt(place);
+  index.files = {{.step = other.step, .attempt = other.attempt, .rank = other.rank, .world_size = other.world_size}};
+  for (storage::ChunkRecord& chunk : index.chunks) chunk.file = 1;
+  index.chunks[0].file = 0;
+  index.entries.back().spec.name += "2";
+  storage::IndexBase delta = {.file = 1, .digest = storage::DigestOf(AsBytes(EncodeShardIndex(base)))};
+  delta.changed_chunks.resize(index.chunks.size());
+  delta.changed_entries.resize(index.entries.size());
+  delta.changed_chunks.front() = true;
+  delta.changed_entries.back() = true;
+  return EncodeShardIndex(index, delta);
+}
+
 void AddShardSeeds(Seeds& seeds) {
   const auto fields = [](const std::string& block, size_t size) { return block.substr(kFieldsOffset, size); };
   const storage::ShardHeader header{.identity = IdentityAt(1), .chunk_bytes = kChunkBytes};
@@ -106,15 +122,17 @@ void AddShardSeeds(Seeds& seeds) {
   out.PutText(fields(EncodeShardFooter(footer), 40));
   seeds["shard_block/footer"] = std::move(out).Take();
 
-  const auto index_seed = [](const storage::ShardIndex& index) {
+  const auto index_seed = [](const std::string& index) {
     ByteWriter seed;
     seed.Put<uint8_t>(0);
     seed.Put<uint16_t>(15);
-    return std::move(seed).Take() + EncodeShardIndex(index);
+    return std::move(seed).Take() + index;
   };
-  seeds["shard_index/empty"] = index_seed({});
-  seeds["shard_index/mixed"] = index_seed(Mixed().index);
-  seeds["shard_index/referring"] = index_seed(Referring(0));
+  const std::string mixed = EncodeShardIndex(Mixed().index);
+  seeds["shard_index/delta"] = index_seed(DeltaTo(0, Mixed().index) + mixed);
+  seeds["shard_index/empty"] = index_seed(EncodeShardIndex(storage::ShardIndex()));
+  seeds["shard_index/mixed"] = index_seed(mixed);
+  seeds["shard_index/referring"] = index_seed(EncodeShardIndex(Referring(0)));
 }
 
 void AddChunkSeeds(Seeds& seeds) {
@@ -258,12 +276,16 @@ std::string File(FileKind kind, uint8_t place, std::string_view bytes) {
   return std::move(out).Take() + std::string(bytes);
 }
 
-std::string Shard(uint8_t place, std::string_view data, const storage::ShardIndex& index) {
+std::string Shard(uint8_t place, std::string_view data, const std::string& index) {
   ByteWriter out;
   out.Put<uint8_t>(0);
   out.Put<uint16_t>(static_cast<uint16_t>(data.size()));
   out.PutText(data);
-  return File(FileKind::kShard, place, std::move(out).Take() + EncodeShardIndex(index));
+  return File(FileKind::kShard, place, std::move(out).Take() + index);
+}
+
+std::string Shard(uint8_t place, std::string_view data, const storage::ShardIndex& index) {
+  return Shard(place, data, EncodeShardIndex(index));
 }
 
 std::string Named(FileKind kind, uint8_t place, std::string_view name, std::string_view rest) {
@@ -275,13 +297,16 @@ void AddStoreSeeds(const std::string& target, Seeds& seeds) {
   const std::string sound = Shard(0, mixed.data, mixed.index);
   seeds[target + "/one_step"] = sound;
   seeds[target + "/two_steps"] = sound + Shard(1, "", Referring(0));
+  seeds[target + "/delta"] = sound + Shard(1, mixed.data, DeltaTo(0, mixed.index));
   seeds[target + "/two_ranks"] = Shard(64, mixed.data, mixed.index) + Shard(192, mixed.data, mixed.index);
   seeds[target + "/reports"] = sound + File(FileKind::kReport, 0, ReportBody(Report(0, Evaluation::Outcome::kDone))) +
                                File(FileKind::kInboxReport, 0, ReportBody(Report(0, Evaluation::Outcome::kFailed)));
   seeds[target + "/notes"] = sound + File(FileKind::kPin, 0, R"({"version": 1, "note": "the best"})") +
-                             Shard(1, "", {}) + File(FileKind::kDeletion, 1, R"({"version": 1, "note": "too old"})");
+                             Shard(1, "", storage::ShardIndex()) +
+                             File(FileKind::kDeletion, 1, R"({"version": 1, "note": "too old"})");
   seeds[target + "/tagged"] = sound + File(FileKind::kPin, 0, storage::EncodeFolderNote("the best", {"paper", "v1"})) +
-                              Shard(1, "", {}) + File(FileKind::kPin, 1, R"({"version": 1, "tags": ["v1", "v2"]})");
+                              Shard(1, "", storage::ShardIndex()) +
+                              File(FileKind::kPin, 1, R"({"version": 1, "tags": ["v1", "v2"]})");
   seeds[target + "/named"] = sound + Named(FileKind::kAnything, 4, "0000000009-", "x") +
                              Named(FileKind::kLink, 0, "shard-00000-of-00002.tmk", "/etc/passwd") +
                              Named(FileKind::kFifo, 8, "report.json", "") +
@@ -350,31 +375,30 @@ void AddSafetensorsSeeds(Seeds& seeds) {
   const std::string file(1, '\0');
   const std::string header(1, '\1');
   const std::string index(1, '\2');
-  inspect::SafetensorsHeader two;
+  SafetensorsHeader two;
   two.metadata = {{"format", "pt"}, {"\xc3\xa9", "\n"}};
   two.tensors = {{"none", Dtype::kInt64, {0, 3}, 0, 0},
                  {"w", Dtype::kFloat32, {2, 1}, 0, 8},
                  {"packed", Dtype::kFloat4E2M1FnX2, {3}, 8, 11}};
   const std::string encoded = EncodeSafetensorsHeader(two).value();
   seeds["safetensors/file"] = file + encoded + std::string(11, 'x');
-  seeds["safetensors/empty_file"] = file + inspect::EncodeSafetensorsHeader({}).value();
-  const inspect::SafetensorsHeader exported = {.tensors = {},
-                                               .metadata = {{"epoch", "3"},
-                                                            {"format", "pt"},
-                                                            {"imported_from", "x"},
-                                                            {"tidemark.kind.epoch", "int64"},
-                                                            {"tidemark.kind.w.tied", "tied"},
-                                                            {"tidemark.metrics", R"({"loss":0.5})"},
-                                                            {"tidemark.step", "2"},
-                                                            {"tidemark.store", "0123"},
-                                                            {"tidemark.user_metadata", R"({"run":7})"},
-                                                            {"w.tied", "w"}}};
+  seeds["safetensors/empty_file"] = file + EncodeSafetensorsHeader({}).value();
+  const SafetensorsHeader exported = {.tensors = {},
+                                      .metadata = {{"epoch", "3"},
+                                                   {"format", "pt"},
+                                                   {"imported_from", "x"},
+                                                   {"tidemark.kind.epoch", "int64"},
+                                                   {"tidemark.kind.w.tied", "tied"},
+                                                   {"tidemark.metrics", R"({"loss":0.5})"},
+                                                   {"tidemark.step", "2"},
+                                                   {"tidemark.store", "0123"},
+                                                   {"tidemark.user_metadata", R"({"run":7})"},
+                                                   {"w.tied", "w"}}};
   seeds["safetensors/export"] = file + EncodeSafetensorsHeader(exported).value();
   ByteWriter data_bytes;
   data_bytes.Put<uint64_t>(11);
-  seeds["safetensors/header"] =
-      header + std::move(data_bytes).Take() + encoded.substr(inspect::kSafetensorsLengthBytes);
-  seeds["safetensors/index"] = index + inspect::EncodeSafetensorsIndex({{"v", "a"}, {"w", "b"}}, 16);
+  seeds["safetensors/header"] = header + std::move(data_bytes).Take() + encoded.substr(kSafetensorsLengthBytes);
+  seeds["safetensors/index"] = index + EncodeSafetensorsIndex({{"v", "a"}, {"w", "b"}}, 16);
   seeds["safetensors/index_with_more"] =
       index + R"({"metadata":{"total_size":1.5,"x":[{},null]},"weight_map":{"w":"f"},"y":[true,-1,"z"]})";
 }

@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "fuzz/hostile_case.h"
@@ -13,10 +12,9 @@
 namespace tidemark::fuzz {
 namespace {
 
-bool Write(const std::filesystem::path& path, std::string_view bytes) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (out.flush()) return true;
+bool Write(const std::filesystem::path& folder, const HostileCase& hostile) {
+  const std::filesystem::path path = folder / hostile.file;
+  if (WriteHostileFile(hostile, path)) return true;
   std::fprintf(stderr, "%s cannot be written\n", path.c_str());
   return false;
 }
@@ -25,9 +23,9 @@ int WriteAll(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   const std::vector<HostileCase> cases = HostileCases();
   for (const HostileCase& hostile : cases) {
-    if (!Write(folder / hostile.file, hostile.bytes)) return 1;
+    if (!Write(folder, hostile)) return 1;
   }
-  return Write(folder / "cases.txt", HostileTable(cases)) ? 0 : 1;
+  return Write(folder, {.file = "cases.txt", .message = "", .bytes = HostileTable(cases)}) ? 0 : 1;
 }
 
 }  // namespace

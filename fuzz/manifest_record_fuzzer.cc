@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
@@ -50,6 +51,7 @@ void TryNote(std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark::storage;
   using tidemark::fuzz::Try;
+  const tidemark::fuzz::AllocationBudget budget(size);
   tidemark::fuzz::FuzzInput in(data, size);
   const auto kind = in.Take<uint8_t>();
   const std::string_view bytes = in.TakeRest();

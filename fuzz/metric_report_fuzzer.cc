@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fmt/format.h"
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/store_request.h"
@@ -66,6 +67,7 @@ void TryRequest(const std::string& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;
+  const tidemark::fuzz::AllocationBudget budget(size);
   fuzz::FuzzInput in(data, size);
   const auto how = in.Take<uint8_t>();
   const bool as_it_is = (how & 1) != 0;

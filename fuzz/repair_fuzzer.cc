@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "fuzz/store_image.h"
 #include "fuzz/temporary_folder.h"
@@ -89,6 +90,7 @@ void Try(const std::string& directory) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;
+  const tidemark::fuzz::AllocationBudget budget(size);
   const fuzz::TemporaryFolder folder;
   fuzz::MakeStore(fuzz::FuzzInput(data, size), folder.path());
   std::filesystem::remove_all(storage::StoreLayout(folder.path()).manifest());

@@ -4,18 +4,19 @@
 
 #include <string>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
+#include "snapshot/exchange/safetensors_header.h"
+#include "snapshot/exchange/safetensors_index.h"
 #include "tools/checkpoint_inspect/file_metadata.h"
 #include "tools/checkpoint_inspect/json.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
-#include "tools/checkpoint_inspect/safetensors_index.h"
 
 namespace tidemark::fuzz {
 namespace {
 
-void CheckCoverage(const inspect::SafetensorsHeader& header, uint64_t data_bytes) {
+void CheckCoverage(const SafetensorsHeader& header, uint64_t data_bytes) {
   uint64_t covered = 0;
-  for (const inspect::SafetensorsTensor& tensor : header.tensors) {
+  for (const SafetensorsTensor& tensor : header.tensors) {
     Require(tensor.begin == covered && tensor.end >= tensor.begin, "tensors overlap or leave a hole");
     covered = tensor.end;
     uint64_t bytes = 0;
@@ -26,7 +27,7 @@ void CheckCoverage(const inspect::SafetensorsHeader& header, uint64_t data_bytes
   Require(covered == data_bytes, "not all data is covered");
 }
 
-void TryMetadata(const inspect::SafetensorsHeader& header) {
+void TryMetadata(const SafetensorsHeader& header) {
   inspect::FileMetadata metadata(/*with_step=*/true);
   absl::Status status = metadata.Add("file", header.metadata);
   if (status.ok()) {
@@ -39,7 +40,7 @@ void TryMetadata(const inspect::SafetensorsHeader& header) {
 }
 
 void TryHeader(std::string_view text, uint64_t data_bytes) {
-  const absl::StatusOr<inspect::SafetensorsHeader> header = inspect::DecodeSafetensorsHeader(text, data_bytes);
+  const absl::StatusOr<SafetensorsHeader> header = DecodeSafetensorsHeader(text, data_bytes);
   if (!header.ok()) {
     Require(absl::IsDataLoss(header.status()) || absl::IsInvalidArgument(header.status()),
             "a header is refused for another reason than what it says");
@@ -47,31 +48,30 @@ void TryHeader(std::string_view text, uint64_t data_bytes) {
   }
   CheckCoverage(*header, data_bytes);
   TryMetadata(*header);
-  const absl::StatusOr<std::string> written = inspect::EncodeSafetensorsHeader(*header);
+  const absl::StatusOr<std::string> written = EncodeSafetensorsHeader(*header);
   Require(written.ok(), "a header cannot be written");
-  const auto again =
-      inspect::DecodeSafetensorsHeader(std::string_view(*written).substr(inspect::kSafetensorsLengthBytes), data_bytes);
+  const auto again = DecodeSafetensorsHeader(std::string_view(*written).substr(kSafetensorsLengthBytes), data_bytes);
   Require(again.ok() && *again == *header, "a header is not what it was once it is written");
 }
 
 void TryFile(std::string_view file) {
-  if (file.size() < inspect::kSafetensorsLengthBytes) return;
+  if (file.size() < kSafetensorsLengthBytes) return;
   const absl::StatusOr<uint64_t> length =
-      inspect::DecodeSafetensorsLength(AsBytes(file).first<inspect::kSafetensorsLengthBytes>(), file.size());
+      DecodeSafetensorsLength(AsBytes(file).first<kSafetensorsLengthBytes>(), file.size());
   if (!length.ok()) return Require(absl::IsDataLoss(length.status()), "a length is refused for another reason");
-  file.remove_prefix(inspect::kSafetensorsLengthBytes);
+  file.remove_prefix(kSafetensorsLengthBytes);
   Require(*length <= file.size(), "a header is longer than its file");
   TryHeader(file.substr(0, *length), file.size() - *length);
 }
 
 void TryIndex(std::string_view text) {
-  const absl::StatusOr<inspect::SafetensorsFiles> files = inspect::DecodeSafetensorsIndex(text);
+  const absl::StatusOr<SafetensorsFiles> files = DecodeSafetensorsIndex(text);
   if (!files.ok()) return Require(absl::IsDataLoss(files.status()), "an index is refused for another reason");
   for (const auto& [tensor, file] : *files) {
     Require(!file.empty() && file != "." && file != ".." && file.find('/') == std::string::npos,
             "a file of an index lies elsewhere");
   }
-  const auto again = inspect::DecodeSafetensorsIndex(inspect::EncodeSafetensorsIndex(*files, 0));
+  const auto again = DecodeSafetensorsIndex(EncodeSafetensorsIndex(*files, 0));
   Require(again.ok() && *again == *files, "an index is not what it was once it is written");
 }
 
@@ -80,6 +80,7 @@ void TryIndex(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;
+  const tidemark::fuzz::AllocationBudget budget(size);
   fuzz::FuzzInput in(data, size);
   switch (in.Take<uint8_t>() % 3) {
     case 0:

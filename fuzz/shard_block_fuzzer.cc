@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "storage/shard/shard_format.h"
 
@@ -51,6 +52,7 @@ void TryFooter(const std::string& block, uint64_t file_bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark::fuzz;
+  const tidemark::fuzz::AllocationBudget budget(size);
   FuzzInput in(data, size);
   const auto flags = in.Take<uint8_t>();
   if ((flags & kFooter) == 0) {

@@ -12,6 +12,7 @@
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/aligned_buffer.h"
+#include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -155,6 +156,7 @@ std::string AssembleShard(const storage::ShardHeader& header, std::string_view d
   footer.index_offset = file.size();
   footer.index_bytes = index.size();
   footer.index_digest = storage::DigestOf(AsBytes(index));
+  footer.index_is_delta = index.starts_with(storage::kDeltaMagic);
   file += index;
   file.resize(storage::AlignUp(file.size()));
   footer.file_bytes = file.size() + storage::kShardBlockBytes;

@@ -34,7 +34,8 @@ inline constexpr uint8_t kFileKinds = 10;
 // Of the shard at that place.
 storage::ShardIdentity IdentityAt(uint8_t place);
 
-// The bytes of a shard from its parts; `data` lies behind the header. Index offset, sizes and digests are right.
+// The bytes of a shard from its parts; `data` lies behind the header. Index offset, sizes and digests are right, and
+// the footer says whether the index is a delta.
 std::string AssembleShard(const storage::ShardHeader& header, std::string_view data, std::string_view index);
 
 // Makes the files in `directory`, which exists and is empty. What cannot be made, for a name that is too long or one

@@ -1,31 +1,24 @@
 #include "tidemark/async_checkpointer.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "snapshot/checkpointer_impl.h"
 #include "snapshot/checkpointer_options.h"
 #include "snapshot/deadline.h"
+#include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
-#include "snapshot/stopwatch.h"
+#include "snapshot/save_request.h"
+#include "storage/io/exception_status.h"
 #include "storage/io/link_free_path.h"
 
 namespace tidemark {
 namespace {
-
-std::string StagingName(Staging staging) {
-  switch (staging) {
-    case Staging::kBlocking:
-      return "blocking";
-    case Staging::kOverlapped:
-      return "overlapped";
-    case Staging::kOnDevice:
-      return "on_device";
-  }
-  return "";
-}
 
 // A clock that was set back says nothing about how long ago it was; then it was too long.
 bool IsOver(absl::Duration interval, absl::Time since, absl::Time now) {
@@ -38,270 +31,339 @@ AsyncCheckpointer::AsyncCheckpointer() = default;
 
 AsyncCheckpointer::~AsyncCheckpointer() {
   if (impl_ == nullptr) return;
-  // What was waited for in vain is not waited for again.
-  const absl::Status status =
-      impl_->close_ran_out ? impl_->Close(Deadline::Passed(), Deadline::After(Impl::kReleaseTimeout)) : Close();
-  if (!status.ok()) impl_->listeners.Warn(status.ToString());
-  if (!impl_->closed_down || !impl_->closed_down->ready()) impl_->Abandon();
+  if (!impl_->process.is_this()) {
+    Impl::LeaveToItself(std::move(impl_));
+    return;
+  }
+  if (!impl_->OnOwnThread()) {
+    impl_->CloseAndLeave();
+    return;
+  }
+  try {
+    std::thread([impl = impl_] { impl->CloseAndLeave(); }).detach();
+  } catch (const std::exception& error) {
+    storage::BestEffort([&] {
+      impl_->listeners.Warn(fmt::format("{} is not closed, and stays locked: start a thread: {}",
+                                        impl_->options.directory, error.what()));
+    });
+    Impl::LeaveToItself(std::move(impl_));
+  }
 }
 
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(CheckpointerOptions options) {
-  options.directory = storage::FollowLinks(options.directory);
-  if (!options.metrics_file.empty()) options.metrics_file = storage::FollowLinksToFile(options.metrics_file);
-  return OpenOn(storage::PosixFileSystem(), std::move(options));
+  return Guarded("Open", [&]() -> absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> {
+    options.directory = storage::FollowLinks(options.directory);
+    if (!options.metrics_file.empty()) options.metrics_file = storage::FollowLinksToFile(options.metrics_file);
+    auto files = storage::PosixFileSystemAt(storage::StoreLayout(options.directory).directory());
+    return OpenOn(Machine(std::move(files)), std::move(options));
+  });
 }
 
-absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::OpenOn(storage::FileSystem& files,
+absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::OpenOn(const Machine& machine,
                                                                              CheckpointerOptions options) {
-  if (absl::Status status = ValidateOptions(options); !status.ok()) return status;
-  std::unique_ptr<AsyncCheckpointer> checkpointer(new AsyncCheckpointer());
-  auto impl = std::make_shared<Impl>(files, std::move(options));
-  if (absl::Status status = impl->OpenStore(); !status.ok()) return status;
-  checkpointer->impl_ = std::move(impl);
-  return checkpointer;
+  return Guarded("Open", [&]() -> absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> {
+    if (absl::Status status = ValidateOptions(options); !status.ok()) return status;
+    std::unique_ptr<AsyncCheckpointer> checkpointer(new AsyncCheckpointer());
+    auto impl = std::make_shared<Impl>(machine, std::move(options));
+    if (absl::Status status = impl->OpenStore(); !status.ok()) return status;
+    checkpointer->impl_ = std::move(impl);
+    return checkpointer;
+  });
 }
 
 bool AsyncCheckpointer::ShouldSave(int64_t step) const {
-  const CheckpointerOptions& options = impl_->options;
-  if (impl_->closed || step < 0) return false;
-  const bool any_rule =
-      options.save_interval_steps > 0 || !options.save_on_steps.empty() || options.save_interval_seconds > 0;
-  const bool due =
-      !any_rule || (options.save_interval_steps > 0 && step % options.save_interval_steps == 0) ||
-      std::find(options.save_on_steps.begin(), options.save_on_steps.end(), step) != options.save_on_steps.end() ||
-      (options.save_interval_seconds > 0 &&
-       IsOver(absl::Seconds(options.save_interval_seconds), impl_->last_save, options.now()));
-  return due && !absl::IsAlreadyExists(impl_->CheckSave(step, {}));
+  const absl::StatusOr<bool> should = Guarded("ShouldSave", [&]() -> absl::StatusOr<bool> {
+    const CheckpointerOptions& options = impl_->options;
+    if (!impl_->CheckOpen().ok() || step < 0) return false;
+    const int64_t interval = impl_->save_interval_steps;
+    const bool any_rule =
+        interval > 0 || !options.save_on_steps.empty() || options.save_interval_seconds > 0 || options.save_when;
+    const bool due =
+        !any_rule || (interval > 0 && step % interval == 0) ||
+        std::find(options.save_on_steps.begin(), options.save_on_steps.end(), step) != options.save_on_steps.end() ||
+        (options.save_interval_seconds > 0 &&
+         IsOver(absl::Seconds(options.save_interval_seconds), impl_->last_save, impl_->now())) ||
+        (options.save_when && options.save_when({.step = step,
+                                                 .last_saved = impl_->last_saved_step,
+                                                 .since_last = impl_->now() - impl_->last_save,
+                                                 .in_flight = impl_->open_saves.AnyInFlight()}));
+    return due && !absl::IsAlreadyExists(impl_->CheckSave(step, {}));
+  });
+  if (should.ok()) return *should;
+  // An unwanted save costs less than a missing one.
+  storage::BestEffort([&] {
+    impl_->listeners.Warn(
+        fmt::format("step {} is to be saved, though that is not known: {}", step, should.status().ToString()));
+  });
+  return true;
+}
+
+absl::Status AsyncCheckpointer::SetSaveInterval(int64_t steps) {
+  return Guarded("SetSaveInterval", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (steps < 0) {
+      return absl::InvalidArgumentError(fmt::format("a save interval of {} steps; it must be >= 0", steps));
+    }
+    impl_->save_interval_steps = steps;
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<SaveHandle> AsyncCheckpointer::Save(int64_t step, State& state, SaveOptions options) {
-  return SaveBy(nullptr, step, state, options);
+  return Guarded("Save", [&] {
+    SaveRequest request = SaveRequest::Of(std::move(options));
+    request.deadline = Deadline::After(impl_->options.save_timeout);
+    return impl_->Save(nullptr, step, state, request);
+  });
 }
 
-absl::StatusOr<SaveHandle> AsyncCheckpointer::SaveBy(const Deadline* last_chance, int64_t step, State& state,
-                                                     const SaveOptions& options) {
-  const Stopwatch blocked;
-  SavePhases phases;
-  if (impl_->closed) return ClosedError();
-  const absl::Time created = impl_->options.now();
-  if (absl::Status status = impl_->AwaitSave(step, state, options, last_chance, &phases); !status.ok()) return status;
-
-  const Staging wanted = options.staging.value_or(impl_->options.staging);
-  if (wanted != Staging::kBlocking) {
-    if (absl::Status status = impl_->StartStagingThread(); !status.ok()) return status;
-  }
-  const auto held = std::make_shared<HeldTimes>();
-  absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
-      impl_->BeginSnapshot(step, state, options, created, std::move(phases), last_chance, held.get());
-  if (!begun.ok()) return begun.status();
-  if (*begun == nullptr) return impl_->SkipSave(step, blocked.elapsed());
-  SaveHandle handle;
-  handle.step_ = step;
-  handle.staging_ = wanted;
-  const SavePhases::Time copy_begin = SavePhases::Now();
-  std::shared_ptr<StagedSnapshot> snapshot = *std::move(begun);
-  snapshot->set_staging(StagingName(wanted));
-  std::unique_ptr<State::DeviceImage> image;
-  if (wanted == Staging::kOnDevice) {
-    std::string why_not;
-    auto taken = impl_->TakeImage(state, snapshot->plan(), &why_not);
-    if (!taken.ok()) return taken.status();
-    image = *std::move(taken);
-    if (image == nullptr) {
-      handle.staging_ = Staging::kBlocking;
-      snapshot->set_staging("blocking: " + why_not);
-    }
-  }
-  impl_->last_plan = snapshot->shared_plan();
-  impl_->last_progress = snapshot->progress();
-  handle.committed_ = snapshot->committed()->future();
-  impl_->BeginSave(*snapshot, held);
-  // From here on the snapshot is written as its bytes arrive, and whatever happens is the consumers' to report too.
-  snapshot->set_published(SavePhases::Now());
-  impl_->stream->Publish(snapshot);
-  const auto note_times = [&](uint64_t copied_bytes) {
-    held->total = blocked.elapsed();
-    held->copy = absl::FromChrono(SavePhases::Now() - copy_begin);
-    if (copied_bytes > 0) snapshot->NoteCopied(kTrainerLane, copy_begin, copied_bytes);
-    snapshot->set_held(*held);
-  };
-  if (handle.staging_ == Staging::kOverlapped) {
-    note_times(0);
-    handle.staged_ = impl_->StageBehind(state, std::move(snapshot));
-  } else {
-    const absl::Status status = image == nullptr ? impl_->stager.CopyTensors(state, *snapshot)
-                                                 : impl_->stager.CopyHostTensors(state, *snapshot);
-    note_times(snapshot->plan().host_bytes() + (image == nullptr ? snapshot->plan().device_bytes() : 0));
-    if (image != nullptr && status.ok()) {
-      impl_->DrainBehind(std::move(image), std::move(snapshot));
-    } else {
-      Impl::EndStaging(std::move(snapshot), status);
-    }
-    if (!status.ok()) {
-      impl_->last_staged = ResolvedFuture(status);
-      return status;
-    }
-  }
-  impl_->last_save = impl_->options.now();
-  impl_->last_staged = handle.staged_;
-  impl_->open_saves.Add(step, handle.staged_, handle.committed_, options.persist);
-  return handle;
+absl::StatusOr<SaveHandle> AsyncCheckpointer::Evaluate(int64_t step, State& state, EvaluateOptions options) {
+  return Guarded("Evaluate", [&] { return impl_->Save(nullptr, step, state, SaveRequest::Of(std::move(options))); });
 }
 
 absl::Status AsyncCheckpointer::WaitUntilStaged() {
-  if (impl_->closed) return ClosedError();
-  return impl_->last_staged.Wait();
+  return Guarded("WaitUntilStaged", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    return impl_->last_staged.Wait();
+  });
 }
 
 absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view entry) {
-  if (impl_->closed) return ClosedError();
-  if (impl_->last_plan == nullptr) return absl::NotFoundError("nothing has been saved yet");
-  const int64_t index = impl_->last_plan->Find(entry);
-  if (index < 0) return absl::NotFoundError(fmt::format("the last save has no entry '{}'", entry));
-  if (impl_->last_staged.ready()) return impl_->last_staged.Wait();
-  const StagingPlan::Placement& place = impl_->last_plan->placements()[static_cast<size_t>(index)];
-  return impl_->last_progress->WaitFor(place.offset + place.bytes);
+  return Guarded("WaitUntilStaged", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (impl_->last_plan == nullptr) return absl::NotFoundError("nothing has been saved yet");
+    const int64_t index = impl_->last_plan->Find(entry);
+    if (index < 0) return absl::NotFoundError(fmt::format("the last save has no entry '{}'", entry));
+    if (impl_->last_staged.ready()) return impl_->last_staged.Wait();
+    const StagingPlan::Placement& place = impl_->last_plan->placements()[static_cast<size_t>(index)];
+    return impl_->last_progress->WaitFor(place.offset + place.bytes);  // at once for a sized value, which Save has read
+  });
 }
 
 absl::Status AsyncCheckpointer::Prepare(State& state) {
-  if (impl_->closed) return ClosedError();
-  impl_->WaitUntilTensorsAreRead();
-  return impl_->stager.Prepare(state);
+  return Guarded("Prepare", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    impl_->WaitUntilTensorsAreRead();
+    return impl_->stager.Prepare(state);
+  });
 }
 
 absl::Status AsyncCheckpointer::WaitUntilCommitted() {
-  if (impl_->closed) return ClosedError();
-  impl_->Settle();
-  return impl_->open_saves.TakeFailure();
+  return Guarded("WaitUntilCommitted", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (impl_->save_deadlines == nullptr) {
+      impl_->Settle();
+    } else {
+      impl_->open_saves.AwaitAll();  // a save whose time is up is settled, and its thread may stand still
+    }
+    return impl_->open_saves.TakeFailure();
+  });
 }
 
 Future AsyncCheckpointer::Committed(int64_t step) const {
-  if (impl_->closed) return ResolvedFuture(ClosedError());
-  if (std::optional<Future> in_flight = impl_->open_saves.CommittedOf(step)) return *std::move(in_flight);
-  absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().Find(step);
-  if (!record.ok()) return ResolvedFuture(record.status());
-  if (record->has_value() && (*record)->info.state == StepState::kCommitted) return ResolvedFuture(absl::OkStatus());
-  return ResolvedFuture(absl::NotFoundError(fmt::format("step {} is neither committed nor being saved", step)));
+  return GuardedFuture("Committed", [&]() -> Future {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return ResolvedFuture(status);
+    if (std::optional<Future> in_flight = impl_->open_saves.CommittedOf(step)) return *std::move(in_flight);
+    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().Find(step);
+    if (!record.ok()) return ResolvedFuture(record.status());
+    if (record->has_value() && (*record)->info.state == StepState::kCommitted) return ResolvedFuture(absl::OkStatus());
+    return ResolvedFuture(absl::NotFoundError(fmt::format("step {} is neither committed nor being saved", step)));
+  });
 }
 
-absl::Status AsyncCheckpointer::CheckForErrors() { return impl_->open_saves.TakeFailure(); }
+absl::Status AsyncCheckpointer::CheckForErrors() {
+  return Guarded("CheckForErrors", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->open_saves.TakeFailure();
+  });
+}
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, const RestoreOptions& options) {
-  if (impl_->closed) return ClosedError();
-  impl_->Settle();
-  if (options.healthy_only) impl_->AwaitVerdicts(options.evaluations_timeout);
-  const Housekeeper::RetentionPause pause(*impl_->housekeeper);
-  impl_->last_restore.reset();  // also where options.accept throws
-  absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).Latest(state, options);
-  impl_->NoteRestore(state, options, report);
-  return report;
+  return Guarded("Restore", [&] { return Restore(StepSelector::Latest(), state, options); });
 }
 
-absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(int64_t step, State& state, const RestoreOptions& options) {
-  if (impl_->closed) return ClosedError();
-  impl_->Settle();
-  const Housekeeper::RetentionPause pause(*impl_->housekeeper);
-  impl_->last_restore.reset();
-  absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).At(step, state, options);
-  impl_->NoteRestore(state, options, report);
-  return report;
+absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(const StepSelector& step, State& state,
+                                                         const RestoreOptions& given) {
+  return Guarded("Restore", [&]() -> absl::StatusOr<RestoreReport> {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    impl_->Settle();
+    absl::StatusOr<storage::BestModes> recorded = storage::BestModes();
+    if (step.kind() == StepSelector::Kind::kBest) recorded = impl_->store->manifest().RecordedBestModes();
+    if (!recorded.ok()) return recorded.status();
+    const absl::StatusOr<StepSelector> with_mode = step.WithMode(*recorded);
+    if (!with_mode.ok()) return with_mode.status();
+    RestoreOptions options = given;
+    options.healthy_only = options.healthy_only || step.kind() == StepSelector::Kind::kLatestHealthy;
+    // A restore of a named step does not wait for evaluations of other steps.
+    if (options.healthy_only && step.kind() != StepSelector::Kind::kStep) {
+      impl_->AwaitVerdicts(options.evaluations_timeout);
+    }
+    const Housekeeper::RetentionPause pause(*impl_->housekeeper);
+    impl_->last_restore.reset();
+    absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).Selected(
+        *with_mode, [this] { return Steps(); }, state, options);
+    impl_->NoteRestore(state, options, report);
+    return report;
+  });
 }
 
 absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
-  if (impl_->closed) return ClosedError();
-  for (int64_t at_most = std::numeric_limits<int64_t>::max(); at_most >= 0;) {
-    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindAtOrBelow(at_most);
+  return Guarded("LatestStep", [&]() -> absl::StatusOr<StepInfo> {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    absl::StatusOr<std::optional<storage::StepRecord>> record =
+        impl_->store->manifest().FindCommittedAtOrBelow(std::numeric_limits<int64_t>::max());
     if (!record.ok()) return record.status();
-    if (!record->has_value()) break;
-    if ((*record)->info.state == StepState::kCommitted) return (*record)->info;
-    at_most = (*record)->info.step - 1;
-  }
-  return absl::NotFoundError(fmt::format("no step is committed in {}", impl_->store->layout().directory()));
+    if (record->has_value()) return (*record)->info;
+    return absl::NotFoundError(fmt::format("no step is committed in {}", impl_->store->layout().directory()));
+  });
 }
 
 absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, BestMode mode) const {
-  if (impl_->closed) return ClosedError();
-  absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
-  if (!record.ok()) return record.status();
-  if (record->has_value()) return (*record)->info;
-  return absl::NotFoundError(fmt::format("no committed step in {} that is healthy has a finite metric '{}'",
-                                         impl_->store->layout().directory(), metric));
+  return Guarded("BestStep", [&]() -> absl::StatusOr<StepInfo> {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
+    if (!record.ok()) return record.status();
+    if (record->has_value()) return (*record)->info;
+    return absl::NotFoundError(fmt::format("no committed step in {} that is healthy has a finite metric '{}'",
+                                           impl_->store->layout().directory(), metric));
+  });
+}
+
+absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric) const {
+  return Guarded("BestStep", [&]() -> absl::StatusOr<StepInfo> {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    const absl::StatusOr<storage::BestModes> recorded = impl_->store->manifest().RecordedBestModes();
+    if (!recorded.ok()) return recorded.status();
+    const absl::StatusOr<BestMode> mode = storage::RequireBestMode(*recorded, metric);
+    if (!mode.ok()) return mode.status();
+    return BestStep(metric, *mode);
+  });
 }
 
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
-  if (impl_->closed) return ClosedError();
-  std::vector<StepInfo> steps;
-  absl::Status status = impl_->store->manifest().ForEach([&](storage::StepRecord record) {
-    steps.push_back(std::move(record.info));
-    return true;
+  return Guarded("Steps", [&]() -> absl::StatusOr<std::vector<StepInfo>> {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    std::vector<StepInfo> steps;
+    absl::Status status = impl_->store->manifest().ForEach([&](storage::StepRecord record) {
+      steps.push_back(std::move(record.info));
+      return true;
+    });
+    if (!status.ok()) return status;
+    return steps;
   });
-  if (!status.ok()) return status;
-  return steps;
 }
 
 absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, EvaluatorFunction function) {
-  if (impl_->closed) return ClosedError();
-  if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
-  absl::StatusOr<std::vector<EarlierStep>> earlier = impl_->StepsThatAwait(options);
-  if (!earlier.ok()) return earlier.status();
-  const auto held_max = static_cast<uint64_t>(options.max_pending);
-  absl::Status status = impl_->stream->AddEvaluator(
-      std::move(options), std::move(function),
-      {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->options.now}, *std::move(earlier));
-  if (status.ok()) impl_->stager.AddRoomFor(held_max);
-  return status;
+  return Guarded("AddEvaluator", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
+    storage::BestModes best;
+    for (const auto& [metric, mode] : options.best) best.emplace(options.name + "/" + metric, mode);
+    if (absl::Status status = impl_->CheckBestModes(best); !status.ok()) return status;
+    absl::StatusOr<std::vector<EarlierStep>> earlier = impl_->StepsThatAwait(options);
+    if (!earlier.ok()) return earlier.status();
+    const auto held_max = static_cast<uint64_t>(options.max_pending);
+    // First, so that no retention pass after the first report goes by another mode.
+    if (!best.empty()) impl_->RecordBestModes(best);
+    absl::Status status = impl_->stream->AddEvaluator(
+        std::move(options), std::move(function),
+        {.sink = impl_->housekeeper.get(), .shelf = impl_->claims.get(), .now = impl_->now}, *std::move(earlier));
+    if (!status.ok()) return status;
+    impl_->stager.AddRoomFor(held_max);
+    return status;
+  });
 }
 
 absl::Status AsyncCheckpointer::AddCompanion(std::shared_ptr<Companion> companion) {
-  if (impl_->closed) return ClosedError();
-  impl_->Settle();
-  return impl_->companions.Add(std::move(companion));
+  return Guarded("AddCompanion", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    impl_->Settle();
+    return Guarded("Companion::prefix", [&] { return impl_->companions.Add(std::move(companion)); });
+  });
 }
 
 Future AsyncCheckpointer::ReportMetrics(int64_t step, std::string evaluator, Metrics metrics) {
-  Evaluation evaluation;
-  evaluation.evaluator = std::move(evaluator);
-  evaluation.worker = "trainer";
-  evaluation.metrics = std::move(metrics);
-  evaluation.reported = impl_->options.now();
-  return impl_->housekeeper->ReportMetrics(step, std::move(evaluation));
+  return GuardedFuture("ReportMetrics", [&]() -> Future {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return ResolvedFuture(status);
+    Evaluation evaluation;
+    evaluation.evaluator = std::move(evaluator);
+    evaluation.worker = "trainer";
+    evaluation.metrics = std::move(metrics);
+    evaluation.reported = impl_->now();
+    return impl_->housekeeper->ReportMetrics(step, std::move(evaluation));
+  });
 }
 
 absl::Status AsyncCheckpointer::Pin(int64_t step, std::string note) {
-  return impl_->housekeeper->Run([&](storage::Store& store) { return store.Pin(step, note); });
+  return Guarded("Pin", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Run([&](storage::Store& store) { return store.Pin(step, note); });
+  });
 }
 
 absl::Status AsyncCheckpointer::Unpin(int64_t step) {
-  return impl_->housekeeper->Run([&](storage::Store& store) { return store.Unpin(step); });
+  return Guarded("Unpin", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Run([&](storage::Store& store) { return store.Unpin(step); });
+  });
+}
+
+absl::Status AsyncCheckpointer::Tag(int64_t step, std::string_view name) {
+  return Guarded("Tag", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Tag(step, name);
+  });
+}
+
+absl::Status AsyncCheckpointer::Untag(std::string_view name) {
+  return Guarded("Untag", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Untag(name);
+  });
+}
+
+absl::Status AsyncCheckpointer::Delete(int64_t step, std::string reason) {
+  return Guarded("Delete", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Delete(step, std::move(reason));
+  });
 }
 
 absl::Status AsyncCheckpointer::WaitUntilEvaluated() {
-  if (impl_->closed) return ClosedError();
-  impl_->Settle();
-  impl_->stream->DrainEvaluators();
-  return impl_->housekeeper->Flush();
+  return Guarded("WaitUntilEvaluated", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    impl_->Settle();
+    impl_->stream->DrainEvaluators();
+    return impl_->housekeeper->Flush();
+  });
 }
 
-absl::Status AsyncCheckpointer::Tidy() { return impl_->housekeeper->Tidy(); }
+absl::Status AsyncCheckpointer::Tidy() {
+  return Guarded("Tidy", [&]() -> absl::Status {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Tidy();
+  });
+}
 
 absl::StatusOr<std::vector<RetentionDecision>> AsyncCheckpointer::RetentionPlan() const {
-  return impl_->housekeeper->Plan();
+  return Guarded("RetentionPlan", [&]() -> absl::StatusOr<std::vector<RetentionDecision>> {
+    if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    return impl_->housekeeper->Plan();
+  });
 }
 
-CheckpointerStatistics AsyncCheckpointer::statistics() const { return impl_->Statistics(); }
+CheckpointerStatistics AsyncCheckpointer::statistics() const {
+  return impl_->process.is_this() ? impl_->Statistics() : CheckpointerStatistics();
+}
 
 absl::Status AsyncCheckpointer::Close() {
   const Deadline deadline = Deadline::After(impl_->options.close_timeout);
-  return impl_->Close(deadline, deadline);
+  return Guarded("Close", [&] { return impl_->Close(deadline, deadline); });
 }
 
 absl::Status AsyncCheckpointer::Close(absl::Time time) {
   const Deadline deadline = Deadline::At(time);
-  return impl_->Close(deadline, deadline);
-}
-
-absl::Status AsyncCheckpointer::CloseBy(const Deadline& drained, const Deadline& released) {
-  return impl_->Close(drained, released);
+  return Guarded("Close", [&] { return impl_->Close(deadline, deadline); });
 }
 
 }  // namespace tidemark

@@ -1,45 +1,53 @@
 #include "snapshot/checkpointer_impl.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <system_error>
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/base/const_init.h"
+#include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "snapshot/checkpointer_options.h"
+#include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
+#include "snapshot/restore_catalog.h"
 #include "snapshot/stopwatch.h"
+#include "storage/io/exception_status.h"
 #include "storage/manifest/inbox.h"
 
 namespace tidemark {
-namespace {
 
-CheckpointerOptions WithDefaults(CheckpointerOptions options) {
-  if (!options.now) options.now = absl::Now;
-  return options;
-}
-
-}  // namespace
-
-AsyncCheckpointer::Impl::Impl(storage::FileSystem& file_system, CheckpointerOptions given)
-    : options(WithDefaults(std::move(given))),
-      read_options(ReadOptions(options)),
-      files(file_system),
-      listeners(options),
-      stager(options) {}
+AsyncCheckpointer::Impl::Impl(const Machine& machine, CheckpointerOptions given)
+    : options(std::move(given)),
+      now(machine.now),
+      read_options(ReadOptions(options.tuning)),
+      files_owner(machine.files),
+      files(*files_owner),
+      scrub_pass_interval(machine.scrub_pass_interval),
+      listeners(options.observer),
+      stager(options, machine.available_memory, [this](std::string_view line) { listeners.Warn(line); }) {}
 
 absl::Status AsyncCheckpointer::Impl::OpenStore() {
   const auto warn = [this](std::string_view line) { listeners.Warn(line); };
-  auto opened = storage::Store::Open(files, {.directory = options.directory, .warn = warn, .read = read_options});
+  auto opened = storage::Store::Open(files, {.directory = options.directory,
+                                             .warn = warn,
+                                             .read = read_options,
+                                             .create = options.create,
+                                             .awaits_inspect = true});
   if (!opened.ok()) return opened.status();
   store = *std::move(opened);
+  LeaveOutStaticDestructorsInChildren();
   sequence_at_open = store->manifest().last_sequence();
   // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
   auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
   if (!queue.ok()) return queue.status();
-  claims = std::make_unique<EvaluationClaims>(files, *store, read_options, [this] { persister->ForgetCommitted(); });
+  claims =
+      std::make_unique<EvaluationClaims>(files_owner, *store, read_options, [this] { persister->ForgetCommitted(); });
+  if (absl::Status status = RecordRetentionModes(); !status.ok()) return status;
   auto started = Housekeeper::Start({.files = files,
                                      .store = *store,
                                      .listeners = listeners,
@@ -47,7 +55,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
                                      .read_statistics = [this] { return Statistics(); },
                                      .claims = [this] { return claims->Get(); }},
                                     {.retention = options.retention,
-                                     .inbox_poll_interval = options.inbox_poll_interval,
+                                     .inbox_poll_interval = options.tuning.inbox_poll_interval,
                                      .metrics_file = options.metrics_file});
   if (!started.ok()) return started.status();
   housekeeper = *std::move(started);
@@ -57,17 +65,68 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   stager.set_make_room([this](int64_t step) { return stream->MakeRoom(step); });
   stager.set_only_evaluators_are_left([this] { return stream->ConsumersAreIdle(); });
   if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
-  last_save = options.now();
+  if (absl::Status status = StartScrubber(); !status.ok()) return status;
+  if (options.save_timeout < absl::InfiniteDuration()) {
+    auto deadlines = SaveDeadlines::Start(options.save_timeout, [this](int64_t, const absl::Status& status) {
+      listeners.Warn(std::string(status.message()));
+    });
+    if (!deadlines.ok()) return deadlines.status();
+    save_deadlines = *std::move(deadlines);
+  }
+  save_interval_steps = options.save_interval_steps;
+  last_save = now();
+  absl::StatusOr<std::optional<int64_t>> latest = store->manifest().LatestCommitted();
+  if (!latest.ok()) return latest.status();
+  last_saved_step = *latest;
   return absl::OkStatus();
 }
 
-absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions& save, const State* last) const {
-  if (step < 0) return absl::InvalidArgumentError(fmt::format("step {} is negative", step));
+absl::Status AsyncCheckpointer::Impl::CheckOpen() const {
+  if (absl::Status status = process.Check(); !status.ok()) return status;
+  return closed ? ClosedError() : absl::OkStatus();
+}
+
+// If a mode cannot be recorded, for example on a full disk, the training goes on with it and with the recorded ones.
+storage::BestModes AsyncCheckpointer::Impl::RecordBestModes(const storage::BestModes& modes) {
+  absl::StatusOr<storage::BestModes> all = store->AddBestModes(modes);
+  if (all.ok()) return *std::move(all);
+  listeners.Warn(
+      fmt::format("the best modes of metrics could not be recorded: {}", std::string(all.status().message())));
+  storage::BestModes known = modes;
+  const absl::StatusOr<storage::BestModes> recorded = store->manifest().RecordedBestModes();
+  if (recorded.ok()) known.insert(recorded->begin(), recorded->end());
+  return known;
+}
+
+absl::Status AsyncCheckpointer::Impl::RecordRetentionModes() {
+  RetentionOptions retention = options.retention;
+  storage::BestModes given;
+  for (const KeepBest& rule : retention.keep_best) {
+    if (rule.mode && !rule.score) given.insert_or_assign(rule.metric, *rule.mode);
+  }
+  return storage::ResolveBestModes(RecordBestModes(given), retention);
+}
+
+absl::Status AsyncCheckpointer::Impl::CheckBestModes(const storage::BestModes& modes) const {
+  for (const KeepBest& rule : options.retention.keep_best) {
+    const auto found = modes.find(rule.metric);
+    if (rule.score || !rule.mode || found == modes.end() || found->second == *rule.mode) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("EvaluatorOptions::best says that the {} value of '{}' is the best, and "
+                    "RetentionOptions::keep_best keeps the {}",
+                    BestModeName(found->second), rule.metric, BestModeName(*rule.mode)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveRequest& save, const State* last) const {
+  // INT64_MAX is refused, because a loop has no next step after it.
+  constexpr int64_t kStepMax = std::numeric_limits<int64_t>::max() - 1;
+  if (step < 0 || step > kStepMax) {
+    return absl::InvalidArgumentError(fmt::format("step {} is outside of 0 to {}", step, kStepMax));
+  }
   if (absl::Status status = ValidateUserMetadata(save.user_metadata); !status.ok()) return status;
   if (absl::Status status = ValidateMetrics(save.metrics); !status.ok()) return status;
-  if (save.overwrite && !save.persist) {
-    return absl::InvalidArgumentError("SaveOptions::overwrite replaces a step, and without persist there is none");
-  }
   if (save.overwrite) return absl::OkStatus();
   if (open_saves.IsInFlight(step)) return absl::AlreadyExistsError(fmt::format("step {} is being saved", step));
   absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);
@@ -82,7 +141,7 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveOptions&
   return absl::OkStatus();
 }
 
-absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const State& state, const SaveOptions& save,
+absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const State& state, const SaveRequest& save,
                                                 const Deadline* last_chance, SavePhases* phases) {
   if (last_chance != nullptr) {
     // First, for one that is in flight is to be waited for as a whole, and not only its copying.
@@ -92,21 +151,24 @@ absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const State& state
     phases->AddWait("earlier save", kTrainerLane, begin, SavePhases::Now());
     if (read) return absl::OkStatus();
     return absl::DeadlineExceededError(
-        fmt::format("step {} was not saved: an earlier save was still copying the state when its time was up", step));
+        fmt::format("step {} was not saved: an earlier save was still copying the state at the deadline", step));
   }
   const SavePhases::Time begin = SavePhases::Now();
   WaitUntilTensorsAreRead();
   phases->AddWait("earlier save", kTrainerLane, begin, SavePhases::Now());
-  if (absl::Status failure = open_saves.TakeFailure(); !failure.ok()) {
-    return absl::Status(failure.code(),
-                        fmt::format("step {} was not saved, because an earlier failure had not been seen: {}", step,
-                                    std::string(failure.message())));
-  }
   return CheckSave(step, save);
 }
 
+Future AsyncCheckpointer::Impl::EarlierFailure() {
+  const auto tell = [this](int64_t step, const absl::Status& failure) {
+    listeners.Warn(fmt::format("the save of step {} failed, and its result has not been read: {}", step,
+                               std::string(failure.message())));
+  };
+  return open_saves.FirstUnseenFailure(tell).value_or(Future());
+}
+
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> AsyncCheckpointer::Impl::BeginSnapshot(
-    int64_t step, State& state, const SaveOptions& save, absl::Time created, SavePhases phases,
+    int64_t step, State& state, const SaveRequest& save, absl::Time created, SavePhases phases,
     const Deadline* last_chance, HeldTimes* held) {
   if (last_chance == nullptr) {
     const SavePhases::Time begin = SavePhases::Now();
@@ -162,7 +224,7 @@ absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait
     if (info.evaluated_by(evaluator.name) && evaluator.when_lagging != WhenLagging::kQueue) continue;
     earlier.push_back({.save = housekeeper->TicketOf(info),
                        .reason = info.sequence <= sequence_at_open ? "the process ended before it was evaluated"
-                                                                   : "it was saved before the evaluator was there"});
+                                                                   : "it was saved before the evaluator was added"});
   }
   return earlier;
 }
@@ -179,14 +241,13 @@ absl::Status AsyncCheckpointer::Impl::StartStagingThread() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SkipSave(int64_t step, absl::Duration blocked) {
-  const absl::Status no_room = absl::ResourceExhaustedError(
-      fmt::format("step {} was not saved: earlier snapshots hold {} of {} bytes of staging memory, and leave no room",
-                  step, stager.arena().bytes_in_use(), stager.arena().bytes_max()));
+absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SkipSave(int64_t step, absl::Duration blocked, SaveHandle handle) {
+  const absl::Status no_room = absl::ResourceExhaustedError(fmt::format(
+      "step {} was not saved: earlier snapshots hold {} of {} bytes of staging memory, too much for this one", step,
+      stager.arena().bytes_in_use(), stager.arena().bytes_max()));
   statistics.AddSkipped("no room");
   listeners.SaveLine(SkippedSaveLine(step, blocked, std::string(no_room.message())));
   if (options.when_full == WhenFull::kFail) return no_room;
-  SaveHandle handle;
   handle.step_ = step;
   handle.skipped_ = true;
   handle.staged_ = handle.committed_ = ResolvedFuture(no_room);
@@ -201,8 +262,7 @@ std::string AsyncCheckpointer::Impl::WhyUnhealthy(const StepInfo& info) const {
 void AsyncCheckpointer::Impl::AwaitVerdicts(absl::Duration timeout) {
   std::vector<std::string> running;
   if (!stream->DrainUntil(Deadline::After(timeout), &running)) {
-    listeners.Warn(
-        fmt::format("a restore from healthy steps goes on without having heard of: {}", fmt::join(running, ", ")));
+    listeners.Warn(fmt::format("restoring without a verdict from: {}", fmt::join(running, ", ")));
   }
   // What cannot be recorded now counts all the same, but only as long as this process lives.
   if (absl::Status status = housekeeper->Flush(); !status.ok()) listeners.Warn(std::string(status.message()));
@@ -215,8 +275,8 @@ RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restor
     if (reports.ok()) {
       inbox = *std::move(reports);
     } else {
-      listeners.Warn(fmt::format("a restore from healthy steps goes on without workers' reports: {}",
-                                 std::string(reports.status().message())));
+      listeners.Warn(
+          fmt::format("restoring without the reports of workers: {}", std::string(reports.status().message())));
     }
   }
   auto why_unhealthy = [this, inbox = std::move(inbox)](const StepInfo& info) {
@@ -229,104 +289,8 @@ RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restor
     return why;
   };
   return RestoreWalk(
-      files, *store, read_options, companions.all(), std::move(why_unhealthy),
+      files, std::make_unique<HeldStoreCatalog>(*store), read_options, companions.all(), std::move(why_unhealthy),
       [this](std::string_view line) { listeners.Warn(line); }, [this] { persister->ForgetCommitted(); });
-}
-
-absl::StatusOr<std::unique_ptr<State::DeviceImage>> AsyncCheckpointer::Impl::TakeImage(State& state,
-                                                                                       const StagingPlan& plan,
-                                                                                       std::string* why_not) {
-  if (plan.device_tensors().empty()) {
-    *why_not = "no tensor is on a device";
-    return nullptr;
-  }
-  uint64_t budget = options.device_staging_bytes_max;
-  if (budget != 0) {
-    const uint64_t in_use = device_bytes_in_use;
-    if (plan.device_bytes() + in_use > budget) {
-      *why_not = fmt::format("{} bytes are on devices, device_staging_bytes_max is {}, and {} of them are in use",
-                             plan.device_bytes(), budget, in_use);
-      return nullptr;
-    }
-    budget -= in_use;
-  }
-  auto image = state.CopyOnDevice(plan.device_tensors(), budget);
-  if (image.ok() && *image == nullptr) *why_not = "no room on the device, or within device_staging_bytes_max";
-  return image;
-}
-
-Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<StagedSnapshot> snapshot) {
-  auto staged = std::make_shared<Promise>();
-  Future future = staged->future();
-  last_overlapped = snapshot->progress();
-  staging_thread->Add([this, &state, staged, snapshot = std::move(snapshot)]() mutable {
-    const SavePhases::Time begin = SavePhases::Now();
-    const absl::Status status = stager.CopyTensors(state, *snapshot);
-    const StagingPlan& plan = snapshot->plan();
-    snapshot->NoteCopied(kStagingLane, begin, plan.host_bytes() + plan.device_bytes());
-    staged->Set(status);
-    EndStaging(std::move(snapshot), status);
-  });
-  return future;
-}
-
-void AsyncCheckpointer::Impl::DrainBehind(std::unique_ptr<State::DeviceImage> image,
-                                          std::shared_ptr<StagedSnapshot> snapshot) {
-  const uint64_t bytes = image->bytes();
-  device_bytes_in_use += bytes;
-  std::shared_ptr<State::DeviceImage> shared = std::move(image);  // std::function copies what it holds
-  staging_thread->Add([this, bytes, image = std::move(shared), snapshot = std::move(snapshot)]() mutable {
-    const SavePhases::Time begin = SavePhases::Now();
-    const absl::Status status = Stager::DrainImage(*image, *snapshot);
-    snapshot->NoteCopied(kStagingLane, begin, snapshot->plan().device_bytes());
-    image.reset();
-    device_bytes_in_use -= bytes;
-    EndStaging(std::move(snapshot), status);
-  });
-}
-
-void AsyncCheckpointer::Impl::EndStaging(std::shared_ptr<StagedSnapshot> snapshot, const absl::Status& status) {
-  const std::shared_ptr<StagingProgress> progress = snapshot->progress();
-  snapshot.reset();
-  progress->End(status);
-}
-
-void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const std::shared_ptr<HeldTimes>& held) {
-  statistics.Begin();
-  if (snapshot.persist()) return housekeeper->BeginSave(snapshot.ticket(), nullptr);
-  auto unsaved = std::make_shared<StepInfo>();
-  unsaved->step = snapshot.step();
-  unsaved->state = StepState::kUnsaved;
-  unsaved->created = snapshot.created();
-  unsaved->metrics = snapshot.metrics();
-  unsaved->user_metadata = snapshot.user_metadata();
-  unsaved->reason = "it was only evaluated";
-  housekeeper->BeginSave(snapshot.ticket(), std::move(unsaved));
-  // An evaluator that never returns may let go of it when the checkpointer is gone.
-  snapshot.committed()->Watch([weak = weak_from_this(), number = snapshot.ticket()->number(), step = snapshot.step(),
-                               held, behind = Stopwatch()](const absl::Status& status) {
-    const std::shared_ptr<Impl> self = weak.lock();
-    if (self == nullptr) return;
-    SaveOutcome outcome;
-    outcome.save = number;
-    outcome.step = outcome.info.step = step;
-    outcome.persist = false;
-    outcome.status = status;
-    outcome.held = *held;
-    outcome.behind = std::max(absl::ZeroDuration(), behind.elapsed() - held->copy);
-    self->EndSave(std::move(outcome));
-  });
-}
-
-void AsyncCheckpointer::Impl::EndSave(SaveOutcome outcome) {
-  statistics.Settle(outcome, options.now());
-  housekeeper->EndSave(outcome);
-  listeners.SaveLine(SaveLine(outcome));
-  if (!outcome.status.ok()) {
-    listeners.Failed(outcome.step, outcome.status);
-  } else if (outcome.persist) {
-    listeners.Committed(outcome.info);
-  }
 }
 
 CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
@@ -337,6 +301,11 @@ CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
 }
 
 absl::Status AsyncCheckpointer::Impl::Close(const Deadline& drained, const Deadline& released) {
+  if (absl::Status status = process.Check(); !status.ok()) return status;
+  if (OnOwnThread()) {
+    return absl::FailedPreconditionError(
+        fmt::format("close {}: called by a callback or an evaluator, which it would wait for", options.directory));
+  }
   closed = true;
   close_ran_out = true;
   if (!closed_down) {
@@ -355,30 +324,60 @@ absl::Status AsyncCheckpointer::Impl::Close(const Deadline& drained, const Deadl
   close_ran_out = false;
   absl::Status first = open_saves.TakeFailure();
   for (absl::Status more = open_saves.TakeFailure(); !more.ok(); more = open_saves.TakeFailure()) {
-    listeners.Warn(std::string(more.message()));
+    storage::BestEffort([&] { listeners.Warn(std::string(more.message())); });
   }
   // Of this there was a warning.
   first.Update(std::exchange(lost, absl::OkStatus()));
   return first;
 }
 
+void AsyncCheckpointer::Impl::CloseAndLeave() {
+  // An earlier wait ran out of time: do not wait again.
+  const Deadline drained = close_ran_out ? Deadline::Passed() : Deadline::After(options.close_timeout);
+  const Deadline released = close_ran_out ? Deadline::After(kReleaseTimeout) : drained;
+  const absl::Status status = Guarded("Close", [&] { return Close(drained, released); });
+  if (!status.ok()) storage::BestEffort([&] { listeners.Warn(status.ToString()); });
+  if (!closed_down || !closed_down->ready()) Abandon();
+}
+
+bool AsyncCheckpointer::Impl::OnOwnThread() const {
+  if (housekeeper->OnOwnThread()) return true;
+  if (save_deadlines != nullptr && save_deadlines->OnOwnThread()) return true;
+  if (scrubber != nullptr && scrubber->OnOwnThread()) return true;
+  if (closed_down) return false;  // the other threads have ended, or belong to the closing thread
+  return stream->OnOwnThread() || (staging_thread != nullptr && staging_thread->OnOwnThread());
+}
+
 absl::Status AsyncCheckpointer::Impl::StartClosing() {
-  auto done = std::make_shared<Promise>();
-  const Future future = done->future();
   try {
+    auto done = std::make_shared<Promise>();
+    const Future future = done->future();
     std::thread([self = shared_from_this(), done]() mutable {
       self->CloseDown();
       self.reset();
       done->Set(absl::OkStatus());
     }).detach();
+    closed_down = future;
+    return absl::OkStatus();
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(fmt::format("close {}: start a thread: {}", options.directory, error.what()));
+  } catch (...) {
+    return storage::ExceptionStatus("close", options.directory);
   }
-  closed_down = future;
-  return absl::OkStatus();
 }
 
+void AsyncCheckpointer::Impl::LeaveToItself(std::shared_ptr<Impl> impl) {
+  static absl::Mutex mutex(absl::kConstInit);
+  static Impl* last = nullptr;
+  absl::MutexLock lock(&mutex);
+  Impl* const left = impl.get();
+  left->left_before = std::exchange(last, left);
+  left->left_to_itself = std::move(impl);
+}
+
+// Throws nothing: what it calls drops what there is no memory for.
 void AsyncCheckpointer::Impl::CloseDown() {
+  if (scrubber != nullptr) scrubber->Stop();
   Settle();
   staging_thread.reset();
   stream.reset();
@@ -393,13 +392,17 @@ void AsyncCheckpointer::Impl::Abandon() {
     // What evaluators have yet to say is not known to be good, nor bad, and with them goes who knows of which steps.
     housekeeper->EndRetention();
     stream->StopEvaluators();
-    std::vector<std::string> running;
-    saves_are_settled = stream->DrainUntil(Deadline::Passed(), &running);
+    storage::BestEffort([&] {
+      std::vector<std::string> running;
+      saves_are_settled = stream->DrainUntil(Deadline::Passed(), &running);
+    });
     // Without a thread to leave it to, it is done here, however long it takes: nothing that was saved is dropped.
-    if (!StartClosing().ok()) return CloseDown();
+    if (!Guarded("Close", [&] { return StartClosing(); }).ok()) return CloseDown();
   }
   // Where only evaluators were in the way, the store is free when the checkpointer is gone.
-  if (saves_are_settled) closed_down->WaitUntil(Deadline::After(kReleaseTimeout).as_time()).IgnoreError();
+  if (saves_are_settled) {
+    storage::BestEffort([&] { closed_down->WaitUntil(Deadline::After(kReleaseTimeout).as_time()).IgnoreError(); });
+  }
 }
 
 }  // namespace tidemark

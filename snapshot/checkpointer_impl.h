@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,10 +20,16 @@
 #include "snapshot/evaluation_claims.h"
 #include "snapshot/housekeeper.h"
 #include "snapshot/listeners.h"
+#include "snapshot/machine.h"
 #include "snapshot/open_saves.h"
+#include "snapshot/open_staging.h"
+#include "snapshot/owner_process.h"
 #include "snapshot/persister.h"
 #include "snapshot/restore_walk.h"
+#include "snapshot/save_deadlines.h"
 #include "snapshot/save_outcome.h"
+#include "snapshot/save_request.h"
+#include "snapshot/scrubber.h"
 #include "snapshot/serial_executor.h"
 #include "snapshot/snapshot_stream.h"
 #include "snapshot/stager.h"
@@ -39,29 +46,50 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // How long the destructor waits for the store's release once nothing is left to wait for: syncs of the manifest.
   static constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
 
-  Impl(storage::FileSystem& file_system, CheckpointerOptions given);
+  Impl(const Machine& machine, CheckpointerOptions given);
 
   // Once, before anything else.
   absl::Status OpenStore();
+  // Precondition: there is a persister.
+  absl::Status StartScrubber();
+  // Adds to the modes that the store has recorded, and returns all of them. A failure to record is a warning.
+  storage::BestModes RecordBestModes(const storage::BestModes& modes);
+  // Records the modes that keep_best gives. kInvalidArgument: a rule has no mode, and neither the record nor the
+  // metric's name gives one.
+  absl::Status RecordRetentionModes();
+  // kInvalidArgument: a rule of keep_best gives another mode for one of these metrics.
+  absl::Status CheckBestModes(const storage::BestModes& modes) const;
+
+  // kFailedPrecondition: after Close, or in a forked child.
+  absl::Status CheckOpen() const;
 
   // `last`: the state, where this is the last save, of which evaluators may not come to their end.
-  absl::Status CheckSave(int64_t step, const SaveOptions& save, const State* last = nullptr) const;
+  absl::Status CheckSave(int64_t step, const SaveRequest& save, const State* last = nullptr) const;
 
   // Whether what is in the state now cannot be what this committed step has: since then it has been restored as a whole
   // from a step before, against which nothing is known.
   bool WasRolledBackBehind(const StepInfo& info, const State& state) const;
   void NoteRestore(const State& state, const RestoreOptions& restore, const absl::StatusOr<RestoreReport>& report);
 
+  // AsyncCheckpointer::Save and Evaluate. A `last_chance` is a deadline, and the save is the last one. It is made even
+  // after failures, and does not wait for evaluators. Under every WhenFull it waits until then for an earlier copy of
+  // the state and for room. An unhealthy step is replaced only as PreemptionGuard::SaveAndClose says.
+  absl::StatusOr<SaveHandle> Save(const Deadline* last_chance, int64_t step, State& state, const SaveRequest& request);
+
   // At the start of a save: waits until the state may be copied, and says why it is not to be. With a `last_chance`
-  // waits until then, and leaves aside whatever has failed before. `phases` gets "earlier save".
-  absl::Status AwaitSave(int64_t step, const State& state, const SaveOptions& save, const Deadline* last_chance,
+  // waits until then. `phases` gets "earlier save".
+  absl::Status AwaitSave(int64_t step, const State& state, const SaveRequest& save, const Deadline* last_chance,
                          SavePhases* phases);
 
   // Waits for evaluators and for memory, and copies what cannot wait. Null: there is no room; see Stager::Begin. The
   // snapshot gets `phases`, with what this took, `*held` the waits.
-  absl::StatusOr<std::unique_ptr<StagedSnapshot>> BeginSnapshot(int64_t step, State& state, const SaveOptions& save,
+  absl::StatusOr<std::unique_ptr<StagedSnapshot>> BeginSnapshot(int64_t step, State& state, const SaveRequest& save,
                                                                 absl::Time created, SavePhases phases,
                                                                 const Deadline* last_chance, HeldTimes* held);
+
+  // The `committed` of the first failed save whose failure the trainer has not read; ok: there is none. Warns of each
+  // such failure once.
+  Future EarlierFailure();
 
   // Blocks until every save is settled.
   void Settle();
@@ -78,7 +106,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   absl::Status StartStagingThread();
 
   // What Save returns where WhenFull keeps it from waiting for room.
-  absl::StatusOr<SaveHandle> SkipSave(int64_t step, absl::Duration blocked);
+  absl::StatusOr<SaveHandle> SkipSave(int64_t step, absl::Duration blocked, SaveHandle handle);
 
   // What is known against a step, recorded or not, "evaluator: reason"; empty: nothing. Waits for nobody.
   std::string WhyUnhealthy(const StepInfo& info) const;
@@ -90,23 +118,29 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // For healthy_only it looks into the inbox too, for what could not be taken in or has just come.
   RestoreWalk NewRestoreWalk(const RestoreOptions& restore);
 
-  // Copies on the devices what is there; null, and `*why_not` set, where the save must go on as a blocking one.
-  absl::StatusOr<std::unique_ptr<State::DeviceImage>> TakeImage(State& state, const StagingPlan& plan,
-                                                                std::string* why_not);
+  // Copies of a state's tensors on their devices, and the memory that they take there.
+  struct Image {
+    std::unique_ptr<State::DeviceImage> copies;
+    uint64_t bytes = 0;
+  };
+  // Copies the device tensors on their devices. If the save must go on as a blocking one, `copies` is null and
+  // `*why_not` is set.
+  absl::StatusOr<Image> TakeImage(State& state, const StagingPlan& plan, std::string* why_not);
 
   // Copies the tensors on the staging thread; resolves when that is done.
-  Future StageBehind(State& state, std::shared_ptr<StagedSnapshot> snapshot);
+  Future StageBehind(State& state, std::shared_ptr<OpenStaging> staging);
 
   // Brings a device's copies to the host on the staging thread.
-  void DrainBehind(std::unique_ptr<State::DeviceImage> image, std::shared_ptr<StagedSnapshot> snapshot);
+  void DrainBehind(Image image, std::shared_ptr<OpenStaging> staging);
 
-  // Lets go of the snapshot first: consumers may count on its memory once they are done with it.
-  static void EndStaging(std::shared_ptr<StagedSnapshot> snapshot, const absl::Status& status);
+  // Begins the save and gives the snapshot to its consumers and evaluators. Throws where no consumer will get it.
+  std::shared_ptr<OpenStaging> Publish(std::shared_ptr<StagedSnapshot> snapshot,
+                                       const std::shared_ptr<HeldTimes>& held);
 
   // Tells the housekeeper and the statistics that the save is about to be published. Of one that is not to be saved its
   // end is told when the last evaluator has let go of it; `held` is for that, and is to be filled by then.
   void BeginSave(const StagedSnapshot& snapshot, const std::shared_ptr<HeldTimes>& held);
-  // On whatever thread found out.
+  // On whatever thread found out. Throws nothing.
   void EndSave(SaveOutcome outcome);
 
   CheckpointerStatistics Statistics() const;
@@ -114,9 +148,15 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // See AsyncCheckpointer::Close. Saves and evaluators get the time until `drained`, and the rest is for recording what
   // is left and for releasing the store.
   absl::Status Close(const Deadline& drained, const Deadline& released);
+  // The destructor's work in the process that opened the store.
+  void CloseAndLeave();
+  // Whether the caller is a thread that Close would wait for.
+  bool OnOwnThread() const;
   // Leaves what still runs to itself.
   void Abandon();
   absl::Status StartClosing();
+  // Never destroys it: its threads are missing in a forked child, or cannot be joined.
+  static void LeaveToItself(std::shared_ptr<Impl> impl);
   // On a thread of its own: waits for what is left, records what is left, and releases the store.
   void CloseDown();
 
@@ -128,17 +168,23 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   };
 
   // Constant after Open.
+  const OwnerProcess process;
   const CheckpointerOptions options;
+  const std::function<absl::Time()> now;  // the wall clock
   const storage::ShardReadOptions read_options;
+  const std::shared_ptr<storage::FileSystem> files_owner;  // shared with evaluators that outlive this
   storage::FileSystem& files;
+  const absl::Duration scrub_pass_interval;
   const Listeners listeners;
   uint64_t sequence_at_open = 0;  // of the last step that an earlier process committed
 
   // Owned by the trainer's thread.
   bool closed = false;         // Close has been called
   bool close_ran_out = false;  // of time, when it was called last
+  std::atomic<int64_t> save_interval_steps = 0;
   absl::Time last_save;
-  std::optional<Restored> last_restore;  // empty where it failed, or filled only a part
+  std::optional<int64_t> last_saved_step;  // by this process; before that, the latest committed one at Open
+  std::optional<Restored> last_restore;    // empty if it failed, or filled only a part
   Future last_staged;
   std::shared_ptr<StagingProgress> last_progress;    // of the last save
   std::shared_ptr<const StagingPlan> last_plan;      // and where its entries are
@@ -146,6 +192,10 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   Stager stager;
   // Made when everything that was given has been done; says when the store is released.
   std::optional<Future> closed_down;
+  // A list of those that are left to themselves. Its links are in its elements: a destructor adds to it, and there may
+  // be no memory.
+  std::shared_ptr<Impl> left_to_itself;
+  Impl* left_before = nullptr;
   absl::Status lost;  // evaluations that could not be recorded; from when that resolves on, until it is returned
 
   // Thread-safe. Destroyed from the bottom up: whoever stages stops before the stream, the stream before its consumer,
@@ -159,7 +209,9 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   std::unique_ptr<Housekeeper> housekeeper;
   Companions companions;  // the persister's while it has something to do
   std::unique_ptr<Persister> persister;
+  std::unique_ptr<Scrubber> scrubber;  // null: there is no scrub
   std::unique_ptr<SnapshotStream> stream;
+  std::unique_ptr<SaveDeadlines> save_deadlines;   // null: saves have no limit
   std::unique_ptr<SerialExecutor> staging_thread;  // made by the first save that is not a blocking one
 };
 

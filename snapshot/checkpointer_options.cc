@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
 #include "storage/io/thread_priority.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/shard/utf8.h"
 
 namespace tidemark {
@@ -50,6 +50,34 @@ storage::CodecPolicy PolicyOf(Compression compression) {
   return storage::CodecPolicy::kThroughput;
 }
 
+absl::Status ValidateTuning(const Tuning& tuning) {
+  if (tuning.reuse_saves_max < 0) {
+    return OutOfRange("tuning.reuse_saves_max", tuning.reuse_saves_max, "0 (no limit) or more");
+  }
+  const uint32_t chunk = tuning.chunk_bytes;
+  if (chunk < storage::kChunkBytesMin || chunk > storage::kChunkBytesMax || (chunk & (chunk - 1)) != 0) {
+    return OutOfRange("tuning.chunk_bytes", chunk, "a power of two from 4096 to 67108864");
+  }
+  if (tuning.codec_threads < 0 || tuning.codec_threads > storage::kCodecThreadsMax) {
+    return OutOfRange("tuning.codec_threads", tuning.codec_threads,
+                      fmt::format("from 0 (one for each core) to {}", storage::kCodecThreadsMax));
+  }
+  if (tuning.io_depth < 1 || tuning.io_depth > static_cast<int>(storage::kIoDepthMax)) {
+    return OutOfRange("tuning.io_depth", tuning.io_depth, fmt::format("from 1 to {}", storage::kIoDepthMax));
+  }
+  if (tuning.write_bytes_per_second_max != 0 && tuning.write_bytes_per_second_max < storage::kWriteRateMin) {
+    return OutOfRange("tuning.write_bytes_per_second_max", tuning.write_bytes_per_second_max,
+                      fmt::format("0 (no cap) or at least {}", storage::kWriteRateMin));
+  }
+  if (tuning.background_nice < 0 || tuning.background_nice > storage::kNiceMax) {
+    return OutOfRange("tuning.background_nice", tuning.background_nice, fmt::format("from 0 to {}", storage::kNiceMax));
+  }
+  if (tuning.inbox_poll_interval <= absl::ZeroDuration()) {
+    return OutOfRange("tuning.inbox_poll_interval", absl::FormatDuration(tuning.inbox_poll_interval), "more than 0");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateOptions(const CheckpointerOptions& options) {
@@ -61,26 +89,9 @@ absl::Status ValidateOptions(const CheckpointerOptions& options) {
   const auto negative =
       std::find_if(options.save_on_steps.begin(), options.save_on_steps.end(), [](int64_t step) { return step < 0; });
   if (negative != options.save_on_steps.end()) return OutOfRange("save_on_steps", *negative, "steps >= 0");
-  const uint32_t chunk = options.chunk_bytes;
-  if (chunk < storage::kChunkBytesMin || chunk > storage::kChunkBytesMax || (chunk & (chunk - 1)) != 0) {
-    return OutOfRange("chunk_bytes", chunk, "a power of two from 4096 to 67108864");
-  }
-  if (options.codec_threads < 0 || options.codec_threads > storage::kCodecThreadsMax) {
-    return OutOfRange("codec_threads", options.codec_threads,
-                      fmt::format("from 0 (one for each core) to {}", storage::kCodecThreadsMax));
-  }
-  if (options.io_depth < 1 || options.io_depth > static_cast<int>(storage::kIoDepthMax)) {
-    return OutOfRange("io_depth", options.io_depth, fmt::format("from 1 to {}", storage::kIoDepthMax));
-  }
-  if (options.write_bytes_per_second_max != 0 && options.write_bytes_per_second_max < storage::kWriteRateMin) {
-    return OutOfRange("write_bytes_per_second_max", options.write_bytes_per_second_max,
-                      fmt::format("0 (no cap) or at least {}", storage::kWriteRateMin));
-  }
-  if (options.background_nice < 0 || options.background_nice > storage::kNiceMax) {
-    return OutOfRange("background_nice", options.background_nice, fmt::format("from 0 to {}", storage::kNiceMax));
-  }
-  if (options.inbox_poll_interval <= absl::ZeroDuration()) {
-    return OutOfRange("inbox_poll_interval", absl::FormatDuration(options.inbox_poll_interval), "more than 0");
+  if (absl::Status status = ValidateTuning(options.tuning); !status.ok()) return status;
+  if (options.save_timeout <= absl::ZeroDuration()) {
+    return OutOfRange("save_timeout", absl::FormatDuration(options.save_timeout), "more than 0");
   }
   if (options.close_timeout <= absl::ZeroDuration()) {
     return OutOfRange("close_timeout", absl::FormatDuration(options.close_timeout), "more than 0");
@@ -94,9 +105,9 @@ absl::Status ValidateUserMetadata(const std::string& text) {
                                                   text.size(), kUserMetadataBytesMax));
   }
   // Looked at and not kept: of very many small arrays that would take some 40 times the size of the text.
-  if (IsObjectIfJson(text) && nlohmann::json::accept(text)) return absl::OkStatus();
+  if (IsObjectIfJson(text) && storage::IsJson(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("SaveOptions::user_metadata is no JSON object: {}", text.substr(0, 100)));
+      fmt::format("SaveOptions::user_metadata is not a JSON object: {}", text.substr(0, 100)));
 }
 
 absl::Status ValidateMetrics(const std::map<std::string, double>& metrics) {
@@ -110,26 +121,28 @@ absl::Status ValidateMetrics(const std::map<std::string, double>& metrics) {
   return absl::OkStatus();
 }
 
-int CodecThreads(const CheckpointerOptions& options) {
-  if (options.codec_threads > 0) return options.codec_threads;
+int CodecThreads(const Tuning& tuning) {
+  if (tuning.codec_threads > 0) return tuning.codec_threads;
   return std::clamp<int>(static_cast<int>(std::thread::hardware_concurrency()), 1, storage::kCodecThreadsMax);
 }
 
 storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options) {
+  const Tuning& tuning = options.tuning;
   return {.policy = PolicyOf(options.compression),
-          .chunk_bytes = options.chunk_bytes,
-          .codec_threads = CodecThreads(options),
-          .io = QueueKind(options.io),
-          .io_depth = static_cast<size_t>(options.io_depth),
-          .bytes_per_second_max = options.write_bytes_per_second_max,
-          .nice = options.background_nice,
-          .idle_io = options.background_io_idle};
+          .chunk_bytes = tuning.chunk_bytes,
+          .codec_threads = CodecThreads(tuning),
+          .io = QueueKind(tuning.io),
+          .io_depth = static_cast<size_t>(tuning.io_depth),
+          .bytes_per_second_max = tuning.write_bytes_per_second_max,
+          .nice = tuning.background_nice,
+          .idle_io = tuning.background_io_idle,
+          .reuse_saves_max = static_cast<uint64_t>(tuning.reuse_saves_max)};
 }
 
-storage::ShardReadOptions ReadOptions(const CheckpointerOptions& options) {
-  return {.codec_threads = CodecThreads(options),
-          .io = QueueKind(options.io),
-          .io_depth = static_cast<size_t>(options.io_depth)};
+storage::ShardReadOptions ReadOptions(const Tuning& tuning) {
+  return {.codec_threads = CodecThreads(tuning),
+          .io = QueueKind(tuning.io),
+          .io_depth = static_cast<size_t>(tuning.io_depth)};
 }
 
 }  // namespace tidemark

@@ -22,11 +22,11 @@ absl::Status ValidateUserMetadata(const std::string& text);
 // kInvalidArgument: a name that is empty or longer than EntrySpec::kNameBytesMax.
 absl::Status ValidateMetrics(const std::map<std::string, double>& metrics);
 
-// Threads that CheckpointerOptions::codec_threads asks for.
-int CodecThreads(const CheckpointerOptions& options);
+// Threads that Tuning::codec_threads asks for; 1 or more.
+int CodecThreads(const Tuning& tuning);
 
 storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options);
-storage::ShardReadOptions ReadOptions(const CheckpointerOptions& options);
+storage::ShardReadOptions ReadOptions(const Tuning& tuning);
 
 }  // namespace tidemark
 

@@ -1,11 +1,11 @@
 #include "snapshot/companions.h"
 
-#include <exception>
 #include <utility>
 
 #include "absl/strings/str_split.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "snapshot/guarded.h"
 
 namespace tidemark {
 namespace {
@@ -27,16 +27,10 @@ absl::Status CheckState(Companion& companion) {
   return absl::OkStatus();
 }
 
-// Of a thread that nobody stands behind, what a companion throws would end the process.
 absl::Status TakeIn(Companion& companion, const Snapshot& snapshot) {
-  try {
-    if (absl::Status status = companion.Update(snapshot); !status.ok()) return status;
-    return CheckState(companion);
-  } catch (const std::exception& error) {
-    return absl::UnknownError(fmt::format("it threw: {}", error.what()));
-  } catch (...) {
-    return absl::UnknownError("it threw something that is no std::exception");
-  }
+  absl::Status status = Guarded("Companion::Update", [&] { return companion.Update(snapshot); });
+  if (!status.ok()) return status;
+  return Guarded("Companion::state", [&] { return CheckState(companion); });
 }
 
 }  // namespace
@@ -68,8 +62,17 @@ absl::Status Companions::Add(std::shared_ptr<Companion> companion) {
   }
   for (const auto& other : companions_) {
     if (other->prefix() == prefix) {
-      return absl::AlreadyExistsError(fmt::format("there is a companion '{}' already", prefix));
+      return absl::AlreadyExistsError(fmt::format("a companion '{}' already exists", prefix));
     }
+  }
+  // Otherwise every save would be refused.
+  size_t bytes = prefix.size();
+  for (const auto& other : companions_) bytes += other->prefix().size() + 1;
+  if (bytes > storage::kPropertyBytesMax) {
+    return absl::InvalidArgumentError(fmt::format(
+        "companion '{}': with it the prefixes of the {} companions have {} bytes, line ends included; at most {} fit "
+        "into a step",
+        prefix, companions_.size() + 1, bytes, storage::kPropertyBytesMax));
   }
   companions_.push_back(std::move(companion));
   return absl::OkStatus();
@@ -84,25 +87,29 @@ absl::Status Companions::Update(const StagedSnapshot& snapshot) {
   return absl::OkStatus();
 }
 
-void Companions::AppendTo(storage::ShardContents& contents) const {
+absl::Status Companions::AppendTo(storage::ShardContents& contents) const {
   std::vector<std::string> prefixes;
   const size_t snapshot_entries = contents.entries.size();
   for (const auto& companion : companions_) {
     prefixes.push_back(companion->prefix());
     const auto first = static_cast<int64_t>(contents.entries.size());
-    for (const State::Entry& entry : companion->state().entries()) {
-      contents.entries.push_back({.spec = entry.spec,
-                                  .bytes = {entry.host, static_cast<size_t>(entry.bytes)},
-                                  .alias_of = entry.alias_of < 0 ? -1 : first + entry.alias_of});
-    }
+    const absl::Status status = Guarded("Companion::state", [&] {
+      for (const State::Entry& entry : companion->state().entries()) {
+        contents.entries.push_back({.spec = entry.spec,
+                                    .bytes = {entry.host, static_cast<size_t>(entry.bytes)},
+                                    .alias_of = entry.alias_of < 0 ? -1 : first + entry.alias_of});
+      }
+    });
+    if (!status.ok()) return OfCompanion(status, *companion);
   }
-  if (prefixes.empty()) return;
+  if (prefixes.empty()) return absl::OkStatus();
   contents.properties[kProperty] = fmt::format("{}", fmt::join(prefixes, "\n"));
-  if (contents.wait_until_ready == nullptr) return;
+  if (contents.wait_until_ready == nullptr) return absl::OkStatus();
   contents.wait_until_ready = [wait = std::move(contents.wait_until_ready), snapshot_entries](size_t entry,
                                                                                               uint64_t end) {
     return entry < snapshot_entries ? wait(entry, end) : absl::OkStatus();
   };
+  return absl::OkStatus();
 }
 
 }  // namespace tidemark

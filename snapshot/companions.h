@@ -29,20 +29,20 @@ absl::Status OfCompanion(const absl::Status& status, const Companion& companion)
 // Owned by the trainer's thread while no save is in flight, by the persister's while one is.
 class Companions {
  public:
-  // See AsyncCheckpointer::AddCompanion. kInvalidArgument: null, or no prefix.
+  // See AsyncCheckpointer::AddCompanion. kInvalidArgument: null, no prefix, or too many bytes of all prefixes.
   absl::Status Add(std::shared_ptr<Companion> companion);
 
   bool empty() const { return companions_.empty(); }
   std::span<const std::shared_ptr<Companion>> all() const { return companions_; }
 
   // Blocks until the snapshot is staged as a whole and has every companion take it in. The first error, which names the
-  // companion, or that of staging, of which the companions do not hear then; kUnknown: a companion threw. Afterwards
-  // AppendTo may be called.
+  // companion, or that of staging, of which the companions do not hear then. Afterwards AppendTo may be called.
   absl::Status Update(const StagedSnapshot& snapshot);
 
   // Adds their entries, and the property "companions", in which restores find the prefixes. What lies in `contents`
   // comes first and is waited for as before; the bytes added are there, and stay as they are until the next Update.
-  void AppendTo(storage::ShardContents& contents) const;
+  // kInternal: a companion threw.
+  absl::Status AppendTo(storage::ShardContents& contents) const;
 
  private:
   std::vector<std::shared_ptr<Companion>> companions_;

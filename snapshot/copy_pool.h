@@ -5,6 +5,7 @@
 #define TIDEMARK_SNAPSHOT_COPY_POOL_H_
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -23,18 +24,20 @@ class CopyPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls work(0) ... work(count - 1), each once, on these threads and the caller's; returns when all are done.
+  // Calls work(0) ... work(count - 1), each once, on these threads and the caller's; returns when all are done. Where
+  // one throws, those that have not begun are left out, and the exception is thrown once the others have ended.
   void Run(size_t count, const std::function<void(size_t)>& work);
 
  private:
   void WorkerLoop();
-  bool TakeOne(const std::function<void(size_t)>*& work, size_t& index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DoOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   const std::function<void(size_t)>* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t count_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::exception_ptr thrown_ ABSL_GUARDED_BY(mutex_);  // by the work of this Run, the first one
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> workers_;
 };

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
 #include "storage/io/printable_text.h"
+#include "storage/shard/name_table.h"
 
 namespace tidemark {
 namespace {
@@ -33,20 +34,9 @@ std::string Difference(const EntrySpec& saved, const EntrySpec& wanted) {
   return "";
 }
 
-// Whether two entries of a checkpoint have the same bytes, judged by the digests of their chunks.
-bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b) {
-  const storage::ShardEntry& left = index.entries[a];
-  const storage::ShardEntry& right = index.entries[b];
-  if (left.chunk_count != right.chunk_count) return false;
-  for (uint64_t i = 0; i < left.chunk_count; ++i) {
-    if (index.chunks[left.first_chunk + i].digest != index.chunks[right.first_chunk + i].digest) return false;
-  }
-  return true;
-}
-
 // A pattern or rename with a slip in it must not pass for a restore of nothing.
 void FindSlips(const storage::ShardIndex& index, const State& state, const RestoreOptions& options,
-               const OtherEntries& others, const absl::flat_hash_map<std::string_view, size_t>& saved,
+               const OtherEntries& others, const storage::NameMap<size_t>& saved,
                std::vector<std::string>& differences) {
   for (const std::string& pattern : options.only) {
     if (std::any_of(others.restored.begin(), others.restored.end(),
@@ -69,14 +59,22 @@ void FindSlips(const storage::ShardIndex& index, const State& state, const Resto
   for (const auto& rename : options.renames) {
     if (std::none_of(index.entries.begin(), index.entries.end(),
                      [&](const storage::ShardEntry& entry) { return IsRenamedBy(entry.spec.name, rename); })) {
-      differences.push_back(fmt::format("rename of '{}' fits no entry of the checkpoint", rename.first));
+      differences.push_back(fmt::format("rename of '{}' matches no entry of the checkpoint", rename.first));
     }
   }
 }
 
-absl::Status DifferencesError(const std::vector<std::string>& differences) {
+// Whether both are tensors of real floating-point numbers, which some states convert.
+bool DiffersInPrecision(const EntrySpec& saved, const EntrySpec& wanted) {
+  if (saved.kind != EntryKind::kTensor || wanted.kind != EntryKind::kTensor || saved.dtype == wanted.dtype)
+    return false;
+  return FloatLayoutOf(saved.dtype).numbers == 1 && FloatLayoutOf(wanted.dtype).numbers == 1;
+}
+
+absl::Status DifferencesError(const std::vector<std::string>& differences, bool is_precision) {
   std::string message = fmt::format("the checkpoint does not fit the state, {} differences:", differences.size());
   for (const std::string& difference : differences) message += "\n  " + storage::PrintableText(difference);
+  if (is_precision) message += "\nTorchState::set_converts_dtypes(true) converts floating-point tensors";
   return absl::InvalidArgumentError(message);
 }
 
@@ -98,7 +96,7 @@ std::vector<EntrySpec> RenamedSpecs(const storage::ShardIndex& index, const Rest
 }
 
 std::vector<bool> FindReplaced(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved) {
-  absl::flat_hash_set<std::string_view> renamed;
+  storage::NameSet renamed;
   for (size_t i = 0; i < saved.size(); ++i) {
     if (saved[i].name != index.entries[i].spec.name) renamed.insert(saved[i].name);
   }
@@ -109,12 +107,23 @@ std::vector<bool> FindReplaced(const storage::ShardIndex& index, const std::vect
   return replaced;
 }
 
+bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b) {
+  const storage::ShardEntry& left = index.entries[a];
+  const storage::ShardEntry& right = index.entries[b];
+  if (left.chunk_count != right.chunk_count) return false;
+  for (uint64_t i = 0; i < left.chunk_count; ++i) {
+    if (index.chunks[left.first_chunk + i].digest != index.chunks[right.first_chunk + i].digest) return false;
+  }
+  return true;
+}
+
 absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved,
                                         const State& state, const RestoreOptions& options, const OtherEntries& others) {
   EntryMatch match;
   std::vector<std::string> differences;
+  bool is_precision = false;  // a difference is one of floating-point dtypes alone
   const std::vector<bool> replaced = FindReplaced(index, saved);
-  absl::flat_hash_map<std::string_view, size_t> by_name;
+  storage::NameMap<size_t> by_name;
   for (size_t i = 0; i < saved.size(); ++i) {
     if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
@@ -122,7 +131,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   }
   FindSlips(index, state, options, others, by_name, differences);
   std::vector<bool> used(saved.size(), false);
-  absl::flat_hash_map<size_t, size_t> source_of;  // by the first of a group of tied entries of the state
+  std::unordered_map<size_t, size_t> source_of;  // by the first of a group of tied entries of the state
   const std::span<const State::Entry> entries = state.entries();
   for (size_t i = 0; i < entries.size(); ++i) {
     const State::Entry& entry = entries[i];
@@ -140,6 +149,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
     used[source] = true;
     if (std::string difference = Difference(saved[source], entry.spec); !difference.empty()) {
       differences.push_back(fmt::format("'{}': {}", entry.spec.name, difference));
+      is_precision = is_precision || DiffersInPrecision(saved[source], entry.spec);
       continue;
     }
     const size_t root = entry.alias_of >= 0 ? static_cast<size_t>(entry.alias_of) : i;
@@ -157,11 +167,11 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
     const bool is_companions = !others.is_companions.empty() && others.is_companions[i];
     if (!options.only.empty() || options.allow_unexpected || is_companions) continue;
     differences.push_back(
-        replaced[i] ? fmt::format("replaced by a rename, and not to go elsewhere: '{}' {}", saved[i].name,
+        replaced[i] ? fmt::format("its name is taken by a rename, and it has no other: '{}' {}", saved[i].name,
                                   DescribeEntry(saved[i]))
                     : fmt::format("unexpected in the checkpoint: '{}' {}", saved[i].name, DescribeEntry(saved[i])));
   }
-  if (!differences.empty()) return DifferencesError(differences);
+  if (!differences.empty()) return DifferencesError(differences, is_precision);
   return match;
 }
 

@@ -44,6 +44,9 @@ std::vector<bool> FindReplaced(const storage::ShardIndex& index, const std::vect
 // Whether RestoreOptions::only asks for the entry that the state knows by this name.
 bool IsWanted(std::string_view name, const RestoreOptions& options);
 
+// Whether two entries of a checkpoint have the same bytes, as the digests of their chunks tell.
+bool HaveSameBytes(const storage::ShardIndex& index, size_t a, size_t b);
+
 // kInvalidArgument: one message that lists every difference which `options` does not allow. `saved` is what
 // RenamedSpecs gave. Pure.
 absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved,

@@ -11,11 +11,11 @@ namespace tidemark {
 
 void EvaluationClaims::Claim(int64_t step, std::string_view who) {
   absl::MutexLock lock(&mutex_);
-  claims_.emplace(step, fmt::format("{} has yet to read it", who));
+  claims_.emplace(step, storage::YetToRead(who));
 }
 
 void EvaluationClaims::Release(int64_t step, std::string_view who) {
-  const std::string text = fmt::format("{} has yet to read it", who);
+  const std::string text = storage::YetToRead(who);
   absl::MutexLock lock(&mutex_);
   const auto [begin, end] = claims_.equal_range(step);
   for (auto claim = begin; claim != end; ++claim) {
@@ -32,10 +32,19 @@ absl::StatusOr<SnapshotShelf::Reading> EvaluationClaims::Find(int64_t step, std:
   if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
     return absl::NotFoundError(fmt::format("step {} is not committed in {}", step, store_.layout().directory()));
   }
-  return [&files = files_, layout = store_.layout(), id = store_.id(), read = read_, record = **std::move(record),
-          patterns = std::move(patterns), half]() -> absl::StatusOr<std::shared_ptr<const Snapshot>> {
-    return OpenStoredSnapshot({files, layout, id, read}, record, patterns, half, CompanionEntries::kNever);
+  std::string attempt = (*record)->info.attempt;
+  auto reading = [files = files_, layout = store_.layout(), id = store_.id(), read = read_,
+                  record = **std::move(record), patterns = std::move(patterns),
+                  half]() -> absl::StatusOr<std::shared_ptr<const Snapshot>> {
+    return OpenStoredSnapshot({*files, layout, id, read}, record, patterns, half, CompanionEntries::kNever);
   };
+  return Reading{.attempt = std::move(attempt), .read = std::move(reading)};
+}
+
+void EvaluationClaims::NoteDamage(int64_t step, const std::string& attempt) {
+  const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.manifest().Find(step);
+  const bool replaced = record.ok() && record->has_value() && (*record)->info.attempt != attempt;
+  if (!replaced) on_damage_();
 }
 
 storage::Claims EvaluationClaims::Get() const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,21 +27,21 @@ namespace tidemark {
 // never lets one go in between.
 class EvaluationClaims final : public SnapshotShelf {
  public:
-  // Not owned; only `files` is used by what Find returns. `on_damage`: any thread.
-  EvaluationClaims(storage::FileSystem& files, const storage::Store& store, const storage::ShardReadOptions& read,
-                   std::function<void()> on_damage)
-      : files_(files), store_(store), read_(read), on_damage_(std::move(on_damage)) {}
+  // The result of Find owns `files` too. The store is not owned. `on_damage`: any thread.
+  EvaluationClaims(std::shared_ptr<storage::FileSystem> files, const storage::Store& store,
+                   const storage::ShardReadOptions& read, std::function<void()> on_damage)
+      : files_(std::move(files)), store_(store), read_(read), on_damage_(std::move(on_damage)) {}
 
   void Claim(int64_t step, std::string_view who) override;
   void Release(int64_t step, std::string_view who) override;
   absl::StatusOr<Reading> Find(int64_t step, std::vector<std::string> patterns, HalfPrecision half) override;
-  void NoteDamage() override { on_damage_(); }
+  void NoteDamage(int64_t step, const std::string& attempt) override;
 
-  // For retention: "evaluator 'x' has yet to read it".
+  // For retention: "evaluator 'x' has not read it yet".
   storage::Claims Get() const;
 
  private:
-  storage::FileSystem& files_;
+  const std::shared_ptr<storage::FileSystem> files_;
   const storage::Store& store_;
   const storage::ShardReadOptions read_;
   const std::function<void()> on_damage_;

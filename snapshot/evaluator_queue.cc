@@ -8,7 +8,9 @@
 
 #include "fmt/format.h"
 #include "snapshot/filtered_snapshot.h"
+#include "snapshot/guarded.h"
 #include "storage/io/check.h"
+#include "storage/io/exception_status.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/store_identity.h"
 
@@ -55,34 +57,51 @@ EvaluatorQueue::EvaluatorQueue(EvaluatorOptions options, EvaluatorFunction funct
 
 EvaluatorQueue::~EvaluatorQueue() {
   absl::MutexLock lock(&mutex_);
-  storage::Check(threads_.empty(), "an evaluator goes without having been stopped");
+  storage::Check(threads_.empty(), "an evaluator was destroyed without being stopped");
 }
 
 absl::StatusOr<std::shared_ptr<EvaluatorQueue>> EvaluatorQueue::Start(EvaluatorOptions options,
                                                                       EvaluatorFunction function, EvaluatorHost host) {
   std::shared_ptr<EvaluatorQueue> queue(new EvaluatorQueue(std::move(options), std::move(function), std::move(host)));
   try {
-    for (int i = 0; i < queue->options_.threads; ++i) {
-      absl::MutexLock lock(&queue->mutex_);
-      queue->busy_.push_back(false);
-      queue->threads_.emplace_back([queue, i] { queue->Loop(static_cast<size_t>(i)); });
-    }
+    const auto threads = static_cast<size_t>(queue->options_.threads);
+    absl::MutexLock lock(&queue->mutex_);
+    queue->running_.resize(threads);
+    queue->threads_.reserve(threads);
+    for (size_t i = 0; i < threads; ++i) queue->threads_.emplace_back([queue, i] { queue->Loop(i); });
   } catch (const std::system_error& error) {
     queue->Stop();
     return absl::ResourceExhaustedError(
         fmt::format("start {} threads for evaluator '{}': {}", queue->options_.threads, queue->name(), error.what()));
+  } catch (...) {
+    queue->Stop();
+    return storage::ExceptionStatus("start threads for evaluator", queue->name());
   }
   return queue;
 }
 
 bool EvaluatorQueue::IsFull() const {
-  return waiting_.size() + running_.size() >= static_cast<uint64_t>(options_.max_pending);
+  return waiting_.size() + RunningCount() >= static_cast<uint64_t>(options_.max_pending);
+}
+
+std::vector<int64_t> EvaluatorQueue::Running() const {
+  std::vector<int64_t> steps;
+  for (const std::optional<int64_t>& step : running_) {
+    if (step) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+uint64_t EvaluatorQueue::RunningCount() const {
+  return static_cast<uint64_t>(
+      std::count_if(running_.begin(), running_.end(), [](const auto& step) { return step.has_value(); }));
 }
 
 bool EvaluatorQueue::HasWork() const {
   if (waiting_.empty()) return false;
   // One waits beside the most that are evaluated, and must not become one of them.
-  if (options_.when_lagging == WhenLagging::kLatest && running_.size() >= static_cast<uint64_t>(options_.max_pending)) {
+  if (options_.when_lagging == WhenLagging::kLatest && RunningCount() >= static_cast<uint64_t>(options_.max_pending)) {
     return false;
   }
   return waiting_.front()->snapshot != nullptr || waiting_.front()->saved.has_value();
@@ -106,15 +125,14 @@ std::vector<std::shared_ptr<const StagedSnapshot>> EvaluatorQueue::Yieldable() c
 }
 
 bool EvaluatorQueue::Yield(const StagedSnapshot& snapshot) {
-  std::deque<std::shared_ptr<Pending>> left;
+  std::list<std::shared_ptr<Pending>> left;
   {
     absl::MutexLock lock(&mutex_);
     const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const std::shared_ptr<Pending>& pending) {
       return pending->snapshot.get() == &snapshot;
     });
     if (found == waiting_.end()) return false;
-    left.push_back(std::move(*found));
-    waiting_.erase(found);
+    left.splice(left.end(), waiting_, found);
     done_.NotifyAll();
   }
   LeaveOut(std::move(left), "a save needed its memory");
@@ -123,18 +141,29 @@ bool EvaluatorQueue::Yield(const StagedSnapshot& snapshot) {
 
 void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!IsDue(snapshot->step())) return;
+  const std::shared_ptr<const SaveTicket> save = snapshot->ticket();
+  save->ExpectRow();
+  try {
+    AddDue(std::move(snapshot));
+  } catch (...) {
+    // With kQueue a saved step stays without a row, so that it is evaluated by the next process.
+    if (options_.when_lagging != WhenLagging::kQueue || !save->persist()) Skip(*save, "the system has no memory");
+  }
+}
+
+void EvaluatorQueue::AddDue(std::shared_ptr<const StagedSnapshot> snapshot) {
   auto pending = std::make_shared<Pending>();
   pending->save = snapshot->ticket();
-  pending->save->ExpectRow();
-  std::deque<std::shared_ptr<Pending>> replaced;
+  std::list<std::shared_ptr<Pending>> replaced;
   std::string lagging;
   bool on_shelf = false;
   {
     absl::MutexLock lock(&mutex_);
     if (IsFull()) {
       if (options_.when_lagging == WhenLagging::kSkip) {
+        const std::vector<int64_t> running = Running();
         lagging = fmt::format("lagging: step {} was still being evaluated",
-                              running_.empty() ? waiting_.front()->step() : *running_.begin());
+                              running.empty() ? waiting_.front()->step() : running.front());
       } else if (options_.when_lagging == WhenLagging::kLatest) {
         replaced.swap(waiting_);
         done_.NotifyAll();
@@ -144,7 +173,7 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
     }
   }
   LeaveOut(std::move(replaced), "a newer snapshot took its place");
-  if (!lagging.empty()) return Report(*pending->save, Row(Evaluation::Outcome::kSkipped, lagging));
+  if (!lagging.empty()) return Skip(*pending->save, lagging);
   if (on_shelf) return Queue(*snapshot, std::move(pending));
   pending->snapshot = std::move(snapshot);
   absl::MutexLock lock(&mutex_);
@@ -154,28 +183,15 @@ void EvaluatorQueue::Add(std::shared_ptr<const StagedSnapshot> snapshot) {
 void EvaluatorQueue::AddEarlier(EarlierStep earlier) {
   earlier.save->ExpectRow();
   if (options_.when_lagging != WhenLagging::kQueue) {
-    return Report(*earlier.save, Row(Evaluation::Outcome::kSkipped, earlier.reason));
+    return Skip(*earlier.save, earlier.reason);
   }
   auto pending = std::make_shared<Pending>();
   pending->save = std::move(earlier.save);
   pending->saved = absl::OkStatus();
-  {
-    absl::ReaderMutexLock lock(&host_mutex_);
-    if (host_) host_->shelf->Claim(pending->step(), who_);
-  }
-  absl::MutexLock lock(&mutex_);
-  waiting_.push_back(std::move(pending));
+  ClaimAndQueue(std::move(pending));
 }
 
 void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending) {
-  {
-    absl::ReaderMutexLock lock(&host_mutex_);
-    if (host_) host_->shelf->Claim(pending->step(), who_);
-  }
-  {
-    absl::MutexLock lock(&mutex_);
-    waiting_.push_back(pending);
-  }
   // What waits holds the ticket, so that must not hold what waits.
   snapshot.committed()->Watch(
       [weak = weak_from_this(), waiting = std::weak_ptr<Pending>(pending)](const absl::Status& saved) {
@@ -185,22 +201,40 @@ void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pendi
         absl::MutexLock lock(&queue->mutex_);
         pending->saved = saved;
       });
+  ClaimAndQueue(std::move(pending));
+}
+
+void EvaluatorQueue::ClaimAndQueue(std::shared_ptr<Pending> pending) {
+  std::list<std::shared_ptr<Pending>> added;  // first, so that what is claimed is queued
+  added.push_back(std::move(pending));
+  {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) host_->shelf->Claim(added.front()->step(), who_);
+  }
+  absl::MutexLock lock(&mutex_);
+  waiting_.splice(waiting_.end(), added);
 }
 
 bool EvaluatorQueue::DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) const {
   absl::MutexLock lock(&mutex_);
-  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return waiting_.empty() && running_.empty(); };
+  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return waiting_.empty() && RunningCount() == 0; };
   if (done_.Await(&mutex_, idle, deadline)) return true;
-  for (int64_t step : running_) still_running->push_back(fmt::format("{} at step {}", who_, step));
+  for (int64_t step : Running()) still_running->push_back(fmt::format("{} at step {}", who_, step));
   if (!waiting_.empty()) {
-    still_running->push_back(fmt::format("{}, which has yet to come to {} steps from {} on", who_, waiting_.size(),
-                                         waiting_.front()->step()));
+    still_running->push_back(
+        fmt::format("{}, which has not read {} steps from {} on", who_, waiting_.size(), waiting_.front()->step()));
   }
   return false;
 }
 
+bool EvaluatorQueue::OnOwnThread() const {
+  absl::MutexLock lock(&mutex_);
+  return std::any_of(threads_.begin(), threads_.end(),
+                     [](const std::thread& thread) { return thread.get_id() == std::this_thread::get_id(); });
+}
+
 void EvaluatorQueue::Stop() {
-  std::deque<std::shared_ptr<Pending>> left;
+  std::list<std::shared_ptr<Pending>> left;
   std::vector<std::thread> ending;
   {
     absl::MutexLock lock(&mutex_);
@@ -208,13 +242,9 @@ void EvaluatorQueue::Stop() {
     left.swap(waiting_);
     done_.NotifyAll();
     for (size_t i = 0; i < threads_.size(); ++i) {
-      if (busy_[i]) {
-        threads_[i].detach();
-      } else {
-        ending.push_back(std::move(threads_[i]));
-      }
+      if (running_[i]) threads_[i].detach();
     }
-    threads_.clear();
+    ending.swap(threads_);
   }
   // What the store has, or will have, another process can evaluate, which asks for steps without a row. A row would
   // tell it, and retention, that nothing more is to be said.
@@ -225,7 +255,9 @@ void EvaluatorQueue::Stop() {
     std::erase_if(left, [](const std::shared_ptr<Pending>& pending) { return pending->save->persist(); });
   }
   LeaveOut(std::move(left), "the checkpointer was closed");
-  for (std::thread& thread : ending) thread.join();
+  for (std::thread& thread : ending) {
+    if (thread.joinable()) thread.join();
+  }
   absl::MutexLock lock(&host_mutex_);
   host_.reset();
 }
@@ -240,14 +272,11 @@ void EvaluatorQueue::Loop(size_t thread) {
       if (stopping_) return;
       pending = std::move(waiting_.front());
       waiting_.pop_front();
-      running_.insert(pending->step());
-      busy_[thread] = true;
+      running_[thread] = pending->step();
     }
-    const int64_t step = pending->step();
     EvaluateAndLetGo(std::move(pending));
     absl::MutexLock lock(&mutex_);
-    running_.erase(running_.find(step));
-    busy_[thread] = false;
+    running_[thread].reset();
     done_.NotifyAll();
   }
 }
@@ -255,7 +284,14 @@ void EvaluatorQueue::Loop(size_t thread) {
 void EvaluatorQueue::EvaluateAndLetGo(std::shared_ptr<Pending> pending) {
   std::shared_ptr<StagingArena> arena;
   if (pending->snapshot != nullptr) arena = pending->snapshot->block().arena();
-  Evaluate(std::move(pending));
+  std::shared_ptr<const SaveTicket> save = pending->save;
+  try {
+    Evaluate(std::move(pending));
+  } catch (...) {
+    const absl::Status why = storage::ExceptionStatus("the evaluation");
+    storage::BestEffort([&] { Report(*save, Row(Evaluation::Outcome::kFailed, std::string(why.message()))); });
+  }
+  save.reset();
   if (arena != nullptr) arena->NoteLetGo();
 }
 
@@ -264,14 +300,13 @@ void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
   const SaveTicket& save = *pending->save;
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;
   if (pending->snapshot == nullptr) {
-    snapshot = ReadFromShelf(*pending);
+    snapshot = Guarded("the reading of the snapshot", [&] { return ReadFromShelf(*pending); });
     ReleaseClaim(save.step());
   } else {
     std::shared_ptr<const StagedSnapshot> staged = std::move(pending->snapshot);
     const std::shared_ptr<StagingArena> arena = staged->block().arena();
     if (absl::Status status = staged->progress()->WaitUntilEnded(); !status.ok()) {
-      return Report(save, Row(Evaluation::Outcome::kSkipped,
-                              fmt::format("it was not staged: {}", std::string(status.message()))));
+      return Skip(save, fmt::format("it was not staged: {}", std::string(status.message())));
     }
     snapshot = Prepare(std::move(staged));
     arena->NoteLetGo();  // if in half precision, where nothing of it is held any more
@@ -300,10 +335,10 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> EvaluatorQueue::ReadFromShelf(co
     if (host_) reading = host_->shelf->Find(pending.step(), options_.entries, options_.half_precision);
   }
   if (!reading.ok()) return reading.status();
-  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = (*reading)();
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = reading->read();
   if (storage::IsMissingOrDamaged(snapshot.status())) {
     absl::ReaderMutexLock lock(&host_mutex_);
-    if (host_) host_->shelf->NoteDamage();
+    if (host_) host_->shelf->NoteDamage(pending.step(), reading->attempt);
   }
   return snapshot;
 }
@@ -329,31 +364,39 @@ Evaluation EvaluatorQueue::Ask(const Snapshot& snapshot) const {
   } catch (const std::exception& error) {
     row = Row(Evaluation::Outcome::kFailed, fmt::format("it threw: {}", error.what()));
   } catch (...) {
-    row = Row(Evaluation::Outcome::kFailed, "it threw something that is no std::exception");
+    row = Row(Evaluation::Outcome::kFailed, "it threw something other than a std::exception");
   }
   row.took = absl::FromChrono(std::chrono::steady_clock::now() - start);
   return row;
 }
 
-void EvaluatorQueue::LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason) {
+void EvaluatorQueue::LeaveOut(std::list<std::shared_ptr<Pending>> left, std::string_view reason) {
   for (const std::shared_ptr<Pending>& pending : left) {
-    Report(*pending->save, Row(Evaluation::Outcome::kSkipped, reason));
+    Skip(*pending->save, reason);
     if (pending->snapshot == nullptr) ReleaseClaim(pending->step());
   }
 }
 
+void EvaluatorQueue::Skip(const SaveTicket& save, std::string_view reason) {
+  storage::BestEffort([&] { Report(save, Row(Evaluation::Outcome::kSkipped, reason)); });
+}
+
 void EvaluatorQueue::Report(const SaveTicket& save, Evaluation row) {
-  row.evaluator = options_.name;
-  row.worker = "trainer";
-  absl::ReaderMutexLock lock(&host_mutex_);
-  if (!host_) return;
-  row.reported = host_->now();
-  host_->sink->Evaluated(save, std::move(row));
+  storage::BestEffort([&] {
+    row.evaluator = options_.name;
+    row.worker = "trainer";
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (!host_) return;
+    row.reported = host_->now();
+    host_->sink->Evaluated(save, std::move(row));
+  });
 }
 
 void EvaluatorQueue::ReleaseClaim(int64_t step) {
-  absl::ReaderMutexLock lock(&host_mutex_);
-  if (host_) host_->shelf->Release(step, who_);
+  storage::BestEffort([&] {
+    absl::ReaderMutexLock lock(&host_mutex_);
+    if (host_) host_->shelf->Release(step, who_);
+  });
 }
 
 }  // namespace tidemark

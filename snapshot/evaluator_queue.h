@@ -4,11 +4,10 @@
 #define TIDEMARK_SNAPSHOT_EVALUATOR_QUEUE_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -62,7 +61,8 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   // without this may be one more than the options say.
   void AwaitTurn(int64_t step, bool persist);
 
-  // Takes the snapshot in, or not, as the policy says. Does not block.
+  // Takes the snapshot in, or not, as the policy says. Does not block, and throws nothing: a snapshot that there is no
+  // memory for is left out.
   void Add(std::shared_ptr<const StagedSnapshot> snapshot);
 
   // Has it waited for with kQueue, to be read from the shelf, and else left out. Whether it is due is not asked.
@@ -80,6 +80,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   // Waits until nothing is waiting or being evaluated, and every row has been given. False: not by the deadline; then
   // what was left is appended to `*still_running`, as "evaluator 'x' at step 12".
   bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) const;
+
+  // Whether the caller is one of its threads.
+  bool OnOwnThread() const;
 
   // Leaves out what waits, with rows but for what kQueue has of steps that are saved, and ends the threads. Those that
   // are in the function are left to themselves: what they touch stays as long as they do, and nobody hears of what they
@@ -100,6 +103,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   EvaluatorQueue(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host);
   bool IsFull() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The steps that are being evaluated, ascending.
+  std::vector<int64_t> Running() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  uint64_t RunningCount() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
   // On the evaluator's threads, with mutex_ not held.
@@ -111,9 +117,13 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   Evaluation Ask(const Snapshot& snapshot) const;
 
   // With mutex_ not held.
+  void AddDue(std::shared_ptr<const StagedSnapshot> snapshot);
   void Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending);
-  void LeaveOut(std::deque<std::shared_ptr<Pending>> left, std::string_view reason);
+  void ClaimAndQueue(std::shared_ptr<Pending> pending);
+  // These throw nothing: a row that there is no memory for is dropped.
+  void LeaveOut(std::list<std::shared_ptr<Pending>> left, std::string_view reason);
   void Report(const SaveTicket& save, Evaluation row);
+  void Skip(const SaveTicket& save, std::string_view reason);
   void ReleaseClaim(int64_t step);
 
   const EvaluatorOptions options_;
@@ -121,11 +131,10 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
   const std::string who_;  // for the shelf's claims
 
   mutable absl::Mutex mutex_;
-  std::deque<std::shared_ptr<Pending>> waiting_ ABSL_GUARDED_BY(mutex_);
-  std::multiset<int64_t> running_ ABSL_GUARDED_BY(mutex_);  // steps
-  mutable MonotonicCondVar done_;                           // with one of either
+  std::list<std::shared_ptr<Pending>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<int64_t>> running_ ABSL_GUARDED_BY(mutex_);  // by thread: its step
+  mutable MonotonicCondVar done_;                                        // with one of either
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<bool> busy_ ABSL_GUARDED_BY(mutex_);  // by thread
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 
   // Held, shared, while the host is called, so that Stop knows when it is called no more. Never with mutex_.

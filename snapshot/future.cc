@@ -1,29 +1,44 @@
 #include "tidemark/future.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "snapshot/deadline.h"
+#include "snapshot/guarded.h"
+#include "snapshot/owner_process.h"
 
 namespace tidemark {
 
 struct Future::Shared {
+  const OwnerProcess owner{};
+  // Set once, with the mutex held. Once `has_result`, it is constant and read without the mutex: in a forked child a
+  // missing thread may hold the mutex.
+  std::optional<absl::Status> result;
+  std::atomic<bool> has_result = false;
+  std::atomic<bool> has_callback = false;
+  std::atomic<bool> observed = false;
   absl::Mutex mutex;
-  std::optional<absl::Status> result ABSL_GUARDED_BY(mutex);
   std::function<void(const absl::Status&)> callback ABSL_GUARDED_BY(mutex);
   std::vector<std::function<void(const absl::Status&)>> watchers ABSL_GUARDED_BY(mutex);
-  bool has_callback ABSL_GUARDED_BY(mutex) = false;
-  bool observed ABSL_GUARDED_BY(mutex) = false;
-  MonotonicCondVar resolved;
+  MonotonicCondVar resolved;  // signalled when `has_result` is set
 };
 
 namespace {
+
+// The result of a promise that is destroyed before it is set. Made by the first promise: later there may be no memory
+// for it. Never destroyed, because threads may outlive static objects.
+const absl::Status& Abandoned() {
+  static const auto& abandoned =
+      *new absl::Status(absl::CancelledError("the work was abandoned before it had a result"));
+  return abandoned;
+}
 
 [[noreturn]] void Misused(const char* what) {
   std::fprintf(stderr, "tidemark: %s\n", what);
@@ -33,61 +48,55 @@ namespace {
 }  // namespace
 
 Future::Future() : shared_(std::make_shared<Shared>()) {
-  absl::MutexLock lock(&shared_->mutex);
   shared_->result = absl::OkStatus();
+  shared_->has_result = true;
 }
 
 Future::Future(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
-bool Future::ready() const {
-  absl::MutexLock lock(&shared_->mutex);
-  return shared_->result.has_value();
-}
+bool Future::ready() const { return shared_->has_result; }
+
+absl::Status Future::Peek() const { return ready() ? *shared_->result : absl::OkStatus(); }
 
 absl::Status Future::Wait() const { return WaitUntil(absl::InfiniteFuture()); }
 
-absl::Status Future::WaitUntil(absl::Time deadline) const {
+absl::Status Future::Await(absl::Time deadline) const {
   const Deadline by = Deadline::At(deadline);
+  if (shared_->has_result) return absl::OkStatus();
+  if (absl::Status status = shared_->owner.Check(); !status.ok()) return status;
   absl::MutexLock lock(&shared_->mutex);
-  const auto resolved = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mutex) { return shared_->result.has_value(); };
-  if (!shared_->resolved.Await(&shared_->mutex, resolved, by)) {
-    return absl::DeadlineExceededError("the result was not there by the deadline");
-  }
+  const auto resolved = [this] { return shared_->has_result.load(); };
+  if (shared_->resolved.Await(&shared_->mutex, resolved, by)) return absl::OkStatus();
+  return absl::DeadlineExceededError("the result was not ready by the deadline");
+}
+
+absl::Status Future::WaitUntil(absl::Time deadline) const {
+  if (absl::Status status = Await(deadline); !status.ok()) return status;
   shared_->observed = true;
   return *shared_->result;
 }
 
 void Future::OnReady(std::function<void(const absl::Status&)> callback) const {
-  std::optional<absl::Status> result;
-  {
-    absl::MutexLock lock(&shared_->mutex);
-    if (shared_->has_callback) Misused("Future::OnReady was called twice for one result");
-    shared_->has_callback = true;
-    if (!shared_->result.has_value()) {
-      shared_->callback = std::move(callback);
+  if (shared_->has_callback.exchange(true)) Misused("Future::OnReady was called twice for one result");
+  const std::shared_ptr<Shared> shared = shared_;  // the callback may destroy this future
+  if (!shared->has_result) {
+    if (absl::Status status = shared->owner.Check(); !status.ok()) return callback(status);
+    absl::MutexLock lock(&shared->mutex);
+    if (!shared->has_result) {
+      shared->callback = std::move(callback);
       return;
     }
-    shared_->observed = true;
-    result = shared_->result;
   }
-  callback(*result);
+  shared->observed = true;
+  callback(*shared->result);
 }
 
-bool Future::observed() const {
-  absl::MutexLock lock(&shared_->mutex);
-  return shared_->observed;
-}
+bool Future::observed() const { return shared_->observed; }
 
-Promise::Promise() : shared_(std::make_shared<Future::Shared>()) {}
+Promise::Promise() : shared_(std::make_shared<Future::Shared>()) { Abandoned(); }
 
 Promise::~Promise() {
-  if (shared_ == nullptr) return;
-  bool set;
-  {
-    absl::MutexLock lock(&shared_->mutex);
-    set = shared_->result.has_value();
-  }
-  if (!set) Set(absl::CancelledError("the work was abandoned before it had a result"));
+  if (shared_ != nullptr && !shared_->has_result) Set(Abandoned());
 }
 
 Promise::Promise(Promise&&) noexcept = default;
@@ -100,41 +109,38 @@ Promise& Promise::operator=(Promise&& other) noexcept {
 Future Promise::future() const { return Future(shared_); }
 
 void Promise::Watch(std::function<void(const absl::Status&)> watcher) const {
-  std::optional<absl::Status> result;
   {
     absl::MutexLock lock(&shared_->mutex);
-    if (!shared_->result.has_value()) {
+    if (!shared_->has_result) {
       shared_->watchers.push_back(std::move(watcher));
       return;
     }
-    result = shared_->result;
   }
-  watcher(*result);
+  watcher(*shared_->result);
 }
 
 void Promise::Set(absl::Status status) {
+  const std::shared_ptr<Future::Shared> shared =
+      shared_;  // a caller that sees the result may destroy the promise at once
   std::function<void(const absl::Status&)> callback;
   std::vector<std::function<void(const absl::Status&)>> watchers;
   {
-    absl::MutexLock lock(&shared_->mutex);
-    if (shared_->result.has_value()) Misused("Promise::Set was called twice");
-    shared_->result = status;
-    watchers.swap(shared_->watchers);
-    callback = std::move(shared_->callback);
-    shared_->callback = nullptr;
-    if (callback) shared_->observed = true;
-    shared_->resolved.NotifyAll();
+    absl::MutexLock lock(&shared->mutex);
+    if (shared->has_result) Misused("Promise::Set was called twice");
+    watchers.swap(shared->watchers);
+    callback = std::move(shared->callback);
+    shared->callback = nullptr;
+    if (callback) shared->observed = true;
+    shared->result = status;
+    shared->has_result = true;
+    shared->resolved.NotifyAll();
   }
-  for (const auto& watcher : watchers) watcher(status);
+  for (const auto& watcher : watchers) storage::BestEffort([&] { watcher(status); });
   if (!callback) return;
   // The thread is one of the library's, and the result has arrived whatever becomes of whoever hears of it.
-  try {
-    callback(status);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tidemark: a callback of Future::OnReady threw: %s\n", error.what());
-  } catch (...) {
-    std::fprintf(stderr, "tidemark: a callback of Future::OnReady threw something that is no std::exception\n");
-  }
+  const absl::Status called = Guarded("a callback of Future::OnReady", [&] { callback(status); });
+  const absl::string_view problem = called.message();
+  if (!called.ok()) std::fprintf(stderr, "tidemark: %.*s\n", static_cast<int>(problem.size()), problem.data());
 }
 
 }  // namespace tidemark

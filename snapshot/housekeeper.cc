@@ -1,29 +1,28 @@
 #include "snapshot/housekeeper.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
+#include "storage/io/exception_status.h"
 #include "storage/manifest/inbox.h"
-#include "storage/manifest/metric_report.h"
 
 namespace tidemark {
 namespace {
-
-absl::Status NoStepFor(int64_t step, const absl::Status& failure) {
-  return absl::NotFoundError(
-      fmt::format("there is no step {}, for its save failed: {}", step, std::string(failure.message())));
-}
 
 // Errors that another try cannot mend.
 bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
 
 // Errors of the disk as a whole, which other reports would meet as well.
 bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
+
+absl::Status OnOwnThreadError() {
+  return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for that thread");
+}
 
 }  // namespace
 
@@ -39,11 +38,6 @@ Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
       metrics_file_(host_.files, options_.metrics_file, options_.metrics_file_interval) {}
 
 absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost host, HousekeeperOptions options) {
-  if (options.retention.keep) {
-    options.retention.keep = [&listeners = host.listeners, keep = options.retention.keep](const StepInfo& info) {
-      return listeners.Keep(keep, info);
-    };
-  }
   std::unique_ptr<Housekeeper> keeper(new Housekeeper(std::move(host), std::move(options)));
   try {
     // The thread looks at its id, and must not before it is there.
@@ -76,7 +70,7 @@ std::shared_ptr<const SaveTicket> Housekeeper::TicketOf(const StepInfo& committe
 }
 
 void Housekeeper::EndSave(SaveOutcome& outcome) {
-  std::vector<Report> in_vain;
+  std::list<Report> in_vain;
   {
     absl::MutexLock lock(&mutex_);
     in_vain = book_.EndSave(outcome.save, outcome.status, outcome.info.attempt, &outcome.notes);
@@ -86,7 +80,7 @@ void Housekeeper::EndSave(SaveOutcome& outcome) {
     has_work_.NotifyAll();
   }
   for (const Report& report : in_vain) {
-    GiveUp(report, NoStepFor(report.step, outcome.status));
+    storage::BestEffort([&] { GiveUp(report, NoStepFor(report.step, outcome.status)); });
   }
 }
 
@@ -116,28 +110,32 @@ void Housekeeper::RefuseReports() {
 }
 
 void Housekeeper::Evaluated(const SaveTicket& save, Evaluation evaluation) {
-  if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
+  const bool skipped = evaluation.outcome == Evaluation::Outcome::kSkipped;
+  storage::BestEffort([&] {
+    if (!skipped) return host_.statistics.AddBackground("evaluate", evaluation.took);
     host_.statistics.AddSkipped(fmt::format("evaluator {}: {}", evaluation.evaluator, ReasonClass(evaluation.reason)));
-  } else {
-    host_.statistics.AddBackground("evaluate", evaluation.took);
-  }
-  absl::MutexLock lock(&mutex_);
-  if (evaluation.outcome == Evaluation::Outcome::kSkipped) {
+    absl::MutexLock lock(&mutex_);
     book_.NoteOnSave(save.number(), fmt::format("{} skipped: {}", evaluation.evaluator, evaluation.reason));
+  });
+  try {
+    absl::MutexLock lock(&mutex_);
+    if (!stopping_) {
+      Report report;
+      report.step = save.step();
+      report.evaluation = std::move(evaluation);
+      report.save = save.number();
+      book_.Add(std::move(report));
+      has_work_.NotifyAll();
+    }
+    save.RowGiven();
+  } catch (...) {
+    host_.listeners.Warn("the result of an evaluator is dropped, because the system has no memory for it");
   }
-  save.RowGiven();
-  if (stopping_) return;
-  Report report;
-  report.step = save.step();
-  report.evaluation = std::move(evaluation);
-  report.save = save.number();
-  book_.Add(std::move(report));
-  has_work_.NotifyAll();
 }
 
 std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
   absl::MutexLock lock(&mutex_);
-  for (const std::deque<Report>* reports : {&book_.ready(), &unrecorded_verdicts_}) {
+  for (const std::list<Report>* reports : {&book_.ready(), &unrecorded_verdicts_}) {
     for (const Report& report : *reports) {
       if (std::string why = VerdictOn(info, report); !why.empty()) return why;
     }
@@ -145,18 +143,18 @@ std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
   return "";
 }
 
-void Housekeeper::NoteVerdicts(const std::deque<Report>& unrecorded) {
+void Housekeeper::NoteVerdicts(const std::list<Report>& unrecorded) {
+  std::list<Report> verdicts;
   for (const Report& report : unrecorded) {
     if (report.evaluation.unhealthy.empty()) continue;
-    unrecorded_verdicts_.push_back(report);
-    unrecorded_verdicts_.back().recorded = nullptr;
+    verdicts.push_back(report);
+    verdicts.back().recorded = nullptr;
   }
+  unrecorded_verdicts_.splice(unrecorded_verdicts_.end(), verdicts);
 }
 
 absl::Status Housekeeper::Ask(bool everything) {
-  if (OnOwnThread()) {
-    return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for what that does next");
-  }
+  if (OnOwnThread()) return OnOwnThreadError();
   auto done = std::make_shared<Promise>();
   const Future future = done->future();
   {
@@ -173,6 +171,8 @@ absl::Status Housekeeper::Flush() { return Ask(/*everything=*/false); }
 absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
 
 absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
+  // Called from RetentionOptions::keep, the plan would call that function again.
+  if (OnOwnThread()) return OnOwnThreadError();
   absl::StatusOr<std::vector<RetentionDecision>> plan;
   const absl::Status status = Run([&](storage::Store&) {
     plan = retention_.Plan(host_.claims, [this] { return Unjudged(); });
@@ -183,7 +183,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
 }
 
 absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task) {
-  if (OnOwnThread()) return task(host_.store);  // a callback: the thread is between two pieces of work
+  if (OnOwnThread()) return task(host_.store);  // in a callback, which may be one that a deletion calls
   auto done = std::make_shared<Promise>();
   const Future future = done->future();
   {
@@ -216,49 +216,73 @@ bool Housekeeper::HasWork() const {
   return !requests_.empty();
 }
 
-Housekeeper::Round Housekeeper::NextRound() {
+void Housekeeper::NextRound(Round& round) {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return HasWork(); };
   const absl::Duration until_next =
       std::min(options_.inbox_poll_interval - since_poll_.elapsed(), metrics_file_.until_due());
   has_work_.Await(&mutex_, has_work, Deadline::After(until_next));
-  Round round;
-  round.tasks = std::exchange(tasks_, {});
-  round.reports = book_.TakeReady();
-  NoteVerdicts(round.reports);
   round.last = stopping_;
-  std::vector<Request> later;
-  for (Request& request : requests_) {
-    const bool wait = request.everything && pauses_ > 0 && !round.last;
-    (wait ? later : round.requests).push_back(std::move(request));
-  }
-  requests_ = std::move(later);
-  round.everything = std::any_of(round.requests.begin(), round.requests.end(),
-                                 [](const Request& request) { return request.everything; });
   round.save_ended = std::exchange(save_ended_, false);
   wake_ = false;
-  return round;
+  round.tasks.swap(tasks_);
+  round.requests.swap(requests_);
+  for (auto request = round.requests.begin(); request != round.requests.end();) {
+    const auto next = std::next(request);
+    const bool waits = request->everything && pauses_ > 0 && !round.last;
+    if (waits) requests_.splice(requests_.end(), round.requests, request);
+    request = next;
+  }
+  round.everything = std::any_of(round.requests.begin(), round.requests.end(),
+                                 [](const Request& request) { return request.everything; });
+  // The last of all, because it needs memory. Without it, verdicts stay where UnrecordedVerdict finds them: in the
+  // book.
+  if (!round.last) NoteVerdicts(book_.ready());
+  round.reports = book_.TakeReady();
 }
 
+// A round that throws must not end the thread, and nothing may wait for that round for ever.
 void Housekeeper::Loop() {
   for (;;) {
-    Round round = NextRound();
-    const bool last = round.last;
-    Do(std::move(round));
-    if (last) return;
+    Round round;
+    try {
+      NextRound(round);
+      Do(round);
+    } catch (...) {
+      Fail(round, storage::ExceptionStatus("the work after a save"));
+    }
+    if (round.last) break;
   }
+  SettleTheRest();
 }
 
-void Housekeeper::Do(Round round) {
-  for (const Task& task : round.tasks) task.done->Set(task.run(host_.store));
-  absl::Status recorded = RecordReports(std::move(round.reports), round.last);
+void Housekeeper::Fail(Round& round, const absl::Status& why) {
+  // Not at once again, for there is work and may be no memory for a while.
+  constexpr absl::Duration kPause = absl::Milliseconds(100);
+  for (const Task& task : round.tasks) task.done->Set(why);
+  for (const Request& request : round.requests) request.done->Set(why);
+  for (Report& report : round.reports) report.last_try = why;
+  unrecorded_.splice(unrecorded_.end(), round.reports);
+  absl::MutexLock lock(&mutex_);
+  deleting_ = false;
+  retention_due_ = true;
+  const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
+  if (!round.last) has_work_.Await(&mutex_, stopping, Deadline::After(kPause));
+}
+
+void Housekeeper::Do(Round& round) {
+  for (; !round.tasks.empty(); round.tasks.pop_front()) {
+    const Task& task = round.tasks.front();
+    task.done->Set(Guarded("a task of the housekeeping thread", [&] { return task.run(host_.store); }));
+  }
+  absl::Status recorded = RecordReports(round.reports, round.last);
   absl::Status carried_out;
   if (!round.requests.empty() || round.last || more_requests_ ||
       since_poll_.elapsed() >= options_.inbox_poll_interval) {
     since_poll_ = Stopwatch();
     const absl::Status collected = CollectFromInbox();
     // One that the manifest refused at first may have come with the others.
-    if (round.last && !unrecorded_.empty()) recorded = RecordReports({}, round.last);
+    if (round.last && !unrecorded_.empty()) recorded = RecordReports(round.reports, round.last);
     recorded.Update(collected);
     carried_out = CarryOutRequests();
   }
@@ -281,167 +305,105 @@ void Housekeeper::Do(Round round) {
   Note("the statistics' file cannot be written",
        metrics_file_.Update(round.everything || round.save_ended || round.last, host_.statistics.changes(),
                             [this] { return PrometheusText(host_.read_statistics()); }));
-  for (const Request& request : round.requests) request.done->Set(request.everything ? everything : recorded);
-  if (!round.last) return;
+  for (; !round.requests.empty(); round.requests.pop_front()) {
+    const Request& request = round.requests.front();
+    request.done->Set(request.everything ? everything : recorded);
+  }
+}
+
+void Housekeeper::SettleTheRest() {
   // One that has reached the disk all the same is recorded by who opens the store next, or is already.
   if (!unrecorded_.empty()) {
     const absl::Status& why = unrecorded_.front().last_try;
-    lost_ = absl::Status(why.code(), fmt::format("{} evaluations could not be recorded, and may be lost: {}",
-                                                 unrecorded_.size(), std::string(why.message())));
-    host_.listeners.Warn(std::string(lost_.message()));
+    lost_ = why;  // where there is no memory for more
+    storage::BestEffort([&] {
+      lost_ = absl::Status(why.code(), fmt::format("{} evaluations could not be recorded, and may be lost: {}",
+                                                   unrecorded_.size(), std::string(why.message())));
+      host_.listeners.Warn(std::string(lost_.message()));
+    });
   }
   host_.statistics.AddRejected(unrecorded_.size());
-  for (const Report& report : std::exchange(unrecorded_, {})) {
+  for (; !unrecorded_.empty(); unrecorded_.pop_front()) {
+    const Report& report = unrecorded_.front();
     if (report.recorded != nullptr) report.recorded->Set(report.last_try);
   }
-  std::vector<Report> held;
+  std::list<Report> held;
   {
     absl::MutexLock lock(&mutex_);
     held = book_.TakeHeld();
   }
-  for (const Report& report : held) GiveUp(report, ClosedError());
+  for (const Report& report : held) storage::BestEffort([&] { GiveUp(report, ClosedError()); });
 }
 
 // Who asked for everything waits for the rounds in which retention goes on, or may go on again.
-void Housekeeper::AskAgain(std::vector<Request>& requests) {
+void Housekeeper::AskAgain(std::list<Request>& requests) {
   absl::MutexLock lock(&mutex_);
-  std::vector<Request> answered;
-  for (Request& request : requests) (request.everything ? requests_ : answered).push_back(std::move(request));
-  requests = std::move(answered);
+  for (auto request = requests.begin(); request != requests.end();) {
+    const auto next = std::next(request);
+    if (request->everything) requests_.splice(requests_.end(), requests, request);
+    request = next;
+  }
 }
 
-absl::Status Housekeeper::RecordReports(std::deque<Report> fresh, bool last) {
-  for (const Report& report : fresh) WarnIfFailed(report);
-  std::deque<Report> reports = std::exchange(unrecorded_, {});
-  reports.insert(reports.end(), std::make_move_iterator(fresh.begin()), std::make_move_iterator(fresh.end()));
+absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
+  for (const Report& report : fresh) storage::BestEffort([&] { WarnIfFailed(report); });
+  std::list<Report> reports;
+  reports.swap(unrecorded_);
+  reports.splice(reports.end(), fresh);
   absl::Status first;
   absl::Status common;
   std::map<int64_t, absl::Status> stuck;  // by step, of which a later row must not overtake an earlier one
-  std::deque<Report> of_stuck;
-  for (Report& report : reports) {
+  std::list<Report> of_stuck;
+  while (!reports.empty()) {
+    Report& report = reports.front();
     if (const auto found = stuck.find(report.step); found != stuck.end()) {
       report.last_try = found->second;
-      of_stuck.push_back(std::move(report));
+      of_stuck.splice(of_stuck.end(), reports, reports.begin());
       continue;
     }
     // Once the disk refuses, the rest would hear the same from it, or be the first when it is tried again.
     if (!common.ok() && !last) {
       report.last_try = common;
-      unrecorded_.push_back(std::move(report));
+      unrecorded_.splice(unrecorded_.end(), reports, reports.begin());
       continue;
     }
-    absl::Status status = RecordOrReplace(report);
+    absl::Status status = Guarded("the record of an evaluation", [&] { return RecordOrReplace(report); });
     if (status.ok()) {
       // A try that failed may have reached the disk all the same, and this one had no news then.
       if (report.tried && !report.told) Recorded(report.step, report.evaluation);
       if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
+      reports.pop_front();
     } else if (IsFinal(status)) {
-      GiveUp(report, std::move(status));
+      storage::BestEffort([&] { GiveUp(report, std::move(status)); });
+      reports.pop_front();
     } else {
       first.Update(status);
       if (IsCommon(status)) common.Update(status);
-      stuck.emplace(report.step, status);
       report.tried = true;
-      report.last_try = std::move(status);
-      of_stuck.push_back(std::move(report));
+      report.last_try = status;
+      of_stuck.splice(of_stuck.end(), reports, reports.begin());
+      try {
+        stuck.emplace(of_stuck.back().step, status);
+      } catch (...) {
+        // Without a note of the step, the later ones of it would overtake this one.
+        for (Report& later : reports) later.last_try = status;
+        of_stuck.splice(of_stuck.end(), reports);
+      }
     }
   }
-  unrecorded_.insert(unrecorded_.end(), std::make_move_iterator(of_stuck.begin()),
-                     std::make_move_iterator(of_stuck.end()));
+  unrecorded_.splice(unrecorded_.end(), of_stuck);
   {
     absl::MutexLock lock(&mutex_);
-    unrecorded_verdicts_.clear();
-    NoteVerdicts(unrecorded_);
+    std::list<Report> before;
+    before.swap(unrecorded_verdicts_);
+    try {
+      NoteVerdicts(unrecorded_);
+    } catch (...) {
+      unrecorded_verdicts_.swap(before);  // among them are those that are left
+    }
   }
   Note("evaluations cannot be recorded", first);
   return first;
-}
-
-absl::Status Housekeeper::RecordOrReplace(Report& report) {
-  absl::Status status = Record(report);
-  if (!absl::IsInvalidArgument(status) || report.recorded != nullptr) return status;
-  report.evaluation = FailedRow(report.evaluation, status);
-  WarnIfFailed(report);
-  return Record(report);
-}
-
-void Housekeeper::WarnIfFailed(const Report& report) {
-  const Evaluation& evaluation = report.evaluation;
-  if (evaluation.outcome != Evaluation::Outcome::kFailed) return;
-  host_.listeners.Warn(
-      fmt::format("evaluator '{}' failed at step {}: {}", evaluation.evaluator, report.step, evaluation.reason));
-}
-
-absl::Status Housekeeper::Record(Report& report) {
-  if (!report.failure.ok()) return NoStepFor(report.step, report.failure);
-  absl::StatusOr<std::optional<storage::StepRecord>> record = host_.store.manifest().Find(report.step);
-  if (!record.ok()) return record.status();
-  if (!record->has_value() && report.unsaved != nullptr) {
-    if (absl::Status status = host_.store.RecordUnsaved(*report.unsaved); !status.ok()) return status;
-    record = host_.store.manifest().Find(report.step);
-    if (!record.ok()) return record.status();
-  }
-  if (!record->has_value()) return absl::NotFoundError(fmt::format("there is no step {}", report.step));
-  const StepInfo& info = (*record)->info;
-  if (info.state == StepState::kFailed && report.unsaved == nullptr) {
-    return absl::NotFoundError(fmt::format("there is no step {}, for its save failed: {}", report.step, info.reason));
-  }
-  const bool saved_since = report.save != 0 && report.unsaved != nullptr && info.state != StepState::kUnsaved &&
-                           info.state != StepState::kFailed;
-  if (saved_since || (!report.attempt.empty() && report.attempt != info.attempt)) {
-    const bool anew = !saved_since || info.state == StepState::kCommitted;
-    const std::string what = anew ? "been saved anew" : fmt::format("a save, which is {}", StepStateName(info.state));
-    return absl::NotFoundError(fmt::format("step {} has {}", report.step, what));
-  }
-  if (storage::MayHaveFiles(info.state)) {
-    const auto attempt = storage::FromHex(info.attempt);
-    if (!attempt) return absl::DataLossError(fmt::format("the record of step {} names no attempt", report.step));
-    const storage::MetricReport own{.store = host_.store.id(),
-                                    .step = report.step,
-                                    .attempt = storage::AttemptId{*attempt},
-                                    .evaluation = report.evaluation};
-    const auto warn = [this](std::string_view line) { host_.listeners.Warn(line); };
-    const storage::InboxResult result = storage::RecordReport(host_.files, host_.store, own, warn);
-    for (const storage::MetricReport& recorded : result.recorded) Recorded(recorded.step, recorded.evaluation);
-    report.told = report.told || !result.recorded.empty();
-    return result.error;
-  }
-  if (storage::IsOutranked(info, report.evaluation)) {
-    return absl::AlreadyExistsError(fmt::format("it has said before what it found on step {}", report.step));
-  }
-  // Held to the same size as those that go into a file.
-  const absl::StatusOr<std::string> encoded = storage::EncodeMetricReport(
-      {.store = host_.store.id(), .step = report.step, .attempt = {}, .evaluation = report.evaluation});
-  if (!encoded.ok()) return encoded.status();
-  bool news = false;
-  absl::Status status = host_.store.UpdateStep(report.step, info.attempt, [&](storage::StepRecord& changed) {
-    news = !storage::HasEvaluation(changed.info, report.evaluation);
-    if (news) storage::ApplyEvaluation(changed.info, report.evaluation);
-    return news;
-  });
-  if (status.ok() && news) {
-    report.told = true;
-    Recorded(report.step, report.evaluation);
-  }
-  return status;
-}
-
-void Housekeeper::Recorded(int64_t step, const Evaluation& evaluation) {
-  host_.statistics.AddRecorded(1);
-  {
-    absl::MutexLock lock(&mutex_);
-    retention_due_ = true;
-  }
-  host_.listeners.Evaluated(step, evaluation);
-}
-
-void Housekeeper::GiveUp(const Report& report, absl::Status why) {
-  // That somebody was not asked is of no interest where the step is not, or where more is known.
-  if (report.recorded == nullptr && report.evaluation.outcome == Evaluation::Outcome::kSkipped) return;
-  host_.statistics.AddRejected(1);
-  if (report.recorded != nullptr) return report.recorded->Set(std::move(why));
-  host_.listeners.Warn(fmt::format("what evaluator '{}' says of step {} is dropped: {}", report.evaluation.evaluator,
-                                   report.step, std::string(why.message())));
 }
 
 void Housekeeper::Note(std::string_view kind, const absl::Status& status) {
@@ -449,10 +411,11 @@ void Housekeeper::Note(std::string_view kind, const absl::Status& status) {
     if (const auto found = troubles_.find(kind); found != troubles_.end()) troubles_.erase(found);
     return;
   }
-  if (troubles_.insert(std::string(kind)).second) {
+  storage::BestEffort([&] {
+    if (!troubles_.insert(std::string(kind)).second) return;
     host_.listeners.Warn(
         fmt::format("{}, which is tried again until it works: {}", kind, std::string(status.message())));
-  }
+  });
 }
 
 }  // namespace tidemark

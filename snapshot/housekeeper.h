@@ -5,8 +5,8 @@
 #define TIDEMARK_SNAPSHOT_HOUSEKEEPER_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,6 +40,8 @@ namespace tidemark {
 
 // What a checkpointer, and its housekeeper, answer once they are closed.
 absl::Status ClosedError();
+// Of a report on a step whose save failed.
+absl::Status NoStepFor(int64_t step, const absl::Status& failure);
 
 struct HousekeeperOptions {
   RetentionOptions retention;
@@ -60,9 +62,10 @@ struct HousekeeperHost {
   std::function<storage::Claims()> claims;                  // this process's own, on steps that it has yet to read
 };
 
-// Thread-safe. It works in rounds: one when something has come, and one in every poll interval. What fails in a round
-// for want of room or for a disk's error is tried again in the next, and a person is told once until it works again.
-// Callbacks run on its thread with no lock held.
+// Thread-safe. It works in rounds: one when something has come, and one in every poll interval. Work
+// that fails because of a full disk or a disk's error is tried again in the next round, and one warning says so until
+// it works again. If a round gets no memory, its callers get kResourceExhausted, and the rest is tried again. Callbacks
+// run on its thread with no lock held.
 class Housekeeper final : public EvaluationSink {
  public:
   // kResourceExhausted: the system gives no thread.
@@ -98,17 +101,25 @@ class Housekeeper final : public EvaluationSink {
 
   // Blocks until there was a round for everything that had been given and for what workers have left; the first error
   // of recording it. What is reported of saves in flight is not waited for. kFailedPrecondition: on the housekeeping
-  // thread (in on_evaluated, on_deleted and RetentionOptions::keep), or after Stop.
+  // thread (in CheckpointObserver::Evaluated and Deleted, and RetentionOptions::keep), or after Stop.
   absl::Status Flush();
 
   // The same, with retention and its error; kFailedPrecondition as well where retention ends before it is done.
   absl::Status Tidy();
 
-  // What retention would do now.
+  // Whether the caller is a callback on the housekeeping thread.
+  bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }
+
+  // The decisions that retention would take now. kFailedPrecondition: on the housekeeping thread, or after Stop.
   absl::StatusOr<std::vector<RetentionDecision>> Plan();
 
   // Runs `task` on the housekeeping thread and returns what it returns. kFailedPrecondition: after Stop.
   absl::Status Run(std::function<absl::Status(storage::Store&)> task);
+
+  // See AsyncCheckpointer. kFailedPrecondition also after Stop. kDataLoss: the step's record names no attempt.
+  absl::Status Delete(int64_t step, std::string reason);
+  absl::Status Tag(int64_t step, std::string_view name);
+  absl::Status Untag(std::string_view name);
 
   // While there is one, nothing is deleted. Its construction waits for a deletion that is going on.
   class RetentionPause {
@@ -142,9 +153,9 @@ class Housekeeper final : public EvaluationSink {
     std::shared_ptr<Promise> done;
   };
   struct Round {
-    std::vector<Task> tasks;
-    std::deque<Report> reports;
-    std::vector<Request> requests;
+    std::list<Task> tasks;
+    std::list<Report> reports;
+    std::list<Request> requests;
     bool everything = false;
     bool save_ended = false;
     bool last = false;
@@ -157,17 +168,20 @@ class Housekeeper final : public EvaluationSink {
   // The same for who is about to delete; nullopt: retention has ended.
   std::optional<std::set<int64_t>> UnjudgedUnlessEnded() const;
   bool RetentionHasEnded() const;
-  void NoteVerdicts(const std::deque<Report>& unrecorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteVerdicts(const std::list<Report>& unrecorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Ask(bool everything);
-  bool OnOwnThread() const { return std::this_thread::get_id() == thread_id_; }
 
-  // On the housekeeping thread.
+  // On the housekeeping thread. What throws leaves in the round what is not done.
   void Loop();
-  Round NextRound();
-  void Do(Round round);
-  // `last`: there will be no other try.
-  absl::Status RecordReports(std::deque<Report> fresh, bool last);
-  void AskAgain(std::vector<Request>& requests);
+  void NextRound(Round& round);
+  void Do(Round& round);
+  // After a round that threw `why`.
+  void Fail(Round& round, const absl::Status& why);
+  // After the last round.
+  void SettleTheRest();
+  // Takes the reports. `last`: there will be no other try.
+  absl::Status RecordReports(std::list<Report>& fresh, bool last);
+  void AskAgain(std::list<Request>& requests);
   absl::Status Record(Report& report);
   absl::Status RecordOrReplace(Report& report);
   void WarnIfFailed(const Report& report);
@@ -188,8 +202,8 @@ class Housekeeper final : public EvaluationSink {
   Complaints retention_complaints_;
   Complaints inbox_complaints_;
   storage::Retention retention_;
-  std::deque<Report> unrecorded_;  // to be tried again, those of steps that have just failed last
-  absl::Status lost_;              // what the last round could not record; for Stop, once the thread has ended
+  std::list<Report> unrecorded_;  // to be tried again, those of steps that have just failed last
+  absl::Status lost_;             // what the last round could not record; for Stop, once the thread has ended
   std::set<std::string, std::less<>> troubles_;
   Stopwatch since_poll_;
   bool more_requests_ = false;  // the last look at them did only a part of what there was
@@ -197,13 +211,13 @@ class Housekeeper final : public EvaluationSink {
 
   mutable absl::Mutex mutex_;
   ReportBook book_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Report> unrecorded_verdicts_ ABSL_GUARDED_BY(mutex_);  // of reports that are out of the book
-  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;                 // since the last round
-  bool wake_ ABSL_GUARDED_BY(mutex_) = false;                       // for a round, though nothing else asks for one
-  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;              // something changed that it depends on
-  bool saving_ ABSL_GUARDED_BY(mutex_) = false;                     // the first save that is to be kept has begun
+  std::list<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::list<Request> requests_ ABSL_GUARDED_BY(mutex_);
+  std::list<Report> unrecorded_verdicts_ ABSL_GUARDED_BY(mutex_);  // of reports that are out of the book
+  bool save_ended_ ABSL_GUARDED_BY(mutex_) = false;                // since the last round
+  bool wake_ ABSL_GUARDED_BY(mutex_) = false;                      // for a round, though nothing else asks for one
+  bool retention_due_ ABSL_GUARDED_BY(mutex_) = false;             // something changed that it depends on
+  bool saving_ ABSL_GUARDED_BY(mutex_) = false;                    // the first save that is to be kept has begun
   int64_t pauses_ ABSL_GUARDED_BY(mutex_) = 0;
   bool retention_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool deleting_ ABSL_GUARDED_BY(mutex_) = false;

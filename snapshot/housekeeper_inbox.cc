@@ -13,7 +13,7 @@ absl::Status Housekeeper::CollectFromInbox() {
   const storage::InboxResult result = storage::CollectInbox(host_.files, host_.store, [this](std::string_view line) {
     if (inbox_complaints_.IsNew(line)) host_.listeners.Warn(line);
   });
-  Note("workers' reports cannot be taken in", result.error);
+  Note("workers' reports cannot be read", result.error);
   if (result.rejected > 0) host_.statistics.AddRejected(static_cast<uint64_t>(result.rejected));
   for (const storage::MetricReport& report : result.recorded) {
     if (report.evaluation.outcome == Evaluation::Outcome::kFailed) {

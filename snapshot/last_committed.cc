@@ -6,8 +6,23 @@
 
 #include "fmt/format.h"
 #include "storage/manifest/attempt_reader.h"
+#include "storage/shard/shard_files.h"
 
 namespace tidemark {
+
+namespace {
+
+// A file that cannot be read is not known, and new shards do not refer to it. CheckFiles finds and reports files that
+// are gone.
+storage::ReusableFile Look(const absl::StatusOr<storage::File*>& file) {
+  if (!file.ok()) return {};
+  const absl::StatusOr<uint64_t> bytes = (*file)->Size();
+  const absl::StatusOr<storage::ShardHeader> header = storage::ReadShardHeader(**file);
+  if (!bytes.ok() || !header.ok()) return {};
+  return {.bytes = *bytes, .sequence = header->identity.sequence};
+}
+
+}  // namespace
 
 std::shared_ptr<const storage::ReusableShard> LastCommitted::Get() {
   uint64_t times_set = 0;
@@ -22,7 +37,7 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Get() {
   if (!known) shard = Read();
   // Somebody may have made room by hand, or found damage, since the last save.
   if (absl::Status sound = shard == nullptr ? absl::OkStatus() : CheckFiles(*shard); !sound.ok()) {
-    warn_(fmt::format("the next step is written as a whole, for what it could build upon is not sound: {}",
+    warn_(fmt::format("the next step is written in full, because the step that it would refer to is damaged: {}",
                       std::string(sound.message())));
     shard = nullptr;
   }
@@ -31,6 +46,11 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Get() {
     shard_ = std::move(shard);
     known_ = true;
   }
+  return shard_;
+}
+
+std::shared_ptr<const storage::ReusableShard> LastCommitted::Known() const {
+  absl::MutexLock lock(&mutex_);
   return shard_;
 }
 
@@ -91,8 +111,16 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Read() const {
       storage::ReadAttempt(files_, store_.layout(), store_.id(), {(*record)->info.step, storage::AttemptId{*id}});
   if (!attempt.ok() || attempt->record.shards != (*record)->shards || attempt->shards.size() != 1) return nullptr;
   const storage::ShardReader& shard = *attempt->shards.front();
-  return std::make_shared<const storage::ReusableShard>(storage::ReusableShard{
-      .identity = shard.header().identity, .chunk_bytes = shard.header().chunk_bytes, .index = shard.index()});
+  storage::ReusableShard reusable{.identity = shard.header().identity,
+                                  .chunk_bytes = shard.header().chunk_bytes,
+                                  .index = shard.index(),
+                                  .index_base = shard.index_base()};
+  reusable.files.push_back({.bytes = shard.footer().file_bytes, .sequence = reusable.identity.sequence});
+  storage::ReferencedShards referenced(files_, store_.layout().steps(), store_.id(), shard.index().files);
+  for (size_t i = 0; i < shard.index().files.size(); ++i) {
+    reusable.files.push_back(Look(referenced.Get(i)));
+  }
+  return std::make_shared<const storage::ReusableShard>(std::move(reusable));
 }
 
 }  // namespace tidemark

@@ -28,6 +28,9 @@ class LastCommitted {
   // recorded as damaged. The first call reads its index from the store.
   std::shared_ptr<const storage::ReusableShard> Get();
 
+  // What Get would begin with, without a look at files; null also before the first Get or Set.
+  std::shared_ptr<const storage::ReusableShard> Known() const;
+
   // What is set while Get looks at files is what counts then. Nothing is set where something has been forgotten since
   // times_forgotten() gave that number: a save that had begun by then may have built upon it.
   void Set(std::shared_ptr<const storage::ReusableShard> shard, uint64_t times_forgotten);

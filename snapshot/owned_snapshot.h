@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "storage/shard/name_table.h"
 #include "tidemark/snapshot.h"
 
 namespace tidemark {
@@ -54,7 +54,7 @@ class OwnedSnapshot final : public Snapshot {
   Contents contents_;
   std::shared_ptr<std::byte> memory_;
   std::vector<std::span<std::byte>> places_;  // by entry
-  absl::flat_hash_map<std::string_view, size_t> by_name_;
+  storage::NameMap<size_t> by_name_;
 };
 
 }  // namespace tidemark

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/guarded.h"
 #include "snapshot/stopwatch.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark {
 namespace {
@@ -12,7 +14,10 @@ namespace {
 // The snapshot's bytes are where they will be, and are read when they are there.
 storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
   storage::ShardContents contents;
-  contents.wait_until_ready = [&snapshot](size_t entry, uint64_t end) { return snapshot.WaitFor(entry, end); };
+  contents.wait_until_ready = [&snapshot](size_t entry, uint64_t end) {
+    const absl::Status status = snapshot.ticket()->CheckDeadline();
+    return status.ok() ? snapshot.WaitFor(entry, end) : status;
+  };
   contents.memory = {snapshot.block().data(), snapshot.block().bytes()};
   contents.memory_lifetime = snapshot.block().memory().data;
   contents.properties = {{"staging", snapshot.staging()}, {"staging_memory", snapshot.block().memory().kind}};
@@ -20,7 +25,7 @@ storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
   contents.entries.reserve(plan.specs().size());
   for (size_t i = 0; i < plan.specs().size(); ++i) {
     contents.entries.push_back(
-        {.spec = plan.specs()[i], .bytes = snapshot.bytes(i), .alias_of = plan.placements()[i].alias_of});
+        {.spec = snapshot.SpecOf(i), .bytes = snapshot.bytes(i), .alias_of = plan.placements()[i].alias_of});
   }
   contents.created_unix_ns = absl::ToUnixNanos(snapshot.created());
   contents.blocked_ns = [&snapshot] {
@@ -73,25 +78,34 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
     // Holds it until its staging has ended, so that whoever lets go of it last finds that it has.
     const absl::Status staged = snapshot->progress()->WaitUntilEnded();
     if (!staged.ok() || companions_.empty()) return;
-    if (absl::Status status = companions_.Update(*snapshot); !status.ok()) {
-      warn_(fmt::format("step {} was not taken in: {}", snapshot->step(), std::string(status.message())));
-    }
+    storage::BestEffort([&] {
+      if (absl::Status status = companions_.Update(*snapshot); !status.ok()) {
+        warn_(fmt::format("step {} was not taken in: {}", snapshot->step(), std::string(status.message())));
+      }
+    });
     return;
   }
-  const std::shared_ptr<Promise> committed = snapshot->committed();
-  SavePhases phases(snapshot->phases().called());
-  phases.Add("queue", kPersisterLane, snapshot->published(), SavePhases::Now());
+  const std::shared_ptr<const SaveTicket> ticket = snapshot->ticket();
+  char what[64];  // a string would need memory
+  const auto end = fmt::format_to_n(what, sizeof(what), "the save of step {}", snapshot->step()).out;
+  const std::string_view named(what, static_cast<size_t>(end - what));
   SaveOutcome outcome;
-  outcome.save = snapshot->ticket()->number();
+  outcome.save = ticket->number();
   outcome.step = outcome.info.step = snapshot->step();
-  outcome.status = Persist(*snapshot, std::move(phases), outcome);
+  is_writing_ = true;
+  outcome.status = Guarded(named, [&] {
+    SavePhases phases(snapshot->phases().called());
+    phases.Add("queue", kPersisterLane, snapshot->published(), SavePhases::Now());
+    return Persist(*snapshot, std::move(phases), outcome);
+  });
+  is_writing_ = false;
   outcome.held = snapshot->held();
   outcome.behind = snapshot->behind();
   // Whoever waits for the commit may count on the memory.
   snapshot.reset();
   const absl::Status status = outcome.status;
-  on_settled_(std::move(outcome));
-  committed->Set(status);
+  Guarded("the end of a save", [&] { on_settled_(std::move(outcome)); }).IgnoreError();
+  ticket->Settle(status);
 }
 
 // Of a failure there is to be a record, as of every other one.
@@ -115,7 +129,7 @@ absl::Status Persister::Persist(const StagedSnapshot& snapshot, SavePhases phase
   // A device error can be one bad block. After it nothing is tried again on the same file; a whole new attempt may fare
   // better. A full disk, a missing permission or a broken store would not.
   if (absl::IsInternal(status)) {
-    warn_(fmt::format("step {} is written anew after: {}", snapshot.step(), std::string(status.message())));
+    warn_(fmt::format("step {} is written again after: {}", snapshot.step(), std::string(status.message())));
     status = PersistOnce(snapshot, phases, outcome);
   }
   if (status.ok()) return status;
@@ -131,47 +145,62 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
   }
   absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
   if (!identity.ok()) return identity.status();
-  storage::ShardContents contents = MakeContents(snapshot);
-  if (!companions_.empty() && snapshot.progress()->WaitUntilEnded().ok()) companions_.AppendTo(contents);
-  const uint64_t times_forgotten = last_committed_.times_forgotten();
-  const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
-  contents.reuse = reusable.get();
-  contents.recycle = store_.Recycle(*identity);
-  const Stopwatch writing;
-  absl::StatusOr<storage::WrittenShard> shard =
-      writer_->Write(store_.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
-                     *identity, contents);
-  outcome.write = writing.elapsed();
-  if (!shard.ok()) {
-    store_.AbandonAttempt(*identity, snapshot.created(), shard.status());
+  Written written;
+  const absl::Status status =
+      Guarded("the shard of a step", [&] { return WriteAttempt(snapshot, *identity, phases, outcome, written); });
+  if (!status.ok()) {
+    store_.AbandonAttempt(*identity, snapshot.created(), status);
     // Unless it was the trainer's copy that had none.
-    if (absl::IsResourceExhausted(shard.status()) && snapshot.progress()->WaitUntilEnded().ok()) store_.MakeRoom();
-    return shard.status();
-  }
-  // Of a state without bytes nothing had to be waited for.
-  if (absl::Status staged = snapshot.progress()->WaitUntilEnded(); !staged.ok()) {
-    store_.AbandonAttempt(*identity, snapshot.created(), staged);
-    return staged;
+    if (absl::IsResourceExhausted(status) && snapshot.progress()->WaitUntilEnded().ok()) {
+      storage::BestEffort([&] { store_.MakeRoom(); });
+    }
+    return status;
   }
   // From here on the files are the store's: a commit that reported failure may yet be on disk.
-  const storage::StepRecord record = MakeRecord(snapshot, *identity, *shard);
-  phases.AddWrite(shard->times, shard->footer.file_bytes);
-  phases.Prepend(snapshot.phases());
-  storage::PhasesRecord known{.step = snapshot.step(), .attempt = record.info.attempt, .phases = phases.Get()};
   const SavePhases::Time committing = SavePhases::Now();
-  const absl::Status committed = store_.CommitAttempt(record, &known);
-  phases.Add("commit", kPersisterLane, committing, SavePhases::Now());
-  outcome.commit = phases.Took("commit");
+  const absl::Status committed =
+      Guarded("the commit of a step", [&] { return store_.CommitAttempt(written.record, &written.phases); });
   if (!committed.ok()) {
     // If it is on disk, that step is the latest, and nothing keeps the files of the one before.
     last_committed_.Forget();
     return committed;
   }
-  known.phases = phases.Get();
-  store_.NotePhases(std::move(known));
-  outcome.info = record.info;
-  if (reuse_) last_committed_.Set(shard->reusable, times_forgotten);
-  WarnOfFallbacks(shard->properties);
+  outcome.info = std::move(written.record.info);
+  if (reuse_) last_committed_.Set(written.shard.reusable, written.times_forgotten);
+  storage::BestEffort([&] {
+    phases.Add("commit", kPersisterLane, committing, SavePhases::Now());
+    outcome.commit = phases.Took("commit");
+    written.phases.phases = phases.Get();
+    store_.NotePhases(std::move(written.phases));
+    WarnOfFallbacks(written.shard.properties);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const storage::ShardIdentity& identity,
+                                     SavePhases& phases, SaveOutcome& outcome, Written& written) {
+  storage::ShardContents contents = MakeContents(snapshot);
+  if (!companions_.empty() && snapshot.progress()->WaitUntilEnded().ok()) {
+    if (absl::Status status = companions_.AppendTo(contents); !status.ok()) return status;
+  }
+  written.times_forgotten = last_committed_.times_forgotten();
+  const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
+  contents.reuse = reusable.get();
+  contents.recycle = store_.Recycle(identity);
+  const Stopwatch writing;
+  absl::StatusOr<storage::WrittenShard> shard = writer_->Write(
+      store_.layout().shard(identity.step, identity.attempt, identity.rank, identity.world_size), identity, contents);
+  outcome.write = writing.elapsed();
+  if (!shard.ok()) return shard.status();
+  // Of a state without bytes nothing had to be waited for.
+  absl::Status before_commit = snapshot.progress()->WaitUntilEnded();
+  before_commit.Update(snapshot.ticket()->CheckDeadline());
+  if (!before_commit.ok()) return before_commit;
+  written.shard = *std::move(shard);
+  written.record = MakeRecord(snapshot, identity, written.shard);
+  phases.AddWrite(written.shard.times, written.shard.footer.file_bytes);
+  phases.Prepend(snapshot.phases());
+  written.phases = {.step = snapshot.step(), .attempt = written.record.info.attempt, .phases = phases.Get()};
   return absl::OkStatus();
 }
 
@@ -183,13 +212,15 @@ void Persister::WarnOfFallbacks(const std::map<std::string, std::string>& proper
     return found == properties.end() ? std::string() : found->second;
   };
   if (const std::string why = value("io_reason"); !why.empty()) {
-    warn_(fmt::format("writing goes through threads, for there is no io_uring: {}", why));
+    warn_(fmt::format("writing with threads, because io_uring is not available: {}", why));
   }
-  if (value("direct_io") == "false") warn_("writing goes through the page cache, for the file system has no O_DIRECT");
-  if (value("vectors") == "portable") warn_("compression is several times slower than it could be: no AVX2 here");
-  if (value("allocate") == "false") warn_("files grow as they are written, for the file system has no fallocate");
+  if (value("direct_io") == "false")
+    warn_("writing through the page cache, because the file system does not support O_DIRECT");
+  if (value("vectors") == "portable") warn_("compression is several times slower than usual: the CPU has no AVX2");
+  if (value("allocate") == "false")
+    warn_("files are not preallocated, because the file system does not support fallocate");
   if (const std::string why = value("io_registered"); why != "true" && value("io") == "io_uring") {
-    warn_(fmt::format("the kernel looks up memory and file anew at every write: {}", why));
+    warn_(fmt::format("io_uring has no registered memory, which costs CPU at every write: {}", why));
   }
   if (const std::string why = value("priority"); !why.empty()) {
     warn_(fmt::format("saves run at the trainer's priority: {}", why));

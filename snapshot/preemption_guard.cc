@@ -7,7 +7,10 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "snapshot/checkpointer_impl.h"
 #include "snapshot/deadline.h"
+#include "snapshot/guarded.h"
+#include "snapshot/save_request.h"
 #include "snapshot/termination_signal.h"
 
 namespace tidemark {
@@ -53,7 +56,7 @@ absl::StatusOr<std::unique_ptr<PreemptionGuard>> PreemptionGuard::Install(Preemp
         fmt::format("PreemptionOptions::grace is {}: 0 or more", absl::FormatDuration(options.grace)));
   }
   if (guard_is_installed.exchange(true)) {
-    return absl::FailedPreconditionError("a preemption guard is installed in this process already");
+    return absl::FailedPreconditionError("a preemption guard is already installed in this process");
   }
   absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(options.signals);
   if (!asked.ok()) {
@@ -81,10 +84,15 @@ PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, 
   const absl::Time by = deadline();
   const Deadline released = Deadline::At(by);
   const Deadline drained = released.Before(std::min(kMarginMax, options_.grace / kMarginOfGrace));
-  options.persist = true;
   if (!options.staging) options.staging = Staging::kBlocking;
   PreemptionReport report{.step = step};
-  const auto save_now = [&] { return checkpointer.SaveBy(&drained, step, state, options); };
+  if (absl::Status forked = checkpointer.impl_->process.Check(); !forked.ok()) {
+    report.save = report.close = forked;
+    return report;
+  }
+  const SaveRequest request = SaveRequest::Of(std::move(options));
+  absl::Status earlier;
+  const auto save_now = [&] { return checkpointer.impl_->Save(&drained, step, state, request); };
   // False: its fate is not known by the deadline. Close knows what was in the way then.
   const auto wait_for = [&](const Future& committed) {
     committed.WaitUntil(released.as_time()).IgnoreError();
@@ -96,18 +104,22 @@ PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, 
         fmt::format("step {} was not committed by {}", step, absl::FormatTime(by, absl::UTCTimeZone())));
     return false;
   };
-  const absl::Status earlier = TakeFailures(checkpointer);
-  absl::StatusOr<SaveHandle> save = save_now();
-  if (absl::IsAlreadyExists(save.status())) {
-    // If it was being saved, and that has failed, it is saved anew.
-    if (wait_for(checkpointer.Committed(step)) && !report.save.ok()) save = save_now();
-  }
-  if (save.ok()) {
-    wait_for(save->committed());
-  } else if (!absl::IsAlreadyExists(save.status())) {
-    report.save = save.status();
-  }
-  report.close = checkpointer.CloseBy(drained, released);
+  const absl::Status saved = Guarded("SaveAndClose", [&] {
+    earlier = TakeFailures(checkpointer);
+    absl::StatusOr<SaveHandle> save = save_now();
+    if (absl::IsAlreadyExists(save.status())) {
+      // If it was being saved, and that has failed, it is saved anew.
+      if (wait_for(checkpointer.Committed(step)) && !report.save.ok()) save = save_now();
+    }
+    if (save.ok()) {
+      wait_for(save->committed());
+    } else if (!absl::IsAlreadyExists(save.status())) {
+      report.save = save.status();
+    }
+  });
+  // Without memory for the save the checkpointer closes all the same.
+  if (!saved.ok()) report.save = saved;
+  report.close = Guarded("SaveAndClose", [&] { return checkpointer.impl_->Close(drained, released); });
   report.close = Both(report.close, earlier);
   return report;
 }

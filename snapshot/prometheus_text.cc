@@ -59,7 +59,7 @@ void Histograms(std::string& text, std::string_view name, std::string_view help,
 
 std::string PrometheusText(const CheckpointerStatistics& statistics) {
   std::string text;
-  Histograms(text, "tidemark_blocked_seconds", "How long saves held the trainer, by phase.", statistics.blocked);
+  Histograms(text, "tidemark_blocked_seconds", "How long saves blocked the trainer, by phase.", statistics.blocked);
   Histograms(text, "tidemark_background_seconds", "How long work behind the training took, by phase.",
              statistics.background);
   One(text, "tidemark_saves_committed_total", "counter", "Saves that are committed.", statistics.saves_committed);
@@ -67,7 +67,7 @@ std::string PrometheusText(const CheckpointerStatistics& statistics) {
   One(text, "tidemark_steps_deleted_total", "counter", "Steps that retention deleted.", statistics.steps_deleted);
   One(text, "tidemark_reports_recorded_total", "counter", "Evaluations that were recorded.",
       statistics.reports_recorded);
-  One(text, "tidemark_reports_rejected_total", "counter", "Evaluations of steps that there are none of, or unreadable.",
+  One(text, "tidemark_reports_rejected_total", "counter", "Evaluations of unknown steps, and unreadable ones.",
       statistics.reports_rejected);
   Head(text, "tidemark_skipped_total", "counter", "Saves and evaluations that were left out, by reason.");
   for (const auto& [reason, count] : statistics.skipped) {

@@ -4,8 +4,14 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark {
+namespace {
+
+constexpr size_t kAttemptBytes = 32;  // the hexadecimal digits of an attempt's id
+
+}  // namespace
 
 std::string VerdictOn(const StepInfo& info, const Report& report) {
   const bool of_it = report.step == info.step && (report.attempt.empty() || report.attempt == info.attempt);
@@ -21,61 +27,73 @@ Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why) {
   row.reported = evaluation.reported;
   row.took = evaluation.took;
   row.outcome = Evaluation::Outcome::kFailed;
-  row.reason = fmt::format("what it said cannot be recorded: {}", std::string(why.message()));
+  row.reason = fmt::format("its result cannot be recorded: {}", std::string(why.message()));
   row.unhealthy = evaluation.unhealthy.substr(0, kTextBytesMax);
   return row;
 }
 
 ReportBook::KnownSave* ReportBook::Find(int64_t number) {
-  const auto found =
-      std::find_if(saves_.begin(), saves_.end(), [number](const KnownSave& save) { return save.number == number; });
-  return found == saves_.end() ? nullptr : &*found;
+  const auto found = saves_.find(number);
+  return found == saves_.end() ? nullptr : &found->second;
 }
 
 ReportBook::KnownSave* ReportBook::NewestInFlight(int64_t step) {
-  const auto found = std::find_if(saves_.rbegin(), saves_.rend(),
-                                  [step](const KnownSave& save) { return save.step == step && !save.settled; });
-  return found == saves_.rend() ? nullptr : &*found;
+  for (auto number = in_flight_.rbegin(); number != in_flight_.rend(); ++number) {
+    if (KnownSave& save = saves_.at(*number); save.step == step) return &save;
+  }
+  return nullptr;
+}
+
+ReportBook::KnownSave& ReportBook::Know(const std::shared_ptr<const SaveTicket>& ticket) {
+  // Searched only when they may be half of all known saves, so that the cost of a save does not grow with their number.
+  if (saves_.size() >= forget_at_) {
+    std::erase_if(saves_, [this](const auto& known) {
+      return !in_flight_.contains(known.first) && known.second.ticket.expired();
+    });
+    forget_at_ = 2 * saves_.size() + 1;
+  }
+  KnownSave& save = saves_[ticket->number()];
+  save.step = ticket->step();
+  save.ticket = ticket;
+  save.attempt.reserve(kAttemptBytes);  // now, for the end of a save must not fail
+  return save;
 }
 
 void ReportBook::BeginSave(const std::shared_ptr<const SaveTicket>& ticket, std::shared_ptr<const StepInfo> unsaved) {
-  std::erase_if(saves_, [](const KnownSave& save) { return save.settled && save.ticket.expired(); });
-  KnownSave& save = saves_.emplace_back();
-  save.number = ticket->number();
-  save.step = ticket->step();
-  save.ticket = ticket;
-  save.unsaved = std::move(unsaved);
+  Know(ticket).unsaved = std::move(unsaved);
+  in_flight_.insert(ticket->number());
 }
 
-std::vector<Report> ReportBook::EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
-                                        std::vector<std::string>* notes) {
+std::list<Report> ReportBook::EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
+                                      std::vector<std::string>* notes) {
   KnownSave* save = Find(number);
   if (save == nullptr) return {};
-  save->settled = true;
+  in_flight_.erase(number);
   save->status = status;
   save->attempt = attempt;
-  const std::vector<std::string> noted = std::exchange(save->notes, {});
-  notes->insert(notes->end(), noted.begin(), noted.end());
-  std::vector<Report> held = std::exchange(save->held, {});
-  if (!status.ok()) return held;
-  for (Report& report : held) {
-    report.attempt = attempt;
-    ready_.push_back(std::move(report));
+  std::vector<std::string> noted = std::exchange(save->notes, {});
+  if (notes->empty()) {
+    *notes = std::move(noted);
+  } else {
+    storage::BestEffort([&] { notes->insert(notes->end(), noted.begin(), noted.end()); });
   }
-  return {};
+  std::list<Report> held;
+  held.swap(save->held);
+  if (!status.ok()) return held;
+  for (Report& report : held) report.attempt = attempt;
+  ready_.splice(ready_.end(), held);
+  return held;
 }
 
 std::shared_ptr<const SaveTicket> ReportBook::AddCommitted(const StepInfo& committed) {
   auto ticket = std::make_shared<const SaveTicket>(committed.step, /*persist=*/true);
-  BeginSave(ticket, nullptr);
-  saves_.back().settled = true;
-  saves_.back().attempt = committed.attempt;
+  Know(ticket).attempt = committed.attempt;
   return ticket;
 }
 
 std::set<int64_t> ReportBook::AwaitingRows() const {
   std::set<int64_t> steps;
-  for (const KnownSave& save : saves_) {
+  for (const auto& [number, save] : saves_) {
     if (save.unsaved != nullptr) continue;  // the end of its ticket is an event
     const std::shared_ptr<const SaveTicket> ticket = save.ticket.lock();
     const bool awaits = ticket != nullptr && ticket->expects_rows();
@@ -88,13 +106,14 @@ std::set<int64_t> ReportBook::AwaitingRows() const {
 }
 
 void ReportBook::NoteOnSave(int64_t number, std::string note) {
-  KnownSave* save = Find(number);
-  if (save != nullptr && !save->settled) save->notes.push_back(std::move(note));
+  if (in_flight_.contains(number)) saves_.at(number).notes.push_back(std::move(note));
 }
 
 void ReportBook::Add(Report report) {
   KnownSave* save = report.save == 0 ? NewestInFlight(report.step) : Find(report.save);
-  if (save != nullptr && save->unsaved == nullptr && !save->settled) {
+  const bool in_flight = report.save == 0 ? save != nullptr : in_flight_.contains(report.save);
+  if (save != nullptr && save->unsaved == nullptr && in_flight) {
+    report.attempt.reserve(kAttemptBytes);
     save->held.push_back(std::move(report));
     return;
   }
@@ -107,14 +126,15 @@ void ReportBook::Add(Report report) {
   ready_.push_back(std::move(report));
 }
 
-std::deque<Report> ReportBook::TakeReady() { return std::exchange(ready_, {}); }
+std::list<Report> ReportBook::TakeReady() {
+  std::list<Report> ready;
+  ready.swap(ready_);
+  return ready;
+}
 
-std::vector<Report> ReportBook::TakeHeld() {
-  std::vector<Report> held;
-  for (KnownSave& save : saves_) {
-    for (Report& report : save.held) held.push_back(std::move(report));
-    save.held.clear();
-  }
+std::list<Report> ReportBook::TakeHeld() {
+  std::list<Report> held;
+  for (auto& [number, save] : saves_) held.splice(held.end(), save.held);
   return held;
 }
 

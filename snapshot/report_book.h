@@ -4,8 +4,10 @@
 #ifndef TIDEMARK_SNAPSHOT_REPORT_BOOK_H_
 #define TIDEMARK_SNAPSHOT_REPORT_BOOK_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,7 +42,8 @@ std::string VerdictOn(const StepInfo& info, const Report& report);
 // same.
 Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why);
 
-// Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost.
+// Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost. They are in
+// lists, because moving them from one list to another needs no memory.
 class ReportBook {
  public:
   // A save begins. `unsaved`: what to record of one that is not to be saved; else null. It is known here until it is
@@ -49,8 +52,8 @@ class ReportBook {
 
   // The save of this number is settled. What waited for it can be recorded now, as of `attempt`, and so can what comes
   // later; if it failed it is returned, to be told so. `*notes` gets what was noted on the save.
-  std::vector<Report> EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
-                              std::vector<std::string>* notes);
+  std::list<Report> EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
+                            std::vector<std::string>* notes);
 
   // A step that is committed already, as if its save had just been settled.
   std::shared_ptr<const SaveTicket> AddCommitted(const StepInfo& committed);
@@ -67,30 +70,31 @@ class ReportBook {
   void Add(Report report);
 
   // Those that can be recorded, in the order in which they came.
-  std::deque<Report> TakeReady();
+  std::list<Report> TakeReady();
   bool has_ready() const { return !ready_.empty(); }
-  const std::deque<Report>& ready() const { return ready_; }
+  const std::list<Report>& ready() const { return ready_; }
 
   // Those that wait for a save.
-  std::vector<Report> TakeHeld();
+  std::list<Report> TakeHeld();
 
  private:
   struct KnownSave {
-    int64_t number = 0;
     int64_t step = 0;
     std::weak_ptr<const SaveTicket> ticket;
     std::shared_ptr<const StepInfo> unsaved;
-    std::vector<Report> held;
+    std::list<Report> held;
     std::vector<std::string> notes;
-    bool settled = false;
     absl::Status status;  // when it is settled, and
     std::string attempt;
   };
   KnownSave* Find(int64_t number);
   KnownSave* NewestInFlight(int64_t step);
+  KnownSave& Know(const std::shared_ptr<const SaveTicket>& ticket);
 
-  std::vector<KnownSave> saves_;  // in order
-  std::deque<Report> ready_;
+  std::map<int64_t, KnownSave> saves_;  // by number
+  std::set<int64_t> in_flight_;         // numbers of those that are not settled
+  size_t forget_at_ = 1;                // at this size, saves that are settled and have no ticket are forgotten
+  std::list<Report> ready_;
 };
 
 }  // namespace tidemark

@@ -1,11 +1,14 @@
-// A future whose result is there already.
+// ResolvedFuture and GuardedFuture: a future whose result is there already, as that of a call that threw.
 
 #ifndef TIDEMARK_SNAPSHOT_RESOLVED_FUTURE_H_
 #define TIDEMARK_SNAPSHOT_RESOLVED_FUTURE_H_
 
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "snapshot/guarded.h"
 #include "tidemark/future.h"
 
 namespace tidemark {
@@ -15,6 +18,13 @@ inline Future ResolvedFuture(absl::Status status) {
   Future future = promise.future();
   promise.Set(std::move(status));
   return future;
+}
+
+// The future that `call` returns. If it throws, the result is ExceptionStatus, as Guarded has it.
+template <typename Call>
+Future GuardedFuture(std::string_view what, Call&& call) {
+  absl::StatusOr<Future> future = Guarded(what, std::forward<Call>(call));
+  return future.ok() ? *std::move(future) : ResolvedFuture(future.status());
 }
 
 }  // namespace tidemark

@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "snapshot/companions.h"
+#include "snapshot/destination_plan.h"
 #include "snapshot/entry_match.h"
+#include "snapshot/guarded.h"
+#include "storage/shard/name_table.h"
 
 namespace tidemark {
 namespace {
@@ -49,9 +51,11 @@ RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const En
   }
   if (absl::Status status = shard.Read(reads, options); !status.ok()) return ReadFailure(status);
   absl::Status status;
-  for (size_t i = 0; i < batch.size() && status.ok(); ++i) status = state.Receive(batch[i].entry, buffers[i]);
+  for (size_t i = 0; i < batch.size() && status.ok(); ++i) {
+    status = Guarded("State::Receive", [&] { return state.Receive(batch[i].entry, buffers[i]); });
+  }
   // After a failure, too: a device may be reading the buffers.
-  status.Update(state.FlushReceived());
+  status.Update(Guarded("State::FlushReceived", [&] { return state.FlushReceived(); }));
   return status.ok() ? RestoreResult() : StateFailure(status);
 }
 
@@ -76,7 +80,8 @@ struct Reads {
   State* state = nullptr;
   const Companion* companion = nullptr;    // whose state it is; null: the trainer's
   std::vector<EntryMatch::Pair> values;    // become visible when the restore is finished
-  std::vector<storage::EntryRead> direct;  // tensors, into their place
+  std::vector<EntryMatch::Pair> placed;    // tensors that are in host memory
+  std::vector<storage::EntryRead> direct;  // the same into their place, each byte of that once: PlanPlaced
   std::vector<EntryMatch::Pair> bounced;   // tensors, by way of our memory
   std::vector<std::string> tensors;        // the names of both
 };
@@ -90,13 +95,29 @@ Reads SortPairs(const std::vector<EntryMatch::Pair>& pairs, State& state, const 
       continue;
     }
     reads.tensors.push_back(entry.spec.name);
-    if (HasPlace(entry)) {
-      reads.direct.push_back({.entry = pair.saved, .destination = {entry.host, static_cast<size_t>(entry.bytes)}});
-    } else {
-      reads.bounced.push_back(pair);
-    }
+    (HasPlace(entry) ? reads.placed : reads.bounced).push_back(pair);
   }
   return reads;
+}
+
+// Sets `direct` of all, because their tensors may share memory. Reads from the shard, and writes nothing.
+RestoreResult PlanPlaced(const storage::ShardReader& shard, const storage::ShardReadOptions& options,
+                         std::vector<Reads>& all) {
+  std::vector<Destination> destinations;
+  std::vector<Reads*> owners;
+  for (Reads& reads : all) {
+    for (const EntryMatch::Pair& pair : reads.placed) {
+      const State::Entry& entry = reads.state->entries()[pair.entry];
+      destinations.push_back(
+          {.saved = pair.saved, .memory = {entry.host, static_cast<size_t>(entry.bytes)}, .name = entry.spec.name});
+      owners.push_back(&reads);
+    }
+  }
+  const auto planned = PlanDestinations(shard, destinations, options, kBounceBytesMax);
+  if (absl::IsInvalidArgument(planned.status())) return StateFailure(planned.status());
+  if (!planned.ok()) return ReadFailure(planned.status());
+  for (const DestinationRead& read : *planned) owners[read.destination]->direct.push_back(read.read);
+  return {};
 }
 
 RestoreResult OfOwner(RestoreResult result, const Reads& reads) {
@@ -161,7 +182,8 @@ absl::Status PrepareCompanion(const storage::ShardIndex& index, Companion& compa
   }
   if (!all_wanted) return absl::OkStatus();
   plan.companions.push_back({.companion = &companion});
-  if (absl::Status status = companion.state().PrepareRestore(own); !status.ok()) return status;
+  absl::Status prepared = Guarded("State::PrepareRestore", [&] { return companion.state().PrepareRestore(own); });
+  if (!prepared.ok()) return prepared;
   const RestoreOptions everything{.only = {companion.prefix() + ".*"}, .allow_missing = options.allow_missing};
   absl::StatusOr<EntryMatch> match = MatchEntries(index, saved, companion.state(), everything);
   if (!match.ok()) return match.status();
@@ -199,11 +221,12 @@ absl::Status Prepare(const storage::ShardReader& shard, std::span<const std::sha
   for (size_t i = 0; i < saved.size(); ++i) {
     if (!replaced[i] && IsWanted(saved[i].name, options)) wanted.push_back(saved[i]);
   }
-  if (absl::Status status = state.PrepareRestore(wanted); !status.ok()) return status;
+  absl::Status prepared = Guarded("State::PrepareRestore", [&] { return state.PrepareRestore(wanted); });
+  if (!prepared.ok()) return prepared;
   absl::StatusOr<EntryMatch> match = MatchEntries(index, saved, state, options, others);
   if (!match.ok()) return match.status();
   plan.match = *std::move(match);
-  const absl::flat_hash_set<std::string_view> restored(others.restored.begin(), others.restored.end());
+  const storage::NameSet restored(others.restored.begin(), others.restored.end());
   std::erase_if(plan.match.unexpected, [&](const std::string& name) { return restored.contains(name); });
   return absl::OkStatus();
 }
@@ -214,8 +237,8 @@ uint64_t BytesOf(const storage::ShardReader& shard, const std::vector<EntryMatch
   return bytes;
 }
 
-// All values first: a state, or a companion's, may refuse one (a generator of another kind, other parameter groups),
-// and then no tensor has been touched.
+// All values first: a state, or a companion's, may refuse one (a generator of another kind, other parameter groups).
+// Then the tensors that share memory. No tensor is touched until both are known to fit.
 RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& options, State& state,
                        const RestorePlan& plan) {
   std::vector<Reads> all;
@@ -230,6 +253,8 @@ RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardRe
     result = ReadValues(shard, reads, options);
     if (!result.status.ok()) return result;
   }
+  result = PlanPlaced(shard, options, all);
+  if (!result.status.ok()) return result;
   for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(shard, all[i], options);
   result.written = std::move(all.front().tensors);
   result.report.bytes = bytes;
@@ -237,35 +262,51 @@ RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardRe
 }
 
 absl::Status Finish(State& state, const RestorePlan& plan) {
-  if (absl::Status status = state.FinishRestore(); !status.ok()) return status;
+  const auto finish = [](State& one) { return Guarded("State::FinishRestore", [&] { return one.FinishRestore(); }); };
+  if (absl::Status status = finish(state); !status.ok()) return status;
   for (const CompanionRestore& restore : plan.companions) {
-    const absl::Status status = restore.companion->state().FinishRestore();
+    const absl::Status status = finish(restore.companion->state());
     if (!status.ok()) return OfCompanion(status, *restore.companion);
   }
-  for (Companion* companion : plan.reset) companion->Reset();
+  for (Companion* companion : plan.reset) {
+    const absl::Status status = Guarded("Companion::Reset", [&] { companion->Reset(); });
+    if (!status.ok()) return OfCompanion(status, *companion);
+  }
   return absl::OkStatus();
 }
 
-void Abandon(State& state, const RestorePlan& plan) {
-  state.AbandonRestore();
-  for (const CompanionRestore& restore : plan.companions) restore.companion->state().AbandonRestore();
+// Adds errors that occur while the restore is abandoned to the restore's error.
+void Abandon(State& state, const RestorePlan& plan, absl::Status& failure) {
+  const auto abandon = [&](State& one) {
+    const absl::Status status = Guarded("State::AbandonRestore", [&] { one.AbandonRestore(); });
+    if (status.ok()) return;
+    failure = absl::Status(failure.code(),
+                           fmt::format("{}; {}", std::string(failure.message()), std::string(status.message())));
+  };
+  abandon(state);
+  for (const CompanionRestore& restore : plan.companions) abandon(restore.companion->state());
 }
 
 RestoreResult RestoreShard(const storage::ShardReader& shard, const RestoreSource& source, State& state,
                            const RestoreOptions& options) {
   RestorePlan plan;
   RestoreResult result;
-  if (absl::Status status = Prepare(shard, source.companions, state, options, plan); !status.ok()) {
-    Abandon(state, plan);
-    return {.status = status, .cause = RestoreResult::Cause::kState};
+  // The save that reads it may be another checkpointer's.
+  state.AwaitStaging();
+  // Guarded: after an exception, too, the state must forget what was set aside.
+  absl::Status prepared = Guarded("restore", [&] { return Prepare(shard, source.companions, state, options, plan); });
+  if (!prepared.ok()) {
+    Abandon(state, plan, prepared);
+    return {.status = prepared, .cause = RestoreResult::Cause::kState};
   }
-  result = ReadPlan(shard, source.read, state, plan);
+  const absl::Status ended = Guarded("restore", [&] { result = ReadPlan(shard, source.read, state, plan); });
+  if (!ended.ok()) result = {.status = ended, .cause = RestoreResult::Cause::kState};
   if (result.status.ok()) {
     result.status = Finish(state, plan);
     if (!result.status.ok()) result.cause = RestoreResult::Cause::kState;
   }
   if (!result.status.ok()) {
-    Abandon(state, plan);
+    Abandon(state, plan, result.status);
     return result;
   }
   result.report.missing = std::move(plan.match.missing);
@@ -283,7 +324,7 @@ absl::StatusOr<storage::Attempt> OpenRecorded(const RestoreSource& source, const
   absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(source.files, source.layout, source.store, folder);
   if (!attempt.ok()) return attempt.status();
   if (attempt->record.shards != record.shards) {
-    return absl::DataLossError(fmt::format("{}: its shards are not the ones that were committed: size or digest differ",
+    return absl::DataLossError(fmt::format("{}: its shards differ in size or digest from those that were committed",
                                            source.layout.attempt(folder.step, folder.attempt)));
   }
   return attempt;

@@ -24,7 +24,7 @@ struct HeldTimes {
 struct SaveOutcome {
   int64_t save = 0;  // SaveTicket::number
   int64_t step = 0;
-  bool persist = true;  // see SaveOptions
+  bool persist = true;  // see SaveRequest
   absl::Status status;  // of one that was not to be saved: whether it could be evaluated
   HeldTimes held;
   absl::Duration behind;  // from the copy's end, or from Save's return if that was earlier, until its fate was known

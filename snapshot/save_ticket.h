@@ -16,8 +16,8 @@
 
 namespace tidemark {
 
-// Immutable, but for the promise and the count of rows. Shared by the snapshot and by every evaluator from when it is
-// given the snapshot until its row has been given.
+// Immutable, but for the promise and the count of rows. Thread-safe. Shared by the snapshot and by every evaluator from
+// when it is given the snapshot until its row has been given.
 class SaveTicket {
  public:
   // `progress`: of the staging. Null: it has ended well.
@@ -39,7 +39,7 @@ class SaveTicket {
   int64_t number() const { return number_; }
   int64_t step() const { return step_; }
 
-  // See SaveOptions::persist.
+  // See SaveRequest::persist.
   bool persist() const { return persist_; }
 
   // An evaluator will give a row on the save, and has given it. What is saved is not known to be healthy in between.
@@ -47,8 +47,20 @@ class SaveTicket {
   void RowGiven() const { --rows_due_; }
   bool expects_rows() const { return rows_due_ > 0; }
 
-  // To be set once, by whoever makes the snapshot survive power loss or finds that it cannot. Without persist() the
-  // ticket sets it itself, when it is destroyed.
+  // Sets committed(), unless it was set. Whether this call did. Called when the snapshot survives power loss, when it
+  // is known that it never will, and when its time is up. Only with persist().
+  bool Settle(const absl::Status& status) const {
+    if (settled_.exchange(true)) return false;
+    committed_->Set(status);
+    return true;
+  }
+  // kDeadlineExceeded: its time was up before its end.
+  absl::Status CheckDeadline() const {
+    if (!settled_) return absl::OkStatus();
+    return absl::DeadlineExceededError("its time was up (CheckpointerOptions::save_timeout)");
+  }
+
+  // Set by Settle. Without persist() the ticket sets it itself, when it is destroyed.
   const std::shared_ptr<Promise>& committed() const { return committed_; }
 
  private:
@@ -62,6 +74,7 @@ class SaveTicket {
   const bool persist_;
   const std::shared_ptr<const StagingProgress> progress_;
   mutable std::atomic<int64_t> rows_due_ = 0;
+  mutable std::atomic<bool> settled_ = false;
   const std::shared_ptr<Promise> committed_ = std::make_shared<Promise>();
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark {
 
@@ -50,8 +51,8 @@ void SerialExecutor::Loop() {
       tasks_.pop_front();
       busy_ = true;
     }
-    task();
-    task = nullptr;  // what the task held is let go before Drain can return
+    storage::BestEffort(task);  // a task that throws has nothing more to do; it settles what it holds when it goes
+    task = nullptr;             // destroys what the task holds before Drain can return
     absl::MutexLock lock(&mutex_);
     busy_ = false;
     done_.NotifyAll();

@@ -24,6 +24,8 @@ class SerialExecutor {
   // Does everything that was added, then ends the thread.
   ~SerialExecutor();
 
+  // Adds a task. An exception ends a task and is dropped, so what others wait for is settled by the destructors of what
+  // the task holds.
   void Add(std::function<void()> task);
 
   // Blocks until nothing is waiting or running.
@@ -31,6 +33,9 @@ class SerialExecutor {
 
   // The same, but gives up at `deadline`: false.
   bool DrainUntil(const Deadline& deadline);
+
+  // Whether the caller is a task of this executor.
+  bool OnOwnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   SerialExecutor() = default;

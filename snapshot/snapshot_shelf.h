@@ -27,16 +27,20 @@ class SnapshotShelf {
   virtual void Claim(int64_t step, std::string_view who) = 0;
   virtual void Release(int64_t step, std::string_view who) = 0;
 
-  // Reads a snapshot, whole or not at all. Owns all that it touches, for it may be called when shelf and store are
-  // gone. Errors: those of OpenStoredSnapshot.
-  using Reading = std::function<absl::StatusOr<std::shared_ptr<const Snapshot>>()>;
+  struct Reading {
+    std::string attempt;  // StepInfo::attempt of what is read
+    // Reads a snapshot, whole or not at all. Owns all that it touches, for it may be called when shelf and store are
+    // gone. Errors: those of OpenStoredSnapshot.
+    std::function<absl::StatusOr<std::shared_ptr<const Snapshot>>()> read;
+  };
 
   // How to read the entries of the committed step that match a pattern; empty: all. Waits for nothing and reads no
   // tensor. kNotFound: the step is not committed. Else the manifest's own errors.
   virtual absl::StatusOr<Reading> Find(int64_t step, std::vector<std::string> patterns, HalfPrecision half) = 0;
 
-  // A Reading has come upon files that are missing or damaged: nothing more is to be built upon what is there. Quick.
-  virtual void NoteDamage() = 0;
+  // A Reading has found files of this attempt missing or damaged. Unless another attempt has replaced it, whose save
+  // may have removed them, nothing more is to be built upon what is there. Quick.
+  virtual void NoteDamage(int64_t step, const std::string& attempt) = 0;
 };
 
 }  // namespace tidemark

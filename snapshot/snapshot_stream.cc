@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "snapshot/stopwatch.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark {
 
@@ -31,11 +32,17 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
   }
   if (std::any_of(evaluators_.begin(), evaluators_.end(),
                   [&](const auto& evaluator) { return evaluator->name() == options.name; })) {
-    return absl::AlreadyExistsError(fmt::format("there is an evaluator '{}' already", options.name));
+    return absl::AlreadyExistsError(fmt::format("an evaluator '{}' already exists", options.name));
   }
+  evaluators_.reserve(evaluators_.size() + 1);
   auto evaluator = EvaluatorQueue::Start(std::move(options), std::move(function), std::move(host));
   if (!evaluator.ok()) return evaluator.status();
-  for (EarlierStep& step : earlier) (*evaluator)->AddEarlier(std::move(step));
+  try {
+    for (EarlierStep& step : earlier) (*evaluator)->AddEarlier(std::move(step));
+  } catch (...) {
+    (*evaluator)->Stop();
+    throw;
+  }
   evaluators_.push_back(*std::move(evaluator));
   return absl::OkStatus();
 }
@@ -85,21 +92,29 @@ bool SnapshotStream::ConsumersAreIdle() const {
 }
 
 void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
-  for (const auto& subscription : subscriptions_) {
+  const auto publish = [&](Subscription* subscription) {
     {
       absl::MutexLock lock(&subscription->mutex);
       subscription->steps.push_back(snapshot->step());
     }
-    subscription->executor->Add([subscription = subscription.get(), snapshot]() mutable {
-      const std::shared_ptr<StagingArena> arena = snapshot->block().arena();
-      subscription->consumer->Consume(std::move(snapshot));
-      {
-        absl::MutexLock lock(&subscription->mutex);
-        subscription->steps.pop_front();
-      }
-      arena->NoteLetGo();  // last, for whoever hears of it asks for both
-    });
-  }
+    try {
+      subscription->executor->Add([subscription, snapshot]() mutable {
+        const std::shared_ptr<StagingArena> arena = snapshot->block().arena();
+        storage::BestEffort([&] { subscription->consumer->Consume(std::move(snapshot)); });
+        snapshot.reset();
+        {
+          absl::MutexLock lock(&subscription->mutex);
+          subscription->steps.pop_front();
+        }
+        arena->NoteLetGo();  // last: the notified thread reads both
+      });
+    } catch (...) {
+      absl::MutexLock lock(&subscription->mutex);
+      subscription->steps.pop_back();
+      throw;
+    }
+  };
+  for (const auto& subscription : subscriptions_) publish(subscription.get());
   for (const auto& evaluator : evaluators_) evaluator->Add(snapshot);
 }
 
@@ -121,6 +136,13 @@ bool SnapshotStream::DrainUntil(const Deadline& deadline, std::vector<std::strin
   }
   for (const auto& evaluator : evaluators_) drained = evaluator->DrainUntil(deadline, still_running) && drained;
   return drained;
+}
+
+bool SnapshotStream::OnOwnThread() const {
+  return std::any_of(subscriptions_.begin(), subscriptions_.end(),
+                     [](const auto& subscription) { return subscription->executor->OnOwnThread(); }) ||
+         std::any_of(evaluators_.begin(), evaluators_.end(),
+                     [](const auto& evaluator) { return evaluator->OnOwnThread(); });
 }
 
 void SnapshotStream::StopEvaluators() {

@@ -77,6 +77,9 @@ class SnapshotStream {
   // 12", "evaluator 'x' at step 12". Nothing is dropped; it goes on, and may be waited for again.
   bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running);
 
+  // Whether the caller is on a thread of a consumer or an evaluator.
+  bool OnOwnThread() const;
+
   // Leaves out what waits for evaluators, with rows that say so, and forgets the evaluators. One that is in its
   // function is left to itself, with all that it uses; nobody hears of what it finds. When this returns no sink and no
   // shelf is called any more.

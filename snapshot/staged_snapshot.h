@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "snapshot/save_outcome.h"
@@ -27,11 +29,12 @@ namespace tidemark {
 // is to be read before progress() says that it is there. Immutable from then on.
 class StagedSnapshot final : public Snapshot {
  public:
-  StagedSnapshot(int64_t step, std::shared_ptr<const StagingPlan> plan, std::unique_ptr<StagingArena::Block> block,
-                 std::map<std::string, double> metrics, std::string user_metadata, absl::Time created,
-                 bool persist = true)
+  StagedSnapshot(int64_t step, std::shared_ptr<const StagingPlan> plan, StagingPlan::SizedPlaces sized,
+                 std::unique_ptr<StagingArena::Block> block, std::map<std::string, double> metrics,
+                 std::string user_metadata, absl::Time created, bool persist = true)
       : plan_(std::move(plan)),
-        progress_(std::make_shared<StagingProgress>(plan_->RunBegins(), plan_->total_bytes())),
+        sized_(std::move(sized)),
+        progress_(std::make_shared<StagingProgress>(plan_->RunBegins(), plan_->fixed_bytes())),
         ticket_(std::make_shared<SaveTicket>(step, persist, progress_)),
         block_(std::move(block)),
         metrics_(std::move(metrics)),
@@ -39,9 +42,10 @@ class StagedSnapshot final : public Snapshot {
         created_(created) {}
 
   int64_t step() const override { return ticket_->step(); }
-  std::span<const EntrySpec> entries() const override { return plan_->specs(); }
+  std::span<const EntrySpec> entries() const override;
   std::span<const std::byte> bytes(size_t index) const override {
-    return {data(index), static_cast<size_t>(plan_->placements()[index].bytes)};
+    const StagingPlan::SizedPlace place = PlaceOf(index);
+    return {block_->data() + place.offset, static_cast<size_t>(place.bytes)};
   }
   std::optional<size_t> Find(std::string_view name) const override {
     const int64_t index = plan_->Find(name);
@@ -52,11 +56,13 @@ class StagedSnapshot final : public Snapshot {
 
   const StagingPlan& plan() const { return *plan_; }
   const std::shared_ptr<const StagingPlan>& shared_plan() const { return plan_; }
+  // entries()[index], without the others.
+  EntrySpec SpecOf(size_t index) const;
   absl::Time created() const { return created_; }
   const std::shared_ptr<StagingProgress>& progress() const { return progress_; }
   const StagingArena::Block& block() const { return *block_; }
 
-  // See SaveOptions::persist.
+  // See SaveRequest::persist.
   bool persist() const { return ticket_->persist(); }
 
   // Which save it is of.
@@ -77,7 +83,9 @@ class StagedSnapshot final : public Snapshot {
 
   // Blocks until the first `end` bytes of an entry are there; the failure of staging, if that comes instead.
   absl::Status WaitFor(size_t index, uint64_t end) const {
-    return progress_->WaitFor(plan_->placements()[index].offset + end);
+    const StagingPlan::Placement& placement = plan_->placements()[index];
+    // Sized values were read before the snapshot was published.
+    return placement.sized_value >= 0 ? absl::OkStatus() : progress_->WaitFor(placement.offset + end);
   }
 
   // The ticket's. Without persist(), if it was published, somebody must hold the snapshot until progress() has ended.
@@ -92,12 +100,21 @@ class StagedSnapshot final : public Snapshot {
     phases_.Add("copy", lane, begin, SavePhases::Now(), bytes);
   }
   // Where the bytes of an entry go.
-  std::byte* data(size_t index) const { return block_->data() + plan_->placements()[index].offset; }
+  std::byte* data(size_t index) const { return block_->data() + PlaceOf(index).offset; }
   // Before progress() ends.
   void set_held(const HeldTimes& held) { held_ = held; }
 
  private:
+  StagingPlan::SizedPlace PlaceOf(size_t index) const {
+    const StagingPlan::Placement& placement = plan_->placements()[index];
+    if (placement.sized_value >= 0) return sized_.of_values[static_cast<size_t>(placement.sized_value)];
+    return {.offset = placement.offset, .bytes = placement.bytes};
+  }
+
   const std::shared_ptr<const StagingPlan> plan_;
+  const StagingPlan::SizedPlaces sized_;
+  mutable std::once_flag specs_made_;
+  mutable std::vector<EntrySpec> specs_;  // made by the first entries(); empty: as the plan's
   const std::shared_ptr<StagingProgress> progress_;
   const std::shared_ptr<const SaveTicket> ticket_;
   std::unique_ptr<StagingArena::Block> block_;  // after the ticket, so that the memory is free before that goes

@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/guarded.h"
 #include "snapshot/streaming_copy.h"
+#include "storage/shard/utf8.h"
 
 namespace tidemark {
 namespace {
@@ -39,24 +42,48 @@ std::vector<State::CopyRequest> Requests(std::span<const size_t> entries, const 
   return requests;
 }
 
-// Copies the tensors that are out of the host's reach, run by run. `source` is a State or a DeviceImage.
+// Of another checkpointer an overlapped save may still read the tensors.
+absl::Status Refresh(State& state) {
+  state.AwaitStaging();
+  return Guarded("State::Refresh", [&] { return state.Refresh(); });
+}
+
+// Copies the tensors that the host cannot reach, run by run. `source` is a State or a DeviceImage, `what` names its
+// function that copies.
 template <typename Source>
-absl::Status CopyDeviceTensors(Source& source, StagedSnapshot& snapshot) {
+absl::Status CopyDeviceTensors(Source& source, std::string_view what, StagedSnapshot& snapshot) {
   const StagingPlan& plan = snapshot.plan();
   for (size_t i = 0; i < plan.runs().size(); ++i) {
     const StagingPlan::Run& run = plan.runs()[i];
     if (run.on_host) continue;
     const auto entries = std::span(plan.device_tensors()).subspan(run.first, run.last - run.first);
-    if (absl::Status status = source.CopyToHost(Requests(entries, snapshot)); !status.ok()) return status;
+    absl::Status status = Guarded(what, [&] { return source.CopyToHost(Requests(entries, snapshot)); });
+    if (!status.ok()) return status;
     snapshot.progress()->FinishRun(i);
+  }
+  return absl::OkStatus();
+}
+
+// Readers print strings, and put them into JSON. Bytes that are not UTF-8 would be changed there.
+absl::Status CheckStrings(const StagedSnapshot& snapshot) {
+  for (const size_t entry : snapshot.plan().sized_values()) {
+    const EntrySpec& spec = snapshot.plan().specs()[entry];
+    if (spec.kind != EntryKind::kString) continue;
+    const std::span<const std::byte> bytes = snapshot.bytes(entry);
+    if (storage::IsUtf8({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("entry '{}': the string is not UTF-8; use a vector of bytes", spec.name));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-Stager::Stager(const CheckpointerOptions& options)
-    : when_full_(options.when_full), arena_(StagingArena::Create(options.staging_bytes_max)), pool_(CopyThreads()) {}
+Stager::Stager(const CheckpointerOptions& options, std::function<AvailableMemory()> available,
+               std::function<void(std::string_view)> warn)
+    : when_full_(options.when_full),
+      arena_(StagingArena::Create(options.staging_bytes_max, std::move(available), std::move(warn))),
+      pool_(CopyThreads()) {}
 
 std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
   const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const auto& plan) {
@@ -73,50 +100,56 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
 
 StagingArena::MemorySource Stager::SourceFor(State& state) {
   return [this, &state](size_t bytes) -> absl::StatusOr<StagingMemory> {
-    if (std::shared_ptr<std::byte> pinned = state.AllocateStaging(bytes)) {
-      return StagingMemory{.data = std::move(pinned), .kind = "pinned"};
-    }
+    auto pinned = Guarded("State::AllocateStaging", [&] { return state.AllocateStaging(bytes); });
+    if (!pinned.ok()) return pinned.status();
+    if (*pinned != nullptr) return StagingMemory{.data = *std::move(pinned), .kind = "pinned"};
     return MapStagingMemory(bytes, pool_);
   };
 }
 
-absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(int64_t step, State& state,
-                                                                     const StagingPlan& plan,
+absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(int64_t step, State& state, uint64_t bytes,
+                                                                     const Deadline& deadline,
                                                                      const Deadline* last_chance) {
   const StagingArena::MemorySource source = SourceFor(state);
   for (;;) {
     const uint64_t seen = arena_->changes();
     // First, for what a save that has been written held can be had then.
     const bool only_evaluators = last_chance != nullptr && only_evaluators_are_left_ && only_evaluators_are_left_();
-    auto block = arena_->Acquire(plan.total_bytes(), WhenFull::kSkip, source);
+    auto block = arena_->Acquire(bytes, WhenFull::kSkip, source);
     if (!block.ok() || *block != nullptr) return block;
     if (make_room_ && make_room_(step)) continue;
     if (last_chance != nullptr) {
-      if (only_evaluators) return arena_->AcquireBeyondBudget(plan.total_bytes(), source);
+      if (only_evaluators) return arena_->AcquireBeyondBudget(bytes, source);
       if (!arena_->AwaitChange(seen, *last_chance)) return block;
     } else {
       if (when_full_ != WhenFull::kBlock) return block;
       // Either there is room now, or somebody may have become the last to hold a snapshot.
-      arena_->AwaitChange(seen);
+      if (arena_->AwaitChange(seen, deadline)) continue;
+      return absl::DeadlineExceededError(fmt::format(
+          "step {} was not saved: there was no room in the staging memory in time (CheckpointerOptions::save_timeout)",
+          step));
     }
   }
 }
 
 absl::Status Stager::Prepare(State& state) {
-  if (absl::Status status = state.Refresh(); !status.ok()) return status;
+  if (absl::Status status = Refresh(state); !status.ok()) return status;
   // A refusal is the business of the save that needs the memory, and so is it to make room.
-  arena_->Acquire(PlanFor(state)->total_bytes(), WhenFull::kSkip, SourceFor(state)).IgnoreError();
+  const uint64_t bytes = PlanFor(state)->PlaceSizedValues(state.entries()).total_bytes;
+  arena_->Acquire(bytes, WhenFull::kSkip, SourceFor(state)).IgnoreError();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveOptions& options,
+absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveRequest& request,
                                                               absl::Time created, SavePhases* phases,
                                                               const Deadline* last_chance) {
   const SavePhases::Time begin = SavePhases::Now();
-  if (absl::Status status = state.Refresh(); !status.ok()) return status;
+  if (absl::Status status = Refresh(state); !status.ok()) return status;
   std::shared_ptr<const StagingPlan> plan = PlanFor(state);
+  StagingPlan::SizedPlaces sized = plan->PlaceSizedValues(state.entries());
+  const uint64_t early_bytes = plan->early_bytes() + sized.value_bytes;
   const SavePhases::Time refreshed = SavePhases::Now();
-  auto block = RoomFor(step, state, *plan, last_chance);
+  auto block = RoomFor(step, state, sized.total_bytes, request.deadline, last_chance);
   const SavePhases::Time got_room = SavePhases::Now();
   if (phases != nullptr) {
     phases->Add("refresh", kTrainerLane, begin, refreshed);
@@ -124,39 +157,46 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   }
   if (!block.ok()) return block.status();
   if (*block == nullptr) return nullptr;
-  if (absl::Status status = state.BeginStaging(); !status.ok()) return status;
-  auto snapshot = std::make_unique<StagedSnapshot>(step, plan, *std::move(block), options.metrics,
-                                                   options.user_metadata, created, options.persist);
+  absl::Status noted = Guarded("State::BeginStaging", [&] { return state.BeginStaging(); });
+  if (!noted.ok()) return noted;
+  auto snapshot = std::make_unique<StagedSnapshot>(step, plan, std::move(sized), *std::move(block), request.metrics,
+                                                   request.user_metadata, created, request.persist);
   std::vector<size_t> unreachable;
-  for (size_t entry : plan->early_entries()) {
-    const State::Entry& value = state.entries()[entry];
-    if (value.host == nullptr) {
-      unreachable.push_back(entry);
-    } else {
-      std::memcpy(snapshot->data(entry), value.host, value.bytes);
+  for (const std::vector<size_t>* entries : {&plan->early_entries(), &plan->sized_values()}) {
+    for (const size_t entry : *entries) {
+      const State::Entry& value = state.entries()[entry];
+      if (value.bytes == 0) continue;
+      if (value.host == nullptr) {
+        unreachable.push_back(entry);
+      } else {
+        std::memcpy(snapshot->data(entry), value.host, value.bytes);
+      }
     }
   }
   if (!unreachable.empty()) {
-    if (absl::Status status = state.CopyToHost(Requests(unreachable, *snapshot)); !status.ok()) return status;
+    absl::Status status =
+        Guarded("State::CopyToHost", [&] { return state.CopyToHost(Requests(unreachable, *snapshot)); });
+    if (!status.ok()) return status;
   }
-  if (phases != nullptr) phases->Add("values", kTrainerLane, got_room, SavePhases::Now(), plan->early_bytes());
+  if (absl::Status status = CheckStrings(*snapshot); !status.ok()) return status;
+  if (phases != nullptr) phases->Add("values", kTrainerLane, got_room, SavePhases::Now(), early_bytes);
   return snapshot;
 }
 
 absl::Status Stager::CopyTensors(State& state, StagedSnapshot& snapshot) {
   if (absl::Status status = CopyHostTensors(state, snapshot); !status.ok()) return status;
-  return CopyDeviceTensors(state, snapshot);
+  return CopyDeviceTensors(state, "State::CopyToHost", snapshot);
 }
 
 absl::Status Stager::DrainImage(State::DeviceImage& image, StagedSnapshot& snapshot) {
-  return CopyDeviceTensors(image, snapshot);
+  return CopyDeviceTensors(image, "State::DeviceImage::CopyToHost", snapshot);
 }
 
 absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapshot) {
   const StagingPlan& plan = snapshot.plan();
   const std::span<const State::Entry> entries = state.entries();
   const auto copy_long =
-      plan.total_bytes() >= kStreamingBytesMin ? RunnableStreamingCopies().front().copy : CopyPortably;
+      plan.fixed_bytes() >= kStreamingBytesMin ? RunnableStreamingCopies().front().copy : CopyPortably;
   std::atomic<int64_t> without_memory{-1};
   pool_.Run(plan.runs().size(), [&](size_t i) {
     const StagingPlan::Run& run = plan.runs()[i];

@@ -6,18 +6,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "snapshot/available_memory.h"
 #include "snapshot/copy_pool.h"
 #include "snapshot/deadline.h"
 #include "snapshot/save_phases.h"
+#include "snapshot/save_request.h"
 #include "snapshot/staged_snapshot.h"
 #include "snapshot/staging_arena.h"
 #include "snapshot/staging_plan.h"
-#include "tidemark/async_checkpointer.h"
+#include "tidemark/checkpointer_options.h"
 #include "tidemark/state.h"
 
 namespace tidemark {
@@ -26,7 +29,9 @@ namespace tidemark {
 // may run beside them.
 class Stager {
  public:
-  explicit Stager(const CheckpointerOptions& options);
+  // `available` and `warn`: see StagingArena::Create.
+  explicit Stager(const CheckpointerOptions& options, std::function<AvailableMemory()> available = nullptr,
+                  std::function<void(std::string_view)> warn = nullptr);
 
   // What Begin calls, on its thread, where there is no room for the step: has somebody let go of a snapshot whose
   // memory then comes back, and says whether there was one.
@@ -43,7 +48,7 @@ class Stager {
   // none until then, whatever the policy; where only evaluators are in the way, the budget is exceeded instead.
   // `phases`, which may be null, gets "refresh", "room" and "values". Errors: those of StagingArena::Acquire, and the
   // state's own.
-  absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveOptions& options,
+  absl::StatusOr<std::unique_ptr<StagedSnapshot>> Begin(int64_t step, State& state, const SaveRequest& request,
                                                         absl::Time created, SavePhases* phases = nullptr,
                                                         const Deadline* last_chance = nullptr);
 
@@ -64,8 +69,8 @@ class Stager {
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
   StagingArena::MemorySource SourceFor(State& state);
   // Waits as Begin does.
-  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(int64_t step, State& state, const StagingPlan& plan,
-                                                               const Deadline* last_chance);
+  absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(int64_t step, State& state, uint64_t bytes,
+                                                               const Deadline& deadline, const Deadline* last_chance);
 
   const WhenFull when_full_;
   const std::shared_ptr<StagingArena> arena_;

@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "snapshot/available_memory.h"
 #include "snapshot/deadline.h"
 #include "snapshot/staging_memory.h"
 #include "tidemark/async_checkpointer.h"
@@ -50,18 +52,24 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   using MemorySource = std::function<absl::StatusOr<StagingMemory>(size_t bytes)>;
 
   // `bytes_max`: see CheckpointerOptions::staging_bytes_max.
-  static std::shared_ptr<StagingArena> Create(uint64_t bytes_max);
+  // `available`: the memory that the system can give; null: no limit. `warn` gets one line when this limit leaves no
+  // room for another snapshot beside the one in use. It is called on any thread that acquires, and may be null.
+  static std::shared_ptr<StagingArena> Create(uint64_t bytes_max, std::function<AvailableMemory()> available = nullptr,
+                                              std::function<void(std::string_view)> warn = nullptr);
   ~StagingArena();
 
   // An automatic budget has room for so many more snapshots, from the next Acquire on; they add up.
   void AddSnapshots(uint64_t snapshots);
 
-  // A block of at least `bytes`, from `source` unless one of this size is idle. While earlier snapshots leave no room,
-  // kBlock waits for them, and kSkip and kFail return null. kResourceExhausted under every policy: more than the whole
-  // budget. Else the error of `source`.
+  // A block of at least `bytes`. An idle one is used if it fits with at most a quarter to spare; else `source` gives
+  // one. While earlier snapshots leave no room, within the budget or in what the system can give, kBlock waits for
+  // them, and kSkip and kFail return null.
+  // kResourceExhausted under every policy: the state needs more than the whole budget, or more than the system can
+  // give. Else the error of `source`.
   absl::StatusOr<std::unique_ptr<Block>> Acquire(uint64_t bytes, WhenFull when_full, const MemorySource& source);
 
-  // The same beyond the budget, whoever holds it; never null. For what is worth more than keeping to that.
+  // The same beyond the budget, without regard to its holders; never null. For a save that is worth more than the
+  // budget. Memory that the system cannot give is an error here, too.
   absl::StatusOr<std::unique_ptr<Block>> AcquireBeyondBudget(uint64_t bytes, const MemorySource& source);
 
   // For those who can do something about a lack of room: AwaitChange blocks until memory has come back, or one of a
@@ -76,13 +84,25 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   uint64_t bytes_mapped() const;
 
  private:
-  explicit StagingArena(uint64_t bytes_max);
+  StagingArena(uint64_t bytes_max, std::function<AvailableMemory()> available,
+               std::function<void(std::string_view)> warn);
   bool HasRoom(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Mapping Take(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::unique_ptr<Block>> Fill(Mapping mapping, const MemorySource& source);
+  absl::StatusOr<StagingMemory> GetMemory(size_t bytes, const MemorySource& source);
+  absl::StatusOr<std::unique_ptr<Block>> AcquireNow(size_t rounded, WhenFull when_full, const MemorySource& source);
+  absl::Status CheckAvailable(size_t bytes) const;
+  // Gives back memory that no snapshot uses. False: there is none.
+  bool DropIdle();
+  // Whether a state of this size, for which the system lacks memory, fits once earlier snapshots have been written.
+  // Warns once.
+  bool MayComeBack(size_t bytes);
   void Return(Mapping mapping);
 
+  const std::function<AvailableMemory()> available_;
+  const std::function<void(std::string_view)> warn_;
   mutable absl::Mutex mutex_;
+  bool warned_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t bytes_max_ ABSL_GUARDED_BY(mutex_);
   const bool bytes_max_is_automatic_;
   uint64_t snapshots_ ABSL_GUARDED_BY(mutex_) = 2;  // that an automatic budget has room for

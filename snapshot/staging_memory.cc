@@ -22,7 +22,7 @@ constexpr size_t kTouchBytes = 16 << 20;
 // At a multiple of the huge page size; null with errno set if there is none.
 std::byte* Map(size_t bytes) {
   const size_t span = bytes + kHugePageBytes;
-  void* mapped = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   const auto begin = reinterpret_cast<uintptr_t>(mapped);
   const uintptr_t aligned = (begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
@@ -37,8 +37,8 @@ std::byte* Map(size_t bytes) {
 
 // 0 or an errno.
 int Touch(std::byte* data, size_t bytes) {
-  // Linux 5.14 and later fault everything in at once and say when there is not enough; before that, touching is all
-  // there is.
+  // Linux 5.14 and later fault everything in at once; on older ones each page is touched. Neither reports that the
+  // system has too little memory: the kernel kills a process then. So the arena asks before it grows.
   if (madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;
   for (size_t i = 0; i < bytes; i += kPageBytes) data[i] = std::byte{0};

@@ -1,6 +1,7 @@
 #include "snapshot/staging_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace tidemark {
 namespace {
@@ -44,6 +45,14 @@ std::vector<size_t> StagingOrder(std::span<const State::Entry> entries) {
 // More than any machine has, and sums of it and an entry do not wrap.
 constexpr uint64_t kTotalBytesMax = uint64_t{1} << 62;
 
+// Memory for a snapshot is reused if it has the right size. So the total of a state with values that grow, such as a
+// log, changes only 4 times while they double.
+uint64_t SizedGranularity(uint64_t value_bytes) { return std::max(kLargeAlignment, std::bit_floor(value_bytes) / 4); }
+
+uint64_t AlignmentOf(uint64_t bytes) { return bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment; }
+
+bool IsSized(const EntrySpec& spec) { return spec.kind == EntryKind::kString || spec.kind == EntryKind::kBytes; }
+
 }  // namespace
 
 StagingPlan::StagingPlan(const State& state) : structure_version_(state.structure_version()) {
@@ -66,10 +75,15 @@ StagingPlan::StagingPlan(const State& state) : structure_version_(state.structur
 }
 
 void StagingPlan::Place(size_t entry, const State::Entry& value) {
-  total_bytes_ = AlignUp(total_bytes_, value.bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment);
-  const uint64_t offset = total_bytes_;
+  if (IsSized(value.spec)) {
+    placements_[entry].sized_value = static_cast<int64_t>(sized_values_.size());
+    sized_values_.push_back(entry);
+    return;
+  }
+  fixed_bytes_ = AlignUp(fixed_bytes_, AlignmentOf(value.bytes));
+  const uint64_t offset = fixed_bytes_;
   placements_[entry] = {.offset = offset, .bytes = value.bytes};
-  total_bytes_ = std::min(total_bytes_ + value.bytes, kTotalBytesMax);
+  fixed_bytes_ = std::min(fixed_bytes_ + value.bytes, kTotalBytesMax);
   if (value.bytes == 0) return;
   if (value.spec.kind != EntryKind::kTensor || value.changes_early) {
     early_entries_.push_back(entry);
@@ -86,6 +100,22 @@ void StagingPlan::Place(size_t entry, const State::Entry& value) {
       pieces_.push_back({entry, begin, bytes});
     }
   }
+}
+
+StagingPlan::SizedPlaces StagingPlan::PlaceSizedValues(std::span<const State::Entry> entries) const {
+  SizedPlaces places{.of_values = {}, .value_bytes = 0, .total_bytes = fixed_bytes_};
+  if (sized_values_.empty()) return places;
+  places.of_values.reserve(sized_values_.size());
+  uint64_t end = fixed_bytes_;
+  for (const size_t entry : sized_values_) {
+    const uint64_t bytes = entries[entry].bytes;
+    end = AlignUp(end, AlignmentOf(bytes));
+    places.of_values.push_back({.offset = end, .bytes = bytes});
+    places.value_bytes += bytes;
+    end = std::min(end + bytes, kTotalBytesMax);
+  }
+  places.total_bytes = AlignUp(end, SizedGranularity(end - fixed_bytes_));
+  return places;
 }
 
 void StagingPlan::AddToRuns(bool on_host, size_t index, uint64_t begin, uint64_t bytes) {

@@ -1,17 +1,18 @@
 // StagingPlan: where each entry of a state lies in a snapshot. Made once for each structure of a state and shared by
-// all snapshots of it.
+// all snapshots of it. Strings and bytes may change their length from save to save. They lie behind everything else,
+// and each snapshot has places of its own for them.
 
 #ifndef TIDEMARK_SNAPSHOT_STAGING_PLAN_H_
 #define TIDEMARK_SNAPSHOT_STAGING_PLAN_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "storage/shard/name_table.h"
 #include "tidemark/entry.h"
 #include "tidemark/state.h"
 
@@ -22,9 +23,20 @@ class StagingPlan {
  public:
   // What one entry takes in the arena.
   struct Placement {
+    uint64_t offset = 0;  // 0 for a sized value
+    uint64_t bytes = 0;   // 0 for a sized value
+    int64_t alias_of = -1;
+    int64_t sized_value = -1;  // index in sized_values(); -1: it has the same place in every snapshot
+  };
+  // Where the sized values of one snapshot lie.
+  struct SizedPlace {
     uint64_t offset = 0;
     uint64_t bytes = 0;
-    int64_t alias_of = -1;
+  };
+  struct SizedPlaces {
+    std::vector<SizedPlace> of_values;  // in the order of sized_values()
+    uint64_t value_bytes = 0;           // of the values themselves
+    uint64_t total_bytes = 0;           // of the whole snapshot; some more than it needs, so that it seldom changes
   };
   // A part of one entry that the host can reach, small enough that several threads share a large tensor.
   struct CopyPiece {
@@ -48,7 +60,12 @@ class StagingPlan {
   uint64_t structure_version() const { return structure_version_; }
   const std::vector<EntrySpec>& specs() const { return specs_; }
   const std::vector<Placement>& placements() const { return placements_; }
-  uint64_t total_bytes() const { return total_bytes_; }
+  uint64_t fixed_bytes() const { return fixed_bytes_; }  // without sized values
+
+  // Strings and bytes: entries whose length is known at each save. They are read while Save holds the trainer.
+  const std::vector<size_t>& sized_values() const { return sized_values_; }
+  // Precondition: `entries` have the structure of this plan.
+  SizedPlaces PlaceSizedValues(std::span<const State::Entry> entries) const;
 
   // What is copied while the trainer leaves its tensors alone, tied tensors once, in the order in which it lies in the
   // snapshot: that of the entries, each followed by those that are staged with it.
@@ -60,7 +77,8 @@ class StagingPlan {
   uint64_t device_bytes() const { return device_bytes_; }
   uint64_t host_bytes() const { return host_bytes_; }  // of the pieces
 
-  // What must be read while Save holds the trainer: everything that is no tensor, and State::Entry::changes_early.
+  // What must be read while Save holds the trainer, besides sized values: everything else that is no tensor, and
+  // State::Entry::changes_early.
   const std::vector<size_t>& early_entries() const { return early_entries_; }
   uint64_t early_bytes() const { return early_bytes_; }
 
@@ -77,16 +95,17 @@ class StagingPlan {
   uint64_t structure_version_;
   std::vector<EntrySpec> specs_;
   std::vector<Placement> placements_;
-  uint64_t total_bytes_ = 0;
+  uint64_t fixed_bytes_ = 0;
   uint64_t last_run_bytes_ = 0;
   std::vector<CopyPiece> pieces_;
   std::vector<Run> runs_;
   std::vector<size_t> device_tensors_;
   uint64_t device_bytes_ = 0;
   uint64_t host_bytes_ = 0;
+  std::vector<size_t> sized_values_;
   std::vector<size_t> early_entries_;
   uint64_t early_bytes_ = 0;
-  absl::flat_hash_map<std::string_view, size_t> by_name_;  // names lie in specs_
+  storage::NameMap<size_t> by_name_;  // names lie in specs_
 };
 
 }  // namespace tidemark

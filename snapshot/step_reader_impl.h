@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/io/file_system.h"
 #include "storage/shard/shard_reader.h"
 #include "tidemark/step_reader.h"
 
@@ -16,6 +17,7 @@ namespace tidemark {
 struct StepReader::Impl {
   Impl(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> shards, const storage::ShardReadOptions& read);
 
+  std::shared_ptr<storage::FileSystem> files;  // of the shards; the StoreReader that made them may be gone
   std::vector<std::unique_ptr<storage::ShardReader>> shards;
   storage::ShardReadOptions read;
   StepContents contents;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
 #include "snapshot/companions.h"
 #include "snapshot/filtered_snapshot.h"
@@ -25,7 +25,7 @@ struct Wanted {
 OwnedSnapshot::Contents PlanContents(const storage::ShardIndex& index, int64_t step, const std::vector<size_t>& wanted,
                                      HalfPrecision half) {
   OwnedSnapshot::Contents contents{.step = step, .metrics = index.metrics, .user_metadata = index.user_metadata};
-  absl::flat_hash_map<uint64_t, int64_t> first_of_chunk;
+  std::unordered_map<uint64_t, int64_t> first_of_chunk;
   for (size_t saved : wanted) {
     const storage::ShardEntry& entry = index.entries[saved];
     int64_t alias = -1;

@@ -6,15 +6,19 @@ endif()
 set(TIDEMARK_LIBTORCH_VERSION "${TIDEMARK_LIBTORCH_VERSION}" PARENT_SCOPE)  # for the installed package
 
 tidemark_library(tidemark_torch
+  torch_archive.cc
   torch_catalog.cc
   torch_copy.cc
   torch_device_image.cc
   torch_dtypes.cc
   torch_errors.cc
+  torch_file.cc
   torch_load.cc
   torch_name_trace.cc
   torch_optimizer_fields.cc
   torch_optimizer_source.cc
+  torch_pickle.cc
+  torch_scheduler_source.cc
   torch_sources.cc
   torch_state.cc)
 set_target_properties(tidemark_torch PROPERTIES EXPORT_NAME torch)

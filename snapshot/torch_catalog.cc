@@ -185,9 +185,9 @@ const TorchCatalog::Value* TorchCatalog::NextReceived() {
   return value != nullptr && value->received ? value : nullptr;
 }
 
-void TorchCatalog::Scalar(EntryKind kind, Dtype dtype, void* value, size_t bytes) {
+void TorchCatalog::Scalar(EntryKind kind, Dtype dtype, void* value, size_t bytes, const Check& check) {
   if (!publishing_) {
-    Capture(kind, dtype, {static_cast<const char*>(value), bytes}, nullptr);
+    Capture(kind, dtype, {static_cast<const char*>(value), bytes}, check);
   } else if (const Value* given = NextReceived()) {
     std::memcpy(value, given->received->data(), bytes);
   }

@@ -68,7 +68,9 @@ class TorchCatalog {
   bool publishing() const { return publishing_; }
 
   void Tensor(const at::Tensor& tensor, const TensorUse& use = {});
-  void Int64(int64_t& value) { Scalar(EntryKind::kInt64, Dtype::kInt64, &value, sizeof(value)); }
+  void Int64(int64_t& value, const Check& check = nullptr) {
+    Scalar(EntryKind::kInt64, Dtype::kInt64, &value, sizeof(value), check);
+  }
   void Double(double& value) { Scalar(EntryKind::kDouble, Dtype::kFloat64, &value, sizeof(value)); }
   void Bool(bool& value) { Scalar(EntryKind::kBool, Dtype::kBool, &value, sizeof(value)); }
 
@@ -141,7 +143,7 @@ class TorchCatalog {
   void AddValue(EntryKind kind, Dtype dtype, std::string_view bytes, Check check);
   Item& Replace();
   const Value* NextReceived();
-  void Scalar(EntryKind kind, Dtype dtype, void* value, size_t bytes);
+  void Scalar(EntryKind kind, Dtype dtype, void* value, size_t bytes, const Check& check = nullptr);
   void FindDevices();
 
   std::vector<Item> items_;

@@ -89,9 +89,15 @@ std::byte* HostBytes(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-void EnqueueCopyToHost(const at::Tensor& tensor, std::byte* destination) {
+void EnqueueCopyToHost(const at::Tensor& tensor, at::ScalarType type, std::byte* destination) {
   if (tensor.numel() == 0) return;
   const c10::InferenceMode no_autograd;
+  if (type != tensor.scalar_type()) {
+    // A device converts in its own memory. That is released on the stream that reads it, behind the copy.
+    const at::Tensor converted = tensor.is_cpu() ? tensor : tensor.to(type);
+    HostTensor(destination, tensor.sizes(), type).copy_(converted, /*non_blocking=*/true);
+    return;
+  }
   const at::Tensor bits = AsBits(tensor.resolve_conj().resolve_neg());
   HostTensor(destination, bits.sizes(), bits.scalar_type()).copy_(bits, /*non_blocking=*/true);
 }
@@ -99,7 +105,7 @@ void EnqueueCopyToHost(const at::Tensor& tensor, std::byte* destination) {
 absl::Status WriteTensor(std::string_view name, const at::Tensor& tensor, std::span<const std::byte> bytes) {
   if (bytes.size() != tensor.nbytes()) {
     return absl::InternalError(
-        fmt::format("entry '{}': {} bytes came for a tensor of {}", name, bytes.size(), tensor.nbytes()));
+        fmt::format("entry '{}': {} bytes arrived for a tensor of {}", name, bytes.size(), tensor.nbytes()));
   }
   if (bytes.empty()) return absl::OkStatus();
   // Inference mode takes writes to leaves that require a gradient and to inference tensors.
@@ -156,10 +162,10 @@ c10::Stream DeviceReader::stream() {
   return *stream_;
 }
 
-void DeviceReader::Enqueue(const at::Tensor& tensor, std::byte* destination) {
+void DeviceReader::Enqueue(const at::Tensor& tensor, at::ScalarType type, std::byte* destination) {
   const c10::StreamGuard on_stream(stream());
   enqueued_ = true;
-  EnqueueCopyToHost(tensor, destination);
+  EnqueueCopyToHost(tensor, type, destination);
 }
 
 void DeviceReader::Wait() {

@@ -30,9 +30,9 @@ std::byte* HostBytes(const at::Tensor& tensor);
 // LibTorch can copy for every dtype. The tensor must have neither conjugate nor negative bit.
 at::Tensor AsBits(const at::Tensor& tensor);
 
-// Copies the elements in order to `destination`, tensor.nbytes() long, which may be written until the device's current
-// stream has got there.
-void EnqueueCopyToHost(const at::Tensor& tensor, std::byte* destination);
+// Copies the elements in order to `destination`, which may be written until the device's current stream has got there.
+// They become elements of `type`: the tensor's own, or another floating-point type if it is one.
+void EnqueueCopyToHost(const at::Tensor& tensor, at::ScalarType type, std::byte* destination);
 
 // Writes the elements, tensor.nbytes() in order, into the tensor: enqueued on the current stream of its device, which
 // may read `bytes` until it has got there; at once if there is none. kFailedPrecondition if the tensor is expanded and
@@ -56,8 +56,9 @@ class DeviceReader {
   // The stream of the copies, which waits for the mark.
   c10::Stream stream();
 
-  // Enqueues one copy behind the mark. The tensor must live, and the destination be left alone, until Wait.
-  void Enqueue(const at::Tensor& tensor, std::byte* destination);
+  // Enqueues one copy behind the mark, as EnqueueCopyToHost. The tensor must live, and the destination be left alone,
+  // until Wait.
+  void Enqueue(const at::Tensor& tensor, at::ScalarType type, std::byte* destination);
 
   // Returns when every copy has been done. More may be enqueued afterwards, behind the same mark or another.
   void Wait();

@@ -52,7 +52,8 @@ TorchDeviceImage::Place TorchDeviceImage::PlaceFor(const Source& source) {
     (*found)->reader = source.reader;
   }
   Part& part = **found;
-  const Place place{static_cast<size_t>(found - parts_.begin()), part.bytes, source.tensor.nbytes()};
+  const Place place{static_cast<size_t>(found - parts_.begin()), part.bytes,
+                    static_cast<uint64_t>(source.tensor.numel()) * c10::elementSize(source.type)};
   part.bytes += (place.bytes + kAlignment - 1) / kAlignment * kAlignment;
   return place;
 }
@@ -82,9 +83,12 @@ void TorchDeviceImage::CopyAll(std::span<const Source> sources, std::span<const 
     current = &part;
     if (places[i].bytes == 0) continue;
     const at::Tensor& tensor = sources[i].tensor;
-    const at::Tensor bits = AsBits(tensor.resolve_conj().resolve_neg());
-    const auto offset = static_cast<int64_t>(places[i].offset / bits.element_size());
-    part.memory.view(bits.scalar_type())
+    // Numbers of another dtype are converted as they are copied.
+    const at::Tensor bits =
+        sources[i].type == tensor.scalar_type() ? AsBits(tensor.resolve_conj().resolve_neg()) : tensor;
+    const at::ScalarType type = sources[i].type == tensor.scalar_type() ? bits.scalar_type() : sources[i].type;
+    const auto offset = static_cast<int64_t>(places[i].offset / c10::elementSize(type));
+    part.memory.view(type)
         .as_strided(bits.sizes(), c10::contiguous_strides(bits.sizes()), offset)
         .copy_(bits, /*non_blocking=*/true);
     if (part.reader == nullptr) continue;
@@ -134,7 +138,7 @@ void TorchDeviceImage::Drain(const Run& run) {
   }
   const at::Tensor bytes =
       part.memory.narrow(0, static_cast<int64_t>(run.place.offset), static_cast<int64_t>(run.place.bytes));
-  EnqueueCopyToHost(bytes, run.destination);
+  EnqueueCopyToHost(bytes, bytes.scalar_type(), run.destination);
 }
 
 absl::Status TorchDeviceImage::CopyToHost(std::span<const State::CopyRequest> requests) {

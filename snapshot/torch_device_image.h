@@ -32,6 +32,7 @@ class TorchDeviceImage final : public State::DeviceImage {
   struct Source {
     size_t entry;
     at::Tensor tensor;
+    at::ScalarType type;   // of the copy: the tensor's own, or another floating-point type if it is one
     DeviceReader* reader;  // of the tensor's device, marked; null for a tensor in host memory
   };
 

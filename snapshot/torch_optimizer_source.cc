@@ -229,11 +229,16 @@ const OptimizerKind* SavedKind(const SavedEntries& saved, const std::string& nam
 
 }  // namespace
 
-OptimizerSource::OptimizerSource(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
-                                 const OptimizerKind& kind)
-    : TorchSource(std::move(name)), optimizer_(optimizer), module_(module), kind_(kind) {}
+OptimizerSource::OptimizerSource(std::string name, torch::optim::Optimizer& optimizer,
+                                 std::vector<TorchState::NamedModule> modules,
+                                 const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind)
+    : TorchSource(std::move(name)),
+      optimizer_(optimizer),
+      modules_(std::move(modules)),
+      tensors_(tensors),
+      kind_(kind) {}
 
-bool OptimizerSource::BindModule() {
+bool OptimizerSource::BindModules() {
   struct Comparison final : ModuleVisitor {
     Comparison(NameTrace& trace, std::vector<at::Tensor>& known) : trace(trace), known(known) { trace.Begin(); }
     void Parameter(const std::string& key, const at::Tensor& tensor) override {
@@ -257,7 +262,11 @@ bool OptimizerSource::BindModule() {
     bool changed = false;
   };
   Comparison comparison(module_trace_, module_parameters_);
-  WalkModule(module_, comparison);
+  for (const TorchState::NamedModule& named : modules_) {
+    comparison.Enter(named.name);
+    WalkModule(named.module, comparison);
+    comparison.Leave();
+  }
   module_parameters_.resize(comparison.count);
   const bool same_names = module_trace_.End();
   return comparison.changed || !same_names;
@@ -272,25 +281,41 @@ bool OptimizerSource::GroupsChanged() const {
                      });
 }
 
+absl::Status OptimizerSource::NamelessError(const at::Tensor& parameter, size_t group, size_t index) const {
+  std::string modules = modules_.size() == 1 ? "the module" : "the modules";
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    if (!modules_[i].name.empty()) modules += fmt::format("{} '{}'", i > 0 ? "," : "", modules_[i].name);
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "optimizer '{}': parameter {} of group {}, {} [{}], has no name: it is {}no tensor that AddTensor added", name(),
+      index, group, c10::toString(parameter.scalar_type()),
+      fmt::join(parameter.sizes().begin(), parameter.sizes().end(), ", "),
+      modules_.empty() ? "" : fmt::format("not in {} of this optimizer, and ", modules)));
+}
+
 absl::Status OptimizerSource::BindGroups() {
   groups_.clear();
   holders_.clear();
   slots_.clear();
-  const auto parameters = module_.named_parameters();
-  absl::flat_hash_map<const at::TensorImpl*, std::string_view> names;
   // A parameter with two names, a tied one, goes by the first.
-  for (const auto& item : parameters) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  absl::flat_hash_map<const at::TensorImpl*, std::string> names;
+  for (const TorchState::NamedModule& named : modules_) {
+    const std::string scope = named.name.empty() ? "" : named.name + ".";
+    for (const auto& item : named.module.named_parameters()) {
+      names.emplace(item.value().unsafeGetTensorImpl(), scope + item.key());
+    }
+  }
+  for (const TensorsSource* tensors : tensors_) {
+    tensors->ForEach([&](std::string_view name, const at::Tensor& tensor) {
+      if (tensor.defined()) names.emplace(tensor.unsafeGetTensorImpl(), name);
+    });
+  }
   for (const torch::optim::OptimizerParamGroup& now : optimizer_.param_groups()) {
     Group group{.name = fmt::format("param_groups.{}", groups_.size()), .parameters = now.params()};
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       const at::Tensor& parameter = group.parameters[i];
       const auto found = names.find(parameter.unsafeGetTensorImpl());
-      if (found == names.end()) {
-        return absl::InvalidArgumentError(
-            fmt::format("optimizer '{}': parameter {} of group {}, {} [{}], is not in the module it was added with",
-                        name(), i, groups_.size(), c10::toString(parameter.scalar_type()),
-                        fmt::join(parameter.sizes().begin(), parameter.sizes().end(), ", ")));
-      }
+      if (found == names.end()) return NamelessError(parameter, groups_.size(), i);
       group.parameter_names += (i > 0 ? "\n" : "") + std::string(found->second);
       if (kind_.one_state && !holders_.empty()) {
         holders_.front().flat_size += parameter.numel();
@@ -307,8 +332,8 @@ absl::Status OptimizerSource::BindGroups() {
 }
 
 absl::Status OptimizerSource::Bind() {
-  const bool module_changed = BindModule();
-  if (!module_changed && !GroupsChanged()) return absl::OkStatus();
+  const bool modules_changed = BindModules();
+  if (!modules_changed && !GroupsChanged()) return absl::OkStatus();
   prepared_.clear();
   absl::Status status = BindGroups();
   if (!status.ok()) groups_.clear();  // the next Bind must not take them for complete

@@ -10,13 +10,16 @@
 
 #include "snapshot/torch_optimizer_fields.h"
 #include "snapshot/torch_sources.h"
+#include "tidemark/torch.h"
 
 namespace tidemark {
 
 class OptimizerSource final : public TorchSource {
  public:
-  OptimizerSource(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module,
-                  const OptimizerKind& kind);
+  // Parameters have their names from `modules`. Parameters outside of these modules have them from `tensors`, which may
+  // grow later.
+  OptimizerSource(std::string name, torch::optim::Optimizer& optimizer, std::vector<TorchState::NamedModule> modules,
+                  const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind);
 
   void Walk(TorchCatalog& catalog) override;
   absl::Status Prepare(const SavedEntries& saved) override;
@@ -52,19 +55,21 @@ class OptimizerSource final : public TorchSource {
 
   // Brings holders_ and groups_ up to date; cheap when nothing changed.
   absl::Status Bind();
-  bool BindModule();
+  bool BindModules();
   bool GroupsChanged() const;
   absl::Status BindGroups();
+  absl::Status NamelessError(const at::Tensor& parameter, size_t group, size_t index) const;
   absl::Status PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder, Prepared& prepared);
   ParamState* Present(const Holder& holder) const;
   // Brings states_ up to date: in the order of the map, which takes no look-ups while its keys stay where they are.
   void FindStates();
 
   torch::optim::Optimizer& optimizer_;
-  const torch::nn::Module& module_;
+  const std::vector<TorchState::NamedModule> modules_;
+  const std::vector<const TensorsSource*>& tensors_;
   const OptimizerKind& kind_;
 
-  // The module's parameters as they were when holders_ was made; the handles keep their addresses from being reused.
+  // The modules' parameters as they were when holders_ was made; the handles keep their addresses from being reused.
   std::vector<at::Tensor> module_parameters_;
   NameTrace module_trace_;
   std::vector<Group> groups_;

@@ -134,13 +134,10 @@ void TensorsSource::Add(std::string_view name, at::Tensor tensor) {
 }
 
 void TensorsSource::Walk(TorchCatalog& catalog) {
-  size_t name_begin = 0;
-  for (const Named& named : tensors_) {
-    const TorchCatalog::Scope in_tensor(catalog,
-                                        std::string_view(names_).substr(name_begin, named.name_end - name_begin));
-    catalog.Tensor(named.tensor);
-    name_begin = named.name_end;
-  }
+  ForEach([&](std::string_view name, const at::Tensor& tensor) {
+    const TorchCatalog::Scope in_tensor(catalog, name);
+    catalog.Tensor(tensor);
+  });
 }
 
 }  // namespace tidemark

@@ -1,5 +1,5 @@
-// What a TorchState was given: modules, generators, tensors; optimizers are in torch_optimizer_source.h.
-// Thread-compatible.
+// The sources of a TorchState: modules, generators, tensors. Optimizers are in torch_optimizer_source.h, schedulers in
+// torch_scheduler_source.h. Thread-compatible.
 
 #ifndef TIDEMARK_SNAPSHOT_TORCH_SOURCES_H_
 #define TIDEMARK_SNAPSHOT_TORCH_SOURCES_H_
@@ -88,6 +88,16 @@ class TensorsSource final : public TorchSource {
   TensorsSource() : TorchSource("tensors") {}
   void Add(std::string_view name, at::Tensor tensor);
   void Walk(TorchCatalog& catalog) override;
+
+  // Calls `see(name, tensor)` for each, in the order of adding.
+  template <typename See>
+  void ForEach(See see) const {
+    size_t name_begin = 0;
+    for (const Named& named : tensors_) {
+      see(std::string_view(names_).substr(name_begin, named.name_end - name_begin), named.tensor);
+      name_begin = named.name_end;
+    }
+  }
 
  private:
   struct Named {

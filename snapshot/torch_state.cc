@@ -8,12 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/ATen.h"
+#include "absl/container/flat_hash_map.h"
+#include "c10/core/InferenceMode.h"
 #include "fmt/format.h"
+#include "snapshot/glob.h"
 #include "snapshot/torch_catalog.h"
 #include "snapshot/torch_copy.h"
 #include "snapshot/torch_device_image.h"
+#include "snapshot/torch_dtypes.h"
 #include "snapshot/torch_errors.h"
 #include "snapshot/torch_optimizer_source.h"
+#include "snapshot/torch_scheduler_source.h"
 #include "snapshot/torch_sources.h"
 #include "tidemark/torch.h"
 
@@ -27,10 +33,18 @@ struct TorchState::Impl {
   };
 
   std::vector<std::unique_ptr<TorchSource>> sources;
-  TensorsSource* last_tensors = nullptr;  // sources.back(), if it is one of these
+  std::vector<const TensorsSource*> tensors;  // those of `sources`
+  TensorsSource* last_tensors = nullptr;      // sources.back(), if it is one of these
   TorchCatalog catalog;
   std::map<c10::Device, DeviceReader, DeviceLess> readers;
   std::vector<c10::Stream> written;  // with copies of received tensors that nobody has waited for
+  bool converts_dtypes = false;
+  absl::flat_hash_map<size_t, at::ScalarType> conversions;  // of this restore: by item, the checkpoint's dtype
+  std::vector<at::Tensor> converted;                        // read by devices until FlushReceived
+  std::vector<std::string> saved_patterns;                  // of tensors that saves convert
+  at::ScalarType saved_type = at::ScalarType::Undefined;    // to this dtype
+  absl::flat_hash_map<size_t, at::ScalarType> casts;        // of the last Refresh: by item, the dtype to be saved
+  bool preparing_restore = false;                           // Refresh describes the tensors as they are
 
   void Add(std::unique_ptr<TorchSource> source) {
     sources.push_back(std::move(source));
@@ -52,6 +66,66 @@ struct TorchState::Impl {
   absl::Status Publish() {
     catalog.BeginPublish();
     return Walk();
+  }
+
+  // Notes each tensor that is saved in another dtype, and sets that dtype in `entries`.
+  void PrepareCasts(std::span<Entry> entries) {
+    casts.clear();
+    if (preparing_restore || saved_patterns.empty()) return;
+    for (size_t item = 0; item < entries.size(); ++item) {
+      Entry& entry = entries[item];
+      if (entry.spec.kind != EntryKind::kTensor || !at::isFloatingType(catalog.tensor(item).scalar_type())) continue;
+      const std::string& name = entry.alias_of < 0 ? entry.spec.name : entries[entry.alias_of].spec.name;
+      const bool wanted = std::any_of(saved_patterns.begin(), saved_patterns.end(),
+                                      [&](const std::string& pattern) { return GlobMatches(pattern, name); });
+      if (!wanted || catalog.tensor(item).scalar_type() == saved_type) continue;
+      casts.emplace(item, saved_type);
+      entry.spec.dtype = *ToDtype(saved_type);
+      entry.bytes = static_cast<uint64_t>(catalog.tensor(item).numel()) * c10::elementSize(saved_type);
+      entry.host = nullptr;
+    }
+  }
+
+  // The dtype in which a tensor is saved.
+  at::ScalarType SavedType(size_t item) const {
+    const auto cast = casts.find(item);
+    return cast == casts.end() ? catalog.tensor(item).scalar_type() : cast->second;
+  }
+
+  // Notes each tensor that the checkpoint holds in another floating-point dtype, and sets that dtype in `entries`.
+  // Until the next Refresh `entries` describe the received tensors.
+  void PrepareConversions(const SavedEntries& saved, std::span<Entry> entries) {
+    for (size_t item = 0; item < entries.size(); ++item) {
+      Entry& entry = entries[item];
+      const auto found = saved.find(entry.spec.name);
+      if (found == saved.end() || entry.spec.kind != EntryKind::kTensor) continue;
+      const Dtype held = found->second->dtype;
+      const auto held_type = ToScalarType(held);
+      if (held == entry.spec.dtype || found->second->kind != EntryKind::kTensor || !held_type) continue;
+      if (!at::isFloatingType(*held_type) || !at::isFloatingType(catalog.tensor(item).scalar_type())) continue;
+      conversions.emplace(item, *held_type);
+      entry.bytes = entry.bytes / GetDtypeInfo(entry.spec.dtype).element_bytes * GetDtypeInfo(held).element_bytes;
+      entry.spec.dtype = held;
+      entry.host = nullptr;
+    }
+  }
+
+  // `bytes` as they go into the tensor of an item. Throws what LibTorch throws.
+  std::span<const std::byte> Convert(size_t item, std::span<const std::byte> bytes) {
+    const auto conversion = conversions.find(item);
+    if (conversion == conversions.end()) return bytes;
+    const at::Tensor& tensor = catalog.tensor(item);
+    const c10::InferenceMode no_autograd;
+    const at::Tensor held = at::from_blob(const_cast<std::byte*>(bytes.data()), tensor.sizes(),
+                                          at::TensorOptions().dtype(conversion->second));
+    converted.push_back(held.to(tensor.scalar_type()));
+    return {static_cast<const std::byte*>(converted.back().data_ptr()), converted.back().nbytes()};
+  }
+
+  // The next Refresh describes the tensors anew: themselves, or as they are saved.
+  void ForgetConversions() {
+    if (!conversions.empty() || !saved_patterns.empty()) catalog.Clear();
+    conversions.clear();
   }
 
   // The reader of a tensor's device; null for tensors in host memory. kFailedPrecondition before BeginStaging.
@@ -85,18 +159,34 @@ void TorchState::AddModule(std::string name, torch::nn::Module& module) {
 }
 
 void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
+  AddOptimizer(std::move(name), optimizer, {{"", module}});
+}
+
+void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, std::vector<NamedModule> modules) {
   const OptimizerKind* kind = FindOptimizerKind(optimizer);
   if (kind == nullptr) {
-    NoteError(absl::UnimplementedError(
-        fmt::format("optimizer '{}' is none of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS", name)));
+    NoteError(absl::UnimplementedError(fmt::format(
+        "optimizer '{}' is not one of SGD, Adam, AdamW, RMSprop, Adagrad and LBFGS; AddArchive saves one of "
+        "another class that overrides save and load",
+        name)));
     return;
   }
-  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, module, *kind));
+  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, std::move(modules), impl_->tensors, *kind));
 }
 
 void TorchState::AddGenerator(std::string name, at::Generator generator) {
   impl_->Add(std::make_unique<GeneratorSource>(std::move(name), std::move(generator)));
 }
+
+void TorchState::AddScheduler(std::string name, torch::optim::LRScheduler& scheduler) {
+  impl_->Add(MakeSchedulerSource(std::move(name), scheduler));
+}
+
+#if TIDEMARK_HAS_PLATEAU_SCHEDULER
+void TorchState::AddScheduler(std::string name, torch::optim::ReduceLROnPlateauScheduler& scheduler) {
+  impl_->Add(MakeSchedulerSource(std::move(name), scheduler));
+}
+#endif
 
 void TorchState::AddTensor(std::string name, at::Tensor tensor) {
   if (impl_->last_tensors == nullptr) {
@@ -104,8 +194,23 @@ void TorchState::AddTensor(std::string name, at::Tensor tensor) {
     TensorsSource* last = tensors.get();
     impl_->Add(std::move(tensors));
     impl_->last_tensors = last;
+    impl_->tensors.push_back(last);
   }
   impl_->last_tensors->Add(name, std::move(tensor));
+}
+
+void TorchState::set_converts_dtypes(bool converts) { impl_->converts_dtypes = converts; }
+
+void TorchState::set_saved_dtype(std::vector<std::string> entries, Dtype dtype) {
+  if (dtype != Dtype::kFloat16 && dtype != Dtype::kBfloat16 && dtype != Dtype::kFloat32 && dtype != Dtype::kFloat64) {
+    NoteError(absl::InvalidArgumentError(fmt::format(
+        "set_saved_dtype: expected float16, bfloat16, float32 or float64, found {}", GetDtypeInfo(dtype).name)));
+    return;
+  }
+  AwaitStaging();          // which reads the catalog
+  impl_->catalog.Clear();  // the next Refresh describes every tensor anew
+  impl_->saved_patterns = std::move(entries);
+  impl_->saved_type = *ToScalarType(dtype);
 }
 
 absl::Status TorchState::Refresh() {
@@ -116,6 +221,7 @@ absl::Status TorchState::Refresh() {
   }
   if (impl_->catalog.changed()) {
     std::vector<Entry> found = impl_->catalog.Entries();
+    impl_->PrepareCasts(found);
     const size_t begin = derived_begin();
     const auto same = [&](size_t i) {
       const Entry& known = entries()[begin + i];
@@ -158,10 +264,11 @@ absl::StatusOr<std::unique_ptr<State::DeviceImage>> TorchState::CopyOnDevice(std
     if (entry.host != nullptr) {
       return absl::InternalError(fmt::format("entry '{}' is in host memory and needs no copy", entry.spec.name));
     }
-    const at::Tensor& tensor = impl_->catalog.tensor(index - derived_begin());
+    const size_t item = index - derived_begin();
+    const at::Tensor& tensor = impl_->catalog.tensor(item);
     const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
     if (!reader.ok()) return reader.status();
-    sources.push_back({.entry = index, .tensor = tensor, .reader = *reader});
+    sources.push_back({.entry = index, .tensor = tensor, .type = impl_->SavedType(item), .reader = *reader});
   }
   try {
     return TorchDeviceImage::Make(sources, bytes_max);
@@ -189,14 +296,15 @@ absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
       continue;
     }
     try {
-      const at::Tensor& tensor = impl_->catalog.tensor(request.entry - derived_begin());
+      const size_t item = request.entry - derived_begin();
+      const at::Tensor& tensor = impl_->catalog.tensor(item);
       const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
       if (!reader.ok()) {
         status = reader.status();
       } else if (*reader != nullptr) {
-        (*reader)->Enqueue(tensor, request.destination);
+        (*reader)->Enqueue(tensor, impl_->SavedType(item), request.destination);
       } else {
-        EnqueueCopyToHost(tensor, request.destination);
+        EnqueueCopyToHost(tensor, impl_->SavedType(item), request.destination);
       }
     } catch (...) {
       status = StatusOfException(fmt::format("entry '{}'", entry.spec.name));
@@ -217,9 +325,16 @@ absl::Status TorchState::PrepareRestore(std::span<const EntrySpec> saved) {
     status.Update(CatchTorch(fmt::format("preparing '{}'", source->name()), [&] { return source->Prepare(by_name); }));
   }
   impl_->catalog.ForgetReceived();
+  impl_->ForgetConversions();
   // Refreshes, and the sources then report what they have prepared.
+  impl_->preparing_restore = true;
   if (status.ok()) status = State::PrepareRestore(saved);
-  if (!status.ok()) AbandonRestore();
+  impl_->preparing_restore = false;
+  if (!status.ok()) {
+    AbandonRestore();
+  } else if (impl_->converts_dtypes) {
+    impl_->PrepareConversions(by_name, std::span(mutable_entries()).subspan(derived_begin()));
+  }
   return status;
 }
 
@@ -227,11 +342,15 @@ absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes)
   if (entry < derived_begin()) return State::Receive(entry, bytes);
   const size_t item = entry - derived_begin();
   if (item >= impl_->catalog.size()) {
-    return absl::FailedPreconditionError(fmt::format("entry {} was received outside of a restore", entry));
+    return absl::FailedPreconditionError(fmt::format("entry {} arrived outside of a restore", entry));
   }
   const at::Tensor& tensor = impl_->catalog.tensor(item);
   const std::string& name = entries()[entry].spec.name;
   if (!tensor.defined()) return impl_->catalog.Receive(item, bytes);
+  if (bytes.size() != entries()[entry].bytes) {
+    return absl::InternalError(
+        fmt::format("entry '{}': {} bytes arrived for a tensor of {}", name, bytes.size(), entries()[entry].bytes));
+  }
   return CatchTorch(fmt::format("entry '{}'", name), [&] {
     if (!tensor.is_cpu()) {
       const c10::Stream stream = c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
@@ -239,7 +358,7 @@ absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes)
         impl_->written.push_back(stream);
       }
     }
-    return WriteTensor(name, tensor, bytes);
+    return WriteTensor(name, tensor, impl_->Convert(item, bytes));
   });
 }
 
@@ -251,25 +370,29 @@ absl::Status TorchState::FlushReceived() {
       return absl::OkStatus();
     }));
   }
+  impl_->converted.clear();
   return status;
 }
 
 absl::Status TorchState::FinishRestore() {
-  absl::Status status = impl_->Publish();
-  if (status.ok()) status = State::FinishRestore();
+  // The trainer's objects first: they may fail.
+  absl::Status status = State::FinishRestore();
+  if (status.ok()) status = impl_->Publish();
   if (!status.ok()) return status;
   return CatchTorch("finishing the restore", [&] {
     for (const auto& source : impl_->sources) source->Install();
     impl_->catalog.BumpVersions();
     impl_->catalog.ForgetReceived();
+    impl_->ForgetConversions();
     return absl::OkStatus();
   });
 }
 
 void TorchState::AbandonRestore() {
   for (const auto& source : impl_->sources) source->Forget();
-  // Lets go of the tensors that Prepare made. entries() still names them, until the next Refresh.
+  // Releases the tensors that Prepare made. entries() still names them, until the next Refresh.
   impl_->catalog.Clear();
+  impl_->ForgetConversions();
   State::AbandonRestore();
 }
 

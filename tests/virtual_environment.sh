@@ -3,14 +3,16 @@
 #   script    its own path, for messages
 #   tests     what is skipped where the package index is out of reach
 #   venv      where the environment is kept
+#   base_python   optional: the Python that makes the environment
 
 fail() {
   echo "$script: $1" >&2
   exit 1
 }
 
+# Arguments are passed to the module venv.
 make_environment() {
-  python3 -m venv "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
+  "${base_python:-python3}" -m venv "$@" "$venv" || fail "python3 cannot make a virtual environment (Debian: python3-venv)"
 }
 
 # Runs pip, and ends the script with 77 if, and only if, the package index is out of reach. pip speaks of a lost connection

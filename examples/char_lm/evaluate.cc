@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,17 +44,20 @@ struct Flags {
   ModelConfig model;
 };
 
-void Say(int64_t step, const tidemark::Evaluation& row) {
-  if (row.outcome == tidemark::Evaluation::Outcome::kDone) {
-    fmt::print("step {}: held-out loss {:.4f}, {:.2f} s\n", step, row.metrics.at("loss"),
-               absl::ToDoubleSeconds(row.took));
-  } else {
-    // All of the reason is in the store; checkpoint-inspect shows it.
-    fmt::print("step {}: {}: {}\n", step, tidemark::OutcomeName(row.outcome),
-               row.reason.substr(0, row.reason.find('\n')));
+class PrintEvaluations final : public tidemark::CheckpointObserver {
+ public:
+  void Evaluated(int64_t step, const tidemark::Evaluation& row) override {
+    if (row.outcome == tidemark::Evaluation::Outcome::kDone) {
+      fmt::print("step {}: held-out loss {:.4f}, {:.2f} s\n", step, row.metrics.at("loss"),
+                 absl::ToDoubleSeconds(row.took));
+    } else {
+      // All of the reason is in the store; checkpoint-inspect shows it.
+      fmt::print("step {}: {}: {}\n", step, tidemark::OutcomeName(row.outcome),
+                 row.reason.substr(0, row.reason.find('\n')));
+    }
+    std::fflush(stdout);
   }
-  std::fflush(stdout);
-}
+};
 
 absl::StatusOr<tidemark::WorkerReport> Evaluate(const Flags& flags) {
   absl::StatusOr<Text> text = Text::Read(flags.text, TextPart::kHeldOut, /*length_min=*/flags.model.context + 1);
@@ -73,7 +77,7 @@ absl::StatusOr<tidemark::WorkerReport> Evaluate(const Flags& flags) {
       .begin_step = flags.begin_step,
       .again_if_failed = flags.again_if_failed,
       .until_step = flags.until_step,
-      .on_evaluated = Say,
+      .observer = std::make_shared<PrintEvaluations>(),
   };
   if (flags.idle_timeout) options.idle_timeout = absl::Seconds(*flags.idle_timeout);
   if (flags.once) options.idle_timeout = absl::ZeroDuration();

@@ -140,10 +140,10 @@ absl::Status Train(const Flags& flags) {
   auto guard = tidemark::PreemptionGuard::Install({});
   if (!guard.ok()) return guard.status();
 
-  // 3. Go on where the last run was stopped. Only kNotFound means a fresh start; after any other error a trainer that
-  // began anew would bury what the store still holds.
-  auto restored = (*checkpointer)->RestoreLatest(state);
-  if (!restored.ok() && !absl::IsNotFound(restored.status())) return restored.status();
+  // 3. Go on where the last run was stopped: at step 0 in a fresh run. Stop on any error: a training that began anew
+  // would bury the steps that the store still has.
+  const absl::StatusOr<int64_t> first_step = (*checkpointer)->Resume(state);
+  if (!first_step.ok()) return first_step.status();
   if (vocabulary != text->vocabulary()) {
     return absl::FailedPreconditionError(
         fmt::format("{} was trained on a text of other characters than {}", flags.store, flags.text));
@@ -155,19 +155,18 @@ absl::Status Train(const Flags& flags) {
     if (absl::Status added = AddValidation(**checkpointer, flags, config); !added.ok()) return added;
     generator.set_state(before);
   }
-  const int64_t first_step = restored.ok() ? restored->step + 1 : 0;
   log.Say(fmt::format("{} parameters, {} characters of text; {}", model->ParameterCount(), text->length(),
-                      restored.ok() ? fmt::format("resuming after step {}", restored->step) : "starting afresh"));
+                      *first_step > 0 ? fmt::format("resuming after step {}", *first_step - 1) : "starting afresh"));
 
-  for (int64_t step = first_step; step < flags.steps; ++step) {
+  for (int64_t step = *first_step; step < flags.steps; ++step) {
     const double learning_rate = schedule.LearningRate(step);
     const double loss = TrainStep(*text, flags, learning_rate, model, optimizer);
     const int64_t characters = flags.batch * flags.model.context;
     characters_seen += characters;
     if (absl::Status logged = log.Step(step, loss, learning_rate, characters); !logged.ok()) return logged;
 
-    // 4. Save. The training stands still only while the state is copied; what is left to do is done behind the next
-    // steps. An earlier save that failed there is reported here, so a full disk does not go unnoticed.
+    // 4. Save. The training stands still only while the state is copied; the rest is done behind the next steps. A save
+    // that failed there is on standard error, in earlier_failure() of the next save, and in Close.
     if ((*checkpointer)->ShouldSave(step)) {
       const absl::Time before = absl::Now();
       auto save = (*checkpointer)

@@ -1,6 +1,6 @@
-// Companion: something that is computed from the snapshots of a state and goes with it, such as an average of its
-// weights (tidemark/average.h). Its entries are written into the same step as the snapshot that they come from, under
-// a prefix of their own, and are restored with it.
+// Companion: a state that is computed from the snapshots of another state, such as an average of its weights
+// (tidemark/average.h). Its entries are written into the same step as the snapshot, under a prefix of their own, and
+// are restored with it.
 
 #ifndef TIDEMARK_COMPANION_H_
 #define TIDEMARK_COMPANION_H_
@@ -13,9 +13,8 @@
 
 namespace tidemark {
 
-// Its functions are called by one thread at a time: Update on the persister's thread, state() there and during a
-// restore on the trainer's. The trainer may call them itself while no save is in flight (WaitUntilCommitted), and after
-// Close.
+// Called by one thread at a time: Update on the persister's thread; state() there, and during a restore on the
+// trainer's thread. The trainer may call them while no save is in flight (WaitUntilCommitted), and after Close.
 class Companion {
  public:
   virtual ~Companion() = default;
@@ -24,16 +23,17 @@ class Companion {
   // '.', '*', '?' and line ends.
   virtual const std::string& prefix() const = 0;
 
-  // Takes in a snapshot: each one, in order, also those that are not to be saved. Afterwards state() belongs to the
-  // snapshot's step. An error, or whatever it throws, fails that save, and goes to on_warning if there was nothing to
-  // save. It comes before the step is written: if that fails and the save is repeated, the same step comes once more.
+  // Takes in a snapshot. Called with every snapshot, in order, also with those that are only evaluated. Afterwards
+  // state() belongs to the snapshot's step. An error or exception fails that save; it is a warning if the
+  // snapshot was only to be evaluated. Called before the step is written: if a save fails and is repeated, the same
+  // step arrives again.
   virtual absl::Status Update(const Snapshot& snapshot) = 0;
 
-  // Its entries, all of them in host memory, where they stay as they are until the next Update. A restore calls
-  // PrepareRestore with what the checkpoint holds under the prefix, and where that is nothing, Reset.
+  // Its entries, all in host memory, unchanged until the next Update. A restore calls PrepareRestore with the
+  // checkpoint's entries under the prefix, or Reset if there are none.
   virtual State& state() = 0;
 
-  // Forgets every snapshot: a step without entries of this companion was restored.
+  // Forgets every snapshot. Called when a step without entries of this companion was restored.
   virtual void Reset() = 0;
 };
 

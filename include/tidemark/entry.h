@@ -71,8 +71,8 @@ enum class Dtype : uint16_t {
   kUint7 = 70,
 };
 
-// What is known of a dtype. `float_bytes` is the width of the floating-point number that the element is, or is
-// made of (2 for kBfloat16, 4 for kComplex64), and 0 where it is not one of 2, 4 or 8 bytes.
+// Properties of a dtype. `float_bytes` is the width of the floating-point numbers in an element (2 for kBfloat16, 4 for
+// kComplex64). It is 0 if the element does not consist of floating-point numbers of 2, 4 or 8 bytes.
 struct DtypeInfo {
   Dtype dtype;
   std::string_view name;  // "bfloat16", as NumPy and PyTorch spell it
@@ -80,14 +80,14 @@ struct DtypeInfo {
   uint8_t float_bytes;
 };
 
-// Null for a number that is no dtype.
+// Null for an unknown number or name.
 const DtypeInfo* FindDtype(uint16_t number);
 const DtypeInfo* FindDtype(std::string_view name);
 
 // Precondition: `dtype` is one of the enumerators.
 const DtypeInfo& GetDtypeInfo(Dtype dtype);
 
-// "tensor", "bytes", ...; empty for a number that is no kind.
+// "tensor", "bytes", ...; empty for an unknown number.
 std::string_view EntryKindName(EntryKind kind);
 
 // One named item of a state, and the part of it that this rank holds.
@@ -105,7 +105,8 @@ struct EntrySpec {
 
   static constexpr size_t kNameBytesMax = 4096;
   static constexpr size_t kDimensionsMax = 64;
-  static constexpr int64_t kValueBytesMax = int64_t{1} << 30;  // of a kBytes or kString: it is read as a whole
+  // Of a kBytes or kString. These are read as a whole, so the cap bounds what a damaged or hostile length may allocate.
+  static constexpr int64_t kValueBytesMax = int64_t{1} << 30;
 
   bool whole() const { return box_extent.empty(); }
   const std::vector<int64_t>& held_shape() const { return whole() ? shape : box_extent; }
@@ -116,8 +117,8 @@ struct EntrySpec {
 // "float32 [512, 128]"
 std::string DescribeEntry(const EntrySpec& spec);
 
-// Checks every rule above and sets `*bytes` to the size of the held box. kInvalidArgument says which rule is
-// broken; also where the size does not fit in 63 bits.
+// Checks every rule above and sets `*bytes` to the size of the held box. kInvalidArgument: a rule is broken (the
+// message names it), or the size does not fit in 63 bits.
 absl::Status ValidateEntry(const EntrySpec& spec, uint64_t* bytes);
 
 }  // namespace tidemark

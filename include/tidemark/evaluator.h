@@ -1,14 +1,15 @@
-// Evaluators in the training process: functions that are called with snapshots behind the training's back.
+// Evaluators in the training process: functions that are called with snapshots, in parallel with the training.
 //
-//   checkpointer->AddEvaluator({.name = "validation", .entries = {"model.*"}},
-//                              [&](const tidemark::Snapshot& snapshot) -> absl::StatusOr<tidemark::Metrics> {
-//                                if (auto loaded = tidemark::LoadModule(snapshot, "model", *module); !loaded.ok())
-//                                  return loaded;                    // tidemark/torch.h
-//                                return tidemark::Metrics{{"loss", Loss(*module, held_out)}};
-//                              });
+//   absl::Status added = checkpointer.AddEvaluator(
+//       {.name = "validation", .entries = {"model.*"}},
+//       [&](const tidemark::Snapshot& snapshot) -> absl::StatusOr<tidemark::Verdict> {
+//         absl::Status loaded = tidemark::LoadModule(snapshot, "model", *model);  // tidemark/torch.h
+//         if (!loaded.ok()) return loaded;
+//         return tidemark::Metrics{{"loss", Loss(model)}};
+//       });
 //
-// The value is then known as the metric "validation/loss" of the step, whatever becomes of the step first. For
-// evaluators in processes of their own see tidemark/worker.h; the function is the same.
+// The value becomes the metric "validation/loss" of the step, even if the step was deleted meanwhile. The same function
+// also works in a process of its own: see tidemark/worker.h.
 
 #ifndef TIDEMARK_EVALUATOR_H_
 #define TIDEMARK_EVALUATOR_H_
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,57 +28,66 @@
 
 namespace tidemark {
 
-// What an evaluator found. Made from Metrics without a word.
+// The result of an evaluator. Converts implicitly from Metrics.
 struct Verdict {
   Verdict() = default;
   Verdict(Metrics found, std::string why_unhealthy = "")  // NOLINT: implicit
       : metrics(std::move(found)), unhealthy(std::move(why_unhealthy)) {}
 
   Metrics metrics;
-  // Why the step is not to be trusted: it is never best, and RestoreOptions::healthy_only passes over it. Empty:
-  // nothing was found.
+  // Why the step is not to be trusted. Such a step is never best, and RestoreOptions::healthy_only passes over it.
+  // Empty: healthy.
   std::string unhealthy;
 };
 
-// Called with whole snapshots only. An error, or whatever it throws, becomes a row of the history; the training goes
-// on. The snapshot's memory is the staging arena's: it goes back when the function returns.
+// Called with complete snapshots only. An error or an exception becomes an evaluation record; the training continues.
+// The snapshot's memory belongs to the staging arena and returns to it when the function returns.
 using EvaluatorFunction = std::function<absl::StatusOr<Verdict>(const Snapshot&)>;
 
-// What happens to a new snapshot while max_pending of them are waiting or being evaluated. Whatever is left out gets a
-// row in the history that says so.
+// The policy for a new snapshot while max_pending snapshots wait or are being evaluated. A snapshot that is skipped
+// gets an evaluation record that says so.
 enum class WhenLagging {
-  kBlock,  // Save waits, before it copies anything
-  kSkip,   // the new one is left out
-  // It takes the place of those that wait. One waits even where max_pending are being evaluated. A save of whatever
-  // step that would have to wait for the memory of one that waits gets that memory, and the one is left out: only what
-  // is being evaluated can hold up a save.
+  // Save waits before it copies anything.
+  kBlock,
+  // The new snapshot is skipped.
+  kSkip,
+  // Replaces any waiting snapshot, which is skipped. At most one snapshot waits, also while max_pending are being
+  // evaluated. If a save needs the memory of the waiting snapshot, that one is skipped: only a running evaluation can
+  // block a save.
   kLatest,
-  kQueue,  // it waits without holding memory, and is read from the committed checkpoint when its turn comes, without
-           // what companions saved with it; retention keeps the step until then. One that is not to be saved
-           // (SaveOptions::persist) waits as with kBlock. Steps that retention awaits and that an earlier process did
-           // not come to, since it was killed or its Close ran out of time, are read in the same way, before any others
+  // The snapshot waits without holding memory. It is read from the committed checkpoint when its turn comes, without
+  // entries of companions. Retention keeps the step until then. A snapshot that is only evaluated
+  // (AsyncCheckpointer::Evaluate) waits as with kBlock. Steps that retention awaits and that an earlier process did not
+  // evaluate are read in the same way, before all others.
+  kQueue,
 };
 
-// Handed over in half the bytes: float32 and float64 tensors are converted, rounded to nearest even.
+// Converts float32 and float64 tensors to half of their bytes or less, rounded to nearest even.
 enum class HalfPrecision { kNone, kBfloat16, kFloat16 };
 
 struct EvaluatorOptions {
-  // Unique in the checkpointer; 1 to 256 bytes of UTF-8 without '/'. Names the metrics and the history's rows.
-  std::string name;
-  // Snapshots that wait or are being evaluated, and so hold staging memory. 1 or more. See WhenLagging for more of
-  // them. The default staging memory grows by as many states, so that they leave saves the two that those have without
-  // evaluators; where CheckpointerOptions::staging_bytes_max is given, count them in.
+  // Unique in the checkpointer; 1 to 256 bytes of UTF-8 without '/'. Prefix of the metrics: "name/loss".
+  std::string name = {};
+  // Snapshots that may wait or be evaluated at a time, and so hold staging memory. 1 or more. WhenLagging is the policy
+  // for further ones. The default staging memory grows by as many states; add them to
+  // CheckpointerOptions::staging_bytes_max if you set it.
   int64_t max_pending = 1;
   WhenLagging when_lagging = WhenLagging::kLatest;
   // Only steps divisible by it. 1 or more.
   int64_t every_steps = 1;
-  // Only entries whose names match one of these patterns ('*' any run of characters, '?' one). Empty: all. A snapshot
-  // in which nothing matches a pattern is a failed evaluation.
-  std::vector<std::string> entries;
-  // Anything but kNone takes memory of its own for the converted tensors and gives the staging memory back before the
-  // function is called.
+  // The mode (lowest or highest is best) of metrics, by the evaluator's own names for them. Needed only for metrics
+  // whose names give no mode (BestModeOfName), or the wrong one. AddEvaluator records it in the store, for
+  // BestStep, retention and checkpoint-inspect. It returns kInvalidArgument if a rule of RetentionOptions::keep_best
+  // gives another mode. A worker process does not use it.
+  std::map<std::string, BestMode> best = {};
+  // Only entries whose names match one of these patterns ('*' any run of characters, '?' one). Empty: all. If a pattern
+  // matches nothing in a snapshot, the evaluation fails.
+  std::vector<std::string> entries = {};
+  // Unless kNone, converted tensors get memory of their own, and the staging memory is released before the function is
+  // called.
   HalfPrecision half_precision = HalfPrecision::kNone;
-  // Calls at a time. 1 to 64. With more than one the function must be thread-safe, and rows may come out of order.
+  // Calls at a time. 1 to 64. With more than one the function must be thread-safe, and results may be recorded out of
+  // order.
   int threads = 1;
 };
 

@@ -1,4 +1,4 @@
-// A one-shot result that arrives later. No algebra: wait, wait with a deadline, look, or be called.
+// A one-shot result that arrives later: wait for it, wait with a deadline, poll, or be called.
 
 #ifndef TIDEMARK_FUTURE_H_
 #define TIDEMARK_FUTURE_H_
@@ -14,34 +14,41 @@ namespace tidemark {
 class Promise;
 
 // A handle on a result that is set exactly once. Cheap to copy; all copies share the result. Thread-safe.
-// Dropping a Future cancels nothing: the work goes on and a failure is reported elsewhere (see
-// AsyncCheckpointer::CheckForErrors).
+// Dropping a Future cancels nothing: the work continues, and AsyncCheckpointer::CheckForErrors reports a failure.
 class Future {
  public:
   Future();  // already resolved, kOk
 
-  // Whether the result is there. Never blocks, and does not count as having looked at it.
+  // Whether the result has arrived. Never blocks. Does not mark a failure as seen.
   bool ready() const;
 
-  // Blocks until the result is there and returns it.
+  // Blocks until the result has arrived, and returns it. Marks a failure as seen. kFailedPrecondition, at once, in a
+  // forked child of the process that made the future, unless the result had arrived before the fork; so do WaitUntil
+  // and OnReady.
   absl::Status Wait() const;
 
-  // The same, but gives up at `deadline` with kDeadlineExceeded, which says nothing about the result. How long that is
-  // from now is settled at once: a wall clock that is set meanwhile neither prolongs nor shortens the wait.
+  // The same until `deadline`, then kDeadlineExceeded, which says nothing about the result. The remaining time is
+  // computed once, on the monotonic clock: setting the wall clock meanwhile does not change the wait.
   absl::Status WaitUntil(absl::Time deadline) const;
 
-  // Calls `callback` once with the result: at once on this thread if it is there, otherwise on the thread that
-  // sets it, with no lock held. The callback must be quick and must neither call into the checkpointer nor wait for
-  // another future. What it throws on another thread is said on standard error, and goes no further. One callback for
-  // each result; a second one is a bug and CHECK-fails.
+  // Calls `callback` once with the result: immediately on this thread if it has arrived, otherwise on the thread that
+  // sets it, with no lock held. The callback must be quick, must not call the checkpointer, and must not wait for
+  // another future. An exception on another thread is printed to standard error and dropped. There is one callback for
+  // each result; a second one is a bug and CHECK-fails. Marks a failure as seen.
   void OnReady(std::function<void(const absl::Status&)> callback) const;
 
-  // Whether somebody has been given the result by Wait, WaitUntil or OnReady.
+  // Whether Wait, WaitUntil or OnReady has delivered the result.
   bool observed() const;
 
  private:
+  friend class OpenSaves;  // for Await and Peek
   friend class Promise;
+  friend class State;  // for Await
   struct Shared;
+  // The result; ok while it is not there. Does not count as having looked at it.
+  absl::Status Peek() const;
+  // Ok: the result has arrived. Else as of WaitUntil. Does not count as having looked at the result.
+  absl::Status Await(absl::Time deadline) const;
   explicit Future(std::shared_ptr<Shared> shared);
   std::shared_ptr<Shared> shared_;
 };
@@ -57,8 +64,8 @@ class Promise {
 
   Future future() const;
 
-  // Calls `watcher` once with the result, as OnReady would, but before whoever waits for a future's callback, and
-  // without counting as having looked at it. Any number of them. Thread-safe, also beside Set.
+  // Calls `watcher` once with the result, as OnReady does, but before the callback, and without marking a failure as
+  // seen. Any number of watchers. Thread-safe, also beside Set.
   void Watch(std::function<void(const absl::Status&)> watcher) const;
 
   // Precondition: not set before.

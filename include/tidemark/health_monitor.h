@@ -1,29 +1,36 @@
-// HealthMonitor: an evaluator that looks for what a diverging run leaves in its weights, and says so before the damage
-// is trained on.
+// HealthMonitor: an evaluator that finds signs of a diverging run in its weights and its loss.
 //
 //   auto monitor = tidemark::HealthMonitor::Create({.entries = {"model.*"}, .loss_metric = "loss"});
-//   checkpointer->AddEvaluator((*monitor)->evaluator_options(), (*monitor)->function());
-//   ...
-//   if (std::optional<tidemark::Divergence> divergence = (*monitor)->TakeDivergence()) {
-//     auto restored = checkpointer->RestoreLatest(state, {.healthy_only = true});
-//     if (!restored.ok()) return restored.status();  // nothing healthy is left
-//     (*monitor)->TakeDivergence();  // what it found before the restore has been rolled back with it
-//     step = restored->step + 1;
+//   if (!monitor.ok()) return monitor.status();
+//   absl::Status added = checkpointer.AddEvaluator((*monitor)->evaluator_options(), (*monitor)->function());
+//   if (!added.ok()) return added;
+//   for (int64_t step = first; step < steps; ++step) {
+//     ...
+//     const auto divergence = (*monitor)->TakeDivergence();
+//     if (divergence && divergence->remediation == tidemark::Remediation::kRollBack) {
+//       absl::StatusOr<int64_t> next = checkpointer.Resume(state, {.healthy_only = true});
+//       if (!next.ok()) return next.status();  // no healthy step is left
+//       (*monitor)->TakeDivergence();          // what it found before the restore has been rolled back with it
+//       step = *next - 1;
+//     }
 //   }
 //
-// The steps that were rolled back stay, called unhealthy, until the run comes to them again: Save replaces an unhealthy
-// step without SaveOptions::overwrite, and ShouldSave says yes to it. A run that is started anew before then should
-// restore with healthy_only too.
+// Rolled-back steps stay in the store, marked unhealthy, until the run reaches them again. Save replaces an unhealthy
+// step without SaveOptions::overwrite, and ShouldSave returns true for it. A process that is restarted before then
+// should restore with healthy_only too.
 //
-// Reports, as metrics of the step: health/nan, health/inf (how many), health/norm (of what is finite in all entries
-// together), health/norm_jump (the largest ratio of an entry's norm to its norm in the last healthy snapshot, or the
-// other way round), and, with loss_metric and gradient_norm_metric, health/loss_deviation and
-// health/gradient_norm_deviation.
+// Metrics that it reports for each step:
+//   health/nan, health/inf          number of such values
+//   health/norm                     norm of all finite values together
+//   health/norm_jump                largest ratio between an entry's norm and its norm in the last healthy snapshot,
+//                                   in either direction
+//   health/loss_deviation           with loss_metric: distance from the mean, in standard deviations
+//   health/gradient_norm_deviation  the same with gradient_norm_metric
+//   health/loss_variance_jump       with loss_variance_jump_max, once loss_window values are known
 //
-// A step is held against the last healthy ones, so a change that is meant (a larger learning rate, reset weights) goes
-// on being reported until Reset. Tensors of float16, bfloat16, float8, float32, float64 and complex numbers of these
-// are looked at; those of exponents alone (float8_e8m0fnu) and packed ones (float4_e2m1fn_x2) are not. Tied tensors
-// count once.
+// A step is compared with the last healthy ones. An intended change (a larger learning rate, reset weights) is
+// therefore reported until Reset is called. It examines float16, bfloat16, float8, float32, float64 and complex
+// tensors, but not float8_e8m0fnu and float4_e2m1fn_x2. Tied tensors count once.
 
 #ifndef TIDEMARK_HEALTH_MONITOR_H_
 #define TIDEMARK_HEALTH_MONITOR_H_
@@ -40,30 +47,41 @@
 
 namespace tidemark {
 
-// Why a step was called unhealthy.
+// The action that a divergence asks of the trainer. The monitor itself takes none.
+enum class Remediation {
+  kRollBack,       // the step is unhealthy: restore from the latest healthy one
+  kSaveMoreOften,  // the step is healthy, but the loss has become erratic: shorten the interval between saves
+};
+
+// Why a step is unhealthy, or about to become so.
 struct Divergence {
   int64_t step = 0;
   std::string reason;  // names the worst entries
+  Remediation remediation = Remediation::kRollBack;
 };
 
 struct HealthOptions {
-  std::string name = "health";       // of the evaluator
-  std::vector<std::string> entries;  // patterns; empty: all. Only floating-point tensors are looked at
-  double norm_jump_max = 10;         // ratio; > 1. An entry whose norm was 0 has no jump
-  // Patterns of entries whose own norms and jumps are metrics too, health/norm/NAME and health/norm_jump/NAME. They are
-  // kept with every step, so name what is looked at. The first 64 that match count, in the state's order, and none with
-  // a name of more than 1024 bytes; health/per_entry_left_out says how many others matched, if any did. Empty: none.
-  std::vector<std::string> per_entry;
-  // A metric given with the save. Unhealthy: NaN, infinite, or further from the mean of the last `loss_window` healthy
-  // ones than so many of their standard deviations, of which each is at least 1 % of that mean. Empty, or not given
-  // with a save: not looked at.
-  std::string loss_metric;
-  double loss_deviations_max = 6;    // > 0
-  int64_t loss_window = 50;          // 8 or more; before half of it is there only NaN and infinity count
-  std::string gradient_norm_metric;  // the same rules; empty: not looked at
-  // Called once for each unhealthy step, on the evaluator's thread. What it throws is told with the verdict, which
-  // stands.
-  std::function<void(const Divergence&)> on_divergence;
+  std::string name = "health";            // of the evaluator
+  std::vector<std::string> entries = {};  // patterns; empty: all. Only floating-point tensors are examined
+  double norm_jump_max = 10;              // ratio; > 1. An entry whose norm was 0 has no jump
+  // Patterns of entries that also get metrics of their own: health/norm/NAME and health/norm_jump/NAME. These are kept
+  // with every step. At most the first 64 matches in the state's order count, and none with a name of more than 1024
+  // bytes; health/per_entry_left_out is the number of the others, if any. Empty: none.
+  std::vector<std::string> per_entry = {};
+  // A metric that is given with the save. A step is unhealthy if the metric is NaN or infinite, or differs from the
+  // mean of the last `loss_window` healthy values by more than `loss_deviations_max` standard deviations. The standard
+  // deviation counts as at least 1 % of the mean. Empty, or absent from a save: not examined.
+  std::string loss_metric = {};
+  double loss_deviations_max = 6;  // > 0
+  int64_t loss_window = 50;        // 8 or more; until half of it is filled, only NaN and infinity are unhealthy
+  // The variance of the newer half of the last `loss_window` healthy losses, divided by that of the older half. If it
+  // rises above this value, there is a Divergence with kSaveMoreOften; the step stays healthy. Standard deviations
+  // count as at least 1 % of the mean, as above. More than 1, or 0: not examined.
+  double loss_variance_jump_max = 0;
+  std::string gradient_norm_metric = {};  // the same rules; empty: not examined
+  // Called once for each divergence, on the evaluator's thread. For an unhealthy step an exception is added to the
+  // verdict's text, and the verdict stands; for kSaveMoreOften an exception fails the evaluation.
+  std::function<void(const Divergence&)> on_divergence = {};
 };
 
 // Thread-safe.
@@ -73,18 +91,19 @@ class HealthMonitor {
   static absl::StatusOr<std::unique_ptr<HealthMonitor>> Create(HealthOptions options);
   ~HealthMonitor();
 
-  // Sees every snapshot, in order: kQueue, one thread. The function may outlive the monitor; what on_divergence uses
-  // must live as long as the checkpointer that calls it.
+  // The options ask for every snapshot, in order: kQueue, one thread. The function may outlive the monitor. All that
+  // on_divergence uses must live as long as the checkpointer.
   EvaluatorOptions evaluator_options() const;
   EvaluatorFunction function();
 
-  // The first divergence that nobody has taken yet, which has been now. For trainers that look once in each step.
+  // Returns and removes the first divergence that was not taken yet. For trainers that ask once in each step. A
+  // divergence with kRollBack replaces one with kSaveMoreOften that was not taken: the rollback comes first, and the
+  // loss is judged again after it.
   std::optional<Divergence> TakeDivergence();
 
-  // After a change that is meant: what comes next is not held against what went before, and a divergence that nobody
-  // has taken is forgotten. A rollback needs none: a snapshot's own step and later ones are forgotten by themselves,
-  // and it is held against what was healthy before. That is known of the last eight healthy snapshots; farther back
-  // there is nothing to hold it against. After a Reset, or in a new process, that is so of the first snapshot too.
+  // Call it after an intended change. Discards the baseline and any divergence that was not taken. A rollback needs no
+  // Reset: when a snapshot arrives, its own step and later ones leave the baseline. The baseline is the last 8 healthy
+  // snapshots. The first snapshot of a process, or after a Reset, has no baseline.
   void Reset();
 
  private:

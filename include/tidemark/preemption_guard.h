@@ -1,11 +1,12 @@
 // PreemptionGuard: turns SIGTERM, or the end of an allotted time, into one last save.
 //
 //   auto guard = tidemark::PreemptionGuard::Install({.grace = absl::Seconds(25)});
-//   for (...) {
-//     ...one step...
+//   if (!guard.ok()) return guard.status();
+//   for (int64_t step = first; step < steps; ++step) {
+//     ...
 //     if ((*guard)->preempted()) {
-//       tidemark::PreemptionReport last = (*guard)->SaveAndClose(*checkpointer, step, state, {});
-//       return last.committed() ? 0 : 1;
+//       tidemark::PreemptionReport last = (*guard)->SaveAndClose(checkpointer, step, state, {});
+//       return last.save;
 //     }
 //   }
 
@@ -73,6 +74,9 @@ class PreemptionGuard {
   // judge the same state again. It is saved anew where this checkpointer has, since it was committed, restored all of
   // this State from a healthy step before it, and nothing since: then the state is another one; and with
   // SaveOptions::overwrite, as any step is.
+  //
+  // An uninterrupted run does not make this save. The state of the resumed run is bit for bit that of an uninterrupted
+  // one. An average is not, because it takes in this snapshot too: see `every_steps` in tidemark/average.h.
   //
   // It is the last chance, so failures of earlier saves that nobody has looked at do not keep this one from being made;
   // they are in `close`. It waits for no evaluator, however they lag. For room in the staging arena it waits as long as

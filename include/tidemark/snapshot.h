@@ -1,4 +1,4 @@
-// Snapshot: an immutable host image of a state at one step, shared by all consumers of the snapshot stream.
+// Snapshot: an immutable copy of a state at one step, in host memory, shared by all consumers of the snapshot stream.
 
 #ifndef TIDEMARK_SNAPSHOT_H_
 #define TIDEMARK_SNAPSHOT_H_
@@ -17,8 +17,8 @@
 
 namespace tidemark {
 
-// Immutable and thread-safe. Held by shared_ptr: its memory goes back to the staging arena when the last consumer lets
-// go, so holding one for long makes later saves wait for room.
+// Immutable and thread-safe. Held by shared_ptr: its memory returns to the staging arena when the last holder releases
+// it. Holding one for long makes later saves wait for room.
 class Snapshot {
  public:
   virtual ~Snapshot() = default;

@@ -20,12 +20,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tidemark/entry.h"
+#include "tidemark/future.h"
 
 namespace tidemark {
 
@@ -36,28 +39,52 @@ class State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Adds a tensor in host memory: row-major, contiguous, `shape` elements of `dtype` at `data`. Not owned.
+  // Adds a tensor in host memory: row-major, contiguous, `shape` elements of `dtype` at `data`. Not owned. Tensors may
+  // share memory. If several lie in the very same bytes (tied weights), one is stored and all are restored from it;
+  // their dtypes and shapes may differ. Tensors that share only a part of their memory are each stored in full.
   //
   // Every Add function may be given anything; what is wrong with it (a name used twice, a negative extent) is
   // remembered and returned by Save and Restore as kInvalidArgument, naming the entry.
   void AddTensor(std::string name, Dtype dtype, std::vector<int64_t> shape, void* data);
 
   // Adds a variable, read at every Save (on the caller's thread, before Save returns, in every staging mode) and
-  // set by a Restore that succeeds. Not owned.
+  // set by a Restore that succeeds. Not owned, not null. A string is UTF-8 when it is saved; else the Save is
+  // kInvalidArgument. Other bytes are added as a vector of bytes.
   void AddValue(std::string name, int64_t* value);
   void AddValue(std::string name, double* value);
   void AddValue(std::string name, bool* value);
   void AddValue(std::string name, std::string* value);
   void AddValue(std::string name, std::vector<std::byte>* value);
 
+  // Adds an object of any kind, as one entry of bytes. `save` returns the bytes, at most EntrySpec::kValueBytesMax; the
+  // State keeps them until the next save. `load` sets the object to bytes that `save` returned; they are valid during
+  // the call. Both run on the caller's thread: `save` during Save and Prepare, before they return, in every staging
+  // mode; `load` at the end of a restore.
+  //
+  // When `load` runs, every tensor has been written and no value has been set. Objects are loaded in the order in which
+  // they were added. If one fails, the restore fails. Then tensors and earlier objects have the contents of the
+  // checkpoint, and the object is as `load` left it. Everything else is as it was before the restore.
+  //
+  // Errors of Save and of the restore; each names the entry:
+  //   kInternal          `save` or `load` threw an exception (kResourceExhausted: std::bad_alloc).
+  //   kInvalidArgument   A function is null, or the bytes are too many.
+  //   other codes        `save` or `load` returned it.
+  void AddObject(std::string name, std::function<absl::StatusOr<std::vector<std::byte>>()> save,
+                 std::function<absl::Status(std::span<const std::byte>)> load);
+
   // ---- Below: the protocol between a State and AsyncCheckpointer. Trainers need not read on. ----
+
+  // Every function that a derived class overrides may throw, except destructors; so may those of a DeviceImage. The
+  // call that needed the function then fails with kInternal, or with kResourceExhausted after std::bad_alloc. The
+  // message names the function.
 
   struct Entry {
     EntrySpec spec;
     uint64_t bytes = 0;
     // The bytes of the entry, contiguous in host memory; null if only CopyToHost and Receive can reach them.
     std::byte* host = nullptr;
-    // The index of an earlier entry that is the very same tensor (tied weights), or -1. Such an entry is stored once.
+    // The index of an earlier entry that lies in the very same bytes (tied weights), or -1. Such an entry is stored
+    // once.
     int64_t alias_of = -1;
     bool changes_early = false;  // must be copied before Save returns, in every staging mode
     // The index of an earlier entry that is changed together with this one (a parameter, and what the optimizer keeps
@@ -96,6 +123,13 @@ class State {
   // to 4096 bytes, or null where there is none or the state needs none. May outlive the State.
   virtual std::shared_ptr<std::byte> AllocateStaging(uint64_t bytes);
 
+  // Saving, Staging::kOverlapped. The tensors are read until `staged` resolves.
+  void NoteStaging(Future staged) { staged_ = std::move(staged); }
+
+  // Blocks until no overlapped save reads the tensors any more; its result does not count as read. Every save, Capture
+  // and restore calls it before it touches the state. Returns at once in a forked child, where no thread reads them.
+  void AwaitStaging() const;
+
   // Saving. Fills the destinations of entries whose `host` is null, and returns when the bytes are there. Called on the
   // trainer's thread for values, and on the staging thread for tensors of an overlapped save.
   virtual absl::Status CopyToHost(std::span<const CopyRequest> requests);
@@ -123,7 +157,7 @@ class State {
   std::span<const Entry> entries() const { return entries_; }
 
   // Changes whenever a name, kind, dtype, shape, alias or staging order in entries() does, or whether a tensor's `host`
-  // is null. Never equal for two States.
+  // is null. The length of a string or of bytes is not part of the structure. Never equal for two States.
   uint64_t structure_version() const { return structure_version_; }
 
  protected:
@@ -146,16 +180,29 @@ class State {
     std::function<std::span<std::byte>()> bytes;             // where its bytes are now
     std::function<void(std::span<const std::byte>)> assign;  // sets it, to bytes that fit its kind
   };
+  struct Object {
+    std::function<absl::StatusOr<std::vector<std::byte>>()> save;
+    std::function<absl::Status(std::span<const std::byte>)> load;
+    std::vector<std::byte> saved;  // by the last call of `save`
+  };
+  absl::Status SaveObjects();
+  absl::Status LoadObjects();
+
   void AddOwn(Entry entry);
-  void AddVariable(std::string name, EntryKind kind, Dtype dtype, Variable variable);
+  void AddVariable(std::string name, EntryKind kind, Dtype dtype, const void* value, Variable variable);
 
   absl::Status error_;
   std::vector<Entry> entries_;
   size_t own_count_ = 0;
+  // By place in memory: the first tensor that was added there, as an index into entries_.
+  absl::flat_hash_map<std::pair<const std::byte*, uint64_t>, size_t> tensors_;
   absl::flat_hash_map<size_t, Variable> variables_;               // by index into entries_
+  absl::btree_map<size_t, Object> objects_;                       // by index into entries_
   absl::flat_hash_map<size_t, std::vector<std::byte>> received_;  // values waiting for FinishRestore
+  bool preparing_restore_ = false;                                // in Refresh: objects need not be saved
   uint64_t structure_version_;
   uint64_t validated_version_ = 0;
+  Future staged_;  // of the last overlapped save
 };
 
 }  // namespace tidemark

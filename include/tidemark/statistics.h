@@ -1,4 +1,4 @@
-// What an AsyncCheckpointer has done since it was opened, as numbers.
+// Counters and durations of an AsyncCheckpointer since it was opened.
 
 #ifndef TIDEMARK_STATISTICS_H_
 #define TIDEMARK_STATISTICS_H_
@@ -13,9 +13,9 @@
 
 namespace tidemark {
 
-// Durations, by how long they were.
+// A histogram of durations.
 struct DurationHistogram {
-  // Upper ends of the buckets in seconds, ascending; the last bucket, which has none, holds what is longer.
+  // Upper ends of the buckets in seconds, ascending. One more bucket holds everything longer.
   std::vector<double> bounds;
   std::vector<uint64_t> counts;  // bounds.size() + 1 of them; not cumulative
   double sum_seconds = 0;
@@ -23,19 +23,19 @@ struct DurationHistogram {
 };
 
 struct CheckpointerStatistics {
-  // How long the trainer was held, by phase: "consumers" (an evaluator that blocks), "room" (no staging memory),
-  // "copy"; one sample for each save that had the phase.
+  // The time that the trainer was blocked, by phase: "consumers" (an evaluator that blocks), "room" (no staging
+  // memory), "copy". One sample for each save that had the phase.
   std::map<std::string, DurationHistogram> blocked;
-  // What happened behind it: "write" (compressing and writing, until synced), "commit", "evaluate", "delete".
+  // Durations of background work: "write" (compressing and writing, until synced), "commit", "evaluate", "delete".
   std::map<std::string, DurationHistogram> background;
 
   uint64_t saves_committed = 0;
   uint64_t saves_failed = 0;
   uint64_t steps_deleted = 0;
-  uint64_t reports_recorded = 0;  // those that said something new
+  uint64_t reports_recorded = 0;  // without repeated reports
   uint64_t reports_rejected = 0;
-  // By reason: "no room" for saves; for evaluations "evaluator NAME: lagging" and a few others. What differs from step
-  // to step is in the step's history only.
+  // Skipped saves ("no room") and evaluations ("evaluator NAME: lagging" and others), by reason. Details that differ
+  // between steps are in the step's history only.
   std::map<std::string, uint64_t> skipped;
 
   uint64_t logical_bytes = 0;  // of the committed saves
@@ -46,7 +46,7 @@ struct CheckpointerStatistics {
   uint64_t staging_bytes_in_use = 0;
   uint64_t staging_bytes_max = 0;
   std::optional<int64_t> last_committed_step;
-  absl::Time last_committed_time;  // meaningful with the step
+  absl::Time last_committed_time;  // set if last_committed_step is
 };
 
 // In the text format that Prometheus scrapes (version 0.0.4), all names beginning with "tidemark_".

@@ -1,4 +1,4 @@
-// StepReader: the entries of one committed step, read in whatever order and pieces.
+// StepReader: reads entries of one committed step, in any order and in pieces.
 
 #ifndef TIDEMARK_STEP_READER_H_
 #define TIDEMARK_STEP_READER_H_
@@ -25,12 +25,12 @@ struct ShardInfo {
   uint64_t chunk_count = 0;
 };
 
-// A shard of another step, in which chunks of this one lie. Its file stays as long as this step does.
+// A shard of another step that holds chunks of this one. Its file is kept as long as this step is.
 struct ReferencedShard {
   int64_t step = 0;
   std::string attempt;  // 32 hexadecimal digits
   std::string path;
-  uint64_t chunk_count = 0;   // of this step that lie in it
+  uint64_t chunk_count = 0;   // chunks of this step in it
   uint64_t stored_bytes = 0;  // of these chunks
 };
 
@@ -38,33 +38,41 @@ struct StoredEntry {
   EntrySpec spec;
   uint64_t bytes = 0;         // of the held box
   uint64_t stored_bytes = 0;  // after compression; 0 for an entry tied to an earlier one
-  uint64_t reused_bytes = 0;  // the part of them that lies in earlier steps' files
-  uint32_t rank = 0;          // whose shard holds it
-  std::string tied_to;        // the earlier entry with the very same bytes, or empty
-  // 32 hexadecimal digits, of the held bytes: two entries with the same digest have the same bytes, in whatever step or
-  // store. Two with different digests may have the same, too, if their shards have chunks of different sizes.
+  uint64_t reused_bytes = 0;  // the part of stored_bytes that lies in earlier steps' files
+  uint32_t rank = 0;          // of the shard that holds it
+  std::string tied_to;        // the earlier entry that shares its bytes, or empty
+  // 32 hexadecimal digits, of the held bytes. Entries with the same digest have the same bytes, in any step and store.
+  // Entries with different digests may have the same bytes if their shards have different chunk sizes.
   std::string digest;
 };
 
-// Everything that the index of a step's shards says.
+// The contents of the indices of a step's shards.
 struct StepContents {
   StepInfo info;
   std::vector<ShardInfo> shards;
   std::vector<ReferencedShard> references;  // by step and path, each once
   std::vector<StoredEntry> entries;
-  // How it was staged and written. Always: "library_version"; "staging": "blocking", "overlapped", "on_device",
-  // "imported", or "blocking: " and why it was not on the device; "staging_memory": "locked", "pinned" or "not locked:
-  // " and why; "compression": "throughput", "space" or "none"; "chunk_bytes" as in the options; "reuse": "step 12",
-  // to whose chunks it could refer, or "none"; "direct_io": "true" or "false"; "io": "io_uring" or "threads".
-  // "io_registered": "true", or why the kernel does not keep memory and file at hand; with compression, "vectors":
-  // "avx512", "avx2" or "portable". Where it is so: "io_reason": why the kernel refused io_uring; "allocate": "false";
-  // "nice", "idle_io" and "write_bytes_per_second_max" as in the options; "priority": why the kernel refused one. Which
-  // threads compressed the phases' record says.
+  // How the step was staged and written. Always present:
+  //   "library_version"
+  //   "staging"         "blocking", "overlapped", "on_device", "imported", or "blocking: " and why not on the device
+  //   "staging_memory"  "locked", "pinned", or "not locked: " and why
+  //   "compression"     "throughput", "space" or "none"
+  //   "chunk_bytes"     as in the options
+  //   "reuse"           "step 12", to whose chunks it may refer, or "none"
+  //   "direct_io"       "true" or "false"
+  //   "io"              "io_uring" or "threads"
+  //   "io_registered"   "true", or why memory and file are not registered with the ring
+  // Present where they apply:
+  //   "vectors"         with compression: "avx512", "avx2" or "portable"
+  //   "io_reason"       why the kernel refused io_uring
+  //   "allocate"        "false": the file system cannot preallocate
+  //   "nice", "idle_io", "write_bytes_per_second_max"  as in the options
+  //   "priority"        why the kernel refused one of these
   std::map<std::string, std::string> properties;
 };
 
-// Made by StoreReader::OpenStep, which it outlives. Immutable and thread-safe. Holds the step's own shards open, so
-// these can be read to the end even if a trainer lets the step go meanwhile.
+// Made by StoreReader::OpenStep; may outlive the StoreReader. Immutable and thread-safe. Holds the step's own shards
+// open, so that they can be read to the end even if a trainer deletes the step meanwhile.
 class StepReader {
  public:
   ~StepReader();
@@ -78,14 +86,15 @@ class StepReader {
     std::span<std::byte> destination;
   };
 
-  // Reads at depth and decodes straight into the destinations, every chunk verified; the more bytes a call has, the
-  // faster. Destinations may not overlap. kOutOfRange: a window that does not lie in its entry. kInvalidArgument: no
-  // such entry. kDataLoss: damaged. kNotFound: a file of another step that this one refers to is gone. The first error
-  // is returned; destinations then hold anything.
+  // Reads with several requests in flight and decodes straight into the destinations. Every chunk is verified. Calls
+  // with more bytes are faster. Returns the first error; the destinations' contents are unspecified then.
+  //
+  // kOutOfRange: a window leaves its entry. kInvalidArgument: no such entry, or destinations that overlap. kDataLoss:
+  // damaged. kNotFound: a file of another step that this one refers to is gone.
   absl::Status Read(std::span<const Window> windows) const;
 
   // A chunk is read and decoded as a whole. Windows that begin and end at multiples of this, or at the end of the
-  // entry, have none read twice.
+  // entry, read no chunk twice.
   uint64_t chunk_bytes() const;
 
  private:

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +18,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tidemark/entry.h"
+#include "tidemark/restore_options.h"
+#include "tidemark/snapshot.h"
+#include "tidemark/state.h"
 #include "tidemark/step_info.h"
 #include "tidemark/step_reader.h"
+#include "tidemark/step_selector.h"
 
 namespace tidemark {
 
@@ -29,15 +34,19 @@ struct VerifyProgress {
 
 struct Damage {
   std::string path;
-  std::string what;                  // with offset, expected and found
-  std::vector<std::string> entries;  // which lose data; empty: none, or not known
+  std::string what;  // with offset, expected and found
+  // Entries that lose data. Empty: none, or not known. Once a shard's list has 4096 names, no entry is named in it
+  // again.
+  std::vector<std::string> entries;
 };
 
 struct VerifyReport {
   uint64_t bytes_read = 0;
-  uint64_t chunks = 0;         // that were read
-  uint64_t chunks_total = 0;   // that the step has
-  std::vector<Damage> damage;  // empty: sound, as far as was read
+  uint64_t chunks = 0;        // that this call read
+  uint64_t chunks_total = 0;  // that the step has
+  // Empty: every byte that was read is sound. At most 1000 places of each shard. If a shard has more, one item behind
+  // them counts the others, and names the entries that only those affect.
+  std::vector<Damage> damage;
 };
 
 // How much of a step is read to verify it.
@@ -48,13 +57,21 @@ struct VerifyOptions {
   // Which of them: of the same step the same seed draws the same ones.
   uint64_t seed = 0;
   // As of Verify.
-  std::function<void(const VerifyProgress&)> progress;
-  // Asked before each chunk, on any thread: Verify returns kCancelled once it says yes. Null: nobody cancels.
-  std::function<bool()> cancelled;
+  std::function<void(const VerifyProgress&)> progress = {};
+  // Asked before each chunk, on several threads at once: true ends the call with kCancelled. May be null.
+  std::function<bool()> cancelled = {};
+  // An exception of one of them ends the verification with kInternal and its message.
 };
 
-// Thread-compatible. Never writes to the store, never takes its lock. Holds the manifest's files open, a few of them,
-// so that Refresh only reads what is new.
+// Thread-compatible. An exception becomes an error of the function that returns a status: kResourceExhausted for
+// std::bad_alloc, kInternal for others. Never takes the store's lock. Writes nothing to the store but leases, while it
+// restores or loads. Holds a few of the manifest's files open, so that Refresh reads only new records.
+//
+//   auto reader = tidemark::StoreReader::Open("run/ckpt");
+//   if (!reader.ok()) return reader.status();
+//   auto best = (*reader)->Load(tidemark::StepSelector::Best("validation/loss"), {"model.*"});
+//   if (!best.ok()) return best.status();
+//   absl::Status loaded = tidemark::LoadModule(**best, "model", *model);  // tidemark/torch.h
 class StoreReader {
  public:
   // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
@@ -83,17 +100,54 @@ class StoreReader {
   const std::vector<std::string>& unread() const;
 
   // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost, unless the
-  // steps come from the shards.
+  // steps come from the shards. kFailedPrecondition: the store was moved or replaced. The steps read so far stay, and
+  // other calls go on reading the store that was opened.
   absl::Status Refresh();
 
   // The highest committed step; kNotFound if there is none.
   absl::StatusOr<StepInfo> Latest() const;
 
-  // As AsyncCheckpointer::BestStep.
-  absl::StatusOr<StepInfo> Best(std::string_view metric, BestMode mode) const;
+  // The highest committed step that no evaluator distrusts: RestoreOptions::healthy_only begins with it. kNotFound:
+  // there is none.
+  absl::StatusOr<StepInfo> LatestHealthy() const;
 
-  // kNotFound if there is no record of the step.
-  absl::StatusOr<StepInfo> Find(int64_t step) const;
+  // As AsyncCheckpointer::BestStep. Without a mode, kInvalidArgument if neither the record nor the name gives one.
+  absl::StatusOr<StepInfo> Best(std::string_view metric, BestMode mode) const;
+  absl::StatusOr<StepInfo> Best(std::string_view metric) const;
+
+  // Whether the lowest or the highest value of the metric is the best: the mode that a trainer has recorded, else the
+  // mode that the name gives (BestModeOfName). nullopt: neither gives one.
+  std::optional<BestMode> BestModeOf(std::string_view metric) const;
+
+  // The modes that trainers have recorded, by metric. Empty if the steps come from the shards.
+  const std::map<std::string, BestMode, std::less<>>& recorded_best_modes() const;
+
+  // The selected step; a number selects its step in any state. kNotFound: there is none. kFailedPrecondition: several
+  // steps have the tag.
+  absl::StatusOr<StepInfo> Find(const StepSelector& step) const;
+
+  // Fills `state` from the selected step, after Refresh. Works beside a trainer and on a read-only disk.
+  //
+  // While it reads, a lease keeps the trainer's retention from deleting the step. There is no lease without the right
+  // to write to leases/, on a read-only disk, or on a full one. If the step is deleted before
+  // it is read, the selection is made once more. A damaged step is passed over, as AsyncCheckpointer::RestoreLatest
+  // does. Only the holder of the store marks it. RestoreReport::passed_over names it. RestoreOptions::healthy_only
+  // waits for nothing. Entries of companions are left out.
+  //
+  // Errors as of AsyncCheckpointer::RestoreLatest and Restore, and of Refresh.
+  absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
+  absl::StatusOr<RestoreReport> Restore(const StepSelector& step, State& state, const RestoreOptions& options = {});
+
+  // Reads the entries of the selected step whose names match one of these patterns ('*' any run of characters, '?'
+  // one), each chunk checked, into memory of their own. Empty: all entries, except those of companions. Refresh, lease
+  // and damaged steps are as in Restore.
+  //   kNotFound: no step is selected.
+  //   kInvalidArgument: a pattern matches no entry.
+  //   kDataLoss: the selected steps are damaged, lost or deleted.
+  //   kResourceExhausted: no memory.
+  //   kUnimplemented: several ranks saved the step.
+  absl::StatusOr<std::shared_ptr<const Snapshot>> Load(const StepSelector& step,
+                                                       const std::vector<std::string>& entries = {});
 
   // The attempts, 32 hexadecimal digits each, in whose files chunks of the step lie besides its own, by its record; no
   // order. None where the step was deleted or never saved, or there is no record of it.
@@ -124,7 +178,8 @@ class StoreReader {
 
   // Reads every byte of the step's shards and holds it against its checksum: header, index, footer, padding, every
   // chunk as stored and as decoded. Damage is in the report; a Status that is not ok means that reading itself failed.
-  // `progress` is called on this thread, at least once a second.
+  // `progress` is called on this thread: when the first bytes have been read, then at most every 100 ms as more are
+  // read, and at the end. A disk that does not answer delays it.
   absl::StatusOr<VerifyReport> Verify(int64_t step,
                                       const std::function<void(const VerifyProgress&)>& progress = nullptr) const;
 
@@ -140,6 +195,8 @@ class StoreReader {
  private:
   StoreReader();
   static absl::StatusOr<std::unique_ptr<StoreReader>> OpenAs(const std::string& directory, bool trusted);
+  class Catalog;  // snapshot/store_reader_catalog.h
+  std::unique_ptr<Catalog> NewCatalog();
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -4,6 +4,7 @@
 //   state.AddModule("model", *model);
 //   state.AddOptimizer("optimizer", optimizer, *model);
 //   state.AddGenerator("rng", at::detail::getDefaultCPUGenerator());
+//   state.AddScheduler("scheduler", scheduler);
 //   state.AddValue("epoch", &epoch);
 //
 // The names of the entries, for a module added as "model" with a parameter encoder.weight, and its Adam:
@@ -15,6 +16,7 @@
 //   optimizer.param_groups.0.lr           every option; betas.0 and betas.1; an absent optional is -1 or ""
 //   optimizer.encoder.weight.exp_avg      what the optimizer keeps for each parameter, under the field's name
 //   optimizer.lbfgs.old_dirs.0            LBFGS keeps one state for all parameters
+//   scheduler.step_count                  of a learning rate scheduler; the rates are the optimizer's options
 //
 // Tensors: any strided tensor of any dtype, on any device. Views that do not cover their memory in order are stored as
 // what they read as. Two entries that are the same view of the same storage are stored once; views that merely overlap
@@ -57,21 +59,36 @@
 #ifndef TIDEMARK_TORCH_H_
 #define TIDEMARK_TORCH_H_
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "ATen/core/Generator.h"
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tidemark/entry.h"
 #include "tidemark/snapshot.h"
 #include "tidemark/state.h"
 #include "torch/nn/module.h"
 #include "torch/optim/optimizer.h"
+#include "torch/optim/schedulers/lr_scheduler.h"
+#include "torch/serialize/archive.h"
+
+// LibTorch 2 has it, 1.13 has not.
+#if __has_include("torch/optim/schedulers/reduce_on_plateau_scheduler.h")
+#include "torch/optim/schedulers/reduce_on_plateau_scheduler.h"
+#define TIDEMARK_HAS_PLATEAU_SCHEDULER 1
+#else
+#define TIDEMARK_HAS_PLATEAU_SCHEDULER 0
+#endif
 
 namespace tidemark {
 
@@ -88,15 +105,82 @@ class TorchState : public State {
   // so modules may be changed in between. Undefined ones (a Linear without bias) are left out.
   void AddModule(std::string name, torch::nn::Module& module);
 
-  // Adds the state and options of `optimizer`, which is an SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS; another is
-  // kUnimplemented. `module` gives its parameters their names: a parameter that is not in it is kInvalidArgument.
+  // A module that gives parameters their names, and the prefix of these names; "": no prefix. The module is not owned.
+  struct NamedModule {
+    std::string name;
+    const torch::nn::Module& module;
+  };
+
+  // Adds the state and options of `optimizer`: an SGD, Adam, AdamW, RMSprop, Adagrad or LBFGS. Each parameter needs a
+  // name, under which its state is saved. Parameters of `module` have their names in it. A parameter outside of it must
+  // be a tensor that AddTensor adds to this state, before or after this call. It has the name that AddTensor gives it.
+  //
+  // Several modules, each with a prefix, and a free tensor:
+  //
+  //   state.AddOptimizer("optimizer", optimizer, {{"actor", *actor}, {"critic", *critic}});
+  //   state.AddTensor("log_alpha", log_alpha);
+  //   state.AddOptimizer("alpha_optimizer", alpha_optimizer);
+  //
+  // Errors of Save and of the restore:
+  //   kUnimplemented     The optimizer is of another class. See AddArchive.
+  //   kInvalidArgument   A parameter has no name. The message says which one.
   void AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module);
+  void AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, std::vector<NamedModule> modules = {});
+
+  // Adds the number of steps of a learning rate scheduler, so that StepLR decays at the right steps after a resume. Add
+  // its optimizer too, which holds the rates. Fields of a scheduler class of your own need AddValue or AddObject.
+  // The scheduler is not owned.
+  void AddScheduler(std::string name, torch::optim::LRScheduler& scheduler);
+#if TIDEMARK_HAS_PLATEAU_SCHEDULER
+  // The same for the counters of a ReduceLROnPlateauScheduler and the best metric that it has seen.
+  void AddScheduler(std::string name, torch::optim::ReduceLROnPlateauScheduler& scheduler);
+#endif
+
+  // Adds an object that has save(torch::serialize::OutputArchive&) and load(torch::serialize::InputArchive&), as one
+  // entry of bytes; see AddObject for the order, the thread and the errors. The archive is made and kept in host
+  // memory, so it suits small objects. For modules and LibTorch's optimizers use the functions above. The object is not
+  // owned. kInternal: LibTorch threw an exception; kResourceExhausted: it ran out of memory.
+  template <typename T>
+  requires(!std::derived_from<T, torch::optim::Optimizer>) void AddArchive(std::string name, T& object) {
+    AddArchive(
+        std::move(name), [&object](torch::serialize::OutputArchive& archive) { object.save(archive); },
+        [&object](torch::serialize::InputArchive& archive) { object.load(archive); });
+  }
+  // For an optimizer of a class of your own that overrides save and load. kFailedPrecondition: it has written nothing,
+  // because the class does not override Optimizer::save.
+  void AddArchive(std::string name, torch::optim::Optimizer& optimizer);
+  // For an object that is saved and loaded by other functions.
+  void AddArchive(std::string name, std::function<void(torch::serialize::OutputArchive&)> save,
+                  std::function<void(torch::serialize::InputArchive&)> load);
 
   // Adds the state of a generator of any device.
+  //
+  // A module that is constructed draws its initial weights from the default generator. If that generator is saved, a
+  // module constructed beside the training, for an evaluator, changes the numbers that the training draws next. The run
+  // then differs from a resumed one. Construct such modules before the training begins, or put the generator's state
+  // back.
   void AddGenerator(std::string name, at::Generator generator);
 
   // Adds a tensor; a restore writes into it. Shares ownership.
   void AddTensor(std::string name, at::Tensor tensor);
+
+  // Whether restores convert floating-point tensors that the checkpoint holds in another floating-point dtype than the
+  // state. By default they do not: such a tensor is kInvalidArgument. Applies to all tensors of this class's functions,
+  // the optimizers' too. Numbers are rounded as LibTorch does: to nearest, and to infinity if they are too large.
+  void set_converts_dtypes(bool converts);
+
+  // Sets the dtype in which saves store floating-point tensors whose names match one of these patterns ('*' any run of
+  // characters, '?' one): kFloat16, kBfloat16, kFloat32 or kFloat64. Save returns kInvalidArgument for another dtype.
+  // By default every tensor keeps its own dtype. A run that resumes from converted tensors is not bit for bit the
+  // uninterrupted one. The last call counts; without patterns nothing is converted. A pattern may match no tensor yet,
+  // because an optimizer makes its tensors in its first step. Tied tensors are stored as the first of them. Numbers are
+  // rounded as LibTorch does: to nearest, halves to even, float64 to float32 before 16 bits, and to infinity if they
+  // are too large. NaN stays NaN. Waits until an overlapped save has read the tensors.
+  //
+  // Consumers of the snapshot, such as evaluators, averages and Capture, get the converted numbers too. A restore into
+  // the state's own dtypes needs set_converts_dtypes; without it, it is kInvalidArgument. `checkpoint-inspect tensors`
+  // shows the stored dtypes. A conversion on a device takes memory there for one tensor at a time.
+  void set_saved_dtype(std::vector<std::string> entries, Dtype dtype);
 
   // The protocol with AsyncCheckpointer; see State. Exceptions of LibTorch become kInternal, naming the entry or what
   // was being done.

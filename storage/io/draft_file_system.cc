@@ -299,6 +299,15 @@ absl::StatusOr<DirectoryStamp> DraftFileSystem::StampDirectory(const std::string
   return base_.StampDirectory(base_path);
 }
 
+absl::StatusOr<FileId> DraftFileSystem::Identify(const std::string& path) {
+  if (!IsWithin(path)) return base_.Identify(path);
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<NodePtr> node = Find("stat", path);
+  if (!node.ok()) return node.status();
+  // The base has no device of that number.
+  return FileId{.device = ~uint64_t{0}, .inode = reinterpret_cast<uintptr_t>(node->get())};
+}
+
 absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRead(const std::string& path, bool direct) {
   std::string base_path = path;
   if (IsWithin(path)) {
@@ -309,7 +318,7 @@ absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRead(const std::st
       return absl::FailedPreconditionError(fmt::format("open {}: not a regular file", path));
     }
     if ((*node)->locked) {
-      return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is locked", path));
+      return absl::NotFoundError(fmt::format("open {}: its contents are gone: the file is locked", path));
     }
     if ((*node)->contents != nullptr) return std::make_unique<MemoryFile>(path, (*node)->contents, /*writable=*/false);
     base_path = (*node)->base_path;
@@ -357,9 +366,9 @@ absl::Status DraftFileSystem::Load(const NodePtr& file, const std::string& path)
 
 absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRewrite(const std::string& path, bool) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Place> place = FindPlace("open to write anew", path);
+  absl::StatusOr<Place> place = FindPlace("open to overwrite", path);
   if (!place.ok()) return place.status();
-  absl::StatusOr<NodePtr> node = Find("open to write anew", path);
+  absl::StatusOr<NodePtr> node = Find("open to overwrite", path);
   if (!node.ok()) return node.status();
   if (absl::Status status = Load(*node, path); !status.ok()) return status;
   return std::make_unique<MemoryFile>(path, (*node)->contents, /*writable=*/true);

@@ -15,9 +15,10 @@ absl::StatusCode CodeOf(int error) {
     case EEXIST:
     case ENOTEMPTY:
       return absl::StatusCode::kAlreadyExists;
-    // No room: a person must free some; trying again later can help.
+    // No room on the disk, no memory, or no descriptors. A person must free some; a later try may succeed.
     case ENOSPC:
     case EDQUOT:
+    case EMLINK:  // of a directory: subdirectories
     case EFBIG:
     case ENOMEM:
     case EMFILE:
@@ -32,6 +33,7 @@ absl::StatusCode CodeOf(int error) {
     case EISDIR:
     case ELOOP:
     case ENXIO:
+    case EXDEV:  // a part of the store is mounted there
       return absl::StatusCode::kFailedPrecondition;
     case EINVAL:
     case ENAMETOOLONG:

@@ -130,8 +130,15 @@ struct DirectoryStamp {
   friend bool operator==(const DirectoryStamp&, const DirectoryStamp&) = default;
 };
 
-// A lock that the process holds on a file; the kernel drops it when the process dies, and with it the children that it
-// forked meanwhile and that did not call exec. Destruction releases it and leaves the file. Thread-compatible.
+// The identity of a file or directory, for as long as it exists. No other file of the file system has the same.
+struct FileId {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  friend bool operator==(const FileId&, const FileId&) = default;
+};
+
+// A lock that the process holds on a file; the kernel drops it when the process dies. Children that it forks do not
+// hold it. Destruction releases it and leaves the file. Thread-compatible.
 class FileLock {
  public:
   virtual ~FileLock() = default;
@@ -166,8 +173,12 @@ class FileSystem {
   // since it was set back, since it is a file server's and behind ours, or since its ticks are coarser than a second.
   virtual absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) = 0;
 
-  // An existing regular file for reading; kFailedPrecondition if it is no regular file. `direct`: O_DIRECT if the file
-  // system has it. kNotFound also while it is open by OpenForRewrite: what it was is gone.
+  // The identity of the file or directory that has the name. kFailedPrecondition: the file system holds a directory
+  // (PosixFileSystemAt), and the path from the root leads to another one. The directory was moved or replaced.
+  virtual absl::StatusOr<FileId> Identify(const std::string& path) = 0;
+
+  // An existing regular file for reading; kFailedPrecondition if it is not a regular file. `direct`: O_DIRECT if the
+  // file system has it. kNotFound also while it is open by OpenForRewrite: its earlier contents are gone.
   virtual absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) = 0;
 
   // A new file, mode 0600, for reading and writing; kAlreadyExists if there is anything of that name.
@@ -209,6 +220,12 @@ class FileSystem {
 
 // The real one. Never destroyed.
 FileSystem& PosixFileSystem();
+
+// The same, and it holds `directory`: the one that has that name at the first call that finds it. Names in it are
+// looked up from its descriptor. So calls follow the directory when it is moved, and never go to another one in its
+// place. Identify reports such a change. `directory`: absolute, without links (FollowLinks), and without a slash at its
+// end.
+std::unique_ptr<FileSystem> PosixFileSystemAt(std::string directory);
 
 // A whole small file. kResourceExhausted if it is larger than `bytes_max`; kDataLoss if it shrinks meanwhile.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max);

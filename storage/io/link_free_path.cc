@@ -25,9 +25,9 @@ constexpr int kFolderFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
 // One after the other, to what is not there: as many as the kernel follows. They may lead in a circle.
 constexpr int kDanglingLinksMax = 40;
 
-// Name by name. -1 and errno where it does not lead to a directory, a link included.
-int WalkTo(std::string_view path) {
-  UniqueFd at(open(path.starts_with('/') ? "/" : ".", kFolderFlags));
+// Name by name, beginning at `from`. -1 and errno: the path does not lead to a directory, or has a link.
+int WalkTo(int from, std::string_view path) {
+  UniqueFd at(openat(from, path.starts_with('/') ? "/" : ".", kFolderFlags));
   while (at.valid() && !path.empty()) {
     const std::string name(path.substr(0, path.find('/')));
     path.remove_prefix(std::min(path.size(), name.size() + 1));
@@ -45,16 +45,17 @@ int WalkTo(std::string_view path) {
   return at.Release();
 }
 
-int OpenFolder(const std::string& path) {
+// `from`: where a relative path begins.
+int OpenFolder(const std::string& path, int from = AT_FDCWD) {
   open_how how = {};
   how.flags = kFolderFlags;
   how.resolve = RESOLVE_NO_SYMLINKS;
   const auto fd =
-      static_cast<int>(RetryOnEintr([&] { return syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how)); }));
+      static_cast<int>(RetryOnEintr([&] { return syscall(SYS_openat2, from, path.c_str(), &how, sizeof(how)); }));
   // EPERM is what older container managers answer for what they do not know; O_PATH itself is never refused so. EAGAIN:
   // something was renamed on the way.
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EAGAIN)) return fd;
-  return WalkTo(path);
+  return WalkTo(from, path);
 }
 
 std::pair<std::string, std::string> Split(std::string path) {
@@ -63,6 +64,20 @@ std::pair<std::string, std::string> Split(std::string path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return {".", std::move(path)};
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+// The directory and the name. If there is no such directory, the descriptor is not valid, and errno is set.
+std::pair<UniqueFd, std::string> Resolve(const std::string& path, const HeldDirectory* held) {
+  const std::optional<std::string> below = held == nullptr ? std::nullopt : held->Below(path);
+  if (below) {
+    if (const int from = held->Find(); from >= 0) {
+      auto [folder, name] = Split(*below);
+      return {UniqueFd(OpenFolder(folder, from)), std::move(name)};
+    }
+    if (*below != ".") return {UniqueFd(), ""};
+  }
+  auto [folder, name] = Split(path);
+  return {UniqueFd(OpenFolder(folder)), std::move(name)};
 }
 
 // Where a link leads, in its own words; nothing where there is none.
@@ -97,21 +112,41 @@ absl::Status PathStatus(int error, std::string_view operation, const std::string
   // ENOTDIR is what O_DIRECTORY says of a link.
   if (error == ELOOP || error == ENOTDIR) {
     if (const std::optional<std::string> link = FirstLink(path)) {
-      return ErrnoStatus(ELOOP, operation, fmt::format("{} ({} is a link, and none is followed here)", path, *link));
+      return ErrnoStatus(ELOOP, operation,
+                         fmt::format("{} ({} is a link, and links are not followed here)", path, *link));
     }
   }
   return ErrnoStatus(error, operation, path);
 }
 
-absl::StatusOr<Place> FindPlace(std::string_view operation, const std::string& path) {
-  auto [folder, name] = Split(path);
-  UniqueFd fd(OpenFolder(folder));
+std::optional<std::string> HeldDirectory::Below(const std::string& path) const {
+  if (!path.starts_with(path_)) return std::nullopt;
+  size_t begin = path_.size();
+  if (begin < path.size() && path[begin] != '/' && !path_.ends_with('/')) return std::nullopt;
+  while (begin < path.size() && path[begin] == '/') ++begin;
+  return begin == path.size() ? "." : path.substr(begin);
+}
+
+HeldDirectory::~HeldDirectory() { const UniqueFd held(fd_.load()); }
+
+int HeldDirectory::Find() const {
+  int found = fd_.load();
+  if (found >= 0) return found;
+  UniqueFd own(OpenFolder(path_));
+  if (!own.valid()) return -1;
+  // Of two threads that look for it at once, one wins.
+  return fd_.compare_exchange_strong(found, own.get()) ? own.Release() : found;
+}
+
+absl::StatusOr<Place> FindPlace(std::string_view operation, const std::string& path, const HeldDirectory* held) {
+  auto [fd, name] = Resolve(path, held);
   if (!fd.valid()) return PathStatus(errno, operation, path);
   return Place{std::move(fd), std::move(name)};
 }
 
-absl::StatusOr<UniqueFd> OpenWithoutLinks(std::string_view operation, const std::string& path, int flags) {
-  absl::StatusOr<Place> place = FindPlace(operation, path);
+absl::StatusOr<UniqueFd> OpenWithoutLinks(std::string_view operation, const std::string& path, int flags,
+                                          const HeldDirectory* held) {
+  absl::StatusOr<Place> place = FindPlace(operation, path, held);
   if (!place.ok()) return place.status();
   UniqueFd fd(RetryOnEintr(
       [&] { return openat(place->folder.get(), place->c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY); }));
@@ -119,8 +154,9 @@ absl::StatusOr<UniqueFd> OpenWithoutLinks(std::string_view operation, const std:
   return fd;
 }
 
-absl::StatusOr<UniqueFd> OpenRegularFile(std::string_view operation, const std::string& path, int flags) {
-  absl::StatusOr<Place> place = FindPlace(operation, path);
+absl::StatusOr<UniqueFd> OpenRegularFile(std::string_view operation, const std::string& path, int flags,
+                                         const HeldDirectory* held) {
+  absl::StatusOr<Place> place = FindPlace(operation, path, held);
   if (!place.ok()) return place.status();
   struct stat info;
   if (fstatat(place->folder.get(), place->c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -141,13 +177,23 @@ absl::Status CheckRegular(mode_t mode, std::string_view operation, std::string_v
   return absl::FailedPreconditionError(fmt::format("{} {}: {}, not a regular file", operation, path, TypeName(mode)));
 }
 
-int StatWithoutLinks(const char* path, struct stat* info) {
-  const auto [folder, name] = Split(path);
-  const UniqueFd fd(OpenFolder(folder));
+int StatWithoutLinks(const std::string& path, struct stat* info, const HeldDirectory* held) {
+  const auto [fd, name] = Resolve(path, held);
   return fd.valid() ? fstatat(fd.get(), name.c_str(), info, AT_SYMLINK_NOFOLLOW) : -1;
 }
 
-std::string FollowLinks(const std::string& path) {
+std::string AbsolutePath(std::string path) {
+  if (path.empty() || path.starts_with('/')) return path;
+  const std::unique_ptr<char, decltype(&std::free)> here(getcwd(nullptr, 0), &std::free);
+  if (here == nullptr || here.get()[0] != '/') return path;
+  while (path.starts_with("./")) path.erase(0, path.find_first_not_of('/', 1));
+  const std::string front = here.get();
+  if (path.empty() || path == ".") return front;
+  return (front == "/" ? "" : front) + "/" + path;
+}
+
+std::string FollowLinks(const std::string& given) {
+  const std::string path = AbsolutePath(given);
   // The longest front of it that is there, and what is not.
   std::string front = path.empty() ? "." : path;
   std::string rest;
@@ -172,7 +218,7 @@ std::string FollowLinks(const std::string& path) {
 std::string FollowLinksToFile(const std::string& path) {
   const auto [folder, name] = Split(path);
   const std::string followed = FollowLinks(folder);
-  return followed == folder ? path : followed + "/" + name;
+  return followed == folder ? path : (followed == "/" ? "" : followed) + "/" + name;
 }
 
 }  // namespace tidemark::storage

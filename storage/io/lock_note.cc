@@ -14,7 +14,7 @@ std::string PrintableNote(std::string_view note) {
 absl::Status LockIsHeld(std::string_view path, std::string_view note) {
   const std::string holder = PrintableNote(note);
   return absl::UnavailableError(
-      fmt::format("lock {}: held by {}", path, holder.empty() ? "a process that left no note" : holder));
+      fmt::format("lock {}: held by {}", path, holder.empty() ? "a process that wrote no note" : holder));
 }
 
 }  // namespace tidemark::storage

@@ -40,13 +40,13 @@ absl::Status CheckSize(uint64_t bytes, std::string_view operation, const std::st
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<File>> PosixFile::Adopt(UniqueFd fd, std::string path, bool direct, bool locked) {
+absl::StatusOr<std::unique_ptr<File>> PosixFile::Adopt(UnsharedFd fd, std::string path, bool direct, bool locked) {
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
   if (absl::Status regular = CheckRegular(info.st_mode, "open", path); !regular.ok()) return regular;
   absl::StatusOr<bool> is_direct = SetDirect(fd.get(), path, direct);
   if (!is_direct.ok()) return is_direct.status();
-  return std::unique_ptr<File>(new PosixFile(std::move(fd), std::move(path), *is_direct, locked ? getpid() : 0));
+  return std::unique_ptr<File>(new PosixFile(std::move(fd), std::move(path), *is_direct, locked));
 }
 
 absl::StatusOr<uint64_t> PosixFile::Size() {
@@ -102,10 +102,10 @@ absl::Status PosixFile::SyncData() {
 
 PosixFile::~PosixFile() { Unlock(); }
 
-// Unlocking, and not just closing, takes the lock from forked children and from a ring that lets go of its files later,
-// too; a child may not do that to its parent.
+// Unlocks before it closes: a ring may close its own reference to the file later, and a child that has just been forked
+// may not have closed its copy yet.
 void PosixFile::Unlock() {
-  if (!fd_.valid() || lock_holder_ == 0 || getpid() != lock_holder_) return;
+  if (!fd_.valid() || !locked_) return;
   RetryOnEintr([&] { return flock(fd(), LOCK_UN); });
 }
 

@@ -9,16 +9,16 @@
 
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
-#include "storage/io/unique_fd.h"
+#include "storage/io/unshared_fd.h"
 
 namespace tidemark::storage {
 
 // Thread-safe for disjoint ranges; Close() may not run beside another call.
 class PosixFile final : public File {
  public:
-  // Takes over an open descriptor. kFailedPrecondition if it is no regular file. `direct`: turns O_DIRECT on, if the
+  // Takes over an open descriptor. kFailedPrecondition if it is not a regular file. `direct`: turns O_DIRECT on, if the
   // file system takes it. `locked`: whether it is locked by flock(2), until it is closed.
-  static absl::StatusOr<std::unique_ptr<File>> Adopt(UniqueFd fd, std::string path, bool direct, bool locked = false);
+  static absl::StatusOr<std::unique_ptr<File>> Adopt(UnsharedFd fd, std::string path, bool direct, bool locked = false);
   ~PosixFile() override;
 
   const std::string& path() const override { return path_; }
@@ -31,21 +31,21 @@ class PosixFile final : public File {
   absl::Status SyncData() override;
   absl::Status Close() override;
 
-  // Negative once closed.
+  // Negative after Close. In a forked child also negative, unless the file is open for reading only.
   int fd() const { return fd_.get(); }
 
  private:
-  PosixFile(UniqueFd fd, std::string path, bool direct, pid_t lock_holder)
-      : path_(std::move(path)), direct_(direct), lock_holder_(lock_holder), fd_(std::move(fd)) {}
+  PosixFile(UnsharedFd fd, std::string path, bool direct, bool locked)
+      : path_(std::move(path)), direct_(direct), locked_(locked), fd_(std::move(fd)) {}
 
   void Unlock();
 
   // Constant after construction.
   const std::string path_;
   const bool direct_;
-  const pid_t lock_holder_;  // the process that has locked it; 0: none
+  const bool locked_;
 
-  UniqueFd fd_;
+  UnsharedFd fd_;
 };
 
 }  // namespace tidemark::storage

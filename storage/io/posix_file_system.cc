@@ -21,6 +21,7 @@
 #include "storage/io/printable_text.h"
 #include "storage/io/thread_queue.h"
 #include "storage/io/unique_fd.h"
+#include "storage/io/unshared_fd.h"
 #include "storage/io/uring_queue.h"
 
 namespace tidemark::storage {
@@ -36,24 +37,28 @@ FileType TypeOfMode(mode_t mode) {
 
 int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
-absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
-  return OpenWithoutLinks("open directory", path, O_RDONLY | O_DIRECTORY);
+absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path, const HeldDirectory* held) {
+  return OpenWithoutLinks("open directory", path, O_RDONLY | O_DIRECTORY, held);
 }
 
-absl::StatusOr<std::unique_ptr<File>> CreateWithMode(const std::string& path, bool direct, mode_t mode) {
-  const absl::StatusOr<Place> place = FindPlace("create", path);
+absl::StatusOr<std::unique_ptr<File>> CreateWithMode(const std::string& path, bool direct, mode_t mode,
+                                                     const HeldDirectory* held) {
+  const absl::StatusOr<Place> place = FindPlace("create", path, held);
   if (!place.ok()) return place.status();
   UniqueFd fd(RetryOnEintr([&] {
     return openat(place->folder.get(), place->c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   }));
   if (!fd.valid()) return PathStatus(errno, "create", path);
-  return PosixFile::Adopt(std::move(fd), path, direct);
+  return PosixFile::Adopt(UnsharedFd(std::move(fd)), path, direct);
 }
 
 }  // namespace
 
-PosixFiles::PosixFiles()
-    : PosixFiles([](size_t depth) -> absl::StatusOr<std::unique_ptr<IoQueue>> { return UringQueue::Create(depth); }) {}
+PosixFiles::PosixFiles(std::unique_ptr<const HeldDirectory> held)
+    : new_uring_queue_(
+          [](size_t depth) -> absl::StatusOr<std::unique_ptr<IoQueue>> { return UringQueue::Create(depth); }),
+      file_clock_(KernelFileClock),
+      held_(std::move(held)) {}
 
 PosixFiles::PosixFiles(UringFactory new_uring_queue, FileClock file_clock, StatCall stat)
     : new_uring_queue_(std::move(new_uring_queue)), file_clock_(std::move(file_clock)), stat_(std::move(stat)) {}
@@ -65,14 +70,14 @@ int64_t PosixFiles::KernelFileClock() {
 }
 
 absl::Status PosixFiles::CreateDirectory(const std::string& path) {
-  const absl::StatusOr<Place> place = FindPlace("create directory", path);
+  const absl::StatusOr<Place> place = FindPlace("create directory", path, held_.get());
   if (!place.ok()) return place.status();
   if (mkdirat(place->folder.get(), place->c_str(), 0700) != 0) return ErrnoStatus(errno, "create directory", path);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std::string& path) {
-  absl::StatusOr<UniqueFd> fd = OpenDirectory(path);
+  absl::StatusOr<UniqueFd> fd = OpenDirectory(path, held_.get());
   if (!fd.ok()) return fd.status();
   std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd->get()), closedir);
   if (directory == nullptr) return ErrnoStatus(errno, "list", path);
@@ -99,7 +104,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std:
 
 absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
   struct stat info;
-  if (StatWithoutLinks(path.c_str(), &info) != 0) return PathStatus(errno, "stat", path);
+  if (StatWithoutLinks(path, &info, held_.get()) != 0) return PathStatus(errno, "stat", path);
   return TypeOfMode(info.st_mode);
 }
 
@@ -109,9 +114,10 @@ absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& pat
   constexpr int kSecondWaitsMax = 1000 + kTickWaitsMax;
   for (int waits = 0;; ++waits) {
     struct stat info;
-    if (stat_(path.c_str(), &info) != 0) return PathStatus(errno, "stat", path);
+    const int found = stat_ ? stat_(path.c_str(), &info) : StatWithoutLinks(path, &info, held_.get());
+    if (found != 0) return PathStatus(errno, "stat", path);
     if (!S_ISDIR(info.st_mode)) {
-      return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
+      return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is not a directory", path));
     }
     const DirectoryStamp stamp{.inode = info.st_ino,
                                .links = info.st_nlink,
@@ -131,40 +137,54 @@ absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& pat
   }
 }
 
+absl::StatusOr<FileId> PosixFiles::Identify(const std::string& path) {
+  struct stat info;
+  if (StatWithoutLinks(path, &info, held_.get()) != 0) return PathStatus(errno, "stat", path);
+  const FileId id{.device = info.st_dev, .inode = info.st_ino};
+  if (held_ == nullptr || !held_->Below(path)) return id;
+  const bool found = StatWithoutLinks(path, &info) == 0;
+  if (!found && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return PathStatus(errno, "stat", path);
+  if (found && id == FileId{.device = info.st_dev, .inode = info.st_ino}) return id;
+  return absl::FailedPreconditionError(fmt::format("{}: its directory was moved or replaced: {} at that path", path,
+                                                   found ? "another is there" : "none is found"));
+}
+
 // Adopt turns O_NONBLOCK off again.
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRead(const std::string& path, bool direct) {
-  absl::StatusOr<UniqueFd> fd = OpenRegularFile("open", path, O_RDONLY);
+  absl::StatusOr<UnsharedFd> fd =
+      UnsharedFd::Take([&] { return OpenRegularFile("open", path, O_RDONLY, held_.get()); });
   if (!fd.ok()) return fd.status();
   // Shared with other readers, and gone with the descriptor. A file system without locks has no rewriters either.
   const bool locked = RetryOnEintr([&] { return flock(fd->get(), LOCK_SH | LOCK_NB); }) == 0;
   if (!locked && errno == EWOULDBLOCK) {
-    return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is being written anew", path));
+    return absl::NotFoundError(fmt::format("open {}: its contents are gone: the file is being overwritten", path));
   }
   return PosixFile::Adopt(*std::move(fd), path, direct, locked);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::string& path, bool direct) {
-  absl::StatusOr<UniqueFd> fd = OpenRegularFile("open to write anew", path, O_RDWR);
+  absl::StatusOr<UnsharedFd> fd =
+      UnsharedFd::Take([&] { return OpenRegularFile("open to overwrite", path, O_RDWR, held_.get()); });
   if (!fd.ok()) return fd.status();
   if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
-    return absl::UnavailableError(ErrnoStatus(errno, "lock to write anew", path).message());
+    return absl::UnavailableError(ErrnoStatus(errno, "lock to overwrite", path).message());
   }
   return PosixFile::Adopt(*std::move(fd), path, direct, /*locked=*/true);
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path, bool direct) {
-  return CreateWithMode(path, direct, 0600);
+  return CreateWithMode(path, direct, 0600, held_.get());
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::CreateReadable(const std::string& path) {
-  return CreateWithMode(path, /*direct=*/false, 0644);
+  return CreateWithMode(path, /*direct=*/false, 0644, held_.get());
 }
 
 absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) {
   const std::string operation = fmt::format("rename {} to", from);
-  const absl::StatusOr<Place> source = FindPlace("rename", from);
+  const absl::StatusOr<Place> source = FindPlace("rename", from, held_.get());
   if (!source.ok()) return source.status();
-  const absl::StatusOr<Place> target = FindPlace(operation, to);
+  const absl::StatusOr<Place> target = FindPlace(operation, to, held_.get());
   if (!target.ok()) return target.status();
   if (renameat(source->folder.get(), source->c_str(), target->folder.get(), target->c_str()) != 0) {
     return ErrnoStatus(errno, operation, to);
@@ -173,14 +193,14 @@ absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) 
 }
 
 absl::Status PosixFiles::RemoveFile(const std::string& path) {
-  const absl::StatusOr<Place> place = FindPlace("remove", path);
+  const absl::StatusOr<Place> place = FindPlace("remove", path, held_.get());
   if (!place.ok()) return place.status();
   if (unlinkat(place->folder.get(), place->c_str(), 0) != 0) return ErrnoStatus(errno, "remove", path);
   return absl::OkStatus();
 }
 
 absl::Status PosixFiles::RemoveDirectory(const std::string& path) {
-  const absl::StatusOr<Place> place = FindPlace("remove directory", path);
+  const absl::StatusOr<Place> place = FindPlace("remove directory", path, held_.get());
   if (!place.ok()) return place.status();
   if (unlinkat(place->folder.get(), place->c_str(), AT_REMOVEDIR) != 0)
     return ErrnoStatus(errno, "remove directory", path);
@@ -188,23 +208,23 @@ absl::Status PosixFiles::RemoveDirectory(const std::string& path) {
 }
 
 absl::Status PosixFiles::SyncDirectory(const std::string& path) {
-  absl::StatusOr<UniqueFd> fd = OpenDirectory(path);
+  absl::StatusOr<UniqueFd> fd = OpenDirectory(path, held_.get());
   if (!fd.ok()) return fd.status();
   if (fsync(fd->get()) != 0) return ErrnoStatus(errno, "sync directory", path);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> PosixFiles::TryLock(const std::string& path) {
-  return PosixLock::TryLock(path);
+  return PosixLock::TryLock(path, held_.get());
 }
 
 absl::StatusOr<std::string> PosixFiles::ReadNote(const std::string& path, size_t bytes_max) {
-  return PosixLock::ReadNote(path, bytes_max);
+  return PosixLock::ReadNote(path, bytes_max, held_.get());
 }
 
 absl::StatusOr<std::unique_ptr<IoQueue>> PosixFiles::NewIoQueue(IoQueueKind kind, size_t depth) {
   if (depth < 1 || depth > kDepthMax) {
-    return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: 1 to {} are possible", depth, kDepthMax));
+    return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: it must be 1 to {}", depth, kDepthMax));
   }
   std::string note;
   if (kind != IoQueueKind::kThreads) {
@@ -218,6 +238,10 @@ absl::StatusOr<std::unique_ptr<IoQueue>> PosixFiles::NewIoQueue(IoQueueKind kind
 FileSystem& PosixFileSystem() {
   static FileSystem& files = *new PosixFiles;
   return files;
+}
+
+std::unique_ptr<FileSystem> PosixFileSystemAt(std::string directory) {
+  return std::make_unique<PosixFiles>(std::make_unique<const HeldDirectory>(std::move(directory)));
 }
 
 }  // namespace tidemark::storage

@@ -28,14 +28,14 @@ class PosixFiles final : public FileSystem {
   // The clock that files are stamped with, in nanoseconds since 1970.
   using FileClock = std::function<int64_t()>;
 
-  // StatWithoutLinks, for the stamps of directories.
+  // stat(2), for the stamps of directories.
   using StatCall = std::function<int(const char* path, struct stat* info)>;
 
-  PosixFiles();
+  // `held`: the directory of PosixFileSystemAt; null: none.
+  explicit PosixFiles(std::unique_ptr<const HeldDirectory> held = nullptr);
   // Tests give a factory that answers like a kernel without io_uring, a clock that is behind the file system's, and the
   // times of a file system that keeps whole seconds.
-  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock,
-                      StatCall stat = StatWithoutLinks);
+  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock, StatCall stat = nullptr);
 
   static int64_t KernelFileClock();
 
@@ -43,6 +43,7 @@ class PosixFiles final : public FileSystem {
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
   absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
+  absl::StatusOr<FileId> Identify(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
@@ -59,6 +60,7 @@ class PosixFiles final : public FileSystem {
   const UringFactory new_uring_queue_;
   const FileClock file_clock_;
   const StatCall stat_;
+  const std::unique_ptr<const HeldDirectory> held_;  // null: none
 };
 
 }  // namespace tidemark::storage

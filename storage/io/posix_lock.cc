@@ -24,8 +24,8 @@ namespace {
 constexpr int kLooksMax = 100;
 constexpr std::chrono::milliseconds kBetweenLooks(2);
 
-absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags) {
-  const absl::StatusOr<Place> place = FindPlace("open lock file", path);
+absl::StatusOr<UniqueFd> OpenLockFile(const std::string& path, int flags, const HeldDirectory* held) {
+  const absl::StatusOr<Place> place = FindPlace("open lock file", path, held);
   if (!place.ok()) return place.status();
   struct stat info;
   // To open a device or a fifo may do something to it.
@@ -59,11 +59,11 @@ bool IsOnlyLookedAt(int fd) {
   return true;
 }
 
-absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
+absl::StatusOr<bool> IsNamed(int fd, const std::string& path, const HeldDirectory* held) {
   struct stat locked;
   if (fstat(fd, &locked) != 0) return ErrnoStatus(errno, "stat lock file", path);
   struct stat named;
-  if (StatWithoutLinks(path.c_str(), &named) != 0) {
+  if (StatWithoutLinks(path, &named, held) != 0) {
     if (errno == ENOENT) return false;
     return ErrnoStatus(errno, "stat lock file", path);
   }
@@ -72,10 +72,10 @@ absl::StatusOr<bool> IsNamed(int fd, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& path) {
+absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& path, const HeldDirectory* held) {
   // Between open and flock another holder may have removed the file; a lock on what has no name keeps nobody out.
   for (int looks = 0;;) {
-    absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDWR | O_CREAT);
+    absl::StatusOr<UnsharedFd> fd = UnsharedFd::Take([&] { return OpenLockFile(path, O_RDWR | O_CREAT, held); });
     if (!fd.ok()) return fd.status();
     if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
       if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock", path);
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& 
       std::this_thread::sleep_for(kBetweenLooks);
       continue;
     }
-    absl::StatusOr<bool> named = IsNamed(fd->get(), path);
+    absl::StatusOr<bool> named = IsNamed(fd->get(), path, held);
     if (!named.ok()) return named.status();
     if (!*named) continue;
     if (RetryOnEintr([&] { return ftruncate(fd->get(), 0); }) != 0) return ErrnoStatus(errno, "erase note in", path);
@@ -91,8 +91,8 @@ absl::StatusOr<std::unique_ptr<FileLock>> PosixLock::TryLock(const std::string& 
   }
 }
 
-absl::StatusOr<std::string> PosixLock::ReadNote(const std::string& path, size_t bytes_max) {
-  absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDONLY);
+absl::StatusOr<std::string> PosixLock::ReadNote(const std::string& path, size_t bytes_max, const HeldDirectory* held) {
+  absl::StatusOr<UniqueFd> fd = OpenLockFile(path, O_RDONLY, held);
   if (!fd.ok()) return fd.status();
   std::string note(bytes_max + 1, '\0');
   size_t size = 0;
@@ -111,12 +111,11 @@ absl::StatusOr<std::string> PosixLock::ReadNote(const std::string& path, size_t 
   return note;
 }
 
-PosixLock::PosixLock(UniqueFd fd, std::string path) : path_(std::move(path)), fd_(std::move(fd)), holder_(getpid()) {}
+PosixLock::PosixLock(UnsharedFd fd, std::string path) : path_(std::move(path)), fd_(std::move(fd)) {}
 
-// Unlocking, and not just closing, takes the lock from forked children too; a child may not do that to its parent.
-PosixLock::~PosixLock() {
-  if (getpid() == holder_) flock(fd_.get(), LOCK_UN);
-}
+// Unlocks before it closes: a child that has just been forked may not have closed its copy yet. In the child the
+// descriptor is not valid any more, and nothing happens.
+PosixLock::~PosixLock() { flock(fd_.get(), LOCK_UN); }
 
 // The new note goes over the old one before the rest is cut off: who reads meanwhile never finds it empty.
 absl::Status PosixLock::WriteNote(std::string_view note) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "fmt/format.h"
 #include "storage/io/check.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark::storage {
 namespace {
@@ -15,6 +16,11 @@ namespace {
 constexpr size_t kThreadsMax = 4;
 
 }  // namespace
+
+ThreadQueue::ThreadQueue(size_t depth, std::string note) : depth_(depth), note_(std::move(note)) {
+  submitted_.reserve(depth);
+  done_.reserve(depth);
+}
 
 absl::StatusOr<std::unique_ptr<IoQueue>> ThreadQueue::Create(size_t depth, std::string note) {
   std::unique_ptr<ThreadQueue> queue(new ThreadQueue(depth, std::move(note)));
@@ -59,7 +65,7 @@ std::optional<IoCompletion> ThreadQueue::Poll() {
 IoCompletion ThreadQueue::TakeDone() {
   --in_flight_;
   IoCompletion completion = std::move(done_.front());
-  done_.pop_front();
+  done_.erase(done_.begin());
   return completion;
 }
 
@@ -71,11 +77,16 @@ void ThreadQueue::Work() {
       mutex_.Await(absl::Condition(this, &ThreadQueue::HasWork));
       if (submitted_.empty()) return;
       request = submitted_.front();
-      submitted_.pop_front();
+      submitted_.erase(submitted_.begin());
     }
-    absl::Status status = request.kind == IoRequest::Kind::kRead
-                              ? request.file->ReadAt(request.offset, {request.data, request.size})
-                              : request.file->WriteAt(request.offset, {request.data, request.size});
+    absl::Status status;
+    try {
+      status = request.kind == IoRequest::Kind::kRead
+                   ? request.file->ReadAt(request.offset, {request.data, request.size})
+                   : request.file->WriteAt(request.offset, {request.data, request.size});
+    } catch (...) {
+      status = ExceptionStatus("an I/O thread");
+    }
     absl::MutexLock lock(&mutex_);
     done_.push_back({.tag = request.tag, .status = std::move(status)});
   }

@@ -4,7 +4,6 @@
 #define TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +23,7 @@ namespace tidemark::storage {
 // submitted.
 class ThreadQueue final : public IoQueue {
  public:
-  // `note` is what note() returns. kResourceExhausted if the system gives no thread.
+  // note() returns `note`. kResourceExhausted: the system gives no thread. Throws std::bad_alloc if it has no memory.
   static absl::StatusOr<std::unique_ptr<IoQueue>> Create(size_t depth, std::string note = "");
 
   ~ThreadQueue() override;
@@ -38,7 +37,7 @@ class ThreadQueue final : public IoQueue {
   std::optional<IoCompletion> Poll() override;
 
  private:
-  ThreadQueue(size_t depth, std::string note) : depth_(depth), note_(std::move(note)) {}
+  ThreadQueue(size_t depth, std::string note);
 
   void Work();
   IoCompletion TakeDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -54,8 +53,9 @@ class ThreadQueue final : public IoQueue {
   size_t in_flight_ = 0;
 
   absl::Mutex mutex_;
-  std::deque<IoRequest> submitted_ ABSL_GUARDED_BY(mutex_);
-  std::deque<IoCompletion> done_ ABSL_GUARDED_BY(mutex_);
+  // With room for `depth_` from the start: a thread that has finished a request cannot report a lack of memory.
+  std::vector<IoRequest> submitted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<IoCompletion> done_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -46,7 +46,7 @@ absl::Status Transfer::Stuck(size_t reached) const {
   if (kind_ == IoRequest::Kind::kRead) {
     return absl::DataLossError(fmt::format("{} {}: the file ends after {} of them", what, path_, reached));
   }
-  return absl::InternalError(fmt::format("{} {}: the file system took {} of them and no more", what, path_, reached));
+  return absl::InternalError(fmt::format("{} {}: the file system took only {} of them", what, path_, reached));
 }
 
 }  // namespace tidemark::storage

@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "storage/io/check.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/exception_status.h"
 #include "storage/io/posix_file.h"
 #include "storage/io/transfer.h"
 #include "storage/io/uring_registration.h"
@@ -92,7 +93,7 @@ void UringQueue::Ring::EnableOnce() {
   if (!disabled) return;
   // liburing 2.3 declares io_uring_enable_rings and does not export it.
   const int result = io_uring_register(static_cast<unsigned>(ring.ring_fd), IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
-  Check(result == 0, "io_uring does not enable a ring that it created");
+  Check(result == 0, "io_uring refused to enable a ring that it created");
   disabled = false;
 }
 
@@ -126,7 +127,7 @@ void UringQueue::Ring::Enter(size_t slot) {
     if (result >= 0 || result == -EINTR) continue;
     // The kernel is short of memory for the request, which passes.
     Check(result == -EAGAIN || result == -EBUSY || result == -ENOMEM,
-          "io_uring takes no submission from this thread; the queue belongs to the thread that submitted first");
+          "io_uring refused a submission from this thread; only the thread that submitted first may use the queue");
     std::this_thread::yield();
   }
 }
@@ -150,7 +151,13 @@ std::optional<IoCompletion> UringQueue::Ring::Finish(io_uring_cqe* cqe) {
   // Nobody here cancels. It is the kernel's answer where a transfer has to block and no worker thread for it can be
   // started: too many signals at that moment, or too many threads already. Asking again could go on for ever.
   if (result == -ECANCELED) result = TransferNow(slots[slot]);
-  std::optional<absl::Status> finished = slots[slot].transfer.Advance(result);
+  std::optional<absl::Status> finished;
+  try {
+    finished = slots[slot].transfer.Advance(result);
+  } catch (...) {
+    // There is no memory for the message. The transfer has ended nevertheless, and its owner waits for that.
+    finished = ExceptionStatus("the end of a transfer of", slots[slot].request.file->path());
+  }
   if (!finished) {
     Enter(slot);
     return std::nullopt;
@@ -212,7 +219,7 @@ IoCompletion UringQueue::Wait() {
     const int result = io_uring_wait_cqe(&ring_->ring, &cqe);
     if (result == -EINTR || result == -EAGAIN) continue;
     Check(result == 0,
-          "io_uring gives no completion to this thread; the queue belongs to the thread that submitted first");
+          "io_uring refused a completion to this thread; only the thread that submitted first may use the queue");
     if (std::optional<IoCompletion> finished = ring_->Finish(cqe)) return *std::move(finished);
   }
 }
@@ -249,7 +256,7 @@ std::optional<IoCompletion> UringQueue::Poll() {
     if (result == -EINTR) continue;
     if (result == -EAGAIN) break;
     Check(result == 0,
-          "io_uring gives no completion to this thread; the queue belongs to the thread that submitted first");
+          "io_uring refused a completion to this thread; only the thread that submitted first may use the queue");
     if (std::optional<IoCompletion> finished = ring_->Finish(cqe)) return finished;
   }
   return std::nullopt;

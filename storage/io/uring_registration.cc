@@ -23,7 +23,8 @@ bool IsSame(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 absl::Status UringRegistration::AddMemory(std::span<const std::byte> memory) {
   if (keeps_old_buffers_) {
-    return absl::FailedPreconditionError("register memory with io_uring: it could not forget what it had before");
+    return absl::FailedPreconditionError(
+        "register memory with io_uring: the earlier registration could not be removed");
   }
   if (!has_buffer_table_) {
     const int result = io_uring_register_buffers_sparse(&ring_, kBuffersMax);

@@ -106,7 +106,8 @@ class RecordMaker {
     info.created = absl::FromUnixNanos(first.created_unix_ns);
     info.blocked = absl::Nanoseconds(static_cast<int64_t>(std::min(first.blocked_ns, kBlockedMax)));
     // Of names that are no UTF-8, which only another library writes, two may become one in a record.
-    info.metrics = DecodeMetrics(Json::parse(DumpJson(EncodeMetrics(first.metrics))));
+    ScopedJson metrics(ParseJson(DumpJson(EncodeMetrics(first.metrics))));
+    info.metrics = DecodeMetrics(*metrics);
     info.user_metadata = first.user_metadata;
   }
 

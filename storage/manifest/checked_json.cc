@@ -3,6 +3,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -26,8 +27,8 @@ std::string CheckOf(std::string_view bytes) {
   return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(bytes))));
 }
 
-std::string EncodeChecked(const Json& json) {
-  std::string bytes = DumpJson(json);
+std::string EncodeChecked(ScopedJson json) {
+  std::string bytes = DumpJson(std::move(json));
   bytes.pop_back();  // the brace that closes it
   bytes += fmt::format("{}{}{}", kCheckBegin, CheckOf(bytes), kCheckEnd);
   return bytes;
@@ -46,7 +47,8 @@ absl::Status CheckEnd(std::string_view what, std::string_view bytes, size_t byte
   const std::string_view tail = bytes.substr(body.size());
   if (!tail.starts_with(kCheckBegin) || !tail.ends_with(kCheckEnd)) return refuse("it does not end in a check");
   const std::string_view check = tail.substr(kCheckBegin.size(), kCheckDigits);
-  if (check != CheckOf(body)) return refuse(fmt::format("its check is not that of its bytes, {}", CheckOf(body)));
+  if (check != CheckOf(body))
+    return refuse(fmt::format("its check does not match its bytes, which have {}", CheckOf(body)));
   return absl::OkStatus();
 }
 
@@ -59,16 +61,16 @@ Json ParseStrictly(std::string_view bytes) {
     using Event = Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;
     if (opens && static_cast<size_t>(depth) >= kDepthMax) {
-      throw std::invalid_argument(fmt::format("it nests deeper than {}", kDepthMax));
+      throw std::invalid_argument(fmt::format("it is nested deeper than {}", kDepthMax));
     }
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      throw std::invalid_argument(fmt::format("'{}' is in it twice", parsed.get<std::string>()));
+      throw std::invalid_argument(fmt::format("'{}' occurs twice", parsed.get<std::string>()));
     }
     return true;
   };
-  return Json::parse(bytes, look);
+  return ParseJson(bytes, look);
 }
 
 }  // namespace tidemark::storage

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "fmt/format.h"
@@ -50,11 +52,41 @@ absl::Status FromRocks(const rocksdb::Status& status, std::string_view operation
   std::string text = status.ToString();
   if (const std::optional<absl::StatusCode> of_file = CodeOfFile(text)) {
     code = *of_file;
+    // Without RocksDB's own name for the error: that name always says that the disk has no room.
+    if (status.getState() != nullptr) text = status.getState();
   } else if (!file_failure.ok()) {
     code = file_failure.code();
     text = fmt::format("{}; before that: {}", text, std::string(file_failure.message()));
   }
   return absl::Status(code, fmt::format("{} manifest {}: {}", operation, path, PrintableText(text)));
+}
+
+// Calls RocksDB, which throws if it cannot start one of its threads or has no memory.
+rocksdb::Status CallRocks(absl::FunctionRef<rocksdb::Status()> call) {
+  try {
+    return call();
+  } catch (const std::system_error& error) {
+    return rocksdb::Status::MemoryLimit("a thread cannot be started", error.what());
+  } catch (const std::bad_alloc&) {
+    return rocksdb::Status::MemoryLimit("there is no memory");
+  }
+}
+
+// The same; sets `threw` if RocksDB throws anything.
+rocksdb::Status CallRocks(std::atomic<bool>& threw, absl::FunctionRef<rocksdb::Status()> call) {
+  return CallRocks([&] {
+    try {
+      return call();
+    } catch (...) {
+      threw = true;
+      throw;
+    }
+  });
+}
+
+rocksdb::Status OpenToWriteAt(const rocksdb::Options& options, const std::string& path, std::atomic<bool>& threw,
+                              rocksdb::DB** db) {
+  return CallRocks(threw, [&] { return rocksdb::DB::Open(options, path, db); });
 }
 
 // RocksDB keeps a diary of its work beside the data unless it is given another place. A reader must leave no trace in
@@ -131,17 +163,26 @@ absl::StatusOr<Opened> OpenBesideWriter(FileSystem& files, const std::string& pa
     std::string stamp = StampList(files, path);
     rocksdb::DB* opened = nullptr;
     const FileFailures failures;
-    status = FromRocks(open(&opened), operation, path);
+    status = FromRocks(CallRocks([&] { return open(&opened); }), operation, path);
     std::unique_ptr<rocksdb::DB> db(opened);
     if (!status.ok()) continue;
     if (StampList(files, path) == stamp) return Opened{.db = std::move(db), .stamp = std::move(stamp)};
-    status = absl::UnavailableError(fmt::format("{} manifest {}: it changed all the time", operation, path));
+    status = absl::UnavailableError(
+        fmt::format("{} manifest {}: another process changed it during every attempt", operation, path));
   }
   return status;
 }
 
-// RocksDB passes over a table that a follower cannot open, with whatever is in it and not a word: it takes the table
-// for one that the writer has not written yet. Who opens to read is told of it, so that is tried first.
+// Called after RocksDB has opened a database. kDataLoss: a log that it read is damaged, so the records behind the
+// damage are not in the database.
+absl::Status DamageOfLogs() {
+  absl::Status failure = FileFailures::Take();
+  return absl::IsDataLoss(failure) ? failure : absl::OkStatus();
+}
+
+// RocksDB silently passes over a table that a follower cannot open, because the writer may not have written it yet. A
+// reader that does not follow gets an error, so that is tried first. Such a reader also reads only the logs that are
+// needed. A follower also reads logs whose records are in tables already.
 absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const std::string& path) {
   rocksdb::Options options = MakeOptions(env);
   options.max_open_files = -1;
@@ -150,6 +191,9 @@ absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const
     rocksdb::Status status = rocksdb::DB::OpenForReadOnly(options, path, &readable);
     delete readable;
     if (!status.ok()) return status;
+    if (absl::Status damage = DamageOfLogs(); !damage.ok()) {
+      return rocksdb::Status::Corruption(std::string(damage.message()));
+    }
     // The second path is a folder for the diary; since that goes elsewhere, it is never made.
     return rocksdb::DB::OpenAsSecondary(options, path, path + "/diary", db);
   });
@@ -160,11 +204,31 @@ absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const
 Database::Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db,
                    Mode mode, std::string list_as_opened)
     : files_(files),
-      env_(std::move(env)),
       path_(path),
       mode_(mode),
       list_as_opened_(std::move(list_as_opened)),
+      env_(std::move(env)),
       db_(db) {}
+
+Database::~Database() {
+  absl::MutexLock lock(&mutex_);
+  Drop();
+}
+
+void Database::Drop() {
+  const FileFailures failures;  // RocksDB is called
+  // What Close throws would end the process in the destructor.
+  if (rocksdb::DB* const db = db_.get(); db != nullptr && !threw_) CallRocks(threw_, [db] { return db->Close(); });
+  if (threw_) {
+    AbandonRocksEnv(std::move(env_), std::move(db_));
+    threw_ = false;
+  } else {
+    db_.reset();
+  }
+}
+
+// A database that is only read goes on after an exception, since no other is opened in its place.
+bool Database::IsUsable() const { return db_ != nullptr && !(threw_ && mode_ == Mode::kWrite); }
 
 std::string Database::SettleList() {
   // A compaction would end in the list.
@@ -179,10 +243,12 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Create(FileSystem& files, co
   options.error_if_exists = true;
   rocksdb::DB* db = nullptr;
   const FileFailures failures;
-  const rocksdb::Status opened = rocksdb::DB::Open(options, path, &db);
+  std::atomic<bool> threw = false;
+  const rocksdb::Status opened = OpenToWriteAt(options, path, threw, &db);
+  if (threw) AbandonRocksEnv(std::move(env), nullptr);
   // error_if_exists is reported as an invalid argument, like many other things: the text tells them apart.
   if (opened.IsInvalidArgument() && opened.ToString().find("exists (error_if_exists") != std::string::npos) {
-    return absl::AlreadyExistsError(fmt::format("create manifest {}: there is one already", path));
+    return absl::AlreadyExistsError(fmt::format("create manifest {}: it already exists", path));
   }
   if (!opened.ok()) return FromRocks(opened, "create", path);
   return std::unique_ptr<Database>(new Database(files, std::move(env), path, db, Mode::kWrite));
@@ -193,7 +259,9 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
   std::string list = StampListContents(files, path);
   rocksdb::DB* db = nullptr;
   const FileFailures failures;
-  const rocksdb::Status opened = rocksdb::DB::Open(MakeOptions(*env), path, &db);
+  std::atomic<bool> threw = false;
+  const rocksdb::Status opened = OpenToWriteAt(MakeOptions(*env), path, threw, &db);
+  if (threw) AbandonRocksEnv(std::move(env), nullptr);
   if (opened.IsInvalidArgument() && opened.ToString().find("does not exist (create_if_missing") != std::string::npos) {
     return absl::NotFoundError(fmt::format("open manifest {}: there is none", path));
   }
@@ -202,16 +270,25 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
-  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files, LogDamage::kEnds);
   const rocksdb::Options options = MakeOptions(*env);
-  absl::StatusOr<Opened> opened = OpenBesideWriter(
-      files, path, "open", [&](rocksdb::DB** db) { return rocksdb::DB::OpenForReadOnly(options, path, db); });
+  absl::Status log_damage;
+  absl::StatusOr<Opened> opened = OpenBesideWriter(files, path, "open", [&](rocksdb::DB** db) {
+    const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(options, path, db);
+    if (status.ok()) log_damage = DamageOfLogs();
+    return status;
+  });
   if (!opened.ok()) return opened.status();
-  return std::unique_ptr<Database>(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
+  std::unique_ptr<Database> database(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
+  if (!log_damage.ok()) {
+    database->log_damage_ = absl::DataLossError(
+        fmt::format("read manifest {}: {}", path, PrintableText(std::string(log_damage.message()))));
+  }
+  return database;
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& files, const std::string& path) {
-  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files);
+  std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files, LogDamage::kEnds);
   absl::StatusOr<Opened> opened = OpenSecondary(files, *env, path);
   if (!opened.ok()) return opened.status();
   std::unique_ptr<Database> database(new Database(files, std::move(env), path, opened->db.release(), Mode::kFollow));
@@ -221,17 +298,27 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenFollowing(FileSystem& fi
 }
 
 absl::StatusOr<bool> Database::CatchUp() {
-  Check(mode_ == Mode::kFollow, "a database that is not followed was told to catch up");
+  Check(mode_ == Mode::kFollow, "catch-up of a database that was not opened to follow another process");
   absl::MutexLock lock(&mutex_);
-  // RocksDB reads on by itself, but where a table was written meanwhile it may miss the end of a log, or prefer an old
-  // value to the table's. So it is left to read on in logs only.
-  if (StampList(files_, path_) == list_stamp_) {
+  // RocksDB reads on by itself. But if a table was written meanwhile, it may miss the end of a log, or prefer an old
+  // value to the table's. So it reads on by itself only in logs. It also does not report every log that it could not
+  // read.
+  if (!threw_ && StampList(files_, path_) == list_stamp_) {
     const rocksdb::SequenceNumber before = db_->GetLatestSequenceNumber();
-    const rocksdb::Status status = db_->TryCatchUpWithPrimary();
-    if (status.ok() && StampList(files_, path_) == list_stamp_) return db_->GetLatestSequenceNumber() != before;
+    const FileFailures failures;
+    rocksdb::DB& db = *db_;
+    const rocksdb::Status status = CallRocks(threw_, [&] { return db.TryCatchUpWithPrimary(); });
+    if (status.ok() && FileFailures::Take().ok() && StampList(files_, path_) == list_stamp_)
+      return db_->GetLatestSequenceNumber() != before;
   }
-  absl::StatusOr<Opened> opened = OpenSecondary(files_, *env_, path_);
+  // One that threw is abandoned with its Env.
+  std::unique_ptr<rocksdb::Env> env = threw_ ? NewRocksEnv(files_, LogDamage::kEnds) : nullptr;
+  absl::StatusOr<Opened> opened = OpenSecondary(files_, env != nullptr ? *env : *env_, path_);
   if (!opened.ok()) return opened.status();
+  if (env != nullptr) {
+    Drop();
+    env_ = std::move(env);
+  }
   db_ = std::move(opened->db);
   list_stamp_ = std::move(opened->stamp);
   return true;
@@ -260,7 +347,15 @@ absl::Status Database::UseOpen(absl::FunctionRef<absl::Status(rocksdb::DB&)> use
     {
       absl::ReaderMutexLock lock(&mutex_);
       const FileFailures failures;
-      if (db_ != nullptr) return use(*db_);
+      if (IsUsable()) {
+        absl::Status status;
+        rocksdb::DB& db = *db_;
+        const rocksdb::Status called = CallRocks(threw_, [&] {
+          status = use(db);
+          return rocksdb::Status::OK();
+        });
+        return called.ok() ? status : Translate(called, "use");
+      }
     }
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = EnsureOpen(); !status.ok()) return status;
@@ -297,8 +392,10 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
   rocksdb::WriteOptions synced;
   synced.sync = true;
   return Use([&](rocksdb::DB& db) {
-    if (is_stand_in_) return absl::UnavailableError(fmt::format("write manifest {}: it can only be read", path_));
-    const rocksdb::Status status = db.Write(synced, &batch);
+    if (is_stand_in_) {
+      return absl::UnavailableError(fmt::format("write manifest {}: it is open for reading only", path_));
+    }
+    const rocksdb::Status status = CallRocks(threw_, [&] { return db.Write(synced, &batch); });
     if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
   });
@@ -307,8 +404,9 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
 // A table that RocksDB's own threads could not write. It takes no write after that; what the table was to hold is in
 // its logs.
 bool Database::HasBackgroundError() {
+  const FileFailures failures;  // RocksDB is called
   uint64_t errors = 0;
-  return db_ != nullptr && db_->GetIntProperty(rocksdb::DB::Properties::kBackgroundErrors, &errors) && errors > 0;
+  return IsUsable() && db_->GetIntProperty(rocksdb::DB::Properties::kBackgroundErrors, &errors) && errors > 0;
 }
 
 absl::Status Database::Translate(const rocksdb::Status& status, std::string_view operation) const {
@@ -316,11 +414,13 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 }
 
 absl::Status Database::EnsureOpen() {
-  if (db_ != nullptr) return absl::OkStatus();
+  if (IsUsable()) return absl::OkStatus();
   const absl::Status status = OpenToWrite();
   if (status.ok()) return status;
+  if (threw_) return status;
   rocksdb::DB* readable = nullptr;
-  if (!rocksdb::DB::OpenForReadOnly(MakeOptions(*env_), path_, &readable).ok()) return status;
+  const rocksdb::Options options = MakeOptions(*env_);
+  if (!CallRocks(threw_, [&] { return rocksdb::DB::OpenForReadOnly(options, path_, &readable); }).ok()) return status;
   db_.reset(readable);
   is_stand_in_ = true;
   return absl::OkStatus();
@@ -328,11 +428,12 @@ absl::Status Database::EnsureOpen() {
 
 // In the place of what was open.
 absl::Status Database::OpenToWrite() {
-  db_.reset();
+  Drop();
   is_stand_in_ = false;
+  if (env_ == nullptr) env_ = NewRocksEnv(files_);
   rocksdb::DB* reopened = nullptr;
   const FileFailures failures;
-  const rocksdb::Status status = rocksdb::DB::Open(MakeOptions(*env_), path_, &reopened);
+  const rocksdb::Status status = OpenToWriteAt(MakeOptions(*env_), path_, threw_, &reopened);
   broken_ = !status.ok();
   if (status.ok()) {
     db_.reset(reopened);

@@ -22,6 +22,10 @@ namespace tidemark::storage {
 
 // Thread-safe: any number of threads read and write at once, and nobody waits for another one's sync to read. Only
 // opening anew keeps everybody else out. Errors: see Manifest.
+//
+// RocksDB is not made for exceptions, such as std::bad_alloc. After one has passed through it, the object of RocksDB is
+// not closed but abandoned (AbandonRocksEnv). A database that is written does not call it again either: the next call
+// opens the database anew.
 class Database {
  public:
   // `files`: what the database lies on. Not owned, and used as long as the database lives.
@@ -32,12 +36,16 @@ class Database {
   // kNotFound if there is none.
   static absl::StatusOr<std::unique_ptr<Database>> Open(FileSystem& files, const std::string& path);
 
-  // As it is now, beside a live writer or not; writes nothing, not even a log.
+  // The database as it is now, also beside a live writer; writes nothing, not even a log. Of a damaged log it has the
+  // records before the damage; see log_damage.
   static absl::StatusOr<std::unique_ptr<Database>> OpenReadOnly(FileSystem& files, const std::string& path);
 
   // The same, to be brought up to date by CatchUp. Holds every table open, so that what its writer deletes stays
-  // readable. kNotFound if there is none. kDataLoss where a table is missing or cannot be opened.
+  // readable. kNotFound if there is none. kDataLoss: a table is missing or cannot be opened, or a log that is needed is
+  // damaged.
   static absl::StatusOr<std::unique_ptr<Database>> OpenFollowing(FileSystem& files, const std::string& path);
+
+  ~Database();
 
   const std::string& path() const { return path_; }
 
@@ -77,6 +85,10 @@ class Database {
   // made by OpenFollowing.
   absl::StatusOr<bool> CatchUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // For a database of OpenReadOnly: kDataLoss if a log is damaged, with the place. The records behind that place are
+  // not in the database.
+  const absl::Status& log_damage() const { return log_damage_; }
+
   // Whether Use or Write has ever answered kDataLoss, be it in the words of `use`.
   bool damage_found() const { return damage_found_; }
 
@@ -92,12 +104,15 @@ class Database {
   bool HasBackgroundError() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OpenToWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Closes the database if it is open. Abandons it if an exception has passed through it, or does so now.
+  void Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem& files_;
-  const std::unique_ptr<rocksdb::Env> env_;  // of files_; outlives the database
   const std::string path_;
   const Mode mode_;
   const std::string list_as_opened_;
+  absl::Status log_damage_;  // set before the database is handed out
 
   // A write failed, and the database has not been opened to be written since.
   std::atomic<bool> broken_{false};
@@ -106,9 +121,13 @@ class Database {
 
   std::atomic<bool> damage_found_{false};
 
-  absl::Mutex mutex_;                                        // shared by those who use the database
-  std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);  // null: closed; never where nothing is written
-  std::string list_stamp_ ABSL_GUARDED_BY(mutex_);           // kFollow: of the list of files that db_ was opened with
+  // An exception has passed through db_, or through its opening.
+  std::atomic<bool> threw_{false};
+
+  absl::Mutex mutex_;                                          // shared by those who use the database
+  std::unique_ptr<rocksdb::Env> env_ ABSL_GUARDED_BY(mutex_);  // of files_; outlives the database
+  std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);    // null: closed; never where nothing is written
+  std::string list_stamp_ ABSL_GUARDED_BY(mutex_);             // kFollow: of the list of files that db_ was opened with
 };
 
 }  // namespace tidemark::storage

@@ -27,10 +27,10 @@ std::string Cut(const std::string& text) {
 }  // namespace
 
 std::string EncodeFolderNote(std::string_view note, const std::vector<std::string>& tags) {
-  Json json = {{"version", kFolderNoteVersion}, {"note", note}};
-  if (tags.empty()) return DumpJson(json) + "\n";
-  json["tags"] = tags;
-  return EncodeChecked(json);
+  ScopedJson json = JsonObject("version", kFolderNoteVersion, "note", note);
+  if (tags.empty()) return DumpJson(std::move(json)) + "\n";
+  (*json)["tags"] = tags;
+  return EncodeChecked(std::move(json));
 }
 
 FolderNote DecodeFolderNote(std::string_view bytes) {
@@ -38,10 +38,11 @@ FolderNote DecodeFolderNote(std::string_view bytes) {
   // Notes without tags have no check, nor has what is written by hand or by libraries of before there was one.
   if (HasCheck(bytes)) note.problem = CheckEnd("note", bytes, kFileBytesMax);
   if (!note.problem.ok()) return note;
-  const Json json = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  ScopedJson scoped(ParseJson(bytes, nullptr, /*allow_exceptions=*/false));
+  const Json& json = *scoped;
   // Damage to the name of the check hides the check, but not that there were tags.
   if (json.is_discarded() && bytes.find("\"tags\"") != std::string_view::npos) {
-    note.problem = absl::DataLossError(fmt::format("note of {} bytes: it has tags, and is no JSON", bytes.size()));
+    note.problem = absl::DataLossError(fmt::format("note of {} bytes: it has tags but is not JSON", bytes.size()));
   }
   if (!json.is_object()) return note;
   const auto text = json.find("note");

@@ -26,15 +26,16 @@ absl::StatusOr<bool> KeepStep(FileSystem& files, const Store& store, const Recon
       (*record)->info.attempt != ToHex(folder.attempt.bytes)) {
     return true;
   }
-  const std::string why = fmt::format("it is {}, and its record says that it is committed",
+  const std::string why = fmt::format("it is {}, but its record says that it is committed",
                                       (*record)->info.pinned ? "pinned" : "the latest");
   if (absl::Status status = RemoveDeletionMark(files, store.layout(), folder); !status.ok()) {
     options.warn(
-        fmt::format("step {} stays: {}; but a rebuild of the manifest would let it go, as its deleted.json says: {}",
+        fmt::format("step {} stays: {}; but a rebuild of the manifest would delete it, because its deleted.json could "
+                    "not be removed: {}",
                     folder.step, why, std::string(status.message())));
     return false;
   }
-  options.warn(fmt::format("step {} stays, though its deleted.json, which is removed, said that it was let go ({}): {}",
+  options.warn(fmt::format("step {} stays, and its deleted.json, which said that it was deleted ({}), was removed: {}",
                            folder.step, reason, why));
   Tell(options, {.kind = StoreChange::Kind::kRemoved,
                  .step = folder.step,
@@ -64,8 +65,9 @@ absl::StatusOr<bool> SettleForgotten(FileSystem& files, Store& store,
   }
   for (const auto& [folder, reason] : forgotten) {
     if (!deleted.contains(folder.step)) continue;
-    const std::string why = fmt::format("its deleted.json says that it was let go: {}", reason);
-    options.warn(fmt::format("step {} is deleted, though its record said that it is committed: {}", folder.step, why));
+    const std::string why = fmt::format("its deleted.json says that it was deleted: {}", reason);
+    options.warn(
+        fmt::format("step {} is deleted, although its record said that it is committed: {}", folder.step, why));
     Tell(options, {.kind = StoreChange::Kind::kMarkedDeleted,
                    .step = folder.step,
                    .path = store.layout().attempt(folder.step, folder.attempt),

@@ -32,7 +32,7 @@ absl::StatusOr<FoundIdentity> FindIdentity(FileSystem& files, const StoreLayout&
   if (contents.ok()) return FoundIdentity{.id = *contents, .written = written.status()};
   if (!absl::IsNotFound(contents.status())) return contents.status();
   if (absl::IsDataLoss(written.status())) {
-    return absl::DataLossError(fmt::format("{}; neither the manifest nor a shard says which store this is",
+    return absl::DataLossError(fmt::format("{}; neither the manifest nor a shard has the store's id",
                                            std::string(written.status().message())));
   }
   if (absl::Status status = CheckIsEmpty(files, layout); !status.ok()) {

@@ -55,16 +55,17 @@ class Collection {
     // What a file server or an editor hides is nobody's report.
     if (entry.name.starts_with(".")) return absl::OkStatus();
     if (IsRequestName(entry.name)) return absl::OkStatus();  // see request_inbox.h
-    if (entry.type != FileType::kRegular) return Reject(entry.name, "it is no regular file");
+    if (entry.type != FileType::kRegular) return Reject(entry.name, "it is not a regular file");
     if (const auto draft = ParseDraftName(entry.name)) return ConsiderDraft(entry.name, *draft);
     const auto name = ParseInboxFileName(entry.name);
-    if (!name) return Reject(entry.name, "its name is no report's");
+    if (!name) return Reject(entry.name, "its name is not that of a report");
     absl::StatusOr<MetricReport> report = ReadReport(files_, InboxPath(layout_, entry.name));
     if (absl::IsNotFound(report.status())) return absl::OkStatus();
     if (absl::IsDataLoss(report.status())) return Reject(entry.name, std::string(report.status().message()));
     if (absl::IsUnimplemented(report.status())) {
       if (warned_ == nullptr || warned_->insert(entry.name).second) {
-        warn_(fmt::format("left for a newer version: {}", std::string(report.status().message())));
+        warn_(fmt::format("not read, because a newer version of Tidemark wrote it: {}",
+                          std::string(report.status().message())));
       }
       return absl::OkStatus();
     }
@@ -73,7 +74,7 @@ class Collection {
       return Reject(entry.name, fmt::format("it is about store {}", ToHex(report->store.bytes)));
     }
     if (InboxFileName(report->step, report->attempt, report->evaluation.evaluator) != entry.name) {
-      return Reject(entry.name, fmt::format("it is what evaluator '{}' says of step {}, attempt {}",
+      return Reject(entry.name, fmt::format("it is the result of evaluator '{}' for step {}, attempt {}",
                                             report->evaluation.evaluator, report->step, ToHex(report->attempt.bytes)));
     }
     return Record(entry.name, *name, *report).status();
@@ -82,8 +83,9 @@ class Collection {
   absl::Status RecordOwn(const MetricReport& report, std::string_view bytes) {
     const Evaluation& said = report.evaluation;
     const auto missing = [&] {
-      return absl::NotFoundError(fmt::format("evaluator '{}' reports on step {}, attempt {}, which is not committed",
-                                             said.evaluator, report.step, ToHex(report.attempt.bytes)));
+      return absl::NotFoundError(
+          fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
+                      said.evaluator, report.step, ToHex(report.attempt.bytes)));
     };
     absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
     if (!record.ok()) return record.status();
@@ -91,7 +93,7 @@ class Collection {
     if (!MayHaveFiles((*record)->info.state)) return missing();
     if (IsOutranked((*record)->info, said)) {
       return absl::AlreadyExistsError(
-          fmt::format("evaluator '{}' has said before what it found on step {}", said.evaluator, report.step));
+          fmt::format("evaluator '{}' has already reported a result for step {}", said.evaluator, report.step));
     }
     const std::string file = InboxFileName(report.step, report.attempt, said.evaluator);
     const bool found_nothing = said.outcome != Evaluation::Outcome::kDone && said.unhealthy.empty();
@@ -123,8 +125,8 @@ class Collection {
     }
     if (!IsOf(**record, report.attempt)) {
       warn_(
-          fmt::format("what evaluator '{}' says of step {} is dropped: it is about attempt {}, which is not the "
-                      "step's any more",
+          fmt::format("the result of evaluator '{}' for step {} is dropped: it is about attempt {}, which another "
+                      "attempt has replaced",
                       report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
       return unless_failed(Remove(file), false);
     }
@@ -163,9 +165,9 @@ class Collection {
     absl::StatusOr<MetricReport> there = ReadReport(files_, kept);
     bool of_use = true;
     if (!there.ok()) {
-      warn_(
-          fmt::format("what evaluator '{}' says of step {} is recorded, but a rebuild of the manifest may not know: {}",
-                      recorded.evaluation.evaluator, recorded.step, std::string(there.status().message())));
+      warn_(fmt::format(
+          "the result of evaluator '{}' for step {} is recorded, but a rebuild of the manifest may lose it: {}",
+          recorded.evaluation.evaluator, recorded.step, std::string(there.status().message())));
     } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
                there->evaluation.evaluator == recorded.evaluation.evaluator) {
       status = RecordRow(*there, of_use);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "fmt/format.h"
+#include "storage/manifest/best_modes.h"
 #include "storage/manifest/phases_record.h"
 
 namespace tidemark::storage {
@@ -63,7 +64,7 @@ std::optional<std::string> MetricKeyText(std::string_view rest) {
 
 std::optional<std::string> TryKeyText(std::string_view key) {
   const auto begins = [key](std::string_view prefix) { return key.starts_with(prefix); };
-  if (key == kStoreKey || key == kSettledKey) return std::string(key);
+  if (key == kStoreKey || key == kSettledKey || key == kBestModesKey) return std::string(key);
   for (const std::string_view prefix : {kStepKeyPrefix, kCommittedKeyPrefix, kPhasesKeyPrefix}) {
     if (!begins(prefix)) continue;
     const std::optional<int64_t> step = AsStep(key.substr(prefix.size()));
@@ -88,7 +89,7 @@ std::optional<std::string> TryKeyText(std::string_view key) {
 
 absl::StatusOr<std::string> KeyText(std::string_view key) {
   std::optional<std::string> text = TryKeyText(key);
-  if (!text) return absl::DataLossError(fmt::format("a key of {} bytes is none of the manifest's", key.size()));
+  if (!text) return absl::DataLossError(fmt::format("a key of {} bytes is not a key of the manifest", key.size()));
   return *std::move(text);
 }
 

@@ -1,9 +1,28 @@
 #include "storage/manifest/json_fields.h"
 
+#include <locale.h>
+
 #include <cmath>
 
 namespace tidemark::storage {
 namespace {
+
+// While it lives, the calling thread has C's locale, with a point in its numbers.
+class CLocale {
+ public:
+  CLocale() : before_(uselocale(C())) {}
+  ~CLocale() { uselocale(before_); }
+  CLocale(const CLocale&) = delete;
+  CLocale& operator=(const CLocale&) = delete;
+
+ private:
+  static locale_t C() {
+    static const locale_t locale = newlocale(LC_ALL_MASK, "C", nullptr);  // lives as long as the process
+    return locale;
+  }
+
+  const locale_t before_;
+};
 
 Evaluation::Outcome DecodeOutcome(const std::string& name) {
   using enum Evaluation::Outcome;
@@ -14,6 +33,39 @@ Evaluation::Outcome DecodeOutcome(const std::string& name) {
 }
 
 }  // namespace
+
+void ScopedJson::Clear(Json& json, int depth) {
+  if (depth == 0) return;
+  if (json.is_array()) {
+    auto& elements = json.get_ref<Json::array_t&>();
+    for (Json& element : elements) Clear(element, depth - 1);
+    elements.clear();
+  } else if (json.is_object()) {
+    auto& fields = json.get_ref<Json::object_t&>();
+    for (auto& [name, value] : fields) Clear(value, depth - 1);
+    fields.clear();
+  }
+}
+
+Json ParseJson(std::string_view bytes, const Json::parser_callback_t& look, bool allow_exceptions) {
+  const CLocale c_locale;
+  // Json::parse would destroy the part that it has built if an exception passes through it.
+  ScopedJson json;
+  bool parsed = false;
+  if (look == nullptr) {
+    nlohmann::detail::json_sax_dom_parser<Json> builder(*json, allow_exceptions);
+    parsed = Json::sax_parse(bytes, &builder) && !builder.is_errored();
+  } else {
+    nlohmann::detail::json_sax_dom_callback_parser<Json> builder(*json, look, allow_exceptions);
+    parsed = Json::sax_parse(bytes, &builder) && !builder.is_errored();
+  }
+  return parsed ? std::move(*json) : Json(Json::value_t::discarded);
+}
+
+bool IsJson(std::string_view bytes) {
+  const CLocale c_locale;
+  return Json::accept(bytes);
+}
 
 // nlohmann writes "[json.exception.parse_error.101] parse error at line 1, ...".
 std::string JsonProblem(const std::exception& error) {
@@ -31,36 +83,32 @@ Json EncodeNumber(double value) {
 
 double DecodeNumber(const Json& json) {
   if (json.is_number()) return json.get<double>();
-  if (!json.is_string()) throw std::invalid_argument(fmt::format("{} is no number", json.type_name()));
+  if (!json.is_string()) throw std::invalid_argument(fmt::format("{} is not a number", json.type_name()));
   const std::string& text = json.get_ref<const std::string&>();
   if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (text == "Infinity") return std::numeric_limits<double>::infinity();
   if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  throw std::invalid_argument(fmt::format("'{}' is no number", text));
+  throw std::invalid_argument(fmt::format("'{}' is not a number", text));
 }
 
-Json EncodeMetrics(const Metrics& metrics) {
-  Json json = Json::object();
-  for (const auto& [name, value] : metrics) json[name] = EncodeNumber(value);
+ScopedJson EncodeMetrics(const Metrics& metrics) {
+  ScopedJson json(Json::object());
+  for (const auto& [name, value] : metrics) (*json)[name] = EncodeNumber(value);
   return json;
 }
 
 Metrics DecodeMetrics(const Json& json) {
-  if (!json.is_object()) throw std::invalid_argument("metrics are no object");
+  if (!json.is_object()) throw std::invalid_argument("metrics are not an object");
   Metrics metrics;
   for (const auto& [name, value] : json.items()) metrics[name] = DecodeNumber(value);
   return metrics;
 }
 
-Json EncodeEvaluation(const Evaluation& evaluation) {
-  return {{"evaluator", evaluation.evaluator},
-          {"worker", evaluation.worker},
-          {"outcome", OutcomeName(evaluation.outcome)},
-          {"reason", evaluation.reason},
-          {"metrics", EncodeMetrics(evaluation.metrics)},
-          {"unhealthy", evaluation.unhealthy},
-          {"reported_unix_ns", absl::ToUnixNanos(evaluation.reported)},
-          {"took_ns", absl::ToInt64Nanoseconds(evaluation.took)}};
+ScopedJson EncodeEvaluation(const Evaluation& evaluation) {
+  return JsonObject("evaluator", evaluation.evaluator, "worker", evaluation.worker, "outcome",
+                    OutcomeName(evaluation.outcome), "reason", evaluation.reason, "metrics",
+                    EncodeMetrics(evaluation.metrics), "unhealthy", evaluation.unhealthy, "reported_unix_ns",
+                    absl::ToUnixNanos(evaluation.reported), "took_ns", absl::ToInt64Nanoseconds(evaluation.took));
 }
 
 Evaluation DecodeEvaluation(const Json& json) {
@@ -78,7 +126,7 @@ Evaluation DecodeEvaluation(const Json& json) {
 }
 
 int64_t DecodeInt64(const Json& json) {
-  if (!json.is_number_integer()) throw std::invalid_argument("a number is not a whole one");
+  if (!json.is_number_integer()) throw std::invalid_argument("a number is not whole");
   if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     throw std::invalid_argument(fmt::format("{} is too large", json.get<uint64_t>()));
   }
@@ -90,6 +138,6 @@ int64_t DecodeStep(const Json& json) {
   return json.get<int64_t>();
 }
 
-std::string DumpJson(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string DumpJson(ScopedJson json) { return json->dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace tidemark::storage

@@ -9,32 +9,88 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {
 
+// Its destructor needs memory for what an array or an object contains, and ends the process where there is none. So
+// what is built or read here lies in a ScopedJson, also a result that is not stored anywhere. No object is made from an
+// initializer list: that destroys arrays.
 using Json = nlohmann::json;
+
+// A value whose destruction needs no memory, down to a depth of 32, which no record has.
+class ScopedJson {
+ public:
+  ScopedJson() = default;
+  explicit ScopedJson(Json&& json) : json_(std::move(json)) {}
+  ~ScopedJson() { Clear(json_, /*depth=*/32); }
+  ScopedJson(ScopedJson&& other) noexcept : json_(std::move(other.json_)) {}
+  ScopedJson(const ScopedJson&) = delete;
+  ScopedJson& operator=(const ScopedJson&) = delete;
+
+  Json& operator*() { return json_; }
+  Json* operator->() { return &json_; }
+
+ private:
+  static void Clear(Json& json, int depth);
+
+  Json json_;
+};
+
+// Sets fields of an object: a name, its value, a name, and so on.
+inline void SetFields(Json&) {}
+template <typename Value, typename... Rest>
+void SetFields(Json& object, std::string_view name, Value&& value, Rest&&... rest) {
+  Json& field = object[std::string(name)];
+  if constexpr (std::is_same_v<Value, ScopedJson>) {
+    field = std::move(*value);
+  } else {
+    field = std::forward<Value>(value);
+  }
+  SetFields(object, std::forward<Rest>(rest)...);
+}
+
+// An object of these fields.
+template <typename... NamesAndValues>
+ScopedJson JsonObject(NamesAndValues&&... fields) {
+  ScopedJson object(Json::object());
+  SetFields(*object, std::forward<NamesAndValues>(fields)...);
+  return object;
+}
+
+// Parses JSON, independently of the process's locale. Throws the library's exceptions. If `allow_exceptions` is false,
+// it returns a discarded value instead. `look`: the library's callback; null: none. All JSON is parsed by this
+// function, because the library's parser expects the locale's decimal point in numbers. Of a decimal point of several
+// bytes it knows only the first.
+Json ParseJson(std::string_view bytes, const Json::parser_callback_t& look = nullptr, bool allow_exceptions = true);
+
+// Whether the bytes are JSON. Keeps no value.
+bool IsJson(std::string_view bytes);
 
 // NaN and infinities, for which JSON has no numbers, are the strings "NaN", "Infinity" and "-Infinity".
 Json EncodeNumber(double value);
 double DecodeNumber(const Json& json);
 
-Json EncodeMetrics(const Metrics& metrics);
+ScopedJson EncodeMetrics(const Metrics& metrics);
 Metrics DecodeMetrics(const Json& json);
 
 // An Evaluation's fields, all of them: "evaluator", "worker", "outcome", "reason", "metrics", "unhealthy",
 // "reported_unix_ns", "took_ns".
-Json EncodeEvaluation(const Evaluation& evaluation);
+ScopedJson EncodeEvaluation(const Evaluation& evaluation);
 Evaluation DecodeEvaluation(const Json& json);
 
 // A whole number in its own range; the library would cut a fraction off, and let what is too large wrap around.
@@ -61,22 +117,26 @@ std::string JsonProblem(const std::exception& error);
 
 // One line without spaces. Text that is not UTF-8 (a path in a reason) is written with replacement characters rather
 // than refused.
-std::string DumpJson(const Json& json);
+std::string DumpJson(ScopedJson json);
 
-// Hands the object that `parse` makes of `bytes` to `decode`, whose result it returns. kDataLoss, with `what`, where
-// one of them throws; kUnimplemented where the object's "version" is above `version_max`.
+// Hands the object that `parse` makes of `bytes` to `decode`, whose result it returns. Errors, with `what`:
+// - kDataLoss: one of them throws.
+// - kResourceExhausted: one of them throws std::bad_alloc, which says nothing about the bytes.
+// - kUnimplemented: the object's "version" is above `version_max`.
 template <typename Record, typename Parse, typename DecodeFunction>
 absl::StatusOr<Record> DecodeJson(std::string_view what, std::string_view bytes, int version_max, const Parse& parse,
                                   const DecodeFunction& decode) {
   try {
-    const Json json = parse(bytes);
-    const int64_t version = DecodeInt64(json.at("version"));
+    ScopedJson json(parse(bytes));
+    const int64_t version = DecodeInt64(json->at("version"));
     if (version > version_max) {
       return absl::UnimplementedError(
           fmt::format("{} has version {}; this library reads up to {}", what, version, version_max));
     }
     if (version < 1) throw std::invalid_argument(fmt::format("version {} never existed", version));
-    return decode(json);
+    return decode(std::as_const(*json));
+  } catch (const std::bad_alloc&) {
+    return ExceptionStatus(what);
   } catch (const std::exception& error) {
     return absl::DataLossError(fmt::format("{} of {} bytes: {}", what, bytes.size(), JsonProblem(error)));
   }

@@ -1,8 +1,32 @@
 #include "storage/manifest/kept_steps.h"
 
+#include <string>
 #include <utility>
 
 namespace tidemark::storage {
+namespace {
+
+size_t TextBytes(const StepInfo& info) {
+  size_t bytes = info.user_metadata.size();
+  for (const Evaluation& row : info.evaluations) {
+    bytes += row.reason.size();
+    for (const auto& [name, value] : row.metrics) bytes += sizeof(name) + sizeof(value) + name.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::shared_ptr<const StepInfo> KeptStep(StepInfo info) {
+  if (TextBytes(info) > kKeptTextBytesMax) {
+    std::string().swap(info.user_metadata);
+    for (Evaluation& row : info.evaluations) {
+      row.metrics.clear();
+      std::string().swap(row.reason);
+    }
+  }
+  return std::make_shared<const StepInfo>(std::move(info));
+}
 
 std::optional<CommittedSteps> KeptSteps::Get() const {
   if (!steps_) return std::nullopt;
@@ -23,13 +47,17 @@ void KeptSteps::Wrote(const absl::Status& status, std::vector<StepInfo> steps) {
   if (in_doubt_) return Forget();
   ++writes_;
   if (!steps_) return;
-  for (StepInfo& info : steps) {
-    const int64_t step = info.step;
-    if (info.state == StepState::kCommitted) {
-      (*steps_)[step] = std::make_shared<const StepInfo>(std::move(info));
-    } else {
-      steps_->erase(step);
+  try {
+    for (StepInfo& info : steps) {
+      const int64_t step = info.step;
+      if (info.state == StepState::kCommitted) {
+        (*steps_)[step] = KeptStep(std::move(info));
+      } else {
+        steps_->erase(step);
+      }
     }
+  } catch (...) {
+    Forget();  // there is no memory to keep them in
   }
 }
 

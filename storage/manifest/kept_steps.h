@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
 #define TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,8 +15,18 @@
 
 namespace tidemark::storage {
 
-// Ascending by step. Shared with whoever keeps it, and never changed.
+// Ascending by step, each made by KeptStep. Shared by its holders, and never changed.
 using CommittedSteps = std::vector<std::shared_ptr<const StepInfo>>;
+
+// What user_metadata, and the metrics and reasons of evaluation records, may take of memory in all.
+inline constexpr size_t kKeptTextBytesMax = 1024;
+
+// The step as it is kept in memory: without user_metadata, and without the metrics and reasons of evaluation records,
+// if these take more than kKeptTextBytesMax. Metrics are in StepInfo::metrics too. The manifest has the whole record.
+std::shared_ptr<const StepInfo> KeptStep(StepInfo info);
+
+// Whether nothing was left out: metadata is a JSON object, so it is never empty in a record.
+inline bool IsWhole(const StepInfo& kept) { return !kept.user_metadata.empty(); }
 
 // Thread-compatible. Has to be told of every write of step records.
 class KeptSteps {

@@ -56,20 +56,15 @@ absl::StatusOr<std::string> EncodeToWrite(const LeaseNote& note) {
 }  // namespace
 
 std::string EncodeLeaseNote(const LeaseNote& note) {
-  return DumpJson({{"version", kLeaseNoteVersion},
-                   {"step", note.step},
-                   {"attempt", ToHex(note.attempt.bytes)},
-                   {"evaluator", note.evaluator},
-                   {"holder", note.holder},
-                   {"machine", note.machine},
-                   {"expiry_ns", absl::ToInt64Nanoseconds(note.expiry)},
-                   {"renewals", note.renewals},
-                   {"lease", ToHex(note.lease)}}) +
+  return DumpJson(JsonObject("version", kLeaseNoteVersion, "step", note.step, "attempt", ToHex(note.attempt.bytes),
+                             "evaluator", note.evaluator, "holder", note.holder, "machine", note.machine, "expiry_ns",
+                             absl::ToInt64Nanoseconds(note.expiry), "renewals", note.renewals, "lease",
+                             ToHex(note.lease))) +
          "\n";
 }
 
 absl::StatusOr<LeaseNote> DecodeLeaseNote(std::string_view bytes) {
-  const auto parse = [](std::string_view text) { return Json::parse(text); };
+  const auto parse = [](std::string_view text) { return ParseJson(text); };
   return DecodeJson<LeaseNote>("lease note", bytes, kLeaseNoteVersion, parse, [](const Json& json) {
     LeaseNote note;
     note.step = DecodeStep(json.at("step"));
@@ -127,8 +122,9 @@ absl::Status Lease::Renew() {
   absl::StatusOr<bool> held = IsStillHeld();
   if (!held.ok()) return held.status();
   if (!*held) {
-    return absl::AbortedError(fmt::format("renew lease {}: it was not renewed for its expiry of {}, and was taken away",
-                                          path_, absl::FormatDuration(note_.expiry)));
+    return absl::AbortedError(
+        fmt::format("renew lease {}: it was not renewed within its expiry of {}, so another process removed it", path_,
+                    absl::FormatDuration(note_.expiry)));
   }
   ++note_.renewals;
   const absl::StatusOr<std::string> bytes = EncodeToWrite(note_);
@@ -195,7 +191,7 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
   const std::string name = LeaseFileName(note.attempt, note.evaluator);
   const std::string path = layout_.leases() + "/" + name;
   if (note.expiry <= absl::ZeroDuration() || note.expiry > kLeaseExpiryMax) {
-    return absl::InvalidArgumentError(fmt::format("lease {}: an expiry of {}; it must be more than 0, and at most {}",
+    return absl::InvalidArgumentError(fmt::format("lease {}: an expiry of {}; it must be more than 0 and at most {}",
                                                   path, absl::FormatDuration(note.expiry),
                                                   absl::FormatDuration(kLeaseExpiryMax)));
   }
@@ -203,7 +199,7 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() > kNoteBytesMax / 2) {  // room for the renewals to grow
     return absl::InvalidArgumentError(
-        fmt::format("lease {}: a note of {} bytes; at most {} are possible", path, bytes->size(), kNoteBytesMax / 2));
+        fmt::format("lease {}: a note of {} bytes; at most {} are allowed", path, bytes->size(), kNoteBytesMax / 2));
   }
   absl::Status made = files_.CreateDirectory(layout_.leases());
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
@@ -224,7 +220,8 @@ absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Acquire(LeaseNote note) {
     look = LookAt(name, note.attempt);
     if (look.life != Life::kNone && look.held.readable) return absl::UnavailableError(Describe(look.held.note));
   }
-  return absl::UnavailableError(fmt::format("lease {} is being taken by a process that has left no note yet", path));
+  return absl::UnavailableError(
+      fmt::format("lease {} is being taken by a process that has not written its note yet", path));
 }
 
 absl::StatusOr<std::unique_ptr<Lease>> LeaseObserver::Take(const std::string& path, const LeaseNote& note,

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/manifest/best_modes.h"
 #include "storage/manifest/kept_steps.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/phases_record.h"
@@ -68,10 +69,10 @@ class Manifest {
   // manifest.
   absl::Status ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step = 0) const;
 
-  // All committed steps, all as of one moment; costs nothing for others. kFailedPrecondition: the manifest has no such
-  // index.
+  // All committed steps at one moment, without the fields that KeptStep leaves out. Other steps cost nothing.
+  // kFailedPrecondition: the manifest has no such index.
   //
-  // Where the manifest is open for writing it keeps them from the first call on, a KiB or so a step: the next one reads
+  // Where the manifest is open for writing it keeps them from the first call on, a KiB or two each: the next one reads
   // nothing. It does not wait for the reading, but for a write that goes on.
   absl::StatusOr<CommittedSteps> Committed() const;
 
@@ -86,14 +87,19 @@ class Manifest {
   // The record of the highest step that is <= `step`; nullopt if there is none.
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
 
-  // The record of the highest committed step that is <= `step`; nullopt if there is none. In one pass over what is
-  // between them.
+  // The record of the highest committed step that is <= `step`; nullopt if there is none. Reads no other record.
+  // kFailedPrecondition: the manifest has no such index.
   absl::StatusOr<std::optional<StepRecord>> FindCommittedAtOrBelow(int64_t step) const;
 
   // The record of the committed, healthy step whose metric of that name is the lowest or highest; of several such steps
   // the last one's. Values that are not finite do not count. nullopt if no such step has the metric.
   // kFailedPrecondition: the manifest has no indices.
   absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
+
+  // The best mode of each metric for which a trainer has recorded one. AddBestModes replaces the recorded modes of the
+  // same metrics by `modes`, and returns all modes. It writes nothing if nothing changes.
+  absl::StatusOr<BestModes> RecordedBestModes() const;
+  absl::StatusOr<BestModes> AddBestModes(const BestModes& modes);
 
   // The phases of the save that has made this attempt at the step; empty: they are not known.
   absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step, std::string_view attempt) const;

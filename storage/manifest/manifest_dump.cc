@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/manifest/best_modes.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
 #include "storage/manifest/manifest_records.h"
@@ -26,6 +27,7 @@ absl::Status CheckDeletion(std::string_view key, const absl::StatusOr<DeletionRe
 
 absl::Status CheckValue(std::string_view key, std::string_view value) {
   if (key == kStoreKey) return DecodeStoreRecord(value).status();
+  if (key == kBestModesKey) return DecodeBestModes(value).status();
   if (key == kSettledKey) return DecodeSettledMark(value).status();
   if (key.starts_with(kStepKeyPrefix)) return CheckStep(key, DecodeStepRecord(value));
   if (key.starts_with(kDeletionKeyPrefix)) return CheckDeletion(key, DecodeDeletionRecord(value));
@@ -63,10 +65,11 @@ absl::Status DumpManifest(FileSystem& files, const std::string& path, std::strin
   if (absl::IsUnimplemented(version)) {
     return absl::UnimplementedError(fmt::format("manifest {}: {}", path, std::string(version.message())));
   }
-  return (*database)->Scan(CommonPart(prefix), [&](std::string_view key, std::string_view value) {
+  scanned = (*database)->Scan(CommonPart(prefix), [&](std::string_view key, std::string_view value) {
     const DumpedRecord record = DumpRecord(key, value);
     return !record.key.starts_with(prefix) || visit(record);
   });
+  return scanned.ok() ? (*database)->log_damage() : scanned;
 }
 
 }  // namespace tidemark::storage

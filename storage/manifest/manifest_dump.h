@@ -25,7 +25,8 @@ DumpedRecord DumpRecord(std::string_view key, std::string_view value);
 // Opens the manifest at `path` to read, beside a live writer or not, and calls `visit` with every record whose key, as
 // DumpRecord has it, begins with `prefix`, in the order of the database's keys, until it returns false; one that
 // cannot be decoded is visited too. kNotFound: there is no manifest. kUnimplemented: the store's record is of a newer
-// version; nothing is visited. kDataLoss: the database is damaged; what comes before that has been visited.
+// version; nothing is visited. kDataLoss: the database is damaged. Keys before a damaged block of a table have been
+// visited then. If a log is damaged, all that was written before the damage has been visited.
 absl::Status DumpManifest(FileSystem& files, const std::string& path, std::string_view prefix,
                           absl::FunctionRef<bool(const DumpedRecord&)> visit);
 

@@ -22,19 +22,19 @@ StepState DecodeState(std::string_view name) {
 
 // What a step record has from version 2 on.
 void DecodeOpinions(const Json& json, StepInfo& info) {
-  if (!json.at("evaluations").is_array()) throw std::invalid_argument("evaluations are no array");
+  if (!json.at("evaluations").is_array()) throw std::invalid_argument("evaluations are not an array");
   for (const Json& row : json.at("evaluations")) info.evaluations.push_back(DecodeEvaluation(row));
   info.pinned = json.at("pinned").get<bool>();
   info.pin_note = json.at("pin_note").get<std::string>();
   info.kept = json.at("kept").get<std::string>();
   const auto tags = json.find("tags");
   if (tags == json.end()) return;
-  if (!tags->is_array()) throw std::invalid_argument("tags are no array");
+  if (!tags->is_array()) throw std::invalid_argument("tags are not an array");
   for (const Json& tag : *tags) info.tags.push_back(tag.get<std::string>());
   if (absl::Status status = CheckTags(info.tags); !status.ok()) {
     throw std::invalid_argument(std::string(status.message()));
   }
-  if (!info.pinned && !info.tags.empty()) throw std::invalid_argument("it has tags, and is not pinned");
+  if (!info.pinned && !info.tags.empty()) throw std::invalid_argument("it has tags but is not pinned");
 }
 
 bool MayLackAttempt(StepState state) { return state == StepState::kFailed || state == StepState::kUnsaved; }
@@ -42,7 +42,7 @@ bool MayLackAttempt(StepState state) { return state == StepState::kFailed || sta
 template <typename Record>
 absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
                               const std::function<Record(const Json&)>& decode, int version_max = kManifestVersion) {
-  const auto parse = [](std::string_view text) { return Json::parse(text); };
+  const auto parse = [](std::string_view text) { return ParseJson(text); };
   return DecodeJson<Record>(fmt::format("{} record", what), bytes, version_max, parse, decode);
 }
 
@@ -74,7 +74,7 @@ void MakeDeleted(StepRecord& record, std::string_view reason) {
 
 std::string EncodeStoreRecord(const StoreRecord& record) {
   return DumpJson(
-      {{"version", record.version}, {"store_id", ToHex(record.store_id.bytes)}, {"sequence", record.sequence}});
+      JsonObject("version", record.version, "store_id", ToHex(record.store_id.bytes), "sequence", record.sequence));
 }
 
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
@@ -87,12 +87,10 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
 }
 
 std::string EncodeDeletionRecord(const DeletionRecord& record) {
-  Json references = Json::array();
-  for (const AttemptId& attempt : record.references) references.push_back(ToHex(attempt.bytes));
-  return DumpJson({{"version", kDeletionRecordVersion},
-                   {"step", record.step},
-                   {"attempt", ToHex(record.attempt.bytes)},
-                   {"references", std::move(references)}});
+  ScopedJson references(Json::array());
+  for (const AttemptId& attempt : record.references) references->push_back(ToHex(attempt.bytes));
+  return DumpJson(JsonObject("version", kDeletionRecordVersion, "step", record.step, "attempt",
+                             ToHex(record.attempt.bytes), "references", std::move(references)));
 }
 
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
@@ -107,13 +105,9 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
 
 std::string EncodeSettledMark(const SettledMark& mark) {
   const DirectoryStamp& stamp = mark.steps;
-  return DumpJson({{"version", kManifestVersion},
-                   {"files", mark.files},
-                   {"tags", mark.tags},
-                   {"inode", stamp.inode},
-                   {"links", stamp.links},
-                   {"modified_unix_ns", stamp.modified_unix_ns},
-                   {"changed_unix_ns", stamp.changed_unix_ns}});
+  return DumpJson(JsonObject("version", kManifestVersion, "files", mark.files, "tags", mark.tags, "inode", stamp.inode,
+                             "links", stamp.links, "modified_unix_ns", stamp.modified_unix_ns, "changed_unix_ns",
+                             stamp.changed_unix_ns));
 }
 
 absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes) {
@@ -129,44 +123,41 @@ absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes) {
 
 std::string EncodeStepRecord(const StepRecord& record) {
   const StepInfo& info = record.info;
-  Json evaluations = Json::array();
-  for (const Evaluation& evaluation : info.evaluations) evaluations.push_back(EncodeEvaluation(evaluation));
-  Json shards = Json::array();
+  ScopedJson json(Json::object());
+  Json& fields = *json;
+  fields["version"] = kStepRecordVersion;
+  fields["step"] = info.step;
+  fields["state"] = StepStateName(info.state);
+  fields["attempt"] = info.attempt;
+  fields["sequence"] = info.sequence;
+  fields["created_unix_ns"] = absl::ToUnixNanos(info.created);
+  fields["blocked_ns"] = absl::ToInt64Nanoseconds(info.blocked);
+  fields["world_size"] = info.world_size;
+  fields["entry_count"] = info.entry_count;
+  fields["logical_bytes"] = info.logical_bytes;
+  fields["stored_bytes"] = info.stored_bytes;
+  fields["reused_bytes"] = info.reused_bytes;
+  fields["reason"] = info.reason;
+  fields["user_metadata"] = info.user_metadata;
+  fields["metrics"] = std::move(*EncodeMetrics(info.metrics));
+  fields["pinned"] = info.pinned;
+  fields["pin_note"] = info.pin_note;
+  fields["kept"] = info.kept;
+  Json& evaluations = fields["evaluations"] = Json::array();
+  for (const Evaluation& evaluation : info.evaluations) evaluations.push_back(std::move(*EncodeEvaluation(evaluation)));
+  Json& shards = fields["shards"] = Json::array();
   for (const RecordedShard& shard : record.shards) {
-    shards.push_back(
-        {{"rank", shard.rank}, {"file_bytes", shard.file_bytes}, {"index_digest", ToHex(shard.index_digest.bytes)}});
+    shards.push_back(std::move(*JsonObject("rank", shard.rank, "file_bytes", shard.file_bytes, "index_digest",
+                                           ToHex(shard.index_digest.bytes))));
   }
-  Json references = Json::array();
+  Json& references = fields["references"] = Json::array();
   for (const FileReference& file : record.references) {
-    references.push_back({{"step", file.step},
-                          {"attempt", ToHex(file.attempt.bytes)},
-                          {"rank", file.rank},
-                          {"world_size", file.world_size}});
+    references.push_back(std::move(*JsonObject("step", file.step, "attempt", ToHex(file.attempt.bytes), "rank",
+                                               file.rank, "world_size", file.world_size)));
   }
-  Json json = {{"version", kStepRecordVersion},
-               {"step", info.step},
-               {"state", StepStateName(info.state)},
-               {"attempt", info.attempt},
-               {"sequence", info.sequence},
-               {"created_unix_ns", absl::ToUnixNanos(info.created)},
-               {"blocked_ns", absl::ToInt64Nanoseconds(info.blocked)},
-               {"world_size", info.world_size},
-               {"entry_count", info.entry_count},
-               {"logical_bytes", info.logical_bytes},
-               {"stored_bytes", info.stored_bytes},
-               {"reused_bytes", info.reused_bytes},
-               {"reason", info.reason},
-               {"user_metadata", info.user_metadata},
-               {"metrics", EncodeMetrics(info.metrics)},
-               {"evaluations", std::move(evaluations)},
-               {"pinned", info.pinned},
-               {"pin_note", info.pin_note},
-               {"kept", info.kept},
-               {"shards", std::move(shards)},
-               {"references", std::move(references)}};
   // So that a record without any is what it was before there were tags.
-  if (!info.tags.empty()) json["tags"] = info.tags;
-  return DumpJson(json);
+  if (!info.tags.empty()) fields["tags"] = info.tags;
+  return DumpJson(std::move(json));
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {

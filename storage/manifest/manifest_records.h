@@ -4,6 +4,7 @@
 //   "step/" be64(step)   -> StepRecord
 //   "deleting/" attempt  -> DeletionRecord: an attempt that no step record names any more and whose files are going
 //   "settled"            -> SettledMark, where the store was closed in good order
+//   "best"               -> BestModes, of best_modes.h
 //
 // The indices' keys are those of index_keys.h.
 //

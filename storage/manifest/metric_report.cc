@@ -45,12 +45,12 @@ MetricReport DecodeReportFields(const Json& json) {
 }
 
 std::string EncodeReportFields(const MetricReport& report) {
-  Json json = EncodeEvaluation(report.evaluation);
-  json["version"] = kMetricReportVersion;
-  json["store"] = ToHex(report.store.bytes);
-  json["step"] = report.step;
-  json["attempt"] = ToHex(report.attempt.bytes);
-  return EncodeChecked(json);
+  ScopedJson json = EncodeEvaluation(report.evaluation);
+  (*json)["version"] = kMetricReportVersion;
+  (*json)["store"] = ToHex(report.store.bytes);
+  (*json)["step"] = report.step;
+  (*json)["attempt"] = ToHex(report.attempt.bytes);
+  return EncodeChecked(std::move(json));
 }
 
 std::string MergedName(const Evaluation& evaluation, const std::string& metric) {
@@ -86,15 +86,15 @@ absl::Status ValidateEvaluation(const Evaluation& evaluation) {
 absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
   if (absl::Status status = ValidateEvaluation(report.evaluation); !status.ok()) return status;
   if (report.step < 0) {
-    return absl::InvalidArgumentError(fmt::format("a metric report on step {}, which is negative", report.step));
+    return absl::InvalidArgumentError(fmt::format("a metric report for step {}, which is negative", report.step));
   }
   if (report.evaluation.took < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(fmt::format("evaluator '{}' took less than no time: {}",
+    return absl::InvalidArgumentError(fmt::format("evaluator '{}' has a negative duration: {}",
                                                   report.evaluation.evaluator,
                                                   absl::FormatDuration(report.evaluation.took)));
   }
   auto encoded =
-      EncodeAndCheck(fmt::format("the report of evaluator '{}' on step {}", report.evaluation.evaluator, report.step),
+      EncodeAndCheck(fmt::format("the report of evaluator '{}' for step {}", report.evaluation.evaluator, report.step),
                      report, EncodeReportFields, DecodeMetricReport);
   if (!encoded.ok()) return encoded.status();
   return std::move(encoded->bytes);

@@ -16,10 +16,13 @@ int64_t Microseconds(absl::Duration duration) {
   return std::clamp<int64_t>(absl::ToInt64Microseconds(duration), 0, kMicrosecondsMax);
 }
 
-Json EncodeSpan(const SavePhase& phase) {
+ScopedJson EncodeSpan(const SavePhase& phase) {
   const int64_t begin = Microseconds(phase.begin);
   const int64_t duration = Microseconds(phase.begin + phase.duration) - begin;
-  return {begin, duration, std::min(duration, Microseconds(phase.busy)), phase.bytes};
+  ScopedJson span(Json::array());
+  for (const int64_t time : {begin, duration, std::min(duration, Microseconds(phase.busy))}) span->push_back(time);
+  span->push_back(phase.bytes);
+  return span;
 }
 
 absl::Duration DecodeTime(const Json& json) {
@@ -29,7 +32,7 @@ absl::Duration DecodeTime(const Json& json) {
 }
 
 SavePhase DecodeSpan(const Json& json, const std::string& name, const std::string& lane) {
-  if (!json.is_array() || json.size() != 4) throw std::invalid_argument("a phase is no array of four numbers");
+  if (!json.is_array() || json.size() != 4) throw std::invalid_argument("a phase is not an array of four numbers");
   SavePhase phase{.name = name, .lane = lane};
   phase.begin = DecodeTime(json[0]);
   phase.duration = DecodeTime(json[1]);
@@ -45,28 +48,28 @@ SavePhase DecodeSpan(const Json& json, const std::string& name, const std::strin
 }  // namespace
 
 std::string EncodePhasesRecord(const PhasesRecord& record) {
-  Json lanes = Json::array();
+  ScopedJson lanes(Json::array());
   const SavePhase* last = nullptr;
   for (const SavePhase& phase : record.phases) {
     if (last == nullptr || phase.name != last->name || phase.lane != last->lane) {
-      lanes.push_back({{"name", phase.name}, {"lane", phase.lane}, {"spans", Json::array()}});
+      lanes->push_back(std::move(*JsonObject("name", phase.name, "lane", phase.lane, "spans", Json::array())));
     }
-    lanes.back()["spans"].push_back(EncodeSpan(phase));
+    lanes->back()["spans"].push_back(std::move(*EncodeSpan(phase)));
     last = &phase;
   }
-  return DumpJson({{"version", kPhasesRecordVersion}, {"attempt", record.attempt}, {"lanes", std::move(lanes)}});
+  return DumpJson(JsonObject("version", kPhasesRecordVersion, "attempt", record.attempt, "lanes", std::move(lanes)));
 }
 
 absl::StatusOr<PhasesRecord> DecodePhasesRecord(std::string_view bytes) {
-  const auto parse = [](std::string_view text) { return Json::parse(text); };
+  const auto parse = [](std::string_view text) { return ParseJson(text); };
   const auto decode = [](const Json& json) {
     PhasesRecord record;
     record.attempt = ToHex(DecodeId<AttemptId>(json.at("attempt")).bytes);
-    if (!json.at("lanes").is_array()) throw std::invalid_argument("lanes are no array");
+    if (!json.at("lanes").is_array()) throw std::invalid_argument("lanes are not an array");
     for (const Json& lane : json.at("lanes")) {
       const auto name = lane.at("name").get<std::string>();
       const auto thread = lane.at("lane").get<std::string>();
-      if (!lane.at("spans").is_array()) throw std::invalid_argument("spans are no array");
+      if (!lane.at("spans").is_array()) throw std::invalid_argument("spans are not an array");
       for (const Json& span : lane.at("spans")) record.phases.push_back(DecodeSpan(span, name, thread));
     }
     return record;

@@ -18,7 +18,7 @@ void AddTags(const std::vector<std::string>& tags, const std::function<void(std:
     if (!AddTag(info.tags, tag) && !HasTag(info.tags, tag)) ++left_out;
   }
   if (left_out == 0) return;
-  warn(fmt::format("step {} loses {} of its tags, for it may have no more than {}", info.step, left_out,
+  warn(fmt::format("step {} loses {} of its tags, because it may have at most {}", info.step, left_out,
                    kTagsPerStepMax));
 }
 
@@ -95,9 +95,8 @@ absl::Status InheritPin(FileSystem& files, const StoreLayout& layout, const Step
   absl::StatusOr<std::optional<FolderNote>> own = ReadFolderNote(files, path);
   if (!own.ok()) return own.status();
   if (own->has_value() && !(*own)->problem.ok()) {
-    warn(fmt::format(
-        "step {} inherits tags that a rebuild of the manifest would not know: {}, which cannot be read, stays: {}",
-        info.step, path, std::string((*own)->problem.message())));
+    warn(fmt::format("step {} inherits tags that a rebuild of the manifest would lose, because {} cannot be read: {}",
+                     info.step, path, std::string((*own)->problem.message())));
     return absl::OkStatus();
   }
   // At an earlier look the disk may not have given it out.

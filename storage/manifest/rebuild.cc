@@ -172,8 +172,8 @@ absl::Status CheckHolds(const Manifest& manifest, std::string_view path, const S
   if (there == wanted) return absl::OkStatus();
   const size_t same = std::mismatch(wanted.begin(), wanted.end(), there.begin(), there.end()).first - wanted.begin();
   return absl::DataLossError(fmt::format(
-      "rebuilt manifest {}: the record of step {} is not as it was written: expected '{}' at byte {}, found '{}'", path,
-      expected.info.step, PrintableText(wanted.substr(same, kQuotedBytesMax)), same,
+      "rebuilt manifest {}: the record of step {} differs from what was written: expected '{}' at byte {}, found '{}'",
+      path, expected.info.step, PrintableText(wanted.substr(same, kQuotedBytesMax)), same,
       PrintableText(there.substr(same, kQuotedBytesMax))));
 }
 
@@ -196,7 +196,7 @@ absl::Status RebuildManifest(FileSystem& files, const StoreLayout& layout, const
   // Before the new manifest is in place, or a crash would leave them to be removed as attempts without a record.
   for (const Rejected& rejected : findings->broken) {
     if (IsReferenced(rejected.folder.attempt, findings->candidates)) {
-      warn(fmt::format("step {} is incomplete or damaged, but stays, for a later step refers to it: {}",
+      warn(fmt::format("step {} is incomplete or damaged, but stays, because a later step refers to it: {}",
                        rejected.folder.step, rejected.why));
       continue;
     }

@@ -44,7 +44,7 @@ void MarkFolders(FileSystem& files, const StoreLayout& layout, const Manifest& m
     if (status.ok()) status = WriteDeletionMark(files, layout, folder, fate.reason);
     // A folder that somebody removed says nothing.
     if (status.ok() || absl::IsNotFound(status)) continue;
-    warn(fmt::format("step {} was {}, but a rebuild of the manifest would not know: {}", deletion.step, fate.what,
+    warn(fmt::format("step {} was {}, but a rebuild of the manifest would lose that: {}", deletion.step, fate.what,
                      std::string(status.message())));
   }
 }
@@ -156,7 +156,7 @@ absl::Status Reconciliation::Run() {
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
   if (!folders.ok()) return folders.status();
   for (const std::string& name : strangers) {
-    warn_(fmt::format("left alone: {}/{} is not an attempt", layout_.steps(), name));
+    warn_(fmt::format("left in place: {}/{} is not an attempt", layout_.steps(), name));
     if (on_change_ == nullptr) continue;
     on_change_({.path = layout_.steps() + "/" + name, .why = "it is not an attempt"});
   }
@@ -202,7 +202,7 @@ absl::Status Reconciliation::ReconcileRecords() {
     const StepFolder own{record.info.step, AttemptId{*id}};
     if (*change) {
       told.push_back({StoreChange::Kind::kPinned, own,
-                      was_pinned ? "its pin.json has tags that its record has not" : "its folder has a pin.json"});
+                      was_pinned ? "its pin.json has tags that its record lacks" : "its folder has a pin.json"});
     }
     const std::optional<StepFolder> missing = MissingFolder(record);
     if (record.info.state == StepState::kCommitted && missing) {
@@ -244,9 +244,9 @@ void Reconciliation::MarkLost(StepRecord& record, const StepFolder& missing) {
   const bool own = ToHex(missing.attempt.bytes) == record.info.attempt;
   record.info.state = StepState::kLost;
   record.info.kept.clear();
-  record.info.reason = own ? "its folder is gone" : fmt::format("{} is gone, where some of its chunks are", name);
+  record.info.reason = own ? "its folder is gone" : fmt::format("{}, which holds some of its chunks, is gone", name);
   warn_(fmt::format("step {} is lost: it was committed, but {}/{}{} is gone", record.info.step, layout_.steps(), name,
-                    own ? "" : ", where some of its chunks are,"));
+                    own ? "" : ", which holds some of its chunks,"));
 }
 
 // Whether what there is of a lost step whose folders are there is what was lost: every byte of it.
@@ -262,14 +262,12 @@ bool Reconciliation::IsBack(const StepRecord& record) {
     sound.Update(files_.SyncDirectory(layout_.attempt(file.step, file.attempt)));
   }
   if (sound.ok() && attempt->record.shards != record.shards) {
-    sound = absl::DataLossError("its shards are not those that were recorded");
+    sound = absl::DataLossError("its shards differ from those that were recorded");
   }
   if (sound.ok()) sound = VerifyAndSync(files_, layout_, own, *attempt, read_);
   if (sound.ok()) return true;
-  warn_(
-      fmt::format("step {} stays lost, though its files are back (`checkpoint-inspect repair` says what can be done): "
-                  "{}",
-                  own.step, std::string(sound.message())));
+  warn_(fmt::format("step {} stays lost, although its files are back (run `checkpoint-inspect repair`): {}", own.step,
+                    std::string(sound.message())));
   return false;
 }
 
@@ -286,7 +284,7 @@ absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
   absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files_, layout_, folder);
   if (!mark.ok()) return mark.status();
   if (mark->has_value()) {
-    const absl::Status why = absl::NotFoundError(fmt::format("its deleted.json says that it was let go: {}", **mark));
+    const absl::Status why = absl::NotFoundError(fmt::format("its deleted.json says that it was deleted: {}", **mark));
     discards_.push_back({folder, why, /*to_quarantine=*/true});
     return absl::OkStatus();
   }
@@ -350,7 +348,7 @@ absl::Status Reconciliation::Adopt(const std::optional<StepRecord>& old, StepRec
   absl::Status status = ApplyStoredReports(files_, layout_, store_, own, warn_, info);
   if (status.ok() && old) status = InheritPin(files_, layout_, old->info, warn_and_look_again_, info);
   if (status.ok()) status = manifest_.Commit(record).status();
-  if (status.ok()) Tell(StoreChange::Kind::kAdopted, own, "complete, and not recorded");
+  if (status.ok()) Tell(StoreChange::Kind::kAdopted, own, "complete, but not recorded");
   return status;
 }
 
@@ -361,16 +359,23 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   if (!referenced.ok()) return referenced.status();
   const std::string name = StepFolderName(folder.step, folder.attempt);
   if (*referenced) {
-    warn_(fmt::format("left alone: {} has no record, but a step refers to it: {}", name, std::string(why.message())));
-    Tell(StoreChange::Kind::kLeftAlone, folder,
-         fmt::format("a step refers to it, though: {}", std::string(why.message())));
+    warn_(
+        fmt::format("left in place: {} has no record, but a step refers to it: {}", name, std::string(why.message())));
+    Tell(StoreChange::Kind::kLeftAlone, folder, fmt::format("but a step refers to it: {}", std::string(why.message())));
     settled_ = false;  // it goes when the step goes
     return absl::OkStatus();
   }
   absl::StatusOr<bool> deleted = IsOfDeletedStep(folder);
   if (!deleted.ok()) return deleted.status();
-  warn_(fmt::format("{} was {} and is {}: {}", name, *deleted ? "deleted" : "never committed",
-                    to_quarantine ? "moved to quarantine" : "removed", std::string(why.message())));
+  if (!to_quarantine) {
+    // What every kill leaves; what a step may need is not among it. on_change_ is told the details.
+    warn_(fmt::format("removed the unfinished save of step {} ({})", folder.step,
+                      absl::IsAlreadyExists(why) ? std::string(why.message())
+                                                 : "the previous process ended before it was committed"));
+  } else {
+    warn_(fmt::format("{} was {} and is moved to quarantine: {}", name, *deleted ? "deleted" : "never committed",
+                      std::string(why.message())));
+  }
   absl::Status status;
   if (to_quarantine) {
     status = MoveToQuarantine(files_, layout_, folder);
@@ -412,8 +417,9 @@ absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layou
     absl::StatusOr<bool> needed = IsOfALiveStep(manifest, deletion);
     if (!needed.ok()) return needed.status();
     if (*needed) {
-      warn(fmt::format("step {} stays, though its files are marked for deletion: its record says that they are needed",
-                       deletion.step));
+      warn(
+          fmt::format("step {} stays, although its files are marked for deletion: its record says that it is committed",
+                      deletion.step));
       continue;
     }
     absl::StatusOr<bool> referenced = manifest.IsReferenced(deletion.attempt);
@@ -423,7 +429,7 @@ absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layou
   if (!going.empty()) {
     absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
     if (!read.ok()) {
-      warn(fmt::format("no files of deleted steps are removed, for nobody can say which are being read: {}",
+      warn(fmt::format("no files of deleted steps are removed, because it is not known which are being read: {}",
                        std::string(read.status().message())));
       return false;
     }

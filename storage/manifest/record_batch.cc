@@ -55,8 +55,12 @@ absl::Status PutDeletion(rocksdb::WriteBatch& batch, const DeletionRecord& recor
              EncodeDeletionRecord, DecodeDeletionRecord);
 }
 
+absl::Status PutBestModes(rocksdb::WriteBatch& batch, const BestModes& modes) {
+  return Put(batch, "the record of which values are the best", kBestModesKey, modes, EncodeBestModes, DecodeBestModes);
+}
+
 absl::Status PutSettled(rocksdb::WriteBatch& batch, const SettledMark& mark) {
-  return Put(batch, "the mark of a good close", kSettledKey, mark, EncodeSettledMark, DecodeSettledMark);
+  return Put(batch, "the clean-shutdown marker", kSettledKey, mark, EncodeSettledMark, DecodeSettledMark);
 }
 
 }  // namespace tidemark::storage

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rocksdb/write_batch.h"
+#include "storage/manifest/best_modes.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/phases_record.h"
 
@@ -22,6 +23,7 @@ absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional
 absl::Status PutStore(rocksdb::WriteBatch& batch, const StoreRecord& record);
 absl::Status PutPhases(rocksdb::WriteBatch& batch, const PhasesRecord& record);
 absl::Status PutDeletion(rocksdb::WriteBatch& batch, const DeletionRecord& record);
+absl::Status PutBestModes(rocksdb::WriteBatch& batch, const BestModes& modes);
 absl::Status PutSettled(rocksdb::WriteBatch& batch, const SettledMark& mark);
 
 }  // namespace tidemark::storage

@@ -158,7 +158,7 @@ absl::Status Repair::Verify(Verdict& verdict) {
   absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder);
   absl::Status status = found.status();
   if (found.ok() && found->shards != verdict.record.shards) {
-    status = absl::DataLossError("its shards are not the ones that were committed: size or digest differ");
+    status = absl::DataLossError("its shards differ in size or digest from those that were committed");
   }
   if (status.ok() && !unused.empty()) {
     StoreChange change = ChangeOf(StoreChange::Kind::kLeftAlone, info.step, unused.front().path, unused);
@@ -289,7 +289,7 @@ absl::Status Repair::CommitAgain(const Verdict& verdict) {
   Tell({.kind = StoreChange::Kind::kCommittedAgain,
         .step = step,
         .path = layout_.attempt(step, attempt),
-        .why = "it was marked as damaged, and every byte of its entries is what was committed"});
+        .why = "it is marked as damaged, but every byte of its entries verifies"});
   return absl::OkStatus();
 }
 
@@ -301,7 +301,8 @@ absl::Status Repair::RemoveFile(const std::string& path, std::string why) {
 
 absl::Status Repair::RemoveLeftovers() {
   absl::Status status = RemoveFile(layout_.identity() + ".tmp", "store.json was being written");
-  if (status.ok() && had_retired_) status = RemoveFile(layout_.retired(), "the blocks of an attempt that was removed");
+  if (status.ok() && had_retired_)
+    status = RemoveFile(layout_.retired(), "a file kept for reuse from a removed attempt");
   if (!status.ok()) return status;
   std::vector<std::string> strangers;
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
@@ -337,7 +338,7 @@ absl::Status Repair::FinishDeletions() {
     StoreChange change{.kind = StoreChange::Kind::kRemoved,
                        .step = deletion.step,
                        .path = layout_.attempt(deletion.step, deletion.attempt),
-                       .why = "it was let go, or another attempt took its place"};
+                       .why = "it was deleted, or replaced by another attempt"};
     if (staying.contains(deletion.attempt)) {
       // Of those that a step refers to, or somebody reads, there is nothing to be said.
       if (warnings_.empty()) continue;
@@ -383,7 +384,7 @@ absl::Status Repair::LookAtStrangers() {
     if (layout_.IsOwnName(entry.name) || entry.name == "lost+found") continue;
     const bool old = entry.name.starts_with("manifest.broken-");
     Tell({.path = layout_.directory() + "/" + entry.name,
-          .why = old ? "a manifest that could not be read, kept for a person to look at" : "it is not Tidemark's"});
+          .why = old ? "a manifest that could not be read, kept for inspection" : "it is not Tidemark's"});
   }
   return absl::OkStatus();
 }
@@ -458,8 +459,8 @@ absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& 
   if (absl::IsUnavailable(report.status())) return report;
   const absl::StatusOr<std::string> after = ReadLockNote(files, layout);
   if (after.ok() && *before != *after) {
-    return absl::UnavailableError(
-        fmt::format("store {} was opened while it was looked at: {}", layout.directory(), PrintableNote(*after)));
+    return absl::UnavailableError(fmt::format("store {} was opened by another process during the inspection: {}",
+                                              layout.directory(), PrintableNote(*after)));
   }
   if (report.ok() && !after.ok()) return after.status();
   return report;

@@ -22,7 +22,7 @@ absl::Status CheckPlace(const MetricReport& report, const StoreId& store, const 
   }
   if (report.step != folder.step || report.attempt != folder.attempt ||
       MetricFileName(report.evaluation.evaluator) != name) {
-    return absl::DataLossError(fmt::format("{}: it is what evaluator '{}' says of step {}, attempt {}", path,
+    return absl::DataLossError(fmt::format("{}: it is the result of evaluator '{}' for step {}, attempt {}", path,
                                            PrintableText(report.evaluation.evaluator), report.step,
                                            ToHex(report.attempt.bytes)));
   }
@@ -67,7 +67,7 @@ absl::Status ApplyStoredReports(FileSystem& files, const StoreLayout& layout, co
     if (status.ok()) {
       ApplyEvaluation(info, report->evaluation);
     } else if (absl::IsDataLoss(status) || absl::IsUnimplemented(status) || absl::IsNotFound(status)) {
-      warn(fmt::format("step {} is without an evaluation whose report cannot be used: {}", folder.step,
+      warn(fmt::format("step {} lacks an evaluation, because its report cannot be used: {}", folder.step,
                        std::string(status.message())));
     } else {
       return status;

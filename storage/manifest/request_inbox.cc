@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/inbox_files.h"
 #include "storage/manifest/manifest.h"
@@ -14,6 +15,9 @@
 
 namespace tidemark::storage {
 namespace {
+
+// In a warning.
+constexpr size_t kNamedSteps = 20;
 
 struct Waiting {
   std::string file;  // its name in inbox/
@@ -62,18 +66,19 @@ class Taking {
       }
     }
     delete_them();
+    WarnOfRefusals();
     if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
     return std::move(result_);
   }
 
  private:
   absl::Status Read(const DirectoryEntry& entry) {
-    if (entry.type != FileType::kRegular) return Refuse(entry.name, "it is no regular file");
+    if (entry.type != FileType::kRegular) return Refuse(entry.name, "it is not a regular file");
     if (const auto draft = NameOfDraft(entry.name)) {
       if (const auto name = ParseRequestFileName(*draft)) return ConsiderDraft(entry.name, name->folder);
     }
     const auto name = ParseRequestFileName(entry.name);
-    if (!name) return Refuse(entry.name, "its name is no request's");
+    if (!name) return Refuse(entry.name, "its name is not that of a request");
     absl::StatusOr<std::string> bytes = ReadCapped(files_, InboxPath(layout_, entry.name), kStoreRequestBytesMax);
     if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
     if (!bytes.ok() && !absl::IsDataLoss(bytes.status())) {
@@ -83,8 +88,8 @@ class Taking {
     absl::StatusOr<StoreRequest> request = bytes.ok() ? DecodeStoreRequest(*bytes) : bytes.status();
     if (absl::IsUnimplemented(request.status())) {
       if (options_.warned == nullptr || options_.warned->insert(entry.name).second) {
-        options_.warn(fmt::format("left for a newer version: {}: {}", InboxPath(layout_, entry.name),
-                                  std::string(request.status().message())));
+        options_.warn(fmt::format("not read, because a newer version of Tidemark wrote it: {}: {}",
+                                  InboxPath(layout_, entry.name), std::string(request.status().message())));
       }
       return absl::OkStatus();
     }
@@ -129,7 +134,7 @@ class Taking {
       case StoreRequest::Kind::kDelete:
         break;  // by Delete
     }
-    return absl::InternalError("a request of no kind");
+    return absl::InternalError("a request of an unknown kind");
   }
 
   absl::Status ChangePin(const Waiting& waiting) {
@@ -180,7 +185,7 @@ class Taking {
     first.Update(result->error);
     for (const auto& [place, why] : result->kept) {
       stuck_.erase(open[place]->request.step);
-      first.Update(RefuseRequest(*open[place], "it stays: " + why));
+      first.Update(RefuseRequest(*open[place], why));
     }
     return first;
   }
@@ -218,11 +223,26 @@ class Taking {
       result_.own_refused.emplace(*waiting.own, why);
       return absl::OkStatus();
     }
-    absl::Status refused = Refuse(
-        waiting.file, fmt::format("{} asks to {} step {}, attempt {}: {}", PrintableText(request.asker),
-                                  RequestKindName(request.kind), request.step, ToHex(request.attempt.bytes), why));
-    if (!refused.ok()) stuck_.insert(request.step);  // else it would come after a later one that is carried out
-    return refused;
+    absl::Status removed = Remove(waiting.file);
+    if (!removed.ok()) {
+      stuck_.insert(request.step);  // else a later request of the step would overtake it
+      return removed;
+    }
+    ++result_.refused;
+    refusals_[{request.asker, request.kind, std::string(why)}].push_back(request.step);
+    return absl::OkStatus();
+  }
+
+  // One line for all steps of one asker that were refused for the same reason.
+  void WarnOfRefusals() const {
+    for (const auto& [refusal, steps] : refusals_) {
+      const auto& [asker, kind, why] = refusal;
+      const size_t named = std::min(steps.size(), kNamedSteps);
+      std::string text = fmt::format("{}", fmt::join(std::span(steps).first(named), ", "));
+      if (steps.size() > named) text += fmt::format(" and {} more", steps.size() - named);
+      options_.warn(fmt::format("refused to {} step{} {}, requested by {}: {}", RequestKindName(kind),
+                                steps.size() == 1 ? "" : "s", text, PrintableText(asker), why));
+    }
   }
 
   absl::Status Refuse(const std::string& file, std::string_view why) {
@@ -231,7 +251,7 @@ class Taking {
     if (!moved.ok()) return moved.status();
     inbox_changed_ = true;
     ++result_.refused;
-    options_.warn(fmt::format("a request was refused and moved to {}: {}", *moved, why));
+    options_.warn(fmt::format("a file in inbox/ is not a request to this store and was moved to {}: {}", *moved, why));
     return absl::OkStatus();
   }
 
@@ -243,6 +263,7 @@ class Taking {
   std::vector<Waiting> waiting_;
   std::set<int64_t> touched_;  // steps of which a request has been carried out, or tried
   std::set<int64_t> stuck_;    // and those of which no other may be until the next call
+  std::map<std::tuple<std::string, StoreRequest::Kind, std::string>, std::vector<int64_t>> refusals_;
   RequestsTaken result_;
   bool inbox_changed_ = false;
 };

@@ -35,7 +35,7 @@ struct RequestsTaken {
   std::vector<StoreRequest> done;
   // Those of them whose steps this call has marked as deleted. Their files are for Retention.
   std::vector<StoreRequest> deleted;
-  int64_t refused = 0;  // files that went to quarantine/
+  int64_t refused = 0;  // files that were removed or moved to quarantine/ without effect
   // The caller's own requests, by their place in the list, and why one is refused. One in neither is for the next call.
   std::set<size_t> own_done;
   std::map<size_t, std::string> own_refused;
@@ -55,10 +55,14 @@ struct TakeRequestsOptions {
   std::set<std::string>* warned = nullptr;
 };
 
-// For the one who has the store open: carries out the requests in the order in which they were asked. One that cannot
-// be read, is another store's, or cannot be honoured (its step is gone or has been replaced; to delete, stays whatever
-// the rules say; to tag, has no room for another tag) is moved to quarantine/, with a warning. A newer version's is
-// left alone, with a warning. What writers leave that die while they write is removed once its step is gone.
+// For the process that has the store open: carries out the requests in the order in which they were asked.
+//   - One that cannot be read, or is another store's, is moved to quarantine/, with a warning.
+//   - One that cannot be honoured is removed, with one warning for all that are refused for the same reason: its step
+//   is
+//     gone or has been replaced; to delete, stays whatever the rules say; to tag, has no room for another tag. The
+//     step's record answers the asker: its state and attempt, its tags, or, of a step that stays, StepInfo::kept.
+//   - A newer version's is left alone, with a warning.
+// Files of writers that died while they wrote are removed once their step is gone.
 //
 // An error is the disk's or the manifest's. Other requests are carried out all the same. Of deletions one call does a
 // bounded number.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "fmt/format.h"
@@ -11,7 +12,7 @@ namespace tidemark::storage {
 namespace {
 
 std::string Describe(const LeaseObserver::Held& held) {
-  if (!held.readable) return "leased by somebody whose note cannot be read";
+  if (!held.readable) return "leased; the lease's note cannot be read";
   return held.note.evaluator.empty()
              ? fmt::format("leased by {}", held.note.holder)
              : fmt::format("leased by {} (evaluator {})", held.note.holder, held.note.evaluator);
@@ -56,13 +57,38 @@ absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const RetentionOptio
     for (auto lease = first; lease != last; ++lease) all.emplace(info->step, lease->second);
   }
   std::optional<std::set<int64_t>> unsaid = unjudged ? unjudged() : std::set<int64_t>();
-  if (!unsaid) return absl::CancelledError("nobody knows any more what evaluators have yet to say");
-  std::vector<RetentionDecision> decisions = PlanRetention(options, *steps, all, *unsaid);
+  if (!unsaid) return absl::CancelledError("the evaluators have ended, so pending evaluations are not known");
+  std::vector<RetentionDecision> decisions = PlanRetention(options, *steps, all, *unsaid, warn_);
   return Planned{.steps = *std::move(steps), .decisions = std::move(decisions)};
 }
 
+// The modes of the best steps are read in every pass, because an evaluator may have been added meanwhile that records
+// them. The predicate gets the whole record, which is read again only where it is too large to be kept in memory.
+absl::StatusOr<Retention::Planned> Retention::PlanByRules(const ReadClaims& claims, const ReadUnjudged& unjudged) {
+  RetentionOptions options = options_;
+  if (!options.keep_best.empty()) {
+    absl::StatusOr<BestModes> recorded = store_.manifest().RecordedBestModes();
+    if (!recorded.ok()) return recorded.status();
+    if (absl::Status status = ResolveBestModes(*recorded, options); !status.ok()) return status;
+  }
+  absl::Status unread;
+  if (options_.keep) {
+    options.keep = [&](const StepInfo& info) {
+      if (IsWhole(info)) return options_.keep(info);
+      absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(info.step);
+      unread.Update(record.status());
+      // If the step has been replaced meanwhile, the next pass decides.
+      if (!record.ok() || !record->has_value() || (*record)->info.attempt != info.attempt) return true;
+      return options_.keep((*record)->info);
+    };
+  }
+  absl::StatusOr<Planned> planned = PlanCommitted(options, claims, unjudged);
+  if (!unread.ok()) return unread;
+  return planned;
+}
+
 absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims& claims, const ReadUnjudged& unjudged) {
-  absl::StatusOr<Planned> planned = PlanCommitted(options_, claims, unjudged);
+  absl::StatusOr<Planned> planned = PlanByRules(claims, unjudged);
   if (!planned.ok()) return planned.status();
   return std::move(planned->decisions);
 }
@@ -73,7 +99,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
   std::vector<RetentionDecision> marked;
   absl::Status refused;
   if (options_.any()) {
-    absl::StatusOr<Planned> planned = PlanCommitted(options_, claims, unjudged);
+    absl::StatusOr<Planned> planned = PlanByRules(claims, unjudged);
     if (!planned.ok()) return planned.status();
     // Stopping anywhere is right: deleting some of what the plan lets go changes nothing of what it says of the rest.
     std::vector<Store::StepNote> notes;
@@ -127,7 +153,8 @@ absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwant
   for (size_t i = 0; i < planned->steps.size(); ++i) committed.emplace(planned->steps[i]->step, i);
   LetGoResult result;
   std::vector<Store::StepNote> notes;
-  std::vector<size_t> places;  // in the list, of each note
+  std::vector<size_t> places;         // in the list, of each note
+  std::vector<Store::StepNote> kept;  // the answer to requests of other processes, which read the record
   for (size_t i = 0; i < unwanted.size(); ++i) {
     const auto found = committed.find(unwanted[i].step);
     const std::string attempt = ToHex(unwanted[i].attempt.bytes);
@@ -135,6 +162,9 @@ absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwant
       result.kept.emplace(i, fmt::format("attempt {} is not committed", attempt));
     } else if (const RetentionDecision& decision = planned->decisions[found->second]; decision.keep) {
       result.kept.emplace(i, decision.reason);
+      if (decision.reason != planned->steps[found->second]->kept && kept.size() < changes_max_) {
+        kept.push_back({.step = unwanted[i].step, .attempt = attempt, .deleted = false, .reason = decision.reason});
+      }
     } else if (notes.size() < changes_max_) {
       // One that is in the list twice is met as deleted the next time.
       const bool twice = std::any_of(notes.begin(), notes.end(),
@@ -146,6 +176,8 @@ absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwant
       result.more = true;
     }
   }
+  // Best effort: a full disk may have no room for it.
+  if (!kept.empty()) store_.NoteSteps(kept).status().IgnoreError();
   if (notes.empty()) return result;
   absl::StatusOr<Store::NotedSteps> noted = store_.NoteSteps(notes);
   if (!noted.ok()) return noted.status();

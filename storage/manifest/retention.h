@@ -34,7 +34,7 @@ class Retention {
   // nullopt: nobody knows any more; nothing is let go then (kCancelled).
   using ReadUnjudged = std::function<std::optional<std::set<int64_t>>()>;
 
-  // Precondition: ValidateRetention(options).
+  // Precondition: ValidateRetention(options) and ResolveBestModes(.., options) were ok.
   Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn);
   // For tests: with an observer of leases that has a machine and a clock of their choice, and changing so many records
   // and removing so many attempts at a time.
@@ -69,9 +69,9 @@ class Retention {
     bool more = false;                   // the bound has left some
     absl::Status error;                  // why nobody can say of one whether it is pinned
   };
-  // Marks them as deleted, but for those that stay without any rule (see include/tidemark/retention.h). One call
-  // changes a bounded number of records. After an error nothing was marked, unless it was the marks' own writing that
-  // failed.
+  // Marks them as deleted, except those that stay under all rules (see include/tidemark/retention.h). On these it notes
+  // the reason, as Apply does: that is the answer to a process that asked for it through the inbox. One call changes a
+  // bounded number of records. After an error nothing was marked, unless it was the marks' own writing that failed.
   absl::StatusOr<LetGoResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
                                     const ReadUnjudged& unjudged = {});
 
@@ -83,6 +83,7 @@ class Retention {
   };
   absl::StatusOr<Planned> PlanCommitted(const RetentionOptions& options, const ReadClaims& claims,
                                         const ReadUnjudged& unjudged);
+  absl::StatusOr<Planned> PlanByRules(const ReadClaims& claims, const ReadUnjudged& unjudged);
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
   absl::StatusOr<bool> RemoveFiles();
 

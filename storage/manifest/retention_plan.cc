@@ -9,9 +9,16 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/io/check.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark::storage {
 namespace {
+
+// Parts of the reasons' text: Join and YetToRead write it, and NotedHolds reads it again.
+constexpr std::string_view kBetweenReasons = "; ";
+constexpr std::string_view kHoldBegin = "evaluator '";
+constexpr std::string_view kYetToRead = "' has not read it yet";
 
 // What speaks for a step, in the order of the rules. Nothing in it changes as long as the step stays for the same
 // reasons: no rank, for it would be another one after every save.
@@ -27,10 +34,36 @@ std::string_view FirstVerdict(const StepInfo& info) {
   return {};
 }
 
-std::optional<double> ValueOf(const StepInfo& info, const std::string& metric) {
-  const auto found = info.metrics.find(metric);
-  if (found == info.metrics.end() || !std::isfinite(found->second)) return std::nullopt;
-  return found->second;
+using Warn = std::function<void(std::string_view)>;
+
+// What a function of the trainer returns for a step. nullopt: it threw, and the step stays. The reason leaves out the
+// exception's message, because it is recorded and the message may differ at each call.
+template <typename Function, typename Argument>
+auto Ask(const Function& function, const Argument& argument, std::string_view name, RetentionCandidate& step,
+         const Warn& warn) -> std::optional<decltype(function(argument))> {
+  try {
+    return function(argument);
+  } catch (...) {
+    const absl::Status thrown = ExceptionStatus(name);
+    step.reasons.push_back(fmt::format("{} threw an exception", name));
+    if (warn)
+      warn(fmt::format("retention keeps the steps on which it gets no answer: {}", std::string(thrown.message())));
+    return std::nullopt;
+  }
+}
+
+std::optional<double> ValueOf(RetentionCandidate& step, const KeepBest& rule, const Warn& warn) {
+  std::optional<double> value;
+  if (rule.score) {
+    value = Ask(rule.score, step.info->metrics, "KeepBest::score", step, warn);
+  } else if (const auto found = step.info->metrics.find(rule.metric); found != step.info->metrics.end()) {
+    value = found->second;
+  }
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+std::string_view NameOf(const KeepBest& rule) {
+  return rule.metric.empty() ? std::string_view("score") : std::string_view(rule.metric);
 }
 
 // The latest by step, whatever the rules; and so many by the order in which they were committed, since a run that was
@@ -52,23 +85,37 @@ void AddLatest(std::vector<RetentionCandidate>& steps, int64_t max_to_keep) {
   if (count == 0 && by_commit[0] + 1 != steps.size()) steps[by_commit[0]].reasons.push_back("committed last");
 }
 
-void AddBest(std::vector<RetentionCandidate>& steps, const KeepBest& rule) {
+void AddBest(std::vector<RetentionCandidate>& steps, const KeepBest& rule, const Warn& warn) {
+  Check(rule.mode.has_value(), "a plan of retention with a rule of keep_best whose mode is not resolved");
   std::vector<std::pair<double, size_t>> values;  // and the step's place
   for (size_t i = 0; i < steps.size(); ++i) {
-    const std::optional<double> value = ValueOf(*steps[i].info, rule.metric);
+    const std::optional<double> value = ValueOf(steps[i], rule, warn);
     if (value && FirstVerdict(*steps[i].info).empty()) values.emplace_back(*value, i);
+    if (!value && rule.keep_without_metric) steps[i].reasons.push_back(fmt::format("without {}", NameOf(rule)));
   }
   const size_t count = std::min(values.size(), static_cast<size_t>(std::max<int64_t>(rule.count, 0)));
+  const bool lowest = *rule.mode == BestMode::kLowest;
   const auto better = [&](const auto& a, const auto& b) {
-    if (a.first != b.first) return rule.mode == BestMode::kLowest ? a.first < b.first : a.first > b.first;
+    if (a.first != b.first) return lowest ? a.first < b.first : a.first > b.first;
     return a.second > b.second;
   };
   std::partial_sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count), values.end(), better);
   values.resize(count);
   for (const auto& [value, place] : values) {
     steps[place].reasons.push_back(
-        rule.count == 1 ? fmt::format("best {} ({:.6g})", rule.metric, value)
-                        : fmt::format("among the best {} of {} ({:.6g})", rule.count, rule.metric, value));
+        rule.count == 1 ? fmt::format("best {} ({:.6g})", NameOf(rule), value)
+                        : fmt::format("among the best {} of {} ({:.6g})", rule.count, NameOf(rule), value));
+  }
+}
+
+// Keeps the steps that were saved within the span before the one that was committed last. A step with a later time was
+// saved before a clock was set back. Its time says nothing about its age.
+void AddRecent(std::vector<RetentionCandidate>& steps, absl::Duration span) {
+  const auto last = std::max_element(steps.begin(), steps.end(),
+                                     [](const auto& a, const auto& b) { return a.info->sequence < b.info->sequence; });
+  for (RetentionCandidate& step : steps) {
+    if (last->info->created - step.info->created > span) continue;
+    step.reasons.push_back(fmt::format("saved within {}", absl::FormatDuration(span)));
   }
 }
 
@@ -98,7 +145,7 @@ bool AddWhatIsAwaited(RetentionCandidate& step, const std::vector<AwaitEvaluatio
     if (!IsAwaited(rule, *step.info)) continue;
     const bool failed = step.info->evaluated_by(rule.evaluator);
     step.reasons.push_back(fmt::format("evaluator {} {}", rule.evaluator,
-                                       failed ? "failed and has yet to say what it finds" : "has yet to report"));
+                                       failed ? "failed and has not reported a result yet" : "has not reported yet"));
     awaited = true;
   }
   return awaited;
@@ -109,15 +156,18 @@ std::string DescribeRules(const RetentionOptions& options) {
   std::vector<std::string> rules;
   if (options.max_to_keep > 0) rules.push_back(fmt::format("the latest {}", options.max_to_keep));
   for (const KeepBest& rule : options.keep_best) {
-    rules.push_back(rule.count == 1 ? fmt::format("the best of {}", rule.metric)
-                                    : fmt::format("the best {} of {}", rule.count, rule.metric));
+    rules.push_back(rule.count == 1 ? fmt::format("the best of {}", NameOf(rule))
+                                    : fmt::format("the best {} of {}", rule.count, NameOf(rule)));
   }
   if (!rules.empty()) rules[0].insert(0, "among ");
   if (options.keep_every_steps > 0) rules.push_back(fmt::format("divisible by {}", options.keep_every_steps));
   if (options.keep_interval > absl::ZeroDuration()) {
     rules.push_back(fmt::format("the first in {}", absl::FormatDuration(options.keep_interval)));
   }
-  if (options.keep) rules.push_back("asked for by the predicate");
+  if (options.keep_for > absl::ZeroDuration()) {
+    rules.push_back(fmt::format("saved within {}", absl::FormatDuration(options.keep_for)));
+  }
+  if (options.keep) rules.push_back("kept by the predicate");
   std::string text = "not ";
   for (size_t i = 0; i < rules.size(); ++i) {
     if (i > 0) text += rules.size() > 2 ? ", " : " ";
@@ -129,45 +179,89 @@ std::string DescribeRules(const RetentionOptions& options) {
 
 std::string Join(const std::vector<std::string>& reasons) {
   std::string text;
-  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
+  for (const std::string& reason : reasons) {
+    if (!text.empty()) text += kBetweenReasons;
+    text += reason;
+  }
   return text;
 }
 
-void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged,
+void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged, const Warn& warn,
               std::vector<RetentionCandidate>& steps) {
   AddLatest(steps, options.max_to_keep);
-  for (const KeepBest& rule : options.keep_best) AddBest(steps, rule);
+  for (const KeepBest& rule : options.keep_best) AddBest(steps, rule, warn);
   for (RetentionCandidate& step : steps) {
     if (options.keep_every_steps > 0 && step.info->step % options.keep_every_steps == 0) {
       step.reasons.push_back(fmt::format("divisible by {}", options.keep_every_steps));
     }
   }
   if (options.keep_interval > absl::ZeroDuration()) AddIntervals(steps, options.keep_interval);
-  RetentionCandidate* healthy = nullptr;
-  RetentionCandidate* presumed = nullptr;  // healthy, as far as is known; after `healthy`, or the same
-  RetentionCandidate* next = nullptr;      // the first after `healthy` of which that is not known yet
+  if (options.keep_for > absl::ZeroDuration()) AddRecent(steps, options.keep_for);
+  RetentionCandidate* latest = nullptr;  // that is healthy: no evaluator distrusts it
+  RetentionCandidate* judged = nullptr;  // the latest healthy one on which every evaluator has reported
+  RetentionCandidate* next = nullptr;    // the first healthy one after `judged` that is not judged yet
   for (RetentionCandidate& step : steps) {
-    if (options.keep && options.keep(*step.info)) step.reasons.push_back("asked for by the predicate");
+    if (options.keep && Ask(options.keep, *step.info, "RetentionOptions::keep", step, warn).value_or(false)) {
+      step.reasons.push_back("kept by the predicate");
+    }
     const bool awaited = AddWhatIsAwaited(step, options.keep_unevaluated_until);
-    if (awaited || !FirstVerdict(*step.info).empty()) continue;
-    presumed = &step;
+    if (!IsHealthy(*step.info)) continue;
+    latest = &step;
+    if (awaited) continue;
     if (!unjudged.contains(step.info->step)) {
-      healthy = &step;
+      judged = &step;
       next = nullptr;
     } else if (next == nullptr) {
       next = &step;
     }
   }
   // What a run that diverges is rolled back to. Where all is well it is the latest.
-  if (healthy != nullptr && healthy != &steps.back()) healthy->reasons.push_back("the latest healthy one");
-  if (presumed != healthy && presumed != &steps.back()) {
-    presumed->reasons.push_back("the latest healthy one, unless an evaluator finds otherwise");
+  if (latest != nullptr && latest != &steps.back()) latest->reasons.push_back("the latest healthy one");
+  // The run goes back to this step if an evaluator later distrusts the latest one.
+  if (judged != latest && judged != nullptr && judged != &steps.back()) {
+    judged->reasons.push_back("the latest that evaluators found healthy");
   }
   // So that an evaluator that always lags behind still comes to one that is there.
-  if (next != nullptr && next != presumed) next->reasons.push_back("the next that an evaluator has yet to judge");
+  if (next != nullptr && next != latest) next->reasons.push_back("the next that an evaluator has not judged yet");
 }
 
 }  // namespace
+
+std::string YetToRead(std::string_view who) { return fmt::format("{} has not read it yet", who); }
+
+std::vector<std::string> NotedHolds(const StepInfo& info) {
+  std::vector<std::string> holds;
+  std::string_view rest = info.kept;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(kBetweenReasons), rest.size());
+    const std::string_view reason = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + kBetweenReasons.size(), rest.size()));
+    if (!reason.starts_with(kHoldBegin) || !reason.ends_with(kYetToRead)) continue;
+    if (reason.size() < kHoldBegin.size() + kYetToRead.size()) continue;
+    const std::string_view evaluator =
+        reason.substr(kHoldBegin.size(), reason.size() - kHoldBegin.size() - kYetToRead.size());
+    if (!info.evaluated_by(evaluator)) holds.emplace_back(reason);
+  }
+  return holds;
+}
+
+std::set<int64_t> UnjudgedByRecord(const CommittedSteps& steps) {
+  std::set<std::string> evaluators;
+  for (const auto& info : steps) {
+    for (const Evaluation& row : info->evaluations) {
+      if (row.outcome == Evaluation::Outcome::kDone) evaluators.insert(row.evaluator);
+    }
+  }
+  std::set<int64_t> unjudged;
+  for (const auto& info : steps) {
+    const bool all = std::all_of(evaluators.begin(), evaluators.end(),
+                                 [&](const std::string& name) { return info->evaluated_by(name); });
+    if (!all) unjudged.insert(info->step);
+  }
+  return unjudged;
+}
+
+bool IsHealthy(const StepInfo& info) { return info.state == StepState::kCommitted && FirstVerdict(info).empty(); }
 
 bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
   if (info.step % rule.every_steps != 0) return false;
@@ -177,14 +271,28 @@ bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info) {
   });
 }
 
+absl::Status ResolveBestModes(const BestModes& recorded, RetentionOptions& options) {
+  for (size_t i = 0; i < options.keep_best.size(); ++i) {
+    KeepBest& rule = options.keep_best[i];
+    if (!rule.mode) rule.mode = rule.score ? BestMode::kLowest : FindBestMode(recorded, rule.metric);
+    if (rule.mode) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("RetentionOptions::keep_best[{}].mode is not set, and the name '{}' does not tell whether lower or "
+                    "higher is better; set BestMode::kLowest or BestMode::kHighest",
+                    i, rule.metric));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<RetentionDecision> PlanRetention(const RetentionOptions& options, const CommittedSteps& steps,
-                                             const Claims& claims, const std::set<int64_t>& unjudged) {
+                                             const Claims& claims, const std::set<int64_t>& unjudged,
+                                             const Warn& warn) {
   std::vector<RetentionCandidate> candidates;
   candidates.reserve(steps.size());
   for (const auto& info : steps) {
     if (info->state == StepState::kCommitted) candidates.push_back({.info = info.get(), .reasons = {}});
   }
-  AddRules(options, unjudged, candidates);
+  AddRules(options, unjudged, warn, candidates);
   const bool rules = options.any();
   const std::string none = rules ? DescribeRules(options) : "no rule is set";
   std::vector<RetentionDecision> decisions;
@@ -216,7 +324,8 @@ absl::Status OutOfRange(const std::string& field, auto value, std::string_view r
 }  // namespace
 
 bool RetentionOptions::any() const {
-  return max_to_keep > 0 || !keep_best.empty() || keep_every_steps > 0 || keep_interval > absl::ZeroDuration() || keep;
+  return max_to_keep > 0 || !keep_best.empty() || keep_every_steps > 0 || keep_interval > absl::ZeroDuration() ||
+         keep_for > absl::ZeroDuration() || keep;
 }
 
 RetentionOptions RetentionOptions::MaxToKeep(int64_t count) {
@@ -238,12 +347,15 @@ absl::Status ValidateRetention(const RetentionOptions& options) {
   for (size_t i = 0; i < options.keep_best.size(); ++i) {
     const KeepBest& rule = options.keep_best[i];
     const std::string field = fmt::format("keep_best[{}]", i);
-    if (rule.metric.empty()) return OutOfRange(field + ".metric", "''", "a name");
+    if (rule.metric.empty() && !rule.score) return OutOfRange(field + ".metric", "''", "a name");
     if (rule.count < 1) return OutOfRange(field + ".count", rule.count, ">= 1");
   }
   if (options.keep_every_steps < 0) return OutOfRange("keep_every_steps", options.keep_every_steps, ">= 0");
   if (options.keep_interval < absl::ZeroDuration() || options.keep_interval == absl::InfiniteDuration()) {
     return OutOfRange("keep_interval", absl::FormatDuration(options.keep_interval), ">= 0 and finite");
+  }
+  if (options.keep_for < absl::ZeroDuration() || options.keep_for == absl::InfiniteDuration()) {
+    return OutOfRange("keep_for", absl::FormatDuration(options.keep_for), ">= 0 and finite");
   }
   for (size_t i = 0; i < options.keep_unevaluated_until.size(); ++i) {
     const AwaitEvaluation& rule = options.keep_unevaluated_until[i];

@@ -9,7 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "fmt/format.h"
 #include "rocksdb/file_system.h"
+#include "storage/manifest/log_blocks.h"
 
 namespace tidemark::storage {
 
@@ -57,6 +61,28 @@ IOStatus ReadSome(File& file, uint64_t size, uint64_t offset, size_t n, Slice* r
   return IOStatus::OK();
 }
 
+// Whether an Env was abandoned; see AbandonRocksEnv. Thread-safe.
+class Abandonment {
+ public:
+  // Makes a change on the disk, or none once the Env is abandoned.
+  template <typename Change>
+  IOStatus Unless(const Change& change) {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (set_) return IOStatus::IOError("the database was abandoned after an exception");
+    return change();
+  }
+
+  // Waits until changes that are being made have been made.
+  void Set() {
+    absl::MutexLock lock(&mutex_);
+    set_ = true;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool set_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 class SequentialFile final : public rocksdb::FSSequentialFile {
  public:
   explicit SequentialFile(std::unique_ptr<File> file) : file_(std::move(file)) {}
@@ -83,6 +109,72 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
   uint64_t position_ = 0;
   uint64_t size_ = 0;  // when it was last asked for
 };
+
+bool IsZeros(std::string_view bytes) { return bytes.find_first_not_of('\0') == std::string_view::npos; }
+
+// A log that ends where its sound records end. The fault of the next record is noted as a failure of the file,
+// kDataLoss. RocksDB does not see that record, because it would wait for ever at some of them. If the next record is
+// incomplete, each Read checks it again, and the file goes on once it is complete.
+class LogFile final : public rocksdb::FSSequentialFile {
+ public:
+  LogFile(std::unique_ptr<File> file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  IOStatus Read(size_t n, const IOOptions&, Slice* result, char* scratch, IODebugContext*) override {
+    *result = Slice();
+    const absl::StatusOr<uint64_t> size = file_->Size();
+    if (!size.ok()) return ToRocks(size.status());
+    size_t filled = 0;
+    while (filled < n) {
+      const size_t block_left = kLogBlockBytes - position_ % kLogBlockBytes;
+      Slice part;
+      const IOStatus status =
+          ReadSome(*file_, *size, position_, std::min(n - filled, block_left), &part, scratch + filled);
+      if (!status.ok()) return status;
+      SoundRecords sound = FindSoundRecords({part.data(), part.size()}, block_left);
+      const bool ends = sound.bytes < block_left;
+      if (ends && sound.damage.empty() && position_ + block_left < *size) {
+        const absl::StatusOr<bool> unwritten = IsUnwritten(position_ + sound.bytes, *size);
+        if (!unwritten.ok()) return ToRocks(unwritten.status());
+        if (!*unwritten) sound.damage = "a record is missing";
+      }
+      filled += sound.bytes;
+      position_ += sound.bytes;
+      if (!sound.damage.empty()) {
+        NoteFileFailure(absl::DataLossError(fmt::format("{}: damaged at byte {}: {}", path_, position_, sound.damage)));
+      }
+      if (ends) break;
+    }
+    *result = Slice(scratch, filled);
+    return IOStatus::OK();
+  }
+  IOStatus Skip(uint64_t n) override {
+    position_ += n;
+    return IOStatus::OK();
+  }
+
+ private:
+  // Whether the file has only zeros from `offset` on: after power loss it may have its size and not its bytes.
+  absl::StatusOr<bool> IsUnwritten(uint64_t offset, uint64_t size) {
+    std::string bytes(kLogBlockBytes, '\0');
+    while (offset < size) {
+      const std::span part = std::span(bytes).first(std::min<uint64_t>(bytes.size(), size - offset));
+      if (absl::Status status = file_->ReadAt(offset, std::as_writable_bytes(part)); !status.ok()) return status;
+      if (!IsZeros({part.data(), part.size()})) return false;
+      offset += part.size();
+    }
+    return true;
+  }
+
+  const std::unique_ptr<File> file_;
+  const std::string path_;
+  uint64_t position_ = 0;  // where a record begins
+};
+
+// Whether it is a log. The other files that are read in order are CURRENT and IDENTITY.
+bool IsLog(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name.ends_with(".log") || name.starts_with("MANIFEST-");
+}
 
 // The integer that is written in as many bytes as it needs, at the beginning of `bytes`.
 uint64_t DecodeVarint(std::string_view bytes) {
@@ -129,19 +221,23 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
 // Written through: RocksDB has a buffer of its own.
 class WritableFile final : public rocksdb::FSWritableFile {
  public:
-  WritableFile(std::unique_ptr<File> file, const FileOptions& options)
-      : FSWritableFile(options), file_(std::move(file)) {}
+  WritableFile(std::unique_ptr<File> file, const FileOptions& options, Abandonment& abandonment)
+      : FSWritableFile(options), file_(std::move(file)), abandonment_(abandonment) {}
 
   using FSWritableFile::Append;
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
-    const absl::Status status = file_->WriteAt(size_, std::as_bytes(std::span(data.data(), data.size())));
-    if (status.ok()) size_ += data.size();
-    return ToRocks(status);
+    return abandonment_.Unless([&] {
+      const absl::Status status = file_->WriteAt(size_, std::as_bytes(std::span(data.data(), data.size())));
+      if (status.ok()) size_ += data.size();
+      return ToRocks(status);
+    });
   }
   IOStatus Truncate(uint64_t size, const IOOptions&, IODebugContext*) override {
-    const absl::Status status = file_->Truncate(size);
-    if (status.ok()) size_ = size;
-    return ToRocks(status);
+    return abandonment_.Unless([&] {
+      const absl::Status status = file_->Truncate(size);
+      if (status.ok()) size_ = size;
+      return ToRocks(status);
+    });
   }
   IOStatus Flush(const IOOptions&, IODebugContext*) override { return IOStatus::OK(); }
   IOStatus Sync(const IOOptions&, IODebugContext*) override { return ToRocks(file_->SyncData()); }
@@ -150,6 +246,7 @@ class WritableFile final : public rocksdb::FSWritableFile {
 
  private:
   const std::unique_ptr<File> file_;
+  Abandonment& abandonment_;
   uint64_t size_ = 0;
 };
 
@@ -167,19 +264,30 @@ class Directory final : public rocksdb::FSDirectory {
 
 struct Lock final : rocksdb::FileLock {
   explicit Lock(std::unique_ptr<storage::FileLock> taken) : lock(std::move(taken)) {}
-  const std::unique_ptr<storage::FileLock> lock;
+  std::unique_ptr<storage::FileLock> lock;
 };
 
 class Files final : public rocksdb::FileSystem {
  public:
-  explicit Files(storage::FileSystem& files) : files_(files) {}
+  Files(storage::FileSystem& files, LogDamage log_damage) : files_(files), log_damage_(log_damage) {}
 
   const char* Name() const override { return "tidemark"; }
+
+  // See AbandonRocksEnv.
+  void Abandon() {
+    abandonment_.Set();
+    absl::MutexLock mutex(&mutex_);
+    if (lock_ != nullptr) lock_->lock.reset();
+  }
 
   IOStatus NewSequentialFile(const std::string& path, const FileOptions&,
                              std::unique_ptr<rocksdb::FSSequentialFile>* result, IODebugContext*) override {
     absl::StatusOr<std::unique_ptr<File>> file = files_.OpenForRead(path, /*direct=*/false);
-    if (file.ok()) *result = std::make_unique<SequentialFile>(*std::move(file));
+    if (file.ok() && log_damage_ == LogDamage::kEnds && IsLog(path)) {
+      *result = std::make_unique<LogFile>(*std::move(file), path);
+    } else if (file.ok()) {
+      *result = std::make_unique<SequentialFile>(*std::move(file));
+    }
     return ToRocks(file.status());
   }
 
@@ -191,7 +299,7 @@ class Files final : public rocksdb::FileSystem {
     if (!size.ok()) return ToRocks(size.status());
     const absl::StatusOr<bool> broken = ClaimsHashedProperties(**file, *size);
     if (!broken.ok()) return ToRocks(broken.status());
-    if (*broken) return IOStatus::Corruption(path, "the properties of the table are damaged");
+    if (*broken) return IOStatus::Corruption(path, "the table's properties are damaged");
     *result = std::make_unique<RandomAccessFile>(*std::move(file), *size);
     return IOStatus::OK();
   }
@@ -204,13 +312,15 @@ class Files final : public rocksdb::FileSystem {
     if (std::string_view(path).substr(path.rfind('/') + 1).starts_with("OPTIONS-")) {
       return IOStatus::NotSupported("options are kept in no file");
     }
-    absl::StatusOr<std::unique_ptr<File>> file = files_.Create(path, /*direct=*/false);
-    if (absl::IsAlreadyExists(file.status())) {
-      if (absl::Status status = files_.RemoveFile(path); !status.ok()) return ToRocks(status);
-      file = files_.Create(path, /*direct=*/false);
-    }
-    if (file.ok()) *result = std::make_unique<WritableFile>(*std::move(file), options);
-    return ToRocks(file.status());
+    return abandonment_.Unless([&] {
+      absl::StatusOr<std::unique_ptr<File>> file = files_.Create(path, /*direct=*/false);
+      if (absl::IsAlreadyExists(file.status())) {
+        if (absl::Status status = files_.RemoveFile(path); !status.ok()) return ToRocks(status);
+        file = files_.Create(path, /*direct=*/false);
+      }
+      if (file.ok()) *result = std::make_unique<WritableFile>(*std::move(file), options, abandonment_);
+      return ToRocks(file.status());
+    });
   }
 
   IOStatus NewDirectory(const std::string& path, const IOOptions&, std::unique_ptr<rocksdb::FSDirectory>* result,
@@ -235,7 +345,7 @@ class Files final : public rocksdb::FileSystem {
   }
 
   IOStatus DeleteFile(const std::string& path, const IOOptions&, IODebugContext*) override {
-    return ToRocks(files_.RemoveFile(path));
+    return abandonment_.Unless([&] { return ToRocks(files_.RemoveFile(path)); });
   }
 
   IOStatus CreateDir(const std::string& path, const IOOptions&, IODebugContext*) override {
@@ -248,7 +358,7 @@ class Files final : public rocksdb::FileSystem {
   }
 
   IOStatus DeleteDir(const std::string& path, const IOOptions&, IODebugContext*) override {
-    return ToRocks(files_.RemoveDirectory(path));
+    return abandonment_.Unless([&] { return ToRocks(files_.RemoveDirectory(path)); });
   }
 
   IOStatus GetFileSize(const std::string& path, const IOOptions&, uint64_t* size, IODebugContext*) override {
@@ -267,20 +377,29 @@ class Files final : public rocksdb::FileSystem {
   // The rename to CURRENT is what makes a list of files the database's. RocksDB syncs the directory only after it, and
   // power loss could keep that name and lose those of the list, or of a table in it that was made while opening.
   IOStatus RenameFile(const std::string& from, const std::string& to, const IOOptions&, IODebugContext*) override {
-    if (const size_t slash = to.rfind('/'); slash != std::string::npos && to.substr(slash) == "/CURRENT") {
-      if (absl::Status status = files_.SyncDirectory(to.substr(0, slash)); !status.ok()) return ToRocks(status);
-    }
-    return ToRocks(files_.Rename(from, to));
+    return abandonment_.Unless([&] {
+      if (const size_t slash = to.rfind('/'); slash != std::string::npos && to.substr(slash) == "/CURRENT") {
+        if (absl::Status status = files_.SyncDirectory(to.substr(0, slash)); !status.ok()) return ToRocks(status);
+      }
+      return ToRocks(files_.Rename(from, to));
+    });
   }
 
   IOStatus LockFile(const std::string& path, const IOOptions&, rocksdb::FileLock** lock, IODebugContext*) override {
     absl::StatusOr<std::unique_ptr<storage::FileLock>> taken = files_.TryLock(path);
     if (absl::IsUnavailable(taken.status())) return IOStatus::Busy(std::string(taken.status().message()));
-    if (taken.ok()) *lock = new Lock(*std::move(taken));
+    if (taken.ok()) {
+      absl::MutexLock mutex(&mutex_);
+      *lock = lock_ = new Lock(*std::move(taken));
+    }
     return ToRocks(taken.status());
   }
 
   IOStatus UnlockFile(rocksdb::FileLock* lock, const IOOptions&, IODebugContext*) override {
+    {
+      absl::MutexLock mutex(&mutex_);
+      if (lock_ == lock) lock_ = nullptr;
+    }
     delete static_cast<Lock*>(lock);
     return IOStatus::OK();
   }
@@ -303,22 +422,34 @@ class Files final : public rocksdb::FileSystem {
  private:
   IOStatus CheckDirectory(const std::string& path) {
     const absl::StatusOr<FileType> type = files_.TypeOf(path);
-    if (type.ok() && *type != FileType::kDirectory) return IOStatus::IOError(path, "it is no directory");
+    if (type.ok() && *type != FileType::kDirectory) return IOStatus::IOError(path, "it is not a directory");
     return ToRocks(type.status());
   }
 
   storage::FileSystem& files_;
+  const LogDamage log_damage_;
+  Abandonment abandonment_;
+  absl::Mutex mutex_;
+  Lock* lock_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the one that the database has taken
 };
 
 }  // namespace
 
-std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files) {
-  return rocksdb::NewCompositeEnv(std::make_shared<Files>(files));
+std::unique_ptr<rocksdb::Env> NewRocksEnv(FileSystem& files, LogDamage log_damage) {
+  return rocksdb::NewCompositeEnv(std::make_shared<Files>(files, log_damage));
+}
+
+void AbandonRocksEnv(std::unique_ptr<rocksdb::Env> env, std::unique_ptr<rocksdb::DB> db) {
+  static_cast<Files*>(env->GetFileSystem().get())->Abandon();
+  static_cast<void>(env.release());
+  static_cast<void>(db.release());
 }
 
 FileFailures::FileFailures() : outer_(std::exchange(innermost_failures, this)) {}
 
 FileFailures::~FileFailures() { innermost_failures = outer_; }
+
+bool FileFailures::Active() { return innermost_failures != nullptr; }
 
 absl::Status FileFailures::Take() {
   return innermost_failures == nullptr ? absl::OkStatus() : std::exchange(innermost_failures->first_, absl::OkStatus());

@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "storage/io/check.h"
+#include "storage/io/exception_status.h"
+#include "storage/io/lock_note.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/forgotten_deletions.h"
@@ -53,11 +56,18 @@ absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files,
 }  // namespace
 
 Store::Store(FileSystem& files, StoreOptions options)
-    : files_(files), options_(std::move(options)), layout_(options_.directory) {}
+    : files_(files),
+      options_(std::move(options)),
+      layout_(options_.directory),
+      names_(files, "the store " + layout_.directory()) {}
 
 Store::~Store() {
-  if (lock_ != nullptr) DropRetiredShard(files_, layout_);
-  RecordSettled();
+  // Without memory for it, the next Open looks at every step.
+  BestEffort([this] {
+    if (lock_ == nullptr || !names_.Check().ok()) return;
+    DropRetiredShard(files_, layout_);
+    RecordSettled();
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options) {
@@ -68,23 +78,43 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptio
 }
 
 absl::Status Store::Initialize() {
+  if (!options_.create) {
+    const absl::StatusOr<FoundIdentity> there = FindIdentity(files_, layout_);
+    if (!there.ok()) return there.status();
+    if (!there->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
+  }
   if (absl::Status status = CreateDirectories(files_, layout_.directory()); !status.ok()) return status;
   // A directory that is not ours gets neither LOCK nor steps/.
   absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
   if (!identity.ok()) return identity.status();
-  absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(layout_.lock());
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = TakeLock();
   if (!lock.ok()) {
     if (!absl::IsUnavailable(lock.status())) return lock.status();
     return absl::UnavailableError(fmt::format("store {} is open for writing elsewhere: {}", layout_.directory(),
                                               std::string(lock.status().message())));
   }
   lock_ = *std::move(lock);
-  absl::Status status = SetUp();
+  absl::Status status = names_.Add(layout_.directory());
+  if (status.ok()) status = names_.Add(layout_.lock());
+  if (status.ok()) status = SetUp();
   if (absl::IsResourceExhausted(status) && GiveUpRoom(files_, layout_)) status = SetUp();
+  if (status.ok()) status = names_.Add(layout_.steps());
+  if (status.ok()) status = names_.Add(layout_.manifest());
   if (!status.ok()) return status;
   absl::MutexLock records(&records_mutex_);
   lacks_reserve_ = !SetRoomAside(files_, layout_);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> Store::TakeLock() const {
+  for (int tries = 1;; ++tries) {
+    absl::StatusOr<std::unique_ptr<FileLock>> lock = files_.TryLock(layout_.lock());
+    if (!absl::IsUnavailable(lock.status())) return lock;
+    if (!options_.awaits_inspect || tries == kInspectTriesMax) return lock;
+    const absl::StatusOr<std::string> note = files_.ReadNote(layout_.lock(), kNoteBytesMax);
+    if (!note.ok() || !MayBeInspect(*note)) return lock;
+    absl::SleepFor(kBetweenInspectTries);
+  }
 }
 
 // What Open does once it has the lock. May be called again after a failure.
@@ -101,7 +131,7 @@ absl::Status Store::SetUp() {
   id_ = identity->id.value_or(StoreId{RandomBytes16()});
   if (!identity->written.ok()) {
     if (identity->id) {
-      options_.warn(fmt::format("store.json was written anew from what the store holds: {}",
+      options_.warn(fmt::format("store.json was rewritten from the manifest or the shards: {}",
                                 std::string(identity->written.message())));
     }
     if (status = WriteIdentity(identity->written); !status.ok()) return status;
@@ -180,7 +210,7 @@ absl::Status Store::SettleIdentity(const StoreId& of_manifest) {
     absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &strangers);
     if (!folders.ok()) return folders.status();
     if (folders->empty()) return absl::DataLossError(conflict);
-    return absl::FailedPreconditionError(fmt::format("{}, and no shard can be read that tells", conflict));
+    return absl::FailedPreconditionError(fmt::format("{}, and no shard can be read to decide", conflict));
   }
   if (!of_shards.ok()) return of_shards.status();
   if (*of_shards == id_) return absl::DataLossError(conflict);
@@ -188,7 +218,7 @@ absl::Status Store::SettleIdentity(const StoreId& of_manifest) {
     return absl::FailedPreconditionError(
         fmt::format("{}, and the shards are of store {}", conflict, ToHex(of_shards->bytes)));
   }
-  options_.warn(fmt::format("store.json was written anew, for the shards agree with the manifest: {}", conflict));
+  options_.warn(fmt::format("store.json was rewritten, because the shards agree with the manifest: {}", conflict));
   id_ = of_manifest;
   return WriteIdentity(absl::DataLossError(conflict));
 }
@@ -198,10 +228,9 @@ absl::Status Store::StartEmptyManifest(const absl::Status& why) {
   const std::string aside = layout_.manifest() + ".broken-" + ToHex(RandomBytes16());
   absl::Status status = files_.Rename(layout_.manifest(), aside);
   if (status.ok()) {
-    options_.warn(
-        fmt::format("the manifest cannot be read and there are no steps: it is kept as {}, and an empty one "
-                    "takes its place: {}",
-                    aside, std::string(why.message())));
+    options_.warn(fmt::format(
+        "the manifest cannot be read and there are no steps: it was moved to {}, and replaced by an empty one: {}",
+        aside, std::string(why.message())));
   } else if (!absl::IsNotFound(status)) {
     return status;
   }
@@ -229,11 +258,10 @@ absl::Status Store::Reconcile() {
     absl::StatusOr<size_t> repaired = manifest_->RepairIndices();
     if (!repaired.ok()) return repaired.status();
     if (*repaired > 0) {
-      options_.warn(
-          fmt::format("the manifest's indices did not agree with its records: {} keys were put right", *repaired));
+      options_.warn(fmt::format("the manifest's indices did not match its records: {} keys were corrected", *repaired));
       Tell({.kind = StoreChange::Kind::kIndicesCorrected,
             .path = layout_.manifest(),
-            .why = fmt::format("{} keys did not agree with the records", *repaired)});
+            .why = fmt::format("{} keys did not match the records", *repaired)});
     }
     Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn, options_.on_change);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
@@ -250,10 +278,9 @@ absl::Status Store::Reconcile() {
     if (!entry.name.starts_with("manifest.rebuilt-")) continue;
     const std::string path = layout_.directory() + "/" + entry.name;
     if (absl::Status status = RemoveTree(files_, path); !status.ok()) {
-      options_.warn(
-          fmt::format("what is left of a rebuild that was cut short stays: {}", std::string(status.message())));
+      options_.warn(fmt::format("the leftovers of an interrupted rebuild stay: {}", std::string(status.message())));
     } else {
-      Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = "a rebuild of the manifest was cut short"});
+      Tell({.kind = StoreChange::Kind::kRemoved, .path = path, .why = "a rebuild of the manifest was interrupted"});
     }
   }
   absl::MutexLock lock(&records_mutex_);
@@ -276,12 +303,13 @@ absl::Status Store::RemoveDeletedAndTell() {
     Tell({.kind = StoreChange::Kind::kRemoved,
           .step = deletion.step,
           .path = layout_.attempt(deletion.step, deletion.attempt),
-          .why = "it was let go, or another attempt took its place"});
+          .why = "it was deleted, or replaced by another attempt"});
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   const WarnLater later(options_.warn);
   absl::MutexLock deleting(&deletions_mutex_);
   absl::StatusOr<bool> pending = manifest_->HasDeletions();
@@ -347,7 +375,7 @@ void Store::RecordSettled() {
   if (manifest_ == nullptr) return;
   if (manifest_->damage_found()) {
     if (absl::Status status = VoidSettledMark(); !status.ok()) {
-      later.warn(fmt::format("the next start may not repair the manifest, which is damaged: {}",
+      later.warn(fmt::format("the manifest is damaged, and the next start may not repair it: {}",
                              std::string(status.message())));
     }
     return;
@@ -367,8 +395,7 @@ void Store::RecordSettled() {
   }
   if (!status.ok()) {
     later.warn(
-        fmt::format("the next start looks at every step, for it could not be recorded that the store was "
-                    "closed in good order: {}",
+        fmt::format("the next start checks every step, because the clean-shutdown marker could not be written: {}",
                     std::string(status.message())));
   }
 }

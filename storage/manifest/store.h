@@ -29,6 +29,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
+#include "storage/io/held_names.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/store_change.h"
 #include "storage/manifest/store_layout.h"
@@ -43,18 +44,30 @@ struct StoreOptions {
   ShardReadOptions read;                       // for verifying an attempt before it is adopted
   bool look_at_everything = false;             // opening looks at every step, in whatever order the store was closed
   OnStoreChange on_change = nullptr;           // of what opening does; the opener's thread
+  bool create = true;                          // false: kNotFound where there is no store
+  bool awaits_inspect = false;                 // see kInspectTriesMax
 };
 
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
+//
+// A call that changes the store is kFailedPrecondition, "the store ... was moved or replaced", if the path does not
+// lead any more to the directory, lock, steps and manifest that were opened. Another process may hold the store that is
+// there now, or open the one that was moved away.
 class Store {
  public:
   // Creates the directory and what belongs into it, or opens what is there: takes the lock, then reconciles manifest
   // and shards. See AsyncCheckpointer::Open for the errors.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options);
 
-  // Records that the store was closed in good order, if it was: no attempt is open or left behind, and no damage was
-  // found in the manifest. Otherwise, and where that fails, the next Open looks at everything, as after a crash. Then
-  // releases the lock.
+  // The number of times that an opener with `awaits_inspect` tries to lock a store that checkpoint-inspect holds. With
+  // the sleeps in between this takes 10 s. A pin holds the store for some 50 ms, and a trainer that starts just then
+  // should not fail. If the command takes longer, as a repair may, the answer is kUnavailable.
+  static constexpr int kInspectTriesMax = 500;
+  static constexpr absl::Duration kBetweenInspectTries = absl::Milliseconds(20);
+
+  // Records that the store was closed in good order, if it was: no attempt is open or left behind, the store is where
+  // it was opened, and no damage was found in the manifest. Otherwise, and if that fails, the next Open checks
+  // everything, as after a crash. Then releases the lock.
   ~Store();
 
   const StoreLayout& layout() const { return layout_; }
@@ -120,6 +133,9 @@ class Store {
   // Fits into the room that is set aside; see disk_reserve.h.
   static constexpr size_t kNotedBytesMax = 256 << 10;
 
+  // See Manifest::AddBestModes.
+  absl::StatusOr<BestModes> AddBestModes(const BestModes& modes);
+
   // Removes the files of attempts that are marked for deletion, but for those that a step refers to, that are leased or
   // that are in `in_use`; of so many attempts at most. Returns whether there are more. See FinishDeletions in
   // reconciliation.h.
@@ -163,6 +179,7 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
+  absl::StatusOr<std::unique_ptr<FileLock>> TakeLock() const;
   absl::Status SetUp();
   absl::Status OpenManifest();
   absl::Status SettleIdentity(const StoreId& of_manifest);
@@ -187,6 +204,8 @@ class Store {
   absl::Status SyncFolders(const StepFolder& folder);
   absl::Status ChangeRecord(int64_t step, const std::string& attempt, absl::FunctionRef<bool(StepRecord&)> change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  void TidyAfterCommit(const StepFolder& folder, const WarnLater::Warn& warn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases,
                                                              const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
@@ -202,6 +221,7 @@ class Store {
   const StoreOptions options_;
   const StoreLayout layout_;
   StoreId id_;
+  HeldNames names_;  // the store's directory, LOCK, steps/ and manifest/: checked before anything is acknowledged
 
   // Thread-safe.
   std::unique_ptr<FileLock> lock_;

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/disk_reserve.h"
 #include "storage/manifest/manifest_records.h"
@@ -43,6 +44,7 @@ bool Store::IsNewer(const StepInfo& failed, const AbandonedAttempt& abandoned) {
 }
 
 absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   ShardIdentity identity;
   identity.store = id_;
   identity.step = step;
@@ -50,14 +52,17 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
   identity.sequence = next_sequence_.fetch_add(1);
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
+  open_attempts_.insert(identity.attempt);
   const auto begin = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
     const absl::Status status = RemoveSettledMark();
     return status.ok() ? files_.CreateDirectory(layout_.attempt(step, identity.attempt)) : status;
   };
   absl::Status status = begin();
   if (absl::IsResourceExhausted(status) && LetGoToMakeRoom(later.warn)) status = begin();
-  if (!status.ok()) return status;
-  open_attempts_.insert(identity.attempt);
+  if (!status.ok()) {
+    open_attempts_.erase(identity.attempt);
+    return status;
+  }
   return identity;
 }
 
@@ -72,38 +77,52 @@ absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* 
   const auto id = FromHex(record.info.attempt);
   if (!id)
     return absl::InternalError(
-        fmt::format("commit of step {}: attempt '{}' is no id", record.info.step, record.info.attempt));
+        fmt::format("commit of step {}: attempt '{}' is not an id", record.info.step, record.info.attempt));
   const StepFolder folder{record.info.step, AttemptId{*id}};
-  const absl::Status synced = SyncFolders(folder);
+  absl::Status synced = names_.Check();
+  if (synced.ok()) synced = SyncFolders(folder);
   absl::StatusOr<std::optional<DeletionRecord>> replaced = std::nullopt;
   const WarnLater later(options_.warn);
   {
     absl::MutexLock lock(&records_mutex_);
-    replaced = synced.ok() ? CommitLocked(record, phases, later.warn) : synced;
+    // Made before the commit, because after one that failed there may be no memory for it.
+    AbandonedAttempt abandoned{.deletion = {.step = folder.step, .attempt = folder.attempt},
+                               .sequence = record.info.sequence,
+                               .created = record.info.created,
+                               .whole = true};
+    for (const FileReference& file : record.references) abandoned.deletion.references.push_back(file.attempt);
+    abandoned_.reserve(abandoned_.size() + 1);
+    try {
+      replaced = synced.ok() ? CommitLocked(record, phases, later.warn) : synced;
+    } catch (...) {
+      replaced = ExceptionStatus("commit a step");
+    }
     if (!replaced.ok()) {
-      AbandonedAttempt abandoned{.deletion = {.step = folder.step, .attempt = folder.attempt},
-                                 .sequence = record.info.sequence,
-                                 .created = record.info.created,
-                                 .why = replaced.status().ToString(),
-                                 .whole = true};
-      for (const FileReference& file : record.references) abandoned.deletion.references.push_back(file.attempt);
+      BestEffort([&] { abandoned.why = replaced.status().ToString(); });
       abandoned_.push_back(std::move(abandoned));
       return replaced.status();
     }
-    open_attempts_.erase(folder.attempt);
-    // Only now that a later save is on disk: until then a whole attempt, though its commit failed, is better than none.
-    const auto all = [](const AbandonedAttempt&) { return true; };
-    if (absl::Status status = LetGoOfAbandoned(all, later.warn); !status.ok()) {
-      later.warn(fmt::format("what failed saves left behind is still there: {}", std::string(status.message())));
-    }
-    if (lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
+    // The step is committed: what follows has no part in whether it is.
+    BestEffort([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { TidyAfterCommit(folder, later.warn); });
   }
   if (!replaced->has_value()) return absl::OkStatus();
-  if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
-    options_.warn(fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step,
-                              std::string(more.status().message())));
-  }
+  BestEffort([&] {
+    if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
+      options_.warn(fmt::format("step {} was replaced, but its old files are still there: {}", record.info.step,
+                                std::string(more.status().message())));
+    }
+  });
   return absl::OkStatus();
+}
+
+void Store::TidyAfterCommit(const StepFolder& folder, const WarnLater::Warn& warn) {
+  open_attempts_.erase(folder.attempt);
+  // Only now that a later save is on disk: until then a whole attempt, though its commit failed, is better than none.
+  const auto all = [](const AbandonedAttempt&) { return true; };
+  if (absl::Status status = LetGoOfAbandoned(all, warn); !status.ok()) {
+    warn(fmt::format("files of failed saves could not be removed: {}", std::string(status.message())));
+  }
+  if (lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
 }
 
 absl::Status Store::SyncFolders(const StepFolder& folder) {
@@ -123,7 +142,7 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
   if (!old.ok()) return old.status();
   if (old->has_value()) {
     if (absl::Status pinned = InheritPin(files_, layout_, (*old)->info, warn, record.info); !pinned.ok()) {
-      warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would not know: {}", record.info.step,
+      warn(fmt::format("step {} stays pinned, but a rebuild of the manifest would lose the pin: {}", record.info.step,
                        std::string(pinned.message())));
     }
   }
@@ -138,19 +157,21 @@ absl::StatusOr<std::optional<DeletionRecord>> Store::CommitLocked(StepRecord rec
 }
 
 void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
-  // At once, for the disk may be full. What stays is tried again, and told of, below.
-  RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)).IgnoreError();
-  const WarnLater later(options_.warn);
-  absl::MutexLock lock(&records_mutex_);
-  abandoned_.push_back({.deletion = {.step = identity.step, .attempt = identity.attempt},
-                        .sequence = identity.sequence,
-                        .created = created,
-                        .why = why.ToString()});
-  const auto broken = [](const AbandonedAttempt& abandoned) { return !abandoned.whole; };
-  if (absl::Status status = LetGoOfAbandoned(broken, later.warn); !status.ok()) {
-    later.warn(
-        fmt::format("the failure of step {} could not be recorded: {}", identity.step, std::string(status.message())));
-  }
+  BestEffort([&] {
+    // At once, for the disk may be full. What stays is tried again, and told of, below.
+    RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)).IgnoreError();
+    const WarnLater later(options_.warn);
+    absl::MutexLock lock(&records_mutex_);
+    abandoned_.push_back({.deletion = {.step = identity.step, .attempt = identity.attempt},
+                          .sequence = identity.sequence,
+                          .created = created,
+                          .why = why.ToString()});
+    const auto broken = [](const AbandonedAttempt& abandoned) { return !abandoned.whole; };
+    if (absl::Status status = LetGoOfAbandoned(broken, later.warn); !status.ok()) {
+      later.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step,
+                             std::string(status.message())));
+    }
+  });
 }
 
 void Store::MakeRoom() {
@@ -167,7 +188,7 @@ bool Store::LetGoToMakeRoom(const WarnLater::Warn& warn) {
   const auto all = [](const AbandonedAttempt&) { return true; };
   const auto let_go = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return LetGoOfAbandoned(all, warn); };
   if (absl::Status status = WriteToFree(let_go); !status.ok()) {
-    warn(fmt::format("what failed saves left behind still takes room: {}", std::string(status.message())));
+    warn(fmt::format("files of failed saves still use disk space: {}", std::string(status.message())));
   }
   return abandoned_.size() < before;
 }
@@ -204,7 +225,7 @@ absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttem
       gone = true;
     } else {
       const absl::Status marked = WriteDeletionMark(files_, layout_, folder, "its save failed");
-      warn(fmt::format("what is left of step {}'s failed save is still there{}: {}", deletion.step,
+      warn(fmt::format("files of step {}'s failed save could not be removed{}: {}", deletion.step,
                        marked.ok() ? "" : ", and a rebuild of the manifest may take it for the step",
                        std::string(status.message())));
       deletions.push_back(deletion);

@@ -4,12 +4,14 @@
 
 #include <cerrno>
 #include <exception>
+#include <new>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
@@ -23,12 +25,13 @@ constexpr size_t kIdentityBytesMax = 64 * 1024;
 
 std::string EncodeStoreIdentity(const StoreId& id) {
   const std::string text = ToHex(id.bytes);
-  return nlohmann::json({{"format", kStoreFormat}, {"store_id", text}, {"check", CheckOf(text)}}).dump() + "\n";
+  return DumpJson(JsonObject("format", kStoreFormat, "store_id", text, "check", CheckOf(text))) + "\n";
 }
 
 absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    ScopedJson scoped(ParseJson(text));
+    const Json& json = *scoped;
     const int64_t format = DecodeInt64(json.at("format"));
     if (format > kStoreFormat) {
       return absl::UnimplementedError(
@@ -43,6 +46,8 @@ absl::StatusOr<StoreId> DecodeStoreIdentity(std::string_view text) {
           fmt::format("the check of its store_id is '{}', expected '{}'", PrintableText(check), CheckOf(text)));
     }
     return StoreId{*id};
+  } catch (const std::bad_alloc&) {
+    return ExceptionStatus("reading the store's identity");
   } catch (const std::exception& error) {
     return absl::DataLossError(JsonProblem(error));
   }
@@ -80,12 +85,17 @@ absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout) {
 std::string DescribeThisProcess() {
   char host[256] = "unknown";
   gethostname(host, sizeof(host) - 1);
-  return nlohmann::json({{"pid", getpid()},
-                         {"host", host},
-                         {"program", program_invocation_short_name},
-                         {"since", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone())}})
-             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+  return DumpJson(JsonObject("pid", getpid(), "host", host, "program", program_invocation_short_name, "since",
+                             absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()))) +
          "\n";
+}
+
+bool MayBeInspect(std::string_view note) {
+  if (note.empty()) return true;
+  ScopedJson json(ParseJson(note, nullptr, /*allow_exceptions=*/false));
+  if (!json->is_object()) return false;
+  const auto program = json->find("program");
+  return program != json->end() && *program == "checkpoint-inspect";
 }
 
 }  // namespace tidemark::storage

@@ -37,6 +37,10 @@ absl::Status CheckIsEmpty(FileSystem& files, const StoreLayout& layout);
 // What the holder of the lock writes into it: {"pid": .., "host": .., "program": .., "since": ..}.
 std::string DescribeThisProcess();
 
+// Whether the holder that left the note is checkpoint-inspect, which releases the store when its command is done. Also
+// true if the note is empty: the holder has just taken the lock, and may be any program.
+bool MayBeInspect(std::string_view note);
+
 }  // namespace tidemark::storage
 
 #endif  // TIDEMARK_STORAGE_MANIFEST_STORE_IDENTITY_H_

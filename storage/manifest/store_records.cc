@@ -26,7 +26,7 @@ namespace {
 absl::Status CheckAttempt(std::string_view what, const StepInfo& info, const std::optional<AttemptId>& attempt) {
   if (!attempt || info.attempt == ToHex(attempt->bytes)) return absl::OkStatus();
   return absl::NotFoundError(
-      fmt::format("{} of step {}: attempt {} is not the step's any more", what, info.step, ToHex(attempt->bytes)));
+      fmt::format("{} of step {}: another attempt has replaced attempt {}", what, info.step, ToHex(attempt->bytes)));
 }
 
 // Whether another attempt is worth more than what is known of this one.
@@ -48,6 +48,7 @@ absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::F
 
 absl::Status Store::ChangeRecord(int64_t step, const std::string& attempt,
                                  absl::FunctionRef<bool(StepRecord&)> change) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.attempt != attempt) {
@@ -60,8 +61,14 @@ absl::Status Store::ChangeRecord(int64_t step, const std::string& attempt,
   return manifest_->Update(**record);
 }
 
+absl::StatusOr<BestModes> Store::AddBestModes(const BestModes& modes) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return manifest_->AddBestModes(modes);
+}
+
 absl::Status Store::RecordUnsaved(const StepInfo& info) {
   Check(info.state == StepState::kUnsaved, "RecordUnsaved of a step that is not unsaved");
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(info.step);
@@ -77,6 +84,7 @@ absl::Status Store::RecordUnsaved(const StepInfo& info) {
 }
 
 absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
   const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
@@ -103,10 +111,9 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
       // The folder may have a pin that the record does not know of.
       absl::StatusOr<bool> pinned = JoinPinOfFolder(files_, layout_, later.warn, info);
       if (!pinned.ok()) {
-        noted.unsure.emplace(
-            note.step, absl::Status(pinned.status().code(),
-                                    fmt::format("step {} stays, for nobody can say whether it is pinned: {}", note.step,
-                                                std::string(pinned.status().message()))));
+        noted.unsure.emplace(note.step, absl::Status(pinned.status().code(),
+                                                     fmt::format("step {} stays, because its pin cannot be read: {}",
+                                                                 note.step, std::string(pinned.status().message()))));
         continue;
       }
       if (!*pinned) {
@@ -156,6 +163,7 @@ void Store::LookForReserve() {
 // The record of a step whose pin or tags are to change. `what`: for messages.
 absl::StatusOr<StepRecord> Store::FindToPin(std::string_view what, int64_t step,
                                             const std::optional<AttemptId>& attempt, bool only_committed) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(step);
   if (!record.ok()) return record.status();
   const bool is_there = record->has_value() && FromHex((*record)->info.attempt).has_value() &&
@@ -249,8 +257,8 @@ absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<Attem
   if (!joined.ok()) return joined.status();
   info.pinned = true;
   if (!AddTag(info.tags, name) && !HasTag(info.tags, name)) {
-    return absl::OutOfRangeError(fmt::format("tag of step {}: it has {} tags, and may have no more than {}", step,
-                                             info.tags.size(), kTagsPerStepMax));
+    return absl::OutOfRangeError(
+        fmt::format("tag of step {}: it has {} tags; at most {}", step, info.tags.size(), kTagsPerStepMax));
   }
   return AddToPin(*record);
 }

@@ -50,14 +50,10 @@ StoreRequest DecodeRequestFields(const Json& json) {
 }
 
 std::string EncodeRequestFields(const StoreRequest& request) {
-  return EncodeChecked({{"version", kStoreRequestVersion},
-                        {"request", RequestKindName(request.kind)},
-                        {"store", ToHex(request.store.bytes)},
-                        {"step", request.step},
-                        {"attempt", ToHex(request.attempt.bytes)},
-                        {"text", request.text},
-                        {"asker", request.asker},
-                        {"asked_unix_ns", absl::ToUnixNanos(request.asked)}});
+  return EncodeChecked(JsonObject("version", kStoreRequestVersion, "request", RequestKindName(request.kind), "store",
+                                  ToHex(request.store.bytes), "step", request.step, "attempt",
+                                  ToHex(request.attempt.bytes), "text", request.text, "asker", request.asker,
+                                  "asked_unix_ns", absl::ToUnixNanos(request.asked)));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ absl::Status CheckTag(std::string_view name) {
   }
   if (std::all_of(name.begin(), name.end(), MayBeInTag)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("tag '{}' is not of letters, digits, '.', '_', '/' and '-'", PrintableText(name)));
+      fmt::format("tag '{}' has a character other than letters, digits, '.', '_', '/' and '-'", PrintableText(name)));
 }
 
 absl::Status CheckTags(const std::vector<std::string>& tags) {
@@ -37,7 +37,7 @@ absl::Status CheckTags(const std::vector<std::string>& tags) {
     if (absl::Status status = CheckTag(tag); !status.ok()) return status;
   }
   if (std::adjacent_find(tags.begin(), tags.end(), std::greater_equal<>()) == tags.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError("tags are not in order, or one is there twice");
+  return absl::InvalidArgumentError("tags are not in ascending order without repetition");
 }
 
 bool AddTag(std::vector<std::string>& tags, std::string_view name) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "storage/io/exception_status.h"
+
 namespace tidemark::storage {
 
 class WarnLater {
@@ -18,13 +20,13 @@ class WarnLater {
   // `warn` outlives it.
   explicit WarnLater(const Warn& warn) : say_(warn) {}
   ~WarnLater() {
-    for (const std::string& line : lines_) say_(line);
+    for (const std::string& line : lines_) BestEffort([&] { say_(line); });
   }
   WarnLater(const WarnLater&) = delete;
   WarnLater& operator=(const WarnLater&) = delete;
 
-  // Keeps the line. Not thread-safe.
-  const Warn warn = [this](std::string_view line) { lines_.emplace_back(line); };
+  // Keeps the line, unless there is no memory for it. Not thread-safe.
+  const Warn warn = [this](std::string_view line) { BestEffort([&] { lines_.emplace_back(line); }); };
 
  private:
   const Warn& say_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <span>
 
 #include "storage/io/file_system.h"
@@ -20,16 +21,16 @@ constexpr uint64_t AlignDown(uint64_t value) { return value / kDirectAlignment *
 constexpr uint64_t AlignUp(uint64_t value) { return AlignDown(value + kDirectAlignment - 1); }
 
 // Owns its bytes, which are not initialised, and lie in huge pages where they fill some and the system has them: direct
-// I/O looks up every page that it touches. Thread-compatible. Aborts when the system is out of memory.
+// I/O looks up every page that it touches. Thread-compatible.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // `size` is rounded up to kDirectAlignment.
+  // `size` is rounded up to kDirectAlignment. Throws std::bad_alloc if the system has no memory.
   explicit AlignedBuffer(size_t size) : size_(AlignUp(size)) {
     const size_t alignment = size_ >= kHugePageBytes ? kHugePageBytes : kDirectAlignment;
     const size_t allocated = (size_ + alignment - 1) / alignment * alignment;
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, allocated)));
-    if (data_ == nullptr && size_ > 0) std::abort();
+    if (data_ == nullptr && size_ > 0) throw std::bad_alloc();
     if (alignment == kHugePageBytes) madvise(data_.get(), allocated, MADV_HUGEPAGE);  // or ordinary ones
   }
 

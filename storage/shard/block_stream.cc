@@ -17,12 +17,13 @@ bool IsAligned(const std::byte* data) { return reinterpret_cast<uintptr_t>(data)
 
 }  // namespace
 
-BlockStream::BlockStream(size_t blocks) : blocks_(blocks), pool_(blocks * kBlockBytes) {
-  for (size_t i = 0; i < blocks; ++i) free_.push_back(static_cast<uint32_t>(i));
-}
+BlockStream::BlockStream(size_t blocks) : blocks_(blocks), pool_(blocks * kBlockBytes) { free_.reserve(blocks); }
 
 void BlockStream::Begin(File* file, IoQueue* queue, uint64_t offset, WriteObserver* observer) {
-  if (free_.size() != blocks_ || offset % kDirectAlignment != 0) std::abort();
+  if (queue->in_flight() > 0 || offset % kDirectAlignment != 0) std::abort();
+  free_.clear();
+  for (size_t i = 0; i < blocks_; ++i) free_.push_back(static_cast<uint32_t>(i));
+  used_ = 0;
   file_ = file;
   queue_ = queue;
   observer_ = observer;
@@ -94,7 +95,13 @@ absl::Status BlockStream::NeedBlock() {
 
 absl::Status BlockStream::SubmitBlock() {
   const size_t size = std::exchange(used_, 0);
-  auto status = Submit(offset_ - size, block(current_), size, current_);
+  absl::Status status;
+  try {
+    status = Submit(offset_ - size, block(current_), size, current_);
+  } catch (...) {
+    free_.push_back(current_);
+    throw;
+  }
   if (!status.ok()) free_.push_back(current_);
   return status;
 }
@@ -118,14 +125,16 @@ void BlockStream::ReapNext() {
   if (observer_ == nullptr) return Reap(queue_->Wait());
   const BusySpans::Time begin = BusySpans::Now();
   const IoCompletion completion = queue_->Wait();
-  observer_->Waited(begin, BusySpans::Now());
+  const BusySpans::Time end = BusySpans::Now();
   Reap(completion);
+  observer_->Waited(begin, end);
 }
 
+// The observer comes last: if it throws, the completion is not lost.
 void BlockStream::Reap(const IoCompletion& completion) {
-  if (observer_ != nullptr) observer_->Completed(SizeOf(completion.tag));
   if (const uint32_t block = BlockOf(completion.tag); block != kNotABlock) free_.push_back(block);
   status_.Update(completion.status);
+  if (observer_ != nullptr) observer_->Completed(SizeOf(completion.tag));
 }
 
 }  // namespace tidemark::storage

@@ -32,7 +32,7 @@ class BlockStream {
   // Copying less than this costs less than a write of its own.
   static constexpr size_t kInPlaceBytesMin = 128 << 10;
 
-  // Allocates `blocks` blocks; precondition: at least 1.
+  // Allocates `blocks` blocks; throws std::bad_alloc if the system has no memory. Precondition: at least 1.
   explicit BlockStream(size_t blocks);
   BlockStream(const BlockStream&) = delete;
   BlockStream& operator=(const BlockStream&) = delete;
@@ -41,7 +41,8 @@ class BlockStream {
   std::span<const std::byte> memory() const { return pool_.span(); }
 
   // Begins to write `file` at `offset`, a multiple of kDirectAlignment. `file`, `queue` and `observer`, which may be
-  // null, are not owned and stay until Finish has returned. Precondition: nothing is in flight.
+  // null, are not owned and stay until Finish has returned. Precondition: nothing is in flight, also after an exception
+  // of the queue.
   void Begin(File* file, IoQueue* queue, uint64_t offset, WriteObserver* observer = nullptr);
 
   // Where the next byte goes.

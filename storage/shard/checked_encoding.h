@@ -20,19 +20,23 @@ struct CheckedEncoding {
   Record as_read;  // text that is not UTF-8 has been replaced by then
 };
 
-// The bytes that `encode` makes of the record. kInvalidArgument, with `what` and why: `decode`, which returns a
-// StatusOr, refuses them, or returns a record that `encode` makes other bytes of.
+// The bytes that `encode` makes of the record. `decode` returns a StatusOr. Errors, with `what` and why:
+// - kInvalidArgument: `decode` refuses the bytes, or returns a record that `encode` makes other bytes of.
+// - kResourceExhausted: `decode` has no memory, which says nothing about the bytes.
 template <typename Record, typename Encode, typename Decode>
 absl::StatusOr<CheckedEncoding<Record>> EncodeAndCheck(std::string_view what, const Record& record,
                                                        const Encode& encode, const Decode& decode) {
   std::string bytes = encode(record);
   absl::StatusOr<Record> as_read = decode(bytes);
   if (!as_read.ok()) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is not written, for it could not be read: {}", what, std::string(as_read.status().message())));
+    const bool has_memory = !absl::IsResourceExhausted(as_read.status());
+    return absl::Status(has_memory ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kResourceExhausted,
+                        fmt::format("{} was not written, because it could not be read back: {}", what,
+                                    std::string(as_read.status().message())));
   }
   if (encode(*as_read) != bytes) {
-    return absl::InvalidArgumentError(fmt::format("{} is not written, for it would be read as another", what));
+    return absl::InvalidArgumentError(
+        fmt::format("{} was not written, because it would be read back as a different one", what));
   }
   return CheckedEncoding<Record>{std::move(bytes), *std::move(as_read)};
 }

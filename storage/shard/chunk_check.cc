@@ -11,7 +11,7 @@ namespace tidemark::storage {
 namespace {
 
 absl::Status NotStored(std::string_view why) {
-  return absl::InternalError(fmt::format("a chunk is not stored as it was encoded: {}", why));
+  return absl::InternalError(fmt::format("a stored chunk differs from its encoding: {}", why));
 }
 
 absl::Status NotStored(std::string_view what, uint64_t expected, uint64_t found) {
@@ -41,7 +41,7 @@ absl::Status ChunkCheck::Check(std::span<const std::byte> raw, const ChunkRecord
   }
   // The digest is of the bytes as they were when they were read for it.
   return std::equal(raw.begin(), raw.end(), decoded.begin()) ? absl::OkStatus()
-                                                             : NotStored("it decodes to other bytes");
+                                                             : NotStored("it decodes to different bytes");
 }
 
 }  // namespace tidemark::storage

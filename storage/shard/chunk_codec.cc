@@ -2,14 +2,25 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "fmt/format.h"
 #include "storage/shard/byte_planes.h"
 #include "storage/shard/plane_frame.h"
 #include "zstd.h"
+#include "zstd_errors.h"
 
 namespace tidemark::storage {
+// Not in the anonymous namespace, because ChunkEncoder::Impl and ChunkDecoder::Impl hold it.
+struct FreeContext {
+  void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
+  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+
+template <typename Context>
+using ContextPtr = std::unique_ptr<Context, FreeContext>;
+
 namespace {
 
 // Below this a Huffman table for each plane costs more than it saves, and matches are cheap to look for.
@@ -20,10 +31,22 @@ constexpr int kLevel = 1;
 // A chunk that saves less than this share is stored raw: it is read back without decoding.
 constexpr size_t kSavingShareMin = 64;
 
-// For calls that fail only where we made a mistake.
-size_t Must(size_t zstd_result) {
-  if (ZSTD_isError(zstd_result)) std::abort();
+// zstd takes its working memory from the system at the first chunk, or when it is made.
+size_t ThrowIfNoMemory(size_t zstd_result) {
+  if (ZSTD_getErrorCode(zstd_result) == ZSTD_error_memory_allocation) throw std::bad_alloc();
   return zstd_result;
+}
+
+// For calls that otherwise fail only where we made a mistake.
+size_t Must(size_t zstd_result) {
+  if (ZSTD_isError(ThrowIfNoMemory(zstd_result))) std::abort();
+  return zstd_result;
+}
+
+template <typename Context>
+ContextPtr<Context> NotNull(Context* context) {
+  if (context == nullptr) throw std::bad_alloc();
+  return ContextPtr<Context>(context);
 }
 
 void GrowTo(size_t size, std::vector<std::byte>* buffer) {
@@ -62,18 +85,16 @@ std::string_view CodecPolicyName(CodecPolicy policy) {
 }
 
 struct ChunkEncoder::Impl {
-  explicit Impl(const CodecBackend& backend) : backend(backend), context(ZSTD_createCCtx()) {
-    if (context == nullptr) std::abort();  // out of memory
-    Must(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kLevel));
-    Must(ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 1));
-    Must(ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 0));  // the record has a checksum
-    Must(ZSTD_CCtx_setParameter(context, ZSTD_c_dictIDFlag, 0));
+  explicit Impl(const CodecBackend& backend) : backend(backend), context(NotNull(ZSTD_createCCtx())) {
+    Must(ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kLevel));
+    Must(ZSTD_CCtx_setParameter(context.get(), ZSTD_c_contentSizeFlag, 1));
+    Must(ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 0));  // the record has a checksum
+    Must(ZSTD_CCtx_setParameter(context.get(), ZSTD_c_dictIDFlag, 0));
   }
-  ~Impl() { ZSTD_freeCCtx(context); }
 
   size_t Compress(std::span<const std::byte> source, std::vector<std::byte>* out) {
     GrowTo(ZSTD_compressBound(source.size()), out);
-    return Must(ZSTD_compress2(context, out->data(), out->size(), source.data(), source.size()));
+    return Must(ZSTD_compress2(context.get(), out->data(), out->size(), source.data(), source.size()));
   }
 
   // What codec suits `raw`, as far as a sample tells, and the size of its frame in `*out`.
@@ -89,7 +110,7 @@ struct ChunkEncoder::Impl {
   }
 
   const CodecBackend& backend;
-  ZSTD_CCtx* const context;
+  const ContextPtr<ZSTD_CCtx> context;
   std::vector<std::byte> planes;
 };
 
@@ -117,10 +138,7 @@ std::span<const std::byte> ChunkEncoder::Encode(std::span<const std::byte> raw, 
 }
 
 struct ChunkDecoder::Impl {
-  explicit Impl(const CodecBackend& backend) : backend(backend), context(ZSTD_createDCtx()) {
-    if (context == nullptr) std::abort();  // out of memory
-  }
-  ~Impl() { ZSTD_freeDCtx(context); }
+  explicit Impl(const CodecBackend& backend) : backend(backend), context(NotNull(ZSTD_createDCtx())) {}
 
   // One frame that fills `out` exactly, and nothing beside it.
   absl::Status Decompress(std::span<const std::byte> frame, std::span<std::byte> out) {
@@ -135,7 +153,8 @@ struct ChunkDecoder::Impl {
     if (frame_bytes != frame.size()) {
       return Wrong("zstd frame's size", fmt::format("{} bytes", frame.size()), fmt::format("{} bytes", frame_bytes));
     }
-    const size_t size = ZSTD_decompressDCtx(context, out.data(), out.size(), frame.data(), frame.size());
+    const size_t size =
+        ThrowIfNoMemory(ZSTD_decompressDCtx(context.get(), out.data(), out.size(), frame.data(), frame.size()));
     if (ZSTD_isError(size)) return Wrong("zstd frame", "one that decodes", ZSTD_getErrorName(size));
     if (size != out.size()) {
       return Wrong("zstd frame", fmt::format("{} bytes", out.size()), fmt::format("{} bytes", size));
@@ -168,7 +187,7 @@ struct ChunkDecoder::Impl {
   }
 
   const CodecBackend& backend;
-  ZSTD_DCtx* const context;
+  const ContextPtr<ZSTD_DCtx> context;
   std::vector<std::byte> planes;
 };
 

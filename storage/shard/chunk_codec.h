@@ -1,4 +1,5 @@
-// One chunk, between its raw bytes and its stored bytes. Pure functions, no I/O.
+// One chunk, between its raw bytes and its stored bytes. Pure functions, no I/O. If the system has no memory they throw
+// std::bad_alloc, and can be used again.
 
 #ifndef TIDEMARK_STORAGE_SHARD_CHUNK_CODEC_H_
 #define TIDEMARK_STORAGE_SHARD_CHUNK_CODEC_H_

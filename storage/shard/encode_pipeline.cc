@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/shard/chunk_check.h"
 
 namespace tidemark::storage {
@@ -62,7 +63,10 @@ EncodePipeline::EncodePipeline(CodecPolicy policy, const Shape& shape, Compressi
       governor_(policy == CodecPolicy::kThroughput ? governor : nullptr),
       slots_(shape.slots),
       busy_(shape.threads),
-      ready_(slots_.size(), false) {}
+      ready_(slots_.size(), false) {
+  for (BusySpans& busy : busy_) workers_.push_back(std::make_unique<Worker>(&busy));
+  threads_.reserve(shape.threads);
+}
 
 EncodePipeline::Shape EncodePipeline::ShapeOf(CodecPolicy policy, uint32_t chunk_bytes, int threads) {
   Shape shape{static_cast<size_t>(threads), kWindowPerThread * threads};
@@ -77,14 +81,17 @@ absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPoli
                                                                        int threads, CompressionGovernor* governor) {
   if (policy == CodecPolicy::kThroughput && governor == nullptr) std::abort();
   const Shape shape = ShapeOf(policy, chunk_bytes, threads);
-  std::unique_ptr<EncodePipeline> pipeline(new EncodePipeline(policy, shape, governor));
+  std::unique_ptr<EncodePipeline> pipeline;
   try {
-    for (size_t i = 0; i < shape.threads; ++i) {
-      pipeline->threads_.emplace_back([raw = pipeline.get(), i] { raw->Work(i); });
+    pipeline.reset(new EncodePipeline(policy, shape, governor));
+    for (const std::unique_ptr<Worker>& worker : pipeline->workers_) {
+      pipeline->threads_.emplace_back([raw = pipeline.get(), own = worker.get()] { raw->Work(own); });
     }
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(
         fmt::format("start codec thread {} of {}: {}", pipeline->threads_.size() + 1, shape.threads, error.what()));
+  } catch (...) {
+    return ExceptionStatus("start codec threads");
   }
   return pipeline;
 }
@@ -142,7 +149,7 @@ void EncodePipeline::Stop() {
   std::unique_ptr<const Run> ended;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
   if (run_ == nullptr) return;
-  if (status_.ok()) status_ = absl::CancelledError("the run was stopped");
+  if (status_.ok()) status_ = absl::Status(absl::StatusCode::kCancelled, "");  // a message could need memory
   mutex_.Await(absl::Condition(this, &EncodePipeline::NobodyWorks));
   ended = std::move(run_);
   status_ = absl::OkStatus();
@@ -161,8 +168,7 @@ bool EncodePipeline::IsDecided() const {
   return !status_.ok() || returned_ == run_->batch_ends.size() || ready_[returned_ % slots_.size()];
 }
 
-void EncodePipeline::Work(size_t thread) {
-  Worker worker(&busy_[thread]);
+void EncodePipeline::Work(Worker* worker) {
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &EncodePipeline::MayWork));
@@ -172,7 +178,12 @@ void EncodePipeline::Work(size_t thread) {
     ++working_;
     mutex_.Unlock();
     Slot& slot = slots_[batch % slots_.size()];
-    absl::Status status = EncodeBatch(run, batch, &worker, &slot);
+    absl::Status status;
+    try {
+      status = EncodeBatch(run, batch, worker, &slot);
+    } catch (...) {
+      status = ExceptionStatus("a codec thread");
+    }
     mutex_.Lock();
     ready_[batch % slots_.size()] = status.ok();
     status_.Update(std::move(status));

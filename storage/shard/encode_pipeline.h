@@ -58,10 +58,10 @@ class EncodePipeline {
   // more than max(2 * chunk_bytes, kBufferBytesMax). CodecPolicy::kNone has no buffers, hence no limit.
   static Shape ShapeOf(CodecPolicy policy, uint32_t chunk_bytes, int threads);
 
-  // Starts up to `threads` threads, which inherit the calling thread's priority; kResourceExhausted if the system gives
-  // none. No task may be longer than `chunk_bytes`. `governor` decides under CodecPolicy::kThroughput, and is told of
-  // what is encoded and handed out; it is not owned, and may be null under other policies. Preconditions: `threads` >=
-  // 1, IsValidChunkBytes(chunk_bytes).
+  // Starts up to `threads` threads, which inherit the calling thread's priority. kResourceExhausted: the system gives
+  // no thread, or no memory for each thread's own buffers. No task may be longer than `chunk_bytes`. `governor` decides
+  // under CodecPolicy::kThroughput, and is told of chunks that are encoded and handed out. It is not owned, and may be
+  // null under other policies. Preconditions: `threads` >= 1, IsValidChunkBytes(chunk_bytes).
   static absl::StatusOr<std::unique_ptr<EncodePipeline>> Create(CodecPolicy policy, uint32_t chunk_bytes, int threads,
                                                                 CompressionGovernor* governor = nullptr);
 
@@ -72,8 +72,9 @@ class EncodePipeline {
   // Begins a run. Precondition: there is none.
   void Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready = nullptr);
 
-  // Waits for the next batch; it stays until the next call. Empty: all chunks were handed out. An error is one of
-  // wait_until_ready's or of ChunkCheck's, and the last answer of the run. Precondition: a run.
+  // Waits for the next batch; it stays until the next call. Empty: all chunks were handed out. An error is the last
+  // answer of the run. It is an error of wait_until_ready or of ChunkCheck, or kResourceExhausted: no memory for an
+  // encoded chunk. Precondition: a run.
   absl::StatusOr<std::span<const Encoded>> Next();
 
   // Whether Next would not wait.
@@ -105,7 +106,7 @@ class EncodePipeline {
 
   EncodePipeline(CodecPolicy policy, const Shape& shape, CompressionGovernor* governor);
 
-  void Work(size_t thread);
+  void Work(Worker* worker);
   absl::Status EncodeBatch(const Run& run, size_t batch, Worker* worker, Slot* slot) const;
   static std::span<const std::byte> EncodeChunk(const Task& task, bool compress, Worker* worker, Slot* slot);
   bool MayWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -121,6 +122,9 @@ class EncodePipeline {
 
   // By thread. Each is touched by its thread while that is inside a batch, and by the owner between runs.
   std::vector<BusySpans> busy_;
+
+  // One for each thread; no other thread uses it.
+  std::vector<std::unique_ptr<Worker>> workers_;
 
   absl::Mutex mutex_;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);  // by slot

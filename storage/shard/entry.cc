@@ -147,7 +147,10 @@ absl::Status ValidateEntry(const EntrySpec& spec, uint64_t* bytes) {
   if (spec.name.size() > EntrySpec::kNameBytesMax) {
     return Broken(spec, fmt::format("its name has {} bytes, more than {}", spec.name.size(), EntrySpec::kNameBytesMax));
   }
-  if (!storage::IsUtf8(spec.name)) return absl::InvalidArgumentError("an entry has a name that is not UTF-8");
+  if (!storage::IsUtf8(spec.name)) {
+    return absl::InvalidArgumentError(
+        fmt::format("an entry has a name that is not UTF-8: '{}'", storage::PrintableText(spec.name)));
+  }
   const DtypeInfo* info = FindDtype(static_cast<uint16_t>(spec.dtype));
   if (info == nullptr) return Broken(spec, fmt::format("dtype {} is unknown", static_cast<uint16_t>(spec.dtype)));
   if (EntryKindName(spec.kind).empty())
@@ -167,7 +170,7 @@ absl::Status ValidateEntry(const EntrySpec& spec, uint64_t* bytes) {
   }
   if (spec.box_offset.size() != spec.box_extent.size() ||
       (!spec.whole() && spec.box_extent.size() != spec.shape.size())) {
-    return Broken(spec, "its box has another number of dimensions than its shape");
+    return Broken(spec, "its box and its shape differ in their number of dimensions");
   }
   for (size_t d = 0; d < spec.box_extent.size(); ++d) {
     const int64_t offset = spec.box_offset[d];

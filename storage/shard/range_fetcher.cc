@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/shard/aligned_buffer.h"
 
 namespace tidemark::storage {
@@ -170,15 +171,48 @@ std::span<const std::byte> BytesOf(const ByteRange& range, const Fetched& fetche
   return {range.place, size};
 }
 
-void Handle(std::span<const ByteRange> ranges, const BufferPool& pool, const RangeHandler& handler,
-            Exchange* exchange) {
-  FetchWorker worker;
-  while (auto fetched = exchange->Pop()) {
-    std::span<const std::byte> bytes;
-    if (fetched->read.ok()) bytes = BytesOf(ranges[fetched->range], *fetched, pool);
-    exchange->Done(fetched->buffer, handler(fetched->range, fetched->read, bytes, worker));
+// Threads that hand the ranges to the handler. Its destructor always joins them.
+class Handlers {
+ public:
+  Handlers(std::span<const ByteRange> ranges, const BufferPool& pool, const RangeHandler& handler, Exchange* exchange)
+      : ranges_(ranges), pool_(pool), handler_(handler), exchange_(exchange) {}
+  ~Handlers() {
+    exchange_->PushNoMore();
+    for (std::thread& thread : threads_) thread.join();
   }
-}
+  Handlers(const Handlers&) = delete;
+  Handlers& operator=(const Handlers&) = delete;
+
+  void Start(size_t count) {
+    threads_.reserve(count);
+    try {
+      while (threads_.size() < count) threads_.emplace_back([this] { Run(); });
+    } catch (const std::system_error& error) {
+      exchange_->Fail(absl::ResourceExhaustedError(
+          fmt::format("start codec thread {} of {}: {}", threads_.size() + 1, count, error.what())));
+    }
+  }
+
+ private:
+  void Run() {
+    try {
+      FetchWorker worker;
+      while (auto fetched = exchange_->Pop()) {
+        std::span<const std::byte> bytes;
+        if (fetched->read.ok()) bytes = BytesOf(ranges_[fetched->range], *fetched, pool_);
+        exchange_->Done(fetched->buffer, handler_(fetched->range, fetched->read, bytes, worker));
+      }
+    } catch (...) {
+      exchange_->Fail(ExceptionStatus("a codec thread"));
+    }
+  }
+
+  const std::span<const ByteRange> ranges_;
+  const BufferPool& pool_;
+  const RangeHandler& handler_;
+  Exchange* const exchange_;
+  std::vector<std::thread> threads_;
+};
 
 // Keeps the queue full. Owned by the thread that calls FetchRanges.
 class Driver {
@@ -244,6 +278,29 @@ class Driver {
   size_t next_ = 0;
 };
 
+// On return, also with an error, nothing is in flight and no thread is left.
+absl::Status Fetch(FileSystem& files, const FetchOptions& options, std::span<const ByteRange> ranges,
+                   const RangeHandler& handler, const std::function<void(size_t)>& on_read) {
+  std::vector<Piece> pieces = CutIntoPieces(ranges);
+  const BufferPool pool(pieces, options);
+  Exchange exchange(pool.count());
+  // Its destruction waits for requests in flight, so the memory that they write to must outlive it.
+  auto queue = files.NewIoQueue(options.io, options.io_depth);
+  if (!queue.ok()) return queue.status();
+  // Optional: reads are right without it.
+  if (!pool.reused_memory().empty()) (*queue)->RegisterMemory(pool.reused_memory()).IgnoreError();
+  {
+    Handlers handlers(ranges, pool, handler, &exchange);
+    try {
+      handlers.Start(std::clamp<size_t>(options.threads, 1, ranges.size()));
+      Driver(queue->get(), ranges, std::move(pieces), pool, &exchange).Run(on_read);
+    } catch (...) {
+      exchange.Fail(ExceptionStatus("the reading thread"));
+    }
+  }
+  return exchange.status();
+}
+
 }  // namespace
 
 void AddToRanges(File* file, uint64_t begin, uint64_t end, size_t item, std::vector<ByteRange>* ranges,
@@ -271,25 +328,11 @@ void AddToRanges(File* file, uint64_t begin, uint64_t end, size_t item, std::vec
 absl::Status FetchRanges(FileSystem& files, const FetchOptions& options, std::span<const ByteRange> ranges,
                          const RangeHandler& handler, const std::function<void(size_t)>& on_read) {
   if (ranges.empty()) return absl::OkStatus();
-  std::vector<Piece> pieces = CutIntoPieces(ranges);
-  const BufferPool pool(pieces, options);
-  auto queue = files.NewIoQueue(options.io, options.io_depth);
-  if (!queue.ok()) return queue.status();
-  // A wish: reads are right without it.
-  if (!pool.reused_memory().empty()) (*queue)->RegisterMemory(pool.reused_memory()).IgnoreError();
-  Exchange exchange(pool.count());
-  std::vector<std::thread> threads;
-  const size_t count = std::clamp<size_t>(options.threads, 1, ranges.size());
   try {
-    while (threads.size() < count) threads.emplace_back([&] { Handle(ranges, pool, handler, &exchange); });
-  } catch (const std::system_error& error) {
-    exchange.Fail(absl::ResourceExhaustedError(
-        fmt::format("start codec thread {} of {}: {}", threads.size() + 1, count, error.what())));
+    return Fetch(files, options, ranges, handler, on_read);
+  } catch (...) {
+    return ExceptionStatus("reading");
   }
-  Driver(queue->get(), ranges, std::move(pieces), pool, &exchange).Run(on_read);
-  exchange.PushNoMore();
-  for (std::thread& thread : threads) thread.join();
-  return exchange.status();
 }
 
 }  // namespace tidemark::storage

@@ -52,13 +52,16 @@ struct FetchOptions {
 };
 
 // Called on one of the threads, concurrently, with the bytes [begin, end) of ranges[range] if `read` is ok, and none if
-// not. A Status that is not ok ends the whole.
+// not. A Status that is not ok ends the whole fetch. So does an exception, as ExceptionStatus.
 using RangeHandler = std::function<absl::Status(size_t range, const absl::Status& read,
                                                 std::span<const std::byte> bytes, FetchWorker& worker)>;
 
 // Submits the ranges in order from this thread, into a pool of buffers of at most 64 MiB or two of the largest ranges
 // that have no place, and returns when all are handled, or with the first error when nothing is in flight any more.
-// `on_read`, if set, is called on this thread when a range has been read.
+// `on_read`, if set, is called on this thread when a range has been read. What it throws becomes the error, too.
+//
+// - kResourceExhausted: no thread, or no memory for buffers or decoders.
+// - Other errors are the queue's, the handler's, or what a function threw.
 absl::Status FetchRanges(FileSystem& files, const FetchOptions& options, std::span<const ByteRange> ranges,
                          const RangeHandler& handler, const std::function<void(size_t range)>& on_read = nullptr);
 

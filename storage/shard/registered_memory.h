@@ -35,6 +35,7 @@ class RegisteredMemory {
       return known.memory.data() == memory.data() && known.memory.size() == memory.size();
     };
     if (std::any_of(known_.begin(), known_.end(), is_memory)) return absl::OkStatus();
+    known_.reserve(known_.size() + 1);  // before registering: else a failure here would leave memory registered and unknown
     absl::Status status = queue_->RegisterMemory(memory);
     if (status.ok()) known_.push_back({memory, lifetime});
     return status;

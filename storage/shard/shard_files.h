@@ -24,8 +24,8 @@ namespace tidemark::storage {
 // `status` with "PREFIX: " before its message.
 absl::Status WithPrefix(const absl::Status& status, std::string_view prefix);
 
-// Reads [offset, offset + bytes) and the rest of its last block. Precondition: `offset` is a multiple of
-// kDirectAlignment.
+// Reads [offset, offset + bytes) and the rest of its last block. kResourceExhausted: no memory for them. Precondition:
+// `offset` is a multiple of kDirectAlignment.
 absl::StatusOr<AlignedBuffer> ReadBlocks(File& file, uint64_t offset, uint64_t bytes);
 
 // The size of a shard's file. kDataLoss if no shard can have it.
@@ -34,7 +34,22 @@ absl::StatusOr<uint64_t> ReadShardSize(File& file);
 // Each reads and decodes one part; errors carry the path.
 absl::StatusOr<ShardHeader> ReadShardHeader(File& file);
 absl::StatusOr<ShardFooter> ReadShardFooter(File& file, uint64_t file_bytes);
-absl::StatusOr<ShardIndex> ReadShardIndex(File& file, const ShardHeader& header, const ShardFooter& footer);
+
+// An index, and how the file has it.
+struct StoredIndex {
+  ShardIndex index;
+  IndexBase base;
+};
+
+// Reads the index, and that of its base, whose shard is in `steps_directory`. An error of the base's file carries that
+// path after the path of `file`, and `*failed_path`, unless it is null, is set to the path of the file that failed.
+// - kDataLoss: one of them is damaged, or the base is another one than it was.
+// - kNotFound: the base's file is gone.
+// - kUnimplemented, kFailedPrecondition: the base's file is of a newer version, or is no regular file.
+// - kResourceExhausted: no memory for an index.
+absl::StatusOr<StoredIndex> ReadShardIndex(FileSystem& files, const std::string& steps_directory, File& file,
+                                           const ShardHeader& header, const ShardFooter& footer,
+                                           std::string* failed_path = nullptr);
 
 // kDataLoss, with both, if the header is not that of the shard that was looked for.
 absl::Status CheckIdentity(std::string_view path, const ShardHeader& header, const ShardIdentity& expected);

@@ -36,9 +36,10 @@ std::string Quoted(std::string_view bytes) {
   return text + "'";
 }
 
-// Size, magic, version, checksum, block size and byte order: what header and footer have in common.
-absl::Status OpenBlock(std::span<const std::byte> bytes, std::string_view magic, std::string_view what,
-                       ByteReader* in) {
+// Size, magic, version, checksum, block size and byte order: what header and footer have in common. Returns the
+// version.
+absl::StatusOr<uint32_t> OpenBlock(std::span<const std::byte> bytes, std::string_view magic, uint32_t version_max,
+                                   std::string_view what, ByteReader* in) {
   if (bytes.size() != kShardBlockBytes) {
     return WrongField(what, "size", 0, fmt::format("{} bytes", kShardBlockBytes),
                       fmt::format("{} bytes", bytes.size()));
@@ -46,11 +47,11 @@ absl::Status OpenBlock(std::span<const std::byte> bytes, std::string_view magic,
   const std::string_view found_magic = in->GetText(magic.size(), "magic");
   if (found_magic != magic) return WrongField(what, "magic", 0, Quoted(magic), Quoted(found_magic));
   const auto version = in->Get<uint32_t>("version");
-  if (version > kShardFormatVersion) {
+  if (version > version_max) {
     return absl::UnimplementedError(
         fmt::format("{}: version at byte 8: expected at most {}, found {}: written by a "
                     "newer version of Tidemark",
-                    what, kShardFormatVersion, version));
+                    what, version_max, version));
   }
   if (version == 0) return WrongField(what, "version", 8, "1", "0");
   ByteReader tail(bytes.subspan(kChecksumOffset), what);
@@ -64,7 +65,7 @@ absl::Status OpenBlock(std::span<const std::byte> bytes, std::string_view magic,
   if (mark != kByteOrderMark) {
     return WrongField(what, "byte order", 12, fmt::format("0x{:08x}", kByteOrderMark), fmt::format("0x{:08x}", mark));
   }
-  return absl::OkStatus();
+  return version;
 }
 
 absl::Status CloseBlock(ByteReader* in) {
@@ -92,7 +93,9 @@ std::string EncodeShardHeader(const ShardHeader& header) {
 absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes) {
   constexpr std::string_view kWhat = "shard header";
   ByteReader in(bytes, kWhat);
-  if (auto status = OpenBlock(bytes, kHeaderMagic, kWhat, &in); !status.ok()) return status;
+  if (auto version = OpenBlock(bytes, kHeaderMagic, kShardFormatVersion, kWhat, &in); !version.ok()) {
+    return version.status();
+  }
   ShardHeader header;
   ShardIdentity& identity = header.identity;
   identity.store.bytes = in.GetBytes16("store id");
@@ -118,7 +121,7 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes) 
 std::string EncodeShardFooter(const ShardFooter& footer) {
   ByteWriter out;
   out.PutText(kFooterMagic);
-  out.Put<uint32_t>(kShardFormatVersion);
+  out.Put<uint32_t>(footer.index_is_delta ? kShardDeltaVersion : kShardFormatVersion);
   out.Put<uint32_t>(kByteOrderMark);
   out.Put<uint64_t>(footer.file_bytes);
   out.Put<uint64_t>(footer.index_offset);
@@ -130,8 +133,10 @@ std::string EncodeShardFooter(const ShardFooter& footer) {
 absl::StatusOr<ShardFooter> DecodeShardFooter(std::span<const std::byte> bytes, uint64_t file_bytes) {
   constexpr std::string_view kWhat = "shard footer";
   ByteReader in(bytes, kWhat);
-  if (auto status = OpenBlock(bytes, kFooterMagic, kWhat, &in); !status.ok()) return status;
+  auto version = OpenBlock(bytes, kFooterMagic, kShardDeltaVersion, kWhat, &in);
+  if (!version.ok()) return version.status();
   ShardFooter footer;
+  footer.index_is_delta = *version == kShardDeltaVersion;
   footer.file_bytes = in.Get<uint64_t>("file bytes");
   if (footer.file_bytes != file_bytes) {
     in.Fail("file bytes", 8, fmt::format("{}, the size of the file", file_bytes), fmt::format("{}", footer.file_bytes));

@@ -3,8 +3,9 @@
 //
 //   header (4096 bytes) | chunks | index | footer (4096 bytes)
 //
-// The file size is a multiple of 4096; index and footer begin at multiples of 4096. Every byte that belongs to nothing
-// is zero, so that a check of the whole file has no blind spot. All numbers are little-endian.
+// The index is whole, or a delta to that of an earlier shard. The file size is a multiple of 4096; index and footer
+// begin at multiples of 4096. Every byte that belongs to nothing is zero, so that a check of the whole file has no
+// blind spot. All numbers are little-endian.
 //
 // Decoding trusts nothing: every count is held against the bytes that are there before anything is allocated, every
 // offset against the file. kDataLoss names what is wrong, where, what was expected and what was found; kUnimplemented
@@ -22,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/shard/ids.h"
@@ -30,7 +32,8 @@
 namespace tidemark::storage {
 
 inline constexpr uint32_t kShardFormatVersion = 1;
-inline constexpr size_t kShardBlockBytes = 4096;  // size of header and footer, and alignment of the index
+inline constexpr uint32_t kShardDeltaVersion = 2;  // in the footer of a shard whose index is stored as a delta
+inline constexpr size_t kShardBlockBytes = 4096;   // size of header and footer, and alignment of the index
 
 // A chunk whose stored size is at least this begins at a multiple of kShardBlockBytes, so that it can be written and
 // read without a copy; smaller ones are packed.
@@ -123,19 +126,38 @@ struct ShardFooter {
   uint64_t file_bytes = 0;
   uint64_t index_offset = 0;
   uint64_t index_bytes = 0;
-  Digest128 index_digest;  // XXH3-128 of the index; names the contents of the whole shard, since the index has every
-                           // chunk's digest
+  // XXH3-128 of the index as it is stored. It names the contents of the whole shard, since the index has every chunk's
+  // digest, or the digest of its base.
+  Digest128 index_digest;
+  bool index_is_delta = false;  // to the index of another shard; see IndexBase
+};
+
+// How an index is stored. A small change in a state of many entries changes few records of the index. The others are
+// then not stored again, but taken from the base: the index of another shard, which is stored whole itself.
+struct IndexBase {
+  uint16_t file = 0;  // n: the base is that of ShardIndex::files[n - 1]; 0: the index is stored whole
+  Digest128 digest;   // ShardFooter::index_digest of the base; with file 0, of the index itself
+  // By number: whether the record differs from the base's, in more than the number of its file. Empty with file 0.
+  std::vector<bool> changed_chunks;
+  std::vector<bool> changed_entries;
+  friend bool operator==(const IndexBase&, const IndexBase&) = default;
 };
 
 // Exactly kShardBlockBytes each, checksum included.
 std::string EncodeShardHeader(const ShardHeader& header);
 std::string EncodeShardFooter(const ShardFooter& footer);
 
-// Precondition: `index` is one that DecodeShardIndex accepts.
-std::string EncodeShardIndex(const ShardIndex& index);
+// Whole, or as a delta to `base`. Preconditions: `index` is one that DecodeShardIndex accepts; with a base, the bits of
+// `base` are as many as its chunks and entries.
+std::string EncodeShardIndex(const ShardIndex& index, const IndexBase& base = {});
 
 // The size of what EncodeShardIndex returns; it does not depend on the values of numbers.
-uint64_t EncodedShardIndexBytes(const ShardIndex& index);
+uint64_t EncodedShardIndexBytes(const ShardIndex& index, const IndexBase& base = {});
+
+// kInternal if the bytes, read as DecodeShardIndex would, are not `index`. For the assertion before an index is
+// written. It decodes record by record and holds no second index. Of a delta it compares the records that are in it.
+absl::Status CheckEncodedShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
+                                    const ShardFooter& footer, const ShardIndex& index, const IndexBase& base = {});
 
 // Whether metrics, user metadata and properties keep to the caps; kInvalidArgument says which does not.
 absl::Status ValidateShardTexts(const std::map<std::string, double>& metrics, std::string_view user_metadata,
@@ -149,10 +171,20 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes);
 // `file_bytes`: the size that the file really has.
 absl::StatusOr<ShardFooter> DecodeShardFooter(std::span<const std::byte> bytes, uint64_t file_bytes);
 
-// Checks the digest, the structure, every entry (ValidateEntry), that names are unique, that chunk sizes add up to the
-// entries' and that the chunks of this file lie between header and index without overlapping.
+// Of an index that is stored whole. Checks the digest, the structure, every entry (ValidateEntry), that names are
+// unique, that chunk sizes add up to the entries' and that the chunks of this file lie between header and index without
+// overlapping. kDataLoss if `footer` says that it is a delta.
 absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
                                             const ShardFooter& footer);
+
+// Returns the index of that shard, which must be stored whole and have that digest.
+using ReadBaseIndex =
+    absl::FunctionRef<absl::StatusOr<ShardIndex>(const FileReference& shard, const Digest128& digest)>;
+
+// Of an index that is stored as a delta. The result obeys the same rules as that of DecodeShardIndex. Takes no more
+// memory than the base and the bytes. `read_base` is asked once; its error is returned as it is.
+absl::StatusOr<ShardIndex> DecodeShardIndexDelta(std::span<const std::byte> bytes, const ShardHeader& header,
+                                                 const ShardFooter& footer, ReadBaseIndex read_base, IndexBase* base);
 
 }  // namespace tidemark::storage
 

@@ -1,11 +1,18 @@
+// The decoders of an index: whole, as a delta, and the assertion before a write. Longer than 500 lines because all
+// three share the decoders of records, which no other file needs.
+
 #include <algorithm>
+#include <bit>
 #include <limits>
+#include <map>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
 #include "storage/shard/byte_reader.h"
+#include "storage/shard/name_table.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
 
@@ -25,10 +32,10 @@ struct Preamble {
   uint32_t user_metadata_bytes = 0;
 };
 
-Preamble GetPreamble(ByteReader* in, ShardIndex* index) {
+Preamble GetPreamble(std::string_view magic, ByteReader* in, ShardIndex* index) {
   Preamble counts;
-  if (in->GetText(kIndexMagic.size(), "magic") != kIndexMagic && in->ok()) {
-    in->FailAt(0, "magic", "'TMKINDEX'", "something else");
+  if (in->GetText(magic.size(), "magic") != magic && in->ok()) {
+    in->FailAt(0, "magic", fmt::format("'{}'", magic), "something else");
   }
   counts.chunk_count = in->Get<uint64_t>("chunk count");
   counts.entry_count = in->Get<uint64_t>("entry count");
@@ -115,10 +122,13 @@ void CheckChunk(const ChunkRecord& chunk, uint64_t number, size_t start, size_t 
   }
 }
 
+// Where the record of a chunk is, for messages.
+using OffsetOfChunk = absl::FunctionRef<size_t(uint64_t number)>;
+
 // The chunks of this file, which may be in any order, must not share a byte.
-void CheckOverlap(const std::vector<ChunkRecord>& chunks, size_t table_start, ByteReader* in) {
+void CheckOverlap(const std::vector<ChunkRecord>& chunks, OffsetOfChunk offset_of, ByteReader* in) {
   std::vector<uint64_t> order;
-  order.reserve(chunks.size());
+  order.reserve(std::count_if(chunks.begin(), chunks.end(), [](const ChunkRecord& chunk) { return chunk.file == 0; }));
   for (uint64_t i = 0; i < chunks.size(); ++i) {
     if (chunks[i].file == 0) order.push_back(i);
   }
@@ -130,7 +140,7 @@ void CheckOverlap(const std::vector<ChunkRecord>& chunks, size_t table_start, By
     const ChunkRecord& before = chunks[order[i - 1]];
     const ChunkRecord& chunk = chunks[order[i]];
     if (chunk.offset - before.offset < before.stored_bytes) {
-      in->FailAt(table_start + order[i] * kChunkRecordBytes, fmt::format("offset of chunk {}", order[i]),
+      in->FailAt(offset_of(order[i]), fmt::format("offset of chunk {}", order[i]),
                  fmt::format("{} or more, where chunk {} ends", before.offset + before.stored_bytes, order[i - 1]),
                  fmt::format("{}", chunk.offset));
       return;
@@ -138,27 +148,20 @@ void CheckOverlap(const std::vector<ChunkRecord>& chunks, size_t table_start, By
   }
 }
 
-void GetChunks(uint64_t count, size_t file_count, uint64_t index_offset, ByteReader* in,
-               std::vector<ChunkRecord>* chunks) {
-  if (!in->CheckCount(count, kChunkRecordBytes, "chunk count")) return;
-  const size_t table_start = in->offset();
-  chunks->reserve(count);
-  for (uint64_t i = 0; i < count && in->ok(); ++i) {
-    const size_t start = in->offset();
-    ChunkRecord chunk;
-    chunk.codec = static_cast<Codec>(in->Get<uint8_t>("chunk codec"));
-    chunk.float_bytes = in->Get<uint8_t>("chunk float bytes");
-    chunk.file = in->Get<uint16_t>("chunk file");
-    chunk.raw_bytes = in->Get<uint32_t>("chunk raw bytes");
-    chunk.stored_bytes = in->Get<uint32_t>("chunk stored bytes");
-    in->SkipZeros(sizeof(uint32_t), "chunk padding");
-    chunk.offset = in->Get<uint64_t>("chunk offset");
-    chunk.checksum = in->Get<uint64_t>("chunk checksum");
-    chunk.digest.bytes = in->GetBytes16("chunk digest");
-    if (in->ok()) CheckChunk(chunk, i, start, file_count, index_offset, in);
-    chunks->push_back(chunk);
-  }
-  if (in->ok()) CheckOverlap(*chunks, table_start, in);
+ChunkRecord GetChunk(uint64_t number, size_t file_count, uint64_t index_offset, ByteReader* in) {
+  const size_t start = in->offset();
+  ChunkRecord chunk;
+  chunk.codec = static_cast<Codec>(in->Get<uint8_t>("chunk codec"));
+  chunk.float_bytes = in->Get<uint8_t>("chunk float bytes");
+  chunk.file = in->Get<uint16_t>("chunk file");
+  chunk.raw_bytes = in->Get<uint32_t>("chunk raw bytes");
+  chunk.stored_bytes = in->Get<uint32_t>("chunk stored bytes");
+  in->SkipZeros(sizeof(uint32_t), "chunk padding");
+  chunk.offset = in->Get<uint64_t>("chunk offset");
+  chunk.checksum = in->Get<uint64_t>("chunk checksum");
+  chunk.digest.bytes = in->GetBytes16("chunk digest");
+  if (in->ok()) CheckChunk(chunk, number, start, file_count, index_offset, in);
+  return chunk;
 }
 
 std::vector<int64_t> GetExtents(size_t count, std::string_view field, ByteReader* in) {
@@ -175,19 +178,37 @@ class EntryTable {
   EntryTable(const std::vector<ChunkRecord>& chunks, uint32_t chunk_bytes, ByteReader* in)
       : chunks_(chunks), chunk_bytes_(chunk_bytes), in_(in) {}
 
-  void Get(uint64_t count, std::vector<ShardEntry>* entries) {
+  // Decodes so many entries, checks each and hands it to `take`.
+  void Get(uint64_t count, absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take) {
     if (!in_->CheckCount(count, kEntryBytesMin, "entry count")) return;
-    entries->reserve(std::min(count, kEntriesReservedMax));
     for (uint64_t i = 0; i < count && in_->ok(); ++i) {
       start_ = in_->offset();
       number_ = i;
-      entries->push_back(GetEntry());
-      if (in_->ok()) Check(entries->back());
+      ShardEntry entry = GetEntry();
+      if (in_->ok()) Check(entry, name_);
+      if (in_->ok()) take(i, std::move(entry));
     }
-    if (in_->ok() && next_chunk_ != chunks_.size()) {
-      in_->FailAt(in_->offset(), "chunks of all entries", fmt::format("all {} chunks of the table", chunks_.size()),
-                  fmt::format("{}", next_chunk_));
+    CheckEnd();
+  }
+
+  // The entry of that number, which is not held against the table.
+  ShardEntry GetOne(uint64_t number) {
+    start_ = in_->offset();
+    number_ = number;
+    return GetEntry();
+  }
+
+  // Checks entries that are decoded. They must outlive this.
+  void Check(const std::vector<ShardEntry>& entries) {
+    start_ = in_->offset();
+    for (number_ = 0; number_ < entries.size() && in_->ok(); ++number_) {
+      Check(entries[number_], entries[number_].spec.name);
     }
+    CheckEnd();
+  }
+
+  void Fail(std::string_view field, std::string_view expected, std::string_view found) {
+    in_->FailAt(start_, fmt::format("{} of entry {}", field, number_), expected, found);
   }
 
  private:
@@ -219,12 +240,19 @@ class EntryTable {
     return entry;
   }
 
-  void Check(const ShardEntry& entry) {
+  void CheckEnd() {
+    if (in_->ok() && next_chunk_ != chunks_.size()) {
+      in_->FailAt(in_->offset(), "chunks of all entries", fmt::format("all {} chunks of the table", chunks_.size()),
+                  fmt::format("{}", next_chunk_));
+    }
+  }
+
+  void Check(const ShardEntry& entry, std::string_view name) {
     uint64_t bytes = 0;
     if (auto status = ValidateEntry(entry.spec, &bytes); !status.ok()) {
       return Fail("description", "a valid one", std::string_view(status.message().data(), status.message().size()));
     }
-    if (!names_.insert(name_).second) {
+    if (!names_.insert(name).second) {
       return Fail("name", "one that no other entry has", fmt::format("'{}' again", PrintableText(entry.spec.name)));
     }
     const uint64_t count = bytes / chunk_bytes_ + (bytes % chunk_bytes_ != 0);
@@ -232,18 +260,21 @@ class EntryTable {
       return Fail("chunk count", fmt::format("{}, for {} bytes in chunks of {}", count, bytes, chunk_bytes_),
                   fmt::format("{}", entry.chunk_count));
     }
-    CheckRange(entry);
-    if (in_->ok()) CheckSizes(entry, bytes);
+    CheckRange(entry, bytes);
   }
 
-  void CheckRange(const ShardEntry& entry) {
+  void CheckRange(const ShardEntry& entry, uint64_t bytes) {
     const uint64_t first = entry.first_chunk;
     if (entry.chunk_count == 0) {
       if (first != 0) Fail("first chunk", "0 for an entry of no bytes", fmt::format("{}", first));
       return;
     }
     const std::pair range(first, entry.chunk_count);
-    if (first < next_chunk_ && std::binary_search(ranges_.begin(), ranges_.end(), range)) return;
+    if (first < next_chunk_ && std::binary_search(ranges_.begin(), ranges_.end(), range)) {
+      // The earlier entry has as many chunks, so all but the last were compared with the same size. Checking them again
+      // for each tie would take time that grows with the product of ties and chunks.
+      return CheckSizes(entry, entry.chunk_count - 1, bytes);
+    }
     if (first != next_chunk_) {
       return Fail("first chunk", fmt::format("{}, or the chunks of an earlier entry", next_chunk_),
                   fmt::format("{}", first));
@@ -254,21 +285,19 @@ class EntryTable {
     }
     ranges_.push_back(range);
     next_chunk_ += entry.chunk_count;
+    CheckSizes(entry, 0, bytes);
   }
 
-  void CheckSizes(const ShardEntry& entry, uint64_t bytes) {
-    for (uint64_t i = 0; i < entry.chunk_count; ++i, bytes -= std::min<uint64_t>(bytes, chunk_bytes_)) {
-      const uint64_t expected = std::min<uint64_t>(bytes, chunk_bytes_);
+  // Checks the entry's chunks from `begin` on. Precondition: the entry has as many chunks as its bytes fill.
+  void CheckSizes(const ShardEntry& entry, uint64_t begin, uint64_t bytes) {
+    for (uint64_t i = begin; i < entry.chunk_count; ++i) {
+      const uint64_t expected = std::min(bytes - i * chunk_bytes_, chunk_bytes_);
       const uint64_t found = chunks_[entry.first_chunk + i].raw_bytes;
       if (found != expected) {
         return Fail(fmt::format("chunk {}", entry.first_chunk + i), fmt::format("{} raw bytes", expected),
                     fmt::format("{}", found));
       }
     }
-  }
-
-  void Fail(std::string_view field, std::string_view expected, std::string_view found) {
-    in_->FailAt(start_, fmt::format("{} of entry {}", field, number_), expected, found);
   }
 
   const std::vector<ChunkRecord>& chunks_;
@@ -279,7 +308,7 @@ class EntryTable {
   uint64_t next_chunk_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> ranges_;  // first chunk and count of all so far, ascending
   std::string_view name_;                              // of the entry at hand
-  absl::flat_hash_set<std::string_view> names_;        // into the index, as the one above
+  NameSet names_;                                      // into the index
 };
 
 std::string GetKey(uint64_t bytes, std::string_view what, std::string_view before, bool first, ByteReader* in) {
@@ -319,10 +348,15 @@ void GetProperties(uint32_t count, ByteReader* in, std::map<std::string, std::st
   }
 }
 
-}  // namespace
+// Metrics, properties and user metadata, which end the index.
+void GetTexts(const Preamble& counts, ByteReader* in, ShardIndex* index) {
+  GetMetrics(counts.metric_count, in, &index->metrics);
+  GetProperties(counts.property_count, in, &index->properties);
+  index->user_metadata = in->GetText(counts.user_metadata_bytes, "user metadata");
+  in->ExpectEnd();
+}
 
-absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
-                                            const ShardFooter& footer) {
+absl::Status CheckStored(std::span<const std::byte> bytes, const ShardFooter& footer) {
   if (bytes.size() != footer.index_bytes) {
     return absl::DataLossError(
         fmt::format("shard index: size: expected {} bytes, found {} bytes", footer.index_bytes, bytes.size()));
@@ -331,18 +365,227 @@ absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, co
     return absl::DataLossError(fmt::format("shard index: digest: expected {}, found {} (computed)",
                                            ToHex(footer.index_digest.bytes), ToHex(digest.bytes)));
   }
+  return absl::OkStatus();
+}
+
+// What an index is read as: chunks and entries in the order of their numbers. All are those of an index that is stored
+// whole, and those that differ from the base of a delta.
+struct Records {
+  absl::FunctionRef<void(uint64_t number, const ChunkRecord& chunk)> take_chunk;
+  absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take_entry;
+};
+
+// The numbers of a delta's chunks or entries.
+class DeltaNumbers {
+ public:
+  DeltaNumbers(uint64_t count, std::string_view what, ByteReader* in) : count_(count), what_(what), in_(in) {}
+
+  uint64_t Get() {
+    const auto number = in_->Get<uint64_t>(what_);
+    if (number < next_ || number >= count_) {
+      in_->Fail(what_, sizeof(number), fmt::format("{} to {}", next_, static_cast<int64_t>(count_) - 1),
+                fmt::format("{}", number));
+    }
+    next_ = number + 1;
+    return number;
+  }
+
+ private:
+  const uint64_t count_;
+  const std::string_view what_;
+  ByteReader* const in_;
+  uint64_t next_ = 0;
+};
+
+// What is between the preamble and the files of a delta.
+struct DeltaCounts {
+  Digest128 base_digest;
+  uint32_t base_file = 0;
+  uint32_t entry_count = 0;
+  uint64_t chunk_count = 0;
+};
+
+DeltaCounts GetDeltaCounts(const Preamble& all, ByteReader* in) {
+  DeltaCounts counts;
+  counts.base_digest.bytes = in->GetBytes16("base digest");
+  counts.base_file = in->Get<uint32_t>("base file");
+  if (counts.base_file == 0 || counts.base_file > all.file_count) {
+    in->Fail("base file", sizeof(counts.base_file), fmt::format("1 to {}", all.file_count),
+             fmt::format("{}", counts.base_file));
+  }
+  counts.entry_count = in->Get<uint32_t>("changed entry count");
+  counts.chunk_count = in->Get<uint64_t>("changed chunk count");
+  return counts;
+}
+
+// The chunks and entries that a delta has.
+void GetDelta(const Preamble& all, const DeltaCounts& counts, const ShardHeader& header, const ShardFooter& footer,
+              ByteReader* in, const Records& records) {
+  if (!in->CheckCount(counts.chunk_count, kDeltaNumberBytes + kChunkRecordBytes, "changed chunk count")) return;
+  DeltaNumbers chunk_numbers(all.chunk_count, "chunk number", in);
+  for (uint64_t i = 0; i < counts.chunk_count && in->ok(); ++i) {
+    const uint64_t number = chunk_numbers.Get();
+    const ChunkRecord chunk = GetChunk(number, all.file_count, footer.index_offset, in);
+    if (in->ok()) records.take_chunk(number, chunk);
+  }
+  if (!in->CheckCount(counts.entry_count, kDeltaNumberBytes + kEntryBytesMin, "changed entry count")) return;
+  const std::vector<ChunkRecord> no_chunks;
+  EntryTable table(no_chunks, header.chunk_bytes, in);
+  DeltaNumbers entry_numbers(all.entry_count, "entry number", in);
+  for (uint64_t i = 0; i < counts.entry_count && in->ok(); ++i) {
+    const uint64_t number = entry_numbers.Get();
+    ShardEntry entry = table.GetOne(number);
+    if (in->ok()) records.take_entry(number, std::move(entry));
+  }
+}
+
+// By the number of a file in the base (0: the base itself), its number in `files`. 0: `files` does not have it.
+std::vector<uint16_t> FilesOfBase(const ShardIndex& base, uint32_t base_file, const std::vector<FileReference>& files) {
+  const auto key = [](const FileReference& file) {
+    return std::tuple(file.attempt, file.step, file.rank, file.world_size);
+  };
+  std::map<decltype(key(FileReference())), uint16_t> numbers;
+  for (size_t i = 0; i < files.size(); ++i) numbers.try_emplace(key(files[i]), i + 1);
+  std::vector<uint16_t> found = {static_cast<uint16_t>(base_file)};
+  for (const FileReference& file : base.files) {
+    const auto place = numbers.find(key(file));
+    found.push_back(place == numbers.end() ? 0 : place->second);
+  }
+  return found;
+}
+
+bool SameNumbers(const std::map<std::string, double>& a, const std::map<std::string, double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.first == other.first && std::bit_cast<uint64_t>(one.second) == std::bit_cast<uint64_t>(other.second);
+  });
+}
+
+// All but chunks and entries.
+bool IsSameAround(const ShardIndex& a, const ShardIndex& b) {
+  return a.created_unix_ns == b.created_unix_ns && a.blocked_ns == b.blocked_ns && a.files == b.files &&
+         SameNumbers(a.metrics, b.metrics) && a.properties == b.properties && a.user_metadata == b.user_metadata;
+}
+
+}  // namespace
+
+absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
+                                            const ShardFooter& footer) {
+  if (footer.index_is_delta) return absl::DataLossError("shard index: expected one that is whole, found a delta");
+  if (auto status = CheckStored(bytes, footer); !status.ok()) return status;
   ByteReader in(bytes, "shard index");
   ShardIndex index;
-  const Preamble counts = GetPreamble(&in, &index);
+  const Preamble counts = GetPreamble(kIndexMagic, &in, &index);
   GetFiles(counts.file_count, header.identity, &in, &index.files);
-  GetChunks(counts.chunk_count, index.files.size(), footer.index_offset, &in, &index.chunks);
-  EntryTable(index.chunks, header.chunk_bytes, &in).Get(counts.entry_count, &index.entries);
-  GetMetrics(counts.metric_count, &in, &index.metrics);
-  GetProperties(counts.property_count, &in, &index.properties);
-  index.user_metadata = in.GetText(counts.user_metadata_bytes, "user metadata");
-  in.ExpectEnd();
+  if (in.CheckCount(counts.chunk_count, kChunkRecordBytes, "chunk count")) {
+    const size_t table_start = in.offset();
+    index.chunks.reserve(counts.chunk_count);
+    for (uint64_t i = 0; i < counts.chunk_count && in.ok(); ++i) {
+      index.chunks.push_back(GetChunk(i, index.files.size(), footer.index_offset, &in));
+    }
+    const auto offset_of = [&](uint64_t number) { return table_start + number * kChunkRecordBytes; };
+    if (in.ok()) CheckOverlap(index.chunks, offset_of, &in);
+  }
+  index.entries.reserve(std::min({counts.entry_count, kEntriesReservedMax, in.remaining() / kEntryBytesMin}));
+  EntryTable(index.chunks, header.chunk_bytes, &in).Get(counts.entry_count, [&](uint64_t, ShardEntry entry) {
+    index.entries.push_back(std::move(entry));
+  });
+  GetTexts(counts, &in, &index);
   if (!in.ok()) return in.status();
   return index;
+}
+
+absl::StatusOr<ShardIndex> DecodeShardIndexDelta(std::span<const std::byte> bytes, const ShardHeader& header,
+                                                 const ShardFooter& footer, ReadBaseIndex read_base, IndexBase* base) {
+  if (!footer.index_is_delta) return absl::DataLossError("shard index: expected a delta, found one that is whole");
+  if (auto status = CheckStored(bytes, footer); !status.ok()) return status;
+  ByteReader in(bytes, "shard index");
+  ShardIndex index;
+  const Preamble all = GetPreamble(kDeltaMagic, &in, &index);
+  const DeltaCounts counts = GetDeltaCounts(all, &in);
+  GetFiles(all.file_count, header.identity, &in, &index.files);
+  if (!in.ok()) return in.status();
+
+  absl::StatusOr<ShardIndex> whole = read_base(index.files[counts.base_file - 1], counts.base_digest);
+  if (!whole.ok()) return whole.status();
+  if (all.chunk_count != whole->chunks.size() || all.entry_count != whole->entries.size()) {
+    in.FailAt(kIndexMagic.size(), "counts",
+              fmt::format("the {} chunks and {} entries of its base", whole->chunks.size(), whole->entries.size()),
+              fmt::format("{} and {}", all.chunk_count, all.entry_count));
+    return in.status();
+  }
+  const std::vector<uint16_t> files = FilesOfBase(*whole, counts.base_file, index.files);
+  index.chunks = std::move(whole->chunks);
+  index.entries = std::move(whole->entries);
+  *base = {.file = static_cast<uint16_t>(counts.base_file), .digest = counts.base_digest};
+  base->changed_chunks.resize(all.chunk_count);
+  base->changed_entries.resize(all.entry_count);
+  const auto take_chunk = [&](uint64_t number, const ChunkRecord& chunk) {
+    // Else the sizes of its entry are looked at once more below.
+    if (counts.entry_count == 0 && chunk.raw_bytes != index.chunks[number].raw_bytes) {
+      in.Fail(fmt::format("raw bytes of chunk {}", number), kChunkRecordBytes,
+              fmt::format("{}, as in its base", index.chunks[number].raw_bytes), fmt::format("{}", chunk.raw_bytes));
+    }
+    index.chunks[number] = chunk;
+    base->changed_chunks[number] = true;
+  };
+  const auto take_entry = [&](uint64_t number, ShardEntry entry) {
+    const ShardEntry& before = index.entries[number];
+    if (std::pair(entry.first_chunk, entry.chunk_count) != std::pair(before.first_chunk, before.chunk_count)) {
+      in.FailAt(in.offset(), fmt::format("chunks of entry {}", number), "those of its base", "others");
+    }
+    index.entries[number] = std::move(entry);
+    base->changed_entries[number] = true;
+  };
+  GetDelta(all, counts, header, footer, &in, {take_chunk, take_entry});
+  for (uint64_t i = 0; i < all.chunk_count && in.ok(); ++i) {
+    if (base->changed_chunks[i]) continue;
+    const uint16_t file = files[index.chunks[i].file];
+    if (file == 0) in.FailAt(in.offset(), fmt::format("file of chunk {}", i), "one of the list", "one of its base's");
+    index.chunks[i].file = file;
+  }
+  const auto offset_of = [&](uint64_t) { return in.offset(); };
+  if (in.ok()) CheckOverlap(index.chunks, offset_of, &in);
+  if (counts.entry_count > 0 && in.ok()) EntryTable(index.chunks, header.chunk_bytes, &in).Check(index.entries);
+  GetTexts(all, &in, &index);
+  if (!in.ok()) return in.status();
+  return index;
+}
+
+absl::Status CheckEncodedShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
+                                    const ShardFooter& footer, const ShardIndex& index, const IndexBase& base) {
+  const bool is_delta = base.file != 0;
+  if (is_delta != footer.index_is_delta) return absl::InternalError("shard index: the footer says how it is stored");
+  ByteReader in(bytes, "shard index");
+  if (auto status = CheckStored(bytes, footer); !status.ok()) return absl::InternalError(status.message());
+  ShardIndex around;
+  const Preamble counts = GetPreamble(is_delta ? kDeltaMagic : kIndexMagic, &in, &around);
+  const DeltaCounts delta = is_delta ? GetDeltaCounts(counts, &in) : DeltaCounts();
+  GetFiles(counts.file_count, header.identity, &in, &around.files);
+  const auto expect = [&](bool same, std::string_view what, uint64_t number) {
+    if (!same) in.FailAt(in.offset(), fmt::format("{} {}", what, number), "what was encoded", "another");
+  };
+  expect(counts.chunk_count == index.chunks.size(), "chunks", counts.chunk_count);
+  expect(counts.entry_count == index.entries.size(), "entries", counts.entry_count);
+  const auto take_chunk = [&](uint64_t i, const ChunkRecord& chunk) { expect(chunk == index.chunks[i], "chunk", i); };
+  const auto take_entry = [&](uint64_t i, const ShardEntry& entry) { expect(entry == index.entries[i], "entry", i); };
+  if (is_delta) {
+    expect(delta.base_digest == base.digest && delta.base_file == base.file, "base", base.file);
+    GetDelta(counts, delta, header, footer, &in, {take_chunk, take_entry});
+  } else {
+    in.CheckCount(counts.chunk_count, kChunkRecordBytes, "chunk count");
+    for (uint64_t i = 0; i < counts.chunk_count && in.ok(); ++i) {
+      take_chunk(i, GetChunk(i, around.files.size(), footer.index_offset, &in));
+    }
+    if (in.ok()) EntryTable(index.chunks, header.chunk_bytes, &in).Get(counts.entry_count, take_entry);
+  }
+  if (in.ok())
+    CheckOverlap(
+        index.chunks, [&](uint64_t) { return in.offset(); }, &in);
+  GetTexts(counts, &in, &around);
+  if (in.ok()) expect(IsSameAround(around, index), "all but the", 0);
+  if (in.ok()) return absl::OkStatus();
+  return absl::InternalError(fmt::format("the index of a shard is not written, for it could not be read: {}",
+                                         std::string_view(in.status().message().data(), in.status().message().size())));
 }
 
 }  // namespace tidemark::storage

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "fmt/format.h"
 #include "storage/shard/byte_writer.h"
 #include "storage/shard/shard_format.h"
@@ -37,6 +39,16 @@ void PutEntry(const ShardEntry& entry, ByteWriter* out) {
   PutExtents(spec.box_extent, out);
 }
 
+uint64_t EntryBytes(const ShardEntry& entry) {
+  const EntrySpec& spec = entry.spec;
+  const size_t extents = spec.shape.size() + spec.box_offset.size() + spec.box_extent.size();
+  return kEntryBytesMin + spec.name.size() + sizeof(int64_t) * extents;
+}
+
+uint64_t CountOf(const std::vector<bool>& bits) {
+  return static_cast<uint64_t>(std::count(bits.begin(), bits.end(), true));
+}
+
 absl::Status CheckKey(std::string_view what, std::string_view key) {
   if (!key.empty() && key.size() <= EntrySpec::kNameBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("{} '{}': expected a name of 1 to {} bytes, found {} bytes", what,
@@ -45,22 +57,27 @@ absl::Status CheckKey(std::string_view what, std::string_view key) {
 
 }  // namespace
 
-uint64_t EncodedShardIndexBytes(const ShardIndex& index) {
-  uint64_t bytes = kIndexPreambleBytes + kFileReferenceBytes * index.files.size() +
-                   kChunkRecordBytes * index.chunks.size() + index.user_metadata.size();
-  for (const ShardEntry& entry : index.entries) {
-    const size_t extents = entry.spec.shape.size() + entry.spec.box_offset.size() + entry.spec.box_extent.size();
-    bytes += kEntryBytesMin + entry.spec.name.size() + sizeof(int64_t) * extents;
-  }
+uint64_t EncodedShardIndexBytes(const ShardIndex& index, const IndexBase& base) {
+  uint64_t bytes = kIndexPreambleBytes + kFileReferenceBytes * index.files.size() + index.user_metadata.size();
   for (const auto& [name, value] : index.metrics) bytes += kMetricBytesMin + name.size();
   for (const auto& [key, value] : index.properties) bytes += kPropertyBytesMin + key.size() + value.size();
+  if (base.file == 0) {
+    bytes += kChunkRecordBytes * index.chunks.size();
+    for (const ShardEntry& entry : index.entries) bytes += EntryBytes(entry);
+    return bytes;
+  }
+  bytes += kDeltaPreambleBytes + (kDeltaNumberBytes + kChunkRecordBytes) * CountOf(base.changed_chunks);
+  for (size_t i = 0; i < index.entries.size(); ++i) {
+    if (base.changed_entries[i]) bytes += kDeltaNumberBytes + EntryBytes(index.entries[i]);
+  }
   return bytes;
 }
 
-std::string EncodeShardIndex(const ShardIndex& index) {
+std::string EncodeShardIndex(const ShardIndex& index, const IndexBase& base) {
+  const bool is_delta = base.file != 0;
   ByteWriter out;
-  out.Reserve(EncodedShardIndexBytes(index));
-  out.PutText(kIndexMagic);
+  out.Reserve(EncodedShardIndexBytes(index, base));
+  out.PutText(is_delta ? kDeltaMagic : kIndexMagic);
   out.Put<uint64_t>(index.chunks.size());
   out.Put<uint64_t>(index.entries.size());
   out.Put<uint32_t>(index.files.size());
@@ -69,14 +86,28 @@ std::string EncodeShardIndex(const ShardIndex& index) {
   out.Put<uint32_t>(index.user_metadata.size());
   out.Put<int64_t>(index.created_unix_ns);
   out.Put<uint64_t>(index.blocked_ns);
+  if (is_delta) {
+    out.PutBytes16(base.digest.bytes);
+    out.Put<uint32_t>(base.file);
+    out.Put<uint32_t>(CountOf(base.changed_entries));
+    out.Put<uint64_t>(CountOf(base.changed_chunks));
+  }
   for (const FileReference& file : index.files) {
     out.PutBytes16(file.attempt.bytes);
     out.Put<int64_t>(file.step);
     out.Put<uint32_t>(file.rank);
     out.Put<uint32_t>(file.world_size);
   }
-  for (const ChunkRecord& chunk : index.chunks) PutChunk(chunk, &out);
-  for (const ShardEntry& entry : index.entries) PutEntry(entry, &out);
+  for (size_t i = 0; i < index.chunks.size(); ++i) {
+    if (is_delta && !base.changed_chunks[i]) continue;
+    if (is_delta) out.Put<uint64_t>(i);
+    PutChunk(index.chunks[i], &out);
+  }
+  for (size_t i = 0; i < index.entries.size(); ++i) {
+    if (is_delta && !base.changed_entries[i]) continue;
+    if (is_delta) out.Put<uint64_t>(i);
+    PutEntry(index.entries[i], &out);
+  }
   for (const auto& [name, value] : index.metrics) {
     out.PutDouble(value);
     out.Put<uint16_t>(name.size());

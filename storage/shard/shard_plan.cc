@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "storage/shard/aligned_buffer.h"
+#include "storage/shard/name_table.h"
 #include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::storage {
@@ -67,7 +67,7 @@ absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents
                     "{}, world size {}",
                     identity.step, identity.rank, identity.world_size));
   }
-  absl::flat_hash_set<std::string_view, std::hash<std::string_view>> names;
+  NameSet names;
   std::vector<uint64_t> sizes;
   for (const ShardContents::Entry& entry : contents.entries) {
     uint64_t bytes = 0;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/shard/range_fetcher.h"
 #include "storage/shard/shard_files.h"
@@ -25,12 +27,17 @@ struct ChunkRead {
 }  // namespace
 
 struct ShardReader::Impl {
+  static absl::StatusOr<std::unique_ptr<ShardReader>> Open(FileSystem& files, const std::string& path,
+                                                           const std::string& steps_directory);
+  absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const;
   absl::Status PlanRead(const EntryRead& read, std::vector<ChunkRead>* items) const;
+  absl::Status CheckDisjoint(std::span<const EntryRead> reads) const;
   absl::StatusOr<std::vector<ChunkRead>> PlanReads(std::span<const EntryRead> reads) const;
   absl::StatusOr<std::vector<ByteRange>> PlanRanges(const std::vector<ChunkRead>& items) const;
   absl::StatusOr<File*> FileOf(const ChunkRead& item) const;
   absl::Status DecodeRange(const std::vector<ChunkRead>& items, const ByteRange& range,
-                           std::span<const std::byte> bytes, FetchWorker& worker) const;
+                           std::span<const std::byte> bytes, bool tries_again, FetchWorker& worker) const;
+  absl::Status DecodeAgain(const ChunkRead& item, FetchWorker& worker, std::span<std::byte> raw) const;
   bool IsWhole(const ChunkRead& item) const { return item.destination.size() == index.chunks[item.chunk].raw_bytes; }
   uint64_t RawBytes(size_t entry) const;
   std::string Describe(const ChunkRead& item) const;
@@ -40,6 +47,7 @@ struct ShardReader::Impl {
   ShardHeader header;
   ShardFooter footer;
   ShardIndex index;
+  IndexBase index_base;
   FileSystem* files = nullptr;
   std::unique_ptr<ReferencedShards> referenced;
 };
@@ -50,10 +58,20 @@ ShardReader::~ShardReader() = default;
 const std::string& ShardReader::path() const { return impl_->path; }
 const ShardHeader& ShardReader::header() const { return impl_->header; }
 const ShardIndex& ShardReader::index() const { return impl_->index; }
+const IndexBase& ShardReader::index_base() const { return impl_->index_base; }
 const ShardFooter& ShardReader::footer() const { return impl_->footer; }
 
 absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(FileSystem& files, const std::string& path,
                                                                const std::string& steps_directory) {
+  try {
+    return Impl::Open(files, path, steps_directory);
+  } catch (...) {
+    return ExceptionStatus("open", path);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Impl::Open(FileSystem& files, const std::string& path,
+                                                                     const std::string& steps_directory) {
   auto file = files.OpenForRead(path, /*direct=*/true);
   if (!file.ok()) return file.status();
   auto size = ReadShardSize(**file);
@@ -62,8 +80,8 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(FileSystem& files
   if (!header.ok()) return header.status();
   auto footer = ReadShardFooter(**file, *size);
   if (!footer.ok()) return footer.status();
-  auto index = ReadShardIndex(**file, *header, *footer);
-  if (!index.ok()) return index.status();
+  auto stored = ReadShardIndex(files, steps_directory, **file, *header, *footer);
+  if (!stored.ok()) return stored.status();
 
   std::unique_ptr<ShardReader> reader(new ShardReader);
   Impl& impl = *reader->impl_;
@@ -71,7 +89,8 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ShardReader::Open(FileSystem& files
   impl.file = *std::move(file);
   impl.header = *header;
   impl.footer = *footer;
-  impl.index = *std::move(index);
+  impl.index = std::move(stored->index);
+  impl.index_base = std::move(stored->base);
   impl.files = &files;
   impl.referenced =
       std::make_unique<ReferencedShards>(files, steps_directory, header->identity.store, impl.index.files);
@@ -118,7 +137,7 @@ absl::Status ShardReader::Impl::PlanRead(const EntryRead& read, std::vector<Chun
                     PrintableText(entry.spec.name), bytes, read.destination.size()));
   }
   if (begin > bytes || read.destination.size() > bytes - begin) {
-    return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} do not lie in it",
+    return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} are outside of it",
                                              path, PrintableText(entry.spec.name), bytes, read.destination.size(),
                                              begin));
   }
@@ -132,11 +151,34 @@ absl::Status ShardReader::Impl::PlanRead(const EntryRead& read, std::vector<Chun
   return absl::OkStatus();
 }
 
+// Refuses overlapping destinations: several threads would write to the common part, and decoders read back their own
+// output.
+absl::Status ShardReader::Impl::CheckDisjoint(std::span<const EntryRead> reads) const {
+  std::vector<const EntryRead*> order;
+  order.reserve(reads.size());
+  for (const EntryRead& read : reads) {
+    if (!read.destination.empty()) order.push_back(&read);
+  }
+  const auto begins_before = [](const EntryRead* a, const EntryRead* b) {
+    return std::less<>()(a->destination.data(), b->destination.data());
+  };
+  if (!std::is_sorted(order.begin(), order.end(), begins_before)) std::sort(order.begin(), order.end(), begins_before);
+  const auto overlap = [](const EntryRead* a, const EntryRead* b) {
+    return std::less<>()(b->destination.data(), a->destination.data() + a->destination.size());
+  };
+  const auto found = std::adjacent_find(order.begin(), order.end(), overlap);
+  if (found == order.end()) return absl::OkStatus();
+  const auto name = [&](const EntryRead* read) { return PrintableText(index.entries[read->entry].spec.name); };
+  return absl::InvalidArgumentError(fmt::format("read {}: the destinations of the entries '{}' and '{}' overlap", path,
+                                                name(found[0]), name(found[1])));
+}
+
 absl::StatusOr<std::vector<ChunkRead>> ShardReader::Impl::PlanReads(std::span<const EntryRead> reads) const {
   std::vector<ChunkRead> items;
   for (const EntryRead& read : reads) {
     if (absl::Status status = PlanRead(read, &items); !status.ok()) return status;
   }
+  if (absl::Status status = CheckDisjoint(reads); !status.ok()) return status;
   const auto place = [&](const ChunkRead& item) {
     const ChunkRecord& chunk = index.chunks[item.chunk];
     return std::tuple(chunk.file, chunk.offset, item.chunk);
@@ -172,10 +214,27 @@ std::string ShardReader::Impl::Describe(const ChunkRead& item) const {
                      chunk.file == 0 ? "" : fmt::format(" of {}", referenced->path(chunk.file - 1)));
 }
 
-// Decodes every chunk of the range once, to the first destination that takes all of it or to the worker's own memory,
-// and copies from there.
+// Reads the chunk anew and decodes it into memory that no other thread writes. Its error is that of the chunk.
+absl::Status ShardReader::Impl::DecodeAgain(const ChunkRead& item, FetchWorker& worker,
+                                            std::span<std::byte> raw) const {
+  const ChunkRecord& chunk = index.chunks[item.chunk];
+  auto from = FileOf(item);
+  if (!from.ok()) return from.status();
+  const uint64_t begin = AlignDown(chunk.offset);
+  auto blocks = ReadBlocks(**from, begin, chunk.offset + chunk.stored_bytes - begin);
+  if (!blocks.ok()) return blocks.status();
+  std::vector<std::byte> decoded(raw.size());
+  const auto stored = blocks->span().subspan(chunk.offset - begin, chunk.stored_bytes);
+  if (auto status = worker.decoder.Decode(chunk, stored, decoded); !status.ok()) return status;
+  std::copy(decoded.begin(), decoded.end(), raw.begin());
+  return absl::OkStatus();
+}
+
+// Decodes every chunk of the range once, or a second time if it does not verify, to the first destination that takes
+// all of it or to the worker's own memory, and copies from there.
 absl::Status ShardReader::Impl::DecodeRange(const std::vector<ChunkRead>& items, const ByteRange& range,
-                                            std::span<const std::byte> bytes, FetchWorker& worker) const {
+                                            std::span<const std::byte> bytes, bool tries_again,
+                                            FetchWorker& worker) const {
   std::span<std::byte> raw;  // of the chunk that was decoded last
   for (size_t i = range.first_item; i < range.last_item; ++i) {
     const ChunkRead& item = items[i];
@@ -187,9 +246,9 @@ absl::Status ShardReader::Impl::DecodeRange(const std::vector<ChunkRead>& items,
         raw = std::span(worker.scratch).first(chunk.raw_bytes);
       }
       const auto stored = bytes.subspan(chunk.offset - range.begin, chunk.stored_bytes);
-      if (auto status = worker.decoder.Decode(chunk, stored, raw); !status.ok()) {
-        return WithPrefix(status, Describe(item));
-      }
+      absl::Status status = worker.decoder.Decode(chunk, stored, raw);
+      if (!status.ok() && tries_again) status = DecodeAgain(item, worker, raw);
+      if (!status.ok()) return WithPrefix(status, Describe(item));
     }
     if (raw.data() == item.destination.data()) continue;
     std::memcpy(item.destination.data(), raw.data() + item.skip, item.destination.size());
@@ -198,17 +257,25 @@ absl::Status ShardReader::Impl::DecodeRange(const std::vector<ChunkRead>& items,
 }
 
 absl::Status ShardReader::Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const {
-  auto items = impl_->PlanReads(reads);
+  try {
+    return impl_->Read(reads, options);
+  } catch (...) {
+    return ExceptionStatus("read", impl_->path);
+  }
+}
+
+absl::Status ShardReader::Impl::Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const {
+  auto items = PlanReads(reads);
   if (!items.ok()) return items.status();
-  auto ranges = impl_->PlanRanges(*items);
+  auto ranges = PlanRanges(*items);
   if (!ranges.ok()) return ranges.status();
   const auto handler = [&](size_t number, const absl::Status& read, std::span<const std::byte> bytes,
                            FetchWorker& worker) {
     const ByteRange& range = (*ranges)[number];
-    if (!read.ok()) return WithPrefix(read, impl_->Describe((*items)[range.first_item]));
-    return impl_->DecodeRange(*items, range, bytes, worker);
+    if (!read.ok()) return WithPrefix(read, Describe((*items)[range.first_item]));
+    return DecodeRange(*items, range, bytes, options.tries_again, worker);
   };
-  return FetchRanges(*impl_->files, {options.codec_threads, options.io, options.io_depth}, *ranges, handler);
+  return FetchRanges(*files, {options.codec_threads, options.io, options.io_depth}, *ranges, handler);
 }
 
 }  // namespace tidemark::storage

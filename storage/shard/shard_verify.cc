@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <tuple>
@@ -12,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/range_fetcher.h"
 #include "storage/shard/shard_files.h"
@@ -67,30 +67,63 @@ std::vector<uint64_t> DrawChunks(const ChunkSample& sample, const ShardIdentity&
   return numbers;
 }
 
-// Collects damage from several threads. Thread-safe.
+// The items [first, last) of ShardVerifier::order_.
+struct ItemRange {
+  size_t first = 0;
+  size_t last = 0;
+};
+
+// One place. `damage` does not list its entries: they are the entries with a chunk of `items`.
+struct DamagedPlace {
+  uint16_t file = 0;
+  uint64_t offset = 0;
+  ItemRange items;
+  ShardDamage damage;
+};
+
+// Collects damage from several threads. Thread-safe. A file can be made with a damaged place for each byte of it, so
+// only the first places by file and offset are kept.
 class DamageList {
  public:
-  void Add(uint16_t file, uint64_t offset, ShardDamage damage) {
+  struct Rest {
+    uint64_t count = 0;  // the number of places that are not kept
+    bool foreign = false;
+    bool unused = true;  // true: all of these are unused places
+    std::vector<bool> items;
+  };
+
+  void Add(DamagedPlace place) {
     absl::MutexLock lock(&mutex_);
-    items_.push_back({file, offset, std::move(damage)});
+    places_.push_back(std::move(place));
+    if (places_.size() == 2 * kDamageListedMax) KeepFirst();
   }
-  std::vector<ShardDamage> Take() {
+
+  // The kept places, by file and offset; `rest`: the others.
+  std::vector<DamagedPlace> Take(Rest* rest) {
     absl::MutexLock lock(&mutex_);
-    std::sort(items_.begin(), items_.end(),
-              [](const Item& a, const Item& b) { return std::pair(a.file, a.offset) < std::pair(b.file, b.offset); });
-    std::vector<ShardDamage> damage;
-    for (Item& item : items_) damage.push_back(std::move(item.damage));
-    return damage;
+    KeepFirst();
+    *rest = std::move(rest_);
+    return std::move(places_);
   }
 
  private:
-  struct Item {
-    uint16_t file;
-    uint64_t offset;
-    ShardDamage damage;
-  };
+  void KeepFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::stable_sort(places_.begin(), places_.end(), [](const DamagedPlace& a, const DamagedPlace& b) {
+      return std::pair(a.file, a.offset) < std::pair(b.file, b.offset);
+    });
+    for (; places_.size() > kDamageListedMax; places_.pop_back()) {
+      const DamagedPlace& place = places_.back();
+      ++rest_.count;
+      rest_.foreign |= place.damage.foreign;
+      rest_.unused &= place.damage.unused;
+      rest_.items.resize(std::max(rest_.items.size(), place.items.last));
+      for (size_t i = place.items.first; i < place.items.last; ++i) rest_.items[i] = true;
+    }
+  }
+
   absl::Mutex mutex_;
-  std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DamagedPlace> places_ ABSL_GUARDED_BY(mutex_);
+  Rest rest_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Header, footer and index.
@@ -111,13 +144,10 @@ class ShardVerifier {
 
   absl::Status Run(const std::string& steps_directory, const ShardIdentity* expected, const ShardReadOptions& options);
 
-  ShardVerification TakeResult() {
-    result_.damage = damage_.Take();
-    return std::move(result_);
-  }
+  ShardVerification TakeResult();
 
  private:
-  absl::Status VerifyFrame(const ShardIdentity* expected);
+  absl::Status VerifyFrame(const std::string& steps_directory, const ShardIdentity* expected);
   bool whole() const { return sample_.share >= 1; }
   absl::Status VerifyOwnRanges();
   absl::Status VerifyOwnSample();
@@ -132,13 +162,14 @@ class ShardVerifier {
   void VerifyZeros(std::span<const std::byte> bytes, uint64_t offset);
 
   absl::Status CheckCancelled() const;
-  // Notes damage to the whole shard and returns ok, or returns what is no damage.
-  absl::Status NoteUnreadable(const absl::Status& status);
+  // Notes damage to the whole shard, in the file of that path, and returns ok, or returns what is no damage.
+  absl::Status NoteUnreadable(const absl::Status& status, const std::string& path);
+  absl::Status NoteUnreadable(const absl::Status& status) { return NoteUnreadable(status, path_); }
   void CountRange(const ByteRange& range);
   void CountBytes(uint64_t bytes);
   const ChunkRecord& ChunkOf(size_t item) const { return frame_.index.chunks[order_[item]]; }
   void SortEntries();
-  std::vector<std::string> EntriesOf(size_t first_item, size_t last_item) const;
+  std::vector<std::string> NameEntries(const std::function<bool(size_t)>& has_item, ItemRange items, bool again);
 
   FileSystem& files_;
   const std::string& path_;
@@ -151,6 +182,9 @@ class ShardVerifier {
   std::unique_ptr<ReferencedShards> referenced_;
   std::vector<uint64_t> order_;           // chunks to be read, by file and offset: the items of the ranges
   std::vector<size_t> entries_by_chunk_;  // entries that have chunks, by their first one
+  std::vector<uint32_t> named_by_;        // by entry: the number of the last damage that names it, from 1 on
+  uint32_t damage_number_ = 0;
+  size_t names_ = 0;  // of all damage so far
   std::vector<ByteRange> ranges_;
   ShardVerification result_;
   DamageList damage_;
@@ -161,9 +195,9 @@ absl::Status ShardVerifier::CheckCancelled() const {
   return absl::CancelledError(fmt::format("verification of {} was cancelled", path_));
 }
 
-absl::Status ShardVerifier::NoteUnreadable(const absl::Status& status) {
+absl::Status ShardVerifier::NoteUnreadable(const absl::Status& status, const std::string& path) {
   if (status.ok() || !IsDamage(status)) return status;
-  damage_.Add(0, 0, {path_, MessageOf(status), {}, IsForeign(status)});
+  damage_.Add({.damage = {.path = path, .what = MessageOf(status), .foreign = IsForeign(status)}});
   return absl::OkStatus();
 }
 
@@ -182,25 +216,53 @@ void ShardVerifier::CountRange(const ByteRange& range) {
   }  // else the padding of the index, which was counted with it
 }
 
-std::vector<std::string> ShardVerifier::EntriesOf(size_t first_item, size_t last_item) const {
+// The names of the entries that have one of the chunks, in the order of the table. Without `again`, only names that no
+// earlier damage has.
+std::vector<std::string> ShardVerifier::NameEntries(const std::function<bool(size_t)>& has_item, ItemRange items,
+                                                    bool again) {
   const std::vector<ShardEntry>& entries = frame_.index.entries;
-  std::vector<size_t> hit;
-  uint64_t owner_before = std::numeric_limits<uint64_t>::max();
-  for (size_t item = first_item; item < last_item; ++item) {
+  std::vector<size_t> found;
+  ++damage_number_;
+  for (size_t item = items.first; item < items.last; ++item) {
+    if (!has_item(item)) continue;
     // The entries' ranges cover the table, so the last one to begin at or before the chunk has it, and so do those that
     // are tied to it and begin there too.
     auto end = std::upper_bound(entries_by_chunk_.begin(), entries_by_chunk_.end(), order_[item],
                                 [&](uint64_t chunk, size_t entry) { return chunk < entries[entry].first_chunk; });
-    const uint64_t owner = entries[*std::prev(end)].first_chunk;
-    if (owner == owner_before) continue;
-    owner_before = owner;
-    while (end != entries_by_chunk_.begin() && entries[*std::prev(end)].first_chunk == owner) hit.push_back(*--end);
+    const size_t last = *std::prev(end);
+    if (again ? named_by_[last] == damage_number_ : named_by_[last] != 0) continue;
+    for (; end != entries_by_chunk_.begin(); --end) {
+      const size_t entry = *std::prev(end);
+      if (entries[entry].first_chunk != entries[last].first_chunk) break;
+      named_by_[entry] = damage_number_;
+      found.push_back(entry);
+    }
   }
-  std::sort(hit.begin(), hit.end());
-  hit.erase(std::unique(hit.begin(), hit.end()), hit.end());
+  std::sort(found.begin(), found.end());
+  names_ += found.size();
   std::vector<std::string> names;
-  for (const size_t entry : hit) names.push_back(entries[entry].spec.name);
+  names.reserve(found.size());
+  for (const size_t entry : found) names.push_back(entries[entry].spec.name);
   return names;
+}
+
+ShardVerification ShardVerifier::TakeResult() {
+  DamageList::Rest rest;
+  named_by_.resize(frame_.index.entries.size());
+  for (DamagedPlace& place : damage_.Take(&rest)) {
+    place.damage.entries = NameEntries([](size_t) { return true; }, place.items, /*again=*/names_ < kNamesRepeatedMax);
+    result_.damage.push_back(std::move(place.damage));
+  }
+  if (rest.count > 0) {
+    result_.damage.push_back(
+        {.path = path_,
+         .what = fmt::format("{}: {} more places are damaged; the first {} are listed", path_, rest.count,
+                             kDamageListedMax),
+         .entries = NameEntries([&](size_t item) { return rest.items[item]; }, {0, rest.items.size()}, /*again=*/false),
+         .foreign = rest.foreign,
+         .unused = rest.unused});
+  }
+  return std::move(result_);
 }
 
 void ShardVerifier::SortEntries() {
@@ -213,25 +275,27 @@ void ShardVerifier::SortEntries() {
 }
 
 // Looks at header and footer even if one of them is damaged.
-absl::Status ShardVerifier::VerifyFrame(const ShardIdentity* expected) {
+absl::Status ShardVerifier::VerifyFrame(const std::string& steps_directory, const ShardIdentity* expected) {
   auto size = ReadShardSize(*file_);
   if (!size.ok()) return NoteUnreadable(size.status());
   auto header = ReadShardHeader(*file_);
   if (auto status = NoteUnreadable(header.status()); !status.ok()) return status;
   if (header.ok() && expected != nullptr) {
     if (absl::Status status = CheckIdentity(path_, *header, *expected); !status.ok()) {
-      damage_.Add(0, 0, {path_, MessageOf(status), {}, header->identity.store != expected->store});
+      damage_.Add(
+          {.damage = {.path = path_, .what = MessageOf(status), .foreign = header->identity.store != expected->store}});
     }
   }
   auto footer = ReadShardFooter(*file_, *size);
   if (auto status = NoteUnreadable(footer.status()); !status.ok()) return status;
   CountBytes(2 * kShardBlockBytes);
   if (!header.ok() || !footer.ok()) return absl::OkStatus();
-  auto index = ReadShardIndex(*file_, *header, *footer);
-  if (auto status = NoteUnreadable(index.status()); !status.ok()) return status;
+  std::string failed_path;
+  auto stored = ReadShardIndex(files_, steps_directory, *file_, *header, *footer, &failed_path);
+  if (auto status = NoteUnreadable(stored.status(), failed_path); !status.ok()) return status;
   CountBytes(AlignUp(footer->index_bytes));
-  if (!index.ok()) return absl::OkStatus();
-  frame_ = {*size, *header, *footer, *std::move(index)};
+  if (!stored.ok()) return absl::OkStatus();
+  frame_ = {*size, *header, *footer, std::move(stored->index)};
   result_.readable = true;
   return absl::OkStatus();
 }
@@ -311,9 +375,11 @@ absl::Status ShardVerifier::VerifyReferencedRanges() {
     auto file = referenced_->Get(number - 1);
     if (!file.ok()) {
       if (!IsDamage(file.status())) return file.status();
-      damage_.Add(
-          number, 0,
-          {referenced_->path(number - 1), MessageOf(file.status()), EntriesOf(first, last), IsForeign(file.status())});
+      damage_.Add({.file = number,
+                   .items = {first, last},
+                   .damage = {.path = referenced_->path(number - 1),
+                              .what = MessageOf(file.status()),
+                              .foreign = IsForeign(file.status())}});
       continue;
     }
     if (absl::Status status = VerifyItems(*file, first, last); !status.ok()) return status;
@@ -324,11 +390,11 @@ absl::Status ShardVerifier::VerifyReferencedRanges() {
 void ShardVerifier::VerifyZeros(std::span<const std::byte> bytes, uint64_t offset) {
   const size_t position = FindNonZero(bytes);
   if (position == bytes.size()) return;
-  damage_.Add(0, offset + position,
-              {.path = path_,
-               .what = fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x{:02x}", path_,
-                                   offset + position, static_cast<uint8_t>(bytes[position])),
-               .unused = true});
+  damage_.Add({.offset = offset + position,
+               .damage = {.path = path_,
+                          .what = fmt::format("{}: padding byte at {}: expected zero, found 0x{:02x}", path_,
+                                              offset + position, static_cast<uint8_t>(bytes[position])),
+                          .unused = true}});
 }
 
 absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Status& read,
@@ -339,7 +405,10 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
   const std::string& path = own ? path_ : referenced_->path(number - 1);
   if (!read.ok()) {
     if (!IsDamage(read)) return read;
-    damage_.Add(number, range.begin, {path, MessageOf(read), EntriesOf(range.first_item, range.last_item)});
+    damage_.Add({.file = number,
+                 .offset = range.begin,
+                 .items = {range.first_item, range.last_item},
+                 .damage = {.path = path, .what = MessageOf(read)}});
     return absl::OkStatus();
   }
   uint64_t position = range.begin;
@@ -358,8 +427,11 @@ absl::Status ShardVerifier::VerifyRange(const ByteRange& range, const absl::Stat
                                               std::span(worker.scratch).first(chunk.raw_bytes));
     if (status.ok()) continue;
     const auto prefix = fmt::format("{}: chunk {}, {} bytes at {}", path, order_[i], chunk.stored_bytes, chunk.offset);
-    damage_.Add(number, chunk.offset,
-                {path, MessageOf(WithPrefix(status, prefix)), EntriesOf(i, i + 1), IsForeign(status)});
+    damage_.Add(
+        {.file = number,
+         .offset = chunk.offset,
+         .items = {i, i + 1},
+         .damage = {.path = path, .what = MessageOf(WithPrefix(status, prefix)), .foreign = IsForeign(status)}});
   }
   verify_gap(range.end);
   return absl::OkStatus();
@@ -370,7 +442,7 @@ absl::Status ShardVerifier::Run(const std::string& steps_directory, const ShardI
   auto file = files_.OpenForRead(path_, /*direct=*/true);
   if (!file.ok()) return NoteUnreadable(file.status());
   file_ = *std::move(file);
-  if (auto status = VerifyFrame(expected); !status.ok() || !result_.readable) return status;
+  if (auto status = VerifyFrame(steps_directory, expected); !status.ok() || !result_.readable) return status;
   const std::vector<ChunkRecord>& chunks = frame_.index.chunks;
   referenced_ =
       std::make_unique<ReferencedShards>(files_, steps_directory, frame_.header.identity.store, frame_.index.files);
@@ -407,9 +479,13 @@ absl::StatusOr<ShardVerification> VerifyShard(FileSystem& files, const std::stri
                                               const ShardReadOptions& options,
                                               const std::function<void(uint64_t)>& progress, const ChunkSample& sample,
                                               const std::function<bool()>& cancelled) {
-  ShardVerifier verifier(files, path, progress, sample, cancelled);
-  if (auto status = verifier.Run(steps_directory, expected, options); !status.ok()) return status;
-  return verifier.TakeResult();
+  try {
+    ShardVerifier verifier(files, path, progress, sample, cancelled);
+    if (auto status = verifier.Run(steps_directory, expected, options); !status.ok()) return status;
+    return verifier.TakeResult();
+  } catch (...) {
+    return ExceptionStatus("verify", path);
+  }
 }
 
 }  // namespace tidemark::storage

@@ -15,13 +15,21 @@
 
 namespace tidemark::storage {
 
+// The number of damaged places of a shard that are listed; one more item counts the others. A damaged chunk may take 64
+// bytes in a file, and kilobytes in a list.
+inline constexpr size_t kDamageListedMax = 1000;
+// When a list has this many names, no entry is named again: the names of many chunks of many tied entries are a product
+// of both.
+inline constexpr size_t kNamesRepeatedMax = 4096;
+
 struct ShardDamage {
   std::string path;  // of the file with the damage: the shard's, or that of one it refers to
   std::string what;  // with offset, expected and found
-  // Names of those that lose data. Empty: none does, or the shard cannot be read at all.
+  // Names of the entries that lose data. After kNamesRepeatedMax names, only names that the list does not have yet.
+  // Empty: there are no such entries, or the shard cannot be read at all.
   std::vector<std::string> entries;
-  // It says that it is of a newer version or of another store, or it is no regular file: perhaps nothing is damaged,
-  // and it is not this store's to judge.
+  // The file says that it is of a newer version or of another store, or it is not a regular file: perhaps nothing is
+  // damaged, and it is not this store's to judge.
   bool foreign = false;
   // It is in bytes that belong to nothing, between chunks or behind the index: no reader of entries comes upon it, and
   // all of them read as they were written.
@@ -33,7 +41,9 @@ struct ShardVerification {
   uint64_t chunks = 0;        // that were read
   uint64_t chunks_total = 0;  // that the index has
   bool readable = false;      // header, footer and index are sound, and so is what was read and is not in `damage`
-  std::vector<ShardDamage> damage;  // by file and offset; empty: sound
+  // By file and offset; empty: sound. If there are more than kDamageListedMax places, one more item counts the others,
+  // and names the entries that only those affect.
+  std::vector<ShardDamage> damage;
 };
 
 // Which of a shard's chunks are read.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/io/rate_limiter.h"
 #include "storage/io/thread_priority.h"
 #include "storage/shard/aligned_buffer.h"
@@ -96,12 +97,15 @@ struct ShardWriter::Impl {
     ChunkReuse& reuse;
     ShardPlan plan;
     WrittenShard written;
+    IndexBase index_base;
   };
 
   Impl(FileSystem& files, const ShardWriterOptions& options) : files(files), options(options), pacer(options) {}
 
   absl::Status Start();
   absl::Status StartThreads();
+  absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
+                                     const ShardContents& contents, const std::function<bool()>& cancelled);
   absl::StatusOr<std::unique_ptr<File>> OpenFile(const std::string& path, bool recycle);
   void LowerPriorityOnce();
   absl::Status RegisterWith(const Job& job);
@@ -110,6 +114,7 @@ struct ShardWriter::Impl {
   absl::Status WriteChunks(Job* job, Preallocation* blocks);
   absl::Status PlaceBatch(std::span<const EncodePipeline::Encoded> batch, Job* job, Preallocation* blocks);
   absl::Status WriteIndex(Job* job, Preallocation* blocks);
+  absl::Status Land();
   absl::Status WriteAll(Job* job);
 
   FileSystem& files;
@@ -130,10 +135,14 @@ ShardWriter::~ShardWriter() = default;
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem& files, const ShardWriterOptions& options) {
   if (auto status = ValidateOptions(options); !status.ok()) return status;
-  std::unique_ptr<ShardWriter> writer(new ShardWriter);
-  writer->impl_ = std::make_unique<Impl>(files, options);
-  if (auto status = writer->impl_->StartThreads(); !status.ok()) return status;
-  return writer;
+  try {
+    std::unique_ptr<ShardWriter> writer(new ShardWriter);
+    writer->impl_ = std::make_unique<Impl>(files, options);
+    if (auto status = writer->impl_->StartThreads(); !status.ok()) return status;
+    return writer;
+  } catch (...) {
+    return ExceptionStatus("start to write shards");
+  }
 }
 
 // Threads inherit their priority, so those of a writer with a low one are started by a thread that has it.
@@ -142,8 +151,12 @@ absl::Status ShardWriter::Impl::StartThreads() {
   absl::Status status;
   try {
     std::thread([&] {
-      priority = LowerThreadPriority(options.nice, options.idle_io);
-      status = Start();
+      try {
+        priority = LowerThreadPriority(options.nice, options.idle_io);
+        status = Start();
+      } catch (...) {
+        status = ExceptionStatus("start to write shards");
+      }
     }).join();
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(fmt::format("start a thread of low priority: {}", error.what()));
@@ -171,30 +184,46 @@ void ShardWriter::Impl::LowerPriorityOnce() {
 
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
                                                 const ShardContents& contents, const std::function<bool()>& cancelled) {
+  try {
+    return impl_->Write(path, identity, contents, cancelled);
+  } catch (...) {
+    return ExceptionStatus("write", path);
+  }
+}
+
+absl::StatusOr<WrittenShard> ShardWriter::Impl::Write(const std::string& path, const ShardIdentity& identity,
+                                                      const ShardContents& contents,
+                                                      const std::function<bool()>& cancelled) {
   const BusySpans::Time begin = BusySpans::Now();
   if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
-  const uint32_t chunk_bytes = impl_->options.chunk_bytes;
-  ChunkReuse reuse(contents.reuse, identity, chunk_bytes);
+  const uint32_t chunk_bytes = options.chunk_bytes;
+  ChunkReuse reuse(contents.reuse, identity, chunk_bytes, options.reuse_saves_max);
   auto plan = PlanShard(contents, chunk_bytes, &reuse);
   if (!plan.ok()) return plan.status();
-  auto file = impl_->OpenFile(path, contents.recycle);
+  auto file = OpenFile(path, contents.recycle);
   if (!file.ok()) return file.status();
-  impl_->LowerPriorityOnce();
+  LowerPriorityOnce();
 
-  Impl::Job job{.file = file->get(),
-                .identity = identity,
-                .contents = contents,
-                .cancelled = cancelled,
-                .reuse = reuse,
-                .plan = *std::move(plan),
-                .written = {}};
+  Job job{.file = file->get(),
+          .identity = identity,
+          .contents = contents,
+          .cancelled = cancelled,
+          .reuse = reuse,
+          .plan = *std::move(plan),
+          .written = {},
+          .index_base = {}};
   job.written.times.begin = begin;
   job.written.logical_bytes = job.plan.logical_bytes;
   job.written.entry_count = job.plan.index.entries.size();
-  if (auto status = impl_->WriteAll(&job); !status.ok()) return status;
+  if (auto status = WriteAll(&job); !status.ok()) return status;
   job.written.properties = job.plan.index.properties;
-  job.written.reusable =
-      std::make_shared<const ReusableShard>(ReusableShard{identity, chunk_bytes, std::move(job.plan.index)});
+  job.written.reusable = std::make_shared<const ReusableShard>(
+      ReusableShard{.identity = identity,
+                    .chunk_bytes = chunk_bytes,
+                    .index = std::move(job.plan.index),
+                    .index_base = std::move(job.index_base),
+                    .files = reuse.FilesBehind({.bytes = job.written.footer.file_bytes, .sequence = identity.sequence}),
+                    .anew_bytes = reuse.anew_bytes()});
   return std::move(job.written);
 }
 
@@ -284,28 +313,45 @@ absl::Status ShardWriter::Impl::PlaceBatch(std::span<const EncodePipeline::Encod
 absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   ShardIndex& index = job->plan.index;
   ShardFooter& footer = job->written.footer;
-  index.files = job->reuse.files();
   if (job->contents.blocked_ns != nullptr) index.blocked_ns = job->contents.blocked_ns();
   if (!blocks->possible()) index.properties["allocate"] = "false";
+  index.files = job->reuse.files();
+  IndexBase& base = job->index_base;
+  base = job->reuse.ChooseBase(index);
+  index.files = job->reuse.files();  // the base's among them
   if (auto status = stream->Align(); !status.ok()) return status;
   footer.index_offset = stream->offset();
-  footer.index_bytes = EncodedShardIndexBytes(index);
+  footer.index_is_delta = base.file != 0;
+  footer.index_bytes = EncodedShardIndexBytes(index, base);
   footer.file_bytes = footer.index_offset + AlignUp(footer.index_bytes) + kShardBlockBytes;
   if (auto status = blocks->Reserve(footer.file_bytes); !status.ok()) return status;
+  const std::string encoded = EncodeShardIndex(index, base);
+  footer.index_digest = DigestOf(AsBytes(encoded));
+  if (!footer.index_is_delta) base.digest = footer.index_digest;
   const ShardHeader header{job->identity, options.chunk_bytes};
-  const auto encoded = EncodeAndCheck("the index of a shard", index, EncodeShardIndex, [&](std::string_view bytes) {
-    footer.index_digest = DigestOf(AsBytes(bytes));  // which its reader asks for
-    return DecodeShardIndex(AsBytes(bytes), header, footer);
-  });
-  if (!encoded.ok()) return absl::InternalError(encoded.status().message());
+  if (auto status = CheckEncodedShardIndex(AsBytes(encoded), header, footer, index, base); !status.ok()) return status;
   const auto end = EncodeAndCheck("the footer of a shard", footer, EncodeShardFooter, [&](std::string_view bytes) {
     return DecodeShardFooter(AsBytes(bytes), footer.file_bytes);
   });
   if (!end.ok()) return absl::InternalError(end.status().message());
-  absl::Status status = stream->Append(AsBytes(encoded->bytes));
+  absl::Status status = stream->Append(AsBytes(encoded));
   if (status.ok()) status = stream->Align();
   if (status.ok()) status = stream->Append(AsBytes(end->bytes));
   return status;
+}
+
+// Waits for every write, also after an error. The first exception is the result, whatever a later try says.
+absl::Status ShardWriter::Impl::Land() {
+  absl::Status thrown;
+  while (true) {
+    try {
+      const absl::Status finished = stream->Finish();
+      return thrown.ok() ? finished : thrown;
+    } catch (...) {
+      thrown.Update(ExceptionStatus("write a shard"));
+      if (queue->in_flight() == 0) return thrown;
+    }
+  }
 }
 
 // Everything that is in flight has landed when this returns, whatever it returns: the state's bytes, the file and the
@@ -321,16 +367,23 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
   if (auto status = blocks.Reserve(kShardBlockBytes); !status.ok()) return status;
 
   const absl::Status registered = RegisterWith(*job);
-  index.properties["io_registered"] = registered.ok() ? "true" : std::string(registered.message());
-  pacer.TakeWaits();  // of a shard that failed
-  WriteTimes& times = job->written.times;
-  times.opened = BusySpans::Now();
   stream->Begin(file, queue.get(), kShardBlockBytes, &pacer);
-  pipeline->Start(std::move(job->plan.tasks), job->contents.wait_until_ready);
-  absl::Status status = WriteChunks(job, &blocks);
+  WriteTimes& times = job->written.times;
+  absl::Status status;
+  // From here on the kernel may hold the file and the caller's memory.
+  try {
+    index.properties["io_registered"] = registered.ok() ? "true" : std::string(registered.message());
+    pacer.TakeWaits();  // of a shard that failed
+    times.opened = BusySpans::Now();
+    pipeline->Start(std::move(job->plan.tasks), job->contents.wait_until_ready);
+    status = WriteChunks(job, &blocks);
+    pipeline->Stop();
+    if (status.ok()) status = WriteIndex(job, &blocks);
+  } catch (...) {
+    status = ExceptionStatus("write", file->path());
+  }
   pipeline->Stop();
-  if (status.ok()) status = WriteIndex(job, &blocks);
-  const absl::Status landed = stream->Finish();
+  const absl::Status landed = Land();
   queue->UnregisterFile();
   if (!status.ok()) return status;
   if (!landed.ok()) return landed;

@@ -36,6 +36,14 @@ struct ShardWriterOptions {
   // Added to the niceness of the codec threads and of the thread that calls Write, 0 to 19.
   int nice = 0;
   bool idle_io = false;  // writes only when the disk has nothing else to do (the kernel's idle I/O class)
+  // No shard refers to one whose sequence is lower by more than this; 0: no limit. See ChunkReuse::CanRefer.
+  uint64_t reuse_saves_max = 0;
+};
+
+// A file with chunks of a ReusableShard.
+struct ReusableFile {
+  uint64_t bytes = 0;     // 0: not known; then no shard refers to it
+  uint64_t sequence = 0;  // ShardIdentity::sequence
 };
 
 // A committed shard, whose chunks need not be written again.
@@ -43,6 +51,9 @@ struct ReusableShard {
   ShardIdentity identity;
   uint32_t chunk_bytes = 0;
   ShardIndex index;
+  IndexBase index_base;             // how its file has the index
+  std::vector<ReusableFile> files;  // by ChunkRecord::file: its own, and then those of index.files
+  uint64_t anew_bytes = 0;          // ChunkReuse::anew_bytes of its save; 0: not known
 };
 
 // What goes into a shard. The bytes are not owned and must not change until Write returns.
@@ -113,7 +124,7 @@ struct WrittenShard {
 class ShardWriter {
  public:
   // `files` is not owned. kUnavailable: IoQueueKind::kUring on a kernel that has none for us. kInvalidArgument: an
-  // option out of its range. kResourceExhausted: no thread to be had.
+  // option out of its range. kResourceExhausted: the system gives no thread, or no memory for blocks and encoders.
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(FileSystem& files, const ShardWriterOptions& options);
   ~ShardWriter();
 
@@ -124,8 +135,10 @@ class ShardWriter {
   // an entry twice, has the wrong number of bytes, or needs an index of more than kIndexBytesMax: then no file was made
   // or written over. After any other error there may be one, of unknown contents, which must be removed; the writer can
   // be used again. The error is the first one of the file system's, with nothing in flight any more. kAlreadyExists:
-  // there is something of that name. kCancelled if `cancelled`, asked between chunks on this thread, returned true. An
-  // error of wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any more.
+  // there is something of that name. kResourceExhausted: the disk has no room, or the system no memory. kInternal: what
+  // a function of `contents`, or `cancelled`, threw. kCancelled if `cancelled`, asked between chunks on this thread,
+  // returned true. An error of wait_until_ready is returned as it is; whatever the error, no thread is inside
+  // wait_until_ready any more.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

@@ -44,6 +44,7 @@ class DisorderedDisk final : public storage::FileSystem {
   absl::StatusOr<storage::DirectoryStamp> StampDirectory(const std::string& path) override {
     return other_.StampDirectory(path);
   }
+  absl::StatusOr<storage::FileId> Identify(const std::string& path) override { return other_.Identify(path); }
   absl::StatusOr<std::unique_ptr<storage::File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> OpenForRewrite(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> Create(const std::string& path, bool direct) override;

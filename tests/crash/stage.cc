@@ -13,6 +13,7 @@
 #include "storage/manifest/store_identity.h"
 #include "tests/crash/oracle.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 
 namespace tidemark::crash {
 namespace {
@@ -50,23 +51,25 @@ CheckpointerOptions SmallOptions(std::vector<std::string>* warnings) {
   options.directory = kStore;
   // Which chunks kThroughput compresses depends on the machine.
   options.compression = Compression::kSpace;
-  options.chunk_bytes = 4096;
-  options.codec_threads = 1;
-  options.io = IoBackend::kThreads;
-  options.io_depth = 1;
-  options.background_nice = 0;
-  options.inbox_poll_interval = absl::InfiniteDuration();
-  options.now = [] { return absl::FromUnixSeconds(1'800'000'000); };
-  options.on_warning = [warnings](std::string_view line) {
+  options.tuning.chunk_bytes = 4096;
+  options.tuning.codec_threads = 1;
+  options.tuning.io = IoBackend::kThreads;
+  options.tuning.io_depth = 1;
+  options.tuning.background_nice = 0;
+  options.tuning.inbox_poll_interval = absl::InfiniteDuration();
+  options.tuning.scrub_bytes_per_second_max = 0;
+  options.observer = ObserverOf({.warning = [warnings](std::string_view line) {
     if (warnings != nullptr) warnings->emplace_back(line);
-  };
+  }});
   return options;
 }
 
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOrderly(storage::FileSystem& files,
                                                                CheckpointerOptions options) {
   const CompactionHold hold;
-  return CheckpointerOnFileSystem::Open(files, std::move(options));
+  Machine machine(files);
+  machine.now = [] { return absl::FromUnixSeconds(1'800'000'000); };
+  return CheckpointerOnFileSystem::Open(machine, std::move(options));
 }
 
 Stage::~Stage() { gate_.Open(); }

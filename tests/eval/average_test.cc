@@ -209,7 +209,7 @@ TEST(Average, RefusesPatternsThatMatchNothingAndTheNameOfItsCount) {
   EXPECT_THAT(Make()->Update(values),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the patterns match no tensor")));
   EXPECT_THAT(Make({.entries = {"*"}})->Update(TestSnapshot().Add("snapshots", std::vector<float>{1})),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the name of the entry 'snapshots' is taken")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the entry's name 'snapshots' is reserved")));
 }
 
 TEST(Average, RefusesOtherTensorsThanItBeganWith) {
@@ -240,7 +240,7 @@ TEST(Average, RefusesOtherTensorsThanItBeganWith) {
   refused(TestSnapshot().Add("model.a", one).Add("model.b", std::vector<double>{1}).AddTied("model.tied", "model.a"),
           "'ema.model.b' was float32 [1] and would be float64 [1]");
   refused(TestSnapshot().Add("model.a", one).Add("model.b", one).Add("model.tied", one),
-          "'ema.model.tied' is not tied to 'ema.model.a' any more");
+          "'ema.model.tied' is no longer tied to 'ema.model.a'");
   refused(TestSnapshot().Add("model.a", one).AddTied("model.b", "model.a").AddTied("model.tied", "model.a"),
           "'ema.model.b' has been tied to 'ema.model.a'");
 }
@@ -307,15 +307,15 @@ TEST(Average, IsAsItWasAfterARestoreThatFailed) {
 
 TEST(Average, RefusesWhatIsNoAverage) {
   auto average = Make();
-  EXPECT_THAT(
-      average->state().PrepareRestore(
-          std::vector<EntrySpec>{{.name = "ema.note", .kind = EntryKind::kString, .shape = {3}}}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'ema.note' of the checkpoint is no whole tensor")));
+  EXPECT_THAT(average->state().PrepareRestore(
+                  std::vector<EntrySpec>{{.name = "ema.note", .kind = EntryKind::kString, .shape = {3}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("'ema.note' of the checkpoint is neither a whole tensor nor an average")));
   average->state().AbandonRestore();
   ASSERT_THAT(average->state().PrepareRestore(std::vector<EntrySpec>{}), IsOk());
   const int64_t snapshots = 3;
   EXPECT_THAT(average->state().Receive(0, std::as_bytes(std::span(&snapshots, 1))),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("says 3 snapshots, and holds 0 tensors")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has a count of 3 snapshots, but 0 tensors")));
 }
 
 }  // namespace

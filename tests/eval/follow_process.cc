@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/snapshot/observers.h"
 #include "tidemark/worker.h"
 
 namespace tidemark {
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   tidemark::WorkerOptions options{.directory = argv[1], .evaluator = argv[2]};
   if (argc > 3) options.until_step = std::atoll(argv[3]);
   options.poll_interval = absl::Milliseconds(5);
-  options.on_evaluated = [](int64_t, const tidemark::Evaluation&) { tidemark::Tell('r'); };
+  options.observer =
+      tidemark::ObserverOf({.evaluated = [](int64_t, const tidemark::Evaluation&) { tidemark::Tell('r'); }});
   return tidemark::Run(options);
 }

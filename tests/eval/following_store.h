@@ -9,12 +9,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "eval/store_follower.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
+#include "tests/snapshot/observers.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -36,12 +38,17 @@ class FollowingStore : public testing::Test {
     options_.directory = directory_ / "store";
     options_.evaluator = "validation";
     options_.idle_timeout = absl::ZeroDuration();
-    options_.on_warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    Observe({});
     function_ = [this](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
       asked_.push_back(snapshot.step());
       if (during_) during_(snapshot.step());
       return Metrics{{"value", ValueOf(snapshot)}};
     };
+  }
+  // Warnings go to warnings_.
+  void Observe(ObserverFunctions told) {
+    told.warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    options_.observer = ObserverOf(std::move(told));
   }
   void OpenStore() { store_ = storage::OpenSoundStore(options_.directory, &store_warnings_); }
   storage::ShardIdentity CommitStep(int64_t step) { return storage::CommitStep(*store_, step, 100 + step); }
@@ -49,8 +56,11 @@ class FollowingStore : public testing::Test {
   absl::StatusOr<WorkerReport> Run() {
     if (absl::Status status = ValidateWorkerOptions(options_); !status.ok()) return status;
     return StoreFollower(options_, function_,
-                         {.files = files_,
-                          .locate = [this] { return locate_ ? locate_() : options_.directory; },
+                         {.locate = [this] { return locate_ ? locate_() : options_.directory; },
+                          .hold =
+                              [this](const std::string&) {
+                                return std::shared_ptr<storage::FileSystem>(std::shared_ptr<void>(), &files_);
+                              },
                           .now = [this] { return now_; },
                           .signalled = [this] { return signalled_; },
                           .wait =

@@ -55,8 +55,71 @@ TEST(HealthMonitor, RefusesOptionsOutOfTheirRange) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loss_deviations_max: expected more than 0")));
   EXPECT_THAT(HealthMonitor::Create({.per_entry = {"model.*", ""}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("per_entry: expected patterns")));
+  for (const double jump : {1.0, -2.0, std::nan("")}) {
+    EXPECT_THAT(HealthMonitor::Create({.loss_variance_jump_max = jump}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("loss_variance_jump_max: expected more than 1, or 0, found ")));
+  }
   EXPECT_THAT(HealthMonitor::Create({.loss_window = 7}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("loss_window: expected 8 or more, found 7")));
+}
+
+TEST(HealthMonitor, AsksForMoreSavesOnceWhenTheLossBecomesErratic) {
+  std::vector<Divergence> told;
+  auto monitor = MakeMonitor({.loss_metric = "loss",
+                              .loss_deviations_max = 1000,
+                              .loss_window = 8,
+                              .loss_variance_jump_max = 4,
+                              .on_divergence = [&](const Divergence& divergence) { told.push_back(divergence); }});
+  // Steps 1 to 8 swing by 0.1 around 2, and the later ones by 0.5.
+  for (int64_t step = 1; step <= 14; ++step) {
+    const double swing = (step % 2 == 0 ? 1 : -1) * (step <= 8 ? 0.1 : 0.5);
+    const Verdict verdict = Evaluate(*monitor, Weights(step, {1}, {{"loss", 2 + swing}}));
+    EXPECT_THAT(verdict.unhealthy, IsEmpty());
+    EXPECT_EQ(verdict.metrics.contains("loss_variance_jump"), step >= 8) << step;
+    if (step == 8) {
+      EXPECT_THAT(verdict.metrics.at("loss_variance_jump"), DoubleEq(1));
+    }
+    if (step == 12) {
+      EXPECT_NEAR(verdict.metrics.at("loss_variance_jump"), 25, 1e-6);
+    }
+  }
+  ASSERT_EQ(told.size(), 1u) << "once, although the variance stays high for some steps";
+  EXPECT_EQ(told[0].remediation, Remediation::kSaveMoreOften);
+  EXPECT_EQ(told[0].step, 9);
+  EXPECT_THAT(told[0].reason, HasSubstr("the variance of loss over the last 4 healthy steps is "));
+  EXPECT_THAT(told[0].reason, HasSubstr(" times that of the 4 before"));
+  const std::optional<Divergence> taken = monitor->TakeDivergence();
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->remediation, Remediation::kSaveMoreOften);
+  EXPECT_FALSE(monitor->TakeDivergence().has_value());
+}
+
+TEST(HealthMonitor, GivesOutARollbackBeforeAWishForMoreSaves) {
+  auto monitor =
+      MakeMonitor({.loss_metric = "loss", .loss_deviations_max = 1000, .loss_window = 8, .loss_variance_jump_max = 2});
+  for (int64_t step = 1; step <= 10; ++step) {
+    const double swing = (step % 2 == 0 ? 1 : -1) * (step <= 8 ? 0.1 : 0.9);
+    Evaluate(*monitor, Weights(step, {1}, {{"loss", 2 + swing}}));
+  }
+  Evaluate(*monitor, Weights(11, {1}, {{"loss", std::nan("")}}));
+  const std::optional<Divergence> taken = monitor->TakeDivergence();
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->remediation, Remediation::kRollBack);
+  EXPECT_EQ(taken->step, 11);
+}
+
+TEST(HealthMonitor, FailsAnEvaluationWhoseWishForMoreSavesThrows) {
+  auto monitor = MakeMonitor({.loss_metric = "loss",
+                              .loss_deviations_max = 1000,
+                              .loss_window = 8,
+                              .loss_variance_jump_max = 2,
+                              .on_divergence = [](const Divergence&) { throw std::runtime_error("no"); }});
+  for (int64_t step = 1; step <= 8; ++step) {
+    Evaluate(*monitor, Weights(step, {1}, {{"loss", step % 2 == 0 ? 2.1 : 1.9}}));
+  }
+  EXPECT_THROW(monitor->function()(Weights(9, {1}, {{"loss", 9}})).IgnoreError(), std::runtime_error)
+      << "the caller makes it a failed evaluation";
 }
 
 TEST(HealthMonitor, ReportsNormsOfHealthyWeights) {
@@ -258,7 +321,7 @@ TEST(HealthMonitor, KeepsItsVerdictWhereTheCallbackThrows) {
             "0 NaN and 1 infinite: 'model.weight' (0 NaN, 1 infinite); on_divergence threw 'out of luck'");
   EXPECT_EQ(verdict.metrics.at("inf"), 1);
   EXPECT_THAT(Evaluate(*monitor, Weights(3, {kInfinity})).unhealthy,
-              HasSubstr("on_divergence threw something that is no std::exception"));
+              HasSubstr("on_divergence threw something other than a std::exception"));
   EXPECT_EQ(monitor->TakeDivergence()->step, 2);
 }
 

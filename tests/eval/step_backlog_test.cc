@@ -1,6 +1,8 @@
 #include "eval/step_backlog.h"
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,13 +40,14 @@ class StepBacklogTest : public testing::Test {
 
   std::vector<int64_t> Steps() const {
     std::vector<int64_t> steps;
-    for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(step->step + 1)) {
+    for (auto step = backlog_.FirstAfter(std::nullopt); step; step = backlog_.FirstAfter(step->step)) {
       steps.push_back(step->step);
     }
     return steps;
   }
   void FinishAll() {
-    for (auto step = backlog_.FirstFrom(0); step; step = backlog_.FirstFrom(0)) backlog_.Done(*step);
+    for (auto step = backlog_.FirstAfter(std::nullopt); step; step = backlog_.FirstAfter(std::nullopt))
+      backlog_.Done(*step);
   }
 
   storage::TestDirectory directory_;
@@ -58,7 +61,7 @@ TEST_F(StepBacklogTest, HasTheStepsThatAreAskedFor) {
   for (int64_t step : {40, 10, 25, 20, 30}) Commit(step);
   Update();
   EXPECT_THAT(Steps(), ElementsAre(20, 30, 40));
-  EXPECT_EQ(backlog_.FirstFrom(21)->step, 30);
+  EXPECT_EQ(backlog_.FirstAfter(20)->step, 30);
   EXPECT_FALSE(backlog_.highest_done().has_value());
 }
 
@@ -82,7 +85,7 @@ TEST_F(StepBacklogTest, FindsAnEarlierStepThatWasWrittenAnew) {
   Commit(30);
   Commit(50);
   Update();
-  const auto again = backlog_.FirstFrom(30);
+  const auto again = backlog_.FirstAfter(29);
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->step, 30);
   EXPECT_EQ(again->attempt, (storage::AttemptId{{4}}));
@@ -97,7 +100,43 @@ TEST_F(StepBacklogTest, FindsAStepThatWasWrittenTwiceAtOnce) {
   Commit(30);
   Commit(30);
   Update();
-  EXPECT_EQ(backlog_.FirstFrom(30)->attempt, (storage::AttemptId{{3}}));
+  EXPECT_EQ(backlog_.FirstAfter(29)->attempt, (storage::AttemptId{{3}}));
+}
+
+// The number of a save that failed is given again by the next process, which may have rolled back.
+TEST_F(StepBacklogTest, FindsAnEarlierStepThatHasTheNumberOfASaveThatFailed) {
+  for (int64_t step : {20, 40}) Commit(step);
+  Update();
+  FinishAll();
+  storage::StepRecord failed = Record(60, static_cast<uint8_t>(sequence_ + 1));
+  failed.info.state = StepState::kFailed;
+  ASSERT_THAT(manifest_->Update(failed), IsOk());
+  Update();
+  Commit(30);
+  Update();
+  const auto found = backlog_.FirstAfter(20);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->step, 30);
+}
+
+TEST_F(StepBacklogTest, HasTheLastStepThatThereIs) {
+  StepBacklog backlog({.evaluator = "validation"});
+  const auto update = [&] { ASSERT_THAT(backlog.Update(*manifest_, true, now_), IsOk()); };
+  Commit(0);
+  update();
+  for (const int64_t step : {INT64_MAX - 1, INT64_MAX}) {
+    Commit(step);
+    update();
+  }
+  EXPECT_EQ(backlog.FirstAfter(0)->step, INT64_MAX - 1);
+  EXPECT_EQ(backlog.FirstAfter(INT64_MAX - 1)->step, INT64_MAX);
+  EXPECT_FALSE(backlog.FirstAfter(INT64_MAX).has_value());
+  Commit(20);
+  Commit(INT64_MAX);
+  update();
+  EXPECT_EQ(backlog.FirstAfter(0)->step, 20);
+  EXPECT_EQ(backlog.FirstAfter(20)->step, INT64_MAX - 1);
+  EXPECT_EQ(backlog.FirstAfter(INT64_MAX - 1)->attempt, (storage::AttemptId{{5}}));
 }
 
 TEST_F(StepBacklogTest, LeavesOutWhatIsDoneDeletedOrDamaged) {
@@ -129,9 +168,9 @@ TEST_F(StepBacklogTest, HasWhatFailedWhereThatIsToBeDoneAgain) {
   EXPECT_THAT(Steps(), IsEmpty());
   StepBacklog again({.evaluator = "validation", .again_if_failed = true});
   ASSERT_THAT(again.Update(*manifest_, true, now_), IsOk());
-  ASSERT_TRUE(again.FirstFrom(0).has_value());
-  EXPECT_EQ(again.FirstFrom(0)->step, 20);
-  EXPECT_FALSE(again.FirstFrom(21).has_value());
+  ASSERT_TRUE(again.FirstAfter(std::nullopt).has_value());
+  EXPECT_EQ(again.FirstAfter(std::nullopt)->step, 20);
+  EXPECT_FALSE(again.FirstAfter(20).has_value());
   EXPECT_EQ(again.highest_done(), 30);
 }
 
@@ -181,15 +220,15 @@ TEST_F(StepBacklogTest, ReadsNothingAgainWhileNothingChanges) {
 TEST_F(StepBacklogTest, KeepsTheNewAttemptWhenTheOldOneIsDone) {
   Commit(20);
   Update();
-  const auto old = backlog_.FirstFrom(0);
+  const auto old = backlog_.FirstAfter(std::nullopt);
   ASSERT_TRUE(old.has_value());
   Commit(20);
   Update();
   backlog_.Done(*old);
-  ASSERT_TRUE(backlog_.FirstFrom(0).has_value());
-  EXPECT_EQ(backlog_.FirstFrom(0)->attempt, (storage::AttemptId{{2}}));
-  backlog_.Drop(*backlog_.FirstFrom(0));
-  EXPECT_FALSE(backlog_.FirstFrom(0).has_value());
+  ASSERT_TRUE(backlog_.FirstAfter(std::nullopt).has_value());
+  EXPECT_EQ(backlog_.FirstAfter(std::nullopt)->attempt, (storage::AttemptId{{2}}));
+  backlog_.Drop(*backlog_.FirstAfter(std::nullopt));
+  EXPECT_FALSE(backlog_.FirstAfter(std::nullopt).has_value());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,10 +36,10 @@ TEST_F(StoreFollowerTest, EvaluatesEveryCommittedStepInOrder) {
   for (int64_t step : {30, 10, 20}) CommitStep(step);
   options_.worker = "me";
   std::vector<int64_t> told;
-  options_.on_evaluated = [&](int64_t step, const Evaluation& row) {
+  Observe({.evaluated = [&](int64_t step, const Evaluation& row) {
     told.push_back(step);
     EXPECT_EQ(row.evaluator, "validation");
-  };
+  }});
   auto report = Run();
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->end, End::kIdle);
@@ -124,7 +125,7 @@ TEST_F(StoreFollowerTest, RecordsThatTheFunctionFailed) {
   EXPECT_EQ(report->evaluated, 5);
   EXPECT_EQ(report->failed, 5);
   const std::vector<std::string> reasons = {"OUT_OF_RANGE: no data", "it threw: out of luck",
-                                            "it threw something that is no std::exception", "INVALID_ARGUMENT",
+                                            "it threw something other than a std::exception", "INVALID_ARGUMENT",
                                             "INVALID_ARGUMENT"};
   for (int64_t step = 1; step <= 5; ++step) {
     const Evaluation row = RowOf(step);
@@ -268,6 +269,23 @@ TEST_F(StoreFollowerTest, SaysThatItWasAskedToEndWhereStepsAreLeft) {
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->end, End::kStopped);
   EXPECT_EQ(report->evaluated, 0);
+}
+
+// None follows it.
+TEST_F(StoreFollowerTest, LooksAtTheLastStepThatThereIsOnceBetweenTwoWaits) {
+  OpenStore();
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  auto lease = LeaseBySomebodyElse(storage::CommitStep(*store_, kLast, 7));
+  int asked_to_stop = 0;
+  options_.stop = [&] { return ++asked_to_stop > 100; };
+  on_wait_ = [&](size_t count) {
+    if (count == 3) lease.reset();
+  };
+  const auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->evaluated, 1);
+  EXPECT_LT(asked_to_stop, 20);
+  EXPECT_EQ(RowOf(kLast).metrics.at("value"), 7);
 }
 
 TEST_F(StoreFollowerTest, HoldsTheLeaseWhileItEvaluatesAndRenewsIt) {

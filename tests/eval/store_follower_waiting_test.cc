@@ -105,7 +105,7 @@ TEST_F(StoreFollowerWaitingTest, PassesOverAStepWhoseFilesStayGone) {
   EXPECT_EQ(report->end, End::kIdle);
   EXPECT_THAT(asked_, ElementsAre(20));
   EXPECT_EQ(waits_.size(), 63u);
-  EXPECT_THAT(warnings_, HasSubstr("step 10 is passed over after 7 tries"));
+  EXPECT_THAT(warnings_, HasSubstr("step 10 is skipped after 7 tries"));
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 2) << warnings_;
 }
 
@@ -116,11 +116,11 @@ TEST_F(StoreFollowerWaitingTest, PrintsNoControlCharacters) {
   ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(warnings_, HasSubstr("/st\\x1b[2J\\nore/"));
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 2) << warnings_;
-  options_.on_warning = nullptr;
+  options_.observer = nullptr;
   testing::internal::CaptureStderr();
   ASSERT_THAT(Run(), IsOk());
   const std::string printed = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(printed, HasSubstr("tidemark: step 10 is passed over after 7 tries: "));
+  EXPECT_THAT(printed, HasSubstr("tidemark: step 10 is skipped after 7 tries: "));
   EXPECT_THAT(printed, HasSubstr("/st\\x1b[2J\\nore/"));
   EXPECT_EQ(std::count(printed.begin(), printed.end(), '\n'), 2) << printed;
 }

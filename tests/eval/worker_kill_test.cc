@@ -149,11 +149,13 @@ TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
 }
 
 TEST_F(WorkerKillTest, ASignalEndsAWorkerThatWaitsAtOnce) {
-  CommitNext();
-  WorkerProcess worker({path_, "validation"});
-  ASSERT_EQ(worker.Next(60'000), 'e');
-  ASSERT_EQ(worker.Next(60'000), 'r');
-  EXPECT_EQ(worker.End(SIGTERM), 0);
+  for (const int signal : {SIGTERM, SIGINT}) {
+    CommitNext();
+    WorkerProcess worker({path_, "validation"});
+    ASSERT_EQ(worker.Next(60'000), 'e');
+    ASSERT_EQ(worker.Next(60'000), 'r');
+    EXPECT_EQ(worker.End(signal), 0) << signal;
+  }
 }
 
 }  // namespace

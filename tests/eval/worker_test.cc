@@ -1,5 +1,6 @@
 #include "tidemark/worker.h"
 
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/observers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -52,6 +54,32 @@ TEST(FollowStore, FindsAStoreWhoseLinkAndFolderComeOneAfterTheOther) {
   EXPECT_EQ(report->end, WorkerReport::End::kUntilStep);
   EXPECT_THAT(evaluated, ElementsAre(10));
   EXPECT_EQ(warnings, "");
+}
+
+TEST(FollowStore, EndsAfterTheCurrentStepWhenASignalComes) {
+  const storage::TestDirectory directory;
+  std::string warnings;
+  const auto store = storage::OpenSoundStore(directory / "store", &warnings);
+  ASSERT_NE(store, nullptr);
+  for (const int64_t step : {1, 2, 3, 4}) storage::CommitStep(*store, step, step);
+  std::vector<int64_t> evaluated;
+  std::vector<int64_t> reported;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const WorkerOptions options{
+        .directory = directory / "store",
+        .evaluator = "validation",
+        .observer = ObserverOf({.evaluated = [&](int64_t step, const Evaluation&) { reported.push_back(step); }})};
+    const auto report = FollowStore(options, [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+      evaluated.push_back(snapshot.step());
+      if (snapshot.step() % 2 == 0) raise(signal);
+      return Metrics{{"value", 1}};
+    });
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->end, WorkerReport::End::kSignal);
+    EXPECT_EQ(report->evaluated, 2);
+  }
+  EXPECT_THAT(evaluated, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(reported, ElementsAre(1, 2, 3, 4));
 }
 
 }  // namespace

@@ -31,22 +31,8 @@ std::vector<std::byte> BytesOf(const std::vector<T>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-}  // namespace
-
-ShardIdentity GoldenIdentity() {
-  ShardIdentity identity;
-  for (uint8_t i = 0; i < 16; ++i) {
-    identity.store.bytes[i] = 0x10 + i;
-    identity.attempt.bytes[i] = 0xf0 + i;
-  }
-  identity.step = 1000;
-  identity.sequence = 17;
-  identity.rank = 1;
-  identity.world_size = 4;
-  return identity;
-}
-
-TestContents GoldenContents() {
+// As the golden file of version 1 has them, but for the epoch and the text.
+TestContents MakeContents(int64_t epoch, const std::vector<char>& text) {
   Generator generator;
   TestContents contents;
   std::vector<float> weight;
@@ -72,11 +58,12 @@ TestContents GoldenContents() {
   contents.Add(Tensor("ordinals", Dtype::kInt64, {500}), BytesOf(ordinals));
   contents.Add(Tensor("empty", Dtype::kFloat16, {0, 8}), {});
   contents.Add(Tensor("zero-dimensional", Dtype::kComplex64, {}), BytesOf<float>({1.5f, -2.0f}));
-  contents.Add({.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}, BytesOf<int64_t>({-3}));
+  contents.Add({.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}, BytesOf<int64_t>({epoch}));
   contents.Add({.name = "rate", .kind = EntryKind::kDouble, .dtype = Dtype::kFloat64}, BytesOf<double>({0.125}));
   contents.Add({.name = "warm", .kind = EntryKind::kBool, .dtype = Dtype::kBool}, BytesOf<uint8_t>({1}));
-  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {400}},
-               BytesOf<char>(std::vector<char>(400, 'T')));
+  const auto text_bytes = static_cast<int64_t>(text.size());
+  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {text_bytes}},
+               BytesOf(text));
   contents.Add({.name = "größe", .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {2}},
                BytesOf<uint8_t>({0, 255}));
   contents->created_unix_ns = 1'700'000'000'000'000'001;
@@ -85,6 +72,63 @@ TestContents GoldenContents() {
   contents->user_metadata = R"({"dataset": "golden", "lines": [1, 2]})";
   contents->properties = {{"writer", "make_golden"}};
   return contents;
+}
+
+}  // namespace
+
+ShardIdentity GoldenIdentity() {
+  ShardIdentity identity;
+  for (uint8_t i = 0; i < 16; ++i) {
+    identity.store.bytes[i] = 0x10 + i;
+    identity.attempt.bytes[i] = 0xf0 + i;
+  }
+  identity.step = 1000;
+  identity.sequence = 17;
+  identity.rank = 1;
+  identity.world_size = 4;
+  return identity;
+}
+
+TestContents GoldenContents() { return MakeContents(-3, std::vector<char>(400, 'T')); }
+
+ShardIdentity GoldenDeltaIdentity() {
+  ShardIdentity identity = GoldenIdentity();
+  for (uint8_t i = 0; i < 16; ++i) identity.attempt.bytes[i] = 0xe0 + i;
+  ++identity.step;
+  ++identity.sequence;
+  return identity;
+}
+
+TestContents GoldenDeltaContents() { return MakeContents(-4, std::vector<char>(30, 't')); }
+
+std::string MakeGoldenDelta(const ShardReader& base) {
+  const TestContents contents = GoldenDeltaContents();
+  ShardIndex index = base.index();
+  IndexBase delta = {.file = 1, .digest = base.footer().index_digest};
+  delta.changed_chunks.resize(index.chunks.size());
+  delta.changed_entries.resize(index.entries.size());
+  index.files = {ReferenceTo(GoldenIdentity())};
+  for (ChunkRecord& chunk : index.chunks) chunk.file = delta.file;
+  std::string data;
+  for (size_t i = 0; i < index.entries.size(); ++i) {
+    ShardEntry& entry = index.entries[i];
+    if (entry.spec.name != "epoch" && entry.spec.name != "text") continue;
+    delta.changed_entries[i] = entry.spec != contents.get().entries[i].spec;
+    entry.spec = contents.get().entries[i].spec;
+    const std::span<const std::byte> bytes = contents.bytes(i);
+    const auto size = static_cast<uint32_t>(bytes.size());
+    index.chunks[entry.first_chunk] = {.raw_bytes = size,
+                                       .stored_bytes = size,
+                                       .offset = kShardBlockBytes + data.size(),
+                                       .digest = DigestOf(bytes),
+                                       .checksum = ChecksumOf(bytes)};
+    delta.changed_chunks[entry.first_chunk] = true;
+    data.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  index.created_unix_ns += 1'000'000'000;
+  index.metrics["loss"] = 2.5;
+  index.user_metadata = R"({"dataset": "golden", "lines": [3]})";
+  return BuildShard({.identity = GoldenDeltaIdentity(), .chunk_bytes = base.header().chunk_bytes}, data, index, delta);
 }
 
 }  // namespace tidemark::storage

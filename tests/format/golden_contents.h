@@ -1,4 +1,4 @@
-// What is in the golden file of format 1. Never changes: a new format gets a file and contents of its own.
+// What is in the golden files, one of each version. Never changes: a new version gets a file and contents of its own.
 
 #ifndef TIDEMARK_TESTS_FORMAT_GOLDEN_CONTENTS_H_
 #define TIDEMARK_TESTS_FORMAT_GOLDEN_CONTENTS_H_
@@ -11,6 +11,15 @@ ShardIdentity GoldenIdentity();
 
 // Made with integer arithmetic and exact floating point alone, so that it is the same everywhere.
 TestContents GoldenContents();
+
+// The golden file of version 2 is of the next step. Its index is a delta to that of version 1: the epoch is another,
+// and so are the bytes and the size of the text.
+ShardIdentity GoldenDeltaIdentity();
+TestContents GoldenDeltaContents();
+
+// The whole file. `base` is the golden file of version 1. An index so small is written whole by ShardWriter, so the
+// delta is put together by hand.
+std::string MakeGoldenDelta(const ShardReader& base);
 
 }  // namespace tidemark::storage
 

@@ -8,11 +8,37 @@
 #include "storage/shard/shard_verify.h"
 #include "tests/format/golden_contents.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
 
 namespace tidemark::storage {
 namespace {
 
 const std::string kGolden = TIDEMARK_SOURCE_DIR "/tests/format/golden/format-1.tmk";
+const std::string kGoldenDelta = TIDEMARK_SOURCE_DIR "/tests/format/golden/format-2.tmk";
+
+// Both golden files where a store has them: the index of version 2 is a delta to that of version 1.
+class GoldenFormat2 : public ::testing::Test {
+ protected:
+  GoldenFormat2() {
+    Place(kGolden, GoldenIdentity());
+    Place(kGoldenDelta, GoldenDeltaIdentity());
+  }
+  std::string PathOf(const ShardIdentity& identity) const {
+    return steps_ / StepFolderName(identity.step, identity.attempt) + "/" +
+           ShardFileName(identity.rank, identity.world_size);
+  }
+  absl::StatusOr<std::unique_ptr<ShardReader>> Open() {
+    return ShardReader::Open(PosixFileSystem(), PathOf(GoldenDeltaIdentity()), steps_.path());
+  }
+
+  const TestDirectory steps_;
+
+ private:
+  void Place(const std::string& golden, const ShardIdentity& identity) {
+    std::filesystem::create_directories(std::filesystem::path(PathOf(identity)).parent_path());
+    WriteWhole(PathOf(identity), ReadWhole(golden));
+  }
+};
 
 TEST(GoldenFormat1, IsReadBitExact) {
   auto reader = ShardReader::Open(PosixFileSystem(), kGolden, ".");
@@ -62,6 +88,32 @@ TEST(GoldenFormat1, IsWhatTheEncodersWrite) {
   EXPECT_EQ(file.substr(0, kShardBlockBytes), EncodeShardHeader((*reader)->header()));
   EXPECT_EQ(file.substr(footer.index_offset, footer.index_bytes), EncodeShardIndex((*reader)->index()));
   EXPECT_EQ(file.substr(file.size() - kShardBlockBytes), EncodeShardFooter(footer));
+}
+
+TEST_F(GoldenFormat2, IsReadBitExact) {
+  auto reader = Open();
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_TRUE((*reader)->footer().index_is_delta);
+  EXPECT_EQ((*reader)->header().identity, GoldenDeltaIdentity());
+  const ShardIndex& index = (*reader)->index();
+  EXPECT_EQ(index.created_unix_ns, 1'700'000'001'000'000'001);
+  EXPECT_EQ(index.metrics, (std::map<std::string, double>{{"accuracy", 0.875}, {"loss", 2.5}}));
+  EXPECT_EQ(index.user_metadata, R"({"dataset": "golden", "lines": [3]})");
+  EXPECT_EQ(index.properties.at("writer"), "make_golden");
+  ExpectReadsBack(**reader, GoldenDeltaContents());
+}
+
+TEST_F(GoldenFormat2, IsSound) {
+  const ShardIdentity identity = GoldenDeltaIdentity();
+  auto result = VerifyShard(PosixFileSystem(), PathOf(identity), steps_.path(), &identity, {});
+  ASSERT_THAT(result, IsOk());
+  EXPECT_TRUE(result->damage.empty()) << result->damage[0].what;
+}
+
+TEST_F(GoldenFormat2, IsWhatTheEncodersWrite) {
+  auto base = ShardReader::Open(PosixFileSystem(), kGolden, ".");
+  ASSERT_THAT(base, IsOk());
+  EXPECT_TRUE(MakeGoldenDelta(**base) == ReadWhole(kGoldenDelta));
 }
 
 }  // namespace

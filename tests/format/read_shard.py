@@ -47,12 +47,13 @@ def read_header(file):
 
 
 def read_index(file):
+    """The index as it is stored, its digest, and whether it is a delta."""
     file_bytes = file.seek(0, 2)
     file.seek(file_bytes - BLOCK)
-    magic, version, _, stated_bytes, offset, size, _ = struct.unpack_from("<8sIIQQQ16s", file.read(BLOCK))
-    require(magic == b"TMKFOOTR" and version == 1 and stated_bytes == file_bytes, "no footer, or not the whole file")
+    magic, version, _, stated_bytes, offset, size, digest = struct.unpack_from("<8sIIQQQ16s", file.read(BLOCK))
+    require(magic == b"TMKFOOTR" and version in (1, 2) and stated_bytes == file_bytes, "no footer, or not the whole file")
     file.seek(offset)
-    return Cursor(file.read(size))
+    return Cursor(file.read(size)), digest, version == 2
 
 
 def join_planes(planes, width):
@@ -78,32 +79,65 @@ def read_chunk(chunk, paths):
     return data
 
 
-def read_entry(index, chunks, paths):
+def take_chunk(index):
+    return index.take("BBHIIIQQ16s")
+
+
+def take_entry(index):
     name_bytes, kind, has_box, dtype, dimensions, first, count = index.take("HBBHHQQ")
-    name = index.text(name_bytes)
+    entry = {"name": index.text(name_bytes), "kind": KINDS[kind], "dtype": dtype}
     extents = [list(index.take(f"{dimensions}q")) for _ in range(3 if has_box else 1)]
-    data = b"".join(read_chunk(chunk, paths) for chunk in chunks[first : first + count])
-    entry = {"name": name, "kind": KINDS[kind], "dtype": dtype, "shape": extents[0], "bytes": len(data),
-             "first_chunk": first, "sha256": hashlib.sha256(data).hexdigest(),
-             "codecs": sorted({chunk[0] for chunk in chunks[first : first + count]})}
+    entry["shape"] = extents[0]
     if has_box:
         entry["box_offset"], entry["box_extent"] = extents[1:]
-    return entry
+    return entry, first, count
 
 
-def read_shard(path):
+def read_entry(entry, chunks, paths):
+    described, first, count = entry
+    data = b"".join(read_chunk(chunk, paths) for chunk in chunks[first : first + count])
+    return described | {"bytes": len(data), "first_chunk": first, "sha256": hashlib.sha256(data).hexdigest(),
+                        "codecs": sorted({chunk[0] for chunk in chunks[first : first + count]})}
+
+
+def take_delta(index, base, paths, chunk_count, entry_count, changed_chunks, changed_entries):
+    """The tables of the base, and in them what the delta has."""
+    chunks, entries = list(base["chunks"]), list(base["entries"])
+    require(len(chunks) == chunk_count and len(entries) == entry_count, "a base of other counts")
+    changed = set()
+    for _ in range(changed_chunks):
+        (number,) = index.take("Q")
+        changed.add(number)
+        chunks[number] = take_chunk(index)
+    for _ in range(changed_entries):
+        (number,) = index.take("Q")
+        entries[number] = take_entry(index)
+    for number in set(range(chunk_count)) - changed:
+        chunk = chunks[number]
+        chunks[number] = chunk[:2] + (paths.index(base["paths"][chunk[2]]),) + chunk[3:]
+    return chunks, entries
+
+
+def read_tables(path):
     with open(path, "rb") as file:
         shard = read_header(file)
-        index = read_index(file)
-    require(index.text(8) == "TMKINDEX", "no index")
+        index, digest, is_delta = read_index(file)
+    require(index.text(8) == ("TMKDELTA" if is_delta else "TMKINDEX"), "no index")
     (chunk_count, entry_count, file_count, metric_count, property_count, metadata_bytes,
      shard["created_unix_ns"], shard["blocked_ns"]) = index.take("QQIIIIqQ")
+    if is_delta:
+        base_digest, base_file, changed_entries, changed_chunks = index.take("16sIIQ")
     paths = [path]
     for _ in range(file_count):
         attempt, step, rank, world = index.take("16sqII")
         paths.append(path.parent.parent / f"{step:010}-{attempt.hex()}" / f"shard-{rank:05}-of-{world:05}.tmk")
-    chunks = [index.take("BBHIIIQQ16s") for _ in range(chunk_count)]
-    shard["entries"] = [read_entry(index, chunks, paths) for _ in range(entry_count)]
+    if is_delta:
+        base = read_tables(paths[base_file])
+        require(base["digest"] == base_digest and not base["is_delta"], "another base than it was")
+        chunks, entries = take_delta(index, base, paths, chunk_count, entry_count, changed_chunks, changed_entries)
+    else:
+        chunks = [take_chunk(index) for _ in range(chunk_count)]
+        entries = [take_entry(index) for _ in range(entry_count)]
     shard["metrics"], shard["properties"] = {}, {}
     for _ in range(metric_count):
         value, name_bytes = index.take("dH")
@@ -114,7 +148,13 @@ def read_shard(path):
         shard["properties"][key] = index.text(value_bytes)
     shard["user_metadata"] = json.loads(index.text(metadata_bytes))
     require(index.offset == len(index.data), "bytes behind the index")
-    return shard
+    return {"shard": shard, "paths": paths, "chunks": chunks, "entries": entries, "digest": digest, "is_delta": is_delta}
+
+
+def read_shard(path):
+    tables = read_tables(path)
+    entries = [read_entry(entry, tables["chunks"], tables["paths"]) for entry in tables["entries"]]
+    return tables["shard"] | {"entries": entries}
 
 
 if __name__ == "__main__":

@@ -137,5 +137,36 @@ TEST(ReadShardInPython, FollowsReferencesIntoOtherShards) {
   ExpectSame(ReadWithPython(second + "/" + ShardFileName(0, 1)), contents);
 }
 
+TEST(ReadShardInPython, FollowsADeltaToItsBase) {
+  std::mt19937_64 random(5);
+  constexpr size_t kEntries = 12'000;
+  std::vector<std::vector<std::byte>> data;
+  for (size_t i = 0; i < kEntries; ++i) data.push_back(RandomBytes(8, random));
+  const auto contents = [&](const std::string& last) {
+    TestContents made;
+    for (size_t i = 0; i < kEntries; ++i) {
+      made.Add(Tensor(i + 1 < kEntries ? "layers." + std::to_string(i) + ".bias" : last, Dtype::kUint8, {8}), data[i]);
+    }
+    return made;
+  };
+  TestDirectory steps;
+  const auto path = [&](int64_t step) {
+    const std::string folder = steps / StepFolderName(step, TestIdentity(step).attempt);
+    std::filesystem::create_directories(folder);
+    return folder + "/" + ShardFileName(0, 1);
+  };
+  const WrittenShard first = WriteShard(path(1000), TestIdentity(1000), *contents("last"), {});
+  data[3] = RandomBytes(8, random);
+  data[500] = RandomBytes(8, random);
+  TestContents changed = contents("last under another name");
+  changed->reuse = first.reusable.get();
+  EXPECT_TRUE(WriteShard(path(1001), TestIdentity(1001), *changed, {}).footer.index_is_delta);
+  changed->reuse = nullptr;
+  EXPECT_FALSE(WriteShard(path(1002), TestIdentity(1002), *changed, {}).footer.index_is_delta);
+  const auto entries = ReadWithPython(path(1001))["entries"];
+  EXPECT_EQ(entries.size(), kEntries);
+  EXPECT_TRUE(entries == ReadWithPython(path(1002))["entries"]);
+}
+
 }  // namespace
 }  // namespace tidemark::storage

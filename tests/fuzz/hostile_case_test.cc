@@ -82,7 +82,7 @@ TEST(HostileFiles, AreInspectedWithoutHarm) {
   for (const HostileCase& hostile : HostileCases()) {
     if (!hostile.file.ends_with(".tmk")) continue;
     SCOPED_TRACE(hostile.file);
-    const InspectedStore store(hostile.bytes);
+    const InspectedStore store(hostile);
     const storage::TestDirectory out;
     EXPECT_EQ(InMeasuredChild([&] { return store.Inspect(); }), "");
     for (const InspectCommand& command : TensorCommands("latest", out.path())) {

@@ -281,6 +281,36 @@ TEST_F(HostilePlaceTest, AListOfAllTheFilesThereCanBeIsReadInLittleTime) {
             std::to_string(storage::kFileReferencesMax));
 }
 
+// The base has as many tied entries as the most expensive whole index. The delta changes each of them.
+TEST_F(HostilePlaceTest, ADeltaToAnIndexOfManyTiesIsReadInLittleTimeAndMemory) {
+  constexpr uint64_t kChunks = 40'000;
+  const storage::ShardIdentity other = IdentityAt(2);
+  storage::ShardIndex index;
+  index.chunks.assign(kChunks, {.codec = storage::Codec::kZstd, .raw_bytes = 4096, .stored_bytes = 1});
+  for (uint64_t i = 0; i < kChunks; ++i) index.chunks[i].offset = 4096 + i;
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    const EntrySpec spec = {.name = fmt::format("{:x}", i), .dtype = Dtype::kUint8, .shape = {kChunks * 4096}};
+    index.entries.push_back({.spec = spec, .chunk_count = kChunks});
+  }
+  const std::string base = storage::EncodeShardIndex(index);
+  fs::create_directories(layout_.attempt(other.step, other.attempt));
+  storage::WriteWhole(layout_.shard(other.step, other.attempt, 0, 1),
+                      AssembleShard({.identity = other, .chunk_bytes = 4096}, std::string(kChunks, 'x'), base));
+  index.files = {{.step = other.step, .attempt = other.attempt}};
+  for (storage::ChunkRecord& chunk : index.chunks) chunk.file = 1;
+  storage::IndexBase delta = {.file = 1, .digest = storage::DigestOf(AsBytes(base))};
+  delta.changed_chunks.assign(kChunks, true);
+  delta.changed_entries.assign(kChunks, true);
+  storage::WriteWhole(
+      shard_, AssembleShard({.identity = identity_, .chunk_bytes = 4096}, "", storage::EncodeShardIndex(index, delta)));
+  EXPECT_EQ(OpenShard(), "OK");
+  EXPECT_EQ(Steps(), "{ 1, 2 }");
+  index.entries.back().spec.shape[0] -= 1;
+  storage::WriteWhole(
+      shard_, AssembleShard({.identity = identity_, .chunk_bytes = 4096}, "", storage::EncodeShardIndex(index, delta)));
+  EXPECT_THAT(OpenShard(), Says(StatusCode::kDataLoss, HasSubstr("of entry 39999")));
+}
+
 TEST_F(HostilePlaceTest, ATimeBeyondAllRecordsIsTheLongestThereIs) {
   storage::ShardIndex index;
   index.blocked_ns = ~uint64_t{0};

@@ -58,7 +58,7 @@ std::string ReadNote(const HostileCase& hostile) {
 
 absl::Status Read(const HostileCase& hostile) {
   const std::string& name = hostile.file;
-  if (name.ends_with(".tmk")) return ReadStore(hostile.bytes).Read();
+  if (name.ends_with(".tmk")) return ReadStore(hostile).Read();
   if (name.ends_with(".step")) return storage::DecodeStepRecord(hostile.bytes).status();
   if (name.ends_with(".request")) return storage::DecodeStoreRequest(hostile.bytes).status();
   if (name.ends_with(".lease")) return storage::DecodeLeaseNote(hostile.bytes).status();

@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
+#include "gtest/gtest.h"
 #include "storage/manifest/store_identity.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/shard/shard_testing.h"
@@ -17,10 +17,10 @@ namespace tidemark::fuzz {
 
 class HostileStore {
  public:
-  explicit HostileStore(std::string_view shard) : layout_(directory_.path()) {
+  explicit HostileStore(const HostileCase& shard) : layout_(directory_.path()) {
     std::filesystem::create_directories(std::filesystem::path(path()).parent_path());
     storage::WriteWhole(layout_.identity(), EncodeStoreIdentity(identity_.store));
-    storage::WriteWhole(path(), shard);
+    EXPECT_TRUE(WriteHostileFile(shard, path()));
   }
 
   std::string path() const { return layout_.shard(identity_.step, identity_.attempt, 0, 1); }

@@ -92,6 +92,14 @@ class Install(unittest.TestCase):
         self.assertNotEqual(status, 0, output)
         self.assertRegex(output, "LibTorch was not found" if self.flags.torch == "ON" else "without LibTorch")
 
+    def test_every_target_is_a_component_and_an_unknown_one_is_named(self):
+        _, status, output = self.configure("components", "-DTIDEMARK_COMPONENTS=tidemark;eval;exchange", torch_dir="/nowhere")
+        self.assertEqual(status, 0, output)
+        _, status, output = self.configure("no_such_component", "-DTIDEMARK_COMPONENTS=evals", torch_dir="/nowhere")
+        self.assertNotEqual(status, 0, output)
+        self.assertIn("Tidemark has no component 'evals'. Its components are tidemark, eval, exchange and torch.",
+                      re.sub(r"\s+", " ", output))
+
     def test_a_libtorch_of_another_version_is_refused(self):
         if self.flags.torch != "ON":
             self.skipTest("this build has no LibTorch edge")

@@ -18,6 +18,7 @@
 #include "tests/real/run_length.h"
 #include "tests/real/step_oracle.h"
 #include "tests/real/versioned_state.h"
+#include "tests/snapshot/observers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -56,10 +57,9 @@ class FullDiskTest : public testing::Test {
 
   CheckpointerOptions Options() {
     return {.directory = store_,
-            .chunk_bytes = VersionedState::kChunkBytes,
-            .codec_threads = 1,
             .retention = StepOracle::Rules(),
-            .on_warning = [](std::string_view) {}};
+            .tuning = {.chunk_bytes = VersionedState::kChunkBytes, .codec_threads = 1},
+            .observer = NoWarnings()};
   }
 
   absl::Status Open(const CheckpointerOptions& options) {

@@ -166,7 +166,8 @@ class KillLoopTest : public testing::Test {
       return;
     }
     CheckpointerOptions options = DrawOptions(random_, store_);
-    options.inbox_poll_interval = absl::InfiniteDuration();  // a late report would let steps go that are being checked
+    options.tuning.inbox_poll_interval =
+        absl::InfiniteDuration();  // a late report would let steps go that are being checked
     auto checkpointer = AsyncCheckpointer::Open(options);
     ASSERT_THAT(checkpointer, IsOk());
     EXPECT_THAT(oracle_->CheckOpened(**checkpointer, store_), IsEmpty());

@@ -22,6 +22,7 @@
 #include "tests/real/step_oracle.h"
 #include "tests/real/workload.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -149,13 +150,14 @@ class PowerCutTest : public testing::TestWithParam<std::string> {
 
   void CheckStore() {
     CheckpointerOptions options = DrawOptions(random_, store_);
-    options.inbox_poll_interval = absl::InfiniteDuration();  // a late report would let steps go that are being checked
+    options.tuning.inbox_poll_interval =
+        absl::InfiniteDuration();  // a late report would let steps go that are being checked
     std::string warnings;
     absl::Mutex mutex;
-    options.on_warning = [&](std::string_view line) {
+    options.observer = ObserverOf({.warning = [&](std::string_view line) {
       absl::MutexLock lock(&mutex);
       warnings += std::string(line) + "\n";
-    };
+    }});
     auto checkpointer = AsyncCheckpointer::Open(options);
     ASSERT_THAT(checkpointer, IsOk());
     EXPECT_THAT(oracle_->CheckOpened(**checkpointer, store_), IsEmpty()) << warnings;
@@ -244,8 +246,8 @@ TEST_P(PowerCutTest, NoticesThatNothingIsSynced) {
     PowerSwitch power(*disk_, absl::ZeroDuration());
     // For this thread and those that it starts.
     if (!storage::DenySystemCalls({SYS_fsync, SYS_fdatasync}, /*error=*/0)) GTEST_SKIP() << "seccomp is not allowed";
-    auto checkpointer = AsyncCheckpointer::Open(
-        {.directory = store_, .io = IoBackend::kThreads, .on_warning = [](std::string_view) {}});
+    auto checkpointer =
+        AsyncCheckpointer::Open({.directory = store_, .tuning = {.io = IoBackend::kThreads}, .observer = NoWarnings()});
     ASSERT_THAT(checkpointer, IsOk());
     VersionedState state;
     state.SetTo(1, 1);
@@ -259,7 +261,7 @@ TEST_P(PowerCutTest, NoticesThatNothingIsSynced) {
   }).join();
   if (IsSkipped() || HasFailure()) return;
   MountAnew();
-  auto checkpointer = AsyncCheckpointer::Open({.directory = store_, .on_warning = [](std::string_view) {}});
+  auto checkpointer = AsyncCheckpointer::Open({.directory = store_, .observer = NoWarnings()});
   ASSERT_THAT(checkpointer, IsOk());
   EXPECT_THAT(oracle_->CheckOpened(**checkpointer, store_), testing::Contains(testing::HasSubstr("step 1")));
 }

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/real/save_lines.h"
 #include "tests/real/versioned_state.h"
+#include "tests/snapshot/observers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -29,7 +30,7 @@ using testing::IsEmpty;
 class StepOracleTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto opened = AsyncCheckpointer::Open({.directory = directory_.path(), .on_warning = [](std::string_view) {}});
+    auto opened = AsyncCheckpointer::Open({.directory = directory_.path(), .observer = NoWarnings()});
     ASSERT_THAT(opened, IsOk());
     checkpointer_ = *std::move(opened);
   }

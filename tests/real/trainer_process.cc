@@ -16,6 +16,7 @@
 #include "fmt/format.h"
 #include "tests/real/save_lines.h"
 #include "tests/real/workload.h"
+#include "tests/snapshot/observers.h"
 
 namespace tidemark {
 namespace {
@@ -29,7 +30,8 @@ int Run(const std::string& store, uint32_t seed, int64_t next_step, int64_t next
   SaveLineWriter log(STDOUT_FILENO);
   std::mt19937 random(seed);
   CheckpointerOptions options = DrawOptions(random, store);
-  options.on_warning = [](std::string_view line) { WriteLine(STDOUT_FILENO, fmt::format("warning {}", line)); };
+  options.observer =
+      ObserverOf({.warning = [](std::string_view line) { WriteLine(STDOUT_FILENO, fmt::format("warning {}", line)); }});
   auto checkpointer = AsyncCheckpointer::Open(options);
   if (!checkpointer.ok()) return Fail("open", checkpointer.status());
   VersionedState state;

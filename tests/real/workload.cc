@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/real/step_oracle.h"
+#include "tests/snapshot/observers.h"
 
 namespace tidemark {
 namespace {
@@ -19,12 +20,12 @@ CheckpointerOptions DrawOptions(std::mt19937& random, std::string directory) {
   options.directory = std::move(directory);
   options.compression = static_cast<Compression>(draw(0, 2));
   options.reuse = draw(0, 4) > 0;
-  options.chunk_bytes = VersionedState::kChunkBytes;
-  options.codec_threads = draw(1, 2);
-  options.io = draw(0, 1) == 0 ? IoBackend::kAuto : IoBackend::kThreads;
-  options.io_depth = draw(1, 4);
+  options.tuning.chunk_bytes = VersionedState::kChunkBytes;
+  options.tuning.codec_threads = draw(1, 2);
+  options.tuning.io = draw(0, 1) == 0 ? IoBackend::kAuto : IoBackend::kThreads;
+  options.tuning.io_depth = draw(1, 4);
   options.retention = StepOracle::Rules();
-  options.on_warning = [](std::string_view) {};
+  options.observer = NoWarnings();
   return options;
 }
 

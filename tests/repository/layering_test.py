@@ -19,17 +19,18 @@ ROOMS = [
     ("storage/shard/", ["storage/io/"]),
     ("storage/manifest/", ["storage/io/", "storage/shard/"]),
     ("storage/", ["storage/io/", "storage/shard/", "storage/manifest/"]),
+    ("snapshot/exchange/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
     ("snapshot/torch", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
     ("snapshot/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/"]),
     ("eval/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
 ]
 # Rooms on top of everything: they may include any header, but nobody below may include theirs.
-TOP = ("tools/", "examples/", "tests/", "fuzz/", "bench/")
+TOP = ("python/", "tools/", "examples/", "tests/", "fuzz/", "bench/")
 
 # A foreign library's headers, and the prefixes of the files that may include them. Tests may include them all.
 LIBRARIES = [
     ("LibTorch", r"^(torch|ATen|c10|caffe2)/", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
-    ("the LibTorch edge", r"^tidemark/torch\.h$", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
+    ("the LibTorch edge", r"^tidemark/torch(_file)?\.h$", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
     ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
@@ -63,6 +64,8 @@ def include_violations(path, included):
         if re.search(pattern, included) and not path.startswith(users + ("tests/",)):
             found.append(f"includes {included}, but {library} belongs to {', '.join(users)}")
     target = project_path(included)
+    if target is not None and path.startswith("python/") and not target.startswith(("include/", "python/")):
+        found.append(f"includes {included}, but the Python package stands on the public headers")
     if target is not None and path.startswith("examples/") and not target.startswith(("include/", "examples/")):
         found.append(f"includes {included}, but an example shows what can be done with the public headers")
     if target is None or path.startswith(TOP):
@@ -118,6 +121,7 @@ class Layering(unittest.TestCase):
         self.assert_allowed("snapshot/torch_state.cc", "snapshot/staging_plan.h")
         self.assert_allowed("snapshot/torch_state.cc", "torch/torch.h")
         self.assert_allowed("eval/worker.cc", "snapshot/restore.h")
+        self.assert_allowed("snapshot/exchange/export.cc", "snapshot/float_arrays.h")
         self.assert_allowed("tests/storage/shard/chunk_codec_test.cc", "zstd.h")
 
     def test_arrows_up_are_refused(self):
@@ -126,6 +130,8 @@ class Layering(unittest.TestCase):
         self.assert_refused("storage/manifest/a.cc", "snapshot/persister.h", "up to snapshot/")
         self.assert_refused("storage/manifest/a.cc", "eval/worker.h", "up to eval/")
         self.assert_refused("snapshot/persister.cc", "eval/worker.h", "up to eval/")
+        self.assert_refused("eval/worker.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
+        self.assert_refused("snapshot/restore.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
         self.assert_refused("snapshot/persister.cc", "snapshot/torch_state.h", "up to snapshot/torch")
         self.assert_refused("snapshot/persister.cc", "tests/fakes.h", "up to tests/")
         self.assert_refused("include/tidemark/state.h", "storage/shard/ids.h", "up to storage/shard/")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/torch2.sh and tests/interop.sh skip where the package index is out of reach, and fail at everything else.
+"""tests/torch2.sh, tests/interop.sh and tests/python.sh skip where the package index is out of reach, and fail at everything else.
 
   package_index_test.py ROOT [unittest arguments]
 """
@@ -20,6 +20,7 @@ DISK_FULL = "ERROR: Could not install packages due to an OSError: [Errno 28] No 
 # Stands for every python3: makes the virtual environment, with itself and a pip that fails, and knows no package.
 PYTHON = """#!/bin/sh
 if [ "$1" = -m ] && [ "$2" = venv ]; then
+  [ "$3" != --system-site-packages ] || shift
   mkdir -p "$3/bin" && cp "$0" "$3/bin/python3"
   printf '#!/bin/sh\\ncat "$PIP_SAYS" >&2\\nexit 1\\n' >"$3/bin/pip" && chmod +x "$3/bin/pip"
 fi
@@ -27,7 +28,7 @@ fi
 
 
 # The script, what it is called with, and what it installs first.
-SCRIPTS = ((["tests/torch2.sh"], "--no-deps torch=="), (["tests/interop.sh", "build"], "safetensors=="))
+SCRIPTS = ((["tests/torch2.sh"], "--no-deps torch=="), (["tests/interop.sh", "build"], "safetensors=="), (["tests/python.sh"], "nanobind=="))
 
 
 class PackageIndex(unittest.TestCase):
@@ -41,7 +42,7 @@ class PackageIndex(unittest.TestCase):
             os.chmod(python, 0o755)
             with open(os.path.join(folder, "says"), "w", encoding="utf-8") as file:
                 file.write(says)
-            environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], XDG_CACHE_HOME=folder,
+            environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], XDG_CACHE_HOME=folder, BASE_PYTHON=python,
                                PIP_SAYS=os.path.join(folder, "says"))
             result = subprocess.run([os.path.join(self.root, script[0]), *script[1:]], env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)

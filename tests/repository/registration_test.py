@@ -23,6 +23,10 @@ UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX"
 # Bytes that run as code where they are read; only to refuse them is allowed.
 EXECUTABLE_BYTES = re.compile("pic" + "kle", re.IGNORECASE)
 REFUSAL = "allow_pic" + "kle=False"
+# The reader of PyTorch's files and its tests: a call that such bytes ask for is data there, and nothing is called.
+READER = "torch_pic" + "kle"
+READER_FILES = tuple(folder + name for folder in ("snapshot/", "tests/snapshot/", "fuzz/", "fuzz/corpus/")
+                     for name in (READER, "torch_file"))
 
 
 def cmake_words(root, folder):
@@ -95,8 +99,10 @@ def unfinished(root):
 def executed(root):
     found = []
     for path in source_tree.files(root, ".h", ".cc", ".py", ".txt", ".cmake", ".in", ".sh"):
+        if path.startswith(READER_FILES):
+            continue
         for number, line in enumerate(source_tree.read(root, path).splitlines(), start=1):
-            if EXECUTABLE_BYTES.search(line.replace(REFUSAL, "")):
+            if EXECUTABLE_BYTES.search(line.replace(REFUSAL, "").replace(READER, "")):
                 found.append(f"{path}:{number}: {line.strip()!r} runs what it reads")
     return found
 
@@ -155,6 +161,7 @@ class Registration(unittest.TestCase):
         with source_tree.MadeUpTree({
                 "tests/a.py": "import pic" "kle\nnumpy.load(path, allow_pic" "kle=False)\nnumpy.load(path, allow_pic" "kle=True)\n",
                 "tools/b.cc": "torch::pic" "kle_load(bytes);\n",
+                "snapshot/torch_pic" "kle.cc": "// reads a pic" "kle as data\n",
         }) as root:
             self.assertEqual([":".join(line.split(":")[:2]) for line in executed(root)],
                              ["tests/a.py:1", "tests/a.py:3", "tools/b.cc:1"])

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 
-FOLDERS = ["include", "storage", "snapshot", "eval", "tools", "examples", "tests", "fuzz", "bench"]
+FOLDERS = ["include", "storage", "snapshot", "eval", "python", "tools", "examples", "tests", "fuzz", "bench"]
 
 
 def files(root, *endings):

@@ -3,15 +3,20 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/gated_state.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -22,19 +27,21 @@ using storage::IsOk;
 using storage::StatusIs;
 using storage::TestDirectory;
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
 class AsyncCheckpointerTest : public testing::Test {
  protected:
-  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {},
+                                          std::function<absl::Time()> now = absl::Now) {
     options.directory = store_;
-    options.on_warning = [this](std::string_view line) {
+    options.observer = ObserverOf({.warning = [this](std::string_view line) {
       std::lock_guard lock(warnings_mutex_);
       warnings_ += std::string(line) + "\n";
-    };
-    auto checkpointer = AsyncCheckpointer::Open(std::move(options));
+    }});
+    auto checkpointer = CheckpointerOnFileSystem::OpenWithClock(std::move(now), std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
   }
@@ -168,7 +175,7 @@ TEST_F(AsyncCheckpointerTest, ReportsACopyThatFailsBehindTheTrainer) {
 
 TEST_F(AsyncCheckpointerTest, ABlockingSaveWhoseCopyFailsIsWhatWaitUntilStagedReports) {
   absl::Time now = absl::UnixEpoch();
-  auto checkpointer = Open({.save_interval_seconds = 3600, .now = [&] { return now; }});
+  auto checkpointer = Open({.save_interval_seconds = 3600}, [&] { return now; });
   TestTrainer trainer;
   SaveStep(*checkpointer, trainer, 1);
   GatedState state;
@@ -239,6 +246,68 @@ TEST_F(AsyncCheckpointerTest, FindsTheLatestAndTheBestStep) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
 }
 
+TEST_F(AsyncCheckpointerTest, RemembersWhichValueOfAMetricIsTheBest) {
+  TestTrainer trainer;
+  const auto best = [&](AsyncCheckpointer& checkpointer, std::string_view metric) -> int64_t {
+    auto step = checkpointer.BestStep(metric);
+    return step.ok() ? step->step : -1;
+  };
+  {
+    auto checkpointer = Open({.retention = {.keep_best = {{.metric = "x", .mode = BestMode::kHighest}}}});
+    const auto evaluate = [](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+      return Metrics{{"y", static_cast<double>(snapshot.step())}};
+    };
+    ASSERT_THAT(checkpointer->AddEvaluator(
+                    {.name = "v", .when_lagging = WhenLagging::kBlock, .best = {{"y", BestMode::kHighest}}}, evaluate),
+                IsOk());
+    for (const int64_t step : {1, 2, 3}) {
+      SaveStep(*checkpointer, trainer, step, {.metrics = {{"x", -step}, {"accuracy", step}, {"z", step}}});
+    }
+    ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+    EXPECT_EQ(best(*checkpointer, "x"), 1);
+  }
+  auto checkpointer = Open();
+  EXPECT_EQ(best(*checkpointer, "x"), 1);
+  EXPECT_EQ(best(*checkpointer, "v/y"), 3);
+  EXPECT_EQ(best(*checkpointer, "accuracy"), 3) << "by its name";
+  EXPECT_THAT(checkpointer->BestStep("z"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'z'")));
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesAKeepBestOfWhichNothingTellsTheEnd) {
+  EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_, .retention = {.keep_best = {{.metric = "x"}}}}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keep_best[0].mode is not set")));
+}
+
+// The name 'score_gap' says that the highest is the best; the evaluator, which is added after Open, says the lowest.
+TEST_F(AsyncCheckpointerTest, KeepsTheBestStepsInTheModeThatAnEvaluatorRecords) {
+  TestTrainer trainer;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep_best = {{.metric = "probe/score_gap", .count = 1}}}});
+  const auto evaluate = [](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    return Metrics{{"score_gap", static_cast<double>(snapshot.step())}};
+  };
+  ASSERT_THAT(
+      checkpointer->AddEvaluator(
+          {.name = "probe", .when_lagging = WhenLagging::kBlock, .best = {{"score_gap", BestMode::kLowest}}}, evaluate),
+      IsOk());
+  for (const int64_t step : {1, 2, 3, 4}) {
+    SaveStep(*checkpointer, trainer, step);
+    ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  }
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(checkpointer->BestStep("probe/score_gap")->step, 1);
+  EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(AsyncCheckpointerTest, RefusesAnEvaluatorWhoseBestContradictsKeepBest) {
+  auto checkpointer = Open({.retention = {.keep_best = {{.metric = "v/y", .mode = BestMode::kLowest}}}});
+  const auto evaluate = [](const Snapshot&) -> absl::StatusOr<Verdict> { return Metrics{}; };
+  EXPECT_THAT(checkpointer->AddEvaluator({.name = "v", .best = {{"y", BestMode::kHighest}}}, evaluate),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("the highest value of 'v/y' is the best, and RetentionOptions::keep_best keeps the "
+                                 "lowest")));
+  EXPECT_THAT(checkpointer->AddEvaluator({.name = "v", .best = {{"y", BestMode::kLowest}}}, evaluate), IsOk());
+}
+
 TEST_F(AsyncCheckpointerTest, RestoresTheNewestStepThatAPredicateAccepts) {
   auto checkpointer = Open();
   TestTrainer trainer;
@@ -259,9 +328,11 @@ TEST_F(AsyncCheckpointerTest, RefusesBadArgumentsOfSaveWithTheStoreUnharmed) {
   TestTrainer trainer;
   SaveStep(*checkpointer, trainer, 1);
   EXPECT_THAT(checkpointer->Save(-1, trainer.state),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("step -1")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("step -1 is outside of 0 to")));
+  EXPECT_THAT(checkpointer->Save(std::numeric_limits<int64_t>::max(), trainer.state),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 to 9223372036854775806")));
   EXPECT_THAT(checkpointer->Save(2, trainer.state, {.user_metadata = "[]"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no JSON object")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a JSON object")));
   int64_t x = 0;
   trainer.state.AddValue("epoch", &x);
   EXPECT_THAT(checkpointer->Save(2, trainer.state),
@@ -306,7 +377,7 @@ TEST_F(AsyncCheckpointerTest, CommitsWhatIsInFlightBeforeItCloses) {
 TEST_F(AsyncCheckpointerTest, ShouldSaveFollowsWhicheverRuleSaysYes) {
   absl::Time now = absl::UnixEpoch();
   auto checkpointer =
-      Open({.save_interval_steps = 100, .save_on_steps = {7}, .save_interval_seconds = 60, .now = [&] { return now; }});
+      Open({.save_interval_steps = 100, .save_on_steps = {7}, .save_interval_seconds = 60}, [&] { return now; });
   EXPECT_TRUE(checkpointer->ShouldSave(0));
   EXPECT_TRUE(checkpointer->ShouldSave(7));
   EXPECT_TRUE(checkpointer->ShouldSave(200));
@@ -323,6 +394,50 @@ TEST_F(AsyncCheckpointerTest, ShouldSaveFollowsWhicheverRuleSaysYes) {
   EXPECT_TRUE(checkpointer->ShouldSave(9));
 }
 
+TEST_F(AsyncCheckpointerTest, ShouldSaveAsksAFunctionOfItsOwn) {
+  absl::Time now = absl::UnixEpoch();
+  std::vector<SaveQuestion> asked;
+  const CheckpointerOptions options{.save_on_steps = {7}, .save_when = [&](const SaveQuestion& question) {
+                                      asked.push_back(question);
+                                      return question.step == 9;
+                                    }};
+  const auto clock = [&] { return now; };
+  auto checkpointer = Open(options, clock);
+  now += absl::Seconds(5);
+  EXPECT_TRUE(checkpointer->ShouldSave(7)) << "any rule does";
+  EXPECT_FALSE(checkpointer->ShouldSave(8));
+  EXPECT_TRUE(checkpointer->ShouldSave(9));
+  ASSERT_EQ(asked.size(), 2u) << "no question where another rule has said yes";
+  EXPECT_EQ(asked[0].step, 8);
+  EXPECT_EQ(asked[0].last_saved, std::nullopt);
+  EXPECT_EQ(asked[0].since_last, absl::Seconds(5));
+  EXPECT_FALSE(asked[0].in_flight);
+  TestTrainer trainer;
+  SaveStep(*checkpointer, trainer, 9);
+  now += absl::Seconds(3);
+  EXPECT_FALSE(checkpointer->ShouldSave(10));
+  EXPECT_EQ(asked.back().last_saved, 9);
+  EXPECT_EQ(asked.back().since_last, absl::Seconds(3));
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  checkpointer = Open(options, clock);
+  EXPECT_FALSE(checkpointer->ShouldSave(10));
+  EXPECT_EQ(asked.back().last_saved, 9) << "of the earlier process";
+}
+
+TEST_F(AsyncCheckpointerTest, TheSaveIntervalChangesAtRunTime) {
+  auto checkpointer = Open({.save_interval_steps = 100});
+  EXPECT_FALSE(checkpointer->ShouldSave(10));
+  ASSERT_THAT(checkpointer->SetSaveInterval(10), IsOk());
+  EXPECT_TRUE(checkpointer->ShouldSave(10));
+  EXPECT_FALSE(checkpointer->ShouldSave(11));
+  EXPECT_THAT(checkpointer->SetSaveInterval(-1), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1")));
+  EXPECT_TRUE(checkpointer->ShouldSave(20));
+  ASSERT_THAT(checkpointer->SetSaveInterval(0), IsOk());
+  EXPECT_TRUE(checkpointer->ShouldSave(11)) << "without a rule every step";
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->SetSaveInterval(10), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
 TEST_F(AsyncCheckpointerTest, ShouldSaveEveryStepThatIsNotThereYetByDefault) {
   auto checkpointer = Open();
   TestTrainer trainer;
@@ -333,12 +448,11 @@ TEST_F(AsyncCheckpointerTest, ShouldSaveEveryStepThatIsNotThereYetByDefault) {
 
 TEST_F(AsyncCheckpointerTest, NamesTheHolderOfAStoreThatIsOpen) {
   auto checkpointer = Open();
-  const absl::Time start = absl::Now();
-  auto second = AsyncCheckpointer::Open({.directory = store_});
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
-  EXPECT_THAT(second,
+  storage::FailingFileSystem files(storage::PosixFileSystem());
+  EXPECT_THAT(CheckpointerOnFileSystem::Open(files, {.directory = store_}),
               StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("open for writing elsewhere"),
                                                              HasSubstr("\"pid\":" + std::to_string(getpid())))));
+  EXPECT_THAT(files.operations(), Contains("TryLock").Times(1)) << "it is not checkpoint-inspect that holds the store";
   checkpointer.reset();
   EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}), IsOk());
 }
@@ -367,20 +481,6 @@ TEST_F(AsyncCheckpointerTest, RefusesAStateLargerThanTheBudgetUnderEveryPolicy) 
     TestTrainer trainer;
     EXPECT_THAT(checkpointer->Save(1, trainer.state),
                 StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging_bytes_max is 4096")));
-  }
-}
-
-TEST_F(AsyncCheckpointerTest, WorksOnEveryBackendAndCompression) {
-  int64_t step = 0;
-  TestTrainer trainer;
-  for (IoBackend io : {IoBackend::kAuto, IoBackend::kThreads}) {
-    for (Compression compression : {Compression::kSpace, Compression::kNone}) {
-      auto checkpointer = Open({.compression = compression, .chunk_bytes = 65536, .io = io});
-      SaveStep(*checkpointer, trainer, ++step);
-      trainer.SetTo(0);
-      ASSERT_THAT(checkpointer->RestoreLatest(trainer.state), IsOk());
-      EXPECT_TRUE(trainer.IsAt(step));
-    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/gated_state.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -41,9 +42,9 @@ class CheckpointerClosingTest : public testing::Test {
 
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> TryOpen(CheckpointerOptions options = {}) {
     options.directory = world_.directory / "store";
-    if (!options.on_warning) options.on_warning = [](std::string_view) {};
-    options.codec_threads = 1;
-    options.io = IoBackend::kThreads;
+    if (options.observer == nullptr) options.observer = NoWarnings();
+    options.tuning.codec_threads = 1;
+    options.tuning.io = IoBackend::kThreads;
     return CheckpointerOnFileSystem::Open(world_.files, std::move(options));
   }
 
@@ -56,7 +57,7 @@ class CheckpointerClosingTest : public testing::Test {
   // As another process would, on a file system that is not held.
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> TryOpenBeside() {
     return AsyncCheckpointer::Open(
-        {.directory = world_.directory / "store", .io = IoBackend::kThreads, .on_warning = [](std::string_view) {}});
+        {.directory = world_.directory / "store", .tuning = {.io = IoBackend::kThreads}, .observer = NoWarnings()});
   }
 
   // Once whoever was left to itself has released the store.
@@ -137,8 +138,9 @@ TEST_F(CheckpointerClosingTest, DestructionDoesNotWaitAgainForWhatCloseHasWaited
 
 TEST_F(CheckpointerClosingTest, DestructionLeavesASaveToItselfAndItCommitsYet) {
   std::string warning;
-  auto checkpointer = Open({.close_timeout = absl::Nanoseconds(1),
-                            .on_warning = [&](std::string_view line) { warning += std::string(line); }});
+  auto checkpointer =
+      Open({.close_timeout = absl::Nanoseconds(1),
+            .observer = ObserverOf({.warning = [&](std::string_view line) { warning += std::string(line); }})});
   HoldShards();
   auto save = checkpointer->Save(5, world_.trainer.state);
   ASSERT_THAT(save, IsOk());
@@ -228,7 +230,7 @@ TEST_F(CheckpointerClosingTest, ASnapshotThatIsNotSavedMayOutliveTheCheckpointer
                                            return Verdict(Metrics{{"loss", 1.0}});
                                          }),
               IsOk());
-  auto save = checkpointer->Save(10, world_.trainer.state, {.persist = false});
+  auto save = checkpointer->Evaluate(10, world_.trainer.state);
   ASSERT_THAT(save, IsOk());
   entered->WaitForNotification();
   checkpointer.reset();

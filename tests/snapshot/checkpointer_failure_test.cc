@@ -5,10 +5,13 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/simulated_disk.h"
@@ -29,10 +32,13 @@ class CheckpointerFailureTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
     options.directory = store_;
-    options.on_warning = [](std::string_view) {};
+    options.observer = ObserverOf({.warning = [this](std::string_view line) {
+      absl::MutexLock lock(&mutex_);
+      warnings_ += fmt::format("{}\n", line);
+    }});
     // One thread and no io_uring: the order of calls is the same every time.
-    options.codec_threads = 1;
-    options.io = IoBackend::kThreads;
+    options.tuning.codec_threads = 1;
+    options.tuning.io = IoBackend::kThreads;
     auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
@@ -44,6 +50,15 @@ class CheckpointerFailureTest : public testing::Test {
     return save.ok() ? save->committed().Wait() : save.status();
   }
 
+  int CountOfWarning(std::string_view text) {
+    absl::MutexLock lock(&mutex_);
+    int count = 0;
+    for (size_t at = warnings_.find(text); at != std::string::npos; at = warnings_.find(text, at + 1)) ++count;
+    return count;
+  }
+
+  absl::Mutex mutex_;
+  std::string warnings_;
   TestDirectory directory_;
   const std::string store_ = directory_ / "store";
   FailingFileSystem files_{storage::PosixFileSystem()};
@@ -67,18 +82,55 @@ TEST_F(CheckpointerFailureTest, ReportsAFailureThroughTheFutureAndSavesTheNextSt
   EXPECT_TRUE(trainer_.IsAt(2));
 }
 
-TEST_F(CheckpointerFailureTest, ReportsAFailureNobodyLookedAtOnceAtTheNextSave) {
-  auto checkpointer = Open();
-  files_.FailOperation("Create", absl::ResourceExhaustedError("no room"));
-  auto save = checkpointer->Save(1, trainer_.state);
+// Makes a save of this step fail, whose future nobody looks at: ready() does not count as looking.
+void FailUnseen(FailingFileSystem& files, AsyncCheckpointer& checkpointer, State& state, int64_t step) {
+  files.FailOperation("Create", absl::ResourceExhaustedError("no room"));
+  auto save = checkpointer.Save(step, state);
   ASSERT_THAT(save, IsOk());
-  // ready() does not count as looking.
   while (!save->committed().ready()) std::this_thread::yield();
-  EXPECT_THAT(checkpointer->Save(2, trainer_.state),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("step 2 was not saved"), HasSubstr("step 1"), HasSubstr("no room"))));
-  EXPECT_THAT(SaveStep(*checkpointer, 2), IsOk());
+}
+
+TEST_F(CheckpointerFailureTest, SavesAStepBesideAnEarlierFailureThatNobodyLookedAt) {
+  auto checkpointer = Open();
+  FailUnseen(files_, *checkpointer, trainer_.state, 1);
+  auto second = checkpointer->Save(2, trainer_.state);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_THAT(second->committed().Wait(), IsOk());
+  auto third = checkpointer->Save(3, trainer_.state);
+  ASSERT_THAT(third, IsOk());
+  EXPECT_EQ(CountOfWarning("the save of step 1 failed, and its result has not been read"), 1);
+  for (const SaveHandle& handle : {*second, *third}) {
+    EXPECT_THAT(handle.earlier_failure(),
+                StatusIs(absl::StatusCode::kResourceExhausted, AllOf(HasSubstr("step 1"), HasSubstr("no room"))));
+  }
+  EXPECT_THAT(checkpointer->CheckForErrors(), IsOk()) << "it has been read";
+  auto fourth = checkpointer->Save(4, trainer_.state);
+  ASSERT_THAT(fourth, IsOk());
+  EXPECT_THAT(fourth->earlier_failure(), IsOk());
   EXPECT_THAT(checkpointer->Close(), IsOk());
+}
+
+TEST_F(CheckpointerFailureTest, KeepsAnEarlierFailureThatNoHandleWasAskedFor) {
+  auto checkpointer = Open();
+  FailUnseen(files_, *checkpointer, trainer_.state, 1);
+  FailUnseen(files_, *checkpointer, trainer_.state, 2);
+  FailUnseen(files_, *checkpointer, trainer_.state, 3);
+  ASSERT_THAT(SaveStep(*checkpointer, 4), IsOk());
+  for (int step : {1, 2, 3}) {
+    EXPECT_EQ(CountOfWarning(fmt::format("the save of step {} failed, and its result", step)), 1);
+  }
+  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 1")));
+}
+
+TEST_F(CheckpointerFailureTest, KeepsTheFailuresBehindTheOneThatAHandleGave) {
+  auto checkpointer = Open();
+  for (int step : {1, 2, 3}) FailUnseen(files_, *checkpointer, trainer_.state, step);
+  auto fourth = checkpointer->Save(4, trainer_.state);
+  ASSERT_THAT(fourth, IsOk());
+  EXPECT_THAT(fourth->committed().Wait(), IsOk());
+  EXPECT_THAT(fourth->earlier_failure(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 1")));
+  EXPECT_THAT(checkpointer->CheckForErrors(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 2")));
+  EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 3")));
 }
 
 TEST_F(CheckpointerFailureTest, ReportsAFailureNobodyLookedAtWhenItCloses) {
@@ -190,8 +242,10 @@ TEST_F(CheckpointerFailureTest, EveryCallOfASaveThatReplacesAndRecyclesMayFailOn
 
 TEST_F(CheckpointerFailureTest, SyncsBothDirectoriesOfARecycledShardBeforeItIsCommitted) {
   storage::SimulatedDisk disk;
-  auto checkpointer = CheckpointerOnFileSystem::Open(
-      disk, {.directory = "/store", .compression = Compression::kNone, .reuse = false, .io = IoBackend::kThreads});
+  auto checkpointer = CheckpointerOnFileSystem::Open(disk, {.directory = "/store",
+                                                            .compression = Compression::kNone,
+                                                            .reuse = false,
+                                                            .tuning = {.io = IoBackend::kThreads}});
   ASSERT_THAT(checkpointer, IsOk());
   for (int64_t contents = 1; contents <= 3; ++contents) {
     trainer_.SetTo(contents);
@@ -225,7 +279,7 @@ TEST_F(CheckpointerFailureTest, EveryCallOfAnOpenMayFailAndTheNextOpenIsWhole) {
     files_.Reset();
     files_.FailCall(n, absl::InternalError("EIO"));
     auto failed = CheckpointerOnFileSystem::Open(
-        files_, {.directory = store_, .io = IoBackend::kThreads, .on_warning = [](std::string_view) {}});
+        files_, {.directory = store_, .tuning = {.io = IoBackend::kThreads}, .observer = NoWarnings()});
     if (!failed.ok()) {
       EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
     }
@@ -258,8 +312,8 @@ TEST_F(NoRoomTest, SkipsAndSaysSo) {
   auto second = checkpointer->Save(2, trainer_.state);
   ASSERT_THAT(second, IsOk());
   EXPECT_TRUE(second->skipped());
-  EXPECT_THAT(second->staged().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
-  EXPECT_THAT(second->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+  EXPECT_THAT(second->staged().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging memory")));
+  EXPECT_THAT(second->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging memory")));
   release_.Notify();
   EXPECT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
   EXPECT_EQ(checkpointer->Steps()->size(), 1u);
@@ -270,7 +324,7 @@ TEST_F(NoRoomTest, FailsWhenAskedTo) {
   HoldPersister();
   ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
   EXPECT_THAT(checkpointer->Save(2, trainer_.state),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no room")));
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staging memory")));
   release_.Notify();
   EXPECT_THAT(checkpointer->Close(), IsOk());
 }

@@ -44,6 +44,28 @@ class CheckpointerFaultsTest : public FaultyStoreTest {
   static constexpr size_t kSitesMin = 5;
 };
 
+// The mode that is new cannot be recorded; the rule of the other metric must not lose its own for that.
+TEST_F(CheckpointerFaultsTest, KnowsTheRecordedModesWhereANewOneCannotBeRecorded) {
+  CheckpointerOptions options = Options();
+  options.retention.keep_best = {{.metric = "x", .mode = BestMode::kHighest}};
+  checkpointer_ = Open(options);
+  ASSERT_NE(checkpointer_, nullptr);
+  ASSERT_THAT(Save(*checkpointer_, 1, 1), IsOk());
+  ASSERT_THAT(checkpointer_->Close(), IsOk());
+  checkpointer_.reset();
+  options.retention.keep_best = {{.metric = "x"}, {.metric = "y", .mode = BestMode::kLowest}};
+  std::string warnings;
+  options.observer = ObserverOf({.warning = [&](std::string_view line) { warnings += line; }});
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    const bool writes = call.operation == "WriteAt" || call.operation == "SyncData";
+    return writes && call.path.ends_with(".log") ? absl::ResourceExhaustedError("no room") : absl::OkStatus();
+  });
+  checkpointer_ = Open(options);
+  ASSERT_NE(checkpointer_, nullptr);
+  EXPECT_THAT(warnings, testing::HasSubstr("the best modes of metrics could not be recorded"));
+  files_.Reset();
+}
+
 TEST_F(CheckpointerFaultsTest, ASaveFailsCleanlyOrSucceeds) {
   MakeStore(1);
   const auto figures = SweepFaults(

@@ -16,6 +16,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store_identity.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -36,10 +37,10 @@ class CheckpointerRollbackTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
     options.directory = store_;
-    options.on_warning = [this](std::string_view line) {
+    options.observer = ObserverOf({.warning = [this](std::string_view line) {
       absl::MutexLock lock(&mutex_);
       warnings_ += std::string(line) + "\n";
-    };
+    }});
     auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
@@ -111,7 +112,7 @@ TEST_F(CheckpointerRollbackTest, PassesOverAStepWhoseVerdictCannotBeRecorded) {
 }
 
 TEST_F(CheckpointerRollbackTest, PassesOverAStepWhoseVerdictLiesInTheInbox) {
-  auto checkpointer = Open({.inbox_poll_interval = absl::InfiniteDuration()});
+  auto checkpointer = Open({.tuning = {.inbox_poll_interval = absl::InfiniteDuration()}});
   SaveStep(*checkpointer, 1);
   const auto attempt = storage::FromHex(checkpointer->LatestStep()->attempt);
   ASSERT_TRUE(attempt.has_value());
@@ -165,8 +166,7 @@ TEST_F(CheckpointerRollbackTest, KeepsTheUnhealthyAttemptUntilTheNewOneIsCommitt
 TEST_F(CheckpointerRollbackTest, OnlyEvaluatesNothingInPlaceOfAnUnhealthyStep) {
   auto checkpointer = OpenWithMonitor();
   SaveStep(*checkpointer, 2, /*diverged=*/true);
-  EXPECT_THAT(checkpointer->Save(2, trainer_.state, {.persist = false}),
-              StatusIs(StatusCode::kAlreadyExists, HasSubstr("step 2")));
+  EXPECT_THAT(checkpointer->Evaluate(2, trainer_.state), StatusIs(StatusCode::kAlreadyExists, HasSubstr("step 2")));
 }
 
 TEST_F(CheckpointerRollbackTest, GoesBackDespiteAnEvaluatorThatNeverReturns) {
@@ -186,7 +186,7 @@ TEST_F(CheckpointerRollbackTest, GoesBackDespiteAnEvaluatorThatNeverReturns) {
       checkpointer->RestoreLatest(trainer_.state, {.healthy_only = true, .evaluations_timeout = absl::Nanoseconds(1)});
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->step, 1);
-  EXPECT_THAT(warnings(), HasSubstr("goes on without having heard of: evaluator 'stuck' at step 1"));
+  EXPECT_THAT(warnings(), HasSubstr("restoring without a verdict from: evaluator 'stuck' at step 1"));
   gate->Notify();
 }
 

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -72,10 +73,10 @@ class CompanionTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
     options.directory = store_;
-    options.on_warning = [this](std::string_view line) {
+    options.observer = ObserverOf({.warning = [this](std::string_view line) {
       std::lock_guard lock(mutex_);
       warnings_ += std::string(line) + "\n";
-    };
+    }});
     auto checkpointer = AsyncCheckpointer::Open(std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
@@ -86,6 +87,13 @@ class CompanionTest : public testing::Test {
     auto save = checkpointer.Save(step, trainer_.state, std::move(options));
     ASSERT_THAT(save, IsOk());
     ASSERT_THAT(save->committed().Wait(), IsOk());
+  }
+
+  void Evaluate(AsyncCheckpointer& checkpointer, int64_t step) {
+    trainer_.SetTo(step);
+    auto evaluation = checkpointer.Evaluate(step, trainer_.state);
+    ASSERT_THAT(evaluation, IsOk());
+    ASSERT_THAT(evaluation->committed().Wait(), IsOk());
   }
 
   std::string Warnings() {
@@ -114,7 +122,7 @@ std::vector<std::string> Contents(Companion& companion) {
 }
 
 TEST_F(CompanionTest, IsRestoredWithTheStepInEveryStagingMode) {
-  for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped}) {
+  for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped, Staging::kOnDevice}) {
     auto witness = std::make_shared<Witness>("witness");
     {
       auto checkpointer = Open({.staging = staging});
@@ -145,11 +153,11 @@ TEST_F(CompanionTest, SeesSnapshotsThatAreNotToBeSaved) {
   auto witness = std::make_shared<Witness>("witness");
   auto checkpointer = Open();
   ASSERT_THAT(checkpointer->AddCompanion(witness), IsOk());
-  Save(*checkpointer, 1, {.persist = false});
+  Evaluate(*checkpointer, 1);
   Save(*checkpointer, 2);
   EXPECT_EQ(witness->steps, "1 2 ");
   witness->failure = absl::InternalError("it is full");
-  Save(*checkpointer, 3, {.persist = false});
+  Evaluate(*checkpointer, 3);
   ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
   EXPECT_THAT(Warnings(), HasSubstr("step 3 was not taken in: companion 'witness': it is full"));
 }
@@ -184,15 +192,16 @@ TEST_F(CompanionTest, FailsTheSaveInWhichItThrows) {
   const auto save_fails = [&](int64_t step, const std::string& why) {
     auto save = checkpointer->Save(step, trainer_.state);
     ASSERT_THAT(save, IsOk());
-    EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kUnknown, HasSubstr(why)));
+    EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kInternal, HasSubstr(why)));
   };
   witness->throws = [] { throw std::runtime_error("out of luck"); };
-  save_fails(1, "step 1 was not committed: companion 'witness': it threw: out of luck");
-  Save(*checkpointer, 2, {.persist = false});
+  save_fails(1, "step 1 was not committed: companion 'witness': Companion::Update threw: out of luck");
+  Evaluate(*checkpointer, 2);
   ASSERT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
-  EXPECT_THAT(Warnings(), HasSubstr("step 2 was not taken in: companion 'witness': it threw: out of luck"));
+  EXPECT_THAT(Warnings(),
+              HasSubstr("step 2 was not taken in: companion 'witness': Companion::Update threw: out of luck"));
   witness->throws = [] { throw 3; };
-  save_fails(3, "companion 'witness': it threw something that is no std::exception");
+  save_fails(3, "companion 'witness': Companion::Update threw something other than a std::exception");
   witness->throws = nullptr;
   Save(*checkpointer, 4);
   EXPECT_EQ(witness->steps, "4 ");
@@ -214,7 +223,7 @@ TEST_F(CompanionTest, RefusesPrefixesThatAreTakenOrNone) {
   auto checkpointer = Open();
   ASSERT_THAT(checkpointer->AddCompanion(std::make_shared<Witness>("witness")), IsOk());
   EXPECT_THAT(checkpointer->AddCompanion(std::make_shared<Witness>("witness")),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("there is a companion 'witness' already")));
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("a companion 'witness' already exists")));
   for (const char* prefix : {"", "a.b", "a*", "a\nb"}) {
     EXPECT_THAT(checkpointer->AddCompanion(std::make_shared<Witness>(prefix)),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("prefix of a companion: expected")));
@@ -223,6 +232,22 @@ TEST_F(CompanionTest, RefusesPrefixesThatAreTakenOrNone) {
   ASSERT_THAT(checkpointer->Close(), IsOk());
   EXPECT_THAT(checkpointer->AddCompanion(std::make_shared<Witness>("late")),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
+// The prefixes are a property of the step, which has a maximum length.
+TEST_F(CompanionTest, RefusesMorePrefixesThanAStepHasRoomFor) {
+  auto checkpointer = Open();
+  absl::Status added;
+  int count = 0;
+  while (added.ok() && count < 1000) {
+    added = checkpointer->AddCompanion(std::make_shared<Witness>(std::string(250, 'x') + std::to_string(1000 + count)));
+    if (added.ok()) ++count;
+  }
+  EXPECT_THAT(added, StatusIs(absl::StatusCode::kInvalidArgument,
+                              AllOf(HasSubstr("of the 258 companions"), HasSubstr("at most 65536 fit into a step"))));
+  EXPECT_EQ(count, 257);
+  ASSERT_THAT(checkpointer->Save(1, trainer_.state)->committed().Wait(), IsOk());
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
 }
 
 TEST_F(CompanionTest, LeavesWhatNobodyRestoresInTheReport) {
@@ -244,7 +269,7 @@ TEST_F(CompanionTest, BeginsAnewWhereTheStepHasNothingOfIt) {
   Save(*checkpointer, 2);
   ASSERT_THAT(checkpointer->Restore(1, trainer_.state), IsOk());
   EXPECT_EQ(witness->steps, "");
-  EXPECT_THAT(Warnings(), HasSubstr("companion 'witness' begins anew: step 1 has no entries of it"));
+  EXPECT_THAT(Warnings(), HasSubstr("companion 'witness' starts afresh: step 1 has no entries of it"));
 }
 
 // A value of a companion that is refused only when it is seen.
@@ -380,8 +405,7 @@ TEST_F(CompanionTest, GoesOnAfterReopeningAsIfNothingHadHappened) {
 
 TEST_F(CompanionTest, AnAverageCountsAStepOnceThatIsSavedAgainAfterAFailure) {
   storage::FailingFileSystem files(storage::PosixFileSystem());
-  auto opened = CheckpointerOnFileSystem::Open(
-      files, {.directory = store_, .on_warning = [](std::string_view) { /* of the failure */ }});
+  auto opened = CheckpointerOnFileSystem::Open(files, {.directory = store_, .observer = NoWarnings()});
   ASSERT_THAT(opened, IsOk());
   auto& checkpointer = **opened;
   auto mean = *MakeAverage({.kind = AverageOptions::Kind::kUniform});
@@ -428,7 +452,7 @@ TEST_F(CompanionTest, IsLoadedIntoTheModelByARename) {
   const RestoreOptions all{.renames = {{"ema.model", "model"}}};
   EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, all),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("replaced by a rename, and not to go elsewhere: 'model.weight'")));
+                       HasSubstr("its name is taken by a rename, and it has no other: 'model.weight'")));
   RestoreOptions without = all;
   without.allow_unexpected = true;
   ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state, without), IsOk());

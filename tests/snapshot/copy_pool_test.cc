@@ -1,6 +1,7 @@
 #include "snapshot/copy_pool.h"
 
 #include <atomic>
+#include <new>
 #include <vector>
 
 #include "absl/synchronization/barrier.h"
@@ -36,6 +37,26 @@ TEST(CopyPool, OfOneThreadUsesTheCaller) {
   int sum = 0;
   pool.Run(5, [&](size_t i) { sum += static_cast<int>(i); });
   EXPECT_EQ(sum, 10);
+}
+
+TEST(CopyPool, ThrowsWhatAPieceThrewOnceTheOthersHaveEnded) {
+  CopyPool pool(3);
+  std::atomic<int> running = 0;
+  const auto work = [&](size_t i) {
+    ++running;
+    if (i % 2 == 1) {
+      --running;
+      throw std::bad_alloc();
+    }
+    --running;
+  };
+  for (int round = 0; round < 100; ++round) {
+    EXPECT_THROW(pool.Run(10, work), std::bad_alloc);
+    EXPECT_EQ(running, 0);
+  }
+  std::atomic<int> done = 0;
+  pool.Run(10, [&](size_t) { ++done; });
+  EXPECT_EQ(done, 10) << "it works as before";
 }
 
 TEST(CopyPool, HasNothingToDoForNoPieces) {

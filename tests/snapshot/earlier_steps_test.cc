@@ -128,7 +128,7 @@ TEST_F(EarlierStepsTest, OfAProcessThatRanOutOfTimeAreEvaluatedByAQueueToo) {
     gate->AwaitCalls(1);
     ASSERT_THAT(hurried->WaitUntilCommitted(), IsOk());
   }
-  EXPECT_EQ(warnings_.Count("has yet to come to 2 steps from 2 on"), 1) << testing::PrintToString(warnings_.Get());
+  EXPECT_EQ(warnings_.Count("has not read 2 steps from 2 on"), 1) << testing::PrintToString(warnings_.Get());
   auto checkpointer = Open({.retention = Awaiting()});
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2, 3));
   for (int64_t step : {1, 2, 3}) EXPECT_THAT(Rows(*checkpointer, step), IsEmpty()) << step;
@@ -202,7 +202,8 @@ TEST_F(EarlierStepsTest, ThatAreReplacedBeforeTheQueueComesToThemGetOneRowOfTheN
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   EXPECT_THAT(gate.seen(), ElementsAre(1, 2, 2));
   EXPECT_THAT(Rows(*checkpointer, 2), ElementsAre("validation done"));
-  EXPECT_EQ(warnings_.Count("what evaluator 'validation' says of step 2 is dropped: step 2 has been saved anew"), 1);
+  EXPECT_EQ(warnings_.Count("the result of evaluator 'validation' for step 2 is dropped: step 2 has been saved again"),
+            1);
 }
 
 TEST_F(EarlierStepsTest, GetNoRowWhereTheyAreNotAwaitedNotDueOrHaveOne) {
@@ -230,7 +231,7 @@ TEST_F(EarlierStepsTest, OfThisProcessAreSkippedWhereTheyWereSavedBeforeTheEvalu
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   for (int64_t step : {1, 2}) {
     EXPECT_THAT(Rows(*checkpointer, step),
-                ElementsAre("validation skipped: it was saved before the evaluator was there"));
+                ElementsAre("validation skipped: it was saved before the evaluator was added"));
   }
   EXPECT_THAT(gate.seen(), ElementsAre(3));
   EXPECT_THAT(Rows(*checkpointer, 3), ElementsAre("validation done"));
@@ -240,8 +241,7 @@ TEST_F(EarlierStepsTest, KeepWhatHasBeenReportedOfThemBeforeTheirRowIsRecorded) 
   KillWhileEvaluating({1, 2}, Awaiting());
   auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
   ASSERT_THAT(store, IsOk());
-  const CheckpointerOptions options;
-  const Listeners listeners(options);
+  const Listeners listeners(nullptr);
   StatisticsCollector statistics;
   auto keeper = Housekeeper::Start({.files = files_,
                                     .store = **store,

@@ -15,6 +15,7 @@ using storage::IsOk;
 using storage::StatusIs;
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -79,6 +80,17 @@ TEST(EntryMatch, ListsEveryDifferenceInOneError) {
                                     HasSubstr("'count': kind: checkpoint has tensor, state has int64"))));
 }
 
+TEST(EntryMatch, SaysHowFloatingPointTensorsAreConverted) {
+  const auto refusal_of = [](Dtype dtype) {
+    TensorState state;
+    state.Add("a", {4}, dtype);
+    return std::string(Checkpoint().Add("a", {4}, 1).Match(state).status().message());
+  };
+  EXPECT_THAT(refusal_of(Dtype::kBfloat16),
+              EndsWith("\nTorchState::set_converts_dtypes(true) converts floating-point tensors"));
+  EXPECT_THAT(refusal_of(Dtype::kInt32), Not(HasSubstr("set_converts_dtypes")));
+}
+
 TEST(EntryMatch, ListsManyDifferencesWhole) {
   TensorState state;
   for (int i = 0; i < 80; ++i) state.Add(fmt::format("t{}", i), {1});
@@ -98,7 +110,7 @@ TEST(EntryMatch, RefusesPatternsAndRenamesThatFitNothing) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'head.*' matches no entry that the checkpoint has")));
   EXPECT_THAT(checkpoint.Match(state, {.only = {"*"}, .allow_missing = true}), IsOk());
   EXPECT_THAT(checkpoint.Match(state, {.renames = {{"mod", "x"}}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rename of 'mod' fits no entry")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rename of 'mod' matches no entry")));
 }
 
 TEST(EntryMatch, ReportsWhatIsAllowedToBeMissingOrUnexpected) {
@@ -147,7 +159,7 @@ TEST(EntryMatch, LetsARenamedEntryTakeThePlaceOfAnother) {
   checkpoint.Add("a", {1}, 1).Add("b", {1}, 2);
   EXPECT_THAT(checkpoint.Match(state, {.renames = {{"b", "a"}}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("replaced by a rename, and not to go elsewhere: 'a' float32 [1]")));
+                       HasSubstr("its name is taken by a rename, and it has no other: 'a' float32 [1]")));
   for (const RestoreOptions& options : {RestoreOptions{.only = {"a"}, .renames = {{"b", "a"}}},
                                         RestoreOptions{.renames = {{"b", "a"}}, .allow_unexpected = true}}) {
     auto match = checkpoint.Match(state, options);

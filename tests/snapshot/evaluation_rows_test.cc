@@ -17,6 +17,7 @@
 #include "snapshot/housekeeper.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/evaluator_testing.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/step_companion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -39,16 +40,17 @@ using testing::SizeIs;
 class EvaluationRowsTest : public testing::Test {
  protected:
   // Rounds come from what is done, or from Tidy: never from the time that has passed.
-  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}, ObserverFunctions told = {}) {
     options.directory = store_;
-    options.on_warning = [this](std::string_view line) {
+    told.warning = [this](std::string_view line) {
       absl::MutexLock lock(&mutex_);
       warnings_.emplace_back(line);
     };
-    options.codec_threads = 1;
-    options.io = IoBackend::kThreads;
+    options.observer = ObserverOf(std::move(told));
+    options.tuning.codec_threads = 1;
+    options.tuning.io = IoBackend::kThreads;
     options.reuse = false;
-    options.inbox_poll_interval = absl::InfiniteDuration();
+    options.tuning.inbox_poll_interval = absl::InfiniteDuration();
     auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
@@ -152,7 +154,7 @@ TEST_F(EvaluationRowsTest, KeepsTheRowOfASnapshotThatIsNotSavedAndWhoseMemoryIsG
   auto checkpointer = Open();
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "half", .half_precision = HalfPrecision::kFloat16}, gate_.function()),
               IsOk());
-  auto save = checkpointer->Save(7, trainer_.state, {.metrics = {{"loss", 3}}, .persist = false});
+  auto save = checkpointer->Evaluate(7, trainer_.state, {.metrics = {{"loss", 3}}});
   ASSERT_THAT(save, IsOk());
   gate_.AwaitCalls(1);
   EXPECT_FALSE(save->committed().ready());
@@ -177,15 +179,13 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfAnAttemptThatWasReplaced) {
   EXPECT_THAT(info.metrics, IsEmpty());
   ASSERT_THAT(info.evaluations, SizeIs(1));
   EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kSkipped) << "what is known of the new attempt";
-  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
+  EXPECT_EQ(Warnings("the result of evaluator 'e' for step 1 is dropped: step 1 has been saved again"), 1);
   EXPECT_EQ(checkpointer->statistics().reports_rejected, 1u);
 }
 
 TEST_F(EvaluationRowsTest, LeavesWhatWasReportedWhereTheEvaluatorOfThatNameWasNotAsked) {
-  CheckpointerOptions options;
   std::atomic<int> told = 0;
-  options.on_evaluated = [&](int64_t step, const Evaluation&) { told += step == 2 ? 1 : 0; };
-  auto checkpointer = Open(std::move(options));
+  auto checkpointer = Open({}, {.evaluated = [&](int64_t step, const Evaluation&) { told += step == 2 ? 1 : 0; }});
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   gate_.AwaitCalls(1);
@@ -214,13 +214,13 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfASaveThatFailedAndLeavesTheStepAsItWas) 
   gate_.LetThrough(1);  // after the save has failed
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty());
-  EXPECT_EQ(Warnings("is dropped: there is no step 1, for its save failed: "), 1);
+  EXPECT_EQ(Warnings("is dropped: there is no step 1; its save failed: "), 1);
 }
 
 TEST_F(EvaluationRowsTest, DropsTheRowOfASnapshotThatWasNotSavedIfTheStepWasSavedSince) {
   auto checkpointer = Open();
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "e", .when_lagging = WhenLagging::kSkip}, gate_.function()), IsOk());
-  auto unsaved = checkpointer->Save(1, trainer_.state, {.persist = false});
+  auto unsaved = checkpointer->Evaluate(1, trainer_.state);
   ASSERT_THAT(unsaved, IsOk());
   gate_.AwaitCalls(1);
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
@@ -229,7 +229,7 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfASnapshotThatWasNotSavedIfTheStepWasSave
   const StepInfo info = Info(*checkpointer, 1);
   EXPECT_EQ(info.state, StepState::kCommitted);
   EXPECT_THAT(info.metrics, IsEmpty());
-  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has been saved anew"), 1);
+  EXPECT_EQ(Warnings("the result of evaluator 'e' for step 1 is dropped: step 1 has been saved again"), 1);
 }
 
 TEST_F(EvaluationRowsTest, SaysWhyItDropsTheRowOfASnapshotThatWasNotSavedOfADeletedStep) {
@@ -239,10 +239,10 @@ TEST_F(EvaluationRowsTest, SaysWhyItDropsTheRowOfASnapshotThatWasNotSavedOfADele
   ASSERT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
   gate_.LetThrough(1);
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
-  ASSERT_THAT(SaveStep(*checkpointer, 1, {.persist = false}), IsOk());
+  ASSERT_THAT(checkpointer->Evaluate(1, trainer_.state), IsOk());
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   EXPECT_THAT(Info(*checkpointer, 1).evaluations, IsEmpty()) << "they would be taken for those of what was deleted";
-  EXPECT_EQ(Warnings("what evaluator 'e' says of step 1 is dropped: step 1 has a save, which is deleted"), 1);
+  EXPECT_EQ(Warnings("the result of evaluator 'e' for step 1 is dropped: step 1 has a save, which is deleted"), 1);
 }
 
 TEST_F(EvaluationRowsTest, RecordsWhatIsSaidOfOtherStepsWhereOneRefuses) {
@@ -289,16 +289,16 @@ TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
                                          }),
               IsOk());
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
-  ASSERT_THAT(SaveStep(*checkpointer, 2, {.persist = false}), IsOk());
+  ASSERT_THAT(checkpointer->Evaluate(2, trainer_.state), IsOk());
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   for (int64_t step : {1, 2}) {
     const StepInfo info = Info(*checkpointer, step);
     ASSERT_THAT(info.evaluations, SizeIs(1));
     EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kFailed);
     EXPECT_THAT(info.evaluations[0].reason,
-                AllOf(HasSubstr("what it said cannot be recorded: "), HasSubstr("where at most 1048576 are expected")));
+                AllOf(HasSubstr("its result cannot be recorded: "), HasSubstr("where at most 1048576 are expected")));
     EXPECT_EQ(info.unhealthy(), "e: 3 NaN") << "that counts all the same";
-    EXPECT_EQ(Warnings(fmt::format("evaluator 'e' failed at step {}: what it said cannot be recorded", step)), 1);
+    EXPECT_EQ(Warnings(fmt::format("evaluator 'e' failed at step {}: its result cannot be recorded", step)), 1);
   }
 }
 
@@ -359,8 +359,7 @@ TEST_F(EvaluationRowsTest, WritesTheStatisticsFileWithoutARoundForAnythingElse) 
   const std::string path = directory_ / "tidemark.prom";
   auto store = storage::Store::Open(files_, {.directory = store_, .warn = [](std::string_view) {}});
   ASSERT_THAT(store, IsOk());
-  const CheckpointerOptions options;
-  const Listeners listeners(options);
+  const Listeners listeners(nullptr);
   StatisticsCollector statistics;
   absl::Notification written;
   files_.SetRule([&](const FailingFileSystem::Call& call) {

@@ -238,10 +238,11 @@ TEST_F(EvaluatorQueueTest, MakesARowOfWhateverTheFunctionThrowsOrReturnsAndGoesO
   StreamTrainer trainer(stream_, 9);
   for (int64_t step = 1; step <= 5; ++step) trainer.Save(step);
   stream_.DrainEvaluators();
-  EXPECT_THAT(sink_.lines(),
-              ElementsAre("1 failed: it threw: no such batch", "2 failed: it threw something that is no std::exception",
-                          "3 failed: UNAVAILABLE: the data set is gone",
-                          testing::StartsWith("4 failed: INVALID_ARGUMENT: evaluator 'e': a metric's name"), "5 done"));
+  EXPECT_THAT(
+      sink_.lines(),
+      ElementsAre("1 failed: it threw: no such batch", "2 failed: it threw something other than a std::exception",
+                  "3 failed: UNAVAILABLE: the data set is gone",
+                  testing::StartsWith("4 failed: INVALID_ARGUMENT: evaluator 'e': a metric's name"), "5 done"));
   EXPECT_THAT(sink_.rows()[3].second.metrics, IsEmpty());
   EXPECT_EQ(sink_.rows()[3].second.unhealthy, "3 NaN") << "that counts all the same";
   EXPECT_EQ(trainer.snapshots_held(), 0u);
@@ -314,10 +315,11 @@ TEST_F(EvaluatorQueueTest, QueueHoldsNoMemoryPastTheBoundAndReadsTheCommittedSte
   TestShelf shelf([&](int64_t step, std::vector<std::string> patterns,
                       HalfPrecision half) -> absl::StatusOr<SnapshotShelf::Reading> {
     auto record = (*manifest)->Find(step);
-    return [&, record = **record, patterns, half]() {
-      return OpenStoredSnapshot({storage::PosixFileSystem(), layout, (*manifest)->store_id(), read}, record, patterns,
-                                half, CompanionEntries::kNever);
-    };
+    return SnapshotShelf::Reading{.attempt = (*record)->info.attempt, .read = [&, record = **record, patterns, half]() {
+                                    return OpenStoredSnapshot(
+                                        {storage::PosixFileSystem(), layout, (*manifest)->store_id(), read}, record,
+                                        patterns, half, CompanionEntries::kNever);
+                                  }};
   });
   std::vector<std::vector<float>> weights;
   const EvaluatorHost host{.sink = &sink_, .shelf = &shelf, .now = absl::Now};
@@ -399,8 +401,8 @@ TEST_F(EvaluatorQueueTest, NamesWhatIsStillRunningAtTheDeadlineAndDropsNothing) 
   gate_.AwaitCalls(1);
   std::vector<std::string> still_running;
   EXPECT_FALSE(stream_.DrainUntil(Deadline::Passed(), &still_running));
-  EXPECT_THAT(still_running, ElementsAre("evaluator 'slow' at step 12",
-                                         "evaluator 'slow', which has yet to come to 1 steps from 13 on"));
+  EXPECT_THAT(still_running,
+              ElementsAre("evaluator 'slow' at step 12", "evaluator 'slow', which has not read 1 steps from 13 on"));
   gate_.LetThrough(2);
   still_running.clear();
   EXPECT_TRUE(stream_.DrainUntil(Deadline::Never(), &still_running));

@@ -121,7 +121,7 @@ class TestShelf final : public SnapshotShelf {
     if (find_ == nullptr) return absl::NotFoundError(fmt::format("step {} is not committed", step));
     return find_(step, std::move(patterns), half);
   }
-  void NoteDamage() override { ++damage_; }
+  void NoteDamage(int64_t /*step*/, const std::string& /*attempt*/) override { ++damage_; }
   int damage() const { return damage_; }
 
   std::vector<int64_t> claimed() const {

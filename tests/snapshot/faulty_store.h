@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/fault_sweep.h"
@@ -32,11 +33,13 @@ class FaultyStoreTest : public testing::Test {
   CheckpointerOptions Options() {
     CheckpointerOptions options;
     options.directory = store_;
-    options.on_warning = [](std::string_view) {};
-    // One thread and no io_uring: the order of calls is the same every time. No polling, for the same reason.
-    options.codec_threads = 1;
-    options.io = IoBackend::kThreads;
-    options.inbox_poll_interval = absl::Hours(1);
+    options.observer = NoWarnings();
+    // One thread and no io_uring: the order of calls is the same every time. No polling and no scrub, for the same
+    // reason.
+    options.tuning.codec_threads = 1;
+    options.tuning.io = IoBackend::kThreads;
+    options.tuning.inbox_poll_interval = absl::Hours(1);
+    options.tuning.scrub_bytes_per_second_max = 0;
     return options;
   }
 

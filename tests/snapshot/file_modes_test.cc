@@ -1,9 +1,14 @@
 // Who may read a store: its owner alone, whatever the umask, and each of its files.
 
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -11,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -31,7 +37,7 @@ class FileModesTest : public testing::Test {
     auto opened = AsyncCheckpointer::Open({.directory = store_,
                                            .retention = {.max_to_keep = 2},
                                            .metrics_file = store_ + "/metrics.prom",
-                                           .on_warning = [](std::string_view) {}});
+                                           .observer = NoWarnings()});
     EXPECT_THAT(opened, IsOk());
     return *std::move(opened);
   }
@@ -102,6 +108,30 @@ TEST_F(FileModesTest, EveryFileOfAStoreIsItsOwnersAlone) {
   EXPECT_EQ(parent.st_mode & 07777, 0700u);
   LeaveReport(5);
   EXPECT_THAT(Walk(), IsSupersetOf({"inbox", "pin.json", "metrics-", "metrics.prom"}));
+}
+
+// As `setfacl -d -m u:65534:rwx` does: what is made in the directory is another user's too, as far as its mode allows.
+bool SetDefaultAcl(const std::string& directory) {
+  struct Acl {
+    posix_acl_xattr_header header = {.a_version = POSIX_ACL_XATTR_VERSION};
+    posix_acl_xattr_entry entries[5] = {
+        {ACL_USER_OBJ, 7, ~0u}, {ACL_USER, 7, 65534}, {ACL_GROUP_OBJ, 7, ~0u}, {ACL_MASK, 7, ~0u}, {ACL_OTHER, 7, ~0u}};
+  } const acl;
+  return setxattr(directory.c_str(), "system.posix_acl_default", &acl, sizeof(acl), 0) == 0;
+}
+
+// The group's bits of a mode are the mask of an access control list, if there is one.
+TEST_F(FileModesTest, ADefaultAclOpensNothingToOthers) {
+  if (!SetDefaultAcl(directory_.path())) GTEST_SKIP() << "no access control lists: " << std::strerror(errno);
+  const std::string plain = directory_ / "plain";
+  std::ofstream(plain).close();
+  ASSERT_GT(getxattr(plain.c_str(), "system.posix_acl_access", nullptr, 0), 0) << "files in it get the list";
+  auto checkpointer = Open();
+  TestTrainer trainer;
+  ASSERT_THAT(checkpointer->Save(1, trainer.state), IsOk());
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  LeaveReport(1);
+  EXPECT_THAT(Walk(), IsSupersetOf({"manifest", "steps", "shard-", "inbox"}));
 }
 
 TEST_F(FileModesTest, SoIsWhatARebuildMakes) {

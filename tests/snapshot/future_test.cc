@@ -100,7 +100,7 @@ TEST(Future, GivesTheResultToOthersWhereACallbackThrows) {
   setter.join();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "tidemark: a callback of Future::OnReady threw: of the trainer's\n"
-            "tidemark: a callback of Future::OnReady threw something that is no std::exception\n");
+            "tidemark: a callback of Future::OnReady threw something other than a std::exception\n");
   EXPECT_EQ(future.Wait(), absl::InternalError("x"));
 }
 

@@ -194,9 +194,9 @@ TEST_F(HousekeeperTest, ResolvesWhatCannotBeRecordedWithTheReasonWhenItCloses) {
 class RefusedRowTest : public HousekeeperTest, public testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
-    checkpointer_ = Open({.on_evaluated = [this](int64_t step, const Evaluation& evaluation) {
-      told_.Add(fmt::format("step {} {}", step, evaluation.evaluator));
-    }});
+    checkpointer_ = Open({}, {.evaluated = [this](int64_t step, const Evaluation& evaluation) {
+                           told_.Add(fmt::format("step {} {}", step, evaluation.evaluator));
+                         }});
     ASSERT_THAT(SaveStep(*checkpointer_, 1), IsOk());
     files_.SetRule([this](const FailingFileSystem::Call& call) {
       if (refused_ > 0 && call.operation == "ListDirectory" && call.path.ends_with("/inbox")) collected_ = true;
@@ -258,7 +258,7 @@ TEST_F(HousekeeperTest, RecordsAnEvaluationOfASnapshotThatIsNotSaved) {
               IsOk());
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   trainer_.SetTo(2);
-  auto save = checkpointer->Save(2, trainer_.state, {.metrics = {{"loss", 3}}, .persist = false});
+  auto save = checkpointer->Evaluate(2, trainer_.state, {.metrics = {{"loss", 3}}});
   ASSERT_THAT(save, IsOk());
   EXPECT_THAT(save->committed().Wait(), IsOk());
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
@@ -277,17 +277,30 @@ TEST_F(HousekeeperTest, RecordsAnEvaluationOfASnapshotThatIsNotSaved) {
   EXPECT_EQ(save_lines_.Count("step 2 not saved, only evaluated"), 1);
 }
 
-TEST_F(HousekeeperTest, RefusesToReplaceAStepWithASnapshotThatIsNotSaved) {
+TEST_F(HousekeeperTest, RefusesToEvaluateAStepThatIsCommitted) {
   auto checkpointer = Open();
-  EXPECT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true, .persist = false}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("SaveOptions::overwrite")));
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  EXPECT_THAT(checkpointer->Evaluate(1, trainer_.state),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step 1")));
+}
+
+TEST_F(HousekeeperTest, AnEvaluationIsNoSaveToTheIntervalInSeconds) {
+  absl::Time now = absl::UnixEpoch();
+  now_ = [&] { return now; };
+  auto checkpointer = Open({.save_interval_seconds = 10});
+  now += absl::Seconds(10);
+  auto evaluation = checkpointer->Evaluate(1, trainer_.state);
+  ASSERT_THAT(evaluation, IsOk());
+  ASSERT_THAT(evaluation->committed().Wait(), IsOk());
+  EXPECT_TRUE(checkpointer->ShouldSave(2));
 }
 
 TEST_F(HousekeeperTest, MakesARowAndAWarningOfAnEvaluatorThatFailsOrThrows) {
   Lines evaluated;
-  auto checkpointer = Open({.on_evaluated = [&](int64_t step, const Evaluation& row) {
-    evaluated.Add(std::to_string(step) + " " + row.evaluator + " " + std::string(OutcomeName(row.outcome)));
-  }});
+  auto checkpointer =
+      Open({}, {.evaluated = [&](int64_t step, const Evaluation& row) {
+             evaluated.Add(std::to_string(step) + " " + row.evaluator + " " + std::string(OutcomeName(row.outcome)));
+           }});
   ASSERT_THAT(
       checkpointer->AddEvaluator(
           {.name = "fails"}, [](const Snapshot&) -> absl::StatusOr<Verdict> { return absl::InternalError("no data"); }),
@@ -311,14 +324,14 @@ TEST_F(HousekeeperTest, MakesARowAndAWarningOfAnEvaluatorThatFailsOrThrows) {
 TEST_F(HousekeeperTest, TellsOfCommitsAndFailures) {
   Lines calls;
   auto checkpointer =
-      Open({.on_committed =
-                [&](const StepInfo& info) {
-                  calls.Add("committed " + std::to_string(info.step) + " " + std::to_string(info.attempt.size()));
-                },
-            .on_failed =
-                [&](int64_t step, const absl::Status& status) {
-                  calls.Add("failed " + std::to_string(step) + " " + std::string(status.message()));
-                }});
+      Open({}, {.committed =
+                    [&](const StepInfo& info) {
+                      calls.Add("committed " + std::to_string(info.step) + " " + std::to_string(info.attempt.size()));
+                    },
+                .failed =
+                    [&](int64_t step, const absl::Status& status) {
+                      calls.Add("failed " + std::to_string(step) + " " + std::string(status.message()));
+                    }});
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   files_.FailOperation("Create", absl::ResourceExhaustedError("ENOSPC"));
   EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
@@ -335,18 +348,18 @@ TEST_F(HousekeeperTest, TellsOfCommitsAndFailures) {
 }
 
 TEST_F(HousekeeperTest, WarnsOfCallbacksThatThrowAndGoesOn) {
-  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep = [](const StepInfo&) -> bool { throw 3; }},
-                            .on_committed = [](const StepInfo&) { throw std::runtime_error("first"); },
-                            .on_evaluated = [](int64_t, const Evaluation&) { throw std::runtime_error("second"); },
-                            .on_save_line = [](std::string_view) { throw std::runtime_error("third"); }});
+  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep = [](const StepInfo&) -> bool { throw 3; }}},
+                           {.committed = [](const StepInfo&) { throw std::runtime_error("first"); },
+                            .evaluated = [](int64_t, const Evaluation&) { throw std::runtime_error("second"); },
+                            .save_line = [](std::string_view) { throw std::runtime_error("third"); }});
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
   ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 1}}).Wait(), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_EQ(warnings_.Count("on_committed threw: first"), 2);
-  EXPECT_EQ(warnings_.Count("on_evaluated threw: second"), 1);
-  EXPECT_EQ(warnings_.Count("on_save_line threw: third"), 2);
-  EXPECT_GE(warnings_.Count("retention.keep threw something"), 1);
+  EXPECT_EQ(warnings_.Count("CheckpointObserver::Committed threw: first"), 2);
+  EXPECT_EQ(warnings_.Count("CheckpointObserver::Evaluated threw: second"), 1);
+  EXPECT_EQ(warnings_.Count("CheckpointObserver::SaveLine threw: third"), 2);
+  EXPECT_GE(warnings_.Count("RetentionOptions::keep threw something"), 1);
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2)) << "what is asked and does not answer stays";
 }
 
@@ -354,10 +367,10 @@ TEST_F(HousekeeperTest, ACallbackOnItsThreadMayPinAndIsRefusedToWaitForItself) {
   absl::Status pinned = absl::UnknownError("not called");
   absl::Status tidied;
   AsyncCheckpointer* raw = nullptr;
-  auto checkpointer = Open({.on_evaluated = [&](int64_t step, const Evaluation&) {
-    pinned = raw->Pin(step);
-    tidied = raw->Tidy();
-  }});
+  auto checkpointer = Open({}, {.evaluated = [&](int64_t step, const Evaluation&) {
+                             pinned = raw->Pin(step);
+                             tidied = raw->Tidy();
+                           }});
   raw = checkpointer.get();
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   ASSERT_THAT(checkpointer->ReportMetrics(1, "validation", {{"loss", 1}}).Wait(), IsOk());
@@ -410,20 +423,19 @@ TEST_F(HousekeeperTest, PassesOverUnhealthySteps) {
 }
 
 TEST_F(HousekeeperTest, LooksIntoTheInboxInEveryInterval) {
-  absl::Notification looked;
+  std::atomic<int> looks = 0;
+  absl::Notification looked_again;
   files_.SetRule([&](const FailingFileSystem::Call& call) {
-    if (call.path.ends_with("/inbox") && !looked.HasBeenNotified()) looked.Notify();
+    if (call.path.ends_with("/inbox") && ++looks == 10) looked_again.Notify();
     return absl::OkStatus();
   });
-  auto checkpointer = Open({.inbox_poll_interval = absl::Milliseconds(1)});
-  looked.WaitForNotification();
+  auto checkpointer = Open({.tuning = {.inbox_poll_interval = absl::Milliseconds(1)}});
+  looked_again.WaitForNotification();
 }
 
 TEST_F(HousekeeperTest, CountsAStepOnceThatTwoWorkersOfOneNameHaveEvaluated) {
   std::atomic<int> told = 0;
-  CheckpointerOptions options;
-  options.on_evaluated = [&](int64_t, const Evaluation&) { ++told; };
-  auto checkpointer = Open(std::move(options));
+  auto checkpointer = Open({}, {.evaluated = [&](int64_t, const Evaluation&) { ++told; }});
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   storage::MetricReport report = ReportOn(*checkpointer, 1);
   report.evaluation.metrics["loss"] = 3;
@@ -454,7 +466,7 @@ TEST_F(HousekeeperTest, SaysThatOneOfTheWorkersReportsWasNotTakenIn) {
   EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kInternal, "EIO"));
   EXPECT_EQ(checkpointer->statistics().reports_recorded, 1u) << "the other one is, all the same";
   EXPECT_THAT(checkpointer->WaitUntilEvaluated(), StatusIs(absl::StatusCode::kInternal, "EIO"));
-  EXPECT_EQ(warnings_.Count("workers' reports cannot be taken in"), 1) << testing::PrintToString(warnings_.Get());
+  EXPECT_EQ(warnings_.Count("workers' reports cannot be read"), 1) << testing::PrintToString(warnings_.Get());
   files_.Reset();
   EXPECT_THAT(checkpointer->Tidy(), IsOk());
   EXPECT_EQ(checkpointer->statistics().reports_recorded, 2u);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,11 +14,13 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -50,15 +53,19 @@ class Lines {
 class HousekeeperTest : public testing::Test {
  protected:
   // Rounds come from what is done, or from Tidy: never from the time that has passed.
-  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}, ObserverFunctions told = {}) {
     options.directory = store_;
-    options.on_warning = [this](std::string_view line) { warnings_.Add(std::string(line)); };
-    if (!options.on_save_line) options.on_save_line = [this](std::string_view l) { save_lines_.Add(std::string(l)); };
-    options.codec_threads = 1;
-    options.io = IoBackend::kThreads;
+    told.warning = [this](std::string_view line) { warnings_.Add(std::string(line)); };
+    if (!told.save_line) told.save_line = [this](std::string_view line) { save_lines_.Add(std::string(line)); };
+    options.observer = ObserverOf(std::move(told));
+    options.tuning.codec_threads = 1;
+    options.tuning.io = IoBackend::kThreads;
     options.reuse = false;
-    if (options.inbox_poll_interval == absl::Seconds(1)) options.inbox_poll_interval = absl::InfiniteDuration();
-    auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
+    absl::Duration& poll = options.tuning.inbox_poll_interval;
+    if (poll == absl::Seconds(1)) poll = absl::InfiniteDuration();
+    Machine machine(files_);
+    machine.now = now_;
+    auto checkpointer = CheckpointerOnFileSystem::Open(machine, std::move(options));
     EXPECT_THAT(checkpointer, storage::IsOk());
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
   }
@@ -114,6 +121,7 @@ class HousekeeperTest : public testing::Test {
   storage::TestDirectory directory_;
   const std::string store_ = directory_ / "store";
   storage::FailingFileSystem files_{storage::PosixFileSystem()};
+  std::function<absl::Time()> now_ = absl::Now;  // of checkpointers that are opened from now on
   TestTrainer trainer_{1000};
   Lines warnings_;
   Lines save_lines_;

@@ -69,7 +69,7 @@ TEST_F(LastCommittedTest, IsNotBuiltUponWhereAFileOfADeletedStepIsGone) {
   Delete(base);
   std::filesystem::remove_all(store_->layout().attempt(1, base.attempt));
   EXPECT_EQ(Step(), -1);
-  EXPECT_THAT(warnings_, HasSubstr("the next step is written as a whole"));
+  EXPECT_THAT(warnings_, HasSubstr("the next step is written in full"));
 }
 
 TEST_F(LastCommittedTest, IsNotBuiltUponWhereItRefersToADamagedStep) {

@@ -1,9 +1,9 @@
-// A trainer that may have no more memory than it has: limited_trainer STORE STEP BYTES
+// A trainer that may have no more memory than it has: limited_trainer STORE STEP BYTES [only evaluated]
 //
-// Opens the store, then has room for so many bytes more, saves the step and restores it. Writes "ok", "no limit" or the
-// code of what failed to standard output. SIGABRT ends it where no C++ program can say that there is no memory, and
-// SIGALRM after a time that no run takes. It never ends by SIGSEGV: the only stack that grows page by page, and has no
-// other way to say that it cannot, is the main thread's, which does nothing but wait.
+// Opens the store, then has room for so many bytes more, saves the step and restores it, or has it only evaluated.
+// Writes "ok", "no limit" or the code of what failed to standard output. SIGABRT ends it where no C++ program can say
+// that there is no memory, and SIGALRM after a time that no run takes. It never ends by SIGSEGV: the only stack that
+// grows page by page, and has no other way to say that it cannot, is the main thread's, which does nothing but wait.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tidemark/async_checkpointer.h"
 
@@ -33,18 +34,18 @@ bool LimitMemory(uint64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(const std::string& store) {
-  return AsyncCheckpointer::Open({.directory = store, .codec_threads = 2, .on_warning = [](std::string_view) {}});
+  return AsyncCheckpointer::Open({.directory = store, .tuning = {.codec_threads = 2}, .observer = NoWarnings()});
 }
 
-std::string Run(const std::string& store, int64_t step, uint64_t bytes) {
+std::string Run(const std::string& store, int64_t step, uint64_t bytes, bool persist) {
   TestTrainer trainer(kWeights);
   auto checkpointer = Open(store);
   if (!checkpointer.ok()) return checkpointer.status().ToString();
   if (!LimitMemory(bytes)) return "no limit";
   trainer.SetTo(step);
-  auto save = (*checkpointer)->Save(step, trainer.state);
+  auto save = persist ? (*checkpointer)->Save(step, trainer.state) : (*checkpointer)->Evaluate(step, trainer.state);
   absl::Status status = save.ok() ? save->committed().Wait() : save.status();
-  if (status.ok()) status = (*checkpointer)->RestoreLatest(trainer.state).status();
+  if (status.ok() && persist) status = (*checkpointer)->RestoreLatest(trainer.state).status();
   return status.ok() ? "ok" : std::string(absl::StatusCodeToString(status.code()));
 }
 
@@ -52,11 +53,11 @@ std::string Run(const std::string& store, int64_t step, uint64_t bytes) {
 }  // namespace tidemark
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
   alarm(tidemark::kHangSeconds);
   std::thread([&] {
     const std::string said =
-        tidemark::Run(argv[1], std::strtoll(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10));
+        tidemark::Run(argv[1], std::strtoll(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10), argc == 4);
     // At once, for what a program does at its end may need memory.
     _exit(write(STDOUT_FILENO, said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 1);
   }).join();

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/lease.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
@@ -40,7 +41,7 @@ class ManifestlessStoreTest : public testing::Test {
   }
 
   void Reopen() {
-    auto opened = AsyncCheckpointer::Open({.directory = store_, .on_warning = [](std::string_view) {}});
+    auto opened = AsyncCheckpointer::Open({.directory = store_, .observer = NoWarnings()});
     ASSERT_THAT(opened, IsOk());
     checkpointer_ = *std::move(opened);
   }

@@ -144,11 +144,12 @@ TEST_F(OnDeviceStagingTest, BlocksAndSaysSoWhereTheDeviceIsFull) {
   EXPECT_EQ(save->staging(), Staging::kBlocking);
   EXPECT_EQ(state.blocking_copies, 1);
   ASSERT_THAT(save->committed().Wait(), IsOk());
-  EXPECT_EQ(StagingOf(1), "blocking: no room on the device, or within device_staging_bytes_max");
+  EXPECT_EQ(StagingOf(1), "blocking: no memory on the device, or device_staging_bytes_max is reached");
 }
 
 TEST_F(OnDeviceStagingTest, CountsImagesThatAreNotDrainedAgainstItsBudget) {
-  auto checkpointer = Open({.staging_bytes_max = 64 << 20, .device_staging_bytes_max = kDeviceBytes * 3 / 2});
+  auto checkpointer =
+      Open({.staging_bytes_max = 64 << 20, .tuning = {.device_staging_bytes_max = kDeviceBytes * 3 / 2}});
   DeviceState state(drain_);
   auto first = checkpointer->Save(1, state);
   ASSERT_THAT(first, IsOk());

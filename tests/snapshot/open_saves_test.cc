@@ -1,6 +1,9 @@
 #include "snapshot/open_saves.h"
 
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -60,6 +63,44 @@ TEST(OpenSaves, ReportsEachFailureOnceInOrder) {
   EXPECT_EQ(saves.TakeFailure(), absl::InternalError("one"));
   EXPECT_EQ(saves.TakeFailure(), absl::InternalError("two"));
   EXPECT_TRUE(saves.TakeFailure().ok());
+}
+
+TEST(OpenSaves, KeepsTheOtherFailuresBehindTheFirstUnseenOne) {
+  OpenSaves saves;
+  std::vector<int64_t> told;
+  const auto tell = [&](int64_t step, const absl::Status&) { told.push_back(step); };
+  for (int64_t step : {1, 2, 3}) {
+    Promise committed;
+    saves.Add(step, Future(), committed.future());
+    committed.Set(absl::InternalError(std::to_string(step)));
+  }
+  EXPECT_EQ(saves.FirstUnseenFailure(tell).value_or(Future()).Wait(), absl::InternalError("1"));
+  EXPECT_EQ(told, (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(saves.FirstUnseenFailure(tell).value_or(Future()).Wait(), absl::InternalError("2"));
+  EXPECT_EQ(told.size(), 3u) << "told once";
+  EXPECT_EQ(saves.TakeFailure(), absl::InternalError("3"));
+  EXPECT_TRUE(saves.TakeFailure().ok());
+}
+
+TEST(OpenSaves, CountsTheFailuresThatItHasNoRoomFor) {
+  constexpr int64_t kFailures = 1000;
+  OpenSaves saves;
+  int64_t told = 0;
+  for (int64_t step = 1; step <= kFailures; ++step) {
+    Promise committed;
+    saves.Add(step, Future(), committed.future());
+    committed.Set(absl::InternalError("step " + std::to_string(step)));
+    EXPECT_TRUE(saves.FirstUnseenFailure([&](int64_t, const absl::Status&) { ++told; }).has_value());
+  }
+  EXPECT_EQ(told, kFailures);
+  int64_t kept = 0;
+  absl::Status last;
+  for (absl::Status next = saves.TakeFailure(); !next.ok(); next = saves.TakeFailure()) {
+    last = next;
+    ++kept;
+  }
+  EXPECT_LT(kept, 20);
+  EXPECT_EQ(last, absl::InternalError("990 more saves failed; the last one: step 1000"));
 }
 
 TEST(OpenSaves, LeavesOutWhatSomebodyHasSeen) {

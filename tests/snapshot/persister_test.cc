@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -55,7 +56,8 @@ class PersisterTest : public testing::Test {
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
     options.directory = directory_ / "store";
     options.staging = Staging::kOverlapped;
-    options.on_warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    options.observer =
+        ObserverOf({.warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; }});
     auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
@@ -224,7 +226,7 @@ TEST_F(PersisterTest, NamesWhatTheMachineLacksOnce) {
     ASSERT_THAT(save, IsOk());
     ASSERT_THAT(save->committed().Wait(), IsOk());
   }
-  const std::string line = "files grow as they are written, for the file system has no fallocate\n";
+  const std::string line = "files are not preallocated, because the file system does not support fallocate\n";
   const size_t first = warnings_.find(line);
   ASSERT_NE(first, std::string::npos) << warnings_;
   EXPECT_EQ(warnings_.find(line, first + 1), std::string::npos) << warnings_;

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/gated_state.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -35,9 +36,10 @@ using testing::HasSubstr;
 
 class PreemptionGuardTest : public testing::Test {
  protected:
-  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
+  std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}, ObserverFunctions told = {}) {
     options.directory = store_;
-    options.on_warning = [](auto) {};
+    told.warning = [](std::string_view) {};
+    options.observer = ObserverOf(std::move(told));
     auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
@@ -89,6 +91,19 @@ TEST_F(PreemptionGuardTest, NotesASignalAndCountsTheGraceFromThere) {
   EXPECT_LE((*guard)->deadline(), absl::Now() + absl::Seconds(25));
 }
 
+TEST_F(PreemptionGuardTest, ListensToTheSignalsThatItIsGivenAndToNoOthers) {
+  const sighandler_t before = std::signal(SIGTERM, SIG_IGN);
+  {
+    auto guard = PreemptionGuard::Install({.signals = {SIGUSR1, SIGUSR2}});
+    ASSERT_THAT(guard, IsOk());
+    raise(SIGTERM);  // still ignored
+    EXPECT_FALSE((*guard)->preempted());
+    raise(SIGUSR2);
+    EXPECT_TRUE((*guard)->preempted());
+  }
+  std::signal(SIGTERM, before);
+}
+
 TEST_F(PreemptionGuardTest, IsPreemptedBeforeTheEndOfItsTime) {
   const absl::Time end = absl::Now() + absl::Hours(1);
   {
@@ -127,7 +142,7 @@ TEST_F(PreemptionGuardTest, SavesOnceMoreAndCloses) {
   raise(SIGTERM);
   trainer_.SetTo(7);
   const PreemptionReport report =
-      (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {.metrics = {{"loss", 0.5}}, .persist = false});
+      (*guard)->SaveAndClose(*checkpointer, 7, trainer_.state, {.metrics = {{"loss", 0.5}}});
   EXPECT_THAT(report.save, IsOk());
   EXPECT_THAT(report.close, IsOk());
   EXPECT_EQ(report.Describe(), "preempted: step 7 is committed");
@@ -214,9 +229,9 @@ TEST_F(PreemptionGuardTest, WaitsForNoEvaluatorBeforeTheLastSave) {
   auto guard = PreemptionGuard::Install({.grace = absl::Hours(1)});
   ASSERT_THAT(guard, IsOk());
   // The evaluator may go on when the step is committed; waiting for it before would use up the grace.
-  auto checkpointer = Open({.on_committed = [this](const StepInfo& info) {
-    if (info.step == 7) stuck_->Notify();
-  }});
+  auto checkpointer = Open({}, {.committed = [this](const StepInfo& info) {
+                             if (info.step == 7) stuck_->Notify();
+                           }});
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck", .when_lagging = WhenLagging::kBlock}, Stuck()), IsOk());
   ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
   entered_->WaitForNotification();
@@ -235,9 +250,9 @@ TEST_F(PreemptionGuardTest, SavesDespiteAnEvaluatorThatHoldsAllOfTheMemory) {
     auto stuck = std::make_shared<absl::Notification>();
     // It may go on when the step is committed, and not before.
     auto checkpointer =
-        Open({.staging_bytes_max = 8192, .when_full = policy, .on_committed = [stuck](const StepInfo& info) {
-                if (info.step == 7) stuck->Notify();
-              }});
+        Open({.staging_bytes_max = 8192, .when_full = policy}, {.committed = [stuck](const StepInfo& info) {
+               if (info.step == 7) stuck->Notify();
+             }});
     ASSERT_THAT(checkpointer->AddEvaluator({.name = "stuck"}, StuckOn(entered, stuck)), IsOk());
     ASSERT_THAT(checkpointer->Save(1, trainer_.state, {.overwrite = true}), IsOk());
     entered->WaitForNotification();

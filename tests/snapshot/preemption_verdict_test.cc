@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -25,7 +26,7 @@ using storage::IsOk;
 class PreemptionVerdictTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open() {
-    auto checkpointer = AsyncCheckpointer::Open({.directory = store_, .on_warning = [](auto) {}});
+    auto checkpointer = AsyncCheckpointer::Open({.directory = store_, .observer = NoWarnings()});
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
   }

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/sleeping_thread.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -58,7 +59,7 @@ class RecordedPhasesTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
     options.directory = store_;
-    options.on_warning = [](std::string_view) {};
+    options.observer = NoWarnings();
     auto checkpointer = AsyncCheckpointer::Open(std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);

@@ -104,8 +104,8 @@ TEST_F(ReportBookTest, KnowsThatTheSaveOfALateRowHasFailed) {
   book_.Add(ReportBy(1, "of whichever there is"));
   const auto ready = book_.TakeReady();
   ASSERT_THAT(ready, SizeIs(2));
-  EXPECT_EQ(ready[0].failure, absl::InternalError("EIO"));
-  EXPECT_EQ(ready[1].failure, absl::OkStatus());
+  EXPECT_EQ(ready.front().failure, absl::InternalError("EIO"));
+  EXPECT_EQ(ready.back().failure, absl::OkStatus());
 }
 
 TEST_F(ReportBookTest, LetsReportsOfASnapshotThatIsNotToBeSavedThroughWithWhatIsKnownOfIt) {

@@ -1,16 +1,21 @@
 // Restoring from stores that are damaged, or do not fit.
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
 #include <span>
+#include <stdexcept>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/repair.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
@@ -39,10 +44,11 @@ class RestoreTest : public testing::Test {
   }
 
   std::unique_ptr<AsyncCheckpointer> Open() {
-    auto checkpointer = AsyncCheckpointer::Open({.directory = store_, .on_warning = [this](std::string_view line) {
-                                                   std::lock_guard lock(mutex_);
-                                                   warnings_ += std::string(line) + "\n";
-                                                 }});
+    auto checkpointer =
+        AsyncCheckpointer::Open({.directory = store_, .observer = ObserverOf({.warning = [this](std::string_view line) {
+                                                        std::lock_guard lock(mutex_);
+                                                        warnings_ += std::string(line) + "\n";
+                                                      }})});
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
   }
@@ -111,6 +117,28 @@ TEST_F(RestoreTest, FallsBackWhicheverBitOfAVersionChanges) {
   }
 }
 
+// What the queue reads is damaged, and what is read again is not.
+TEST_F(RestoreTest, TakesAStepOfWhichABitFlippedOnTheWay) {
+  const std::string shard = ShardPath(store_, 30);
+  storage::FailingFileSystem files(storage::PosixFileSystem());
+  auto checkpointer =
+      CheckpointerOnFileSystem::Open(files, {.directory = store_, .tuning = {.codec_threads = 1, .io_depth = 1}});
+  ASSERT_THAT(checkpointer, IsOk());
+  std::atomic<int> flips = 0;
+  files.SetGate([&](const std::string& operation, const std::string& path) {
+    if (path != shard || (operation != "QueueRead" && operation != "ReadAt")) return;
+    int expected = operation == "QueueRead" ? 0 : 1;
+    if (flips.compare_exchange_strong(expected, expected + 1)) FlipBit(shard, 100'000);
+  });
+  auto report = (*checkpointer)->RestoreLatest(trainer_.state);
+  files.SetGate(nullptr);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->step, 30);
+  EXPECT_TRUE(trainer_.IsAt(30));
+  EXPECT_EQ(flips, 2) << "it was read again";
+  EXPECT_EQ((*checkpointer)->Steps()->back().state, StepState::kCommitted);
+}
+
 TEST_F(RestoreTest, TakesAMarkBackOnlyIfEveryByteVerifies) {
   const std::string shard = ShardPath(store_, 30);
   FlipBit(shard, 100'000);
@@ -137,8 +165,9 @@ TEST_F(RestoreTest, RefusesAnOlderStepThatCannotFillWhatADamagedOneHadBegun) {
   FlipBit(ShardPath(store_, 40), 100'000);
   auto checkpointer = Open();
   EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, {.allow_missing = true}),
-              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr("step 30 was restored"),
-                                                          HasSubstr("hold parts of a newer step"), HasSubstr("head"))));
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("step 30 was restored"), HasSubstr("hold parts of a newer, damaged step"),
+                             HasSubstr("head"))));
   // By now the damage is known, and nothing is begun that cannot be finished.
   auto report = checkpointer->RestoreLatest(trainer_.state, {.allow_missing = true});
   ASSERT_THAT(report, IsOk());
@@ -169,6 +198,32 @@ TEST_F(RestoreTest, AsksThePredicateBeforeItCountsDamage) {
   ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
   EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, {.accept = [](const StepInfo&) { return false; }}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("not accepted")));
+}
+
+TEST_F(RestoreTest, EndsWithWhatThePredicateThrows) {
+  auto opened = AsyncCheckpointer::Open({.directory = store_, .retention = {.max_to_keep = 3}});
+  ASSERT_THAT(opened, IsOk());
+  AsyncCheckpointer& checkpointer = **opened;
+  const RestoreOptions throwing{.accept = [](const StepInfo&) -> bool { throw std::runtime_error("no such run"); }};
+  const auto threw = StatusIs(absl::StatusCode::kInternal, "RestoreOptions::accept threw: no such run");
+  EXPECT_THAT(checkpointer.RestoreLatest(trainer_.state, throwing), threw);
+  EXPECT_THAT(checkpointer.Restore(20, trainer_.state, throwing), threw);
+  EXPECT_TRUE(trainer_.IsAt(1000)) << "touched";
+  // Retention, which restores pause, goes on.
+  ASSERT_THAT(checkpointer.Save(40, trainer_.state)->committed().Wait(), IsOk());
+  ASSERT_THAT(checkpointer.Tidy(), IsOk());
+  EXPECT_EQ(ShardPath(store_, 10), "") << "deleted";
+}
+
+TEST_F(RestoreTest, SaysWhatADamagedStepHasLeftWhereThePredicateThrows) {
+  FlipBit(ShardPath(store_, 30), 100'000);
+  EXPECT_THAT(Open()->RestoreLatest(trainer_.state, {.accept = [](const StepInfo& info) -> bool {
+                                      if (info.step == 30) return true;
+                                      throw std::runtime_error("no such run");
+                                    }}),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("accept threw: no such run"), HasSubstr("hold parts of a newer, damaged step"),
+                             HasSubstr("model.weight"))));
 }
 
 TEST_F(RestoreTest, LetsADamagedStepBeSavedAgain) {

@@ -2,8 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -11,7 +13,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
+#include "storage/shard/chunk_reuse.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
@@ -52,9 +58,16 @@ class ReuseTest : public testing::Test {
  protected:
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}) {
     options.directory = store_;
-    options.chunk_bytes = 64 << 10;
-    options.on_warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; };
+    if (options.tuning.chunk_bytes == Tuning().chunk_bytes) options.tuning.chunk_bytes = 64 << 10;
+    options.observer =
+        ObserverOf({.warning = [this](std::string_view line) { warnings_ += std::string(line) + "\n"; }});
     auto checkpointer = AsyncCheckpointer::Open(std::move(options));
+    EXPECT_THAT(checkpointer, IsOk());
+    return *std::move(checkpointer);
+  }
+  std::unique_ptr<AsyncCheckpointer> OpenOn(storage::FileSystem& files) {
+    auto checkpointer =
+        CheckpointerOnFileSystem::Open(files, {.directory = store_, .tuning = {.chunk_bytes = 64 << 10}});
     EXPECT_THAT(checkpointer, IsOk());
     return *std::move(checkpointer);
   }
@@ -187,10 +200,132 @@ TEST_F(ReuseTest, BuildsUponNothingThatIsGone) {
   Save(*checkpointer, 2);
   std::filesystem::remove_all(std::filesystem::path(ShardPath(store_, 1)).parent_path());
   EXPECT_EQ(Save(*checkpointer, 3).reused_bytes, 0u);
-  EXPECT_THAT(warnings_, HasSubstr("the next step is written as a whole"));
+  EXPECT_THAT(warnings_, HasSubstr("the next step is written in full"));
   ExpectRestores(*checkpointer, 3);
   ASSERT_THAT(checkpointer->Close(), IsOk());
   ExpectRestores(*Open(), 3);
+}
+
+// The regular files beneath a folder.
+uint64_t BytesIn(const std::string& folder) {
+  uint64_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  }
+  return bytes;
+}
+
+// A state of one tensor of noise, in chunks of 4096 bytes.
+struct NoisyTable {
+  static constexpr size_t kChunks = 256;
+
+  NoisyTable() {
+    for (uint32_t& value : table) value = random();
+    state.AddTensor("table", Dtype::kUint32, {kChunks * 1024}, table.data());
+  }
+
+  std::mt19937 random{7};
+  std::vector<uint32_t> table = std::vector<uint32_t>(kChunks * 1024);
+  State state;
+};
+
+// Half of them by a process that has just started, which knows of the files what the disk says.
+TEST_F(ReuseTest, KeepsFilesOfAtMostTwiceAWholeStep) {
+  constexpr size_t kChunks = NoisyTable::kChunks;
+  NoisyTable noise;
+  auto& [random, table, state] = noise;
+  uint64_t whole = 0;
+  uint64_t reused = 0;
+  std::unique_ptr<AsyncCheckpointer> checkpointer;
+  for (int64_t step = 0; step < 40; ++step) {
+    for (size_t i = 0; step > 0 && i < kChunks / 5; ++i) ++table[random() % kChunks * 1024];
+    if (step % 2 == 0) {
+      checkpointer.reset();
+      auto opened = AsyncCheckpointer::Open({.directory = store_,
+                                             .compression = Compression::kNone,
+                                             .retention = {.max_to_keep = 1},
+                                             .tuning = {.chunk_bytes = 4096}});
+      ASSERT_THAT(opened, IsOk());
+      checkpointer = *std::move(opened);
+    }
+    const auto save = checkpointer->Save(step, state);
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+    if (step == 0) whole = BytesIn(store_ + "/steps");
+    EXPECT_LE(BytesIn(store_ + "/steps"), 2 * whole + storage::kNeededBytesSlack) << "step " << step;
+    reused += Info(*checkpointer, step).reused_bytes;
+  }
+  EXPECT_GT(reused, 39 * whole / 2) << "of what did not change most is not written again";
+}
+
+// How much a save will write is an estimate. Here every eighth save changes far more than the one before.
+TEST_F(ReuseTest, KeepsFilesOfAtMostThreeTimesAWholeStepAfterAChangeThatNothingForetold) {
+  constexpr size_t kChunks = NoisyTable::kChunks;
+  NoisyTable noise;
+  auto& [random, table, state] = noise;
+  auto checkpointer =
+      Open({.compression = Compression::kNone, .retention = {.max_to_keep = 1}, .tuning = {.chunk_bytes = 4096}});
+  uint64_t whole = 0;
+  uint64_t most = 0;
+  for (int64_t step = 0; step < 64; ++step) {
+    const bool large = step % 8 == 7;
+    for (size_t chunk = 0; step > 0 && chunk < kChunks; ++chunk) {
+      if (random() % 100 < (large ? 75 : 8)) ++table[chunk * 1024];
+    }
+    const auto save = checkpointer->Save(step, state);
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+    const uint64_t bytes = BytesIn(store_ + "/steps");
+    if (step == 0) whole = bytes;
+    EXPECT_LE(bytes, (large ? 3 : 2) * whole + storage::kNeededBytesSlack) << "step " << step;
+    most = std::max(most, bytes);
+  }
+  EXPECT_GT(most, 2 * whole + storage::kNeededBytesSlack) << "else the bound is better than the header says";
+}
+
+// The first step is deleted after the second save. Its file has the index to which those of later steps are deltas.
+TEST_F(ReuseTest, KeepsTheIndexOfADeletedStepForTheDeltasToIt) {
+  constexpr int64_t kTensors = 12'000;
+  std::vector<float> numbers(kTensors * 4);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+  const auto state_of = [](std::vector<float>& values) {
+    auto state = std::make_unique<State>();
+    for (int64_t i = 0; i < kTensors; ++i) {
+      state->AddTensor("layers." + std::to_string(i) + ".bias", Dtype::kFloat32, {4}, &values[i * 4]);
+    }
+    return state;
+  };
+  const auto state = state_of(numbers);
+  const auto open = [&] {
+    auto opened = AsyncCheckpointer::Open(
+        {.directory = store_, .compression = Compression::kNone, .retention = {.max_to_keep = 1}});
+    EXPECT_THAT(opened, IsOk());
+    return *std::move(opened);
+  };
+  uint64_t whole = 0;
+  for (int64_t step = 0; step < 6; ++step) {
+    if (step == 4) std::filesystem::remove_all(store_ + "/manifest");  // it is rebuilt from the shards
+    auto checkpointer = open();
+    for (int64_t i = 0; i < 20; ++i) numbers[(step * 1000 + i) * 4] -= 1;
+    const auto save = checkpointer->Save(step, *state);
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+    ASSERT_THAT(checkpointer->Tidy(), IsOk());
+    const uint64_t stored = Info(*checkpointer, step).stored_bytes;
+    if (step == 0) whole = stored;
+    EXPECT_LT(stored, step == 0 ? stored + 1 : whole / 20) << "step " << step;
+    EXPECT_LE(BytesIn(store_ + "/steps"), 2 * whole + storage::kNeededBytesSlack);
+    std::vector<float> restored(numbers.size());
+    ASSERT_THAT(checkpointer->Restore(step, *state_of(restored)), IsOk());
+    EXPECT_TRUE(restored == numbers) << "step " << step;
+  }
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  const auto verified = (*reader)->Verify(5);
+  ASSERT_THAT(verified, IsOk());
+  EXPECT_TRUE(verified->damage.empty());
 }
 
 ino_t InodeOf(const std::string& path) {
@@ -264,6 +399,38 @@ TEST_F(ReuseTest, EndsWhereAnEvaluatorMeetsDamage) {
   ASSERT_EQ(Info(*checkpointer, 2).evaluations.at(0).outcome, Evaluation::Outcome::kFailed);
   Save(*checkpointer, 3);
   ExpectRestores(*checkpointer, 3);
+}
+
+// Its files go with the save that takes its place, and that is no damage.
+TEST_F(ReuseTest, GoesOnWhereAnEvaluatorReadsAnAttemptThatIsReplaced) {
+  storage::FailingFileSystem files{storage::PosixFileSystem()};
+  auto checkpointer = OpenOn(files);
+  absl::Notification go_on, is_reading, is_replaced;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "slow", .when_lagging = WhenLagging::kQueue},
+                                         [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           go_on.WaitForNotification();
+                                           return Verdict();
+                                         }),
+              IsOk());
+  Save(*checkpointer, 1);
+  Save(*checkpointer, 2);
+  const std::string folder = std::filesystem::path(ShardPath(store_, 2)).parent_path();
+  std::atomic<bool> first = true;
+  files.SetGate([&](const std::string&, const std::string& path) {
+    if (!path.starts_with(folder) || !first.exchange(false)) return;
+    is_reading.Notify();
+    is_replaced.WaitForNotification();
+  });
+  go_on.Notify();
+  is_reading.WaitForNotification();
+  trainer_.SetTo(20);
+  EXPECT_THAT(checkpointer->Save(2, trainer_.state, {.overwrite = true})->committed().Wait(), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(folder)) << "nothing refers to it";
+  is_replaced.Notify();
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_GT(Save(*checkpointer, 3).reused_bytes, 0u);
+  ExpectRestores(*checkpointer, 3);
+  ASSERT_THAT(checkpointer->Close(), IsOk());
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/file_tree.h"
@@ -124,17 +125,15 @@ class RottingStoreTest : public testing::Test {
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOn(storage::FileSystem& files, std::string* warnings,
                                                                    bool reuse = true) {
     static std::mutex mutex;
-    return CheckpointerOnFileSystem::Open(files, {.directory = StorePath(),
-                                                  .compression = Compression::kSpace,
-                                                  .reuse = reuse,
-                                                  .chunk_bytes = 4096,
-                                                  .codec_threads = 1,
-                                                  .io = IoBackend::kThreads,
-                                                  .io_depth = 2,
-                                                  .on_warning = [warnings](std::string_view line) {
-                                                    std::lock_guard lock(mutex);
-                                                    if (warnings != nullptr) *warnings += std::string(line) + "\n";
-                                                  }});
+    return CheckpointerOnFileSystem::Open(
+        files, {.directory = StorePath(),
+                .compression = Compression::kSpace,
+                .reuse = reuse,
+                .tuning = {.chunk_bytes = 4096, .codec_threads = 1, .io = IoBackend::kThreads, .io_depth = 2},
+                .observer = ObserverOf({.warning = [warnings](std::string_view line) {
+                  std::lock_guard lock(mutex);
+                  if (warnings != nullptr) *warnings += std::string(line) + "\n";
+                }})});
   }
 
   RottingStoreTest() : files_(storage::PosixFileSystem(), home_->path()) {

@@ -1,6 +1,7 @@
 #include "snapshot/serial_executor.h"
 
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -44,6 +45,19 @@ TEST(SerialExecutor, LetsGoOfWhatATaskHeldBeforeDrainReturns) {
   SerialExecutor& executor = **created;
   executor.Add([held] {});
   executor.Drain();
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST(SerialExecutor, GoesOnAfterATaskThatThrows) {
+  bool done = false;
+  auto held = std::make_shared<int>(1);
+  auto created = SerialExecutor::Create();
+  ASSERT_TRUE(created.ok());
+  SerialExecutor& executor = **created;
+  executor.Add([held] { throw std::bad_alloc(); });
+  executor.Add([&] { done = true; });
+  executor.Drain();
+  EXPECT_TRUE(done);
   EXPECT_EQ(held.use_count(), 1);
 }
 

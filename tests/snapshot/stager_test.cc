@@ -206,6 +206,61 @@ TEST(Stager, ReusesThePlanAndTheMemory) {
   EXPECT_EQ((*second)->data(0), data);
 }
 
+// Beside many tensors, a new plan would hold the trainer much longer than the copy of the values.
+TEST(Stager, KeepsThePlanAndTheMemoryOfAStateWhoseValuesChangeTheirLength) {
+  std::vector<float> weight(1 << 20, 1.0F);
+  std::string log = "step 0\n";
+  std::vector<std::byte> blob(7, std::byte{1});
+  std::string object = "o";
+  State state;
+  state.AddValue("log", &log);
+  state.AddTensor("weight", Dtype::kFloat32, {1 << 20}, weight.data());
+  state.AddValue("blob", &blob);
+  state.AddObject(
+      "object",
+      [&]() -> absl::StatusOr<std::vector<std::byte>> {
+        const auto bytes = std::as_bytes(std::span(object));
+        return std::vector<std::byte>(bytes.begin(), bytes.end());
+      },
+      [](std::span<const std::byte>) { return absl::OkStatus(); });
+  Stager stager({});
+  const auto text_of = [](const StagedSnapshot& snapshot, size_t entry) {
+    const std::span<const std::byte> bytes = snapshot.bytes(entry);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  std::unique_ptr<StagedSnapshot> earlier;
+  const StagingPlan* plan = nullptr;
+  std::vector<std::string> logs;
+  uint64_t mapped = 0;
+  for (int save = 0; save < 50; ++save) {
+    logs.push_back(log);
+    auto snapshot = stager.Begin(save, state, {}, absl::UnixEpoch());
+    ASSERT_THAT(snapshot, IsOk());
+    ASSERT_THAT(stager.CopyTensors(state, **snapshot), IsOk());
+    if (save == 0) plan = &(*snapshot)->plan();
+    EXPECT_EQ(&(*snapshot)->plan(), plan);
+    if (save == 1) mapped = stager.arena().bytes_mapped();
+    if (save > 1) {
+      EXPECT_EQ(stager.arena().bytes_mapped(), mapped);
+    }
+    EXPECT_EQ(text_of(**snapshot, 0), log);
+    EXPECT_EQ((*snapshot)->entries()[0].shape, std::vector<int64_t>{static_cast<int64_t>(log.size())});
+    EXPECT_EQ((*snapshot)->bytes(2).size(), blob.size());
+    EXPECT_EQ((*snapshot)->SpecOf(2).shape, std::vector<int64_t>{static_cast<int64_t>(blob.size())});
+    EXPECT_EQ(text_of(**snapshot, 3), object);
+    EXPECT_THAT((*snapshot)->WaitFor(0, log.size()), IsOk()) << "though staging has not ended";
+    EXPECT_EQ(std::memcmp((*snapshot)->bytes(1).data(), weight.data(), weight.size() * sizeof(float)), 0);
+    if (earlier != nullptr) {
+      EXPECT_EQ(text_of(*earlier, 0), logs[logs.size() - 2]) << "it keeps its own";
+      EXPECT_EQ(earlier->entries()[0].shape.front(), static_cast<int64_t>(logs[logs.size() - 2].size()));
+    }
+    earlier = *std::move(snapshot);
+    log = save % 3 == 2 ? "" : log + "more and more of it\n";
+    blob.resize(static_cast<size_t>(save * 37 % 100));
+    object += "o";
+  }
+}
+
 TEST(Stager, RefusesAStateWithAnError) {
   State state;
   state.AddTensor("bad", Dtype::kFloat32, {1}, nullptr);

@@ -2,9 +2,14 @@
 
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -37,6 +42,129 @@ TEST(StagingArena, UsesTheSameMemoryAgain) {
   ASSERT_THAT(second, IsOk());
   EXPECT_EQ((*second)->data(), data);
   EXPECT_EQ(arena->bytes_mapped(), kBlock);
+}
+
+TEST(StagingArena, UsesIdleMemoryThatIsALittleLarger) {
+  auto arena = StagingArena::Create(0);
+  arena->Acquire(kBlock, WhenFull::kFail, FromSystem)->reset();
+  auto smaller = arena->Acquire(kBlock - kBlock / 5, WhenFull::kFail, FromSystem);
+  ASSERT_THAT(smaller, IsOk());
+  EXPECT_EQ((*smaller)->bytes(), kBlock);
+  EXPECT_EQ(arena->bytes_mapped(), kBlock);
+  EXPECT_EQ(arena->bytes_in_use(), kBlock);
+  smaller->reset();
+  auto much_smaller = arena->Acquire(kBlock / 2, WhenFull::kFail, FromSystem);
+  ASSERT_THAT(much_smaller, IsOk());
+  EXPECT_EQ((*much_smaller)->bytes(), kBlock / 2);
+}
+
+// A machine that can give so many bytes more.
+AvailableMemory Gives(uint64_t bytes) { return {.bytes = bytes, .limit = "what the test says"}; }
+
+// A machine with so many bytes of memory. What an arena has taken is not available. Must outlive the arena.
+class Machine {
+ public:
+  explicit Machine(uint64_t bytes) : bytes_(bytes) {}
+
+  AvailableMemory Available() const { return Gives(bytes_ - taken_); }
+
+  absl::StatusOr<StagingMemory> Take(size_t bytes) {
+    absl::StatusOr<StagingMemory> memory = FromSystem(bytes);
+    if (!memory.ok()) return memory;
+    taken_ += bytes;
+    std::shared_ptr<std::byte> held = std::move(memory->data);
+    std::byte* const data = held.get();
+    const auto give_back = [this, bytes, held = std::move(held)](std::byte*) mutable {
+      held.reset();
+      taken_ -= bytes;
+    };
+    return StagingMemory{.data = std::shared_ptr<std::byte>(data, give_back), .kind = memory->kind};
+  }
+
+ private:
+  const uint64_t bytes_;
+  std::atomic<uint64_t> taken_{0};
+};
+
+TEST(StagingArena, TakesABlockThatComesBackWhileTheSystemRefusesAnother) {
+  for (const WhenFull when_full : {WhenFull::kBlock, WhenFull::kSkip, WhenFull::kFail}) {
+    // The first look refuses the memory. The two after it ask whether waiting would help.
+    for (const int look : {1, 2, 3}) {
+      SCOPED_TRACE(look);
+      Machine machine(kBlock + 1000);
+      std::unique_ptr<StagingArena::Block> earlier;
+      int looks = 0;
+      auto arena = StagingArena::Create(4 * kBlock, [&] {
+        const AvailableMemory available = machine.Available();
+        if (earlier != nullptr && ++looks == look) earlier.reset();
+        return available;
+      });
+      const auto source = [&](size_t bytes) { return machine.Take(bytes); };
+      auto first = arena->Acquire(kBlock, when_full, source);
+      ASSERT_THAT(first, IsOk());
+      earlier = *std::move(first);
+      const auto second = arena->Acquire(kBlock, when_full, source);
+      ASSERT_THAT(second, IsOk());
+      ASSERT_NE(*second, nullptr);
+      EXPECT_EQ(arena->bytes_mapped(), kBlock);
+    }
+  }
+}
+
+TEST(StagingArena, RefusesWhatTheSystemCannotGiveBeforeItTakesAnyOfIt) {
+  auto arena = StagingArena::Create(0, [] { return Gives(2 * kBlock - 1); });
+  bool asked = false;
+  const auto source = [&](size_t bytes) {
+    asked = true;
+    return FromSystem(bytes);
+  };
+  const auto refused = storage::StatusIs(
+      absl::StatusCode::kResourceExhausted,
+      testing::AllOf(HasSubstr("needs 8388608 more bytes"), HasSubstr("8388607 are available (what the test says)")));
+  EXPECT_THAT(arena->Acquire(2 * kBlock, WhenFull::kBlock, source), refused);
+  EXPECT_THAT(arena->AcquireBeyondBudget(2 * kBlock, source), refused);
+  EXPECT_FALSE(asked);
+  EXPECT_EQ(arena->bytes_mapped(), 0u);
+  EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock, source), IsOk());
+}
+
+TEST(StagingArena, WaitsForTheOneBlockThatTheSystemHasMemoryFor) {
+  Machine machine(kBlock + 1000);
+  std::vector<std::string> warnings;
+  auto arena = StagingArena::Create(
+      0, [&] { return machine.Available(); }, [&](std::string_view line) { warnings.emplace_back(line); });
+  const auto source = [&](size_t bytes) { return machine.Take(bytes); };
+  auto first = arena->Acquire(kBlock, WhenFull::kBlock, source);
+  ASSERT_THAT(first, IsOk());
+  for (const WhenFull policy : {WhenFull::kSkip, WhenFull::kFail}) {
+    auto none = arena->Acquire(kBlock, policy, source);
+    ASSERT_THAT(none, IsOk());
+    EXPECT_EQ(*none, nullptr);
+  }
+  EXPECT_THAT(arena->Acquire(4 * kBlock, WhenFull::kBlock, source),
+              storage::StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("1000 are available")))
+      << "not even when all comes back";
+  std::thread waits([&] { EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock, source), IsOk()); });
+  first->reset();
+  waits.join();
+  EXPECT_THAT(warnings, testing::ElementsAre(HasSubstr("saves wait until earlier ones are written")));
+  EXPECT_EQ(arena->bytes_mapped(), kBlock);
+}
+
+TEST(StagingArena, GivesBackWhatIsIdleBeforeItIsShortOfMemory) {
+  uint64_t left = kBlock;
+  auto arena = StagingArena::Create(8 * kBlock, [&] { return Gives(left); });
+  ASSERT_THAT(arena->Acquire(kBlock, WhenFull::kBlock, FromSystem), IsOk());
+  left = 0;
+  const auto source = [&](size_t bytes) {
+    EXPECT_EQ(arena->bytes_mapped(), bytes) << "the idle block is gone";
+    return FromSystem(bytes);
+  };
+  // What was given back is there to be taken.
+  EXPECT_FALSE(arena->Acquire(kBlock / 2, WhenFull::kBlock, source).ok());
+  EXPECT_EQ(arena->bytes_mapped(), 0u);
+  left = kBlock;
+  EXPECT_THAT(arena->Acquire(kBlock / 2, WhenFull::kBlock, source), IsOk());
 }
 
 TEST(StagingArena, AlignsBlocksToPages) {

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/staging_memory.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/system_calls.h"
@@ -71,8 +72,8 @@ class SaveWithoutMemoryTest : public testing::Test {
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(Staging staging) {
     return AsyncCheckpointer::Open({.directory = directory_ / "store",
                                     .staging = staging,
-                                    .io = IoBackend::kThreads,
-                                    .on_warning = [](std::string_view) {}});
+                                    .tuning = {.io = IoBackend::kThreads},
+                                    .observer = NoWarnings()});
   }
 
   const storage::TestDirectory directory_ = storage::TestDirectory::InMemory();

@@ -1,17 +1,23 @@
 #include "snapshot/stopwatch.h"
 
+#include <chrono>
+
 #include "gtest/gtest.h"
 
 namespace tidemark {
 namespace {
 
-TEST(Stopwatch, RunsFromItsConstructionOn) {
-  const Stopwatch first;
-  const Stopwatch second;
-  const absl::Duration later = second.elapsed();
-  EXPECT_GE(later, absl::ZeroDuration());
-  EXPECT_GE(first.elapsed(), later);
-  EXPECT_LE(later, second.elapsed());
+TEST(Stopwatch, TellsTheTimeSinceItsConstruction) {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto before = now();
+  const Stopwatch stopwatch;
+  const auto after = now();
+  while (now() - after < std::chrono::milliseconds(2)) {
+  }
+  const auto earliest = absl::FromChrono(now() - after);
+  const absl::Duration elapsed = stopwatch.elapsed();
+  EXPECT_GE(elapsed, earliest);
+  EXPECT_LE(elapsed, absl::FromChrono(now() - before));
 }
 
 }  // namespace

@@ -5,17 +5,21 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <stdexcept>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark {
 namespace {
@@ -32,7 +36,7 @@ using testing::Not;
 class StoreReaderTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto opened = AsyncCheckpointer::Open({.directory = store_, .on_warning = [](std::string_view) {}});
+    auto opened = AsyncCheckpointer::Open({.directory = store_, .observer = NoWarnings()});
     ASSERT_THAT(opened, IsOk());
     checkpointer_ = *std::move(opened);
     Save(1);
@@ -63,6 +67,18 @@ TEST_F(StoreReaderTest, ListsStepsBesideALiveTrainer) {
   EXPECT_EQ((*reader)->Latest()->step, 2);
   ASSERT_THAT((*reader)->Refresh(), IsOk());
   EXPECT_EQ((*reader)->Latest()->step, 3);
+}
+
+TEST_F(StoreReaderTest, NamesTheAttemptsThatAStepRefersTo) {
+  auto again = checkpointer_->Save(3, trainer_.state);  // as step 2: nothing but references
+  ASSERT_THAT(again, IsOk());
+  ASSERT_THAT(again->committed().Wait(), IsOk());
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->References(3), Contains((*reader)->Find(2)->attempt));
+  EXPECT_THAT((*reader)->References(3), Not(Contains((*reader)->Find(3)->attempt)));
+  EXPECT_THAT((*reader)->References(1), IsEmpty());
+  EXPECT_THAT((*reader)->References(99), IsEmpty()) << "no such step";
 }
 
 TEST_F(StoreReaderTest, ShowsWhatAStepHolds) {
@@ -121,11 +137,16 @@ TEST_F(StoreReaderTest, ReadsAWindowBesideADamagedChunk) {
   EXPECT_THAT((*reader)->ReadEntry(1, "model.weight", 1 << 20, 4096), IsOk());
 }
 
-TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgress) {
+TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgressToTheCallersThread) {
+  const std::thread::id caller = std::this_thread::get_id();
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   VerifyProgress last;
-  auto report = (*reader)->Verify(1, [&](const VerifyProgress& progress) { last = progress; });
+  auto report = (*reader)->Verify(1, [&](const VerifyProgress& progress) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_GE(progress.bytes_done, last.bytes_done);
+    last = progress;
+  });
   ASSERT_THAT(report, IsOk());
   EXPECT_THAT(report->damage, IsEmpty());
   EXPECT_EQ(report->bytes_read, std::filesystem::file_size(ShardPath(store_, 1)));
@@ -136,6 +157,27 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgress) {
 TEST_F(StoreReaderTest, EndsAVerificationThatIsCancelled) {
   const auto report = (*StoreReader::Open(store_))->Verify(1, VerifyOptions{.cancelled = [] { return true; }});
   EXPECT_THAT(report, StatusIs(absl::StatusCode::kCancelled, HasSubstr(ShardPath(store_, 1))));
+}
+
+TEST_F(StoreReaderTest, EndsAVerificationWithWhatItsFunctionsThrow) {
+  const auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  const size_t threads = storage::CountThreads();
+  int calls = 0;
+  const auto stop = [&](const VerifyProgress& progress) {
+    // At the first call, and at the last one, which is about the whole step.
+    if (++calls == 1 || progress.bytes_done == progress.bytes_total) throw std::runtime_error("stop pressed");
+  };
+  const auto threw_progress = StatusIs(absl::StatusCode::kInternal, "VerifyOptions::progress threw: stop pressed");
+  EXPECT_THAT((*reader)->Verify(1, stop), threw_progress);
+  EXPECT_EQ(calls, 1) << "not called again";
+  EXPECT_THAT((*reader)->Verify(1, stop), threw_progress);
+  EXPECT_THAT((*reader)->Verify(1, VerifyOptions{.cancelled = []() -> bool { throw std::runtime_error("gone"); }}),
+              StatusIs(absl::StatusCode::kInternal, "VerifyOptions::cancelled threw: gone"));
+  EXPECT_THAT((*reader)->Verify(1, VerifyOptions{.cancelled = []() -> bool { throw 7; }}),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("other than a std::exception")));
+  EXPECT_LE(storage::CountThreads(threads), threads);
+  EXPECT_THAT((*reader)->Verify(1)->damage, IsEmpty());
 }
 
 TEST_F(StoreReaderTest, VerifiesASampleOfTheChunks) {
@@ -337,6 +379,31 @@ TEST_F(EvaluatedStoreTest, FindsTheBestOfTheCommittedHealthySteps) {
   Delete(1);
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_THAT(reader_->Best("v/loss", BestMode::kLowest), StatusIs(absl::StatusCode::kNotFound, HasSubstr("v/loss")));
+}
+
+TEST_F(EvaluatedStoreTest, TellsTheBestModeByRecordOrName) {
+  EXPECT_EQ(reader_->Best("loss")->step, 3);
+  EXPECT_EQ(reader_->BestModeOf("x"), std::nullopt);
+  EXPECT_THAT(reader_->Best("x"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x'")));
+  {
+    auto store =
+        storage::Store::Open(storage::PosixFileSystem(), {.directory = store_, .warn = [](std::string_view) {}});
+    ASSERT_THAT(store, IsOk());
+    ASSERT_THAT((*store)->AddBestModes({{"loss", BestMode::kHighest}}), IsOk());
+  }
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->Best("loss")->step, 1);
+  EXPECT_EQ(reader_->recorded_best_modes().at("loss"), BestMode::kHighest);
+}
+
+TEST_F(EvaluatedStoreTest, FindsTheLatestStepThatNoEvaluatorDistrusts) {
+  EXPECT_EQ(reader_->LatestHealthy()->step, 3);
+  Deliver(3, {.evaluator = "v", .unhealthy = "spike"});
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_EQ(reader_->LatestHealthy()->step, 2);
+  for (int64_t step : {1, 2}) Deliver(step, {.evaluator = "v", .unhealthy = "spike"});
+  ASSERT_THAT(reader_->Refresh(), IsOk());
+  EXPECT_THAT(reader_->LatestHealthy(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("is healthy")));
 }
 
 TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/store_identity.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -34,7 +35,7 @@ TEST(StoreReaderWithoutManifest, NamesTheStepsThatItCouldNotRead) {
   const std::string store = directory / "store";
   {
     TestTrainer trainer;
-    auto checkpointer = AsyncCheckpointer::Open({.directory = store, .on_warning = [](std::string_view) {}});
+    auto checkpointer = AsyncCheckpointer::Open({.directory = store, .observer = NoWarnings()});
     ASSERT_THAT(checkpointer, IsOk());
     for (const int64_t step : {1, 2}) {
       ASSERT_THAT((*checkpointer)->Save(step, trainer.state), IsOk());
@@ -62,7 +63,7 @@ TEST(StoreReaderWithoutManifest, IsWhatAManifestIsOfWhichATableIsGone) {
     const std::string store = directory / "store";
     TestTrainer trainer;
     for (const int64_t step : {1, 2, 3}) {  // what one opening writes to the log is in a table behind the next
-      auto checkpointer = AsyncCheckpointer::Open({.directory = store, .on_warning = [](std::string_view) {}});
+      auto checkpointer = AsyncCheckpointer::Open({.directory = store, .observer = NoWarnings()});
       ASSERT_THAT(checkpointer, IsOk());
       ASSERT_THAT((*checkpointer)->Save(step, trainer.state), IsOk());
       ASSERT_THAT((*checkpointer)->Close(), IsOk());

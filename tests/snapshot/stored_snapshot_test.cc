@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/manifest.h"
+#include "tests/snapshot/observers.h"
 #include "tests/snapshot/step_companion.h"
 #include "tests/snapshot/test_snapshot.h"
 #include "tests/snapshot/test_trainer.h"
@@ -63,8 +64,8 @@ class StoredSnapshotTest : public testing::Test {
   void SaveWith(const std::vector<std::shared_ptr<Companion>>& companions) {
     auto checkpointer = AsyncCheckpointer::Open({.directory = layout_.directory(),
                                                  .compression = Compression::kNone,
-                                                 .chunk_bytes = 1 << 18,
-                                                 .on_warning = [](std::string_view) {}});
+                                                 .tuning = {.chunk_bytes = 1 << 18},
+                                                 .observer = NoWarnings()});
     ASSERT_THAT(checkpointer, IsOk());
     for (const auto& companion : companions) ASSERT_THAT((*checkpointer)->AddCompanion(companion), IsOk());
     const bool overwrite = !companions.empty();
@@ -207,7 +208,8 @@ TEST_F(StoredSnapshotTest, TakesAChangedVersionForDamage) {
 
 TEST_F(StoredSnapshotTest, RefusesAnotherShardInThePlaceOfTheCommittedOne) {
   record_.shards[0].index_digest.bytes[0] ^= 1;
-  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not the ones that were committed")));
+  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss,
+                               HasSubstr("differ in size or digest from those that were committed")));
 }
 
 TEST_F(StoredSnapshotTest, SaysThatFilesAreGone) {

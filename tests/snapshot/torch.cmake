@@ -21,16 +21,24 @@ function(tidemark_torch_tests name)
 endfunction()
 
 tidemark_torch_tests(snapshot_torch_tests
+  torch_archive_test.cc
   torch_catalog_test.cc
   torch_dtypes_test.cc
+  torch_file_test.cc
   torch_name_trace_test.cc
+  torch_optimizer_names_test.cc
   torch_optimizer_source_test.cc
+  torch_pickle_test.cc
+  torch_scheduler_source_test.cc
   torch_state_test.cc
   torch_tensors_test.cc)
 # With an accelerator, which registers itself with LibTorch for the whole of a process.
 tidemark_torch_tests(snapshot_torch_device_tests
   pretend_accelerator.cc
   torch_checkpointer_test.cc
+  torch_conversion_test.cc
   torch_copy_test.cc
+  torch_device_training_test.cc
   torch_device_image_test.cc
-  torch_load_test.cc)
+  torch_load_test.cc
+  torch_saved_dtype_test.cc)

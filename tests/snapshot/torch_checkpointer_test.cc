@@ -104,7 +104,9 @@ TEST_P(TorchCheckpointerStaging, ResumesBitIdentically) {
   EXPECT_EQ(trainer.net.norm->num_batches_tracked.item<int64_t>(), 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, TorchCheckpointerStaging, ::testing::Values(Staging::kBlocking, Staging::kOverlapped));
+// Without a device, a save on it is a blocking one. With one: torch_device_training_test.
+INSTANTIATE_TEST_SUITE_P(EveryStagingMode, TorchCheckpointerStaging,
+                         ::testing::Values(Staging::kBlocking, Staging::kOverlapped, Staging::kOnDevice));
 
 // Its copies on other threads than the trainer's wait until they are let go.
 class HeldState : public TorchState {

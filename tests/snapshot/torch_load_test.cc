@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "c10/core/InferenceMode.h"
@@ -128,6 +129,20 @@ TEST(LoadModule, ReadsAverages) {
   Model model;
   ASSERT_THAT(LoadModule(snapshot, "ema.model", model), IsOk());
   ExpectSameValues(model, saved);
+}
+
+TEST(LoadModule, LoadsDifferentModulesOnDifferentThreads) {
+  const Model saved = NumberedModel();
+  const TestSnapshot snapshot = SnapshotOf(saved, "model");
+  std::vector<Model> models(4);
+  std::vector<std::thread> threads;
+  for (Model& model : models) {
+    threads.emplace_back([&snapshot, &model] {
+      for (int i = 0; i < 50; ++i) EXPECT_THAT(LoadModule(snapshot, "model", model), IsOk());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Model& model : models) ExpectSameValues(model, saved);
 }
 
 TEST(LoadModule, ConvertsBetweenFloatingPointTypes) {

@@ -293,7 +293,8 @@ TEST(TorchOptimizer, RefusesParametersThatAreNotInTheModule) {
   const absl::Status status = state.Refresh();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(status.message()),
-            "optimizer 'optimizer': parameter 1 of group 0, Float [2, 3], is not in the module it was added with");
+            "optimizer 'optimizer': parameter 1 of group 0, Float [2, 3], has no name: it is not in the module of this "
+            "optimizer, and no tensor that AddTensor added");
   EXPECT_EQ(state.Refresh(), status);
 }
 
@@ -309,7 +310,8 @@ TEST(TorchOptimizer, RefusesKindsThatItDoesNotKnow) {
   state.AddOptimizer("mine", optimizer, net);
   const absl::Status status = state.Refresh();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer 'mine' is none of SGD, Adam"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer 'mine' is not one of SGD, Adam"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("AddArchive"));
 }
 
 TEST(TorchOptimizer, ReportsMomentsOfAnotherShapeAsDifferences) {

@@ -201,9 +201,18 @@ TEST(TorchTensors, ThatRequireAGradientAreWrittenAndTheirVersionCounted) {
   state.AddTensor("other", other);
   const auto saved = SaveToMemory(state);
   ASSERT_TRUE(saved.ok());
+  const at::Tensor leaf_before = leaf.detach().clone();
+  const at::Tensor other_before = other.detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    at::Tensor(leaf).zero_();
+    at::Tensor(other).zero_();
+  }
   const auto leaf_version = leaf._version();
   const auto other_version = other._version();
   ASSERT_TRUE(RestoreFromMemory(state, *saved).ok());
+  EXPECT_TRUE(at::equal(leaf, leaf_before));
+  EXPECT_TRUE(at::equal(other, other_before));
   EXPECT_GT(leaf._version(), leaf_version);
   EXPECT_GT(other._version(), other_version);
   EXPECT_TRUE(leaf.is_leaf() && leaf.requires_grad());
@@ -220,8 +229,15 @@ TEST(TorchTensors, OfInferenceModeAreRestoredOutsideOfIt) {
   state.AddTensor("t", tensor);
   const auto saved = SaveToMemory(state);
   ASSERT_TRUE(saved.ok()) << saved.status();
+  at::Tensor before;
+  {
+    const c10::InferenceMode mode;
+    before = tensor.clone();
+    tensor.zero_();
+  }
   const absl::Status restored = RestoreFromMemory(state, *saved);
-  EXPECT_TRUE(restored.ok()) << restored;
+  ASSERT_TRUE(restored.ok()) << restored;
+  EXPECT_TRUE(at::equal(tensor, before));
 }
 
 TEST(TorchTensors, ReceiveRefusesBytesOfAnotherLength) {
@@ -230,7 +246,7 @@ TEST(TorchTensors, ReceiveRefusesBytesOfAnotherLength) {
   ASSERT_TRUE(state.PrepareRestore({}).ok());
   const absl::Status status = state.Receive(0, std::vector<std::byte>(8));
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(std::string(status.message()), "entry 't': 8 bytes came for a tensor of 36");
+  EXPECT_EQ(std::string(status.message()), "entry 't': 8 bytes arrived for a tensor of 36");
 }
 
 }  // namespace

@@ -11,18 +11,19 @@
 namespace tidemark::inspect {
 namespace {
 
-// Bash breaks words at '=' and ':' too, so `--store=DIR` arrives as three of them.
+// Bash breaks words at '=' and ':' too, so `--store=DIR` arrives as three of them. Names come out of the store, which
+// may be malicious: they are quoted, and are given to nothing that expands them, as `compgen -W` does.
 constexpr const char* kScript = R"bash(# bash completion for NAME, made by `NAME completions bash`.
 
-# The fields of a step stand at this indentation, and no other's.
-FUNCTION_steps() {
+# Prints the names of one kind in the store, one a line.
+FUNCTION_names() {
   local directory=${store/#\~\//$HOME/}
-  "${COMP_WORDS[0]}" ${directory:+--store "$directory"} $untrusted --json ls 2>/dev/null |
-    sed -n 's/^      "step": \([0-9]*\),$/\1/p'
+  "${COMP_WORDS[0]}" ${directory:+--store "$directory"} $untrusted names "$1" 2>/dev/null
 }
 
-# What can come where $current stands: one of some words, or of what a word with a colon before it names.
+# Completes $current to one of some words, or to a name of the kind that stands behind a colon.
 FUNCTION_complete() {
+  local name
   case $1 in
     :directory)
       compopt -o filenames 2>/dev/null
@@ -32,17 +33,20 @@ FUNCTION_complete() {
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       ;;
-    :step) mapfile -t COMPREPLY < <(compgen -W "latest latest-healthy $(FUNCTION_steps)" -- "$current") ;;
+    :steps | :metrics | :entries)
+      while IFS= read -r name; do
+        printf -v name %q "$name"
+        [[ $name != "$current"* ]] || COMPREPLY+=("$name")
+      done < <(FUNCTION_names "${1#:}")
+      ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$1" -- "$current") ;;
   esac
 }
 
-FUNCTION() {
-  local current=${COMP_WORDS[COMP_CWORD]} command='' store='' untrusted='' pending='' arguments=0 index word
-  COMPREPLY=()
-  [[ $current != '=' ]] || current=''
-  for ((index = 1; index < COMP_CWORD; index++)); do
-    word=${COMP_WORDS[index]}
+# Completes $current, which stands behind $words.
+FUNCTION_complete_word() {
+  local command='' store='' untrusted='' pending='' arguments=0 word
+  for word in "${words[@]}"; do
     [[ $word != '=' ]] || continue
     if [[ -n $pending ]]; then
       [[ $pending != --store ]] || store=$word
@@ -69,6 +73,28 @@ OPTIONS    esac
 ARGUMENTS  esac
 }
 
+FUNCTION() {
+  local current before='' words=() index word
+  COMPREPLY=()
+  # Joins what bash has broken at ':'. It replaces only the last piece, so a reply goes without those before it.
+  for ((index = 1; index <= COMP_CWORD; index++)); do
+    word=${COMP_WORDS[index]}
+    if ((${#words[@]} > 0)) && [[ $word == : || ${COMP_WORDS[index - 1]} == : ]]; then
+      before=${words[-1]}
+      [[ $word != : ]] || before+=:
+      words[-1]+=$word
+    else
+      before=''
+      words+=("$word")
+    fi
+  done
+  current=${words[-1]}
+  unset 'words[-1]'
+  [[ $current != '=' ]] || current=''
+  FUNCTION_complete_word
+  COMPREPLY=("${COMPREPLY[@]#"$before"}")
+}
+
 complete -F FUNCTION NAME
 )bash";
 
@@ -79,7 +105,11 @@ std::string KindText(const OptionOutline& option) {
     case ValueKind::kFile:
       return ":file";
     case ValueKind::kStep:
-      return ":step";
+      return ":steps";
+    case ValueKind::kMetric:
+      return ":metrics";
+    case ValueKind::kEntry:
+      return ":entries";
     case ValueKind::kChoice:
       return absl::StrJoin(option.choices, " ");
     case ValueKind::kOther:

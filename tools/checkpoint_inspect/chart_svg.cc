@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/functional/function_ref.h"
 #include "fmt/format.h"
 #include "tools/checkpoint_inspect/html_page.h"
 #include "tools/checkpoint_inspect/svg.h"
@@ -130,6 +131,30 @@ std::string Marks(const std::vector<ChartPoint>& points, const Axis& x_axis, con
   return svg;
 }
 
+// Few bars have one tick each. Many bars have ticks at round numbers; a tick is between two bars if no bar begins
+// there.
+std::string BarTicks(const std::vector<Bar>& bars, absl::FunctionRef<double(size_t)> centre) {
+  std::string svg;
+  if (bars.empty()) return svg;
+  const auto tick = [&](double x, const std::string& label) {
+    svg += SvgText(x, kBottom + 18, "tick", Anchor::kMiddle, label);
+  };
+  if (bars.size() < static_cast<size_t>(kXTicksMax)) {
+    for (size_t i = 0; i < bars.size(); ++i) tick(centre(i), fmt::format("{}", static_cast<int64_t>(bars[i].x)));
+    return svg;
+  }
+  const Axis axis = LinearAxis(bars.front().x, bars.back().x, AxisUnit::kInteger, kXTicksMax, /*rounded=*/false);
+  for (size_t t = 0; t < axis.ticks.size(); ++t) {
+    size_t above = 0;
+    while (above + 1 < bars.size() && bars[above].x < axis.ticks[t]) ++above;
+    const size_t below = above == 0 || bars[above].x <= axis.ticks[t] ? above : above - 1;
+    const double gap = bars[above].x - bars[below].x;
+    const double share = gap > 0 ? (axis.ticks[t] - bars[below].x) / gap : 0;
+    tick(centre(below) + share * (centre(above) - centre(below)), axis.labels[t]);
+  }
+  return svg;
+}
+
 // Columns that show what is known of a point to whoever points at it, as wide as the way to its neighbours.
 std::string HoverColumns(const std::vector<ChartPoint>& points, const Axis& x_axis) {
   std::string svg;
@@ -156,9 +181,9 @@ std::string LineChartSvg(const LineChart& chart) {
   if (low > high) low = high = chart.log ? 1 : 0;
   const Axis y_axis = chart.log ? LogAxis(low, high, kYTicksMax)
                                 : LinearAxis(low, high, AxisUnit::kNumber, kYTicksMax, /*rounded=*/true);
-  const double first = chart.points.empty() ? 0 : chart.points.front().x;
-  const double last = chart.points.empty() ? 0 : chart.points.back().x;
-  const Axis x_axis = LinearAxis(first, last, AxisUnit::kInteger, kXTicksMax, /*rounded=*/false);
+  std::pair<double, double> range = chart.x_range.value_or(std::pair(0.0, 0.0));
+  if (!chart.x_range && !chart.points.empty()) range = {chart.points.front().x, chart.points.back().x};
+  const Axis x_axis = LinearAxis(range.first, range.second, AxisUnit::kInteger, kXTicksMax, /*rounded=*/false);
   svg += YGrid(y_axis) + XTicks(x_axis) + AxisLabels(chart.x_label, chart.y_label);
   svg += LinePath(chart.points, x_axis, y_axis);
   svg += Marks(chart.points, x_axis, y_axis);
@@ -179,10 +204,7 @@ std::string StackedBarsSvg(const StackedBars& chart) {
   const double pitch = (kRight - kLeft) / static_cast<double>(std::max<size_t>(chart.bars.size(), 1));
   const double width = std::max(pitch * 0.8, std::min(pitch, 1.0));
   const auto centre = [&](size_t i) { return kLeft + (static_cast<double>(i) + 0.5) * pitch; };
-  // Labels are some 6.5 units for each character wide.
-  size_t longest = 1;
-  for (const Bar& bar : chart.bars) longest = std::max(longest, bar.label.size());
-  const auto every = static_cast<size_t>(std::ceil((static_cast<double>(longest) * 6.5 + 14) / pitch));
+  svg += BarTicks(chart.bars, centre);
   std::string line;
   std::string hover;
   for (size_t i = 0; i < chart.bars.size(); ++i) {
@@ -193,9 +215,8 @@ std::string StackedBarsSvg(const StackedBars& chart) {
       sum += bar.values[s];
       const double to = YOf(axis, sum);
       if (from - to < 0.05) continue;
-      svg += SvgRect(centre(i) - width / 2, to, width, from - to, fmt::format("s{}", std::min(s, kSeriesColours - 1)));
+      svg += SvgRect(centre(i) - width / 2, to, width, from - to, fmt::format("s{}", chart.colours[s]));
     }
-    if (i % every == 0) svg += SvgText(centre(i), kBottom + 18, "tick", Anchor::kMiddle, bar.label);
     if (chart.line) line += fmt::format("{}{} {}", i == 0 ? "M" : "L", Px(centre(i)), Px(YOf(axis, bar.line)));
     hover += SvgRect(kLeft + static_cast<double>(i) * pitch, kTop - 8, pitch, kBottom - kTop + 16, "hover", bar.hover);
   }
@@ -219,9 +240,7 @@ std::string MarkIcon(Mark mark) { return Icon(DrawMark(mark, 8, 8)); }
 
 std::string NotFiniteIcon() { return Icon("<path class=\"notfinite\" d=\"M4 5L12 5L8 12Z\"/>"); }
 
-std::string SeriesIcon(size_t series) {
-  return Icon(SvgRect(2, 2, 12, 12, fmt::format("s{}", std::min(series, kSeriesColours - 1))));
-}
+std::string SeriesIcon(size_t colour) { return Icon(SvgRect(2, 2, 12, 12, fmt::format("s{}", colour))); }
 
 std::string LineIcon() { return Icon("<path class=\"over\" d=\"M1 8L15 8\"/>"); }
 

@@ -26,23 +26,32 @@ A store is the directory into which a training run saves its steps. A METRIC is 
 or reported for it as EVALUATOR/NAME; 'ls' shows them. A SIZE is a number of bytes, as 5GB or 512MiB: kB, MB, GB and
 TB are powers of 1000, KiB, MiB, GiB and TiB of 1024.
 
+STEP is one of:
+  1000                 that step; also step:1000
+  latest               the highest committed step
+  latest-healthy       the highest committed step that no evaluator called unhealthy
+  best:METRIC          the committed, healthy step whose METRIC is the best; NaN and infinite values do not count
+  best:METRIC:highest  the same with the highest value, or with :lowest the lowest. Without either: what the trainer
+                       recorded, else what the name tells (loss, accuracy), else the lowest
+  tag:NAME             the step that has this tag
+
 Examples:
-  cd run/ckpt                                          stand in the store, or give --store run/ckpt each time
+  cd run/ckpt                                          enter the store, or give --store run/ckpt each time
   checkpoint-inspect ls                                which steps are there?
-  checkpoint-inspect show best:METRIC                  which step is best? (the lowest; best:METRIC:highest)
+  checkpoint-inspect show best:METRIC                  which step is best?
   checkpoint-inspect history METRIC                    how did it get there?
   checkpoint-inspect history METRIC --plot             the same, drawn
   checkpoint-inspect diff 1000 latest                  what changed between two steps?
   checkpoint-inspect verify                            is this store sound?
   checkpoint-inspect stats                             why is the disk filling, and when is it full?
-  checkpoint-inspect report -o page.html               all of that on one page, to look at or to send
-  checkpoint-inspect pin 1000 --note 'for the paper'   keep a step, whatever is let go
-  checkpoint-inspect prune --keep-latest 3 --keep-best METRIC    what could go? --apply deletes it
-  checkpoint-inspect export best:METRIC -o best.safetensors    get the best one out, for other tools
-  checkpoint-inspect --store downloaded --untrusted verify     look into a store of somebody else's
+  checkpoint-inspect report -o page.html               all of this on one page, to look at or to send
+  checkpoint-inspect pin 1000 --note 'for the paper'   keep a step from being deleted
+  checkpoint-inspect prune --keep-latest 3 --keep-best METRIC    which steps could be deleted? --apply does it
+  checkpoint-inspect export best:METRIC -o best.safetensors    get the best step out, for other tools
+  checkpoint-inspect --store downloaded --untrusted verify     check a store from a stranger
   checkpoint-inspect doctor /data/run                  can a store be there?
 
-'checkpoint-inspect COMMAND --help' has more on each. What only reads may run beside a live trainer.
+'checkpoint-inspect COMMAND --help' has more on each. Commands that only read may run beside a live trainer.
 
 Exit status:
   0 ok, 1 failure, 2 usage, 3 damaged but a valid step remains, 10 no store, 11 the store is in use,
@@ -55,12 +64,25 @@ constexpr size_t kUnreadNamedMax = 10;
 // More than a command line has room for.
 constexpr int kTextsMax = 1 << 20;
 
+// Names of these options in other tools.
+struct OtherName {
+  std::string_view given;
+  std::string_view meant;
+};
+constexpr OtherName kOtherNames[] = {{"check", "verify"},     {"cleanup", "prune"}, {"completion", "completions"},
+                                     {"delete", "prune"},     {"df", "stats"},      {"du", "stats"},
+                                     {"forget", "prune"},     {"fsck", "verify"},   {"gc", "prune"},
+                                     {"help", "--help"},      {"info", "show"},     {"list", "ls"},
+                                     {"log", "history"},      {"man", "man-page"},  {"plot", "history --plot"},
+                                     {"remove", "prune"},     {"rm", "prune"},      {"version", "--version"},
+                                     {"watch", "ls --follow"}};
+
 void NameUnread(Console& console, const std::vector<std::string>& unread) {
   for (size_t i = 0; i < std::min(unread.size(), kUnreadNamedMax); ++i) {
-    console.Warn("not among the steps, for it could not be read: " + unread[i]);
+    console.Warn("not listed, because it could not be read: " + unread[i]);
   }
   if (unread.size() > kUnreadNamedMax) {
-    console.Warn(fmt::format("nor could {} more be read", unread.size() - kUnreadNamedMax));
+    console.Warn(fmt::format("{} more could not be read", unread.size() - kUnreadNamedMax));
   }
 }
 
@@ -76,8 +98,10 @@ const char* GroupName(CommandGroup group) {
       return "Keep and clean up";
     case CommandGroup::kPlace:
       return "Repair and prepare";
+    case CommandGroup::kShell:
+      return "Set up the shell";
     case CommandGroup::kHidden:
-      return "";
+      break;
   }
   return "";
 }
@@ -127,6 +151,12 @@ std::string WrongCommand(const CLI::App& within, const std::vector<std::string>&
   if (rest.empty()) return "no command is given";
   std::vector<std::string> commands;
   for (const CLI::App* command : within.get_subcommands(IsListed)) commands.push_back(command->get_name());
+  const auto meant = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
+                                  [&](const OtherName& other) { return other.given == rest.front(); });
+  const bool is_program = within.get_parent() == nullptr;
+  if (is_program && meant != std::end(kOtherNames)) {
+    return fmt::format("unknown command '{}'; did you mean '{}'?", rest.front(), meant->meant);
+  }
   return fmt::format("unknown command '{}'; nearest: {}", rest.front(),
                      fmt::join(NearestNames(rest.front(), commands), ", "));
 }
@@ -148,6 +178,11 @@ std::string WrongUsage(const CLI::App& app, const CLI::ParseError& error) {
     what = WrongOption(app, *within, *option);
   } else if (lacks_command) {
     what = WrongCommand(*within, rest);
+  } else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && what.find(": ") != std::string::npos) {
+    // "The following argument was not expected: 180"
+    what = fmt::format("'{}' is one argument too many", what.substr(what.rfind(": ") + 2));
+  } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.find("At Most 1") != what.npos) {
+    what = fmt::format("{} may be given once", what.substr(0, what.find(':')));
   }
   return fmt::format("{}; see '{}--help'", what, command);
 }
@@ -156,11 +191,11 @@ std::string WrongUsage(const CLI::App& app, const CLI::ParseError& error) {
 
 CommandLine::CommandLine()
     : app_("Lists, shows, compares, verifies and exports the checkpoints of a Tidemark store.", "checkpoint-inspect") {
-  app_.add_option("--store", store_, "The store; by default $TIDEMARK_STORE, else the current directory")
+  app_.add_option("--store", store_, "The store's directory; by default $TIDEMARK_STORE, else the current directory")
       ->type_name("DIR");
   app_.add_flag("--json", json_, "Print JSON, see docs/checkpoint-inspect.md");
   app_.add_flag("--untrusted", untrusted_,
-                "The store may mean harm: read the shards alone, never the manifest, in a sandbox");
+                "The store may be malicious: read only its shards, not the manifest, in a sandbox");
   app_.set_version_flag("--version", "checkpoint-inspect " TIDEMARK_VERSION);
   app_.formatter(std::make_shared<HelpFormatter>());
   app_.footer(kFooter);
@@ -174,7 +209,7 @@ CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(c
 
 CLI::App* CommandLine::Add(const CommandTraits& traits, std::function<ExitCode(const Session&)> run) {
   const std::string why_trusted =
-      traits.writes ? fmt::format("{} writes files, which --untrusted gives up the right to", traits.name)
+      traits.writes ? fmt::format("{} writes files; --untrusted allows no command that does", traits.name)
                     : traits.why_trusted;
   CLI::App* command = app_.add_subcommand(traits.name, traits.description)->group(GroupName(traits.group));
   command->final_callback([this, why_trusted, trouble = traits.trouble, run = std::move(run)] {
@@ -258,9 +293,12 @@ CLI::Option* AddTexts(CLI::App* command, const std::string& name, std::vector<st
 std::string CheckPositive(const std::string& text) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc::result_out_of_range) return fmt::format("'{}' is out of range", text);
-  if (error == std::errc() && end == text.data() + text.size() && number >= 1) return "";
-  return fmt::format("'{}' is no whole number of at least 1", text);
+  const bool is_number = end == text.data() + text.size() && error != std::errc::invalid_argument;
+  if (is_number && error == std::errc() && number >= 1) return "";
+  const bool is_too_large = error == std::errc::result_out_of_range && !text.starts_with('-');
+  if (is_number && is_too_large) return fmt::format("{} is out of range", text);
+  return is_number ? fmt::format("must be at least 1, not {}", text)
+                   : fmt::format("must be a whole number of at least 1, not '{}'", text);
 }
 
 ExitCode WithStore(const Session& session, const std::function<ExitCode(const Invocation&)>& run) {
@@ -282,7 +320,7 @@ ExitCode WithStore(const Session& session, const std::function<ExitCode(const In
     return OpenExitCode(reader.status());
   }
   if (const absl::Status& problem = (*reader)->manifest_problem(); !problem.ok()) {
-    console.Warn(fmt::format("the manifest cannot be read, and the steps are those of the shards: {}",
+    console.Warn(fmt::format("the manifest cannot be read, so the steps are read from the shards: {}",
                              std::string(problem.message())));
   }
   NameUnread(console, (*reader)->unread());

@@ -38,11 +38,11 @@ struct Invocation {
   bool untrusted = false;
 };
 
-// Where --help lists a command; kHidden: nowhere.
-enum class CommandGroup { kLook, kCheck, kExchange, kKeep, kPlace, kHidden };
+// The group under which --help lists a command.
+enum class CommandGroup { kLook, kCheck, kExchange, kKeep, kPlace, kShell, kHidden };
 
 struct CommandTraits {
-  CommandGroup group = CommandGroup::kHidden;
+  CommandGroup group = CommandGroup::kLook;
   std::string name;
   std::string description;
   // It writes files, or asks for a change of the store (see request.h). With --untrusted it is refused, for the sandbox

@@ -44,6 +44,8 @@ ValueKind KindOf(const CLI::Option* option, const std::string& type_name, bool h
   if (IsMarkedAsStep(option)) return ValueKind::kStep;
   const std::string name = option->nonpositional() ? type_name : type_name + " " + option->get_name(true);
   const auto names = [&name](std::string_view word) { return name.find(word) != std::string::npos; };
+  if (names("METRIC")) return ValueKind::kMetric;
+  if (names("GLOB")) return ValueKind::kEntry;
   if (names("DIR")) return ValueKind::kDirectory;
   return names("FILE") || names("PATH") || names("OUT") ? ValueKind::kFile : ValueKind::kOther;
 }

@@ -17,6 +17,8 @@ enum class ValueKind {
   kDirectory,  // its type name, or the name of a positional one, has DIR in it
   kFile,       // or FILE, PATH or OUT
   kStep,       // a selector, see AddSelector
+  kMetric,     // its type name, or the name of a positional one, has METRIC in it
+  kEntry,      // or GLOB
 };
 
 // An option, a flag, or a positional argument. Immutable.

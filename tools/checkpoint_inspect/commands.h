@@ -36,6 +36,8 @@ void AddManifest(CommandLine& line);
 void AddDoctor(CommandLine& line);
 // Completions for shells and the manual page.
 void AddShellPages(CommandLine& line);
+// The names in a store that the completions offer.
+void AddShellNames(CommandLine& line);
 
 // Which steps ls lists.
 struct ListOptions {

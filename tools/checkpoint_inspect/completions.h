@@ -9,8 +9,9 @@
 
 namespace tidemark::inspect {
 
-// A script for the shell that completes commands, options, the words that an option takes, directories and files, and
-// for a step those of the store, for which it runs `ls`. The app's name is what it completes.
+// A script for the shell that completes commands, options, the words that an option takes, directories and files. For
+// steps, metrics and entries of the store it runs the hidden command `names`. It completes the program that has the
+// app's name.
 std::string BashCompletion(const CLI::App& app);
 std::string ZshCompletion(const CLI::App& app);
 std::string FishCompletion(const CLI::App& app);

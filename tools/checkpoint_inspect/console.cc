@@ -62,6 +62,9 @@ std::string_view Code(Colour colour) {
   return "";
 }
 
+// The minimum number of columns beside the indentation: a sentence does not fit into fewer.
+constexpr size_t kFoldedColumnsMin = 20;
+
 absl::Status WriteError(int error) {
   return absl::DataLossError(fmt::format("write to standard output: {}", std::strerror(error)));
 }
@@ -76,12 +79,27 @@ Console::Console()
       progress_(isatty(STDERR_FILENO) == 1),
       columns_(OutputColumns()) {}
 
-Console::Console(std::FILE* out, std::FILE* err)
-    : out_(out), err_(err), terminal_(false), colour_(false), progress_(false), columns_(kColumnsDefault) {}
+Console::Console(std::FILE* out, std::FILE* err, std::optional<size_t> terminal_columns)
+    : out_(out),
+      err_(err),
+      terminal_(terminal_columns.has_value()),
+      colour_(false),
+      progress_(false),
+      columns_(terminal_columns.value_or(kColumnsDefault)) {}
 
 std::string Console::Paint(std::string_view text, Colour colour) const {
   if (!colour_ || colour == Colour::kNone) return std::string(text);
   return fmt::format("{}{}\x1b[0m", Code(colour), text);
+}
+
+std::string Console::Fold(std::string_view line, size_t hanging) const {
+  if (!terminal_ || hanging + kFoldedColumnsMin > columns_) return std::string(line) + "\n";
+  std::string folded;
+  std::string_view rest = line;
+  for (size_t indent = 0; !rest.empty() || folded.empty(); indent = hanging) {
+    folded += fmt::format("{:{}}{}\n", "", indent, TakeLine(&rest, columns_ - indent));
+  }
+  return folded;
 }
 
 void Console::PrintData(std::string_view text) {

@@ -4,6 +4,7 @@
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CONSOLE_H_
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,8 +19,9 @@ class Console {
  public:
   // Standard output and standard error. Looks once at whether they are terminals, and at NO_COLOR and TERM.
   Console();
-  // Streams that are no terminals, and that outlive the console.
-  Console(std::FILE* out, std::FILE* err);
+  // For streams that are not terminals, and that outlive the console. With `terminal_columns` text is laid out as for a
+  // terminal of that width, without colour.
+  Console(std::FILE* out, std::FILE* err, std::optional<size_t> terminal_columns = std::nullopt);
 
   // Standard output is a terminal that wants colour: NO_COLOR is unset or empty, TERM is not "dumb".
   bool colour() const { return colour_; }
@@ -34,6 +36,10 @@ class Console {
 
   // `text` in `colour`, if the terminal wants that.
   std::string Paint(std::string_view text, Colour colour) const;
+
+  // One line of escaped text with its end. On a terminal that is too narrow it is broken between words, and each
+  // further line begins with `hanging` spaces.
+  std::string Fold(std::string_view line, size_t hanging) const;
 
   // Data. Kept by the stream until it is full, or FlushData.
   void PrintData(std::string_view text);

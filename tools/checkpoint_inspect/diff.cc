@@ -120,7 +120,7 @@ ExitCode Diff(const Session& session, const DiffOptions& options) {
   Console& console = session.console;
   for (const TensorOperand& operand : options.operands) {
     if (!session.untrusted || operand.kind == TensorOperand::Kind::kStep) continue;
-    console.Fail(fmt::format("--untrusted reads the store alone, and {} is not in it", operand.path));
+    console.Fail(fmt::format("--untrusted reads only the store, and {} is outside of it", operand.path));
     return ExitCode::kTrouble;
   }
   Sides sides;
@@ -186,29 +186,30 @@ void AddDiff(CommandLine& line) {
   const auto options = std::make_shared<DiffOptions>();
   CLI::App* diff = line.Add({.group = CommandGroup::kCheck,
                              .name = "diff",
-                             .description = "Say what changed between two steps, stores or safetensors files",
+                             .description = "Compare two steps, stores or safetensors files, and list what changed",
                              .trouble = ExitCode::kTrouble},
                             [options](const Session& session) { return Diff(session, *options); });
   AddOperand(diff, "A", options, 0);
   AddOperand(diff, "B", options, 1);
-  diff->add_option("GLOB", options->glob, fmt::format("Only entries that match it, {}", kGlobHelp))
+  diff->add_option("GLOB", options->glob, fmt::format("Only entries that match, {}", kGlobHelp))
       ->type_name("")
       ->check(CheckGlob);
-  diff->add_flag("--structure-only", options->structure_only, "Compare names, dtypes and shapes, and read no tensor");
+  diff->add_flag("--structure-only", options->structure_only,
+                 "Compare only names, dtypes and shapes, and read no tensor");
   diff->add_option_function<std::string>(
           "--sort", [options](const std::string& order) { options->by_name = order == "name"; },
-          "By change, the largest first, which is the default, or by name")
+          "Sort by change, the largest first (the default), or by name")
       ->check(CLI::IsMember({"change", "name"}).description(""))
       ->type_name("change|name");
   diff->footer(fmt::format(R"(
 A step is {}.
 
-Of tensors of the same shape with numbers:
+For numeric tensors of the same shape:
   CHANGE    the norm of B - A, divided by the norm of A: 0.01 is a change of 1 %
-  COSINE    that of the angle between A and B: 1 where they point the same way
+  COSINE    the cosine of the angle between A and B: 1 if they point the same way
   LARGEST   the largest absolute change of one number
-  AT        the index of the first element that has it
-A line begins with ~ for changed, - for only in A, + for only in B, ? for held differently by the ranks.
+  AT        the index of the first element with that change
+A line begins with ~ (changed), - (only in A), + (only in B) or ? (split differently among the ranks).
 
 Example:
   checkpoint-inspect --store run/ckpt diff 1000 latest

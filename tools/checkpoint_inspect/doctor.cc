@@ -73,19 +73,19 @@ Colour ColourOf(Verdict verdict) {
 std::string Conclusion(Verdict worst) {
   switch (worst) {
     case Verdict::kOk:
-      return "a store can be here";
+      return "a store works here";
     case Verdict::kSlow:
-      return "a store can be here, and could be faster";
+      return "a store works here, but could be faster";
     case Verdict::kRisk:
-      return "a store can be here, at a risk";
+      return "a store works here, at a risk";
     case Verdict::kMissing:
       break;
   }
-  return "no store can be here";
+  return "no store works here";
 }
 
 std::string FindingsAsTable(const Console& console, const std::vector<Finding>& findings) {
-  Table table({{"CHECK"}, {"VERDICT"}, {"FOUND"}});
+  Table table({{"CHECK"}, {"VERDICT"}, {"FOUND", Table::Align::kLeft, Table::Narrow::kWrap}});
   for (const Finding& finding : findings) {
     table.AddRow({{finding.check},
                   {std::string(VerdictName(finding.verdict)), ColourOf(finding.verdict)},
@@ -133,7 +133,10 @@ ExitCode Diagnose(const Session& session, const DoctorOptions& options) {
     measured = Measure(
         session.console, place.directory,
         {.bytes_max = std::min(options.bytes, place.free_bytes / 2), .duration_max = absl::Seconds(options.seconds)});
-    if (IsInterrupted()) return ExitCode::kInterrupted;
+    if (IsInterrupted()) {
+      session.console.Fail("interrupted; the trial file was removed");
+      return ExitCode::kInterrupted;
+    }
     const std::vector<Finding> speed = JudgeSpeed(measured->speed, measured->syncs);
     findings.insert(findings.end(), speed.begin(), speed.end());
   }
@@ -150,27 +153,27 @@ void AddDoctor(CommandLine& line) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App* doctor = line.Add({.group = CommandGroup::kPlace,
                                .name = "doctor",
-                               .description = "Say whether a directory can hold a store, and how fast",
+                               .description = "Check whether a directory can hold a store, and how fast it is",
                                .writes = true},
                               [options](const Session& session) { return Diagnose(session, *options); });
-  doctor->add_option("DIR", options->directory, "Where the store is to be; need not be there. By default the store")
+  doctor->add_option("DIR", options->directory, "The directory, which need not exist yet; by default the store")
       ->type_name("");
-  doctor->add_option("--seconds", options->seconds, "Write for so long, and read for so long")
+  doctor->add_option("--seconds", options->seconds, "Write for N seconds, then read for N seconds")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("N")
       ->capture_default_str();
-  AddByteCount(doctor, "--bytes", options->bytes, "Write at most so much, and at most half of what is free")
+  AddByteCount(doctor, "--bytes", options->bytes, "Write at most this much, and at most half of the free space")
       ->default_str("1GiB");
   doctor->footer(R"(
-Writes and reads a file in the directory, as a save and a restore do, and removes it. Each check is ok, slow,
-risk (a store works, and may be lost or harmed) or missing (no store can be there), with what to change below it.
+Writes and reads a file in the directory, as a save and a restore do, and removes it. Each check is ok, slow, risk (a
+store works, but may be damaged or lost) or missing (a store cannot work). Below it stands what to change.
 
 Example:
   checkpoint-inspect doctor /data/run
   checkpoint-inspect doctor /data/run --seconds 10 --bytes 20GiB
   checkpoint-inspect --json doctor /data/run
 
-Exit status: 0 a store can be there, be it slow or at a risk; 1 something is missing.)");
+Exit status: 0 a store works here, perhaps slowly or at a risk; 1 something is missing.)");
 }
 
 }  // namespace tidemark::inspect

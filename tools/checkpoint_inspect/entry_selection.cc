@@ -75,7 +75,7 @@ absl::Status NothingMatches(std::string_view glob, std::span<const std::string> 
   }
   if (const std::string wider = WiderPattern(glob, names); !wider.empty()) {
     return absl::NotFoundError(
-        fmt::format("nothing in {} matches '{}'; a GLOB is held against the whole name: {}", where, glob, wider));
+        fmt::format("nothing in {} matches '{}'; a GLOB must match the whole name: {}", where, glob, wider));
   }
   return absl::NotFoundError(
       fmt::format("nothing in {} matches '{}'; nearest: {}", where, glob, fmt::join(NearestNames(glob, names), ", ")));

@@ -17,7 +17,7 @@ namespace tidemark::inspect {
 
 // How a pattern of entries is written, for --help.
 inline constexpr std::string_view kGlobHelp =
-    "held against the whole name: '*' is any run of characters, dots too, '?' one";
+    "matched against the whole name: '*' matches any characters, also dots, '?' matches one";
 
 // For CLI::Option::check: why the text is no pattern; empty where it is one. An empty text is none: whoever gives it,
 // as by a shell variable that is not set, did not mean every entry.
@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<size_t>> SelectEntries(std::span<const StoredEntry> e
 std::vector<std::string> NearestNames(std::string_view glob, std::span<const std::string> names);
 
 // kNotFound: "nothing in WHERE matches 'x*'; nearest: a, b", of these names. Where they match a pattern that goes on,
-// it is that one: "nothing in WHERE matches 'x'; a GLOB is held against the whole name: '*x*' matches 12".
+// it is that one: "nothing in WHERE matches 'x'; a GLOB must match the whole name: '*x*' matches 12".
 absl::Status NothingMatches(std::string_view glob, std::span<const std::string> names, std::string_view where);
 
 // How many characters must be put in, taken out or replaced until the name matches. Takes at most pattern times name

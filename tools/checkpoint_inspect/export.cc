@@ -2,26 +2,26 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/exchange/value_text.h"
 #include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/entry_selection.h"
-#include "tools/checkpoint_inspect/file_metadata.h"
-#include "tools/checkpoint_inspect/float_conversion.h"
+#include "tools/checkpoint_inspect/export_sinks.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
-#include "tools/checkpoint_inspect/output_file.h"
+#include "tools/checkpoint_inspect/output_path.h"
 #include "tools/checkpoint_inspect/progress_line.h"
 #include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/tensor_stream.h"
 #include "tools/checkpoint_inspect/text.h"
-#include "tools/checkpoint_inspect/value_text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<ExportSink>> MakeSink(const TensorSource& source,
 // The command line's part.
 struct ExportArguments {
   Selector selector;
-  ExportOptions options;
+  ExportPlanOptions options;
   std::optional<ExportFormat> format;
   std::string out;
   bool force = false;
@@ -81,6 +81,15 @@ struct ExportArguments {
 ExportFormat FormatOf(const ExportArguments& arguments) {
   if (arguments.format) return *arguments.format;
   return arguments.out.ends_with(".npz") ? ExportFormat::kNpz : ExportFormat::kSafetensors;
+}
+
+// Whether the name is that of another format than the one to be written, and --format is not given.
+bool IsMisnamed(const ExportArguments& arguments) {
+  if (arguments.format) return false;
+  const std::string extension = std::filesystem::path(arguments.out).extension();
+  static constexpr std::string_view kOthers[] = {".bin", ".ckpt", ".gguf", ".h5", ".hdf5", ".msgpack",
+                                                 ".npy", ".onnx", ".pkl",  ".pt", ".pth"};
+  return std::find(std::begin(kOthers), std::end(kOthers), extension) != std::end(kOthers);
 }
 
 // What is too large to be read back as a whole, or is not what it should be, is left out, and that is said.
@@ -101,7 +110,7 @@ ExportMetadata ProvenanceOf(const Invocation& invocation, const StepInfo& info) 
   if (MetadataToJson(info.user_metadata).is_object()) {
     provenance[std::string(kUserMetadataKey)] = info.user_metadata;
   } else {
-    console.Note("the step's user metadata is left out: it is no JSON object of at most " + MetadataLimits());
+    console.Note("the step's user metadata is left out: it is not a JSON object of at most " + MetadataLimits());
   }
   return provenance;
 }
@@ -141,12 +150,12 @@ void NoteWhatIsLeftOut(Console& console, ExportFormat format, const ExportPlan& 
   const auto tied = static_cast<size_t>(
       std::count_if(plan.tensors.begin(), plan.tensors.end(), [](const ExportItem& i) { return !i.tied_to.empty(); }));
   if (tied > 0) {
-    console.Note(fmt::format("{} tied tensor{} written once; the metadata says to which name each belongs", tied,
+    console.Note(fmt::format("{} tied tensor{} written once; the metadata names what each is tied to", tied,
                              tied == 1 ? " is" : "s are"));
   }
   if (!plan.values.empty()) {
-    console.Note(fmt::format("{} value{} no tensor{}, and in the metadata as text", plan.values.size(),
-                             plan.values.size() == 1 ? " is" : "s are", plan.values.size() == 1 ? "" : "s"));
+    console.Note(fmt::format("{} non-tensor value{} written to the metadata as text", plan.values.size(),
+                             plan.values.size() == 1 ? " was" : "s were"));
   }
 }
 
@@ -157,13 +166,20 @@ ExitCode ExportExitCode(const absl::Status& status) {
 
 ExitCode RunExport(const Invocation& invocation, const ExportArguments& arguments) {
   Console& console = invocation.console;
+  if (IsMisnamed(arguments)) {
+    console.Fail(
+        fmt::format("{}: export writes safetensors, npz or raw, none of which has this name; name it "
+                    "*.safetensors or *.npz, or give --format",
+                    arguments.out));
+    return ExitCode::kUsage;
+  }
   StepSource opened;
   const ExitCode code =
       OpenStepSource(invocation, arguments.selector, &opened, {.way_out = ", and --exclude leaves it out"});
   if (code != ExitCode::kOk) return code;
 
   CatchInterrupts();
-  ExportOptions options = arguments.options;
+  ExportPlanOptions options = arguments.options;
   options.format = FormatOf(arguments);
   std::optional<ProgressLine> line;
   const auto progress = [&](uint64_t bytes_read, uint64_t bytes_total) {
@@ -184,7 +200,7 @@ ExitCode RunExport(const Invocation& invocation, const ExportArguments& argument
   return StoreExitCode(invocation.reader);
 }
 
-void AddRename(const std::string& text, ExportOptions* options) {
+void AddRename(const std::string& text, ExportPlanOptions* options) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) throw CLI::ValidationError("--rename: expected FROM=TO");
   options->renames.emplace_back(text.substr(0, equals), text.substr(equals + 1));
@@ -192,9 +208,15 @@ void AddRename(const std::string& text, ExportOptions* options) {
 
 }  // namespace
 
-absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportOptions& options, const std::string& out,
-                                       bool replace, const ExportMetadata& provenance,
+absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportPlanOptions& options,
+                                       const std::string& out, bool replace, const ExportMetadata& provenance,
                                        const std::function<void(uint64_t bytes_read, uint64_t bytes_total)>& progress) {
+  for (const std::vector<std::string>* patterns : {&options.include, &options.exclude}) {
+    for (const std::string& pattern : *patterns) {
+      const absl::Status matching = SelectEntries(source.entries(), pattern, "the step").status();
+      if (!matching.ok()) return absl::InvalidArgumentError(matching.message());
+    }
+  }
   absl::StatusOr<ExportPlan> plan = PlanExport(source.entries(), options);
   if (!plan.ok()) return plan.status();
   auto sink = MakeSink(source, *plan, options.format, out, replace, provenance);
@@ -210,28 +232,14 @@ absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportO
     bytes_total += source.entries()[item.entry].bytes;
   }
   uint64_t bytes_read = 0;
-  std::vector<std::byte> converted;
   absl::Status status = StreamTensors({&lane, 1}, [&](const TensorBlock& block) {
     const ExportItem& item = *items[block.item];
     if (block.first_element == 0) {
       if (absl::Status begun = (*sink)->Begin(item); !begun.ok()) return begun;
     }
-    std::span<const std::byte> bytes = block.bytes[0];
-    const Dtype stored = source.entries()[item.entry].spec.dtype;
-    bytes_read += bytes.size();
+    bytes_read += block.bytes[0].size();
     progress(bytes_read, bytes_total);
-    // A piece at a time, so that what is converted takes little memory of its own.
-    constexpr size_t kPieceElements = size_t{1} << 20;
-    if (stored == item.spec.dtype) return (*sink)->Write(bytes);
-    const size_t stored_bytes = GetDtypeInfo(stored).element_bytes;
-    while (!bytes.empty()) {
-      const size_t elements = std::min<size_t>(kPieceElements, bytes.size() / stored_bytes);
-      converted.resize(elements * GetDtypeInfo(item.spec.dtype).element_bytes);
-      ConvertFloats(stored, bytes.first(elements * stored_bytes), item.spec.dtype, converted);
-      if (absl::Status written = (*sink)->Write(converted); !written.ok()) return written;
-      bytes = bytes.subspan(elements * stored_bytes);
-    }
-    return absl::OkStatus();
+    return WriteElements(**sink, source.entries()[item.entry].spec.dtype, item.spec.dtype, block.bytes[0]);
   });
   // Reading may have ended before a signal that came with its last bytes was looked at.
   if (status.ok() && IsInterrupted()) status = absl::CancelledError("interrupted");
@@ -256,20 +264,20 @@ void AddExport(CommandLine& line) {
   };
   AddTexts(command, "GLOB", include, fmt::format("Only entries that match one of these, {}", kGlobHelp))
       ->check(CheckGlob);
-  command->add_option("-o,--output", arguments->out, "The file; with raw a folder that is not there yet")
+  command->add_option("-o,--output", arguments->out, "The file to write; for raw, a new folder")
       ->type_name("OUT")
       ->required()
       ->check(CheckOutputPath);
   command
       ->add_option_function<std::string>(
           "--format", [arguments](const std::string& name) { arguments->format = ParseExportFormat(name); },
-          "By default npz if OUT ends in .npz, else safetensors")
+          "The format; by default npz if OUT ends in .npz, else safetensors")
       ->check(CLI::IsMember({"safetensors", "npz", "raw"}))
       ->type_name("FORMAT");
   command
       ->add_option_function<std::string>(
           "--dtype", [arguments](const std::string& name) { arguments->options.dtype = FindDtype(name)->dtype; },
-          "Convert floating-point tensors, rounded to nearest even; complex ones stay")
+          "Convert floating-point tensors, rounding to nearest even; complex tensors stay")
       ->check(CLI::IsMember({"float16", "bfloat16", "float32", "float64"}))
       ->type_name("DTYPE");
   AddTexts(
@@ -277,29 +285,31 @@ void AddExport(CommandLine& line) {
       [arguments](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) AddRename(text, &arguments->options);
       },
-      "Rename FROM and FROM.*; with an empty TO the prefix goes. The first that fits counts")
+      "Rename FROM and FROM.*; an empty TO removes the prefix. The first rule that fits counts")
       ->type_name("FROM=TO");
-  AddTexts(command, "--include", include, fmt::format("As GLOB: only entries that match one of these, {}", kGlobHelp))
+  AddTexts(command, "--include", include,
+           fmt::format("The same as GLOB: only entries that match one of these, {}", kGlobHelp))
       ->type_name("GLOB")
       ->check(CheckGlob);
   AddTexts(command, "--exclude", arguments->options.exclude,
-           fmt::format("No entries that match one of these, {}", kGlobHelp))
+           fmt::format("Leave out entries that match one of these, {}", kGlobHelp))
       ->type_name("GLOB")
       ->check(CheckGlob);
   // Options are looked at in the order in which they are added, so these two know OUT and --format.
   AddByteCount(command, "--shard-size", arguments->options.shard_bytes,
-               "Safetensors alone: several files and an index where there is more than this; by default 5GB")
+               "For safetensors: write several files of at most this size, and an index; by default 5GB")
       ->check([arguments](const std::string&) {
         const ExportFormat format = FormatOf(*arguments);
         return format == ExportFormat::kSafetensors ? "" : fmt::format("{} is never split", ExportFormatName(format));
       });
-  command->add_flag("--force", arguments->force, "Replace files that are there; not with raw")
+  command->add_flag("--force", arguments->force, "Replace existing files; not with raw")
       ->check([arguments](const std::string&) {
         const bool is_folder = FormatOf(*arguments) == ExportFormat::kRaw;
-        return std::string(is_folder ? "raw makes a folder, and never replaces one" : "");
+        return std::string(is_folder ? "raw creates a folder and never replaces one" : "");
       });
   command->footer(R"(
-Values that are no tensors go into the metadata of safetensors as text, and are arrays in npz and files in raw.
+Non-tensor values become text in the metadata of safetensors, arrays in npz, and files in raw. A file name of another
+format, such as *.pt, is refused unless --format is given.
 
 Example:
   checkpoint-inspect --store run/ckpt export best:validation/loss 'model.*' --rename model= -o model.safetensors

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/checkpoint_inspect/export_plan.h"
-#include "tools/checkpoint_inspect/export_sink.h"
+#include "snapshot/exchange/export_metadata.h"
+#include "snapshot/exchange/export_plan.h"
+#include "snapshot/exchange/export_sink.h"
 #include "tools/checkpoint_inspect/tensor_source.h"
 
 namespace tidemark::inspect {
@@ -22,8 +23,8 @@ struct Exported {
 // Writes the tensors of `source` to `out`. `provenance`: what the files say of where they come from. `progress` is told
 // of the bytes read, on this thread. kCancelled: Ctrl-C; whatever the error, nothing is left behind. Else the errors of
 // PlanExport, of the sinks and of reading.
-absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportOptions& options, const std::string& out,
-                                       bool replace, const ExportMetadata& provenance,
+absl::StatusOr<Exported> ExportTensors(const TensorSource& source, const ExportPlanOptions& options,
+                                       const std::string& out, bool replace, const ExportMetadata& provenance,
                                        const std::function<void(uint64_t bytes_read, uint64_t bytes_total)>& progress);
 
 }  // namespace tidemark::inspect

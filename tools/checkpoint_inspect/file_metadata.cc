@@ -5,15 +5,15 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/exchange/value_text.h"
 #include "storage/shard/shard_format.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/text.h"
-#include "tools/checkpoint_inspect/value_text.h"
 
 namespace tidemark::inspect {
 namespace {
 
-constexpr std::string_view kWayOut = "; --metadata takes the place of what the files say";
+constexpr std::string_view kWayOut = "; --metadata replaces it";
 
 absl::Status KeyError(const std::string& file, std::string_view key, std::string_view what) {
   return absl::DataLossError(fmt::format("{}: '{}' of the metadata {}", file, Shorten(Escape(key), 200), what));
@@ -49,14 +49,8 @@ std::optional<Metrics> ParseMetrics(const std::string& text) {
 
 }  // namespace
 
-std::string MetricsJson(const Metrics& metrics) {
-  nlohmann::json json = nlohmann::json::object();
-  for (const auto& [name, value] : metrics) json[name] = ToSortedJson(value);
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
-}
-
 absl::Status FileMetadata::Conflict(const std::string& key, size_t file, size_t other) const {
-  return absl::InvalidArgumentError(fmt::format("'{}' of the metadata is one thing in {} and another in {}{}",
+  return absl::InvalidArgumentError(fmt::format("'{}' of the metadata differs between {} and {}{}",
                                                 Shorten(Escape(key), 200), files_[other], files_[file], kWayOut));
 }
 
@@ -67,9 +61,9 @@ absl::Status FileMetadata::TooManyKeys() const {
 }
 
 absl::Status FileMetadata::BeyondLimits() const {
-  return absl::InvalidArgumentError(fmt::format(
-      "the metadata of {} and the files before it has more together than the {} of a step's user metadata{}",
-      files_.back(), MetadataLimits(), kWayOut));
+  return absl::InvalidArgumentError(
+      fmt::format("the metadata of {} and the files before it has more values than the {} of a step's user metadata{}",
+                  files_.back(), MetadataLimits(), kWayOut));
 }
 
 absl::Status FileMetadata::Merge(const std::string& key, std::string text, Texts* texts) {
@@ -96,7 +90,7 @@ absl::Status FileMetadata::TakeEntries(std::map<std::string, std::string>* strin
     const auto text = strings->find(name);
     // A name that begins like these keys cannot be told from them, so no export has it.
     if (text == strings->end() || name.starts_with(kKindPrefix)) {
-      return KeyError(file, key, "is there, and nothing under the name behind that");
+      return KeyError(file, key, "is present, but the entry that it names is not");
     }
     ++entries_;
     entry_bytes_ += name.size() + text->second.size();
@@ -109,9 +103,11 @@ absl::Status FileMetadata::TakeEntries(std::map<std::string, std::string>* strin
       ties_.push_back({.file = file, .name = name, .tied_to = std::move(text->second)});
     } else {
       const std::optional<EntryKind> kind = ParseValueKind(kind_name);
-      if (!kind) return KeyError(file, key, fmt::format("is '{}', which is no kind", Shorten(Escape(kind_name), 200)));
-      std::optional<Value> value = ParseValueText(*kind, text->second);
-      if (!value) return KeyError(file, name, fmt::format("is no {} as an export writes it", kind_name));
+      if (!kind)
+        return KeyError(file, key,
+                        fmt::format("is '{}', which is not a kind of entry", Shorten(Escape(kind_name), 200)));
+      std::optional<ParsedValue> value = ParseValueText(*kind, text->second);
+      if (!value) return KeyError(file, name, fmt::format("is not a valid {}", kind_name));
       value->spec.name = name;
       values.push_back({.spec = std::move(value->spec), .bytes = std::move(value->bytes)});
     }
@@ -132,11 +128,11 @@ absl::Status FileMetadata::TakeStep(std::map<std::string, std::string>* strings)
     if (!with_step_) continue;
     if (key == kMetricsKey) {
       std::optional<Metrics> metrics = ParseMetrics(text);
-      if (!metrics) return KeyError(files_.back(), key, "has no metrics as an export writes them");
+      if (!metrics) return KeyError(files_.back(), key, "has invalid metrics");
       metrics_ = *std::move(metrics);
     } else if (text.size() > kStepTextBytesMax || !MetadataToJson(text).is_object()) {
       return KeyError(files_.back(), key,
-                      fmt::format("is no JSON object of at most {} bytes, {}", kStepTextBytesMax, MetadataLimits()));
+                      fmt::format("is not a JSON object of at most {} bytes, {}", kStepTextBytesMax, MetadataLimits()));
     }
     if (absl::Status status = Merge(std::string(key), text, &step_); !status.ok()) return status;
   }

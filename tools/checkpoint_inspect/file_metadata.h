@@ -13,37 +13,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "snapshot/exchange/export_metadata.h"
+#include "snapshot/exchange/safetensors_header.h"
 #include "tidemark/step_info.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
 #include "tools/checkpoint_inspect/tensor_source.h"
 
 namespace tidemark::inspect {
-
-// The keys of an export. A file that has both kStepKey and kStoreKey is one.
-inline constexpr std::string_view kFormatKey = "format";
-inline constexpr std::string_view kStepKey = "tidemark.step";
-inline constexpr std::string_view kStoreKey = "tidemark.store";
-inline constexpr std::string_view kMetricsKey = "tidemark.metrics";             // as MetricsJson
-inline constexpr std::string_view kUserMetadataKey = "tidemark.user_metadata";  // a JSON object
-// Before the name of a value, the name of its kind; before that of a tied tensor, kTiedKind. The name itself is a key
-// too: of the value's text, or of the name that it is tied to.
-inline constexpr std::string_view kKindPrefix = "tidemark.kind.";
-inline constexpr std::string_view kTiedKind = "tied";
 
 // In the user metadata of what no export wrote: the files' names, and a string that a file itself has under that key.
 inline constexpr std::string_view kImportedFromKey = "imported_from";
 inline constexpr std::string_view kFileImportedFromKey = "file.imported_from";
 
-// Metrics, and user metadata, of more bytes are not exported and not read: they are parsed as a whole.
-inline constexpr size_t kStepTextBytesMax = 1 << 20;
-
 // Values and tied names of all files together, and the bytes of their names and texts: they are held until the step is
 // written. An export has all of them in the header of one file, which takes no more.
 inline constexpr size_t kFileEntriesMax = kSafetensorsMetadataMax / 2;  // each is two strings
 inline constexpr size_t kFileEntryBytesMax = kSafetensorsHeaderBytesMax;
-
-// A JSON object on one line, numbers as NumberToJson has them.
-std::string MetricsJson(const Metrics& metrics);
 
 // Thread-compatible.
 class FileMetadata {

@@ -29,8 +29,8 @@ CASES        end
     test "$command" = "$argv[1]"
 end
 
-# The fields of a step stand at this indentation, and no other's.
-function FUNCTION_steps
+# Prints the names of one kind in the store, one a line.
+function FUNCTION_names
     set -l words (commandline -opc)
     set -l arguments
     set -l previous ''
@@ -44,8 +44,7 @@ function FUNCTION_steps
         end
         set previous $word
     end
-    printf '%s\n' latest latest-healthy
-    $words[1] $arguments --json ls 2>/dev/null | string replace -rf '^      "step": ([0-9]+),$' '$1'
+    $words[1] $arguments names $argv[1] 2>/dev/null
 end
 
 complete -c NAME -f
@@ -62,7 +61,11 @@ std::string ValueText(const OptionOutline& option) {
     case ValueKind::kFile:
       return " -F";
     case ValueKind::kStep:
-      return " -a '(FUNCTION_steps)'";
+      return " -a '(FUNCTION_names steps)'";
+    case ValueKind::kMetric:
+      return " -a '(FUNCTION_names metrics)'";
+    case ValueKind::kEntry:
+      return " -a '(FUNCTION_names entries)'";
     case ValueKind::kChoice:
       return " -a " + QuoteWord(absl::StrJoin(option.choices, " "));
     case ValueKind::kOther:

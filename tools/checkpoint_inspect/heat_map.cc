@@ -150,10 +150,9 @@ std::string HeatMapSvg(const HeatMap& map) {
     const double x = left + cell_width * (static_cast<double>(column) + 0.5);
     svg += SvgText(x + 4, bottom + 8, "tick", Anchor::kEnd, map.columns[column], -90);
   }
-  svg += SvgText(
-      (left + map_right) / 2, bottom + label_height + 20, "label",
-      static_cast<double>(map.x_label.size()) * kCharacter > map_right - left ? Anchor::kStart : Anchor::kMiddle,
-      map.x_label);
+  const bool is_wide = static_cast<double>(map.x_label.size()) * kCharacter > map_right - left;
+  svg += SvgText(is_wide ? left : (left + map_right) / 2, bottom + label_height + 20, "label",
+                 is_wide ? Anchor::kStart : Anchor::kMiddle, map.x_label);
   return svg + "</svg>\n";
 }
 

@@ -15,8 +15,24 @@
 namespace tidemark::inspect {
 namespace {
 
-// A row for each evaluation, and where there is none, one for the metrics that were saved with the step.
+// A row for the metrics that were saved with the step, if there are any, and one for each evaluation.
 bool HasRows(const StepInfo& info) { return !info.evaluations.empty() || !info.metrics.empty(); }
+
+// Under the names that they have among the step's metrics and in selectors.
+std::map<std::string, double> MetricsOf(const Evaluation& evaluation) {
+  std::map<std::string, double> named;
+  for (const auto& [name, value] : evaluation.metrics) named[evaluation.evaluator + "/" + name] = value;
+  return named;
+}
+
+// Metrics that were not reported by an evaluator.
+Metrics SavedMetrics(const StepInfo& info) {
+  Metrics saved = info.metrics;
+  for (const Evaluation& evaluation : info.evaluations) {
+    for (const auto& [name, value] : MetricsOf(evaluation)) saved.erase(name);
+  }
+  return saved;
+}
 
 Json StepToJson(const StepInfo& info) {
   return {{"step", info.step},
@@ -25,10 +41,10 @@ Json StepToJson(const StepInfo& info) {
           {"created", KnowsCreated(info) ? Json(Rfc3339(info.created)) : Json(nullptr)}};
 }
 
-// Of a step that was not evaluated: the fields that every row has, in their order.
-Json SavedMetricsToJson(const StepInfo& info) {
+// The fields that every row has, in their order.
+Json SavedMetricsToJson(const StepInfo& info, Metrics saved) {
   Json row = StepToJson(info);
-  row.update(ToJson(Evaluation{.metrics = info.metrics}));
+  row.update(ToJson(Evaluation{.metrics = std::move(saved)}));
   for (const char* of_evaluators : {"evaluator", "outcome", "worker", "reported", "seconds"}) {
     row[of_evaluators] = nullptr;
   }
@@ -40,7 +56,7 @@ void PrintRowsAsJson(const Invocation& invocation) {
   PrintWithArray(invocation.console, document, "history", [&](const std::function<void(const Json&)>& add) {
     for (const StepInfo& info : invocation.reader.steps()) {
       if (!HasRows(info)) continue;
-      if (info.evaluations.empty()) add(SavedMetricsToJson(info));
+      if (Metrics saved = SavedMetrics(info); !saved.empty()) add(SavedMetricsToJson(info, std::move(saved)));
       for (const Evaluation& evaluation : info.evaluations) {
         Json row = StepToJson(info);
         row.update(ToJson(evaluation));
@@ -50,37 +66,31 @@ void PrintRowsAsJson(const Invocation& invocation) {
   });
 }
 
-// By the names that they have among the step's metrics, and in selectors.
-std::string MetricsOf(const Evaluation& evaluation) {
-  std::map<std::string, double> named;
-  for (const auto& [name, value] : evaluation.metrics) named[evaluation.evaluator + "/" + name] = value;
-  return MetricsText(named);
-}
-
 std::string RowsAsTable(const Invocation& invocation) {
   using enum Table::Align;
+  using enum Table::Narrow;
   Table table({{"STEP", kRight},
-               {"AGE", kRight},
-               {"STATE"},
-               {"EVALUATOR"},
-               {"METRICS", kLeft, /*may_cut=*/true},
+               {"AGE", kRight, kWhole, 4},
+               {"STATE", kLeft, kWhole, 5},
+               {"EVALUATOR", kLeft, kWhole, 3},
+               {"METRICS", kLeft, kWrap},
                {"OUTCOME"},
-               {"SECONDS", kRight},
-               {"WORKER"}});
+               {"SECONDS", kRight, kWhole, 2},
+               {"WORKER", kLeft, kWhole, 1}});
   for (const StepInfo& info : invocation.reader.steps()) {
     if (!HasRows(info)) continue;
     const Table::Cell step = {fmt::format("{}", info.step)};
     const Table::Cell age = {AgeOf(info, invocation.now)};
     const Table::Cell state = {std::string(StepStateName(info.state)), StateColour(info.state)};
-    if (info.evaluations.empty()) {
-      table.AddRow({step, age, state, {"-"}, {MetricsText(info.metrics)}, {"-"}, {"-"}, {"-"}});
+    if (const Metrics saved = SavedMetrics(info); !saved.empty()) {
+      table.AddRow({step, age, state, {"-"}, {MetricsText(saved)}, {"-"}, {"-"}, {"-"}});
     }
     for (const Evaluation& evaluation : info.evaluations) {
       table.AddRow({step,
                     age,
                     state,
                     {Escape(evaluation.evaluator)},
-                    {MetricsOf(evaluation)},
+                    {MetricsText(MetricsOf(evaluation))},
                     {std::string(OutcomeName(evaluation.outcome)), OutcomeColour(evaluation.outcome)},
                     {fmt::format("{:.2f}", absl::ToDoubleSeconds(evaluation.took))},
                     {Escape(evaluation.worker)}});
@@ -115,7 +125,8 @@ void PrintMetricsAsJson(const Invocation& invocation, const std::vector<std::str
 
 std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::string>& metrics) {
   using enum Table::Align;
-  std::vector<Table::Column> columns = {{"STEP", kRight}, {"AGE", kRight}, {"STATE"}};
+  std::vector<Table::Column> columns = {
+      {"STEP", kRight}, {"AGE", kRight, Table::Narrow::kWhole, 1}, {"STATE", kLeft, Table::Narrow::kWhole, 2}};
   for (const std::string& metric : metrics) columns.push_back({Escape(metric), kRight});
   Table table(std::move(columns));
   for (const StepInfo& info : invocation.reader.steps()) {
@@ -137,7 +148,7 @@ std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics) {
   Console& console = invocation.console;
   const StoreReader& reader = invocation.reader;
-  constexpr MetricPlace kPlace = {.before = "history ", .no_end = "takes an end only with --plot"};
+  constexpr MetricPlace kPlace = {.before = "history ", .no_end = "only valid with --plot"};
   for (const std::string& metric : metrics) {
     if (const absl::Status known = CheckMetric(reader, metric, kPlace); !known.ok()) {
       console.Fail(known);
@@ -169,14 +180,14 @@ void AddHistory(CommandLine& line) {
   CLI::App* history = line.Add(
       {.group = CommandGroup::kLook,
        .name = "history",
-       .description = "List or plot the metrics of each step, deleted ones included, and what evaluators said"},
+       .description = "List or plot the metrics of each step, deleted steps included, and the results of evaluators"},
       [options, plot](const Invocation& invocation) {
         return *plot ? PlotHistory(invocation, *options) : ShowHistory(invocation, options->metrics);
       });
   AddTexts(history, "METRIC", options->metrics,
-           "Show these metrics instead, step by step; with --plot METRIC:highest marks its highest value");
-  CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics, or all that there are, against the steps");
-  history->add_flag("--log", options->log, "Draw them on a logarithmic scale")->needs(plots);
+           "Only these metrics, a column each; with --plot, METRIC:highest marks the highest value as the best");
+  CLI::Option* plots = history->add_flag("--plot", *plot, "Draw the metrics against the steps");
+  history->add_flag("--log", options->log, "Use a logarithmic scale")->needs(plots);
   history->footer(R"(
 Examples:
   checkpoint-inspect --store run/ckpt history validation/loss

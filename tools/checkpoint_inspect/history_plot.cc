@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,9 +35,11 @@ std::string PlotOf(const Invocation& invocation, const MetricChoice& metric, boo
     points.push_back({.step = info.step, .value = found->second, .deleted = info.state == StepState::kDeleted});
   }
   PlotOptions plot{.title = Escape(metric.name), .columns = invocation.console.columns(), .log = log};
-  // Of what can still be had.
-  const BestMode mode = metric.mode.value_or(BestMode::kLowest);
-  if (const auto best = invocation.reader.Best(metric.name, mode); best.ok()) plot.best = best->step;
+  // The best of the steps that still exist. There is no mark if the mode of the metric is not known.
+  const std::optional<BestMode> mode = metric.mode ? metric.mode : invocation.reader.BestModeOf(metric.name);
+  if (mode) {
+    if (const auto best = invocation.reader.Best(metric.name, *mode); best.ok()) plot.best = best->step;
+  }
   return FormatPlot(invocation.console, points, plot);
 }
 
@@ -46,7 +49,7 @@ ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& opt
   Console& console = invocation.console;
   const StoreReader& reader = invocation.reader;
   if (invocation.json) {
-    console.Fail("a plot is for people: --json and --plot do not go together");
+    console.Fail("--json and --plot cannot be combined");
     return ExitCode::kUsage;
   }
   std::vector<MetricChoice> metrics;
@@ -68,8 +71,13 @@ ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& opt
     if (i > 0) console.PrintData("\n");
     console.PrintData(PlotOf(invocation, metrics[i], options.log));
   }
+  for (const MetricChoice& metric : metrics) {
+    if (options.metrics.empty() || metric.mode || reader.BestModeOf(metric.name)) continue;
+    console.Note(fmt::format("no best value of {0} is marked; {0}:lowest or {0}:highest says which is better",
+                             Escape(metric.name)));
+  }
   if (metrics.empty()) console.Note(fmt::format("no step has a metric in {}", invocation.directory));
-  if (left_out > 0) console.Note(fmt::format("{} more metrics are plotted where they are named", left_out));
+  if (left_out > 0) console.Note(fmt::format("{} more metrics are not plotted; name them to plot them", left_out));
   return StoreExitCode(reader);
 }
 

@@ -6,16 +6,17 @@
 namespace tidemark::inspect {
 namespace {
 
-// The series' colours are those of Okabe and Ito, which people tell apart whatever colours they see; the heat map's go
-// from light to dark (on dark paper from dark to light) in one direction. Text has a contrast of at least 4.5 : 1 to
-// what it stands on, in both; the test of this file reckons it.
+// The series' colours are those of Okabe and Ito, which colour-blind people can tell apart. On white paper they are
+// darkened to a contrast of 3 : 1 (WCAG 2.1, 1.4.11); the heat map's go from light to dark (on dark paper from dark to
+// light) in one direction. Text has a contrast of at least 4.5 : 1 to what it stands on, in both; the test of this file
+// reckons it.
 constexpr std::string_view kStyle = R"css(
 :root {
   color-scheme: light dark;
   --paper: #ffffff; --card: #ffffff; --ink: #1b1f24; --soft: #57606a; --rule: #d8dee4; --grid: #e7ebef; --shade: #f3f5f7;
   --good: #116329; --warning: #7d4e00; --bad: #b3261e; --hover: #57606a22;
-  --s0: #0072b2; --s1: #e69f00; --s2: #009e73; --s3: #cc79a7; --s4: #d55e00; --s5: #56b4e9; --s6: #8a929a;
-  --over: #1b1f24; --star: #e69f00; --pin: #9a4f7c;
+  --s0: #0072b2; --s1: #b97f00; --s2: #009e73; --s3: #cc79a7; --s4: #d55e00; --s5: #3a97cf; --s6: #8a929a;
+  --over: #1b1f24; --star: #b97f00; --pin: #9a4f7c;
   --h0: #e4f4b8; --h1: #c7e9b4; --h2: #7fcdbb; --h3: #41b6c4; --h4: #1d91c0; --h5: #225ea8; --h6: #253494; --h7: #081d58;
   --same: #e4e7ea; --equal: #b9c1c9; --fromzero: #cc79a7; --nonfinite: #d55e00;
 }
@@ -102,7 +103,7 @@ th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; border-bottom-color: var(--rule); white-space: nowrap; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.wide { min-width: 200px; overflow-wrap: anywhere; }
-td.metric { overflow-wrap: anywhere; }
+td.metric { white-space: nowrap; }
 td.metrics { min-width: 330px; font-size: 12.5px; overflow-wrap: anywhere; }
 tbody tr:hover { background: var(--shade); }
 details { margin: 10px 0; }

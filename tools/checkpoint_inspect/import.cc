@@ -87,7 +87,7 @@ absl::Status CheckEntries(const Opened& opened) {
   for (const FileMetadata::Tie& tie : opened.metadata.ties()) {
     const auto target = held_by.find(tie.tied_to);
     if (target == held_by.end() || target->second.tensor == nullptr) {
-      return absl::DataLossError(fmt::format("{}: '{}' is tied to '{}', which is no tensor of the files", tie.file,
+      return absl::DataLossError(fmt::format("{}: '{}' is tied to '{}', which is not a tensor in the files", tie.file,
                                              Shorten(Escape(tie.name), 200), Shorten(Escape(tie.tied_to), 200)));
     }
     EntrySpec spec = *target->second.tensor;
@@ -126,14 +126,14 @@ Failure CheckStore(const std::string& directory, const ImportArguments& argument
   if (absl::IsNotFound(reader.status()) && arguments.create) return {};
   if (!reader.ok()) {
     const bool lacks = absl::IsNotFound(reader.status());
-    return {lacks ? absl::NotFoundError(fmt::format("{}; --create makes one", std::string(reader.status().message())))
+    return {lacks ? absl::NotFoundError(fmt::format("{}; --create creates one", std::string(reader.status().message())))
                   : reader.status(),
             OpenExitCode(reader.status())};
   }
   if (const absl::Status owner = CheckOwner(directory); !owner.ok()) return {owner, ExitCode::kFailure};
   const absl::StatusOr<StepInfo> info = (*reader)->Find(arguments.step);
   if (!info.ok() || !HasFiles(*info)) return {};
-  return {absl::AlreadyExistsError(fmt::format("{} has a step {} already, which is {}", directory, arguments.step,
+  return {absl::AlreadyExistsError(fmt::format("{} already has a step {}, which is {}", directory, arguments.step,
                                                StepStateName(info->state))),
           ExitCode::kFailure};
 }
@@ -221,7 +221,7 @@ absl::StatusOr<StepInfo> ImportInto(const Session& session, storage::Store& stor
   const auto found = store.manifest().Find(arguments.step);
   if (!found.ok()) return found.status();
   if (*found && HasFiles((*found)->info)) {
-    return absl::AlreadyExistsError(fmt::format("step {} was saved meanwhile", arguments.step));
+    return absl::AlreadyExistsError(fmt::format("step {} was saved in the meantime", arguments.step));
   }
   absl::StatusOr<std::unique_ptr<TensorFeed>> feed = TensorFeed::Create(opened.sources());
   if (!feed.ok()) return feed.status();
@@ -268,8 +268,9 @@ ExitCode RunImport(const Session& session, const ImportArguments& arguments) {
     document["step"] = ToJson(*info);
     console.PrintData(Dump(document));
   } else {
-    console.PrintData(fmt::format("step {}: {} entries, {}, stored in {}\n", info->step, info->entry_count,
-                                  HumanBytes(info->logical_bytes), HumanBytes(info->stored_bytes)));
+    console.PrintData(fmt::format("step {}: {} entr{}, {}, stored in {}\n", info->step, info->entry_count,
+                                  info->entry_count == 1 ? "y" : "ies", HumanBytes(info->logical_bytes),
+                                  HumanBytes(info->stored_bytes)));
   }
   return ExitCode::kOk;
 }
@@ -292,16 +293,18 @@ void AddImport(CommandLine& line) {
                                 .description = "Commit the tensors of safetensors files as a step of the store",
                                 .writes = true},
                                [arguments](const Session& session) { return RunImport(session, *arguments); });
-  AddTexts(command, "FILE", arguments->files, "Safetensors files, or the .index.json of several")->required();
+  AddTexts(command, "FILE", arguments->files, "Safetensors files, or the .index.json that names several")->required();
   command
       ->add_option_function<std::string>(
           "--step",
           [arguments](const std::string& text) {
             const std::optional<int64_t> step = ParseStep(text);
-            if (!step) throw CLI::ValidationError(fmt::format("--step: '{}' is no step", Escape(text)));
+            if (!step)
+              throw CLI::ValidationError(
+                  fmt::format("--step must be a whole number of at least 0, not '{}'", Escape(text)));
             arguments->step = *step;
           },
-          "The step that it becomes, which the store does not have")
+          "The number of the new step; the store must not have it yet")
       ->type_name("N")
       ->required();
   AddTexts(
@@ -309,26 +312,26 @@ void AddImport(CommandLine& line) {
       [arguments](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) AddMetric(text, &arguments->metrics);
       },
-      "A metric of the step")
+      "A metric of the new step; it replaces a metric of that name in the files")
       ->type_name("NAME=VALUE");
   command
       ->add_option_function<std::string>(
           "--metadata",
           [arguments](const std::string& text) {
             if (!MetadataToJson(text).is_object()) {
-              throw CLI::ValidationError("--metadata: that is no JSON object of at most " + MetadataLimits());
+              throw CLI::ValidationError("--metadata must be a JSON object of at most " + MetadataLimits());
             }
             arguments->user_metadata = text;
           },
-          "The step's user metadata, a JSON object, in the place of what the files say of the step")
+          "The user metadata of the new step, a JSON object; it replaces that of the files")
       ->type_name("JSON");
-  command->add_flag("--create", arguments->create, "Make the store where there is none");
+  command->add_flag("--create", arguments->create, "Create the store if it does not exist");
   command->footer(R"(
-Files that export wrote give back values, tied tensors, metrics and user metadata; of others the strings of their
-metadata become the step's user metadata. --metric goes before a metric of theirs.
+From files that 'export' wrote, the step gets back its values, tied tensors, metrics and user metadata. From other files
+it gets the strings of their metadata as user metadata.
 
-Takes the store's lock, so no trainer may hold it. A trainer's retention looks at the step as at every other; pin it to
-keep it.
+'import' needs the store's lock, so it fails while a trainer holds the store. A trainer's retention treats the new step
+like every other step: pin it to keep it.
 
 Example:
   checkpoint-inspect --store run/ckpt import model.safetensors --step 0 --create

@@ -53,7 +53,7 @@ void PrintAsJson(const Invocation& invocation, const Listing& listing) {
   });
   if (unread > 0) {
     invocation.console.Note(
-        fmt::format("the user metadata of {} step{} is null, since it is no JSON object of at most {}", unread,
+        fmt::format("the user metadata of {} step{} is null, because it is not a JSON object of at most {}", unread,
                     unread == 1 ? "" : "s", MetadataLimits()));
   }
 }
@@ -70,15 +70,16 @@ std::string StateText(const StepInfo& info) {
 
 std::string ListAsTable(const Invocation& invocation, const Listing& listing, const StepOrder& order) {
   using enum Table::Align;
+  using enum Table::Narrow;
   Table table({{"STEP", kRight},
-               {"AGE", kRight},
+               {"AGE", kRight, kWhole, 6},
                {"STATE"},
-               {"METRICS", kLeft, /*may_cut=*/true},
-               {"LOGICAL", kRight},
-               {"STORED", kRight},
-               {"RATIO", kRight},
-               {"REUSED", kRight},
-               {"BLOCKED", kRight}});
+               {"METRICS", kLeft, kCut},
+               {"LOGICAL", kRight, kWhole, 3},
+               {"STORED", kRight, kWhole, 5},
+               {"RATIO", kRight, kWhole, 1},
+               {"REUSED", kRight, kWhole, 2},
+               {"BLOCKED", kRight, kWhole, 4}});
   for (const StepInfo* listed : listing.steps) {
     const StepInfo& info = *listed;
     table.AddRow({{std::to_string(info.step)},
@@ -100,12 +101,27 @@ std::string ListAsTable(const Invocation& invocation, const Listing& listing, co
   return table.Format(invocation.console);
 }
 
+// "8 deleted steps and 1 step that was evaluated and not saved are not shown; --all shows them"
+std::string LeftOutText(const Listing& listing) {
+  const auto count = [](size_t steps, std::string_view one, std::string_view many) {
+    return steps == 0 ? std::string() : fmt::format("{} {}", steps, steps == 1 ? one : many);
+  };
+  const std::string deleted = count(listing.deleted, "deleted step", "deleted steps");
+  const std::string unsaved =
+      count(listing.unsaved, "step that was evaluated and not saved", "steps that were evaluated and not saved");
+  const bool both = !deleted.empty() && !unsaved.empty();
+  const bool one = listing.deleted + listing.unsaved == 1;
+  return fmt::format("{}{}{} {} not shown; --all shows {}", deleted, both ? " and " : "", unsaved, one ? "is" : "are",
+                     one ? "it" : "them");
+}
+
 }  // namespace
 
 ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
   Console& console = invocation.console;
   if (options.order.key == StepOrder::Key::kMetric) {
-    constexpr MetricPlace kPlace = {.before = "--sort metric:", .no_end = "takes no end, for the highest comes last"};
+    constexpr MetricPlace kPlace = {.before = "--sort metric:",
+                                    .no_end = "not valid: the highest value is always last"};
     if (const absl::Status known = CheckMetric(invocation.reader, options.order.metric, kPlace); !known.ok()) {
       console.Fail(known);
       return ExitCode::kFailure;
@@ -119,8 +135,7 @@ ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
   }
   if (invocation.reader.steps().empty()) console.Note(fmt::format("there are no steps in {}", invocation.directory));
   if (listing.deleted + listing.unsaved > 0 && !invocation.json) {
-    console.Note(fmt::format("left out: {} deleted, {} evaluated and never saved; --all lists them", listing.deleted,
-                             listing.unsaved));
+    console.Note(LeftOutText(listing));
   }
   return StoreExitCode(invocation.reader);
 }
@@ -134,7 +149,8 @@ void AddLs(CommandLine& line) {
                           [options, follow](const Invocation& invocation) {
                             return *follow ? FollowSteps(invocation) : ListSteps(invocation, *options);
                           });
-  CLI::Option* all = ls->add_flag("--all", options->all, "Also those that were deleted, or evaluated and never saved");
+  CLI::Option* all =
+      ls->add_flag("--all", options->all, "Also list deleted steps, and steps that were evaluated and never saved");
   CLI::Option* sort = ls->add_option_function<std::string>(
                             "--sort",
                             [options](const std::string& text) {
@@ -142,27 +158,27 @@ void AddLs(CommandLine& line) {
                               if (!order.ok()) throw CLI::ValidationError(std::string(order.status().message()));
                               options->order = *std::move(order);
                             },
-                            fmt::format("What to sort by, the largest last: {}; by default step", kStepOrderHelp))
+                            fmt::format("Sort by {}, the largest last; by default step", kStepOrderHelp))
                           ->type_name("KEY");
   CLI::Option* last = ls->add_option_function<int64_t>(
                             "--last", [options](const int64_t& count) { options->last = count; },
-                            "Only so many, those with the highest step numbers, whatever --sort says")
+                            "Only the N steps with the highest numbers, also with --sort")
                           ->check(CheckPositive)
                           ->type_name("N");
   ls->add_flag(
         "--follow", *follow,
-        "Print a line of JSON for each step that is committed from now on, until Ctrl-C; without the options above")
+        "Print a line of JSON for each step that is committed from now on, until Ctrl-C; not with the options above")
       ->excludes(all, sort, last);
   ls->footer(R"(
   LOGICAL   bytes of the tensors and values, as they are in memory
   STORED    bytes of the step's files
   RATIO     STORED divided by LOGICAL
-  REUSED    the share of its bytes that a step has in the files of earlier steps
+  REUSED    the share of the step's bytes that lies in files of earlier steps
   BLOCKED   how long the training waited for the save
-METRICS are cut on a terminal that is too narrow for them, and nowhere else; 'show STEP' has all.
+On a narrow terminal some columns and metrics are left out; a pipe gets all. 'show STEP' has all metrics.
 
---last counts before --sort: --sort metric:loss --last 20 takes the 20 steps with the highest numbers, and puts these
-in order. For the best step of all: 'show best:METRIC'.
+--last counts before --sort: --sort metric:loss --last 20 takes the 20 steps with the highest numbers, and sorts
+these. For the best step of all: 'show best:METRIC'.
 
 Examples:
   checkpoint-inspect --store run/ckpt ls

@@ -33,6 +33,7 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddManifest(line);
   AddDoctor(line);
   AddShellPages(line);
+  AddShellNames(line);
   ExitCode code = ExitCode::kFailure;
   try {
     code = line.Run(console, argc, argv);

@@ -90,7 +90,7 @@ ExitCode DumpManifestRecords(const Session& session, const std::string& prefix) 
     return ExitCode::kFailure;
   }
   if (undecoded == 0) return ExitCode::kOk;
-  console.Fail(fmt::format("of {} records {} cannot be decoded", shown, undecoded));
+  console.Fail(fmt::format("{1} of {0} records cannot be decoded", shown, undecoded));
   return ExitCode::kDamagedButUsable;
 }
 
@@ -99,12 +99,12 @@ void AddManifest(CommandLine& line) {
   CLI::App* manifest = line.Add(
       {.group = CommandGroup::kPlace,
        .name = "manifest",
-       .description = "Look into the manifest itself, record by record",
-       .why_trusted = "manifest opens RocksDB, which is not made for files that mean harm, so not with --untrusted"},
+       .description = "Print the records of the manifest",
+       .why_trusted = "manifest opens RocksDB, which is not safe on malicious files; --untrusted does not allow it"},
       [prefix](const Session& session) { return DumpManifestRecords(session, *prefix); });
   manifest->require_subcommand(1);
-  CLI::App* dump = manifest->add_subcommand("dump", "Print the records, readable");
-  dump->add_option("--prefix", *prefix, "Only those whose key, as it is printed, begins with this")->type_name("P");
+  CLI::App* dump = manifest->add_subcommand("dump", "Print the records as text");
+  dump->add_option("--prefix", *prefix, "Only records whose printed key begins with P")->type_name("P");
   // A command of a command begins with the footer of the whole.
   for (CLI::App* command : {manifest, dump}) {
     command->footer(R"(

@@ -25,7 +25,7 @@ absl::Status CheckIsObject(storage::FileSystem& files, const std::string& path) 
   const absl::StatusOr<std::string> bytes = storage::ReadSmallFile(files, path, kNoteFileBytesMax);
   if (!bytes.ok()) return bytes.status();
   if (nlohmann::json::parse(*bytes, nullptr, /*allow_exceptions=*/false).is_object()) return absl::OkStatus();
-  return absl::DataLossError("it is no JSON object");
+  return absl::DataLossError("it is not a JSON object");
 }
 
 absl::Status CheckPin(storage::FileSystem& files, const storage::StoreLayout& layout, const storage::StepFolder& folder,
@@ -132,7 +132,7 @@ std::vector<NoteProblem> FindMissingPins(StoreReader& reader, const std::string&
     problems.push_back({.step = info.step,
                         .kind = "pin",
                         .path = PinPath(*folder),
-                        .what = "it is not there, though the step's record has the pin"});
+                        .what = "the file is missing, but the step's record has the pin"});
   }
   return problems;
 }

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "tools/checkpoint_inspect/export_sink.h"
-#include "tools/checkpoint_inspect/npy_format.h"
-#include "tools/checkpoint_inspect/output_file.h"
-#include "tools/checkpoint_inspect/zip_format.h"
+#include "snapshot/exchange/npy_format.h"
+#include "snapshot/exchange/output_file.h"
+#include "snapshot/exchange/zip_format.h"
+#include "tools/checkpoint_inspect/export_sinks.h"
 
 namespace tidemark::inspect {
 namespace {

@@ -2,11 +2,13 @@
 #include <string>
 
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/json.h"
 #include "tools/checkpoint_inspect/request.h"
 #include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/text.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -18,6 +20,15 @@ struct PinOptions {
   std::string note;
   absl::Duration wait = absl::Seconds(5);
 };
+
+// The answer, from the step as it was before: "unpinned", "unpinned, and its tags removed: paper, v1", "was not
+// pinned".
+std::string UnpinnedText(const StepInfo& info) {
+  if (!info.pinned) return "was not pinned";
+  if (info.tags.empty()) return "unpinned";
+  return fmt::format("unpinned, and its tag{} removed: {}", info.tags.size() == 1 ? "" : "s",
+                     Escape(fmt::format("{}", fmt::join(info.tags, ", "))));
+}
 
 ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, StoreRequest::Kind kind) {
   Console& console = invocation.console;
@@ -32,8 +43,10 @@ ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, Stor
         fmt::format("step {} is {}: only a committed step can be pinned", info->step, StepStateName(info->state)));
     return ExitCode::kFailure;
   }
+  std::vector<std::string> deeds;
+  if (kind == StoreRequest::Kind::kUnpin) deeds.push_back(UnpinnedText(*info));
   return AskAndPrint(invocation, {NewRequest(invocation.reader, kind, *info, options.note)}, options.wait,
-                     NewDocument(invocation.reader, invocation.directory));
+                     NewDocument(invocation.reader, invocation.directory), deeds);
 }
 
 }  // namespace
@@ -43,14 +56,14 @@ void AddPin(CommandLine& line) {
   CLI::App* pin = line.Add(
       {.group = CommandGroup::kKeep,
        .name = "pin",
-       .description = "Keep a step, whatever retention and prune say",
+       .description = "Protect a step: neither retention nor prune deletes it",
        .writes = true},
       [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kPin); });
   AddSelector(pin, "STEP", options->selector, std::string(kSelectorHelp))->required();
-  pin->add_option("--note", options->note, "Why, for people")->type_name("TEXT");
+  pin->add_option("--note", options->note, "A text that says why the step is kept")->type_name("TEXT");
   AddWait(pin, options->wait);
   pin->footer(R"(
-Beside a live trainer the request is handed to it, and it carries it out.
+If a trainer holds the store, the command asks it to pin the step.
 
 Example:
   checkpoint-inspect --store run/ckpt pin 120000 --note "the one in the paper"
@@ -62,14 +75,13 @@ void AddUnpin(CommandLine& line) {
   CLI::App* unpin = line.Add(
       {.group = CommandGroup::kKeep,
        .name = "unpin",
-       .description = "Let retention and prune decide on a step",
+       .description = "Remove the pin and the tags of a step, so that it may be deleted",
        .writes = true},
       [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kUnpin); });
   AddSelector(unpin, "STEP", options->selector, std::string(kSelectorHelp))->required();
   AddWait(unpin, options->wait);
   unpin->footer(R"(
-Its tags go, too. A trainer that holds the store may delete the step as soon as it is not pinned any more, if its rules
-let go of it.
+A live trainer deletes the step at once if its retention rules do not keep it.
 
 Example:
   checkpoint-inspect --store run/ckpt unpin 120000)");

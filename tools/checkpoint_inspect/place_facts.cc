@@ -119,7 +119,7 @@ class TrialFolder {
     if (!lock.ok()) return lock.status();
     const absl::Status second = files_.TryLock(Path("LOCK")).status();
     if (second.ok()) {
-      return absl::InternalError(fmt::format("lock {}: it was given out a second time", Path("LOCK")));
+      return absl::InternalError(fmt::format("lock {}: two opens got the lock", Path("LOCK")));
     }
     return absl::IsUnavailable(second) ? absl::OkStatus() : second;
   }
@@ -140,7 +140,7 @@ void FindDirectory(const std::string& asked, PlaceFacts& facts) {
         facts.directory = path;
       } else {
         facts.is_there = false;
-        facts.found = absl::FailedPreconditionError(fmt::format("{} is no directory", path));
+        facts.found = absl::FailedPreconditionError(fmt::format("{} is not a directory", path));
       }
       return;
     }
@@ -210,7 +210,8 @@ absl::StatusOr<std::unique_ptr<TrialFile>> TrialFile::Create(FileSystem& files, 
   const std::string path = fmt::format("{}/{}{}", directory, kTrialName, storage::ToHex(storage::RandomBytes16()));
   // Whatever the reason is, a file with a name meets it too, or does without.
   absl::StatusOr<std::unique_ptr<File>> file =
-      nameless ? storage::PosixFile::Adopt(std::move(fd), path, /*direct=*/true) : files.Create(path, /*direct=*/true);
+      nameless ? storage::PosixFile::Adopt(storage::UnsharedFd(std::move(fd)), path, /*direct=*/true)
+               : files.Create(path, /*direct=*/true);
   if (!file.ok()) return file.status();
   trial->path_ = nameless ? "" : path;
   trial->file_ = *std::move(file);

@@ -58,11 +58,11 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 Finding JudgeDirectory(const PlaceFacts& facts, const std::string& asked) {
   if (!facts.found.ok()) {
-    return {"directory", Verdict::kMissing, Message(facts.found), "name a directory, or one that can be made"};
+    return {"directory", Verdict::kMissing, Message(facts.found), "name a directory that exists or can be created"};
   }
   const std::string place = facts.directory == "." ? "the current directory" : facts.directory;
   if (facts.is_there) return {"directory", Verdict::kOk, place, ""};
-  return {"directory", Verdict::kOk, fmt::format("{} is not there; this is about {}", asked, place), ""};
+  return {"directory", Verdict::kOk, fmt::format("{} does not exist; checked {} instead", asked, place), ""};
 }
 
 Finding JudgeFileSystem(const PlaceFacts& facts) {
@@ -72,21 +72,24 @@ Finding JudgeFileSystem(const PlaceFacts& facts) {
       break;
     case FileSystemKind::kMemory:
       finding.verdict = Verdict::kRisk;
-      finding.advice = "it is in memory: what is saved here ends with the machine's power. Take a directory on a disk";
+      finding.advice =
+          "the file system is in memory, so steps are lost when the machine loses power: use a directory on a disk";
       break;
     case FileSystemKind::kContainer:
       finding.verdict = Verdict::kRisk;
-      finding.advice = "it is a container's own layer, which goes with the container: mount a volume for the store";
+      finding.advice =
+          "the directory is in the container's own layer, which is deleted with the container: mount a volume for the "
+          "store";
       break;
     case FileSystemKind::kNetwork:
       finding.verdict = Verdict::kRisk;
       finding.advice =
-          "other machines may write to it too, and a lock may not reach them (NFS with local_lock or nolock, Lustre "
-          "without flock, most of FUSE): mount it with locks that do, or let one machine alone open the store to write";
+          "other machines can write here too, and locks may not exclude them (NFS with local_lock or nolock, Lustre "
+          "without flock, most of FUSE): mount it with locks across machines, or let only one machine write the store";
       break;
     case FileSystemKind::kKernel:
       finding.verdict = Verdict::kMissing;
-      finding.advice = "it shows what the kernel knows, and holds no files: take a directory on a disk";
+      finding.advice = "this is a kernel interface, which stores no files: use a directory on a disk";
       break;
   }
   return finding;
@@ -95,14 +98,17 @@ Finding JudgeFileSystem(const PlaceFacts& facts) {
 Finding JudgeSpace(const PlaceFacts& facts) {
   const std::string found =
       fmt::format("{} free, {}", HumanBytes(facts.free_bytes),
-                  facts.free_inodes ? fmt::format("{} files more", *facts.free_inodes) : "any number of files");
+                  facts.free_inodes ? fmt::format("{} more files", *facts.free_inodes) : "any number of files");
   if (facts.free_bytes < kFreeBytesMin) {
-    return {"space", Verdict::kMissing, found,
-            fmt::format("a store takes {} before its first step, and a step as much as the state has: make room",
-                        HumanBytes(kFreeBytesMin))};
+    return {
+        "space", Verdict::kMissing, found,
+        fmt::format(
+            "a store needs {} before its first step, and each step needs up to the size of the state: free some space",
+            HumanBytes(kFreeBytesMin))};
   }
   if (facts.free_inodes && *facts.free_inodes < kFreeInodesMin) {
-    return {"space", Verdict::kMissing, found, "a store takes some dozens of files: remove others, or more inodes"};
+    return {"space", Verdict::kMissing, found,
+            "a store needs some dozens of files: delete other files, or use a file system with more inodes"};
   }
   return {"space", Verdict::kOk, found, ""};
 }
@@ -116,19 +122,19 @@ Finding JudgeNeed(std::string check, const absl::Status& status, std::string fou
 Finding JudgeUring(const MachineFacts& facts) {
   if (facts.uring.ok()) return {"io_uring", Verdict::kOk, "available", ""};
   const std::string what = Message(facts.uring);
-  std::string advice = "threads do its work, at more CPU: ";
+  std::string advice = "threads replace it and use more CPU: ";
   if (facts.uring_disabled.value_or(0) != 0) {
     advice += fmt::format("kernel.io_uring_disabled is {}; root can set it to 0 (sysctl)", *facts.uring_disabled);
   } else if (what.ends_with("(ENOSYS)")) {
-    advice += "take a kernel that has it, Linux 5.6 or later, or a sandbox that does not hide it";
+    advice += "use Linux 5.6 or later, or a sandbox that does not hide io_uring";
   } else if (what.ends_with("(EPERM)") || what.ends_with("(EACCES)")) {
     advice +=
-        "a seccomp filter refuses it, as that of most containers does; let it allow io_uring_setup, io_uring_enter and "
+        "a seccomp filter refuses it, as in most containers; allow io_uring_setup, io_uring_enter and "
         "io_uring_register";
   } else if (what.ends_with("(ENOMEM)")) {
     advice += "the limit of locked memory is too small for it (ulimit -l)";
   } else {
-    advice += "see what the kernel says of it";
+    advice += "see the kernel's log";
   }
   return {"io_uring", Verdict::kSlow, what, std::move(advice)};
 }
@@ -137,8 +143,8 @@ Finding JudgeLockedMemory(const MachineFacts& facts) {
   constexpr const char* kCheck = "locked memory";
   if (!facts.registered_memory.ok()) {
     return {kCheck, Verdict::kSlow, Message(facts.registered_memory),
-            "io_uring then looks up memory at every write: raise the limit (ulimit -l, LimitMEMLOCK=, memlock in "
-            "limits.conf), or take Linux 5.19 or later"};
+            "io_uring then looks up the memory at every write: raise the limit (ulimit -l, LimitMEMLOCK=, memlock in "
+            "limits.conf), or use Linux 5.19 or later"};
   }
   if (!facts.locked_memory_max) return {kCheck, Verdict::kOk, "not limited", ""};
   // Staging holds two states unless it is told otherwise; a machine's memory has room for no larger ones.
@@ -146,10 +152,10 @@ Finding JudgeLockedMemory(const MachineFacts& facts) {
     return {kCheck, Verdict::kOk, HumanBytes(*facts.locked_memory_max), ""};
   }
   return {kCheck, Verdict::kSlow, "at most " + HumanBytes(*facts.locked_memory_max),
-          fmt::format("staging locks twice the state, or staging_bytes_max. One of more than {} stays unlocked, and is "
-                      "swapped out where memory gets short: raise the limit (ulimit -l, LimitMEMLOCK=, memlock in "
-                      "limits.conf)",
-                      HumanBytes(*facts.locked_memory_max / 2))};
+          fmt::format(
+              "staging locks twice the size of the state, or staging_bytes_max. For a state of more than {} it stays "
+              "unlocked and may be swapped out: raise the limit (ulimit -l, LimitMEMLOCK=, memlock in limits.conf)",
+              HumanBytes(*facts.locked_memory_max / 2))};
 }
 
 Finding JudgeOpenFiles(const MachineFacts& facts) {
@@ -157,12 +163,12 @@ Finding JudgeOpenFiles(const MachineFacts& facts) {
   const std::string found = fmt::format("at most {}", *facts.open_files_max);
   if (*facts.open_files_max >= kOpenFilesMin) return {"open files", Verdict::kOk, found, ""};
   return {"open files", Verdict::kMissing, found,
-          fmt::format("a restore may need half of {} for one step: raise the limit (ulimit -n)", kOpenFilesMin)};
+          fmt::format("a restore may open half of {} files for one step: raise the limit (ulimit -n)", kOpenFilesMin)};
 }
 
 Finding JudgeHugePages(const MachineFacts& facts) {
   constexpr const char* kAdvice =
-      "saves then take more CPU: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, as root";
+      "saves take more CPU without huge pages: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, as root";
   if (facts.huge_pages.empty()) return {"huge pages", Verdict::kSlow, "the kernel has none", "saves take more CPU"};
   const bool never = facts.huge_pages == "never";
   return {"huge pages", never ? Verdict::kSlow : Verdict::kOk, facts.huge_pages, never ? kAdvice : ""};
@@ -170,13 +176,13 @@ Finding JudgeHugePages(const MachineFacts& facts) {
 
 Finding JudgeVectors(const MachineFacts& facts) {
   if (facts.vectors != "portable") return {"CPU vectors", Verdict::kOk, facts.vectors, ""};
-  return {"CPU vectors", Verdict::kSlow, "none that the codec knows",
-          "compressing takes several times as long: take a CPU with AVX2, or Compression::kNone"};
+  return {"CPU vectors", Verdict::kSlow, "none that the codec supports",
+          "compression takes several times as long: use a CPU with AVX2, or Compression::kNone"};
 }
 
 Finding JudgeCores(const MachineFacts& facts) {
   if (facts.cores > 1) return {"cores", Verdict::kOk, fmt::format("{}", facts.cores), ""};
-  return {"cores", Verdict::kSlow, "1", "saves run on the core that trains: give the process another one"};
+  return {"cores", Verdict::kSlow, "1", "saves share the core with the training: give the process another core"};
 }
 
 std::string RateText(double bytes_per_second) { return HumanBytes(static_cast<uint64_t>(bytes_per_second)) + "/s"; }
@@ -185,7 +191,7 @@ Finding JudgeRate(std::string check, double rate, std::string how) {
   Finding finding = {std::move(check), Verdict::kOk, fmt::format("{} {}", RateText(rate), how), ""};
   if (rate >= kBytesPerSecondMin) return finding;
   finding.verdict = Verdict::kSlow;
-  finding.advice = fmt::format("10 GiB take {} at that: take a faster disk, or fewer steps",
+  finding.advice = fmt::format("at this rate 10 GiB take {}: use a faster disk, or save less often",
                                HumanDuration(absl::Seconds(10.0 * (uint64_t{1} << 30) / std::max(rate, 1.0))));
   return finding;
 }
@@ -211,26 +217,25 @@ std::vector<Finding> JudgePlace(const PlaceFacts& facts, const std::string& aske
   if (!facts.found.ok()) return findings;
   findings.push_back(JudgeFileSystem(facts));
   findings.push_back(JudgeNeed("writable", facts.writable, "yes",
-                               "run this as the user who trains, and let that one own the directory, on a file system "
-                               "that is mounted for writing and has room"));
+                               "run this as the user of the training, who must own the directory; the file system must "
+                               "be mounted for writing and have free space"));
   if (!facts.writable.ok()) return findings;
   findings.push_back(JudgeSpace(facts));
-  findings.push_back(JudgeNeed("durable names", facts.durable_names, "a rename replaces, and directories are synced",
-                               "a commit could not be told from half of one: take another file system"));
-  findings.push_back(JudgeNeed("locks", facts.locks, "flock keeps others out",
-                               "two trainers could write into one store: mount it with locks, or take another file "
-                               "system"));
+  findings.push_back(JudgeNeed("durable names", facts.durable_names,
+                               "rename replaces a file, and directories can be synced",
+                               "a commit would not be atomic: use another file system"));
+  findings.push_back(
+      JudgeNeed("locks", facts.locks, "flock excludes other processes",
+                "two trainers could write one store: mount the file system with locks, or use another one"));
   findings.push_back(facts.direct ? Finding{"O_DIRECT", Verdict::kOk, "yes", ""}
                                   : Finding{"O_DIRECT", Verdict::kSlow, "none",
-                                            "what is saved is copied into the page cache and pushes other things out "
-                                            "of it: take a file system on a disk (ext4, xfs)"});
-  findings.push_back(facts.allocate.ok()
-                         ? Finding{"fallocate", Verdict::kOk, "yes", ""}
-                         : Finding{"fallocate", Verdict::kSlow, Message(facts.allocate),
-                                   "writes that make a file longer wait for each other: take ext4 or xfs"});
-  findings.push_back(
-      {"O_TMPFILE", Verdict::kOk,
-       facts.nameless_files ? "yes" : "none; a file that is exported to here has a name before it is whole", ""});
+                                            "saves go through the page cache and evict other data from it: use a file "
+                                            "system on a disk (ext4, xfs)"});
+  findings.push_back(facts.allocate.ok() ? Finding{"fallocate", Verdict::kOk, "yes", ""}
+                                         : Finding{"fallocate", Verdict::kSlow, Message(facts.allocate),
+                                                   "writes that extend a file wait for each other: use ext4 or xfs"});
+  findings.push_back({"O_TMPFILE", Verdict::kOk,
+                      facts.nameless_files ? "yes" : "none; an exported file has its name before it is complete", ""});
   return findings;
 }
 
@@ -241,14 +246,14 @@ std::vector<Finding> JudgeMachine(const MachineFacts& facts) {
 
 std::vector<Finding> JudgeSpeed(const absl::StatusOr<DiskSpeed>& speed, const absl::StatusOr<SyncSpeed>& syncs) {
   if (!speed.ok()) {
-    return {{"write speed", Verdict::kMissing, Message(speed.status()), "a save would fail in the same way"}};
+    return {{"write speed", Verdict::kMissing, Message(speed.status()), "a save would fail the same way"}};
   }
   const std::string how = fmt::format("({} by {}{})", HumanBytes(speed->bytes), speed->queue,
                                       speed->direct ? "" : ", through the page cache");
   std::vector<Finding> findings = {JudgeRate("write speed", speed->write_bytes_per_second, how),
                                    JudgeRate("read speed", speed->read_bytes_per_second, how)};
   if (!syncs.ok()) {
-    findings.push_back({"sync", Verdict::kMissing, Message(syncs.status()), "a save would fail in the same way"});
+    findings.push_back({"sync", Verdict::kMissing, Message(syncs.status()), "a save would fail the same way"});
     return findings;
   }
   Finding sync = {"sync", Verdict::kOk,
@@ -257,7 +262,7 @@ std::vector<Finding> JudgeSpeed(const absl::StatusOr<DiskSpeed>& speed, const ab
                   ""};
   if (syncs->median > kSyncMax) {
     sync.verdict = Verdict::kSlow;
-    sync.advice = "a commit waits for a handful of them: take a disk with a protected write cache, or a local one";
+    sync.advice = "a commit waits for several syncs: use a disk with a protected write cache, or a local disk";
   }
   findings.push_back(std::move(sync));
   return findings;

@@ -19,7 +19,7 @@ enum class Verdict {
   kOk,
   kSlow,     // a store works here, and could be faster
   kRisk,     // a store works here, and may be lost or harmed by what is said of it
-  kMissing,  // no store can be here
+  kMissing,  // no store works here
 };
 
 std::string_view VerdictName(Verdict verdict);

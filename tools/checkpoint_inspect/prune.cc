@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,6 +16,7 @@
 #include "tools/checkpoint_inspect/prune_plan.h"
 #include "tools/checkpoint_inspect/request.h"
 #include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/store_holder.h"
 #include "tools/checkpoint_inspect/table.h"
 #include "tools/checkpoint_inspect/text.h"
 
@@ -27,14 +29,22 @@ constexpr double kHoursMax = 24 * 365 * 100;
 
 struct PruneOptions {
   RetentionOptions rules;
-  std::vector<std::string> without_end;  // metrics of --keep-best of which it was not said which end is the best
   bool apply = false;
   absl::Duration wait = absl::Seconds(5);
 };
 
+// The steps that evaluators in a live trainer have yet to read, by the trainer's notes on the steps. It would refuse to
+// delete these.
+void AddHoldsOfTrainer(const Invocation& invocation, storage::Claims* claims) {
+  if (StoreHolder(invocation.link_free).empty()) return;
+  for (const StepInfo& info : invocation.reader.steps()) {
+    for (std::string& hold : storage::NotedHolds(info)) claims->emplace(info.step, std::move(hold));
+  }
+}
+
 // What live readers hold, found out as retention does it, and nothing is written: a dead holder's file stays. A lease
 // of another machine counts, for whether it stands still one look does not tell.
-absl::StatusOr<storage::Claims> ReadLeases(const Invocation& invocation) {
+absl::StatusOr<storage::Claims> ReadClaims(const Invocation& invocation) {
   const storage::StoreLayout layout(invocation.link_free);
   storage::DraftFileSystem draft(storage::PosixFileSystem(), layout.directory());
   storage::LeaseObserver observer(draft, layout, storage::ThisMachine(), storage::MonotonicNow);
@@ -47,14 +57,16 @@ absl::StatusOr<storage::Claims> ReadLeases(const Invocation& invocation) {
     const auto step = steps.find(storage::ToHex(held.note.attempt.bytes));
     if (step == steps.end()) continue;
     claims.emplace(step->second, held.readable ? fmt::format("leased by {}", held.note.holder)
-                                               : "leased by somebody whose note cannot be read");
+                                               : "leased by a process whose note cannot be read");
   }
+  AddHoldsOfTrainer(invocation, &claims);
   return claims;
 }
 
 std::string PlanText(const Invocation& invocation, const PrunePlan& plan) {
   using enum Table::Align;
-  Table table({{"STEP", kRight}, {"PLAN"}, {"STORED", kRight}, {"FREES", kRight}, {"REASON"}});
+  using enum Table::Narrow;
+  Table table({{"STEP", kRight}, {"PLAN"}, {"STORED", kRight, kWhole, 1}, {"FREES", kRight}, {"REASON", kLeft, kWrap}});
   for (const PrunedStep& step : plan.steps) {
     table.AddRow({{fmt::format("{}", step.step)},
                   {step.keep ? "keep" : "delete", step.keep ? Colour::kGood : Colour::kWarning},
@@ -71,7 +83,7 @@ std::string PlanText(const Invocation& invocation, const PrunePlan& plan) {
   text += fmt::format("{} of {} steps to delete, {} to free\n", plan.deletions(), plan.steps.size(),
                       HumanBytes(plan.freed_bytes));
   if (plan.bygone_bytes > 0) {
-    text += fmt::format("of these, {} are of steps deleted earlier whose files nobody else needs\n",
+    text += fmt::format("of these, {} are files of steps deleted earlier that no other step needs\n",
                         HumanBytes(plan.bygone_bytes));
   }
   return text;
@@ -94,12 +106,22 @@ Json PlanToJson(const PrunePlan& plan) {
 std::string ResultText(const std::vector<StoreRequest>& requests, const std::vector<Answer>& answers) {
   std::string text;
   size_t done = 0;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> refusals;  // by reason, in the order of the first step
   for (size_t i = 0; i < requests.size(); ++i) {
     if (answers[i].outcome == Answer::Outcome::kDone) {
       ++done;
-    } else {
-      text += fmt::format("step {}: not deleted: {}\n", requests[i].step, Escape(answers[i].reason));
+      continue;
     }
+    const auto same = std::find_if(refusals.begin(), refusals.end(),
+                                   [&](const auto& refusal) { return refusal.first == answers[i].reason; });
+    if (same == refusals.end()) {
+      refusals.push_back({answers[i].reason, {requests[i].step}});
+    } else {
+      same->second.push_back(requests[i].step);
+    }
+  }
+  for (const auto& [reason, steps] : refusals) {
+    text += fmt::format("{}: not deleted: {}\n", StepsText(steps), Escape(reason));
   }
   return text + fmt::format("deleted {} of {}\n", done, requests.size());
 }
@@ -121,30 +143,47 @@ std::vector<StoreRequest> RequestsOf(const StoreReader& reader, const PrunePlan&
   return requests;
 }
 
+// Gives each rule of keep_best its mode. A deletion must not guess: kUsage if neither the trainer's record nor the
+// metric's name gives a mode.
+ExitCode SettleBestRules(const Invocation& invocation, RetentionOptions* rules) {
+  const StoreReader& reader = invocation.reader;
+  for (KeepBest& rule : rules->keep_best) {
+    if (absl::Status known = CheckMetric(reader, rule.metric, {.before = "--keep-best "}); !known.ok()) {
+      invocation.console.Fail(known);
+      return ExitCode::kFailure;
+    }
+    const auto recorded = reader.recorded_best_modes().find(rule.metric);
+    if (rule.mode && recorded != reader.recorded_best_modes().end() && *rule.mode != recorded->second) {
+      invocation.console.Warn(fmt::format("--keep-best {0}:{1} keeps the {1}; the trainer recorded that {2} is better",
+                                          rule.metric, BestModeName(*rule.mode),
+                                          recorded->second == BestMode::kLowest ? "lower" : "higher"));
+    }
+    if (!rule.mode) rule.mode = reader.BestModeOf(rule.metric);
+    if (rule.mode) continue;
+    invocation.console.Fail(
+        fmt::format("--keep-best {0}: neither the trainer nor the name says whether lower or higher is better; use "
+                    "--keep-best {0}:lowest or --keep-best {0}:highest",
+                    rule.metric));
+    return ExitCode::kUsage;
+  }
+  return ExitCode::kOk;
+}
+
 ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
   Console& console = invocation.console;
   if (!options.rules.any()) {
-    console.Fail("no rule says which steps to keep: give --keep-latest, --keep-best, --keep-every or --keep-hours");
+    console.Fail("no rule says which steps to keep; give --keep-latest, --keep-best, --keep-every or --keep-hours");
     return ExitCode::kUsage;
   }
-  for (const KeepBest& rule : options.rules.keep_best) {
-    if (absl::Status known = CheckMetric(invocation.reader, rule.metric, {.before = "--keep-best "}); !known.ok()) {
-      console.Fail(known);
-      return ExitCode::kFailure;
-    }
-  }
-  for (size_t i = 0; !invocation.json && i < options.without_end.size(); ++i) {
-    const std::string other = OtherEnd(invocation.reader, "--keep-best ", options.without_end[i]);
-    if (!other.empty()) console.Note(other);
-  }
-  const absl::StatusOr<storage::Claims> leases = ReadLeases(invocation);
-  if (!leases.ok()) {
-    console.Fail(leases.status());
+  RetentionOptions rules = options.rules;
+  if (const ExitCode code = SettleBestRules(invocation, &rules); code != ExitCode::kOk) return code;
+  const absl::StatusOr<storage::Claims> claims = ReadClaims(invocation);
+  if (!claims.ok()) {
+    console.Fail(claims.status());
     return ExitCode::kFailure;
   }
   const PrunePlan plan = PlanPruning(
-      options.rules, invocation.reader.steps(), [&](int64_t step) { return invocation.reader.References(step); },
-      *leases);
+      rules, invocation.reader.steps(), [&](int64_t step) { return invocation.reader.References(step); }, *claims);
   Json document;
   if (invocation.json) {
     document = NewDocument(invocation.reader, invocation.directory);
@@ -179,28 +218,28 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
 
 void AddPrune(CommandLine& line) {
   const auto options = std::make_shared<PruneOptions>();
-  CLI::App* prune = line.Add({.group = CommandGroup::kKeep,
-                              .name = "prune",
-                              .description = "Say which steps rules would delete, and delete them",
-                              .writes = true},
-                             [options](const Invocation& invocation) { return Prune(invocation, *options); });
+  CLI::App* prune =
+      line.Add({.group = CommandGroup::kKeep,
+                .name = "prune",
+                .description = "List the steps that retention rules would delete; with --apply delete them",
+                .writes = true},
+               [options](const Invocation& invocation) { return Prune(invocation, *options); });
   RetentionOptions& rules = options->rules;
-  prune->add_option("--keep-latest", rules.max_to_keep, "So many, those that were committed last")
+  prune->add_option("--keep-latest", rules.max_to_keep, "Keep the N steps that were committed last")
       ->type_name("N")
       ->check(CheckPositive);
   AddTexts(
       prune, "--keep-best",
       [options = options.get()](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) {
-          absl::StatusOr<BestRule> rule = ParseKeepBest(text);
+          absl::StatusOr<KeepBest> rule = ParseKeepBest(text);
           if (!rule.ok()) throw CLI::ValidationError(std::string(rule.status().message()));
-          if (!rule->names_end) options->without_end.push_back(rule->keep.metric);
-          options->rules.keep_best.push_back(std::move(rule->keep));
+          options->rules.keep_best.push_back(*std::move(rule));
         }
       },
-      "The best COUNT healthy steps by a metric: one, and the lowest, unless it says otherwise")
-      ->type_name("METRIC[:highest][:COUNT]");
-  prune->add_option("--keep-every", rules.keep_every_steps, "Steps divisible by N")
+      "Keep the best COUNT healthy steps by a metric; COUNT is 1 by default")
+      ->type_name("METRIC[:lowest|:highest][:COUNT]");
+  prune->add_option("--keep-every", rules.keep_every_steps, "Keep the steps whose number is divisible by N")
       ->type_name("N")
       ->check(CheckPositive);
   const auto set_hours = [&rules](const double& hours) {
@@ -210,18 +249,25 @@ void AddPrune(CommandLine& line) {
     }
     rules.keep_interval = absl::Hours(hours);
   };
-  prune->add_option_function<double>("--keep-hours", set_hours, "The first step in every such span of time")
+  prune->add_option_function<double>("--keep-hours", set_hours, "Keep the first step of each span of HOURS hours")
       ->type_name("HOURS");
-  CLI::Option* apply = prune->add_flag("--apply", options->apply, "Do it. Asks nothing");
+  CLI::Option* apply = prune->add_flag("--apply", options->apply, "Delete the steps, without asking again");
   AddWait(prune, options->wait)->needs(apply);
   prune->footer(R"(
-A step stays if any rule wants it. Whatever the rules say, these stay: the latest step, the one committed last, the
-latest healthy one, pinned ones, and those that a reader holds. Beside a live trainer --apply hands the deletions to it.
+A step stays if any rule keeps it. These stay under all rules:
+  - the latest step, and the step that was committed last
+  - the latest healthy step, and the latest that evaluators found healthy
+  - pinned and tagged steps, and steps that a process is reading
+  - steps that an evaluator of a live trainer has not read yet
+If a trainer holds the store, --apply asks it to delete the others.
 
-No byte of a step is checked. One that is recorded as damaged or lost is neither counted among those to keep nor deleted;
-one whose damage nobody has found yet counts like a sound one: 'verify' first.
+METRIC:lowest or METRIC:highest says which value of a metric is the best. Without it the trainer's record decides, then
+the metric's name (loss, accuracy). If neither tells, nothing is deleted.
 
-Example:
+No byte of a step is checked. A step that is recorded as damaged or lost is neither counted nor deleted. A damaged step
+that is not recorded as such counts as sound, so run 'verify' first.
+
+Examples:
   checkpoint-inspect --store run/ckpt prune --keep-latest 3 --keep-best validation/loss --keep-every 10000
   checkpoint-inspect --store run/ckpt prune --keep-best validation/accuracy:highest:5 --apply)");
 }

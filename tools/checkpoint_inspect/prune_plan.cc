@@ -26,7 +26,7 @@ using Needs = std::map<std::string, std::vector<int64_t>>;
 
 }  // namespace
 
-absl::StatusOr<BestRule> ParseKeepBest(std::string_view text) {
+absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text) {
   KeepBest rule;
   std::string_view rest = text;
   if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
@@ -37,12 +37,12 @@ absl::StatusOr<BestRule> ParseKeepBest(std::string_view text) {
   }
   const MetricChoice choice = ParseMetricChoice(rest);
   rule.metric = choice.name;
-  rule.mode = choice.mode.value_or(BestMode::kLowest);
+  rule.mode = choice.mode;
   if (rule.metric.empty() || rule.count < 1) {
     return absl::InvalidArgumentError(
-        fmt::format("'{}' names no best steps; that is METRIC[:highest|:lowest][:COUNT], of at least one", text));
+        fmt::format("--keep-best needs METRIC[:lowest|:highest][:COUNT] with a COUNT of at least 1, not '{}'", text));
   }
-  return BestRule{.keep = std::move(rule), .names_end = choice.mode.has_value()};
+  return rule;
 }
 
 size_t PrunePlan::deletions() const {
@@ -52,12 +52,13 @@ size_t PrunePlan::deletions() const {
 
 PrunePlan PlanPruning(const RetentionOptions& options, const std::vector<StepInfo>& steps,
                       const std::function<std::vector<std::string>(int64_t step)>& references,
-                      const storage::Claims& leases) {
+                      const storage::Claims& claims) {
   storage::CommittedSteps committed;
   for (const StepInfo& info : steps) {
     if (info.state == StepState::kCommitted) committed.push_back(std::make_shared<const StepInfo>(info));
   }
-  const std::vector<RetentionDecision> decisions = storage::PlanRetention(options, committed, leases);
+  const std::vector<RetentionDecision> decisions =
+      storage::PlanRetention(options, committed, claims, storage::UnjudgedByRecord(committed));
   std::set<int64_t> going;
   for (const RetentionDecision& decision : decisions) {
     if (!decision.keep) going.insert(decision.step);

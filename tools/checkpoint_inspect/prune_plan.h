@@ -16,15 +16,9 @@
 
 namespace tidemark::inspect {
 
-// What --keep-best asks for.
-struct BestRule {
-  KeepBest keep;
-  bool names_end = false;  // whether it says which end of the metric is the best
-};
-
-// "METRIC", "METRIC:highest", "METRIC:3", "METRIC:lowest:3": the lowest one unless it says otherwise. A metric whose
-// own name ends like that is followed by what is meant. kInvalidArgument: no metric, or a count below 1.
-absl::StatusOr<BestRule> ParseKeepBest(std::string_view text);
+// "METRIC", "METRIC:highest", "METRIC:3", "METRIC:lowest:3". A metric whose own name ends like that needs a further
+// suffix. Without an end the mode is nullopt. kInvalidArgument: no metric, or a count below 1.
+absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text);
 
 // A committed step.
 struct PrunedStep {
@@ -45,11 +39,12 @@ struct PrunePlan {
   size_t deletions() const;
 };
 
-// `steps`: all that the store knows, ascending. `references`: see StoreReader::References. `leases`: who reads a step,
-// by step. Precondition: ValidateRetention(options), and there is a rule.
+// `steps`: all steps of the store, ascending. `references`: see StoreReader::References. `claims`: by step, the readers
+// and evaluators that read the step or have yet to. Precondition: ValidateRetention(options), each rule of keep_best
+// has its mode, and there is a rule.
 PrunePlan PlanPruning(const RetentionOptions& options, const std::vector<StepInfo>& steps,
                       const std::function<std::vector<std::string>(int64_t step)>& references,
-                      const storage::Claims& leases);
+                      const storage::Claims& claims);
 
 }  // namespace tidemark::inspect
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/exchange/output_file.h"
 #include "storage/io/errno_status.h"
 #include "storage/shard/ids.h"
-#include "tools/checkpoint_inspect/export_sink.h"
+#include "tools/checkpoint_inspect/export_sinks.h"
 #include "tools/checkpoint_inspect/json.h"
-#include "tools/checkpoint_inspect/output_file.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -55,7 +55,7 @@ absl::Status RawSink::Start() {
   while (out.size() > 1 && out.back() == '/') out.pop_back();
   struct stat present = {};
   if (lstat(out.c_str(), &present) == 0) {
-    return absl::AlreadyExistsError(fmt::format("{} is there already; a folder is never replaced", out_));
+    return absl::AlreadyExistsError(fmt::format("{} exists; export never replaces a folder", out_));
   }
   const fs::path path(out);
   const fs::path parent = path.parent_path().empty() ? "." : path.parent_path();

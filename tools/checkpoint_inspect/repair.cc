@@ -36,11 +36,11 @@ struct Wording {
 Wording WordingOf(StoreChange::Kind kind) {
   switch (kind) {
     case StoreChange::Kind::kIdentityWritten:
-      return {"write_identity", "write {} anew", "wrote {} anew"};
+      return {"write_identity", "write {} again", "wrote {} again"};
     case StoreChange::Kind::kManifestRebuilt:
       return {"rebuild_manifest", "rebuild {} from the shards", "rebuilt {} from the shards"};
     case StoreChange::Kind::kIndicesCorrected:
-      return {"correct_indices", "put the indices of {} right", "put the indices of {} right"};
+      return {"correct_indices", "correct the indices of {}", "corrected the indices of {}"};
     case StoreChange::Kind::kAdopted:
       return {"adopt", "commit {}", "committed {}"};
     case StoreChange::Kind::kCommittedAgain:
@@ -50,8 +50,8 @@ Wording WordingOf(StoreChange::Kind kind) {
     case StoreChange::Kind::kMarkedLost:
       return {"mark_lost", "record that {} is lost", "recorded that {} is lost"};
     case StoreChange::Kind::kMarkedDamaged:
-      return {"mark_damaged", "mark {} as damaged, and leave its files where they are",
-              "marked {} as damaged, and left its files where they are"};
+      return {"mark_damaged", "mark {} as damaged, and keep its files in place",
+              "marked {} as damaged, and kept its files in place"};
     case StoreChange::Kind::kMarkedDeleted:
       return {"mark_deleted", "record that {} was deleted", "recorded that {} was deleted"};
     case StoreChange::Kind::kQuarantined:
@@ -95,7 +95,25 @@ std::string LostText(const Console& console, const RepairReport& report, const L
          AffectedEntriesLine(step.entries);
 }
 
-std::string ReportText(const Console& console, const RepairReport& report, bool apply) {
+// The latest healthy step that can be restored; nullopt: there is none.
+std::optional<int64_t> LatestHealthy(const StoreReader& reader, const RepairReport& report) {
+  const auto is_lost = [&](int64_t step) {
+    return std::any_of(report.lost.begin(), report.lost.end(), [&](const LostStep& one) { return one.step == step; });
+  };
+  std::optional<int64_t> healthy;
+  for (const StepInfo& info : reader.steps()) {
+    if (IsCommitted(info) && info.unhealthy().empty() && !is_lost(info.step)) healthy = info.step;
+  }
+  return healthy;
+}
+
+// From the store as it is now: the repair may have changed the step's record.
+std::string HealthOf(const std::string& directory, const RepairReport& report) {
+  const absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(directory, /*untrusted=*/false);
+  return reader.ok() ? UnhealthyText(**reader, *report.restores, LatestHealthy(**reader, report)) : "";
+}
+
+std::string ReportText(const Console& console, const std::string& directory, const RepairReport& report, bool apply) {
   std::string text;
   for (const StoreChange& change : report.changes) text += ChangeText(console, change, apply);
   for (const StoreChange& change : report.left_alone) {
@@ -105,9 +123,10 @@ std::string ReportText(const Console& console, const RepairReport& report, bool 
     text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("unreadable", Colour::kBad), Escape(step.why));
   }
   for (const LostStep& step : report.lost) text += LostText(console, report, step, apply);
-  text += report.restores ? fmt::format("{}a restore takes step {}\n",
-                                        apply || report.changes.empty() ? "" : "after that, ", *report.restores)
-                          : fmt::format("no step {}can be restored\n", report.unread.empty() ? "" : "that was read ");
+  text += report.restores
+              ? fmt::format("{}a restore takes step {}{}\n", apply || report.changes.empty() ? "" : "after that, ",
+                            *report.restores, HealthOf(directory, report))
+              : fmt::format("no step {}can be restored\n", report.unread.empty() ? "" : "that was read ");
   return text;
 }
 
@@ -141,6 +160,11 @@ std::string ReportJson(const std::string& directory, const RepairReport& report,
   document["unreadable"] = StepsToJson(report.unread);
   document["lost"] = StepsToJson(report.lost);
   document["restore"] = report.restores ? Json(*report.restores) : Json(nullptr);
+  document["restore_healthy"] = nullptr;
+  const absl::StatusOr<std::unique_ptr<StoreReader>> reader = OpenStore(directory, /*untrusted=*/false);
+  if (report.restores && reader.ok()) {
+    if (const auto healthy = LatestHealthy(**reader, report)) document["restore_healthy"] = *healthy;
+  }
   return Dump(document);
 }
 
@@ -177,12 +201,12 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
     if (!absl::IsCancelled(report.status())) {
       console.Fail(report.status());
     } else {
-      console.Fail(apply ? "interrupted; what was done is whole, and the next repair does the rest"
+      console.Fail(apply ? "interrupted; each change so far is complete; the next repair does the rest"
                          : "interrupted; nothing was changed");
     }
     return WriteExitCode(report.status());
   }
-  console.PrintData(json ? ReportJson(directory, *report, apply) : ReportText(console, *report, apply));
+  console.PrintData(json ? ReportJson(directory, *report, apply) : ReportText(console, directory, *report, apply));
   if (report->changes.empty()) {
     console.Note("there is nothing to repair");
   } else if (!apply) {
@@ -193,17 +217,18 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
 
 void AddRepair(CommandLine& line) {
   const auto apply = std::make_shared<bool>(false);
-  CLI::App* repair = line.Add({.group = CommandGroup::kPlace,
-                               .name = "repair",
-                               .description = "Say what is out of order in the store, and what would mend it",
-                               .writes = true},
-                              [apply](const Session& session) {
-                                return RepairDirectory(session.console, session.directory, *apply, session.json);
-                              });
-  repair->add_flag("--apply", *apply, "Do it. Takes the store's lock meanwhile");
+  CLI::App* repair =
+      line.Add({.group = CommandGroup::kPlace,
+                .name = "repair",
+                .description = "List what is wrong with the store, and how to repair it; with --apply repair it",
+                .writes = true},
+               [apply](const Session& session) {
+                 return RepairDirectory(session.console, session.directory, *apply, session.json);
+               });
+  repair->add_flag("--apply", *apply, "Do the repair; takes the store's lock meanwhile");
   repair->footer(R"(
 Reads every byte of every committed step. Rebuilds a manifest that is missing or damaged, commits complete
-attempts that are not recorded, moves damaged steps to quarantine/, and removes what dead processes have left.
+attempts that are not recorded, moves damaged steps to quarantine/, and removes the leftovers of dead processes.
 
 Example:
   checkpoint-inspect --store run/ckpt repair

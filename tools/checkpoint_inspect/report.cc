@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "snapshot/exchange/output_file.h"
 #include "tools/checkpoint_inspect/byte_count.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
-#include "tools/checkpoint_inspect/output_file.h"
+#include "tools/checkpoint_inspect/output_path.h"
 #include "tools/checkpoint_inspect/report_data.h"
 #include "tools/checkpoint_inspect/report_page.h"
 #include "tools/checkpoint_inspect/report_survey.h"
@@ -67,6 +68,10 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
     console.Fail(status);
     return ExitCode::kFailure;
   };
+  const auto interrupted = [&] {
+    console.Fail("interrupted; nothing was written");
+    return ExitCode::kInterrupted;
+  };
   std::vector<MetricChoice> choices;
   for (const std::string& text : options.metrics) choices.push_back(ParseMetricChoice(text));
   absl::StatusOr<ReportData> data = GatherReport(reader, choices, options.last);
@@ -85,7 +90,7 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
     }
     survey = SurveySteps(reader, committed, {.read_bytes_max = options.read_bytes_max}, console);
     // The only error that it has.
-    if (!survey.ok()) return ExitCode::kInterrupted;
+    if (!survey.ok()) return interrupted();
     if (!survey->problems.empty() && !invocation.untrusted) {
       // A store that cannot be opened any more tells nothing better of them.
       const absl::StatusOr<std::unique_ptr<StoreReader>> now = OpenStore(invocation.directory, /*untrusted=*/false);
@@ -105,7 +110,7 @@ ExitCode WriteReport(const Invocation& invocation, const ReportOptions& options)
                                        .survey = surveyed,
                                        .read_bytes_max = options.read_bytes_max});
   if (absl::Status written = (*file)->Write(page); !written.ok()) return fail(written);
-  if (IsInterrupted()) return ExitCode::kInterrupted;
+  if (IsInterrupted()) return interrupted();
   if (absl::Status committed = (*file)->Commit(); !committed.ok()) return fail(committed);
   if (invocation.json) {
     console.PrintData(ReportAsJson(invocation, options, *data, surveyed, page.size()));
@@ -126,19 +131,25 @@ void AddReport(CommandLine& line) {
                                 options->tensors = !*without_tensors;
                                 return WriteReport(invocation, *options);
                               });
-  report->add_option("-o,--output", options->path, "The page")->type_name("FILE")->required()->check(CheckOutputPath);
-  report->add_flag("--force", options->force, "Replace the file if it is there");
-  report->add_option("--title", options->title, "By default the store's directory")->type_name("TEXT");
+  report->add_option("-o,--output", options->path, "The file to write")
+      ->type_name("FILE")
+      ->required()
+      ->check(CheckOutputPath);
+  report->add_flag("--force", options->force, "Replace an existing file");
+  report->add_option("--title", options->title, "The title of the page; by default the store's directory")
+      ->type_name("TEXT");
   AddTexts(report, "--metric", options->metrics,
-           "Show this metric, several if given several times; NAME:highest and NAME:lowest say what is best")
-      ->type_name("NAME");
-  report->add_option("--last", options->last, "Show so many steps, the highest")->type_name("N")->check(CheckPositive);
+           "Show this metric; may be given several times. METRIC:highest or METRIC:lowest says which value is best")
+      ->type_name("METRIC");
+  report->add_option("--last", options->last, "Show only the N steps with the highest numbers")
+      ->type_name("N")
+      ->check(CheckPositive);
   CLI::Option* max_read = AddByteCount(report, "--max-read", options->read_bytes_max,
-                                       "Read no more bytes of tensors than this; by default 2GiB");
-  report->add_flag("--no-tensors", *without_tensors, "Read no tensor: no map of changes, no histograms")
+                                       "Read at most this much of the tensors; by default 2GiB");
+  report->add_flag("--no-tensors", *without_tensors, "Read no tensor, so draw no map of changes and no histograms")
       ->excludes(max_read);
   report->footer(R"(
-The page needs no network and runs no script. What it could not show for want of --max-read it says.
+The page needs no network and runs no script. It says what is missing because of --max-read.
 
 Example:
   checkpoint-inspect --store run/ckpt report -o report.html

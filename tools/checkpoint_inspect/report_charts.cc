@@ -34,7 +34,7 @@ constexpr MarkText kMarkTexts[] = {
     {Mark::kDamaged, "damaged or lost", ""},
     {Mark::kPinned, "pinned", "pinned"},
     {Mark::kBest, "best", "best"},
-    {Mark::kUnhealthy, "distrusted by an evaluator", "distrusted"},
+    {Mark::kUnhealthy, "unhealthy, says an evaluator", "unhealthy"},
 };
 
 std::vector<Mark> MarksOf(const StepInfo& info) {
@@ -66,9 +66,9 @@ std::string LegendItem(const std::string& icon, std::string_view text) {
 std::string HoverText(const StepInfo& info, const ReportMetric& metric, double value) {
   std::string text =
       fmt::format("step {}, {}\n{} = {}", info.step, StepStateName(info.state), Escape(metric.name), MetricText(value));
-  if (metric.best == info.step) text += metric.mode == BestMode::kLowest ? "\nbest (lowest)" : "\nbest (highest)";
+  if (metric.best == info.step && metric.mode) text += fmt::format("\nbest ({})", BestModeName(*metric.mode));
   if (info.pinned) text += "\n" + Escape(PinText(info));
-  if (const std::string why = info.unhealthy(); !why.empty()) text += "\ndistrusted: " + Escape(why);
+  if (const std::string why = info.unhealthy(); !why.empty()) text += "\nunhealthy: " + Escape(why);
   if (!info.reason.empty()) text += "\n" + Escape(info.reason);
   return text;
 }
@@ -82,6 +82,7 @@ bool IsSpecial(const ChartPoint& point) {
 // One quantity of a step, in a stack of them.
 struct Series {
   std::string name;
+  size_t colour = 0;
   std::function<double(const StepInfo& info)> value;
   std::string (*text)(double value);
 };
@@ -110,7 +111,7 @@ std::string BarsFigure(std::span<const StepInfo> steps, StackedBars chart, const
       for (size_t i = begin; i < end; ++i) sum += std::max(0.0, one.value(*saved[i]));
       return sum / static_cast<double>(end - begin);
     };
-    Bar bar{.label = fmt::format("{}", saved[begin]->step), .values = {}, .hover = {}};
+    Bar bar{.x = static_cast<double>(saved[begin]->step), .values = {}, .hover = {}};
     bar.hover = end - begin == 1
                     ? fmt::format("step {}", saved[begin]->step)
                     : fmt::format("steps {} to {}, mean of {}", saved[begin]->step, saved[end - 1]->step, end - begin);
@@ -125,9 +126,10 @@ std::string BarsFigure(std::span<const StepInfo> steps, StackedBars chart, const
     chart.bars.push_back(std::move(bar));
   }
   std::string legend = "<ul class=\"legend\">";
-  for (size_t i = 0; i < series.size(); ++i) {
-    chart.series.push_back(series[i].name);
-    legend += LegendItem(SeriesIcon(i), series[i].name);
+  for (const Series& one : series) {
+    chart.series.push_back(one.name);
+    chart.colours.push_back(one.colour);
+    legend += LegendItem(SeriesIcon(one.colour), one.name);
   }
   if (line != nullptr) {
     chart.line = line->name;
@@ -143,7 +145,8 @@ std::string BarsFigure(std::span<const StepInfo> steps, StackedBars chart, const
 
 std::vector<ChartPoint> ThinOut(std::vector<ChartPoint> points, size_t points_max) {
   if (points.size() <= points_max) return points;
-  const size_t runs = points_max / 2;
+  const size_t runs = points_max / 2 - 1;
+  const size_t last = points.size() - 1;
   std::vector<ChartPoint> kept;
   for (size_t run = 0; run < runs; ++run) {
     const size_t begin = run * points.size() / runs;
@@ -156,7 +159,8 @@ std::vector<ChartPoint> ThinOut(std::vector<ChartPoint> points, size_t points_ma
       if (highest == end || points[i].y > points[highest].y) highest = i;
     }
     for (size_t i = begin; i < end; ++i) {
-      if (i == lowest || i == highest || IsSpecial(points[i])) kept.push_back(std::move(points[i]));
+      const bool is_end = i == 0 || i == last;
+      if (is_end || i == lowest || i == highest || IsSpecial(points[i])) kept.push_back(std::move(points[i]));
     }
   }
   return kept;
@@ -188,6 +192,10 @@ std::string MetricFigure(std::span<const StepInfo> steps, const ReportMetric& me
                   .x_label = "step",
                   .y_label = Shorten(Escape(metric.name), 30),
                   .points = {}};
+  // The same for all charts of a page, so that charts can be compared.
+  if (!steps.empty()) {
+    chart.x_range = {static_cast<double>(steps.front().step), static_cast<double>(steps.back().step)};
+  }
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
   size_t not_finite = 0;
@@ -223,8 +231,10 @@ std::string MetricFigure(std::span<const StepInfo> steps, const ReportMetric& me
 
   std::string note;
   if (chart.points.size() < count) {
-    note = fmt::format("<p class=\"soft\">{} of {} points: of neighbours the lowest and the highest.</p>",
-                       chart.points.size(), count);
+    note = fmt::format(
+        "<p class=\"soft\">{} of {} points drawn: the first, the last, and the minimum and maximum of each "
+        "interval.</p>",
+        chart.points.size(), count);
   }
   const std::string linear = LineChartSvg(chart);
   if (!(low > 0 && high / low >= kLogRatioMin)) {
@@ -240,11 +250,11 @@ std::string MetricFigure(std::span<const StepInfo> steps, const ReportMetric& me
 
 std::string BytesFigure(std::span<const StepInfo> steps) {
   const std::vector<Series> series = {
-      {"stored new", [](const StepInfo& info) { return static_cast<double>(info.stored_bytes); }, BytesText},
-      {"reused from earlier steps", [](const StepInfo& info) { return static_cast<double>(info.reused_bytes); },
+      {"stored new", 0, [](const StepInfo& info) { return static_cast<double>(info.stored_bytes); }, BytesText},
+      {"reused from earlier steps", 1, [](const StepInfo& info) { return static_cast<double>(info.reused_bytes); },
        BytesText},
   };
-  const Series logical{"logical", [](const StepInfo& info) { return static_cast<double>(info.logical_bytes); },
+  const Series logical{"logical", 0, [](const StepInfo& info) { return static_cast<double>(info.logical_bytes); },
                        BytesText};
   return BarsFigure(steps,
                     {.title = "Bytes per step",
@@ -254,6 +264,7 @@ std::string BytesFigure(std::span<const StepInfo> steps) {
                      .y_label = "bytes",
                      .unit = AxisUnit::kBytes,
                      .series = {},
+                     .colours = {},
                      .line = {},
                      .bars = {}},
                     series, &logical);
@@ -266,19 +277,19 @@ std::string BlockedFigure(std::span<const StepInfo> steps, std::span<const Block
       const auto found = part.by_step.find(info.step);
       return found == part.by_step.end() ? 0 : absl::ToDoubleSeconds(found->second);
     };
-    series.push_back({.name = part.name, .value = seconds, .text = SecondsText});
+    series.push_back({.name = part.name, .colour = part.colour, .value = seconds, .text = SecondsText});
   }
-  return BarsFigure(
-      steps,
-      {.title = "Blocked time per step",
-       .description = "For each saved step how long the call of Save held the trainer, by what it was busy with",
-       .x_label = "step",
-       .y_label = "time",
-       .unit = AxisUnit::kSeconds,
-       .series = {},
-       .line = {},
-       .bars = {}},
-      series, nullptr);
+  return BarsFigure(steps,
+                    {.title = "Blocked time per step",
+                     .description = "For each saved step, how long Save blocked the trainer, by phase",
+                     .x_label = "step",
+                     .y_label = "time",
+                     .unit = AxisUnit::kSeconds,
+                     .series = {},
+                     .colours = {},
+                     .line = {},
+                     .bars = {}},
+                    series, nullptr);
 }
 
 std::string ChangesFigure(const ReportSurvey& survey) {
@@ -300,6 +311,13 @@ std::string HistogramFigures(const ReportSurvey& survey) {
   std::string html = "<div class=\"grid small\">\n";
   for (const GroupHistogram& group : survey.histograms) {
     const FloatHistogram& numbers = group.histogram;
+    if (group.tensors_read == 0) {
+      html += fmt::format(
+          "<figure><figcaption><h3><code>{}</code></h3></figcaption>\n<p class=\"soft\">not read: {} "
+          "tensor{}</p></figure>\n",
+          HtmlEscape(group.label), group.tensors, group.tensors == 1 ? "" : "s");
+      continue;
+    }
     HistogramChart chart{.title = fmt::format("Histogram of {}", Escape(group.label)), .description = {}, .bins = {}};
     chart.log = numbers.IsHeavyTailed();
     chart.bins = chart.log ? numbers.SymmetricLog(kBins) : numbers.Linear(kBins);

@@ -21,8 +21,8 @@ std::string MarksLegend(std::span<const StepInfo> steps);
 // its id unique in the page.
 std::string MetricFigure(std::span<const StepInfo> steps, const ReportMetric& metric, size_t number);
 
-// At most `points_max` (>= 4): of each run of neighbours the lowest and the highest, and whatever is marked as
-// something else than saved or deleted, or is not finite. Ascending.
+// At most `points_max` (>= 4) points: the first and the last, and of each run of neighbours the lowest and the highest.
+// In addition, all points that are not finite, or that have another mark than saved or deleted. Ascending.
 std::vector<ChartPoint> ThinOut(std::vector<ChartPoint> points, size_t points_max);
 
 // Of the steps that were saved; nothing where there are none.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <iterator>
 #include <set>
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "tools/checkpoint_inspect/chart_svg.h"
 #include "tools/checkpoint_inspect/report_survey.h"
 #include "tools/checkpoint_inspect/selector.h"
 #include "tools/checkpoint_inspect/steps.h"
@@ -19,11 +19,13 @@ namespace {
 constexpr size_t kMetricsMax = 24;
 
 ReportMetric DescribeMetric(const StoreReader& reader, const MetricChoice& choice) {
-  const BestMode mode = choice.mode ? *choice.mode : GuessMode(choice.name);
-  ReportMetric metric{.name = choice.name, .mode = mode, .best = {}, .latest = {}};
-  if (const absl::StatusOr<StepInfo> best = reader.Best(choice.name, mode); best.ok()) {
-    metric.best = best->step;
-    metric.best_value = best->metrics.at(choice.name);
+  ReportMetric metric{.name = choice.name, .mode = choice.mode, .best = {}, .latest = {}};
+  if (!metric.mode) metric.mode = reader.BestModeOf(choice.name);
+  if (metric.mode) {
+    if (const absl::StatusOr<StepInfo> best = reader.Best(choice.name, *metric.mode); best.ok()) {
+      metric.best = best->step;
+      metric.best_value = best->metrics.at(choice.name);
+    }
   }
   for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
     const auto found = info->metrics.find(choice.name);
@@ -56,12 +58,18 @@ absl::Status ChooseMetrics(const StoreReader& reader, std::vector<MetricChoice> 
   return absl::OkStatus();
 }
 
+// Of SavePhase::name those that are on the trainer's time line, in their order. One more colour is for the rest.
+constexpr std::array<std::string_view, kSeriesColours - 1> kTrainerPhases = {"earlier save", "consumers", "refresh",
+                                                                             "room",         "values",    "copy"};
+
 // By the phases on the trainer's time line. What these do not account for, or all of it where a step has none, is a
-// part of its own.
+// part of its own, which is the last.
 std::vector<BlockedPart> SplitBlocked(const StoreReader& reader, std::span<const StepInfo> steps) {
   std::vector<BlockedPart> parts;
-  std::unordered_map<std::string, size_t> part_of;
-  BlockedPart rest{.name = "Save, not told apart", .by_step = {}};
+  for (size_t i = 0; i < kTrainerPhases.size(); ++i) {
+    parts.push_back({.name = std::string(kTrainerPhases[i]), .colour = i, .by_step = {}});
+  }
+  BlockedPart& rest = parts.emplace_back(BlockedPart{.name = "other", .colour = kTrainerPhases.size(), .by_step = {}});
   for (const StepInfo& info : steps) {
     absl::Duration left = info.blocked;
     if (left <= absl::ZeroDuration()) continue;
@@ -71,13 +79,13 @@ std::vector<BlockedPart> SplitBlocked(const StoreReader& reader, std::span<const
       const absl::Duration spent = std::min(phase.duration, left);
       if (spent <= absl::ZeroDuration()) continue;
       left -= spent;
-      const auto [found, is_new] = part_of.try_emplace(phase.name, parts.size());
-      if (is_new) parts.push_back({.name = phase.name, .by_step = {}});
-      parts[found->second].by_step[info.step] += spent;
+      const auto part =
+          std::find_if(parts.begin(), parts.end() - 1, [&](const BlockedPart& one) { return one.name == phase.name; });
+      part->by_step[info.step] += spent;
     }
-    if (left > absl::ZeroDuration()) rest.by_step[info.step] = left;
+    if (left > absl::ZeroDuration()) rest.by_step[info.step] += left;
   }
-  if (!rest.by_step.empty()) parts.push_back(std::move(rest));
+  std::erase_if(parts, [](const BlockedPart& part) { return part.by_step.empty(); });
   return parts;
 }
 
@@ -87,7 +95,7 @@ void AddHealthRows(const StepInfo& info, std::vector<HealthRow>* rows) {
   if (info.state == StepState::kLost) rows->push_back({Kind::kLost, info.step, "", info.reason});
   if (info.state == StepState::kFailed) rows->push_back({Kind::kFailedSave, info.step, "", info.reason});
   for (const Evaluation& row : info.evaluations) {
-    if (!row.unhealthy.empty()) rows->push_back({Kind::kDistrusted, info.step, row.evaluator, row.unhealthy});
+    if (!row.unhealthy.empty()) rows->push_back({Kind::kUnhealthy, info.step, row.evaluator, row.unhealthy});
     if (row.outcome == Evaluation::Outcome::kFailed) {
       rows->push_back({Kind::kFailedEvaluation, info.step, row.evaluator, row.reason});
     }
@@ -104,26 +112,17 @@ std::string Count(size_t count, std::string_view noun) {
 
 constexpr size_t kNamedMax = 5;
 
-// "step 3", "steps 3, 7", "steps 1, 2, 3, 4, 5 and 12 more"
-std::string StepsText(const std::vector<int64_t>& steps) {
-  const size_t named = std::min(steps.size(), kNamedMax);
-  std::string text = fmt::format("step{} {}", steps.size() == 1 ? "" : "s",
-                                 fmt::join(steps.begin(), steps.begin() + static_cast<ptrdiff_t>(named), ", "));
-  if (steps.size() > named) text += fmt::format(" and {} more", steps.size() - named);
-  return text;
-}
-
 // What is on record against the store; empty: nothing.
 std::vector<std::string> RecordedTroubles(const StoreReader& reader) {
   std::vector<int64_t> damaged;
   std::vector<int64_t> lost;
   size_t failed = 0;
-  size_t distrusted = 0;
+  size_t unhealthy = 0;
   for (const StepInfo& info : reader.steps()) {
     if (info.state == StepState::kDamaged) damaged.push_back(info.step);
     if (info.state == StepState::kLost) lost.push_back(info.step);
     if (info.state == StepState::kFailed) ++failed;
-    if (info.state == StepState::kCommitted && !info.unhealthy().empty()) ++distrusted;
+    if (info.state == StepState::kCommitted && !info.unhealthy().empty()) ++unhealthy;
   }
   std::vector<std::string> troubles;
   if (!reader.manifest_problem().ok()) troubles.push_back("the manifest cannot be read");
@@ -131,7 +130,7 @@ std::vector<std::string> RecordedTroubles(const StoreReader& reader) {
   if (!lost.empty()) troubles.push_back(StepsText(lost) + " lost");
   if (!reader.unread().empty()) troubles.push_back(Count(reader.unread().size(), "attempt") + " not readable");
   if (failed > 0) troubles.push_back(Count(failed, "failed save"));
-  if (distrusted > 0) troubles.push_back(Count(distrusted, "committed step") + " distrusted by an evaluator");
+  if (unhealthy > 0) troubles.push_back(Count(unhealthy, "unhealthy committed step"));
   return troubles;
 }
 
@@ -190,16 +189,16 @@ Restorable FindRestorable(const StoreReader& reader, const ReportSurvey* survey)
 
 std::string RestoreText(const Restorable& restorable, bool has_committed) {
   if (restorable.latest == nullptr) {
-    return has_committed ? "No committed step could be read, so none is known to restore."
+    return has_committed ? "No committed step could be read, so it is not known which step a restore takes."
                          : "There is no committed step to restore.";
   }
   std::string text = fmt::format("A restore takes step {}", restorable.latest->step);
   if (restorable.latest->unhealthy().empty()) return text + ".";
   if (restorable.latest_healthy == nullptr) {
-    return text + ", which an evaluator distrusts. There is no healthy step to go back to.";
+    return text + ", which is unhealthy. There is no healthy step.";
   }
-  return text + fmt::format(", which an evaluator distrusts (the latest healthy one is step {}).",
-                            restorable.latest_healthy->step);
+  return text +
+         fmt::format(", which is unhealthy (the latest healthy one is step {}).", restorable.latest_healthy->step);
 }
 
 // Of a store that nothing is known against: how much that says.
@@ -208,35 +207,15 @@ std::string CleanText(const ReportSurvey* survey) {
     return " No problem is on record. No tensor was read: checkpoint-inspect verify reads every byte.";
   }
   return fmt::format(
-      " No problem is on record. Tensors of {} were read without one; not all bytes were: checkpoint-inspect verify "
-      "does that.",
+      " No problem is on record, and none was found in the tensors of {}. checkpoint-inspect verify reads every byte.",
       Count(survey->steps_read, "step"));
 }
 
 }  // namespace
 
-BestMode GuessMode(std::string_view metric) {
-  static constexpr std::array<std::string_view, 22> kMoreIsBetter = {
-      "acc",  "accuracy", "auc",    "auroc",  "bleu",   "correct", "f1",    "iou",  "map",  "ndcg",    "precision",
-      "psnr", "r2",       "recall", "return", "reward", "rouge",   "score", "ssim", "top1", "success", "top5"};
-  std::string word;
-  const auto is_one = [&] {
-    return std::find(kMoreIsBetter.begin(), kMoreIsBetter.end(), word) != kMoreIsBetter.end();
-  };
-  for (const char c : metric.substr(metric.find_last_of("./") + 1)) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      continue;
-    }
-    if (is_one()) return BestMode::kHighest;
-    word.clear();
-  }
-  return is_one() ? BestMode::kHighest : BestMode::kLowest;
-}
-
 std::string_view HealthKindName(HealthRow::Kind kind) {
   constexpr std::array<std::string_view, 7> kNames = {
-      "distrusted", "damaged", "lost", "save failed", "evaluation failed", "evaluation skipped", "not readable"};
+      "unhealthy", "damaged", "lost", "save failed", "evaluation failed", "evaluation skipped", "not readable"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -270,8 +249,8 @@ void JudgeHealth(const StoreReader& reader, const ReportSurvey* survey, ReportDa
   const bool has_bad_step = std::any_of(reader.steps().begin(), reader.steps().end(), [](const StepInfo& info) {
     return info.state == StepState::kDamaged || info.state == StepState::kLost;
   });
-  const bool latest_distrusted = restorable.latest != nullptr && !restorable.latest->unhealthy().empty();
-  if (!reader.manifest_problem().ok() || has_bad_step || latest_distrusted || !found.empty()) {
+  const bool latest_unhealthy = restorable.latest != nullptr && !restorable.latest->unhealthy().empty();
+  if (!reader.manifest_problem().ok() || has_bad_step || latest_unhealthy || !found.empty()) {
     data->grade = HealthGrade::kBad;
   } else {
     const bool is_good = troubles.empty() && restorable.latest != nullptr;

@@ -19,13 +19,9 @@
 
 namespace tidemark::inspect {
 
-// Highest where the last part of the name ("accuracy" of "validation/accuracy") has a word in it of which more is
-// better wherever it is used (accuracy, auc, bleu, f1, reward, ...), else lowest.
-BestMode GuessMode(std::string_view metric);
-
 struct ReportMetric {
   std::string name;
-  BestMode mode = BestMode::kLowest;
+  std::optional<BestMode> mode;   // nullopt: not known; no step is the best
   std::optional<int64_t> best;    // as `best:METRIC` stands for, of the whole store
   double best_value = 0;          // of that step
   std::optional<int64_t> latest;  // the highest step that has it, in whatever state
@@ -34,18 +30,19 @@ struct ReportMetric {
 
 // Something that a person should know.
 struct HealthRow {
-  enum class Kind { kDistrusted, kDamaged, kLost, kFailedSave, kFailedEvaluation, kSkippedEvaluation, kUnread };
-  Kind kind = Kind::kDistrusted;
+  enum class Kind { kUnhealthy, kDamaged, kLost, kFailedSave, kFailedEvaluation, kSkippedEvaluation, kUnread };
+  Kind kind = Kind::kUnhealthy;
   std::optional<int64_t> step;
   std::string by;  // the evaluator, or "this report"; empty: the store
   std::string what;
 };
-// "distrusted", "damaged", "lost", "save failed", "evaluation failed", "evaluation skipped", "not readable"
+// "unhealthy", "damaged", "lost", "save failed", "evaluation failed", "evaluation skipped", "not readable"
 std::string_view HealthKindName(HealthRow::Kind kind);
 
 // A part of the time for which Save held the trainer.
 struct BlockedPart {
   std::string name;
+  size_t colour = 0;                                    // the same on every page; below kSeriesColours
   std::unordered_map<int64_t, absl::Duration> by_step;  // of steps that spent any on it
 };
 
@@ -70,8 +67,8 @@ struct ReportData {
 };
 
 // `last`: shows so many of the steps, the highest; 0: all. `metrics`: those to show; none: all that there are, as far
-// as there is room. Where a choice does not say which value is the best, GuessMode does. `grade` and `verdict` are left
-// to JudgeHealth. kNotFound: no step has one of them; the message names those that there are.
+// as there is room. If a choice has no mode, StoreReader::BestModeOf gives it. `grade` and `verdict` are left to
+// JudgeHealth. kNotFound: no step has one of them; the message names those that there are.
 absl::StatusOr<ReportData> GatherReport(const StoreReader& reader, const std::vector<MetricChoice>& metrics,
                                         int64_t last);
 

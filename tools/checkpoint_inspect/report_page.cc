@@ -38,7 +38,7 @@ std::string_view GradeClass(HealthGrade grade) {
 std::string_view GradeName(HealthGrade grade) {
   switch (grade) {
     case HealthGrade::kGood:
-      return "Nothing wrong is known.";
+      return "No problem is known.";
     case HealthGrade::kWarning:
       return "Usable, with remarks.";
     case HealthGrade::kBad:
@@ -64,7 +64,7 @@ std::string Facts(const ReportPageContents& contents) {
                data.latest ? AgeText(*data.latest, contents.now) : "nothing is committed");
   if (data.latest && (!data.latest_healthy || data.latest_healthy->step != data.latest->step)) {
     html += Fact("Latest healthy step", data.latest_healthy ? fmt::format("{}", data.latest_healthy->step) : "none",
-                 data.latest_healthy ? AgeText(*data.latest_healthy, contents.now) : "all are distrusted");
+                 data.latest_healthy ? AgeText(*data.latest_healthy, contents.now) : "all are unhealthy");
   }
   html += Fact("Committed steps", fmt::format("{}", data.committed), fmt::format("of {} on record", data.steps_all));
   html += Fact("Stored", HumanBytes(data.stored_bytes),
@@ -74,7 +74,6 @@ std::string Facts(const ReportPageContents& contents) {
 
 std::string BestTable(const ReportData& data) {
   if (data.metrics.empty()) return "";
-  // Which value is the best is a guess of GuessMode's unless --metric says it.
   std::string html =
       "<div class=\"scroll\"><table>\n<thead><tr><th>Metric</th><th class=\"number\">Best</th><th "
       "class=\"number\">at step</th><th class=\"number\">Latest</th><th class=\"number\">at step</th>"
@@ -84,8 +83,9 @@ std::string BestTable(const ReportData& data) {
       return fmt::format("<td class=\"number\">{}</td><td class=\"number\">{}</td>", step ? MetricText(number) : "–",
                          step ? fmt::format("{}", *step) : "–");
     };
-    html += fmt::format("<tr><td class=\"metric\">{} <span class=\"soft\">({} is best)</span></td>{}{}</tr>\n",
-                        HtmlEscape(metric.name), metric.mode == BestMode::kLowest ? "lowest" : "highest",
+    const std::string end =
+        metric.mode ? fmt::format(" <span class=\"soft\">({} is best)</span>", BestModeName(*metric.mode)) : "";
+    html += fmt::format("<tr><td class=\"metric\">{}{}</td>{}{}</tr>\n", HtmlEscape(metric.name), end,
                         value(metric.best, metric.best_value), value(metric.latest, metric.latest_value));
   }
   return html + "</tbody></table></div>\n";
@@ -95,7 +95,7 @@ std::string Metadata(const ReportData& data) {
   if (!data.latest) return "";
   const Json metadata = MetadataToJson(data.latest->user_metadata);
   if (!metadata.is_null() && metadata.empty()) return "";
-  std::string text = metadata.is_null() ? "no JSON object of at most " + MetadataLimits() : Dump(metadata);
+  std::string text = metadata.is_null() ? "not a JSON object of at most " + MetadataLimits() : Dump(metadata);
   const bool is_cut = text.size() > kMetadataBytesMax;
   if (is_cut) text = text.substr(0, kMetadataBytesMax) + "\n...";
   return fmt::format("<details><summary>User metadata of step {}</summary><pre>{}</pre></details>\n", data.latest->step,
@@ -109,8 +109,7 @@ std::string MetricsSection(const ReportData& data) {
   for (size_t i = 0; i < data.metrics.size(); ++i) html += MetricFigure(data.steps, data.metrics[i], i);
   html += "</div>\n";
   if (!data.metrics_left_out.empty()) {
-    html += Soft(
-        fmt::format("Left out for want of room: {}. --metric NAME shows one.", fmt::join(data.metrics_left_out, ", ")));
+    html += Soft(fmt::format("Not shown: {}. --metric METRIC shows one.", fmt::join(data.metrics_left_out, ", ")));
   }
   return html + "</section>\n";
 }
@@ -135,7 +134,7 @@ std::string PassedOver(const ReportSurvey& survey) {
   const size_t named = std::min(survey.passed_over.size(), kProblemsMax);
   for (size_t i = 0; i < named; ++i) html += Soft("Note: " + PassedOverText(survey.passed_over[i]) + ".");
   if (survey.passed_over.size() > named) {
-    html += Soft(fmt::format("{} more steps are passed over for that.", survey.passed_over.size() - named));
+    html += Soft(fmt::format("{} more steps are left out for that.", survey.passed_over.size() - named));
   }
   return html;
 }
@@ -161,7 +160,7 @@ std::string TensorSections(const ReportPageContents& contents) {
       "all tensors whose names begin, and end, like it.");
   html += Problems(survey) + PassedOver(survey);
   if (survey.steps.size() < 2 || survey.rows.empty()) {
-    html += Soft("It takes two committed steps with floating-point tensors.");
+    html += Soft("This chart needs two committed steps with floating-point tensors.");
   } else {
     if (survey.steps.size() < survey.steps_given) {
       html += Soft(fmt::format("{} of {} committed steps, evenly chosen; each is compared with the one to its left.",
@@ -170,15 +169,14 @@ std::string TensorSections(const ReportPageContents& contents) {
     html += ChangesFigure(survey) +
             LeftOut(survey.bytes_pairs_left_out, survey.bytes_pairs_unread, contents.read_bytes_max);
   }
-  html += "</section>\n<section>\n<h2>How the latest step's numbers are spread</h2>\n";
+  html += "</section>\n<section>\n<h2>Distributions, latest step</h2>\n";
   if (survey.histograms.empty()) return html + Soft("It has no floating-point tensor.") + "</section>\n";
   html += Soft(fmt::format(
       "Step {}. Where nearly all numbers would lie in a bin or two, bins are of equal ratio instead of equal width, "
       "mirrored at zero.{}",
       survey.steps.back(),
-      survey.others == 0
-          ? ""
-          : fmt::format(" Not shown: entries that are no floating-point tensors, {} of them.", survey.others)));
+      survey.others == 0 ? ""
+                         : fmt::format(" Not shown: {} entries that are not floating-point tensors.", survey.others)));
   html += HistogramFigures(survey) +
           LeftOut(survey.bytes_histograms_left_out, survey.bytes_histograms_unread, contents.read_bytes_max);
   return html + "</section>\n";
@@ -194,10 +192,9 @@ std::string HealthSection(const ReportPageContents& contents) {
   const std::vector<HealthRow>& rows = contents.data.health;
   std::string html = "<section>\n<h2>Health</h2>\n";
   html += Soft(
-      "What is on record: verdicts of evaluators, damage that a restore or a repair has found, saves and evaluations "
-      "that failed; and what could not be read for this page. Whether every byte is still what was committed only "
-      "checkpoint-inspect verify finds out.");
-  if (rows.empty()) return html + "<p>Nothing is known against any step.</p>\n</section>\n";
+      "On record: verdicts of evaluators, damage that a restore or a repair has found, failed saves and evaluations, "
+      "and what could not be read for this page. Only checkpoint-inspect verify reads every byte.");
+  if (rows.empty()) return html + "<p>No problem is known of any step.</p>\n</section>\n";
   html +=
       "<div class=\"scroll\"><table>\n<thead><tr><th "
       "class=\"number\">Step</th><th>What</th><th>Who</th><th>Why</th></tr>"
@@ -233,7 +230,7 @@ std::string Notes(const StepInfo& info) {
   const auto add = [&](std::string_view css_class, const std::string& text) {
     notes.push_back(fmt::format("<span class=\"{}\">{}</span>", css_class, HtmlEscape(text)));
   };
-  if (const std::string why = info.unhealthy(); !why.empty()) add("bad", "distrusted: " + why);
+  if (const std::string why = info.unhealthy(); !why.empty()) add("bad", "unhealthy: " + why);
   if (info.pinned) add("good", PinText(info));
   if (const std::string kept = KeptText(info); !kept.empty()) add("soft", "kept: " + kept);
   if (!info.reason.empty()) add("soft", info.reason);

@@ -396,7 +396,7 @@ std::string ProblemText(const ReadProblem& problem) {
 }
 
 std::string PassedOverText(const PassedOverStep& passed_over) {
-  return fmt::format("step {} was {} while this page was made, and is passed over{}", passed_over.step,
+  return fmt::format("step {} was {} while this page was made, and is left out{}", passed_over.step,
                      passed_over.saved_anew ? "saved anew" : "deleted", NotShownText(passed_over.not_shown));
 }
 

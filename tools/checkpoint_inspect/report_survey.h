@@ -50,7 +50,7 @@ struct PassedOverStep {
   bool saved_anew = false;  // else it was deleted
   std::vector<std::string> not_shown;
 };
-// "step 100 was deleted while this page was made, and is passed over; not shown in full: ..."
+// "step 100 was deleted while this page was made, and is left out; not shown in full: ..."
 std::string PassedOverText(const PassedOverStep& passed_over);
 
 struct ReportSurvey {

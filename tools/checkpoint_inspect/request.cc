@@ -18,6 +18,7 @@
 #include "storage/manifest/tag.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/steps.h"
+#include "tools/checkpoint_inspect/store_holder.h"
 #include "tools/checkpoint_inspect/store_owner.h"
 #include "tools/checkpoint_inspect/text.h"
 
@@ -34,8 +35,8 @@ constexpr double kWaitSecondsMax = 86400;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// Carries out what lies in the inbox, and `own`, which does not; an answer for each of these. kUnavailable: somebody
-// holds the store.
+// Carries out the requests in the inbox, and those in `own`, which are not in it. Returns an answer for each of `own`.
+// kUnavailable: another process holds the store.
 absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& directory,
                                            const std::vector<StoreRequest>& own) {
   storage::FileSystem& files = storage::PosixFileSystem();
@@ -46,8 +47,8 @@ absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& 
                                    .read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8}});
   if (!store.ok()) return store.status();
   storage::Retention retention(files, **store, {}, warn);
-  std::vector<Answer> answers(
-      own.size(), {.outcome = Answer::Outcome::kRefused, .reason = "nobody can say whether the step is pinned"});
+  std::vector<Answer> answers(own.size(),
+                              {.outcome = Answer::Outcome::kRefused, .reason = "the step's pin cannot be read"});
   std::vector<size_t> places(own.size());  // of those that are left
   std::iota(places.begin(), places.end(), size_t{0});
   std::set<std::string> warned;
@@ -81,7 +82,7 @@ absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& 
   } while (retention.unfinished());
   if (error.ok()) return answers;
   if (own.empty() || !places.empty()) return error;
-  console.Warn(fmt::format("what others have asked could not all be carried out: {}", Text(error)));
+  console.Warn(fmt::format("requests of other processes could not all be carried out: {}", Text(error)));
   return answers;
 }
 
@@ -126,7 +127,8 @@ absl::Status Await(Console& console, const std::string& directory, const Deliver
   const absl::Time deadline = absl::Now() + wait;
   absl::Time next_try = absl::Now() + kLockInterval;
   for (;;) {
-    if (IsInterrupted()) return absl::CancelledError("interrupted; what was not taken in has been withdrawn");
+    if (IsInterrupted())
+      return absl::CancelledError("interrupted; requests that the trainer has not read yet are withdrawn");
     absl::StatusOr<bool> waiting = delivered.AnyIsWaiting();
     if (!waiting.ok()) return waiting.status();
     const absl::Time now = absl::Now();
@@ -140,14 +142,15 @@ absl::Status Await(Console& console, const std::string& directory, const Deliver
   }
 }
 
-// By what the store says of the step once the request is gone.
-Answer Judge(const StoreReader& reader, const StoreRequest& request) {
+// By what the store says of the step once the request is gone. `holder`: the process that took it in, or empty.
+Answer Judge(const StoreReader& reader, const StoreRequest& request, const std::string& holder) {
   const absl::StatusOr<StepInfo> info = reader.Find(request.step);
-  const auto refused = [](std::string why) {
-    return Answer{.outcome = Answer::Outcome::kRefused, .reason = std::move(why)};
+  const auto refused = [&](const std::string& why) {
+    return Answer{.outcome = Answer::Outcome::kRefused,
+                  .reason = holder.empty() ? why : fmt::format("{} refused: {}", holder, why)};
   };
   if (!info.ok()) return refused(Text(info.status()));
-  if (info->attempt != storage::ToHex(request.attempt.bytes)) return refused("it has been saved anew meanwhile");
+  if (info->attempt != storage::ToHex(request.attempt.bytes)) return refused("another save has replaced it since");
   bool done = false;
   switch (request.kind) {
     case StoreRequest::Kind::kPin:
@@ -168,8 +171,11 @@ Answer Judge(const StoreReader& reader, const StoreRequest& request) {
   }
   if (done) return {};
   if (info->state != StepState::kCommitted) return refused(fmt::format("it is {}", StepStateName(info->state)));
-  if (request.kind == StoreRequest::Kind::kDelete && info->pinned) return refused("it is pinned");
-  return refused("whoever holds the store has warned why, and moved the request to quarantine/");
+  if (request.kind == StoreRequest::Kind::kDelete && !info->kept.empty()) return refused(info->kept);
+  if (request.kind == StoreRequest::Kind::kTag && info->tags.size() >= storage::kTagsPerStepMax) {
+    return refused(fmt::format("it has {} tags, the maximum", info->tags.size()));
+  }
+  return refused("its log says why");
 }
 
 // Of each request whether it is in the inbox still, or gone.
@@ -192,8 +198,7 @@ absl::StatusOr<std::vector<Answer>> HandOver(const Invocation& invocation, const
     absl::StatusOr<bool> waiting = delivered.IsWaiting(i);
     if (!waiting.ok()) return waiting.status();
     if (!*waiting) continue;
-    answers[i] = {.outcome = Answer::Outcome::kHandedOver,
-                  .reason = "handed to whoever holds the store, and not taken in yet"};
+    answers[i] = {.outcome = Answer::Outcome::kHandedOver, .reason = "not read yet; the request waits in inbox/"};
   }
   return answers;
 }
@@ -215,10 +220,12 @@ std::string DeedText(const StoreRequest& request) {
   return "";
 }
 
-std::string AnswerText(const Console& console, const StoreRequest& request, const Answer& answer) {
+// `done`: what to say where it has been; empty: by its kind.
+std::string AnswerText(const Console& console, const StoreRequest& request, const Answer& answer,
+                       const std::string& done) {
   const std::string deed = DeedText(request);
   if (answer.outcome == Answer::Outcome::kDone) {
-    return fmt::format("step {}: {}\n", request.step, console.Paint(deed, Colour::kGood));
+    return fmt::format("step {}: {}\n", request.step, console.Paint(done.empty() ? deed : done, Colour::kGood));
   }
   return fmt::format("step {}: {}: {}\n", request.step, console.Paint("not " + deed, Colour::kWarning),
                      Escape(answer.reason));
@@ -243,7 +250,7 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
   StoreReader& reader = invocation.reader;
   if (const absl::Status& problem = reader.manifest_problem(); !problem.ok()) {
     return absl::DataLossError(
-        fmt::format("nothing was changed, for the manifest cannot be read: {}; run repair first", Text(problem)));
+        fmt::format("nothing was changed, because the manifest cannot be read: {}; run repair first", Text(problem)));
   }
   // Also those that no file could hold, so that it is the same whoever holds the store.
   for (const StoreRequest& request : requests) {
@@ -253,14 +260,17 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
   if (absl::Status ours = CheckOwner(directory); !ours.ok()) return ours;
   CatchInterrupts();
   absl::StatusOr<std::vector<Answer>> answers = TakeIn(invocation.console, directory, requests);
+  std::string holder;
   if (absl::IsUnavailable(answers.status())) {
-    invocation.console.Note(fmt::format("handed over to whoever holds the store: {}", Text(answers.status())));
+    holder = StoreHolder(directory);
+    if (holder.empty()) holder = "the process that holds the store";
+    invocation.console.Note(fmt::format("asking {} to do it", holder));
     answers = HandOver(invocation, directory, requests, wait);
   }
   if (!answers.ok()) return answers;
   if (absl::Status status = RefreshStore(reader); !status.ok()) return status;
   for (size_t i = 0; i < requests.size(); ++i) {
-    if ((*answers)[i].outcome == Answer::Outcome::kDone) (*answers)[i] = Judge(reader, requests[i]);
+    if ((*answers)[i].outcome == Answer::Outcome::kDone) (*answers)[i] = Judge(reader, requests[i], holder);
   }
   return answers;
 }
@@ -283,7 +293,7 @@ Json ToJson(const StoreRequest& request, const Answer& answer) {
 }
 
 ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreRequest>& requests, absl::Duration wait,
-                     Json document) {
+                     Json document, const std::vector<std::string>& deeds) {
   Console& console = invocation.console;
   const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, wait);
   if (!answers.ok()) {
@@ -294,7 +304,7 @@ ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreReques
   std::string lines;
   for (size_t i = 0; i < requests.size(); ++i) {
     document["requests"].push_back(ToJson(requests[i], (*answers)[i]));
-    lines += AnswerText(console, requests[i], (*answers)[i]);
+    lines += AnswerText(console, requests[i], (*answers)[i], deeds.empty() ? "" : deeds[i]);
   }
   console.PrintData(invocation.json ? Dump(document) : lines);
   return AnswersExitCode(*answers);
@@ -310,7 +320,7 @@ CLI::Option* AddWait(CLI::App* command, absl::Duration& wait) {
   };
   return command
       ->add_option_function<double>("--wait", set,
-                                    "How long to wait for a trainer that holds the store to do it; by default 5")
+                                    "Wait at most this long for the trainer that holds the store; by default 5")
       ->type_name("SECONDS");
 }
 

@@ -1,5 +1,5 @@
-// What a person asks of a store: carried out here where nobody holds the store, and else a request in its inbox, for
-// whoever does.
+// Requests of a person to a store. If no process holds the store, they are carried out here. Otherwise they go to its
+// inbox, and its holder carries them out.
 
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_REQUEST_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_REQUEST_H_
@@ -25,15 +25,16 @@ struct Answer {
   enum class Outcome {
     kDone,        // and survives power loss
     kRefused,     // the step is not what it was, or must stay
-    kHandedOver,  // it lies in the inbox: whoever holds the store has not taken it in yet
+    kHandedOver,  // it is in the inbox: the store's holder has not read it yet
   };
   Outcome outcome = Outcome::kDone;
   std::string reason;  // why it is not kDone
 };
 
 // One answer for each request. Takes the store's lock where it can be had, and carries out these and what lies in the
-// inbox. Where somebody else holds it, says so, leaves them in the inbox, waits up to `wait` until they have been taken
-// in, and takes the store itself once it is let go. The reader has been refreshed when this returns.
+// inbox. If another process holds the store, it says so, leaves the requests in the inbox, and waits up to `wait` until
+// they have been read. If the store is released meanwhile, it takes the store itself. The reader has been refreshed
+// when this returns.
 //
 // kPermissionDenied: the store is another user's. kInvalidArgument: a text is too long. kCancelled: interrupted.
 // kDataLoss: the manifest cannot be read, which is for a repair. After an error what was not taken in has been
@@ -47,9 +48,10 @@ ExitCode AnswersExitCode(const std::vector<Answer>& answers);
 // {"request": "pin", "step": 1000, "attempt": "..", "outcome": "done", "reason": ""}
 Json ToJson(const storage::StoreRequest& request, const Answer& answer);
 
-// Asks, and prints the answers: a line for each request, or `document` with "requests", an array of them.
+// Asks, and prints the answers: a line for each request, or `document` with "requests", an array of them. `deeds`: for
+// each request, words for its effect, or empty for those of its kind.
 ExitCode AskAndPrint(const Invocation& invocation, const std::vector<storage::StoreRequest>& requests,
-                     absl::Duration wait, Json document);
+                     absl::Duration wait, Json document, const std::vector<std::string>& deeds = {});
 
 // --wait: how long Ask waits, in seconds, 5 by default; 0: not at all.
 CLI::Option* AddWait(CLI::App* command, absl::Duration& wait);

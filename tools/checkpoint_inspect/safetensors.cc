@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "snapshot/exchange/safetensors_header.h"
+#include "snapshot/exchange/safetensors_index.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/printable_text.h"
 #include "storage/io/unique_fd.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
-#include "tools/checkpoint_inspect/safetensors_index.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -36,7 +36,9 @@ absl::Status ReadAt(int fd, const std::string& path, uint64_t offset, std::span<
     const ssize_t got = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(errno, fmt::format("read {} bytes at {} of", out.size(), offset), path);
-    if (got == 0) return absl::DataLossError(fmt::format("{}: it ends at byte {}, while it is read", path, offset));
+    if (got == 0)
+      return absl::DataLossError(
+          fmt::format("{}: it became shorter while it was read: it ends at byte {}", path, offset));
     offset += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));
   }
@@ -93,16 +95,16 @@ class SafetensorsSource : public TensorSource {
 absl::Status CheckNames(const SafetensorsHeader& header, const std::set<std::string_view>& expected) {
   for (const SafetensorsTensor& tensor : header.tensors) {
     if (!expected.contains(tensor.name)) {
-      return absl::DataLossError(
-          fmt::format("tensor '{}' is in it, and not so in the index", storage::PrintableText(tensor.name)));
+      return absl::DataLossError(fmt::format("tensor '{}' is in the file, but the index has another file for it",
+                                             storage::PrintableText(tensor.name)));
     }
   }
   // Names are unique, so it is one of these that lacks.
   if (header.tensors.size() == expected.size()) return absl::OkStatus();
   std::set<std::string_view> lacking = expected;
   for (const SafetensorsTensor& tensor : header.tensors) lacking.erase(tensor.name);
-  return absl::DataLossError(
-      fmt::format("tensor '{}' of the index is not in it", storage::PrintableText(std::string(*lacking.begin()))));
+  return absl::DataLossError(fmt::format("tensor '{}' is in the index but not in the file",
+                                         storage::PrintableText(std::string(*lacking.begin()))));
 }
 
 absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<std::string_view>* expected,
@@ -110,7 +112,7 @@ absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<
   absl::StatusOr<OpenedFile> file = OpenFile(path);
   if (!file.ok()) return file.status();
   if (file->bytes < kSafetensorsLengthBytes) {
-    return absl::DataLossError(fmt::format("{}: {} bytes are no safetensors file", path, file->bytes));
+    return absl::DataLossError(fmt::format("{}: {} bytes are too short for a safetensors file", path, file->bytes));
   }
   std::array<std::byte, kSafetensorsLengthBytes> length_bytes;
   if (absl::Status status = ReadAt(file->fd.get(), path, 0, length_bytes); !status.ok()) return status;

@@ -265,10 +265,10 @@ std::string DescribeLacking(bool has_landlock, bool has_filter, bool knows_archi
   if (has_landlock && has_filter) return "";
   std::string lacking = has_landlock ? "" : "this kernel has no Landlock";
   if (!has_filter && knows_architecture)
-    lacking += has_landlock ? "this kernel has no system call filter" : " and no system call filter";
+    lacking += has_landlock ? "this kernel has no seccomp filter" : " and no seccomp filter";
   if (!has_filter && !knows_architecture) {
     lacking += has_landlock ? "" : ", and ";
-    lacking += "there is no system call filter for this architecture";
+    lacking += "there is no seccomp filter for this architecture";
   }
   return fmt::format("{}, so the sandbox is {}", lacking, has_landlock || has_filter ? "weaker" : "missing");
 }

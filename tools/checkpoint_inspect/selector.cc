@@ -31,24 +31,20 @@ absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& 
   }
   const std::string nearest = NearestSteps(steps, step, usable);
   return absl::NotFoundError(fmt::format("step {} is not in {}{}", step, directory,
-                                         nearest.empty() ? ", which has none that would do" : "; nearest: " + nearest));
+                                         nearest.empty() ? ", which has no usable step" : "; nearest: " + nearest));
 }
 
 absl::StatusOr<StepInfo> FindLatest(const StoreReader& reader, const std::string& directory, bool healthy) {
-  bool any = false;
-  for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
-    if (info->state != StepState::kCommitted) continue;
-    if (!healthy || info->unhealthy().empty()) return *info;
-    any = true;
-  }
-  if (!any) return NothingCommitted(directory);
+  absl::StatusOr<StepInfo> latest = healthy ? reader.LatestHealthy() : reader.Latest();
+  if (latest.ok()) return latest;
+  if (!reader.Latest().ok()) return NothingCommitted(directory);
   return absl::FailedPreconditionError(
-      fmt::format("of the committed steps in {} none is healthy; 'ls' says why of each", directory));
+      fmt::format("evaluators called every committed step in {} unhealthy; 'ls' says why", directory));
 }
 
 absl::StatusOr<StepInfo> FindBest(const StoreReader& reader, const std::string& directory, const Selector& selector) {
   if (absl::Status known = CheckMetric(reader, selector.metric, {.before = "best:"}); !known.ok()) return known;
-  absl::StatusOr<StepInfo> best = reader.Best(selector.metric, selector.mode.value_or(BestMode::kLowest));
+  absl::StatusOr<StepInfo> best = reader.Best(selector.metric, BestEnd(reader, selector.metric, selector.mode));
   if (!absl::IsNotFound(best.status())) return best;
   if (!reader.Latest().ok()) return NothingCommitted(directory);
   return absl::FailedPreconditionError(std::string(best.status().message()));
@@ -58,8 +54,8 @@ absl::StatusOr<StepInfo> FindTagged(const StoreReader& reader, const std::string
   if (absl::Status known = CheckSomeStepHasTag(reader, tag); !known.ok()) return known;
   std::vector<StepInfo> steps = TaggedSteps(reader, tag);
   if (steps.size() == 1) return std::move(steps.front());
-  return absl::AlreadyExistsError(
-      fmt::format("{} have the tag '{}'; 'tag --move' and 'untag' leave it to one, or none", StepNumbers(steps), tag));
+  return absl::AlreadyExistsError(fmt::format(
+      "{} have the tag '{}'; 'tag --move' leaves it to one of them, 'untag' removes it", StepNumbers(steps), tag));
 }
 
 // `what`: "metric" or "tag".
@@ -109,6 +105,9 @@ absl::StatusOr<Selector> ParseSelector(std::string_view text) {
   if (const std::optional<int64_t> step = ParseStep(rest)) {
     return Selector{.kind = Selector::Kind::kStep, .step = *step};
   }
+  if (text.starts_with("best") && (text == "best" || text == "best:")) {
+    return absl::InvalidArgumentError("best needs a metric, as in best:loss or best:validation/loss");
+  }
   return absl::InvalidArgumentError(fmt::format("'{}' is not a step; a step is {}", text, kSelectorHelp));
 }
 
@@ -141,9 +140,10 @@ absl::Status CheckMetric(const StoreReader& reader, const std::string& metric, c
   if (!has_wrong_end) return CheckKnown("metric", metric, known);
   const std::string end = metric.substr(colon + 1);
   const std::string named = fmt::format("{}{}", place.before, metric.substr(0, colon));
-  return absl::NotFoundError(place.no_end.empty()
-                                 ? fmt::format("'{0}' is no end of a metric: say {1}:highest or {1}:lowest", end, named)
-                                 : fmt::format("'{}' cannot be said here: {} {}", end, named, place.no_end));
+  return absl::NotFoundError(
+      place.no_end.empty()
+          ? fmt::format("'{0}' is neither highest nor lowest; use {1}:highest or {1}:lowest", end, named)
+          : fmt::format("{}:{} is {}", named, end, place.no_end));
 }
 
 absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& tag) {
@@ -152,12 +152,17 @@ absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& t
   return CheckKnown("tag", tag, known);
 }
 
-std::string OtherEnd(const StoreReader& reader, std::string_view before, const std::string& metric) {
+BestMode BestEnd(const StoreReader& reader, const std::string& metric, std::optional<BestMode> said) {
+  return said.value_or(reader.BestModeOf(metric).value_or(BestMode::kLowest));
+}
+
+std::string UnknownEnd(const StoreReader& reader, std::string_view before, const std::string& metric) {
+  if (reader.BestModeOf(metric)) return "";
   const absl::StatusOr<StepInfo> lowest = reader.Best(metric, BestMode::kLowest);
   const absl::StatusOr<StepInfo> highest = reader.Best(metric, BestMode::kHighest);
   if (!lowest.ok() || !highest.ok() || highest->step == lowest->step) return "";
-  return fmt::format("{0}{1} is step {2}, the lowest with {3}; {0}{1}:highest is step {4} with {5}", before, metric,
-                     lowest->step, MetricText(lowest->metrics.at(metric)), highest->step,
+  return fmt::format("lower was taken for better: {0}{1}:lowest is step {2} ({3}), {0}{1}:highest is step {4} ({5})",
+                     before, metric, lowest->step, MetricText(lowest->metrics.at(metric)), highest->step,
                      MetricText(highest->metrics.at(metric)));
 }
 

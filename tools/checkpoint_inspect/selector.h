@@ -19,13 +19,13 @@ struct Selector {
     kStep,           // "1000" or "step:1000": that step, in whatever state
     kLatest,         // "latest": the highest committed step
     kLatestHealthy,  // "latest-healthy": the highest committed step that no evaluator distrusts
-    kBest,           // "best:METRIC": the committed, healthy step whose metric is the lowest; "best:METRIC:highest"
+    kBest,           // "best:METRIC": the committed, healthy step whose metric is the best; "best:METRIC:highest"
     kTag,            // "tag:NAME": the step that has this name, in whatever state
   };
   Kind kind = Kind::kLatest;
   int64_t step = 0;              // kStep
   std::string metric;            // kBest
-  std::optional<BestMode> mode;  // kBest; nullopt: the lowest, for want of another word
+  std::optional<BestMode> mode;  // kBest; nullopt: BestEnd tells
   std::string tag;               // kTag
 
   friend bool operator==(const Selector&, const Selector&) = default;
@@ -33,8 +33,7 @@ struct Selector {
 
 // For --help and error messages.
 inline constexpr std::string_view kSelectorHelp =
-    "latest, latest-healthy, best:METRIC (the lowest, as best:METRIC:lowest; or best:METRIC:highest; of the committed, "
-    "healthy steps, and NaN and infinite values do not count), tag:NAME, step:N or N";
+    "N, latest, latest-healthy, best:METRIC[:lowest|:highest] or tag:NAME";
 
 // A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
 std::optional<int64_t> ParseStep(std::string_view text);
@@ -53,9 +52,14 @@ inline bool IsAnyStep(const StepInfo&) { return true; }
 absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector,
                                  StepPredicate usable = IsAnyStep);
 
-// "best:accuracy is step 900, the lowest with 0.25; best:accuracy:highest is step 3000 with 0.75", for who did not say
-// which end of a metric is the best one; empty where both ends are one step. `before`: "best:", what stands before it.
-std::string OtherEnd(const StoreReader& reader, std::string_view before, const std::string& metric);
+// The mode for a command that only reads: the given one, else that of StoreReader::BestModeOf, else the lowest. A
+// command that deletes refuses in the last case.
+BestMode BestEnd(const StoreReader& reader, const std::string& metric, std::optional<BestMode> said);
+
+// A note on a metric whose mode is not known: "lower was taken for better: best:x:lowest is step 900 (0.25),
+// best:x:highest is step 3000 (0.75)". Empty if the mode is known, or if both ends are one step. `before`: the text
+// before the metric, "best:".
+std::string UnknownEnd(const StoreReader& reader, std::string_view before, const std::string& metric);
 
 // "5 and 10", "10": the nearest usable steps below and above this one, itself left out. Empty where there are none.
 std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepPredicate usable = IsAnyStep);
@@ -63,7 +67,7 @@ std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepP
 // Where on the command line a metric is named.
 struct MetricPlace {
   std::string_view before;       // "best:", "--keep-best ": what stands before it
-  std::string_view no_end = "";  // "takes no end": why no ":highest" may stand behind it; empty: it may
+  std::string_view no_end = "";  // the error if ":highest" follows, "only valid with --plot"; empty: it may follow
 };
 
 // "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it. Of a

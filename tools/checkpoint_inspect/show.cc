@@ -23,13 +23,14 @@ std::string Heading(const Console& console, std::string_view text) {
 }
 
 // One "name  value" a line, values aligned and escaped.
-std::string FormatFields(const Fields& fields) {
+std::string FormatFields(const Console& console, const Fields& fields) {
   size_t width = 0;
   for (const auto& [name, value] : fields) width = std::max(width, DisplayWidth(Escape(name)));
   std::string text;
   for (const auto& [name, value] : fields) {
     const std::string escaped = Escape(name);
-    text += fmt::format("  {}{:{}}  {}\n", escaped, "", width - DisplayWidth(escaped), Escape(value));
+    text += console.Fold(fmt::format("  {}{:{}}  {}", escaped, "", width - DisplayWidth(escaped), Escape(value)),
+                         width + 4);
   }
   return text;
 }
@@ -40,7 +41,12 @@ std::string BothBytes(uint64_t bytes) {
 
 std::string FormatEvaluations(const Console& console, const std::vector<Evaluation>& evaluations) {
   using enum Table::Align;
-  Table table({{"EVALUATOR"}, {"OUTCOME"}, {"SECONDS", kRight}, {"REPORTED"}, {"WORKER"}});
+  using enum Table::Narrow;
+  Table table({{"EVALUATOR"},
+               {"OUTCOME"},
+               {"SECONDS", kRight, kWhole, 2},
+               {"REPORTED", kLeft, kWhole, 3},
+               {"WORKER", kLeft, kWhole, 1}});
   for (const Evaluation& evaluation : evaluations) {
     table.AddRow({{Escape(evaluation.evaluator)},
                   {std::string(OutcomeName(evaluation.outcome)), OutcomeColour(evaluation.outcome)},
@@ -56,7 +62,7 @@ std::string FormatEvaluations(const Console& console, const std::vector<Evaluati
 // What the save of the step came to.
 void AddSaveFields(const StepInfo& info, Fields& fields) {
   fields.emplace_back("world size", fmt::format("{}", info.world_size));
-  fields.emplace_back("blocked", HumanDuration(info.blocked) + ", for which the training waited");
+  fields.emplace_back("blocked", HumanDuration(info.blocked) + " (how long the training waited)");
   fields.emplace_back(
       "entries",
       fmt::format("{}{}", info.entry_count, HasFiles(info) ? fmt::format("; 'tensors {}' lists them", info.step) : ""));
@@ -83,11 +89,11 @@ std::string FormatInfo(const Invocation& invocation, const StepInfo& info) {
     fields.emplace_back("created", fmt::format("{} (age {})", Rfc3339(info.created), AgeOf(info, invocation.now)));
   }
   if (info.state != StepState::kUnsaved) AddSaveFields(info, fields);
-  text += FormatFields(fields);
+  text += FormatFields(console, fields);
   if (!info.metrics.empty()) {
     Fields metrics;
     for (const auto& [name, value] : info.metrics) metrics.emplace_back(name, MetricText(value));
-    text += Heading(console, "metrics") + FormatFields(metrics);
+    text += Heading(console, "metrics") + FormatFields(console, metrics);
   }
   if (!info.evaluations.empty()) text += Heading(console, "evaluations") + FormatEvaluations(console, info.evaluations);
   if (const Json metadata = MetadataToJson(info.user_metadata); metadata.is_null()) {
@@ -131,14 +137,15 @@ std::string FormatReferences(const Console& console, const std::vector<Reference
 
 std::string FormatPhases(const Console& console, const Phases& phases) {
   using enum Table::Align;
+  using enum Table::Narrow;
   Table table({{"PHASE"},
-               {"THREADS", kRight},
-               {"BEGIN", kRight},
+               {"THREADS", kRight, kWhole, 1},
+               {"BEGIN", kRight, kWhole, 5},
                {"TIME", kRight},
-               {"BUSY", kRight},
-               {"SHARE", kRight},
-               {"BYTES", kRight},
-               {"RATE", kRight},
+               {"BUSY", kRight, kWhole, 3},
+               {"SHARE", kRight, kWhole, 6},
+               {"BYTES", kRight, kWhole, 4},
+               {"RATE", kRight, kWhole, 2},
                {"TRAINER"}});
   const absl::Duration whole = WholeSave(phases);
   for (const PhaseSummary& phase : SummarisePhases(phases)) {
@@ -163,7 +170,8 @@ std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const
   std::string text = FormatInfo(invocation, info);
   if (phases.ok() && !phases->empty()) text += Heading(console, "phases") + FormatPhases(console, *phases);
   if (contents == nullptr) return text;
-  text += Heading(console, "saved with") + FormatFields({contents->properties.begin(), contents->properties.end()});
+  text += Heading(console, "saved with") +
+          FormatFields(console, {contents->properties.begin(), contents->properties.end()});
   text += Heading(console, "shards") + FormatShards(console, contents->shards);
   if (contents->references.empty()) return text;
   return text + Heading(console, "files of earlier steps") + FormatReferences(console, contents->references);
@@ -207,7 +215,7 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
     return SelectorExitCode(reader, info.status());
   }
   if (MetadataToJson(info->user_metadata).is_null()) {
-    invocation.console.Note(fmt::format("the user metadata is {}, since it is no JSON object of at most {}",
+    invocation.console.Note(fmt::format("the user metadata is {}, because it is not a JSON object of at most {}",
                                         invocation.json ? "null" : "shown as it is", MetadataLimits()));
   }
   const StepContents* read = contents.ok() ? &*contents : nullptr;
@@ -227,19 +235,19 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
 
 void AddShow(CommandLine& line) {
   const auto selector = std::make_shared<Selector>();
-  CLI::App* show = line.Add(
-      {.group = CommandGroup::kLook,
-       .name = "show",
-       .description = "Show one step: its record, metrics, what its save took, how it was written, its shards"},
-      [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
+  CLI::App* show =
+      line.Add({.group = CommandGroup::kLook,
+                .name = "show",
+                .description = "Show one step: its record, metrics, the cost of its save, its settings and its shards"},
+               [selector](const Invocation& invocation) { return ShowStep(invocation, *selector); });
   AddSelector(show, "STEP", *selector, fmt::format("{}", kSelectorHelp))->required();
   show->footer(R"(
-A phase is what a thread of the save was busy with, or waited for. TIME is from its first beginning to its last end, BUSY
-that without pauses, of all its threads together, SHARE the part of the whole save for which a thread was busy with it.
-TRAINER waits: the training stood still meanwhile; the other phases ran beside it.
+A phase is one kind of work in a save, or one kind of waiting. TIME runs from its first start to its last end. BUSY adds
+up the time of all its threads, without pauses. SHARE is the part of the whole save in which a thread was busy with it.
+TRAINER says 'waits' if the training stood still during the phase. The other phases ran beside the training.
 
-Files of earlier steps are those in which chunks of this one lie, for they had not changed since. They stay as long as
-this step does, also where retention lets their own step go. BYTES is what this step has of each.
+Files of earlier steps hold chunks of this step that had not changed. They stay as long as this step does, even if their
+own step is deleted. BYTES is the size of this step's chunks in each file.
 
 Example:
   checkpoint-inspect --store run/ckpt show latest

@@ -114,13 +114,12 @@ std::string FormatStates(const Console& console, const Statistics& statistics) {
   const Sum committed = statistics.committed();
   std::string text = table.Format(console);
   if (committed.logical_bytes == 0) return text;
-  return text +
-         fmt::format(
-             "compression: the committed steps are stored in {} of their logical bytes; less what they share "
-             "with other steps, in {}\n",
-             ShareText(static_cast<double>(committed.stored_bytes + committed.reused_bytes),
-                       static_cast<double>(committed.logical_bytes)),
-             ShareText(static_cast<double>(committed.stored_bytes), static_cast<double>(committed.logical_bytes)));
+  return text + console.Fold(fmt::format("compression: {} of logical size ({} counting shared chunks in every step)",
+                                         ShareText(static_cast<double>(committed.stored_bytes),
+                                                   static_cast<double>(committed.logical_bytes)),
+                                         ShareText(static_cast<double>(committed.stored_bytes + committed.reused_bytes),
+                                                   static_cast<double>(committed.logical_bytes))),
+                             2);
 }
 
 struct Place {
@@ -130,16 +129,15 @@ struct Place {
 };
 
 std::vector<Place> Places(const DiskUsage& disk) {
-  return {{"steps", "", disk.steps},
-          {"other attempts",
-           "of deleted or replaced steps that others refer to or somebody reads, or of a save that "
-           "goes on; a trainer removes them",
-           disk.other_attempts},
-          {"quarantine", "damaged; to be looked at, and removed by hand", disk.quarantine},
-          {"manifest", "", disk.manifest},
-          {"manifest.broken-*", "replaced by a rebuild; may be removed by hand", disk.broken_manifests},
-          {"disk-reserve", "", disk.reserve},
-          {"other", "", disk.other}};
+  return {
+      {"steps", "", disk.steps},
+      {"other attempts", "deleted steps still referenced or being read, and unfinished saves; the trainer removes them",
+       disk.other_attempts},
+      {"quarantine", "damaged files that a repair or a trainer set aside; remove them by hand", disk.quarantine},
+      {"manifest", "", disk.manifest},
+      {"manifest.broken-*", "replaced by a rebuild; can be removed by hand", disk.broken_manifests},
+      {"disk-reserve", "", disk.reserve},
+      {"other", "", disk.other}};
 }
 
 std::string FormatPlaces(const Console& console, const DiskUsage& disk) {
@@ -161,7 +159,7 @@ std::string FormatPlaces(const Console& console, const DiskUsage& disk) {
 std::string FormatKept(const Console& console, const std::vector<KeptSteps>& kept) {
   using enum Table::Align;
   if (kept.empty()) return "";
-  Table table({{"KEPT BECAUSE"}, {"STEPS", kRight}, {"STORED", kRight}});
+  Table table({{"KEPT BECAUSE", kLeft, Table::Narrow::kWrap}, {"STEPS", kRight}, {"STORED", kRight}});
   const auto add = [&](const std::string& reason, const Sum& sum) {
     table.AddRow({{reason}, {fmt::format("{}", sum.steps)}, {HumanBytes(sum.stored_bytes)}});
   };
@@ -182,49 +180,60 @@ std::string BytesPerDay(double bytes) { return HumanBytes(static_cast<uint64_t>(
 
 std::string GrowthText(const Statistics& statistics, absl::Time now) {
   const Growth& growth = statistics.growth;
-  if (!growth.between_saves) return "growth: not known, for that takes two saves at different times\n";
+  if (!growth.between_saves) return "growth: no forecast yet: it takes two saves at different times\n";
   const std::string each = fmt::format("{} in each of the last {} saves",
                                        HumanBytes(static_cast<uint64_t>(growth.bytes_per_save)), growth.saves);
   const std::optional<double> written = growth.written_per_day();
   if (!written) {
-    return fmt::format("growth: not forecast, for the saves looked at came within {}, too short a time ({})\n",
-                       Age(growth.span), each);
+    return fmt::format("growth: no forecast yet: the last {} saves span only {} ({} each)\n", growth.saves,
+                       Age(growth.span), HumanBytes(static_cast<uint64_t>(growth.bytes_per_save)));
   }
   if (statistics.idle) {
     return fmt::format(
-        "growth: nothing is being saved, for the last save was {} ago, and they were {} apart. While the run "
-        "went on, {} were written ({})\n",
+        "growth: nothing is being saved: the last save was {} ago, and saves were {} apart. During the run {} were "
+        "written ({})\n",
         Age(now - *growth.last_save), Age(*growth.between_saves), BytesPerDay(*written), each);
   }
   std::string text =
       fmt::format("growth: {} written ({}, {} apart)\n", BytesPerDay(*written), each, Age(*growth.between_saves));
   if (const std::optional<double> stays = growth.kept_per_day()) {
     text += fmt::format(
-        "  {} of that stays, if as large a share is kept as so far: {} of what the older half of all "
-        "saves wrote is still there\n",
+        "  {} of that stays if retention keeps as much as before: {} of the bytes of the older half of all saves still "
+        "exist\n",
         BytesPerDay(*stays), ShareText(*growth.kept_share, 1));
   }
   return text;
 }
 
 std::string DiskText(const Statistics& statistics) {
-  if (!statistics.room) return "disk: how much is free is not known\n";
+  if (!statistics.room) return "disk: the free space is not known\n";
   const FileSystemRoom& room = *statistics.room;
   const uint64_t used = room.total_bytes - std::min(room.free_bytes, room.total_bytes);
-  std::string text = fmt::format("disk: {} of {} free; of the {} that are not, this store has {}",
-                                 HumanBytes(room.free_bytes), HumanBytes(room.total_bytes), HumanBytes(used),
-                                 ShareText(static_cast<double>(statistics.disk.total()), static_cast<double>(used)));
+  std::string text =
+      fmt::format("disk: {} of {} free; this store is {} of the {} in use", HumanBytes(room.free_bytes),
+                  HumanBytes(room.total_bytes),
+                  ShareText(static_cast<double>(statistics.disk.total()), static_cast<double>(used)), HumanBytes(used));
   if (statistics.idle) return text + "\n";
   const std::optional<double> written = statistics.growth.written_per_day();
   const auto stays = statistics.until_full(statistics.growth.kept_per_day());
   const auto all = statistics.until_full(written);
   if (stays) {
-    text += fmt::format("; full in {} if saves and retention go on like this", Age(*stays));
+    text += fmt::format("; full in {} at this rate of saves and retention", Age(*stays));
   } else if (written && statistics.growth.kept_share) {
-    text += "; it does not fill up if saves and retention go on like this";
+    text += "; it does not fill up at this rate of saves and retention";
   }
-  if (all && (!stays || *all < *stays)) text += fmt::format("; in {} if nothing were let go", Age(*all));
+  if (all && (!stays || *all < *stays)) text += fmt::format("; in {} if retention deleted nothing", Age(*all));
   return text + "\n";
+}
+
+std::string FoldLines(const Console& console, std::string_view lines) {
+  std::string folded;
+  while (!lines.empty()) {
+    const size_t end = lines.find('\n');
+    folded += console.Fold(lines.substr(0, end), 2);
+    lines.remove_prefix(end + 1);
+  }
+  return folded;
 }
 
 template <typename T>
@@ -299,12 +308,13 @@ ExitCode ShowStatistics(const Invocation& invocation) {
     console.PrintData(FormatAsJson(invocation, *statistics));
   } else {
     console.PrintData(FormatStates(console, *statistics) + "\n" + FormatPlaces(console, statistics->disk) +
-                      FormatKept(console, statistics->kept) + "\n" + GrowthText(*statistics, invocation.now) +
-                      DiskText(*statistics));
+                      FormatKept(console, statistics->kept) + "\n" +
+                      FoldLines(console, GrowthText(*statistics, invocation.now)) +
+                      FoldLines(console, DiskText(*statistics)));
   }
   if (statistics->disk.unread > 0) {
-    console.Warn(fmt::format("{} directories could not be looked into, and are not among the bytes on disk",
-                             statistics->disk.unread));
+    console.Warn(
+        fmt::format("{} directories could not be read, so the bytes on disk leave them out", statistics->disk.unread));
   }
   return StoreExitCode(invocation.reader);
 }
@@ -313,16 +323,16 @@ void AddStats(CommandLine& line) {
   CLI::App* stats =
       line.Add({.group = CommandGroup::kLook,
                 .name = "stats",
-                .description = "Say what takes the room, how fast it grows, and when the disk will be full"},
+                .description = "Show what uses the disk, how fast it grows, and when the disk will be full"},
                ShowStatistics);
   stats->footer(R"(
-Counts the bytes of every file in the store, and reads none of them. Growth is told from the last 100 saves and from what
-retention has left of the older half of all; quotas are not known. Nothing is forecast where these saves came within less
-than a minute, or where the last one is more than ten times as long ago as saves were apart: nothing is being saved then.
+Adds up the sizes of all files in the store, and reads none of them. Growth is measured over the last 100 saves, and over
+the older half of all saves as far as retention has kept them. Quotas are not considered. There is no forecast if these
+saves span less than a minute, or if no save has come for ten times their usual distance.
 
-KEPT BECAUSE: why the trainer's rules of retention keep a step, as recorded when they were last applied. What 'prune'
-keeps gets no reason by that, and a rebuilt manifest has none. disk-reserve is a megabyte that the store has set aside,
-so that steps can be deleted on a full disk: do not delete it.
+KEPT BECAUSE is the reason that the trainer recorded when it last applied its retention rules. 'prune' records no reason,
+and a rebuilt manifest has none. disk-reserve is a file of a megabyte that lets the store delete steps on a full disk: do
+not delete it.
 
 Example:
   checkpoint-inspect --store run/ckpt stats)");

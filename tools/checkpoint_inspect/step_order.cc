@@ -27,7 +27,8 @@ absl::StatusOr<StepOrder> ParseStepOrder(std::string_view text) {
   if (text.starts_with(kMetricPrefix) && text.size() > kMetricPrefix.size()) {
     return StepOrder{.key = StepOrder::Key::kMetric, .metric = std::string(text.substr(kMetricPrefix.size()))};
   }
-  return absl::InvalidArgumentError(fmt::format("'{}' is no order; an order is {}", text, kStepOrderHelp));
+  return absl::InvalidArgumentError(
+      fmt::format("unknown order '{0}'; --sort takes {1}, so a metric is metric:{0}", text, kStepOrderHelp));
 }
 
 void Arrange(const StepOrder& order, std::vector<const StepInfo*>& steps) {

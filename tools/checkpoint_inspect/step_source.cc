@@ -8,9 +8,9 @@
 namespace tidemark::inspect {
 namespace {
 
-void NoteOtherEnd(const Invocation& invocation, const Selector& selector) {
+void NoteUnknownEnd(const Invocation& invocation, const Selector& selector) {
   if (invocation.json || selector.kind != Selector::Kind::kBest || selector.mode) return;
-  const std::string other = OtherEnd(invocation.reader, "best:", selector.metric);
+  const std::string other = UnknownEnd(invocation.reader, "best:", selector.metric);
   if (!other.empty()) invocation.console.Note(other);
 }
 
@@ -18,7 +18,7 @@ void NoteOtherEnd(const Invocation& invocation, const Selector& selector) {
 
 absl::StatusOr<StepInfo> ResolveStep(const Invocation& invocation, const Selector& selector, StepPredicate usable) {
   absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, selector, usable);
-  if (info.ok()) NoteOtherEnd(invocation, selector);
+  if (info.ok()) NoteUnknownEnd(invocation, selector);
   return info;
 }
 
@@ -32,7 +32,7 @@ absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const Selector& 
     info = Resolve(reader, invocation.directory, selector, usable);
     if (info.ok() && info->attempt == attempt) break;
   }
-  if (info.ok()) NoteOtherEnd(invocation, selector);
+  if (info.ok()) NoteUnknownEnd(invocation, selector);
   return info;
 }
 

@@ -16,7 +16,7 @@
 
 namespace tidemark::inspect {
 
-// Resolve, and for people a note where OtherEnd has something to say.
+// Resolve, with a note for people if UnknownEnd has one.
 absl::StatusOr<StepInfo> ResolveStep(const Invocation& invocation, const Selector& selector,
                                      StepPredicate usable = IsAnyStep);
 

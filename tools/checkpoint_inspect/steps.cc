@@ -11,6 +11,9 @@ namespace {
 
 constexpr int kManifestReadsMax = 3;
 
+// In a sentence.
+constexpr size_t kNamedStepsMax = 5;
+
 bool HasCommittedStep(const StoreReader& reader) {
   return std::any_of(reader.steps().begin(), reader.steps().end(), IsCommitted);
 }
@@ -79,6 +82,22 @@ ExitCode StoreExitCode(const StoreReader& reader) {
 }
 
 bool KnowsCreated(const StepInfo& info) { return info.created != absl::UnixEpoch(); }
+
+std::string UnhealthyText(const StoreReader& reader, int64_t step, std::optional<int64_t> healthy) {
+  const absl::StatusOr<StepInfo> info = reader.Find(step);
+  const std::string why = info.ok() ? info->unhealthy() : "";
+  if (why.empty()) return "";
+  return fmt::format("; it is unhealthy ({}), and {}", Escape(why),
+                     healthy ? fmt::format("the latest healthy one is step {}", *healthy) : "no step is healthy");
+}
+
+std::string StepsText(const std::vector<int64_t>& steps) {
+  const size_t named = std::min(steps.size(), kNamedStepsMax);
+  std::string text = fmt::format("step{} {}", steps.size() == 1 ? "" : "s",
+                                 fmt::join(steps.begin(), steps.begin() + static_cast<ptrdiff_t>(named), ", "));
+  if (steps.size() > named) text += fmt::format(" and {} more", steps.size() - named);
+  return text;
+}
 
 std::string AgeOf(const StepInfo& info, absl::Time now) { return KnowsCreated(info) ? Age(now - info.created) : "-"; }
 

@@ -4,7 +4,9 @@
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_STEPS_H_
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +42,14 @@ ExitCode StoreExitCode(const StoreReader& reader);
 
 // The record of a failed save may not tell when it was: its time is the epoch.
 bool KnowsCreated(const StepInfo& info);
+
+// A warning about the step that a restore takes: "; it is unhealthy (validation: diverged), and the latest healthy one
+// is step 2", "; it is unhealthy (...), and no step is healthy"; empty if no evaluator distrusts it. `healthy`: the
+// latest healthy step that can be restored.
+std::string UnhealthyText(const StoreReader& reader, int64_t step, std::optional<int64_t> healthy);
+
+// "step 3", "steps 3, 7", "steps 1, 2, 3, 4, 5 and 12 more"
+std::string StepsText(const std::vector<int64_t>& steps);
 
 // Age of a step whose time is known, else "-".
 std::string AgeOf(const StepInfo& info, absl::Time now);

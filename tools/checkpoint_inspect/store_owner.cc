@@ -21,10 +21,10 @@ absl::Status CheckOwner(const std::string& directory) {
   // The directory itself may have been there before the store.
   if (stat((directory + "/steps").c_str(), &info) != 0 && stat(directory.c_str(), &info) != 0) return absl::OkStatus();
   if (info.st_uid == geteuid()) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      fmt::format("store {} belongs to {}, who could not open what {} would write into it: run this as its owner (sudo "
-                  "-u '#{}' checkpoint-inspect ...)",
-                  directory, UserText(info.st_uid), UserText(geteuid()), info.st_uid));
+  return absl::PermissionDeniedError(fmt::format(
+      "store {} belongs to {}, who could not open the files that {} would write: run this as its owner (sudo "
+      "-u '#{}' checkpoint-inspect ...)",
+      directory, UserText(info.st_uid), UserText(geteuid()), info.st_uid));
 }
 
 std::string ThisUser() {

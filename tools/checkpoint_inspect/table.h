@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,14 +22,20 @@ namespace tidemark::inspect {
 class Table {
  public:
   enum class Align { kLeft, kRight };
+  // The treatment of a column's cells on a terminal that is too narrow for the table.
+  enum class Narrow {
+    kWhole,  // nothing
+    kCut,    // they are cut, behind a word where they can be
+    kWrap,   // they go on in further lines, broken between words
+  };
   struct Column {
     std::string title;
     Align align = Align::kLeft;
-    // On a terminal that is too narrow for the table this column's cells are cut, to no less than kCutWidthMin. At most
-    // one column of a table may be.
-    bool may_cut = false;
+    // At most one column of a table may be kCut or kWrap. It takes the width that the others leave.
+    Narrow narrow = Narrow::kWhole;
+    // On a terminal that is too narrow, columns are left out, those of the lowest number first. 0: never left out.
+    int drop = 0;
   };
-  static constexpr size_t kCutWidthMin = 12;
   struct Cell {
     std::string text;
     Colour colour = Colour::kNone;
@@ -40,7 +47,7 @@ class Table {
   void AddRow(std::initializer_list<Cell> cells) { AddRow(std::span(cells.begin(), cells.size())); }
   void AddRow(std::span<const Cell> cells);
 
-  // A line of its own under the last row, indented; it takes no part in the alignment.
+  // Lines of its own under the last row, indented; it takes no part in the alignment.
   void AddNote(std::string note) { notes_.push_back({.rows = rows(), .text = std::move(note)}); }
 
   // The heading and every row, each line after `indent` and without trailing spaces.
@@ -64,12 +71,16 @@ class Table {
   size_t rows() const { return places_.size() / columns_.size(); }
   // Gives `write` every row, with the notes under it.
   void Write(const Console& console, std::string_view indent, absl::FunctionRef<void(std::string_view)> write) const;
+  // The width of each column on the console; nullopt: it is left out.
+  using Layout = std::vector<std::optional<size_t>>;
+  Layout Fit(const Console& console, size_t indent) const;
   // Appends a row, and says where the texts of the next one begin.
-  size_t AppendRow(const Console& console, const std::vector<size_t>& widths, size_t row, size_t begin,
+  size_t AppendRow(const Console& console, const Layout& layout, size_t row, size_t begin, std::string_view indent,
                    std::string* out) const;
 
   std::vector<Column> columns_;
   std::vector<size_t> widths_;  // of the widest cell of each column, its title included
+  size_t widest_word_ = 0;      // of the column that is cut or wrapped
   // Rows are many: the texts of all cells lie one after the other, the heading's before all others.
   std::string texts_;
   std::vector<Place> places_;  // row by row

@@ -58,13 +58,13 @@ ExitCode Tag(const Invocation& invocation, const TagOptions& options) {
   std::vector<StepInfo> others = TaggedSteps(invocation.reader, options.name);
   std::erase_if(others, [&](const StepInfo& other) { return other.step == info->step; });
   if (!others.empty() && !options.move) {
-    console.Fail(fmt::format("{} {} the tag '{}' already; --move takes it from there", StepNumbers(others),
+    console.Fail(fmt::format("{} already {} the tag '{}'; --move takes it from there", StepNumbers(others),
                              others.size() == 1 ? "has" : "have", options.name));
     return ExitCode::kFailure;
   }
   // Said here, so that nothing is asked of the others.
   if (info->tags.size() >= storage::kTagsPerStepMax && !storage::HasTag(info->tags, options.name)) {
-    console.Fail(fmt::format("step {} has {} tags, and may have no more", info->step, info->tags.size()));
+    console.Fail(fmt::format("step {} has {} tags, the maximum", info->step, info->tags.size()));
     return ExitCode::kFailure;
   }
   return AskForTag(invocation, options, others, &*info);
@@ -78,10 +78,14 @@ ExitCode Untag(const Invocation& invocation, const TagOptions& options) {
   return AskForTag(invocation, options, TaggedSteps(invocation.reader, options.name), nullptr);
 }
 
-void AddName(CLI::App* command, const std::string& description, std::string& name) {
-  const auto set = [&name](const std::string& text) {
+// `is_new`: refuses a name that would be confused with another selector of a step.
+void AddName(CLI::App* command, const std::string& description, std::string& name, bool is_new) {
+  const auto set = [&name, is_new](const std::string& text) {
     if (const absl::Status status = storage::CheckTag(text); !status.ok()) {
       throw CLI::ValidationError("NAME: " + std::string(status.message()));
+    }
+    if (is_new && ParseSelector(text).ok()) {
+      throw CLI::ValidationError(fmt::format("NAME: '{}' already means a step; choose another name", text));
     }
     name = text;
   };
@@ -93,15 +97,15 @@ void AddName(CLI::App* command, const std::string& description, std::string& nam
 void AddTag(CommandLine& line) {
   const auto options = std::make_shared<TagOptions>();
   CLI::App* tag = line.Add(
-      {.group = CommandGroup::kKeep, .name = "tag", .description = "Give a step a name, and keep it", .writes = true},
+      {.group = CommandGroup::kKeep, .name = "tag", .description = "Give a step a name, and pin it", .writes = true},
       [options](const Invocation& invocation) { return Tag(invocation, *options); });
   AddSelector(tag, "STEP", options->selector, std::string(kSelectorHelp))->required();
-  AddName(tag, "Up to 128 letters, digits, and any of . _ / -", options->name);
+  AddName(tag, "Up to 128 letters, digits, and any of . _ / -", options->name, /*is_new=*/true);
   tag->add_flag("--move", options->move, "Take the name from the step that has it, which stays pinned");
   AddWait(tag, options->wait);
   tag->footer(R"(
-Wherever a command takes a step, tag:NAME stands for it from then on. A step that has a name is pinned; unpin takes all
-its names, too. Beside a live trainer the request is handed to it, and it carries it out.
+Every command that takes a STEP then takes tag:NAME for it. A tagged step is pinned, and 'unpin' removes its tags, too. If
+a trainer holds the store, the command asks it to tag the step.
 
 Example:
   checkpoint-inspect --store run/ckpt tag best:validation/loss paper
@@ -111,15 +115,13 @@ Example:
 
 void AddUntag(CommandLine& line) {
   const auto options = std::make_shared<TagOptions>();
-  CLI::App* untag = line.Add({.group = CommandGroup::kKeep,
-                              .name = "untag",
-                              .description = "Take a name from the step that has it",
-                              .writes = true},
-                             [options](const Invocation& invocation) { return Untag(invocation, *options); });
-  AddName(untag, "One that a step has", options->name);
+  CLI::App* untag = line.Add(
+      {.group = CommandGroup::kKeep, .name = "untag", .description = "Remove a name from its step", .writes = true},
+      [options](const Invocation& invocation) { return Untag(invocation, *options); });
+  AddName(untag, "The tag to remove", options->name, /*is_new=*/false);
   AddWait(untag, options->wait);
   untag->footer(R"(
-The step stays pinned; unpin lets go of it.
+The step stays pinned. 'unpin' removes the pin.
 
 Example:
   checkpoint-inspect --store run/ckpt untag release/candidate)");

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "eval/float_arrays.h"
+#include "snapshot/float_arrays.h"
 
 namespace tidemark::inspect {
 namespace {

@@ -48,8 +48,11 @@ Json ExtremeToJson(long double value, bool is_integer) {
 }
 
 void AddStatisticsColumns(std::vector<Table::Column>* columns) {
-  for (const char* title : {"MIN", "MAX", "MEAN", "STD", "NORM", "ZEROS", "NAN", "INF"}) {
-    columns->push_back({title, Table::Align::kRight});
+  // Readers look here for NaN and infinities, so these stay; the range is shown if there is room.
+  constexpr std::pair<const char*, int> kTitles[] = {{"MIN", 9},  {"MAX", 10},  {"MEAN", 8}, {"STD", 7},
+                                                     {"NORM", 5}, {"ZEROS", 6}, {"NAN", 0},  {"INF", 0}};
+  for (const auto& [title, drop] : kTitles) {
+    columns->push_back({title, Table::Align::kRight, Table::Narrow::kWhole, drop});
   }
 }
 
@@ -89,9 +92,14 @@ void PrintListAsTable(Console& console, const std::vector<ListedEntry>& listed, 
   using enum Table::Align;
   const bool has_ties = std::any_of(listed.begin(), listed.end(),
                                     [](const ListedEntry& entry) { return !entry.stored->tied_to.empty(); });
-  std::vector<Table::Column> columns = {{"NAME"}, {"TYPE"}, {"SHAPE"}, {"BYTES", kRight}, {"RANK", kRight}};
+  using enum Table::Narrow;
+  std::vector<Table::Column> columns = {{"NAME"},
+                                        {"TYPE", kLeft, kWhole, 3},
+                                        {"SHAPE", kLeft, kWhole, 2},
+                                        {"BYTES", kRight, kWhole, 4},
+                                        {"RANK", kRight, kWhole, 1}};
   if (with_statistics) AddStatisticsColumns(&columns);
-  if (has_ties) columns.push_back({"TIED TO"});
+  if (has_ties) columns.push_back({"TIED TO", kLeft, kWhole, 1});
   Table table(std::move(columns));
   for (const auto& [stored, statistics] : listed) {
     std::vector<Table::Cell> cells = {{Escape(stored->spec.name)},
@@ -140,7 +148,12 @@ bool IsIntegerNode(const StoredEntry* leaf) { return leaf != nullptr && IsIntege
 
 void PrintTreeAsTable(Console& console, const std::vector<ListedEntry>& listed, const TensorsOptions& options) {
   using enum Table::Align;
-  std::vector<Table::Column> columns = {{"NAME"}, {"TYPE"}, {"SHAPE"}, {"ENTRIES", kRight}, {"BYTES", kRight}};
+  using enum Table::Narrow;
+  std::vector<Table::Column> columns = {{"NAME"},
+                                        {"TYPE", kLeft, kWhole, 3},
+                                        {"SHAPE", kLeft, kWhole, 2},
+                                        {"ENTRIES", kRight, kWhole, 1},
+                                        {"BYTES", kRight, kWhole, 4}};
   if (options.statistics) AddStatisticsColumns(&columns);
   Table table(std::move(columns));
   for (const TreeNode& node : TreeOf(listed, options.order)) {
@@ -240,19 +253,19 @@ void AddTensors(CommandLine& line) {
                                 .description = "List the tensors of a step: dtype, shape, size, statistics"},
                                [options](const Invocation& invocation) { return ListTensors(invocation, *options); });
   AddSelector(tensors, "STEP", options->selector, fmt::format("{}", kSelectorHelp))->required();
-  tensors->add_option("GLOB", options->glob, fmt::format("Only entries that match it, {}", kGlobHelp))
+  tensors->add_option("GLOB", options->glob, fmt::format("Only entries that match, {}", kGlobHelp))
       ->type_name("")
       ->check(CheckGlob);
   tensors->add_flag("--stats", options->statistics,
                     "Read the tensors: min, max, mean, standard deviation, norm, zeros, NaN, Inf");
-  tensors->add_flag("--tree", options->tree, "As a tree: names split at '.', with sums");
+  tensors->add_flag("--tree", options->tree, "Print a tree: names are split at '.', with sums");
   tensors
       ->add_option_function<std::string>(
           "--sort",
           [options](const std::string& order) {
             options->order = order == "name" ? EntryOrder::kName : EntryOrder::kSize;
           },
-          "By name, or by size, the largest first; by default as saved")
+          "Sort by name, or by size, the largest first; by default in the order of the save")
       ->check(CLI::IsMember({"name", "size"}).description(""))
       ->type_name("name|size");
   tensors->footer(R"(

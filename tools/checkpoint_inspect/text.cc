@@ -34,6 +34,28 @@ std::string Shorten(std::string_view text, size_t columns) {
   return std::string(text.substr(0, kept)) + "…";
 }
 
+std::string ShortenAtWord(std::string_view text, size_t columns) {
+  if (DisplayWidth(text) <= columns || columns < 3) return Shorten(text, columns);
+  std::string_view rest = text;
+  const std::string_view words = TakeLine(&rest, columns - 2);
+  return DisplayWidth(words) > columns - 2 ? Shorten(text, columns) : std::string(words) + " …";
+}
+
+std::string_view TakeLine(std::string_view* text, size_t columns) {
+  size_t end = 0;  // of the words that fit
+  // Indentation belongs to the first word.
+  size_t next = text->find_first_not_of(' ');
+  while (next != std::string_view::npos) {
+    const size_t word_end = std::min(text->find(' ', next), text->size());
+    if (end > 0 && DisplayWidth(text->substr(0, word_end)) > columns) break;
+    end = word_end;
+    next = text->find_first_not_of(' ', word_end);
+  }
+  const std::string_view line = text->substr(0, end);
+  text->remove_prefix(std::min(next, text->size()));
+  return line;
+}
+
 std::string HumanBytes(uint64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   constexpr std::array<std::string_view, 6> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

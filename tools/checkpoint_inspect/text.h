@@ -27,6 +27,13 @@ size_t DisplayWidth(std::string_view text);
 // At most `columns` of escaped text; what was cut off shows as "…".
 std::string Shorten(std::string_view text, size_t columns);
 
+// The same, cut behind a word if a word fits: "loss=0.25 …".
+std::string ShortenAtWord(std::string_view text, size_t columns);
+
+// Takes from the front of escaped text as many words as fit into `columns` (>= 1), without the spaces behind them. A
+// word that is wider than that is one line.
+std::string_view TakeLine(std::string_view* text, size_t columns);
+
 // "512 B", "1.5 KiB", "20.0 GiB".
 std::string HumanBytes(uint64_t bytes);
 

@@ -7,11 +7,12 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "snapshot/exchange/output_file.h"
 #include "tools/checkpoint_inspect/command_outline.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/json.h"
-#include "tools/checkpoint_inspect/output_file.h"
+#include "tools/checkpoint_inspect/output_path.h"
 #include "tools/checkpoint_inspect/step_source.h"
 #include "tools/checkpoint_inspect/steps.h"
 #include "tools/checkpoint_inspect/text.h"
@@ -44,7 +45,7 @@ Selection ParseSelectionOrThrow(const std::string& text) {
     const auto first = ParseStep(std::string_view(text).substr(0, mark));
     const auto last = ParseStep(std::string_view(text).substr(mark + kRangeMark.size()));
     if (!first || !last || *first > *last) {
-      throw CLI::ValidationError(fmt::format("'{}' is no range of steps; one is FIRST..LAST", text));
+      throw CLI::ValidationError(fmt::format("'{}' is not a range of steps; a range is FIRST..LAST", text));
     }
     return StepRange{*first, *last};
   }
@@ -136,7 +137,7 @@ void TellWithoutPhases(Console& console, std::vector<int64_t> steps) {
   if (steps.empty()) return;
   const size_t count = steps.size();
   steps.resize(std::min(count, kNamedMax));
-  console.Note(fmt::format("left out, for nothing is known of their phases: {}{}", fmt::join(steps, ", "),
+  console.Note(fmt::format("left out, because no phases of their saves are recorded: {}{}", fmt::join(steps, ", "),
                            count > kNamedMax ? fmt::format(" and {} more", count - kNamedMax) : ""));
 }
 
@@ -158,14 +159,15 @@ ExitCode TraceSaves(const Invocation& invocation, const TraceOptions& options) {
   absl::StatusOr<std::unique_ptr<OutputFile>> file = OutputFile::Create(options.path, options.force);
   if (!file.ok()) return fail(file.status());
   const absl::StatusOr<Trace> trace = WriteTrace(invocation, *selected, **file);
-  if (IsInterrupted()) return ExitCode::kInterrupted;
+  if (IsInterrupted()) {
+    console.Fail("interrupted; nothing was written");
+    return ExitCode::kInterrupted;
+  }
   if (!trace.ok()) return fail(trace.status());
   TellWithoutPhases(console, trace->without_phases);
   if (trace->saves.empty()) {
-    return fail(
-        absl::NotFoundError(fmt::format("{} is not written, for there is nothing to trace: the manifest has no "
-                                        "phases of these steps",
-                                        options.path)));
+    return fail(absl::NotFoundError(
+        fmt::format("{} was not written: the manifest has no phases of these steps", options.path)));
   }
   if (absl::Status status = (*file)->Commit(); !status.ok()) return fail(status);
   if (invocation.json) {
@@ -189,7 +191,7 @@ void AddTrace(CommandLine& line) {
   const auto options = std::make_shared<TraceOptions>();
   CLI::App* trace = line.Add({.group = CommandGroup::kLook,
                               .name = "trace",
-                              .description = "Write what saves were busy with, and when, for Perfetto",
+                              .description = "Write the phases of saves as a trace for Perfetto",
                               .writes = true},
                              [options](const Invocation& invocation) { return TraceSaves(invocation, *options); });
   CLI::Option* steps = AddTexts(
@@ -197,23 +199,23 @@ void AddTrace(CommandLine& line) {
       [options](const std::vector<std::string>& texts) {
         for (const std::string& text : texts) options->selections.push_back(ParseSelectionOrThrow(text));
       },
-      fmt::format("{}; or FIRST..LAST, or all; several", kSelectorHelp));
+      fmt::format("{}; also FIRST..LAST or all; several may be given", kSelectorHelp));
   steps->type_name("");
   MarkAsStep(steps);
-  CLI::Option* last = trace->add_option("--last", options->last, "Also the highest N steps of which phases are known")
+  CLI::Option* last = trace->add_option("--last", options->last, "Also the N highest steps with recorded phases")
                           ->type_name("N")
                           ->check(CheckPositive);
   trace->add_option("-o,--output", options->path, "The file to write, in the trace event format (JSON)")
       ->type_name("FILE")
       ->required()
       ->check(CheckOutputPath);
-  trace->add_flag("--force", options->force, "Replace the file if it is there");
+  trace->add_flag("--force", options->force, "Replace an existing file");
   trace->parse_complete_callback([steps, last] {
     if (steps->empty() && last->empty()) throw CLI::RequiredError("STEP or --last");
   });
   trace->footer(R"(
-Each save is a process, and each of its threads a lane: trainer, staging, persister, codec 1 and so on. The threads that
-copy tensors are not told apart. What the persister waits for has lanes beside it.
+The trace shows each save as a process, and each of its threads as a lane: trainer, staging, persister, codec 1 and so
+on. The threads that copy tensors share one lane. Each thing that the persister waits for has a lane of its own.
 
 Example:
   checkpoint-inspect --store run/ckpt trace latest -o save.json

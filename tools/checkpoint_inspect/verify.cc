@@ -104,9 +104,11 @@ struct RestoreCandidate {
   bool verified = false;
 };
 
-std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const std::vector<StepCheck>& checks) {
+// `healthy`: of those that no evaluator distrusts.
+std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const std::vector<StepCheck>& checks,
+                                             bool healthy = false) {
   for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
-    if (info->state != StepState::kCommitted) continue;
+    if (info->state != StepState::kCommitted || (healthy && !info->unhealthy().empty())) continue;
     const auto check = std::find_if(checks.begin(), checks.end(),
                                     [&](const StepCheck& done) { return done.info.attempt == info->attempt; });
     if (check == checks.end()) return RestoreCandidate{info->step, false};
@@ -116,18 +118,24 @@ std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const st
   return std::nullopt;
 }
 
-// Whoever opens the store to restore from it takes in what the manifest does not know.
-std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const Findings& findings) {
-  const std::optional<RestoreCandidate> recorded = FindRecorded(reader, findings.checks);
+// A process that opens the store to restore from it takes in what the manifest does not know, of which no evaluator has
+// said anything.
+std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const Findings& findings,
+                                              bool healthy = false) {
+  const std::optional<RestoreCandidate> recorded = FindRecorded(reader, findings.checks, healthy);
   if (findings.unrecorded.empty()) return recorded;
   const int64_t highest = findings.unrecorded.back();
   return recorded && recorded->step > highest ? recorded : RestoreCandidate{highest, false};
 }
 
-std::string FormatCandidate(const std::optional<RestoreCandidate>& candidate) {
+std::string FormatCandidate(const StoreReader& reader, const Findings& findings,
+                            const std::optional<RestoreCandidate>& candidate) {
   if (!candidate) return "no step can be restored\n";
-  return fmt::format("a restore takes step {}{}\n", candidate->step,
-                     candidate->verified ? "" : ", which was not verified");
+  std::optional<int64_t> healthy;
+  if (const auto found = FindCandidate(reader, findings, /*healthy=*/true)) healthy = found->step;
+  return fmt::format("a restore takes step {}{}{}\n", candidate->step,
+                     candidate->verified ? "" : ", which was not verified",
+                     UnhealthyText(reader, candidate->step, healthy));
 }
 
 // "3, 7 and 2 more"
@@ -192,29 +200,30 @@ std::string FormatNotes(const Console& console, const std::vector<NoteProblem>& 
   }
   if (problems.size() > kNotesNamedMax) text += fmt::format("and {} more\n", problems.size() - kNotesNamedMax);
   return text +
-         "  no byte of a step is affected; what they say is in the manifest alone, and of a report in the inbox "
-         "nowhere\n";
+         "  no byte of a step is affected; the manifest has their contents, except those of reports in the inbox\n";
 }
 
 std::string FormatUnrecorded(const Console& console, const std::vector<int64_t>& steps) {
   if (steps.empty()) return "";
   return fmt::format(
-      "manifest: {}: it does not know the latest save of step{} {}, whose files are all there\n"
-      "  its end is lost, or a crash came before the record; the next opening takes in what is sound of these, and so "
-      "does repair --apply\n",
+      "manifest: {}: it does not know the latest save of step{} {}, whose files are complete\n"
+      "  its end is lost, or a crash came before the record; the next opening records the sound ones, and so does "
+      "repair --apply\n",
       console.Paint("incomplete", Colour::kBad), steps.size() == 1 ? "" : "s", FirstNumbers(steps));
 }
 
 std::string FormatIdentity(const Console& console, const absl::Status& identity) {
   if (identity.ok()) return "";
-  return fmt::format("store.json: {}: {}\n  which store this is the shards say, too; repair --apply writes it anew\n",
-                     console.Paint("damaged", Colour::kBad), Escape(std::string(identity.message())));
+  return fmt::format(
+      "store.json: {}: {}\n  the shards have the store's id, too; repair --apply writes the file again\n",
+      console.Paint("damaged", Colour::kBad), Escape(std::string(identity.message())));
 }
 
 std::string FormatManifest(const Console& console, const absl::Status& manifest) {
   if (manifest.ok()) return "";
-  return fmt::format("manifest: {}: {}\n  the records of the steps could still be read; repair --apply rebuilds it\n",
-                     console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message())));
+  return fmt::format(
+      "manifest: {}: {}\n  the steps' records could still be read; repair --apply rebuilds the manifest\n",
+      console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message())));
 }
 
 Json NotesToJson(const std::vector<NoteProblem>& problems) {
@@ -323,7 +332,7 @@ void LookAtTheRest(const Invocation& invocation, bool whole, Findings* findings)
       findings->unrecorded = *std::move(unrecorded);
     } else if (!absl::IsCancelled(unrecorded.status())) {
       findings->looked_for = unrecorded.status();
-      invocation.console.Warn(fmt::format("nobody can say whether there are steps that the manifest does not know: {}",
+      invocation.console.Warn(fmt::format("steps that the manifest does not know could not be searched for: {}",
                                           std::string(unrecorded.status().message())));
     }
   }
@@ -363,7 +372,12 @@ Json FindingsToJson(const Invocation& invocation, const Findings& findings,
   document["identity_damage"] = text_of(findings.identity);
   document["unreadable_notes"] = NotesToJson(findings.notes);
   document["restore"] = nullptr;
-  if (candidate) document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
+  document["restore_healthy"] = nullptr;
+  if (!candidate) return document;
+  document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
+  if (const auto healthy = FindCandidate(invocation.reader, findings, /*healthy=*/true)) {
+    document["restore_healthy"] = healthy->step;
+  }
   return document;
 }
 
@@ -402,7 +416,7 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   if (const ExitCode code = CheckSteps(invocation, chosen, read, &findings.checks); code != ExitCode::kOk) return code;
   LookAtTheRest(invocation, /*whole=*/!selector, &findings);
   if (IsInterrupted()) {
-    console.Fail("interrupted; the steps were read, the manifest, pins and reports were not");
+    console.Fail("interrupted; the steps were read; the manifest, pins and reports were not");
     return ExitCode::kInterrupted;
   }
   if (!selector && chosen.empty() && findings.unrecorded.empty()) {
@@ -416,7 +430,7 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
   }
   console.PrintData(FormatFindings(console, findings));
   if (!selector) console.PrintData(FormatSummary(invocation.reader, findings, read.share < 1));
-  if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(candidate));
+  if (!selector || code != ExitCode::kOk) console.PrintData(FormatCandidate(invocation.reader, findings, candidate));
   return code;
 }
 
@@ -427,39 +441,40 @@ void AddVerify(CommandLine& line) {
   CLI::App* verify = line.Add(
       {.group = CommandGroup::kCheck,
        .name = "verify",
-       .description = "Read every byte and hold it against its checksum"},
+       .description = "Read every byte and compare it with its checksum"},
       [selector, share, seed](const Invocation& invocation) {
         CatchInterrupts();
         return VerifySteps(invocation, *selector,
                            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});
       });
-  AddSelector(verify, "STEP", *selector, fmt::format("{}; by default every committed one", kSelectorHelp));
+  AddSelector(verify, "STEP", *selector, fmt::format("{}; by default every committed step", kSelectorHelp));
   CLI::Option* read_data =
       verify
           ->add_flag("--read-data{100%}", *share,
-                     "How many of the chunks to read, drawn at random, as in --read-data=10%; by default all. 0%: only "
-                     "header, index and footer of each shard")
+                     "Read only this share of the chunks, drawn at random, as in --read-data=10%; by default all. 0%: "
+                     "only header, index and footer of each shard")
           ->check([](const std::string& text) {
-            return ParsePercentage(text) ? "" : fmt::format("'{}' is no share from 0% to 100%", text);
+            return ParsePercentage(text) ? "" : fmt::format("must be 0% to 100%, not '{}'", text);
           });
   verify
       ->add_option_function<uint32_t>(
-          "--seed", [seed](const uint32_t& number) { *seed = number; }, "Which chunks: those of an earlier run's seed")
+          "--seed", [seed](const uint32_t& number) { *seed = number; },
+          "Draw the same chunks as the run that printed this seed")
       ->type_name("N")
       ->needs(read_data);
   verify->footer(R"(
-The last line sums up, and says which step a restore takes. Nothing is changed. 'repair' says what it would do about
-what is damaged or lost, and does it with --apply. A pin and what evaluators reported are files of their own beside a
-step: they are read, too, and no step is damaged by theirs. 'pin STEP' writes a pin anew. Where no STEP is given, steps
-are looked for, too, whose files are there and which the manifest has lost; all other commands but 'repair' believe the
-manifest.
+The last line sums up and says which step a restore takes. Nothing is changed; 'repair' lists what it would do about
+damaged and lost steps, and does it with --apply. The pin and the evaluation records of a step are files of their own.
+They are read, too; damage in them does not make the step damaged, and 'pin STEP' writes a pin anew. Without STEP,
+'verify' also searches for steps whose files exist and that the manifest does not know. All other commands except
+'repair' believe the manifest.
 
 Exit status:
-   0  every step that was read is sound; of a sample: no damage was found
-   3  a step is damaged, lost or not in the manifest, and one remains; or the manifest or a small file cannot be read
+   0  every step that was read is sound; with --read-data: no damage was found
+   3  a step is damaged, lost or not in the manifest, and a sound one remains; or the manifest or a small file is damaged
   12  no step is committed
-  13  no step is sound; or the one that STEP names is damaged or lost
-The others are those of every command: see 'checkpoint-inspect --help'.
+  13  no step is sound; or STEP is damaged or lost
+'checkpoint-inspect --help' lists the exit status of all commands.
 
 Examples:
   checkpoint-inspect --store run/ckpt verify

@@ -14,13 +14,13 @@ namespace {
 constexpr const char* kZshHead = R"zsh(#compdef NAME
 # zsh completion for NAME, made by `NAME completions zsh`.
 
-# The fields of a step stand at this indentation, and no other's.
-FUNCTION_steps() {
+# Completes to the names in the store of the kind that is the last argument.
+FUNCTION_names() {
   local store=${(Q)opt_args[--store]:-$store}
-  local -a steps
-  steps=(latest latest-healthy ${(f)"$($program ${store:+--store} ${store:+${~store}} ${opt_args[--untrusted]+--untrusted} \
-    --json ls 2>/dev/null | sed -n 's/^      "step": \([0-9]*\),$/\1/p')"})
-  compadd "$@" -a steps
+  local -a names
+  names=(${(f)"$($program ${store:+--store} ${store:+${~store}} ${opt_args[--untrusted]+--untrusted} \
+    names $argv[-1] 2>/dev/null)"})
+  compadd "${@[1,-2]}" -a names
 }
 )zsh";
 
@@ -45,7 +45,11 @@ std::string Action(const OptionOutline& option) {
     case ValueKind::kFile:
       return "_files";
     case ValueKind::kStep:
-      return "FUNCTION_steps";
+      return "FUNCTION_names steps";
+    case ValueKind::kMetric:
+      return "FUNCTION_names metrics";
+    case ValueKind::kEntry:
+      return "FUNCTION_names entries";
     case ValueKind::kChoice:
       return "(" + absl::StrJoin(option.choices, " ") + ")";
     case ValueKind::kOther:

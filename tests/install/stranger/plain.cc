@@ -1,4 +1,4 @@
-// Saves plain memory and its average, opens the store again and restores it.
+// Saves plain memory and its average, opens the store again, restores it and exports it.
 
 #include <cstdio>
 #include <numeric>
@@ -7,6 +7,7 @@
 
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/average.h"
+#include "tidemark/export.h"
 
 namespace {
 
@@ -46,6 +47,10 @@ int main(int, char** argv) {
   if (!restored.ok()) return Fail("restore", restored.status());
   if (restored->step != 7 || weights != expected || note != "kept")
     return Fail("compare", absl::DataLossError("other"));
+  auto store = tidemark::StoreReader::Open(argv[1]);
+  if (!store.ok()) return Fail("read", store.status());
+  auto exported = tidemark::ExportSafetensors(**store, 7, std::string(argv[1]) + ".safetensors");
+  if (!exported.ok()) return Fail("export", exported.status());
   std::printf("restored step %d\n", static_cast<int>(restored->step));
   return 0;
 }

@@ -17,11 +17,11 @@ class FailingFileSystem::FailingFile final : public File {
     return other_->Size();
   }
   absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) override {
-    absl::Status status = Admit("ReadAt");
+    absl::Status status = Admit("ReadAt", out.size());
     return status.ok() ? other_->ReadAt(offset, out) : status;
   }
   absl::Status WriteAt(uint64_t offset, std::span<const std::byte> data) override {
-    absl::Status status = Admit("WriteAt");
+    absl::Status status = Admit("WriteAt", data.size());
     return status.ok() ? other_->WriteAt(offset, data) : status;
   }
   absl::Status Allocate(uint64_t bytes) override {
@@ -43,7 +43,9 @@ class FailingFileSystem::FailingFile final : public File {
   }
 
  private:
-  absl::Status Admit(std::string operation) { return files_.Admit(std::move(operation), path()); }
+  absl::Status Admit(std::string operation, uint64_t bytes = 0) {
+    return files_.Admit(std::move(operation), path(), bytes);
+  }
 
   FailingFileSystem& files_;
   const std::unique_ptr<File> other_;
@@ -206,6 +208,11 @@ absl::StatusOr<FileType> FailingFileSystem::TypeOf(const std::string& path) {
 absl::StatusOr<DirectoryStamp> FailingFileSystem::StampDirectory(const std::string& path) {
   if (absl::Status status = Admit("StampDirectory", path); !status.ok()) return status;
   return other_.StampDirectory(path);
+}
+
+absl::StatusOr<FileId> FailingFileSystem::Identify(const std::string& path) {
+  if (absl::Status status = Admit("Identify", path); !status.ok()) return status;
+  return other_.Identify(path);
 }
 
 absl::StatusOr<std::unique_ptr<File>> FailingFileSystem::OpenForRead(const std::string& path, bool direct) {

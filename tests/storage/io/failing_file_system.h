@@ -30,7 +30,7 @@ class FailingFileSystem final : public FileSystem {
     size_t index = 0;       // 0 for the first call
     std::string operation;  // the method's name, or QueueRead, QueueWrite
     std::string path;       // the new one for Rename, empty for NewIoQueue
-    uint64_t bytes = 0;     // of QueueRead and QueueWrite
+    uint64_t bytes = 0;     // of ReadAt, WriteAt, QueueRead and QueueWrite
   };
   // What the call is to answer; ok: what the other file system answers. Called with a lock held.
   using Rule = std::function<absl::Status(const Call&)>;
@@ -65,6 +65,7 @@ class FailingFileSystem final : public FileSystem {
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
   absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
+  absl::StatusOr<FileId> Identify(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;

@@ -39,6 +39,7 @@ const std::map<std::string_view, std::vector<int>> kErrnos = {
     {"ListDirectory", kOpening},
     {"TypeOf", kLooking},
     {"StampDirectory", kLooking},
+    {"Identify", kLooking},
     {"OpenForRead", kOpening},
     {"OpenForRewrite", kOpening},
     {"Create", kMaking},

@@ -56,7 +56,7 @@ TEST_P(FileContractTest, NobodyReadsAFileThatIsWrittenAnewNorTheOtherWayRound) {
     ASSERT_THAT(writer, IsOk());
     EXPECT_EQ(Contents(**writer), "old");
     ASSERT_THAT((*writer)->WriteAt(0, std::as_bytes(std::span("new", 3))), IsOk());
-    EXPECT_THAT(files_.OpenForRead(file_, false), StatusIs(StatusCode::kNotFound, HasSubstr("being written anew")));
+    EXPECT_THAT(files_.OpenForRead(file_, false), StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
     EXPECT_THAT(files_.OpenForRewrite(file_, false), StatusIs(StatusCode::kUnavailable, HasSubstr(file_)));
   }
   EXPECT_EQ(Get(file_), "new");
@@ -176,7 +176,7 @@ TEST_P(FileContractTest, LockIsExclusiveWithinOneProcessAndNamesTheHolder) {
     auto lock = files_.TryLock(none_);
     ASSERT_THAT(lock, IsOk());
     EXPECT_THAT(files_.TryLock(none_),
-                StatusIs(StatusCode::kUnavailable, "lock " + none_ + ": held by a process that left no note"));
+                StatusIs(StatusCode::kUnavailable, "lock " + none_ + ": held by a process that wrote no note"));
     ASSERT_THAT((*lock)->WriteNote("process 17 on host a"), IsOk());
     EXPECT_THAT(files_.TryLock(none_),
                 StatusIs(StatusCode::kUnavailable, "lock " + none_ + ": held by process 17 on host a"));

@@ -99,8 +99,21 @@ TEST_P(FileSystemContractTest, StampDirectoryRefusesWhatIsNone) {
   EXPECT_THAT(files_.StampDirectory(none_), StatusIs(StatusCode::kNotFound, HasSubstr("stat " + none_)));
   for (const std::string& path : {file_, link_}) {
     EXPECT_THAT(files_.StampDirectory(path),
-                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is none"));
+                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is not a directory"));
   }
+}
+
+TEST_P(FileSystemContractTest, IdentifyTellsOneFileFromAnother) {
+  const auto id = files_.Identify(file_);
+  ASSERT_THAT(id, IsOk());
+  EXPECT_NE(*files_.Identify(folder_), *id);
+  EXPECT_THAT(files_.Identify(none_), StatusIs(StatusCode::kNotFound, HasSubstr("stat " + none_)));
+  Put(folder_ + "/other", "");
+  const auto other = files_.Identify(folder_ + "/other");
+  ASSERT_THAT(files_.Rename(file_, none_), IsOk());
+  EXPECT_EQ(*files_.Identify(none_), *id) << "renamed";
+  ASSERT_THAT(files_.Rename(folder_ + "/other", file_), IsOk());
+  EXPECT_EQ(*files_.Identify(file_), *other) << "another in its place";
 }
 
 TEST_P(FileSystemContractTest, CreateRefusesAnyNameThatIsThere) {
@@ -185,7 +198,7 @@ TEST_P(FileSystemContractTest, SyncDirectorySyncsDirectoriesAlone) {
 TEST_P(FileSystemContractTest, NewIoQueueRefusesDepthsOutOfRange) {
   for (const size_t depth : {size_t{0}, size_t{257}}) {
     EXPECT_THAT(files_.NewIoQueue(IoQueueKind::kAuto, depth),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("depth " + std::to_string(depth) + ": 1 to 256")));
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("depth " + std::to_string(depth) + ": it must be 1 to 256")));
   }
   for (const size_t depth : {size_t{1}, size_t{256}}) {
     auto queue = files_.NewIoQueue(IoQueueKind::kAuto, depth);

@@ -313,6 +313,7 @@ TEST_P(IoQueueTest, GoesOnBehindAShortWrite) {
   const std::string answer = InChild([&]() -> std::string {
     auto queue = GetParam().create(kDepth);
     if (!queue.ok()) return queue.status().ToString();
+    file_ = *PosixFileSystem().OpenForRewrite(file_->path(), /*direct=*/false);  // the parent's is closed here
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
     setrlimit(RLIMIT_FSIZE, &limit);

@@ -6,8 +6,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -67,7 +70,7 @@ TEST_F(LinkFreePathTest, ALinkAnywhereOnThePathIsRefused) {
 TEST_F(LinkFreePathTest, SaysWhichNameIsTheLink) {
   const auto names = [&](const std::string& link) {
     return StatusIs(StatusCode::kFailedPrecondition,
-                    AllOf(HasSubstr(" (" + (directory_ / link) + " is a link, and none is followed here)"),
+                    AllOf(HasSubstr(" (" + (directory_ / link) + " is a link, and links are not followed here)"),
                           testing::EndsWith("(ELOOP)")));
   };
   FileSystem& files = PosixFileSystem();
@@ -138,7 +141,6 @@ TEST_F(LinkFreePathTest, OnlyRegularFilesAreOpened) {
 TEST_F(LinkFreePathTest, AUsersPathIsFollowedOnceAsFarAsItIsThere) {
   EXPECT_EQ(FollowLinks(folder_), folder_);
   EXPECT_EQ(FollowLinks(directory_ / "new/store"), directory_ / "new/store");
-  EXPECT_EQ(FollowLinks("relative/store"), "relative/store");
   EXPECT_EQ(FollowLinks("/"), "/");
   EXPECT_EQ(FollowLinks(""), "");
   const std::string real = std::filesystem::canonical(folder_);
@@ -147,9 +149,98 @@ TEST_F(LinkFreePathTest, AUsersPathIsFollowedOnceAsFarAsItIsThere) {
   EXPECT_EQ(FollowLinks(directory_ / "link/new/store"), real + "/new/store");
   EXPECT_EQ(FollowLinksToFile(directory_ / "link/metrics"), real + "/metrics");
   EXPECT_EQ(FollowLinksToFile(file_), file_);
-  EXPECT_EQ(FollowLinksToFile("metrics"), "metrics");
   // A link of the file's own name is replaced by who writes the file, as ever.
   EXPECT_EQ(FollowLinksToFile(directory_ / "in/loop"), directory_ / "in/loop");
+}
+
+TEST_F(LinkFreePathTest, AUsersRelativePathIsMadeAbsolute) {
+  EXPECT_EQ(InChild([&]() -> std::string {
+              const std::string here = std::filesystem::canonical(folder_);
+              std::filesystem::current_path(here);
+              for (const auto& [path, expected] : std::map<std::string, std::string>{{"store", "/store"},
+                                                                                     {"new/store", "/new/store"},
+                                                                                     {"./store", "/store"},
+                                                                                     {".//./store", "/store"},
+                                                                                     {".", ""},
+                                                                                     {"./", ""},
+                                                                                     {"../store", "/../store"}}) {
+                if (FollowLinks(path) != here + expected) return path + " is " + FollowLinks(path);
+              }
+              if (FollowLinksToFile("metrics") != here + "/metrics") return FollowLinksToFile("metrics");
+              std::filesystem::current_path("/");
+              if (FollowLinks("store") != "/store") return FollowLinks("store");
+              std::filesystem::create_directory(here + "/gone");
+              std::filesystem::current_path(here + "/gone");
+              std::filesystem::remove(here + "/gone");
+              return FollowLinks("store");
+            }),
+            "store")
+      << "a directory that is gone has no path";
+}
+
+// What lies in a held directory is the same whatever its path leads to.
+TEST_F(LinkFreePathTest, AHeldDirectoryIsTheOneThatWasFoundFirst) {
+  const HeldDirectory held(folder_);
+  EXPECT_EQ(held.Below(folder_), ".");
+  EXPECT_EQ(held.Below(folder_ + "/"), ".");
+  EXPECT_EQ(held.Below(folder_ + "//a/b"), "a/b");
+  EXPECT_EQ(held.Below(folder_ + "side"), std::nullopt);
+  EXPECT_EQ(held.Below(directory_.path()), std::nullopt);
+  EXPECT_EQ(HeldDirectory("/").Below("/a"), "a");
+  const HeldDirectory late(directory_ / "late");
+  EXPECT_EQ(late.Find(), -1);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_THAT(FindPlace("make", directory_ / "late", &late), IsOk()) << "so that it can be made";
+  EXPECT_THAT(FindPlace("make", directory_ / "late/file", &late), StatusIs(StatusCode::kNotFound, HasSubstr("late")));
+  ASSERT_GE(held.Find(), 0);
+  std::filesystem::rename(folder_, directory_ / "moved");
+  std::filesystem::create_directory(folder_);
+  const auto open = [&]() -> std::string {
+    return OpenRegularFile("open", file_, O_RDONLY, &held).status().ToString();
+  };
+  ExpectBothWays(open, testing::Eq("OK"));
+  EXPECT_THAT(OpenRegularFile("open", file_, O_RDONLY), StatusIs(StatusCode::kNotFound, HasSubstr(file_)));
+  struct stat moved, itself;
+  ASSERT_EQ(stat((directory_ / "moved").c_str(), &moved), 0);
+  ASSERT_EQ(StatWithoutLinks(folder_, &itself, &held), 0);
+  EXPECT_EQ(itself.st_ino, moved.st_ino);
+  const auto loop = [&]() -> std::string {
+    return OpenWithoutLinks("open", folder_ + "/loop", O_RDONLY, &held).status().ToString();
+  };
+  ExpectBothWays(loop, HasSubstr("(ELOOP)"));
+}
+
+TEST_F(LinkFreePathTest, NothingGoesIntoADirectoryThatTookAHeldOnesPlace) {
+  const std::unique_ptr<FileSystem> files = PosixFileSystemAt(folder_);
+  const auto id = files->Identify(file_);
+  ASSERT_THAT(id, IsOk());
+  EXPECT_EQ(*files->Identify(file_), *id);
+  std::filesystem::rename(folder_, directory_ / "moved");
+  const auto moved =
+      StatusIs(StatusCode::kFailedPrecondition, HasSubstr(file_ + ": its directory was moved or replaced"));
+  EXPECT_THAT(files->Identify(file_), moved) << "where there is nothing";
+  std::filesystem::create_directory(folder_);
+  EXPECT_THAT(files->Identify(file_), moved) << "where there is another";
+  std::filesystem::copy(directory_ / "moved/file", file_);
+  EXPECT_THAT(files->Identify(file_), moved);
+  const std::filesystem::file_time_type before = std::filesystem::last_write_time(folder_);
+  const std::string fresh = folder_ + "/new";
+  EXPECT_THAT(files->Create(fresh, false), IsOk());
+  EXPECT_THAT(files->CreateDirectory(folder_ + "/below"), IsOk());
+  EXPECT_THAT(files->Rename(fresh, folder_ + "/below/new"), IsOk());
+  EXPECT_THAT(files->TryLock(folder_ + "/LOCK"), IsOk());
+  EXPECT_THAT(files->ReadNote(folder_ + "/LOCK", 10), IsOk());
+  EXPECT_THAT(files->OpenForRewrite(folder_ + "/below/new", false), IsOk());
+  EXPECT_THAT(files->StampDirectory(folder_), IsOk());
+  EXPECT_THAT(files->SyncDirectory(folder_ + "/below"), IsOk());
+  EXPECT_EQ(*files->TypeOf(folder_ + "/below"), FileType::kDirectory);
+  EXPECT_EQ(files->ListDirectory(folder_)->size(), 4u);
+  EXPECT_THAT(files->RemoveFile(folder_ + "/below/new"), IsOk());
+  EXPECT_THAT(files->RemoveDirectory(folder_ + "/below"), IsOk());
+  EXPECT_EQ(std::filesystem::last_write_time(folder_), before);
+  std::filesystem::remove_all(folder_);
+  std::filesystem::rename(directory_ / "moved", folder_);
+  EXPECT_EQ(*files->Identify(file_), *id) << "it is back";
 }
 
 TEST_F(LinkFreePathTest, AUsersLinkIsFollowedToWhatIsNotThereYet) {

@@ -20,7 +20,7 @@ TEST(LockNote, SaysWhoHoldsTheLock) {
   EXPECT_THAT(LockIsHeld("/s/LOCK", "process 17\n"),
               StatusIs(absl::StatusCode::kUnavailable, "lock /s/LOCK: held by process 17"));
   EXPECT_THAT(LockIsHeld("/s/LOCK", "\n"),
-              StatusIs(absl::StatusCode::kUnavailable, "lock /s/LOCK: held by a process that left no note"));
+              StatusIs(absl::StatusCode::kUnavailable, "lock /s/LOCK: held by a process that wrote no note"));
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_F(PosixFileSystemTest, LinksToDirectoriesAndFifosAreNoDirectories) {
     EXPECT_THAT(files_.ListDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path)));
     EXPECT_THAT(files_.RemoveDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ENOTDIR")));
     EXPECT_THAT(files_.StampDirectory(path),
-                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is none"));
+                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is not a directory"));
   }
 }
 

@@ -76,9 +76,10 @@ TEST_F(PosixFileTest, ReportsWhatTheSystemSays) {
       {"INTERNAL: stat ", {SYS_fstat, SYS_newfstatat}, [](File& file) { return file.Size().status(); }},
       {"INTERNAL: truncate to 7 bytes ", {SYS_ftruncate}, [](File& file) { return file.Truncate(7); }},
   };
-  auto file = Create("x");
   for (const Case& c : cases) {
+    std::filesystem::remove(path_);
     const std::string answer = InChild([&]() -> std::string {
+      const auto file = Create("x");
       if (!DenySystemCalls(c.calls, EIO)) return "SKIP";
       return c.body(*file).ToString();
     });
@@ -89,8 +90,8 @@ TEST_F(PosixFileTest, ReportsWhatTheSystemSays) {
 
 // The kernel takes what fits under the limit and only then refuses: a short write, then EFBIG.
 TEST_F(PosixFileTest, WriteAcrossTheSizeLimitIsResourceExhausted) {
-  auto file = Create("x");
   const std::string answer = InChild([&] {
+    const auto file = Create("x");
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -98,7 +99,7 @@ TEST_F(PosixFileTest, WriteAcrossTheSizeLimitIsResourceExhausted) {
     return file->WriteAt(0, data).ToString();
   });
   EXPECT_EQ(answer, "RESOURCE_EXHAUSTED: write 10000 bytes at 0 to " + path_ + ": File too large (EFBIG)");
-  EXPECT_EQ(*file->Size(), 4096u);
+  EXPECT_EQ(std::filesystem::file_size(path_), 4096u);
 }
 
 TEST_F(PosixFileTest, FullFileSystemIsResourceExhausted) {
@@ -162,7 +163,7 @@ TEST_F(PosixFileTest, ReportsWhenTheFlagsCannotBeSet) {
 }
 
 TEST_F(PosixFileTest, AdoptRefusesADirectory) {
-  UniqueFd fd(open(directory_.path().c_str(), O_RDONLY | O_CLOEXEC));
+  UnsharedFd fd(UniqueFd(open(directory_.path().c_str(), O_RDONLY | O_CLOEXEC)));
   EXPECT_THAT(PosixFile::Adopt(std::move(fd), "d", false),
               StatusIs(StatusCode::kFailedPrecondition, "open d: a directory, not a regular file"));
 }

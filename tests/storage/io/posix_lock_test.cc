@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <climits>
+#include <csignal>
 #include <filesystem>
 #include <thread>
 
@@ -100,6 +101,34 @@ TEST_F(PosixLockTest, IsFreeAfterDestructionThoughAForkedChildLives) {
   EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
 }
 
+// The holder is killed and so releases nothing. It has forked a worker that loads data, which lives on.
+TEST_F(PosixLockTest, IsFreeAfterTheHolderIsKilledThoughAChildOfItLives) {
+  ASSERT_THAT(PosixFileSystem().Create(directory_ / "shard", /*direct=*/false), IsOk());
+  int ready[2], end[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(end), 0);
+  const pid_t holder = fork();
+  ASSERT_GE(holder, 0);
+  if (holder == 0) {
+    close(end[1]);
+    const auto lock = PosixLock::TryLock(path_);
+    const auto shard = PosixFileSystem().OpenForRewrite(directory_ / "shard", /*direct=*/false);
+    if (!lock.ok() || !shard.ok()) _exit(1);
+    char byte = 'r';
+    const bool worker = fork() == 0;
+    if (worker && write(ready[1], &byte, 1) == 1) _exit(read(end[0], &byte, 1) == 0 ? 0 : 1);
+    for (;;) pause();
+  }
+  close(ready[1]);
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1) << "the worker lives";
+  kill(holder, SIGKILL);
+  waitpid(holder, nullptr, 0);
+  EXPECT_THAT(PosixLock::TryLock(path_), IsOk());
+  EXPECT_THAT(PosixFileSystem().OpenForRewrite(directory_ / "shard", /*direct=*/false), IsOk());
+  for (const int fd : {ready[0], end[0], end[1]}) close(fd);  // lets the worker end
+}
+
 // Such as a worker that loads data: else nobody could read a shard that was written into a recycled file, and a file
 // that was read could not be recycled.
 TEST_F(PosixLockTest, OfAFileIsFreeOnceThatIsClosedThoughAForkedChildLives) {
@@ -110,7 +139,7 @@ TEST_F(PosixLockTest, OfAFileIsFreeOnceThatIsClosedThoughAForkedChildLives) {
     auto writer = files.OpenForRewrite(path_, /*direct=*/false);
     ASSERT_THAT(writer, IsOk());
     const IdleChild writers_child;
-    EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("written anew")));
+    EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
     destroyed ? writer->reset() : (*writer)->Close().IgnoreError();
     auto reader = files.OpenForRead(path_, /*direct=*/false);
     ASSERT_THAT(reader, IsOk());
@@ -130,7 +159,7 @@ TEST_F(PosixLockTest, OfAFileStaysWithTheParentWhenAForkedChildDestroysItsCopy) 
               return "destroyed";
             }),
             "destroyed");
-  EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("written anew")));
+  EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
 }
 
 TEST_F(PosixLockTest, RefusesWhatIsNoRegularFile) {

@@ -319,7 +319,7 @@ absl::StatusOr<DirectoryStamp> SimulatedDisk::StampDirectory(const std::string& 
   const Place place = Find(path);
   if (place.error != 0) return ErrnoStatus(place.error, "stat", path);
   if (place.type != FileType::kDirectory) {
-    return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is none", path));
+    return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is not a directory", path));
   }
   const DiskImage::Node& directory = disk_.node(place.node);
   uint64_t links = 2;
@@ -328,6 +328,13 @@ absl::StatusOr<DirectoryStamp> SimulatedDisk::StampDirectory(const std::string& 
                         .links = links,
                         .modified_unix_ns = static_cast<int64_t>(directory.changed),
                         .changed_unix_ns = static_cast<int64_t>(directory.changed)};
+}
+
+absl::StatusOr<FileId> SimulatedDisk::Identify(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const Place place = Find(path);
+  if (place.error != 0) return ErrnoStatus(place.error, "stat", path);
+  return FileId{.inode = place.node};
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRead(const std::string& path, bool direct) {
@@ -339,7 +346,7 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRead(const std::stri
     return absl::FailedPreconditionError(fmt::format("open {}: a directory, not a regular file", path));
   }
   if (!TryClaim(place.node, Claim::kShared)) {
-    return absl::NotFoundError(fmt::format("open {}: what it held is gone, for it is being written anew", path));
+    return absl::NotFoundError(fmt::format("open {}: its contents are gone: the file is being overwritten", path));
   }
   return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/false, Claim::kShared);
 }
@@ -348,8 +355,8 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRewrite(const std::s
   absl::MutexLock lock(&mutex_);
   const Place place = Find(path);
   const int error = place.error != 0 ? place.error : TypeError(place.type);
-  if (error != 0) return ErrnoStatus(error, "open to write anew", path);
-  if (!TryClaim(place.node, Claim::kExclusive)) return ErrnoStatus(EWOULDBLOCK, "lock to write anew", path);
+  if (error != 0) return ErrnoStatus(error, "open to overwrite", path);
+  if (!TryClaim(place.node, Claim::kExclusive)) return ErrnoStatus(EWOULDBLOCK, "lock to overwrite", path);
   return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/true, Claim::kExclusive);
 }
 
@@ -457,7 +464,7 @@ absl::StatusOr<std::string> SimulatedDisk::ReadNote(const std::string& path, siz
 
 absl::StatusOr<std::unique_ptr<IoQueue>> SimulatedDisk::NewIoQueue(IoQueueKind kind, size_t depth) {
   if (depth < 1 || depth > kDepthMax) {
-    return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: 1 to {} are possible", depth, kDepthMax));
+    return absl::InvalidArgumentError(fmt::format("I/O queue of depth {}: it must be 1 to {}", depth, kDepthMax));
   }
   if (kind == IoQueueKind::kUring) return absl::UnavailableError(kNoUring);
   return std::make_unique<SimulatedQueue>(depth, kind == IoQueueKind::kAuto ? kNoUring : "");

@@ -48,6 +48,7 @@ class SimulatedDisk final : public FileSystem {
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
   absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
+  absl::StatusOr<FileId> Identify(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;

@@ -95,6 +95,7 @@ TEST(UringQueue, TransfersByItselfWhereTheKernelCanStartNoWorker) {
   constexpr size_t kPiece = 1 << 16;
   std::vector<std::byte> written(kPieces * kPiece, std::byte{'w'});
   const std::string answer = InChild([&]() -> std::string {
+    file = PosixFileSystem().OpenForRewrite(directory / "x", false);  // the parent's is closed here
     const rlimit none = {};
     constexpr uid_t kNobody = 65534;  // the limit does not hold for root
     if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) return "SKIP";
@@ -133,7 +134,7 @@ TEST_F(UringQueueDeathTest, SubmitFromASecondThreadEndsTheProcess) {
   const IoRequest request = {.kind = IoRequest::Kind::kWrite, .file = file->get(), .data = &byte, .size = 1};
   (*queue)->Submit(request);
   EXPECT_THAT((*queue)->Wait().status, IsOk());
-  EXPECT_DEATH(std::thread([&] { (*queue)->Submit(request); }).join(), "belongs to the thread that submitted first");
+  EXPECT_DEATH(std::thread([&] { (*queue)->Submit(request); }).join(), "only the thread that submitted first may use");
 }
 
 TEST_F(UringQueueDeathTest, SubmitOfAFileWithoutDescriptorEndsTheProcess) {

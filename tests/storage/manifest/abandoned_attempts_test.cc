@@ -390,7 +390,8 @@ TEST_F(AbandonedAttemptsTest, AreInNobodysWayWhereTheyCanNeitherBeRemovedNorMark
                                                                        : absl::OkStatus();
   });
   store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
-  EXPECT_THAT(warnings_, HasSubstr("is still there, and a rebuild of the manifest may take it for the step: EACCES"));
+  EXPECT_THAT(warnings_,
+              HasSubstr("could not be removed, and a rebuild of the manifest may take it for the step: EACCES"));
   ASSERT_THAT(Delete(old), IsOk());
   Reopen();
   EXPECT_EQ(Info(1).state, StepState::kDeleted);
@@ -404,7 +405,7 @@ TEST_F(AbandonedAttemptsTest, AreRemovedLaterAndNotAdoptedWhereTheyCannotBeRemov
   const ShardIdentity failed = WriteAttempt(*store_, 1, 101, files_);
   RefuseToRemove(failed);
   store_->AbandonAttempt(failed, absl::Now(), absl::InternalError("the writer failed"));
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("what is left of step 1's failed save is still there"), HasSubstr("EIO")));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("files of step 1's failed save could not be removed"), HasSubstr("EIO")));
   ASSERT_THAT(Delete(old), IsOk());
   EXPECT_THAT(store_->RemoveDeleted({}), IsOk());
   EXPECT_THAT(warnings_, HasSubstr("files are still there: EIO"));

@@ -104,13 +104,19 @@ TEST_F(CleanCloseTest, CostsASaveNothingButTheFirst) {
   MakeSteps();
   auto store = Open();
   files_.Reset();
+  // The looks at whether the store is still where it was opened come before either.
+  const auto operations = [this] {
+    std::vector<std::string> changes = files_.operations();
+    std::erase(changes, "Identify");
+    return changes;
+  };
   CommitStep(*store, 3, 300);
-  const auto first = files_.operations();
+  const auto first = operations();
   files_.Reset();
   CommitStep(*store, 4, 400);
   // The mark is taken back, synced, and with it the name of the log that RocksDB began when it was opened.
   std::vector<std::string> expected = {"WriteAt", "SyncData", "SyncDirectory"};
-  for (const std::string& operation : files_.operations()) expected.push_back(operation);
+  for (const std::string& operation : operations()) expected.push_back(operation);
   EXPECT_EQ(first, expected);
 }
 
@@ -186,7 +192,7 @@ TEST_F(CleanCloseTest, IsNotRecordedWhereThatFailsAndSaysSo) {
       CommitStep(*store, 1, 100);
       files_.FailOperation(operation, absl::InternalError("EIO"));
     }
-    EXPECT_THAT(warnings_, HasSubstr("the next start looks at every step"));
+    EXPECT_THAT(warnings_, HasSubstr("the next start checks every step"));
     std::unique_ptr<Store> store;
     EXPECT_TRUE(LooksAtEverything(&store));
     EXPECT_EQ(ValueAt(*store, 1), 100);
@@ -267,7 +273,7 @@ TEST_F(CleanCloseTest, IsFollowedByARepairOfIndicesThatWereFoundWrong) {
   }
   std::unique_ptr<Store> store;
   EXPECT_TRUE(LooksAtEverything(&store));
-  EXPECT_EQ(warnings_, "the manifest's indices did not agree with its records: 1 keys were put right\n");
+  EXPECT_EQ(warnings_, "the manifest's indices did not match its records: 1 keys were corrected\n");
   EXPECT_EQ(store->manifest().Committed()->size(), 2u);
 }
 
@@ -425,7 +431,7 @@ TEST_F(DamagedManifestTest, IsRebuiltAlsoWhereStepsCannotBeWrittenTo) {
     store.reset();
   }
   EXPECT_TRUE(HasMark());
-  EXPECT_THAT(warnings_, HasSubstr("the next start may not repair the manifest"));
+  EXPECT_THAT(warnings_, HasSubstr("the next start may not repair it"));
   ExpectRebuilt();
 }
 

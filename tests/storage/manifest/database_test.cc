@@ -144,6 +144,27 @@ TEST_F(DatabaseTest, IsReadWithoutAHashOfItsList) {
   EXPECT_EQ((*Database::OpenReadOnly(PosixFileSystem(), path_))->list_as_opened(), "");
 }
 
+// RocksDB knows of no other want than that of room on the disk.
+TEST_F(DatabaseTest, SaysWhereAProcessHasTooManyFilesOpen) {
+  ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
+  FailingFileSystem files(PosixFileSystem());
+  const absl::Status error = ErrnoStatus(EMFILE, "open", "x");
+  int refused = 0;
+  for (const char* operation : {"OpenForRead", "Create", "TryLock"}) {
+    for (size_t before = 0; before < 8; ++before) {
+      files.Reset();
+      files.FailOperation(operation, error, before);
+      const absl::Status opened = Database::Open(files, path_).status();
+      if (opened.ok()) continue;
+      ++refused;
+      EXPECT_THAT(opened, StatusIs(absl::StatusCode::kResourceExhausted,
+                                   AllOf(HasSubstr("Too many open files (EMFILE)"), Not(HasSubstr("No space")))))
+          << operation << " after " << before;
+    }
+  }
+  EXPECT_GE(refused, 3);
+}
+
 // As on a full disk: a write fails, and so does every file that opening anew would write.
 TEST_F(DatabaseTest, IsReadWhereItCannotBeOpenedAnewAndWrittenOnceItCan) {
   FailingFileSystem files(PosixFileSystem());

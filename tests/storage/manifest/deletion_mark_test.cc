@@ -202,7 +202,7 @@ TEST_F(DeletionMarkTest, StandsInNobodysWayWhereItCannotBeWritten) {
   Delete(**store, other);
   files.FailOperation("Create", absl::ResourceExhaustedError("disk full"));
   ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
-  EXPECT_THAT(warnings_, HasSubstr("step 1 was deleted, but a rebuild of the manifest would not know: disk full"));
+  EXPECT_THAT(warnings_, HasSubstr("step 1 was deleted, but a rebuild of the manifest would lose that: disk full"));
   EXPECT_FALSE(IsThere(other));
   EXPECT_FALSE(IsMarked(base));
   ASSERT_THAT((*store)->RemoveDeleted({}), IsOk());
@@ -223,7 +223,7 @@ TEST_F(DeletionMarkTest, SendsToQuarantineWhatIsPutBackWithIt) {
   ASSERT_THAT(WriteDeletionMark(PosixFileSystem(), layout_, FolderOf(gone), "too old"), IsOk());
   auto store = Open();
   EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
-  EXPECT_THAT(warnings_, HasSubstr("was deleted and is moved to quarantine: its deleted.json says that it was let go: "
+  EXPECT_THAT(warnings_, HasSubstr("was deleted and is moved to quarantine: its deleted.json says that it was deleted: "
                                    "too old"));
   EXPECT_FALSE(IsThere(gone));
 }
@@ -248,8 +248,8 @@ class ForgottenDeletionTest : public DeletionMarkTest {
 
 TEST_F(ForgottenDeletionTest, IsRecordedAgainAndTheFilesGoWithTheStepThatRefersToThem) {
   auto store = Open();
-  EXPECT_THAT(warnings_, HasSubstr("step 1 is deleted, though its record said that it is committed: its deleted.json "
-                                   "says that it was let go: too old"));
+  EXPECT_THAT(warnings_, HasSubstr("step 1 is deleted, although its record said that it is committed: its deleted.json "
+                                   "says that it was deleted: too old"));
   EXPECT_EQ(InfoOf(*store, 1).state, StepState::kDeleted);
   EXPECT_EQ(InfoOf(*store, 1).reason, "too old");
   EXPECT_EQ(ValueAt(*store, 2), 100);
@@ -283,8 +283,10 @@ TEST_F(ForgottenDeletionTest, IsTakenBackOfAStepThatIsPinned) {
   auto store = Open();
   EXPECT_EQ(ValueAt(*store, 3), 300) << "everything was looked at";
   EXPECT_EQ(ValueAt(*store, 1), 100);
-  EXPECT_THAT(warnings_, HasSubstr("step 1 stays, though its deleted.json, which is removed, said that it was let go "
-                                   "(too old): it is pinned"));
+  EXPECT_THAT(
+      warnings_,
+      HasSubstr(
+          "step 1 stays, and its deleted.json, which said that it was deleted (too old), was removed: it is pinned"));
   EXPECT_FALSE(IsMarked(base_));
   ASSERT_THAT(store->Unpin(1), IsOk());
   store.reset();
@@ -307,7 +309,7 @@ TEST_F(ForgottenDeletionTest, IsTakenBackOfTheLatestStep) {
   auto store = Open();
   EXPECT_EQ(ValueAt(*store, 4), 400) << "everything was looked at";
   EXPECT_EQ(ValueAt(*store, 5), 500);
-  EXPECT_THAT(warnings_, HasSubstr("(too old): it is the latest"));
+  EXPECT_THAT(warnings_, HasSubstr("(too old), was removed: it is the latest"));
   EXPECT_FALSE(IsMarked(latest));
   ASSERT_THAT(store->Pin(5, "keep"), IsOk());
   store.reset();
@@ -354,7 +356,9 @@ TEST_F(ForgottenDeletionTest, IsTakenBackByTheNextOpenWhereTheMarkCannotBeRemove
     ASSERT_THAT(opened, IsOk());
     EXPECT_TRUE(failed) << operation;
     EXPECT_EQ(ValueAt(**opened, 1), 100);
-    EXPECT_THAT(warnings_, HasSubstr("a rebuild of the manifest would let it go, as its deleted.json says: EIO"));
+    EXPECT_THAT(
+        warnings_,
+        HasSubstr("a rebuild of the manifest would delete it, because its deleted.json could not be removed: EIO"));
   }
   auto store = Open();
   EXPECT_FALSE(IsMarked(base_));
@@ -384,9 +388,8 @@ TEST_F(ForgottenDeletionTest, IsLeftToTheNextOpenWhereNobodyCanSayWhetherTheStep
     const bool fails = call.operation == "TypeOf" && call.path == pin && ++looks == 2;  // that of the deletion
     return fails ? absl::InternalError("EIO") : absl::OkStatus();
   });
-  EXPECT_THAT(
-      OpenStore(path_, &warnings_, files),
-      StatusIs(absl::StatusCode::kInternal, HasSubstr("step 1 stays, for nobody can say whether it is pinned")));
+  EXPECT_THAT(OpenStore(path_, &warnings_, files),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("step 1 stays, because its pin cannot be read")));
   EXPECT_EQ(looks, 2u);
   EXPECT_EQ(InfoOf(*Open(), 1).state, StepState::kDeleted);
 }

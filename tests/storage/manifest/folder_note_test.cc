@@ -102,12 +102,12 @@ TEST_F(FolderNoteTest, NeedsNoCheckWhereThereWasNoneWhenItWasWritten) {
 
 TEST_F(FolderNoteTest, SaysThatItHadTagsWhereItIsNoJson) {
   EXPECT_THAT(DecodeFolderNote(R"({"note": "a", "tags": ["v1")").problem,
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("note of 27 bytes: it has tags, and is no JSON")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("note of 27 bytes: it has tags but is not JSON")));
 }
 
 TEST_F(FolderNoteTest, IsNotWrittenWhereItWouldBeReadAsAnother) {
   EXPECT_THAT(WriteFolderNote(PosixFileSystem(), path_, "a", {"v1", "no name"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it would be read as another")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("it would be read back as a different one")));
   EXPECT_EQ(*ReadFolderNote(PosixFileSystem(), path_), std::nullopt);
 }
 

@@ -119,7 +119,7 @@ TEST_F(InboxTest, LeavesWhatWasFoundWhereALaterReportFoundNothing) {
   expect_found();
   nothing.evaluation.outcome = Evaluation::Outcome::kSkipped;
   EXPECT_THAT(RecordOwn(files_, *store_, nothing),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("'validation' has said before")));
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("'validation' has already reported")));
   expect_found();
 }
 
@@ -135,7 +135,7 @@ TEST_F(InboxTest, WarnsWhereItCannotReadWhatItHasMoved) {
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_THAT(collected.recorded, SizeIs(1));
   EXPECT_EQ(Info(10).metrics.at("validation/loss"), 0.5);
-  EXPECT_THAT(warnings_, HasSubstr("says of step 10 is recorded, but a rebuild of the manifest may not know: EIO"));
+  EXPECT_THAT(warnings_, HasSubstr("for step 10 is recorded, but a rebuild of the manifest may lose it: EIO"));
 }
 
 TEST_F(InboxTest, PeeksWithoutTouchingAnything) {
@@ -178,10 +178,10 @@ TEST_F(InboxTest, MovesWhatIsNoReportToQuarantineWithOneWarningEach) {
   EXPECT_THAT(collected.recorded, IsEmpty());
   EXPECT_THAT(Inbox(), ElementsAre(".nfs0001"));
   EXPECT_THAT(Quarantine(), SizeIs(8));
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("it is about store"), HasSubstr("it is what evaluator 'validation' says"),
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("it is about store"), HasSubstr("it is the result of evaluator 'validation'"),
                                HasSubstr("it does not end in a check"), HasSubstr("where at most 1048576 are expected"),
                                HasSubstr("there is no step 11"), HasSubstr("notes.txt was moved to "),
-                               HasSubstr("it is no regular file"), HasSubstr("its name is no report's")));
+                               HasSubstr("it is not a regular file"), HasSubstr("its name is not that of a report")));
   warnings_.clear();
   EXPECT_EQ(Collect().rejected, 0);
   EXPECT_EQ(warnings_, "");
@@ -193,7 +193,7 @@ TEST_F(InboxTest, DropsAReportOnAnAttemptThatWasReplaced) {
   auto collected = Collect();
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_THAT(collected.recorded, IsEmpty());
-  EXPECT_THAT(warnings_, HasSubstr("evaluator 'validation' says of step 10 is dropped"));
+  EXPECT_THAT(warnings_, HasSubstr("evaluator 'validation' for step 10 is dropped"));
   EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, IsEmpty());
   EXPECT_FALSE(fs::exists(layout_.quarantine()));
@@ -238,7 +238,8 @@ TEST_F(InboxTest, LeavesANewerVersionsReportAndWarnsOnce) {
     EXPECT_EQ(collected.rejected, 0);
   }
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("left for a newer version"), HasSubstr(name), HasSubstr("version 2")));
+  EXPECT_THAT(warnings_,
+              AllOf(HasSubstr("a newer version of Tidemark wrote it"), HasSubstr(name), HasSubstr("version 2")));
   EXPECT_THAT(Inbox(), ElementsAre(name));
 }
 

@@ -1,5 +1,6 @@
 #include "storage/manifest/json_fields.h"
 
+#include <clocale>
 #include <cmath>
 #include <functional>
 
@@ -27,13 +28,24 @@ TEST(JsonFields, KeepNumbersThatJsonLacks) {
   EXPECT_EQ(EncodeNumber(-std::numeric_limits<double>::infinity()), Json("-Infinity"));
   EXPECT_EQ(DecodeNumber("Infinity"), std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(DecodeNumber(EncodeNumber(std::nan("")))));
-  EXPECT_EQ(Refusal([] { DecodeNumber("infinity"); }), "'infinity' is no number");
-  EXPECT_EQ(Refusal([] { DecodeNumber(true); }), "boolean is no number");
+  EXPECT_EQ(Refusal([] { DecodeNumber("infinity"); }), "'infinity' is not a number");
+  EXPECT_EQ(Refusal([] { DecodeNumber(true); }), "boolean is not a number");
+}
+
+// Run in another locale by tests/locale.
+TEST(JsonFields, HaveAPointInNumbersWhateverTheLocale) {
+  const std::string point = std::localeconv()->decimal_point;
+  EXPECT_EQ(ParseJson(R"({"loss":0.25})").at("loss").get<double>(), 0.25);
+  EXPECT_EQ(ParseJson("-1.5e-3").get<double>(), -0.0015);
+  EXPECT_EQ(DumpJson(JsonObject("loss", 0.25)), R"({"loss":0.25})");
+  EXPECT_TRUE(IsJson("[0.25]"));
+  EXPECT_FALSE(IsJson("[0.25"));
+  EXPECT_EQ(std::localeconv()->decimal_point, point) << "the thread's locale is as it was";
 }
 
 TEST(JsonFields, RefuseWholeNumbersOutOfTheirRange) {
   EXPECT_EQ(DecodeInt64(std::numeric_limits<int64_t>::min()), std::numeric_limits<int64_t>::min());
-  EXPECT_EQ(Refusal([] { DecodeInt64(1.0); }), "a number is not a whole one");
+  EXPECT_EQ(Refusal([] { DecodeInt64(1.0); }), "a number is not whole");
   EXPECT_EQ(Refusal([] { DecodeInt64(uint64_t{1} << 63); }), "9223372036854775808 is too large");
   EXPECT_EQ(Refusal([] { DecodeUnsigned<uint32_t>(uint64_t{1} << 32); }), "4294967296 is too large");
   EXPECT_EQ(Refusal([] { DecodeUnsigned<uint32_t>(-1); }), "a count is not an unsigned number");
@@ -42,7 +54,7 @@ TEST(JsonFields, RefuseWholeNumbersOutOfTheirRange) {
 }
 
 TEST(DecodeJson, TurnsWhatIsThrownIntoAStatus) {
-  const auto parse = [](std::string_view bytes) { return Json::parse(bytes); };
+  const auto parse = [](std::string_view bytes) { return ParseJson(bytes); };
   const auto decode = [](const Json& json) { return DecodeStep(json.at("step")); };
   const auto run = [&](std::string_view bytes) { return DecodeJson<int64_t>("thing", bytes, 2, parse, decode); };
   EXPECT_EQ(*run(R"({"version": 2, "step": 7})"), 7);
@@ -51,6 +63,17 @@ TEST(DecodeJson, TurnsWhatIsThrownIntoAStatus) {
   EXPECT_THAT(run(R"({"version": 1.5, "step": 7})"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("whole")));
   EXPECT_THAT(run(R"({"version": 3})"),
               StatusIs(absl::StatusCode::kUnimplemented, "thing has version 3; this library reads up to 2"));
+}
+
+TEST(DecodeJson, SaysNothingAboutTheBytesWhereThereIsNoMemory) {
+  const auto parse = [](std::string_view bytes) { return ParseJson(bytes); };
+  const auto decode = [](const Json&) -> int64_t { throw std::bad_alloc(); };
+  EXPECT_THAT(DecodeJson<int64_t>("thing", R"({"version": 1})", 1, parse, decode),
+              StatusIs(absl::StatusCode::kResourceExhausted, "thing: the system has no memory"));
+}
+
+TEST(JsonObject, HasTheFieldsThatAreGiven) {
+  EXPECT_EQ(DumpJson(JsonObject("b", 1, "a", JsonObject("list", Json::array()))), R"({"a":{"list":[]},"b":1})");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -85,6 +86,35 @@ TEST(KeptSteps, AreNoneFromAFailedWriteToTheNextThatSucceeds) {
   EXPECT_THAT(Kept(kept), ElementsAre(-1));
   kept.Keep(Committed({1, 2, 3}), kept.writes());
   EXPECT_THAT(Kept(kept), ElementsAre(1, 2, 3));
+}
+
+// What the strings and maps of the steps take.
+size_t BytesOf(const CommittedSteps& steps) {
+  size_t bytes = 0;
+  for (const auto& info : steps) {
+    bytes += info->user_metadata.capacity() + info->attempt.capacity() + info->kept.capacity();
+    for (const Evaluation& row : info->evaluations) {
+      bytes += row.evaluator.capacity() + row.reason.capacity() + 64 * row.metrics.size();
+    }
+  }
+  return bytes;
+}
+
+TEST(KeptSteps, DoNotGrowWithTheMetadataOfTheirSteps) {
+  const auto bytes = [](size_t metadata_bytes) {
+    KeptSteps kept;
+    kept.Keep({}, kept.writes());
+    for (int64_t step = 0; step < 200; ++step) {
+      StepInfo info = InfoOf(step);
+      info.user_metadata = std::string(metadata_bytes, 'm');
+      info.evaluations = {{.evaluator = "validation", .reason = std::string(metadata_bytes, 'r')}};
+      kept.Wrote(absl::OkStatus(), {info});
+    }
+    EXPECT_EQ(Kept(kept).size(), 200u);
+    EXPECT_TRUE(kept.Get()->back()->evaluated_by("validation"));
+    return BytesOf(*kept.Get());
+  };
+  EXPECT_EQ(bytes(100 << 10), bytes(2));
 }
 
 TEST(KeptSteps, AreForgottenWithWhatIsBeingRead) {

@@ -112,9 +112,9 @@ TEST_F(LeaseTest, NoteIsRefusedForEveryFieldThatIsWrong) {
   EXPECT_THAT(with("\"lease\":\"0", "\"lease\":\"x"), StatusIs(StatusCode::kDataLoss, HasSubstr("32 hex")));
   EXPECT_THAT(with("60000000000", "0"), StatusIs(StatusCode::kDataLoss, HasSubstr("an expiry of 0")));
   EXPECT_THAT(with("60000000000", "99999999999999999"), StatusIs(StatusCode::kDataLoss, HasSubstr("an expiry of")));
-  EXPECT_THAT(with("60000000000", "1e300"), StatusIs(StatusCode::kDataLoss, HasSubstr("not a whole one")));
+  EXPECT_THAT(with("60000000000", "1e300"), StatusIs(StatusCode::kDataLoss, HasSubstr("is not whole")));
   EXPECT_THAT(with("60000000000", "18446744073709551615"), StatusIs(StatusCode::kDataLoss, HasSubstr("too large")));
-  EXPECT_THAT(with("\"version\":1", "\"version\":1.9"), StatusIs(StatusCode::kDataLoss, HasSubstr("not a whole one")));
+  EXPECT_THAT(with("\"version\":1", "\"version\":1.9"), StatusIs(StatusCode::kDataLoss, HasSubstr("is not whole")));
   EXPECT_THAT(with("\"version\":1", "\"version\":18446744073709551615"),
               StatusIs(StatusCode::kDataLoss, HasSubstr("too large")));
   EXPECT_THAT(with("\"step\":12", "\"step\":1.9"), StatusIs(StatusCode::kDataLoss, HasSubstr(">= 0")));
@@ -186,11 +186,11 @@ TEST_F(LeaseTest, IsRefusedIfItsNoteCannotBeSound) {
   note.expiry = kLeaseExpiryMax + absl::Seconds(1);
   EXPECT_THAT(observer.Acquire(note), StatusIs(StatusCode::kInvalidArgument, HasSubstr("an expiry of 24h1s")));
   EXPECT_THAT(observer.Acquire(Note(std::string(10'000, 'x'))),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("at most 8192 are possible")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("at most 8192 are allowed")));
   note = Note();
   note.step = -1;
   EXPECT_THAT(observer.Acquire(note),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("the note of a lease on step -1 is not written")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("the note of a lease on step -1 was not written")));
   EXPECT_FALSE(std::filesystem::exists(PathOf(note)));
 }
 
@@ -304,7 +304,7 @@ TEST_F(LeaseTest, WithoutANoteIsLeftAloneForSeconds) {
   Leave(Note(), "");
   LeaseObserver observer = Observer();
   EXPECT_THAT(Holders(observer), ElementsAre("?"));
-  EXPECT_THAT(observer.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+  EXPECT_THAT(observer.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has not written its note yet")));
   now_ += absl::Seconds(10);
   EXPECT_THAT(Holders(observer), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(PathOf(Note())));
@@ -313,17 +313,17 @@ TEST_F(LeaseTest, WithoutANoteIsLeftAloneForSeconds) {
 TEST_F(LeaseTest, WithoutANoteIsLeftAloneForSecondsThoughAnEarlierOneWasSeenWithoutOne) {
   LeaseObserver worker = Observer();
   Leave(Note(), "");
-  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has not written its note yet")));
   std::filesystem::remove(PathOf(Note()));
   EXPECT_THAT(worker.Acquire(Note()), IsOk());
   now_ += absl::Seconds(10);
   Leave(Note(), "");
-  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has not written its note yet")));
   LeaveNote(Note(), "here");
   EXPECT_THAT(worker.Acquire(Note()), IsOk());
   now_ += absl::Seconds(10);
   Leave(Note(), "");
-  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has left no note yet")));
+  EXPECT_THAT(worker.Acquire(Note()), StatusIs(StatusCode::kUnavailable, HasSubstr("has not written its note yet")));
 
   LeaseObserver keeper = Observer();
   EXPECT_THAT(Holders(keeper), ElementsAre("?"));
@@ -392,7 +392,7 @@ TEST_F(LeaseTest, RenewalFailsOnceItWasTakenForDead) {
     // Another machine, which the lock does not reach.
     std::filesystem::remove(PathOf(Note()));
     if (taken) LeaveNote(Note("worker 9"), "elsewhere", 5);
-    EXPECT_THAT((*lease)->Renew(), StatusIs(StatusCode::kAborted, HasSubstr("not renewed for its expiry of 1m")));
+    EXPECT_THAT((*lease)->Renew(), StatusIs(StatusCode::kAborted, HasSubstr("not renewed within its expiry of 1m")));
     lease->reset();
     EXPECT_EQ(std::filesystem::exists(PathOf(Note())), taken);  // never the other one's
   }

@@ -37,6 +37,7 @@ TEST(KeyText, NamesEveryKindOfKey) {
   const auto text = [](std::string_view key) { return *KeyText(key); };
   EXPECT_EQ(text(kStoreKey), "store");
   EXPECT_EQ(text(kSettledKey), "settled");
+  EXPECT_EQ(text(kBestModesKey), "best");
   EXPECT_EQ(text(StepKey(1000)), "step/1000");
   EXPECT_EQ(text(CommittedKey(INT64_MAX)), "committed/9223372036854775807");
   EXPECT_EQ(text(PhasesKey(7)), "phases/7");

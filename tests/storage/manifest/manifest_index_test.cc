@@ -15,6 +15,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/manifest/manifest.h"
 #include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
@@ -306,7 +307,7 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     rocksdb::WriteBatch batch;
     batch.Put("store", EncodeStoreRecord({.store_id = store_, .sequence = 9, .version = 2}));
     batch.DeleteRange("committed/", "committed0");
-    nlohmann::json record = nlohmann::json::parse(EncodeStepRecord(RecordWith(1, 1, {{"loss", 1}})));
+    nlohmann::json record = ParseJson(EncodeStepRecord(RecordWith(1, 1, {{"loss", 1}})));
     record["version"] = 1;
     for (const char* field : {"evaluations", "pinned", "pin_note", "kept"}) record.erase(field);
     batch.Put(StepKey(1), record.dump());
@@ -331,6 +332,25 @@ TEST_F(ManifestIndexTest, IsKeptThroughTheStepFromVersionTwoToThree) {
     EXPECT_EQ(**(*opened)->LatestCommitted(), 1);
   }
   EXPECT_EQ(version(), 3);
+}
+
+// A store may have thousands of steps behind it that were only evaluated.
+TEST_F(ManifestIndexTest, TheLatestCommittedStepIsFoundWithoutTheRecordsBehindIt) {
+  Commit(RecordWith(1, 1, {}));
+  manifest_.reset();
+  {
+    auto database = Database::Open(PosixFileSystem(), path_);
+    rocksdb::WriteBatch batch;
+    batch.Put(StepKey(2), "{");
+    ASSERT_THAT((*database)->Write(batch), IsOk());
+  }
+  auto manifest = Manifest::Open(PosixFileSystem(), path_);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT((*manifest)->FindAtOrBelow(INT64_MAX),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record of 1 bytes")));
+  const auto latest = (*manifest)->FindCommittedAtOrBelow(INT64_MAX);
+  ASSERT_THAT(latest, IsOk());
+  EXPECT_EQ((*latest)->info.step, 1);
 }
 
 TEST_F(ManifestIndexTest, SaysThatARecordCannotBeIndexed) {

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {
@@ -98,7 +99,7 @@ TEST(StepRecord, SurvivesEncodingExactly) {
 
 // Every field may be missing, or be of a type that it must not have.
 TEST(StepRecord, RefusesEachFieldThatIsMissingOrWrong) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
+  const nlohmann::json good = ParseJson(EncodeStepRecord(FullRecord()));
   for (const auto& [key, value] : good.items()) {
     SCOPED_TRACE(key);
     nlohmann::json missing = good;
@@ -111,7 +112,7 @@ TEST(StepRecord, RefusesEachFieldThatIsMissingOrWrong) {
 }
 
 TEST(StepRecord, RefusesNumbersOutOfRangeAndUnknownStates) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
+  const nlohmann::json good = ParseJson(EncodeStepRecord(FullRecord()));
   const auto expect_refused = [&](const char* key, nlohmann::json value, const char* why) {
     nlohmann::json bad = good;
     bad[key] = std::move(value);
@@ -122,14 +123,14 @@ TEST(StepRecord, RefusesNumbersOutOfRangeAndUnknownStates) {
   expect_refused("world_size", uint64_t{1} << 32, "4294967296 is too large");
   expect_refused("state", "excellent", "state 'excellent' is unknown");
   expect_refused("attempt", "123", "32 hexadecimal digits");
-  expect_refused("metrics", nlohmann::json{{"loss", "big"}}, "'big' is no number");
-  expect_refused("metrics", nullptr, "metrics are no object");
-  expect_refused("evaluations", nullptr, "evaluations are no array");
+  expect_refused("metrics", nlohmann::json{{"loss", "big"}}, "'big' is not a number");
+  expect_refused("metrics", nullptr, "metrics are not an object");
+  expect_refused("evaluations", nullptr, "evaluations are not an array");
   expect_refused("pinned", 1, "type must be boolean");
 }
 
 TEST(StepRecord, RefusesAnEvaluationThatLacksAFieldOrHasAWrongOne) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
+  const nlohmann::json good = ParseJson(EncodeStepRecord(FullRecord()));
   for (const auto& [key, value] : good["evaluations"][0].items()) {
     SCOPED_TRACE(key);
     nlohmann::json missing = good;
@@ -146,7 +147,7 @@ TEST(StepRecord, RefusesAnEvaluationThatLacksAFieldOrHasAWrongOne) {
 }
 
 TEST(StepRecord, OfVersionOneHasNoEvaluationsAndNoPin) {
-  nlohmann::json old = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
+  nlohmann::json old = ParseJson(EncodeStepRecord(FullRecord()));
   old["version"] = 1;
   for (const char* key : {"evaluations", "pinned", "pin_note", "kept"}) old.erase(key);
   auto decoded = DecodeStepRecord(old.dump());
@@ -171,21 +172,21 @@ TEST(StepRecord, HasTagsOnlyWhereThereAreAny) {
 }
 
 TEST(StepRecord, RefusesTagsThatNobodyCouldHaveGiven) {
-  const nlohmann::json good = nlohmann::json::parse(EncodeStepRecord(FullRecord()));
+  const nlohmann::json good = ParseJson(EncodeStepRecord(FullRecord()));
   const auto expect_refused = [&](const nlohmann::json& tags, const char* why, bool pinned = true) {
     nlohmann::json bad = good;
     bad["tags"] = tags;
     bad["pinned"] = pinned;
     EXPECT_THAT(DecodeStepRecord(bad.dump()), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(why))) << tags;
   };
-  expect_refused(nullptr, "tags are no array");
-  expect_refused("v1", "tags are no array");
+  expect_refused(nullptr, "tags are not an array");
+  expect_refused("v1", "tags are not an array");
   expect_refused({1}, "type must be string");
   expect_refused({""}, "a tag is empty");
-  expect_refused({"no name"}, "tag 'no name' is not of letters");
-  expect_refused({"v1", "v1"}, "tags are not in order, or one is there twice");
-  expect_refused({"v2", "v1"}, "tags are not in order, or one is there twice");
-  expect_refused({"v1"}, "it has tags, and is not pinned", /*pinned=*/false);
+  expect_refused({"no name"}, "tag 'no name' has a character other than letters");
+  expect_refused({"v1", "v1"}, "tags are not in ascending order without repetition");
+  expect_refused({"v2", "v1"}, "tags are not in ascending order without repetition");
+  expect_refused({"v1"}, "it has tags but is not pinned", /*pinned=*/false);
   nlohmann::json many = nlohmann::json::array();
   for (int i = 0; i < 65; ++i) many.push_back(fmt::format("{:02}", i));
   expect_refused(many, "65 tags; at most 64");

@@ -53,13 +53,14 @@ TEST_F(ManifestTest, WritesNoRecordThatItCouldNotRead) {
   ASSERT_THAT(manifest, IsOk());
   StepRecord unreadable = MakeRecord(10, 1, 1);
   unreadable.info.attempt = "no id";
-  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the record of step 10 is not written"));
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the record of step 10 was not written"));
   EXPECT_THAT((*manifest)->Commit(unreadable), refused);
   const StepRecord records[] = {MakeRecord(9, 2, 2), unreadable};
   EXPECT_THAT((*manifest)->Update(records, {}), refused);
   const DeletionRecord deletion{.step = -1};
-  EXPECT_THAT((*manifest)->Update({records, 1}, {&deletion, 1}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the mark that step -1 is deleted is not")));
+  EXPECT_THAT(
+      (*manifest)->Update({records, 1}, {&deletion, 1}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the mark that step -1 is deleted was not written")));
   for (const int64_t step : {9, 10}) EXPECT_FALSE((*manifest)->Find(step)->has_value()) << step;
   EXPECT_EQ((*manifest)->last_sequence(), 0u);
   EXPECT_FALSE((*manifest)->damage_found());
@@ -194,7 +195,8 @@ TEST_F(ManifestTest, RefusesOneThatIsBroken) {
 TEST_F(ManifestTest, HasOneWriter) {
   auto writer = Manifest::Create(PosixFileSystem(), path_, store_);
   ASSERT_THAT(writer, IsOk());
-  EXPECT_FALSE(Manifest::Open(PosixFileSystem(), path_).ok());
+  EXPECT_THAT(Manifest::Open(PosixFileSystem(), path_),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(path_ + "/LOCK")));
 }
 
 TEST_F(ManifestTest, NeverTakesItsSequenceBack) {
@@ -237,7 +239,9 @@ TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
 std::vector<std::string> CommittedRecords(const Manifest& manifest) {
   std::vector<std::string> records;
   EXPECT_THAT(manifest.ForEach([&](const StepRecord& record) {
-    if (record.info.state == StepState::kCommitted) records.push_back(EncodeStepRecord({.info = record.info}));
+    if (record.info.state == StepState::kCommitted) {
+      records.push_back(EncodeStepRecord({.info = *KeptStep(record.info)}));
+    }
     return true;
   }),
               IsOk());

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 #include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/manifest/checked_object.h"
@@ -43,7 +44,7 @@ std::string EncodeReport(const MetricReport& report) {
 }
 
 nlohmann::json GoodReport() {
-  nlohmann::json object = nlohmann::json::parse(EncodeReport(MakeReport()));
+  nlohmann::json object = ParseJson(EncodeReport(MakeReport()));
   object.erase("check");
   return object;
 }
@@ -93,7 +94,7 @@ TEST(MetricReport, IsNotEncodedWhereItCouldNotBeRead) {
   expect_refused(report, "step -1, which is negative");
   report = MakeReport();
   report.evaluation.took = -absl::Seconds(1);
-  expect_refused(report, "less than no time: -1s");
+  expect_refused(report, "has a negative duration: -1s");
   report = MakeReport();
   report.evaluation.evaluator = "";
   expect_refused(report, "has 0 bytes; it must have 1 to 256");
@@ -148,11 +149,11 @@ TEST(MetricReport, RefusesValuesOutOfTheirRange) {
   expect_refused("store", "123", "32 hexadecimal digits");
   expect_refused("attempt", std::string(32, 'G'), "32 hexadecimal digits");
   expect_refused("outcome", "excellent", "outcome 'excellent' is unknown");
-  expect_refused("metrics", {{"loss", "big"}}, "'big' is no number");
-  expect_refused("metrics", {{"loss", nullptr}}, "null is no number");
+  expect_refused("metrics", {{"loss", "big"}}, "'big' is not a number");
+  expect_refused("metrics", {{"loss", nullptr}}, "null is not a number");
   expect_refused("metrics", {{"", 1}}, "a metric's name has 0 bytes");
   expect_refused("took_ns", -1, "took_ns is negative");
-  expect_refused("took_ns", 0.5, "a number is not a whole one");
+  expect_refused("took_ns", 0.5, "a number is not whole");
   expect_refused("reported_unix_ns", uint64_t{1} << 63, "9223372036854775808 is too large");
   expect_refused("evaluator", "a/b", "has a '/'");
   expect_refused("evaluator", "a\nb", "has a control character");
@@ -165,9 +166,9 @@ TEST(MetricReport, RefusesWhatIsNoStrictJson) {
   };
   const std::string good = GoodReport().dump();
   const auto with = [&](const std::string& field) { return "{" + field + "," + good.substr(1); };
-  expect_refused(with(R"("step":7)"), "'step' is in it twice");
-  expect_refused(with(R"("metrics":{"a":1,"a":2})"), "'a' is in it twice");
-  expect_refused(with(R"("check":"0")"), "'check' is in it twice");
+  expect_refused(with(R"("step":7)"), "'step' occurs twice");
+  expect_refused(with(R"("metrics":{"a":1,"a":2})"), "'a' occurs twice");
+  expect_refused(with(R"("check":"0")"), "'check' occurs twice");
   expect_refused(with("\"x\":\"\xff\""), "ill-formed UTF-8");
   expect_refused(with("\"x\":\"\n\""), "control character");
   expect_refused(with("\"x\":1e999"), "number overflow");
@@ -185,7 +186,7 @@ TEST(MetricReport, RefusesWhatNestsWithoutEnd) {
   EXPECT_THAT(DecodeMetricReport(nested(4)), IsOk());
   for (size_t depth : {5, 100'000, 500'000}) {
     EXPECT_THAT(DecodeMetricReport(nested(depth)),
-                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("it nests deeper than 4")));
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("it is nested deeper than 4")));
   }
 }
 
@@ -200,7 +201,8 @@ TEST(MetricReport, RefusesANewerVersionOnlyWhereTheCheckHolds) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("metric report has version 2")));
   std::string flipped = EncodeReport(MakeReport());
   flipped.replace(flipped.find("\"version\":1"), 11, "\"version\":2");
-  EXPECT_THAT(DecodeMetricReport(flipped), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check is not that")));
+  EXPECT_THAT(DecodeMetricReport(flipped),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check does not match")));
 }
 
 TEST(MetricReport, RefusesEveryTruncationAndExtension) {

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {
@@ -96,7 +97,7 @@ TEST(PhasesRecord, MayBeEmpty) {
 }
 
 TEST(PhasesRecord, RefusesEachFieldThatIsMissingOrWrong) {
-  const nlohmann::json good = nlohmann::json::parse(kVersion1);
+  const nlohmann::json good = ParseJson(kVersion1);
   const auto refused = StatusIs(absl::StatusCode::kDataLoss, HasSubstr("phases record"));
   const auto expect_refused = [&](const std::string& path, const nlohmann::json& value) {
     SCOPED_TRACE(path);
@@ -126,7 +127,7 @@ TEST(PhasesRecord, RefusesEachFieldThatIsMissingOrWrong) {
 
 TEST(PhasesRecord, RefusesTimesOutOfRange) {
   const auto decode = [](const nlohmann::json& span) {
-    nlohmann::json record = nlohmann::json::parse(kVersion1);
+    nlohmann::json record = ParseJson(kVersion1);
     record["lanes"][0]["spans"][0] = span;
     return DecodePhasesRecord(record.dump());
   };

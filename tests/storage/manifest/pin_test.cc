@@ -199,7 +199,7 @@ TEST_F(PinTest, IsThereWithoutTagsWhereItsBytesAreWrong) {
   Damage("paper");
   EXPECT_THAT(*Read(), Optional(std::string()));
   EXPECT_THAT(CheckPin(PosixFileSystem(), layout_, folder_),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check is not that of its bytes")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check does not match its bytes")));
   for (const bool must_be_given_out : {false, true}) {
     SCOPED_TRACE(must_be_given_out);
     StepInfo info = OwnInfo();
@@ -209,7 +209,7 @@ TEST_F(PinTest, IsThereWithoutTagsWhereItsBytesAreWrong) {
     EXPECT_EQ(info.pin_note, "");
     EXPECT_THAT(info.tags, IsEmpty());
     EXPECT_THAT(warnings, HasSubstr("step 1000 is pinned by " + Path() + ", which cannot be read: note of "));
-    EXPECT_THAT(warnings, HasSubstr("its check is not that of its bytes"));
+    EXPECT_THAT(warnings, HasSubstr("its check does not match its bytes"));
   }
 }
 
@@ -238,7 +238,7 @@ TEST_F(PinTest, LeavesOutTagsOfItsFolderThatThereIsNoRoomFor) {
   std::string warnings;
   EXPECT_FALSE(*Take(info, PosixFileSystem(), &warnings));
   EXPECT_EQ(info.tags, before);
-  EXPECT_EQ(warnings, "step 1000 loses 2 of its tags, for it may have no more than 64");
+  EXPECT_EQ(warnings, "step 1000 loses 2 of its tags, because it may have at most 64");
 }
 
 TEST_F(PinTest, HasGoneWithItsFolder) {
@@ -312,9 +312,9 @@ TEST_F(PinTest, IsNotWrittenOverByAnInheritedOneWhereItCannotBeRead) {
     ASSERT_THAT(Inherit(tagged_, info, files), IsOk());
     EXPECT_THAT(info.tags, ElementsAre("v1"));
     EXPECT_EQ(Bytes(), bytes);
-    EXPECT_THAT(warnings_, HasSubstr("step 1000 inherits tags that a rebuild of the manifest would not know: " +
-                                     Path() + ", which cannot be read, stays: "));
-    EXPECT_THAT(warnings_, HasSubstr(damaged ? "its check is not" : "EIO"));
+    EXPECT_THAT(warnings_, HasSubstr("step 1000 inherits tags that a rebuild of the manifest would lose, because " +
+                                     Path() + " cannot be read: "));
+    EXPECT_THAT(warnings_, HasSubstr(damaged ? "its check does not match" : "EIO"));
   }
 }
 
@@ -363,7 +363,7 @@ TEST(JoinPin, PutsTheTagsOfTheReplacedStepFirstAndSaysHowManyItLeavesOut) {
   const StepInfo replaced{.step = 7, .pinned = true, .tags = Many("t")};
   EXPECT_TRUE(JoinPin(replaced, warn, info));
   EXPECT_EQ(info.tags, replaced.tags);
-  EXPECT_EQ(warnings, "step 7 loses 2 of its tags, for it may have no more than 64");
+  EXPECT_EQ(warnings, "step 7 loses 2 of its tags, because it may have at most 64");
 }
 
 TEST_F(PinTest, IsInheritedByTheRecordEvenWhereTheFolderRefusesIt) {

@@ -32,11 +32,11 @@ TEST(RebuildManifest, HoldsWhatItWroteAgainstTheWholeRecord) {
   other = record;
   other.shards[0].file_bytes += 4096;
   EXPECT_THAT(CheckHolds(**manifest, path, other),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is not as it was written")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("differs from what was written")));
   other = record;
   other.info.pinned = true;
   EXPECT_THAT(CheckHolds(**manifest, path, other),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is not as it was written")));
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("differs from what was written")));
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ TEST_F(ReconciliationTest, NeverQuarantinesWhatIsReferredTo) {
   fs::remove_all(layout_.manifest());
   for (int i = 0; i < 2; ++i) {
     auto store = Open();
-    EXPECT_THAT(warnings_, HasSubstr("left alone: " + Name(base)));
+    EXPECT_THAT(warnings_, HasSubstr("left in place: " + Name(base)));
     EXPECT_TRUE(IsThere(base));
     EXPECT_FALSE(store->manifest().Find(1)->has_value());
   }
@@ -236,7 +236,8 @@ TEST_F(ReconciliationTest, MarksAStepLostWhoseReferencedFolderIsGoneAndTakesItBa
   {
     auto store = Open();
     EXPECT_EQ(StateOf(*store, 2), StepState::kLost);
-    EXPECT_THAT((*store->manifest().Find(2))->info.reason, HasSubstr(Name(base) + " is gone"));
+    EXPECT_THAT((*store->manifest().Find(2))->info.reason,
+                HasSubstr(Name(base) + ", which holds some of its chunks, is gone"));
     EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 is lost"), HasSubstr("step 2 is lost"), HasSubstr(Name(base))));
     EXPECT_EQ(StateOf(*store, 3), StepState::kCommitted);
     EXPECT_EQ((*store->manifest().FindBest("loss", BestMode::kLowest))->info.step, 3);
@@ -283,11 +284,11 @@ TEST_F(ReconciliationTest, DoesNotTakeAStepBackWhoseBytesAreNotThoseThatWereLost
     shard << "rotten";
   }
   EXPECT_EQ(StateOf(*Open(), 1), StepState::kLost);
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 stays lost, though its files are back"), HasSubstr("chunk")));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 stays lost, although its files are back"), HasSubstr("chunk")));
   fs::remove(Shard(lost));
   ASSERT_THAT(WriteShard(layout_, lost, 101), IsOk());
   EXPECT_EQ(StateOf(*Open(), 1), StepState::kLost);
-  EXPECT_THAT(warnings_, HasSubstr("its shards are not those that were recorded"));
+  EXPECT_THAT(warnings_, HasSubstr("its shards differ from those that were recorded"));
   fs::rename(aside_, Shard(lost));
   EXPECT_EQ(ValueAt(*Open(), 1), 100);
 }

@@ -40,7 +40,7 @@ TEST(RecordBatch, TakesNothingThatCouldNotBeReadAgain) {
   StepRecord record = RecordWithLoss(0.5);
   record.info.attempt = "not an id";
   EXPECT_THAT(PutStep(batch, std::nullopt, record),
-              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("the record of step 7 is not written")));
+              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("the record of step 7 was not written")));
   EXPECT_EQ(batch.Count(), 0u);
 }
 
@@ -50,7 +50,7 @@ TEST(RecordBatch, TakesNoStepThatWouldBeReadAsAnother) {
   record.info.metrics = {{"loss \xfe", 1}, {"loss \xff", 2}};  // one name, once they are UTF-8
   EXPECT_THAT(PutStep(batch, std::nullopt, record),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "the record of step 7 is not written, for it would be read as another"));
+                       "the record of step 7 was not written, because it would be read back as a different one"));
   EXPECT_EQ(batch.Count(), 0u);
 }
 
@@ -66,7 +66,7 @@ TEST(RecordBatch, PutsEveryOtherRecord) {
 TEST(RecordBatch, TakesNoOtherRecordThatCouldNotBeReadAgain) {
   const auto refused = [](const std::string& what) {
     return StatusIs(absl::StatusCode::kInvalidArgument,
-                    testing::HasSubstr(what + " is not written, for it could not be read: "));
+                    testing::HasSubstr(what + " was not written, because it could not be read back: "));
   };
   rocksdb::WriteBatch batch;
   EXPECT_THAT(PutStore(batch, {.version = kStoreRecordVersion + 1}), refused("the store's record"));

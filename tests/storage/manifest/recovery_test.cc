@@ -85,7 +85,7 @@ TEST_F(RecoveryTest, KeepsAManifestThatItCannotReadWhereThereAreNoSteps) {
   Open();
   std::ofstream(layout_.manifest() + "/CURRENT") << "garbage";
   Open();
-  EXPECT_THAT(warnings_, HasSubstr("it is kept as"));
+  EXPECT_THAT(warnings_, HasSubstr("it was moved to"));
   size_t kept = 0;
   for (const auto& entry : fs::directory_iterator(path_)) {
     kept += entry.path().filename().string().starts_with("manifest.broken-") && fs::exists(entry.path() / "CURRENT");
@@ -103,7 +103,7 @@ TEST_F(RecoveryTest, KeepsItsIdThroughAnyFlippedBitOfStoreJson) {
     std::ofstream(layout_.identity()) << flipped;
     if (!with_manifest) fs::remove_all(layout_.manifest());
     ExpectSteps(*Open());
-    EXPECT_THAT(warnings_, HasSubstr("store.json was written anew"));
+    EXPECT_THAT(warnings_, HasSubstr("store.json was rewritten"));
   }
 }
 
@@ -238,7 +238,8 @@ TEST_F(RecoveryTest, SaysWhatItTakesAwayAndKeepsWhatHasAnIndex) {
   fs::resize_file(layout_.shard(4, torn.attempt, 0, 1), 5000);
   Flip(rotten, 4096);
   ExpectSteps(*Open());
-  EXPECT_THAT(warnings_, AllOf(HasSubstr(StepFolderName(4, torn.attempt) + " was never committed and is removed: "),
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("removed the unfinished save of step 4 "
+                                         "(the previous process ended before it was committed)\n"),
                                HasSubstr(StepFolderName(5, rotten.attempt) +
                                          " was never committed and is moved to quarantine: ")));
   EXPECT_FALSE(fs::exists(Folder(torn)));

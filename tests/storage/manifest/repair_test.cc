@@ -249,7 +249,7 @@ TEST_F(RepairTest, TakesTheTagsThatAPinsFileHasAndTheRecordHasNot) {
   const auto applied = Apply();
   ASSERT_THAT(applied, IsOk());
   EXPECT_THAT(Of(applied->changes), ElementsAre("pin 1", "adopt 2"));
-  EXPECT_EQ(applied->changes[0].why, "its pin.json has tags that its record has not");
+  EXPECT_EQ(applied->changes[0].why, "its pin.json has tags that its record lacks");
   const auto record = Open()->manifest().Find(1);
   ASSERT_TRUE(record.ok() && record->has_value());
   EXPECT_THAT((*record)->info.tags, ElementsAre("v1", "v2"));
@@ -265,7 +265,7 @@ TEST_F(RepairTest, RecordsThatAStepWasDeletedWhoseFolderSaysSo) {
   const auto plan = Plan();
   ASSERT_THAT(plan, IsOk());
   EXPECT_THAT(Of(plan->changes), ElementsAre("deleted 1"));
-  EXPECT_EQ(plan->changes[0].why, "its deleted.json says that it was let go: too old");
+  EXPECT_EQ(plan->changes[0].why, "its deleted.json says that it was deleted: too old");
   const auto applied = Apply();
   ASSERT_THAT(applied, IsOk());
   EXPECT_EQ(Sentences(*applied), Sentences(*plan));

@@ -79,8 +79,8 @@ TEST_F(ReportFilesTest, AppliesTheReportsInAFolderAndLeavesWhatCannotBeUsed) {
   ASSERT_THAT(Apply(step, info), IsOk());
   EXPECT_EQ(info.metrics, (Metrics{{"validation/loss", 0.5}, {"test/loss", 0.75}}));
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 5) << warnings_;
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("it is what evaluator 'one name' says of step 10"),
-                               HasSubstr("says of step 11"), HasSubstr("it is about store"),
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("it is the result of evaluator 'one name' for step 10"),
+                               HasSubstr("for step 11"), HasSubstr("it is about store"),
                                HasSubstr("it does not end in a check"), HasSubstr("at most 1048576 are expected")));
   EXPECT_TRUE(fs::exists(PathOf(step, "torn")));
 }
@@ -111,7 +111,7 @@ TEST_F(ReportFilesTest, BringEvaluationsBackInARebuild) {
   }
   fs::remove_all(layout_.manifest());
   auto store = Open();
-  EXPECT_THAT(warnings_, HasSubstr("step 10 is without an evaluation whose report cannot be used"));
+  EXPECT_THAT(warnings_, HasSubstr("step 10 lacks an evaluation, because its report cannot be used"));
   EXPECT_EQ(ValueAt(*store, 10), 42);
   EXPECT_THAT(InfoOf(*store, 10).evaluations, SizeIs(2));
   EXPECT_EQ(InfoOf(*store, 10).metrics, (Metrics{{"loss", 42}, {"validation/loss", 0.5}, {"trainer/loss", 0.75}}));

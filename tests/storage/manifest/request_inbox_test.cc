@@ -123,7 +123,7 @@ TEST_F(RequestInboxTest, RefusesATagThatThereIsNoRoomFor) {
   EXPECT_THAT(taken.error, IsOk());
   EXPECT_THAT(taken.done, SizeIs(1));
   EXPECT_EQ(taken.refused, 1);
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("asks to tag step 1"), HasSubstr("it has 64 tags")));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("refused to tag step 1"), HasSubstr("it has 64 tags")));
 }
 
 TEST_F(RequestInboxTest, IsEmptyWhereNobodyHasAsked) {
@@ -165,13 +165,13 @@ TEST_F(RequestInboxTest, CarriesOutRequestsInTheOrderInWhichTheyWereAsked) {
   EXPECT_EQ(Info(1).pin_note, "at 5");
   EXPECT_FALSE(Info(2).pinned);
   EXPECT_EQ(Info(3).state, StepState::kCommitted);
-  EXPECT_THAT(warnings_, HasSubstr("asks to delete step 3"));
+  EXPECT_THAT(warnings_, HasSubstr("refused to delete step 3, requested by pid 7 on node-3: pinned"));
   warnings_.clear();
   Deliver(Request(Kind::kDelete, 2, 10));
   Deliver(Request(Kind::kPin, 2, 11));
   ASSERT_THAT(Take().error, IsOk());
   EXPECT_EQ(Info(2).state, StepState::kDeleted);
-  EXPECT_THAT(warnings_, HasSubstr("asks to pin step 2"));
+  EXPECT_THAT(warnings_, HasSubstr("refused to pin step 2"));
 }
 
 TEST_F(RequestInboxTest, RefusesToDeleteWhatStaysWhateverTheRulesSay) {
@@ -184,17 +184,28 @@ TEST_F(RequestInboxTest, RefusesToDeleteWhatStaysWhateverTheRulesSay) {
   ASSERT_THAT(lease, IsOk());
   ASSERT_THAT(store_->Pin(2, "good"), IsOk());
   for (int64_t step = 1; step <= 4; ++step) Deliver(Request(Kind::kDelete, step));
-  const RequestsTaken taken = Take({.claims = [] { return Claims{{3, "bench has yet to read it"}}; }});
+  const RequestsTaken taken = Take({.claims = [] { return Claims{{3, "bench has not read it yet"}}; }});
   EXPECT_THAT(taken.error, IsOk());
   EXPECT_THAT(taken.done, IsEmpty());
   EXPECT_EQ(taken.refused, 4);
   EXPECT_THAT(Inbox(), IsEmpty());
-  EXPECT_THAT(Quarantine(), SizeIs(4));
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("pid 7 on node-3 asks to delete step 1"),
-                               HasSubstr("it stays: leased by worker 5 (evaluator validation)"),
-                               HasSubstr("it stays: pinned (good)"), HasSubstr("it stays: bench has yet to read it"),
-                               HasSubstr("it stays: latest")));
-  for (int64_t step = 1; step <= 4; ++step) EXPECT_EQ(Info(step).state, StepState::kCommitted) << step;
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
+  // The step's record is the answer.
+  const std::vector<std::string> kept = {"leased by worker 5 (evaluator validation)", "pinned (good)",
+                                         "bench has not read it yet", "latest"};
+  for (int64_t step = 1; step <= 4; ++step) {
+    EXPECT_THAT(warnings_, HasSubstr(fmt::format("refused to delete step {}, requested by pid 7 on node-3: {}\n", step,
+                                                 kept[static_cast<size_t>(step - 1)])));
+    EXPECT_EQ(Info(step).state, StepState::kCommitted) << step;
+    EXPECT_EQ(Info(step).kept, kept[static_cast<size_t>(step - 1)]) << step;
+  }
+}
+
+TEST_F(RequestInboxTest, WarnsOnceOfAllThatItRefusesForOneReason) {
+  for (int64_t step = 1; step <= 3; ++step) Deliver(Request(Kind::kDelete, step));
+  const auto claims = [] { return Claims{{1, "bench has not read it yet"}, {2, "bench has not read it yet"}}; };
+  EXPECT_EQ(Take({.claims = claims}).refused, 2);
+  EXPECT_EQ(warnings_, "refused to delete steps 1, 2, requested by pid 7 on node-3: bench has not read it yet\n");
 }
 
 TEST_F(RequestInboxTest, RefusesToDeleteAStepWhoseFolderHasAPinThatTheRecordDoesNotKnow) {
@@ -206,7 +217,7 @@ TEST_F(RequestInboxTest, RefusesToDeleteAStepWhoseFolderHasAPinThatTheRecordDoes
   EXPECT_TRUE(Info(2).pinned);
   taken = Take();
   EXPECT_EQ(taken.refused, 1);
-  EXPECT_THAT(warnings_, HasSubstr("it stays: pinned (by hand)"));
+  EXPECT_THAT(warnings_, HasSubstr("pinned (by hand)"));
 }
 
 // What was asked of an attempt says nothing of the one that has taken its place.
@@ -219,10 +230,10 @@ TEST_F(RequestInboxTest, RefusesWhatIsAboutAnAttemptThatWasReplaced) {
   EXPECT_THAT(taken.error, IsOk());
   EXPECT_EQ(taken.refused, 5);
   EXPECT_THAT(taken.done, IsEmpty());
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("is not the step's any more"), HasSubstr("is not committed")));
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("another attempt has replaced"), HasSubstr("is not committed")));
   EXPECT_EQ(ValueAt(*store_, 2), 99);
   EXPECT_FALSE(Info(2).pinned);
-  EXPECT_THAT(Quarantine(), SizeIs(5));
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
 }
 
 TEST_F(RequestInboxTest, RefusesWhatIsAboutAStepThatThereIsNoneOf) {
@@ -258,7 +269,7 @@ TEST_F(RequestInboxTest, MovesWhatIsNoRequestToQuarantineWithOneWarningEach) {
   EXPECT_THAT(Quarantine(), SizeIs(8));
   EXPECT_THAT(warnings_, AllOf(HasSubstr("it is about store"), HasSubstr("it is another request, about step 1"),
                                HasSubstr("it does not end in a check"), HasSubstr("where at most 524288 are expected"),
-                               HasSubstr("its name is no request's"), HasSubstr("it is no regular file")));
+                               HasSubstr("its name is not that of a request"), HasSubstr("it is not a regular file")));
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 8) << warnings_;
   EXPECT_FALSE(Info(1).pinned);
 }
@@ -274,7 +285,8 @@ TEST_F(RequestInboxTest, LeavesANewerVersionsRequestAndWarnsOnce) {
     EXPECT_EQ(taken.refused, 0);
   }
   EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("left for a newer version"), HasSubstr(name), HasSubstr("version 2")));
+  EXPECT_THAT(warnings_,
+              AllOf(HasSubstr("a newer version of Tidemark wrote it"), HasSubstr(name), HasSubstr("version 2")));
   EXPECT_THAT(Inbox(), ElementsAre(name));
 }
 
@@ -435,7 +447,7 @@ TEST_F(RequestInboxTest, CarriesOutTheCallersOwnRequestsInTheirOrderAmongTheOthe
   const RequestsTaken taken = Take({.own = own});
   EXPECT_THAT(taken.error, IsOk());
   EXPECT_THAT(taken.own_done, ElementsAre(0u, 1u, 2u));
-  EXPECT_THAT(taken.own_refused, ElementsAre(testing::Pair(3u, "it stays: latest")));
+  EXPECT_THAT(taken.own_refused, ElementsAre(testing::Pair(3u, "latest")));
   EXPECT_EQ(taken.refused, 0);
   EXPECT_FALSE(Info(1).pinned);
   EXPECT_EQ(Info(2).pin_note, "later");

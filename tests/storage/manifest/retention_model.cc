@@ -97,8 +97,9 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   int64_t higher_healthy = 0;
   int64_t later = 0;
   int64_t higher_presumed = 0;
-  const auto is_presumed = [&](const ModelStep& any) { return any.doubters.empty() && !IsAwaited(any, options); };
-  const auto is_healthy = [&](const ModelStep& any) { return is_presumed(any) && !any.unjudged; };
+  const auto is_presumed = [&](const ModelStep& any) { return any.doubters.empty(); };
+  const auto is_open = [&](const ModelStep& any) { return is_presumed(any) && !IsAwaited(any, options); };
+  const auto is_healthy = [&](const ModelStep& any) { return is_open(any) && !any.unjudged; };
   for (const auto& [number, other] : model) {
     if (other.deleted) continue;
     if (number > step.identity.step) {
@@ -114,12 +115,12 @@ std::set<std::string> WhyWanted(const Model& model, const ModelStep& step, const
   if (higher_healthy == 0 && is_healthy(step)) why.insert("healthy");
   if (higher_presumed == 0 && is_presumed(step)) {
     why.insert("healthy");
-  } else if (higher_healthy == 0 && is_presumed(step) && step.unjudged && IsNextToBeJudged(model, step, is_presumed)) {
+  } else if (higher_healthy == 0 && is_open(step) && step.unjudged && IsNextToBeJudged(model, step, is_open)) {
     why.insert("next");
   }
   if (step.pinned) why.insert("pinned");
   for (const KeepBest& rule : options.keep_best) {
-    if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, rule.mode) < rule.count) {
+    if (CanBeBest(step, rule.metric) && BetterThan(model, step, rule.metric, *rule.mode) < rule.count) {
       why.insert("best " + rule.metric);
     }
   }
@@ -137,11 +138,12 @@ std::string RuleOf(std::string_view text) {
                                                             {"among the latest ", "recent"},
                                                             {"committed last", "recent"},
                                                             {"the latest healthy one", "healthy"},
-                                                            {"the next that an evaluator has yet", "next"},
+                                                            {"the latest that evaluators found", "healthy"},
+                                                            {"the next that an evaluator has not judged yet", "next"},
                                                             {"pinned", "pinned"},
                                                             {"divisible by ", "every"},
                                                             {"first in ", "interval"},
-                                                            {"asked for by the predicate", "predicate"},
+                                                            {"kept by the predicate", "predicate"},
                                                             {"evaluator validation ", "awaited"}};
   for (const auto& [beginning, rule] : beginnings) {
     if (text.starts_with(beginning)) return rule;

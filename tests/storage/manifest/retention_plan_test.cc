@@ -1,9 +1,11 @@
 #include "storage/manifest/retention_plan.h"
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,8 +46,9 @@ CommittedSteps Shared(const std::vector<StepInfo>& steps) {
 }
 
 // "step: reason", with a "-" before the step if it goes.
-std::vector<std::string> Plan(const RetentionOptions& options, const std::vector<StepInfo>& steps,
-                              const Claims& claims = {}, const std::set<int64_t>& unjudged = {}) {
+std::vector<std::string> Plan(RetentionOptions options, const std::vector<StepInfo>& steps, const Claims& claims = {},
+                              const std::set<int64_t>& unjudged = {}) {
+  EXPECT_THAT(ResolveBestModes({}, options), IsOk());
   std::vector<std::string> lines;
   for (const RetentionDecision& decision : PlanRetention(options, Shared(steps), claims, unjudged)) {
     lines.push_back(absl::StrCat(decision.keep ? "" : "-", decision.step, ": ", decision.reason));
@@ -57,10 +60,59 @@ TEST(RetentionPlan, KeepsEverythingWithoutARule) {
   std::vector<StepInfo> steps = Steps({1, 2, 3});
   steps[0].pinned = true;
   EXPECT_THAT(Plan({}, steps), ElementsAre("1: pinned", "2: no rule is set", "3: latest"));
-  EXPECT_THAT(
-      Plan({.keep_unevaluated_until = {{.evaluator = "validation"}}}, Steps({1, 2})),
-      ElementsAre("1: evaluator validation has yet to report", "2: latest; evaluator validation has yet to report"));
+  EXPECT_THAT(Plan({.keep_unevaluated_until = {{.evaluator = "validation"}}}, Steps({1, 2})),
+              ElementsAre("1: evaluator validation has not reported yet",
+                          "2: latest; evaluator validation has not reported yet"));
   EXPECT_THAT(Plan({}, {}), IsEmpty());
+}
+
+TEST(RetentionPlan, KeepsAStepOnWhichAFunctionOfTheTrainerThrows) {
+  const auto score = [](const Metrics& metrics) { return metrics.at("loss"); };
+  const std::vector<StepInfo> steps = {Step(1), Step(2, {{"loss", 2}}), Step(3, {{"loss", 1}}), Step(4, {{"loss", 9}})};
+  EXPECT_THAT(Plan({.keep_best = {{.score = score}}}, steps),
+              ElementsAre("1: KeepBest::score threw an exception", "-2: not among the best of score",
+                          "3: best score (1)", "4: latest"));
+  const auto keep = [](const StepInfo& info) -> bool {
+    if (info.step == 1) throw std::runtime_error("out of luck");
+    return info.step == 3;
+  };
+  EXPECT_THAT(Plan({.keep = keep}, steps),
+              ElementsAre("1: RetentionOptions::keep threw an exception", "-2: not kept by the predicate",
+                          "3: kept by the predicate", "4: latest"));
+}
+
+TEST(RetentionPlan, ScoresStepsByAFunctionOfTheirMetrics) {
+  const auto sum = [](const Metrics& metrics) {
+    return metrics.contains("a") && metrics.contains("b") ? metrics.at("a") + metrics.at("b") : std::nan("");
+  };
+  const std::vector<StepInfo> steps = {Step(1, {{"a", 1}, {"b", 5}}), Step(2, {{"a", 2}, {"b", 2}}),
+                                       Step(3, {{"a", 0}}), Step(4)};
+  EXPECT_THAT(Plan({.keep_best = {{.score = sum}}}, steps),
+              ElementsAre("-1: not among the best of score", "2: best score (4)", "-3: not among the best of score",
+                          "4: latest"));
+  EXPECT_THAT(Plan({.keep_best = {{.metric = "cost", .mode = BestMode::kHighest, .count = 2, .score = sum}}}, steps)[0],
+              "1: among the best 2 of cost (6)");
+}
+
+TEST(RetentionPlan, KeepsStepsWithoutTheMetricIfToldTo) {
+  const std::vector<StepInfo> steps = {Step(1, {{"loss", 1}}), Step(2), Step(3, {{"loss", std::nan("")}}),
+                                       Step(4, {{"loss", 0.5}}), Step(5)};
+  EXPECT_THAT(Plan({.keep_best = {{.metric = "loss", .keep_without_metric = true}}}, steps),
+              ElementsAre("-1: not among the best of loss", "2: without loss", "3: without loss", "4: best loss (0.5)",
+                          "5: latest; without loss"));
+}
+
+// By the times of the steps alone: no clock says how old they are.
+TEST(RetentionPlan, KeepsWhatWasSavedShortlyBeforeTheLastCommit) {
+  EXPECT_THAT(Plan({.keep_for = absl::Minutes(10)}, Steps({1, 89, 90, 100})),
+              ElementsAre("-1: not saved within 10m", "-89: not saved within 10m", "90: saved within 10m",
+                          "100: latest; saved within 10m"));
+  // After a rollback the last commit is of a lower step; one that a clock set back makes later than it stays.
+  std::vector<StepInfo> steps = Steps({1, 2, 50});
+  steps[1].sequence = 60;
+  EXPECT_THAT(
+      Plan({.keep_for = absl::Seconds(30)}, steps),
+      ElementsAre("-1: not saved within 30s", "2: committed last; saved within 30s", "50: latest; saved within 30s"));
 }
 
 TEST(RetentionPlan, KeepsTheLatest) {
@@ -103,22 +155,51 @@ TEST(RetentionPlan, KeepsWhatIsKnownToBeHealthyUntilTheNextIs) {
   const RetentionOptions options{.max_to_keep = 1, .keep_unevaluated_until = {{.evaluator = "health"}}};
   std::vector<StepInfo> steps = Steps({1, 2, 3});
   for (size_t i = 0; i < 2; ++i) steps[i].evaluations = {{.evaluator = "health"}};
-  EXPECT_THAT(Plan(options, steps), ElementsAre("-1: not among the latest 1", "2: the latest healthy one",
-                                                "3: latest; evaluator health has yet to report"));
+  EXPECT_THAT(Plan(options, steps),
+              ElementsAre("-1: not among the latest 1", "2: the latest that evaluators found healthy",
+                          "3: latest; evaluator health has not reported yet"));
 }
 
 // What an evaluator may yet call unhealthy takes the place of nothing, and is not given up for that either.
 TEST(RetentionPlan, KeepsWhatIsHealthyAsFarAsIsKnownAndWhatIsKnownToBe) {
   std::vector<StepInfo> steps = Steps({1, 2, 3, 4, 5});
   steps[4].evaluations = {{.evaluator = "health", .unhealthy = "1 NaN"}};
-  EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {3, 4}),
-              ElementsAre("-1: not among the latest 1", "2: the latest healthy one",
-                          "3: the next that an evaluator has yet to judge",
-                          "4: the latest healthy one, unless an evaluator finds otherwise", "5: latest"));
+  EXPECT_THAT(
+      Plan({.max_to_keep = 1}, steps, {}, {3, 4}),
+      ElementsAre("-1: not among the latest 1", "2: the latest that evaluators found healthy",
+                  "3: the next that an evaluator has not judged yet", "4: the latest healthy one", "5: latest"));
   steps[4].evaluations.clear();
   EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {5}),
               ElementsAre("-1: not among the latest 1", "-2: not among the latest 1", "-3: not among the latest 1",
-                          "4: the latest healthy one", "5: latest"));
+                          "4: the latest that evaluators found healthy", "5: latest"));
+}
+
+TEST(RetentionPlan, ReadsItsNotesOfEvaluatorsThatHaveYetToReadAStep) {
+  StepInfo info = Step(1);
+  info.kept = "latest; " + YetToRead("evaluator 'a'") + "; " + YetToRead("evaluator 'b'") + "; leased by worker 5";
+  EXPECT_THAT(NotedHolds(info), ElementsAre("evaluator 'a' has not read it yet", "evaluator 'b' has not read it yet"));
+  info.evaluations = {{.evaluator = "a"}};
+  EXPECT_THAT(NotedHolds(info), ElementsAre("evaluator 'b' has not read it yet"));
+  for (const char* kept : {"", "evaluator '", "evaluator a has not reported yet", "; ;", "has not read it yet"}) {
+    info.kept = kept;
+    EXPECT_THAT(NotedHolds(info), testing::IsEmpty()) << kept;
+  }
+}
+
+TEST(RetentionPlan, TakesForUnjudgedWhatLacksARowOfAnEvaluator) {
+  std::vector<StepInfo> steps = Steps({1, 2, 3});
+  CommittedSteps committed;
+  const auto share = [&] {
+    committed.clear();
+    for (const StepInfo& info : steps) committed.push_back(std::make_shared<const StepInfo>(info));
+    return UnjudgedByRecord(committed);
+  };
+  EXPECT_THAT(share(), testing::IsEmpty());
+  steps[0].evaluations = {{.evaluator = "a"}, {.evaluator = "b"}};
+  steps[1].evaluations = {{.evaluator = "a", .outcome = Evaluation::Outcome::kSkipped}};
+  EXPECT_THAT(share(), ElementsAre(2, 3));
+  steps[1].evaluations.push_back({.evaluator = "b", .unhealthy = "NaN"});
+  EXPECT_THAT(share(), ElementsAre(3));
 }
 
 TEST(RetentionPlan, NeitherCountsNorDecidesAboutStepsThatAreNotCommitted) {
@@ -204,7 +285,7 @@ TEST(RetentionPlan, AsksThePredicateAboutCommittedStepsOnly) {
     return info.step == 3;
   };
   EXPECT_THAT(Plan({.keep = keep}, steps),
-              ElementsAre("-2: not asked for by the predicate", "3: asked for by the predicate", "4: latest"));
+              ElementsAre("-2: not kept by the predicate", "3: kept by the predicate", "4: latest"));
   EXPECT_THAT(asked, ElementsAre(2, 3, 4));
 }
 
@@ -215,18 +296,19 @@ TEST(RetentionPlan, DelaysUntilTheEvaluatorHasSaidSomething) {
   EXPECT_THAT(
       Plan({.max_to_keep = 1, .keep_unevaluated_until = {{.evaluator = "validation", .every_steps = 2}}}, steps),
       ElementsAre("-1: not among the latest 1", "-2: not among the latest 1",
-                  "4: evaluator validation has yet to report", "6: evaluator validation has yet to report",
+                  "4: evaluator validation has not reported yet", "6: evaluator validation has not reported yet",
                   "7: latest"));
 }
 
 TEST(RetentionPlan, KeepsWhatAnEvaluatorFailedOn) {
-  const RetentionOptions options{.keep_best = {{.metric = "v/x"}}, .keep_unevaluated_until = {{.evaluator = "v"}}};
+  const RetentionOptions options{.keep_best = {{.metric = "v/x", .mode = BestMode::kLowest}},
+                                 .keep_unevaluated_until = {{.evaluator = "v"}}};
   std::vector<StepInfo> steps = Steps({1, 2, 3});
   for (size_t i = 0; i < 2; ++i) {
     steps[i].evaluations = {{.evaluator = "v", .outcome = Evaluation::Outcome::kFailed, .reason = "no memory"}};
   }
   steps[2].evaluations = {{.evaluator = "v"}};
-  const std::string failed = "evaluator v failed and has yet to say what it finds";
+  const std::string failed = "evaluator v failed and has not reported a result yet";
   EXPECT_THAT(Plan(options, steps), ElementsAre("1: " + failed, "2: " + failed, "3: latest"));
   steps[0].evaluations[0].outcome = Evaluation::Outcome::kDone;
   EXPECT_THAT(Plan(options, steps), ElementsAre("-1: not among the best of v/x", "2: " + failed, "3: latest"));
@@ -264,14 +346,12 @@ TEST(RetentionPlan, NamesAllThatSpeaksForAStepAndAllThatDoesNot) {
                                     .keep = [](const StepInfo& info) { return info.step == 1000; },
                                     .keep_unevaluated_until = {{.evaluator = "x", .every_steps = 1000}}};
   steps.insert(steps.begin(), {Step(997), Step(998)});
-  EXPECT_THAT(
-      Plan(options, steps),
-      ElementsAre("997: first in 24h",
-                  "-998: not among the latest 1, the best of loss, divisible by 1000, the first in 24h, or asked "
-                  "for by the predicate",
-                  "999: the latest healthy one",
-                  "1000: latest; best loss (1); divisible by 1000; asked for by the predicate; evaluator x has "
-                  "yet to report; pinned"));
+  EXPECT_THAT(Plan(options, steps), ElementsAre("997: first in 24h",
+                                                "-998: not among the latest 1, the best of loss, divisible by 1000, "
+                                                "the first in 24h, or kept by the predicate",
+                                                "999: the latest that evaluators found healthy",
+                                                "1000: latest; best loss (1); divisible by 1000; kept by the "
+                                                "predicate; evaluator x has not reported yet; pinned"));
 }
 
 RetentionOptions RandomRulesOfTwoMetrics(std::mt19937& random) {
@@ -350,6 +430,7 @@ TEST(RetentionOptions, AreRefusedOutOfRange) {
     EXPECT_THAT(ValidateRetention(options), StatusIs(StatusCode::kInvalidArgument, "RetentionOptions::" + message));
   };
   refused({.max_to_keep = -1}, "max_to_keep is -1; it must be >= 0");
+  refused({.keep_for = absl::Seconds(-1)}, "keep_for is -1s; it must be >= 0 and finite");
   refused({.keep_best = {{.metric = "a"}, {.metric = ""}}}, "keep_best[1].metric is ''; it must be a name");
   refused({.keep_best = {{.metric = "a", .count = 0}}}, "keep_best[0].count is 0; it must be >= 1");
   refused({.keep_every_steps = -5}, "keep_every_steps is -5; it must be >= 0");

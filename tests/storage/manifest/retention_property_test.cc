@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
+#include "storage/manifest/kept_steps.h"
 #include "storage/manifest/retention.h"
 #include "tests/storage/io/copy_in_use.h"
 #include "tests/storage/io/drawn_cases.h"
@@ -342,7 +343,9 @@ class RandomRun {
     for (const auto& info : *kept) said.push_back(EncodeStepRecord({.info = *info}));
     std::vector<std::string> recorded;
     ASSERT_THAT(store_->manifest().ForEach([&](const StepRecord& record) {
-      if (record.info.state == StepState::kCommitted) recorded.push_back(EncodeStepRecord({.info = record.info}));
+      if (record.info.state == StepState::kCommitted) {
+        recorded.push_back(EncodeStepRecord({.info = *KeptStep(record.info)}));
+      }
       return true;
     }),
                 IsOk());

@@ -12,9 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/storage/io/failing_file_system.h"
+#include "rocksdb/perf_context.h"
+#include "rocksdb/perf_level.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/retention_testing.h"
 #include "tests/storage/manifest/test_store.h"
 
 namespace tidemark::storage {
@@ -26,77 +27,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class RetentionTest : public testing::Test {
- protected:
-  RetentionTest() { Reopen(); }
-
-  void Reopen() {
-    store_.reset();
-    auto store = OpenStore(directory_.path(), &warnings_, files_);
-    ASSERT_THAT(store, IsOk());
-    store_ = *std::move(store);
-  }
-
-  LeaseObserver Observer(std::string machine = "here") {
-    return LeaseObserver(files_, store_->layout(), std::move(machine), [this] { return now_; });
-  }
-  Retention Make(RetentionOptions options) {
-    return Retention(
-        *store_, std::move(options), [this](std::string_view line) { warnings_ += std::string(line) + "\n"; },
-        Observer());
-  }
-  // "step: reason" of what was let go.
-  std::vector<std::string> Apply(Retention& retention, const Claims& claims = {}) {
-    auto marked = retention.Apply([&] { return claims; });
-    EXPECT_THAT(marked, IsOk());
-    std::vector<std::string> lines;
-    if (!marked.ok()) return lines;
-    for (const RetentionDecision& decision : *marked) {
-      EXPECT_FALSE(decision.keep);
-      lines.push_back(absl::StrCat(decision.step, ": ", decision.reason));
-    }
-    return lines;
-  }
-  std::unique_ptr<Lease> Take(const ShardIdentity& identity, std::string machine = "here") {
-    LeaseNote note;
-    note.step = identity.step;
-    note.attempt = identity.attempt;
-    note.evaluator = "validation";
-    note.holder = "worker 1";
-    note.expiry = absl::Seconds(60);
-    auto lease = Observer(std::move(machine)).Acquire(note);
-    EXPECT_THAT(lease, IsOk());
-    return lease.ok() ? *std::move(lease) : nullptr;
-  }
-  // Of one whose holder was killed, or is on a machine whose locks do not reach here.
-  void LeaveLease(const ShardIdentity& identity, std::string machine) {
-    std::unique_ptr<Lease> lease = Take(identity, std::move(machine));
-    const std::string path = LeasePath(identity);
-    std::filesystem::copy_file(path, path + ".copy");
-    lease.reset();
-    std::filesystem::rename(path + ".copy", path);
-  }
-  std::string LeasePath(const ShardIdentity& identity) const {
-    return store_->layout().leases() + "/" + LeaseFileName(identity.attempt, "validation");
-  }
-  bool HasFiles(const ShardIdentity& identity) const {
-    return std::filesystem::exists(store_->layout().shard(identity.step, identity.attempt, 0, 1));
-  }
-  StepInfo InfoOf(int64_t step) const { return (*store_->manifest().Find(step))->info; }
-
-  const TestDirectory directory_;
-  FailingFileSystem files_{PosixFileSystem()};
-  std::string warnings_;
-  absl::Time now_ = absl::UnixEpoch();
-  std::unique_ptr<Store> store_;
-};
-
 TEST_F(RetentionTest, DeletesWithAReasonAndNotesWhyTheOthersStay) {
   const ShardIdentity first = CommitStep(*store_, 1, 10);
   const ShardIdentity second = CommitStep(*store_, 2, 5);
   const ShardIdentity third = CommitStep(*store_, 3, 20);
   const ShardIdentity fourth = CommitStep(*store_, 4, 30);
-  Retention retention = Make({.max_to_keep = 2, .keep_best = {{.metric = "loss"}}});
+  Retention retention = Make({.max_to_keep = 2, .keep_best = {{.metric = "loss", .mode = BestMode::kLowest}}});
   auto plan = retention.Plan({});
   ASSERT_THAT(plan, IsOk());
   ASSERT_EQ(plan->size(), 4u);
@@ -119,6 +55,62 @@ TEST_F(RetentionTest, DeletesWithAReasonAndNotesWhyTheOthersStay) {
   EXPECT_EQ(InfoOf(1).state, StepState::kDeleted);
   EXPECT_EQ(ValueAt(*store_, 2), 5);
   EXPECT_EQ(warnings_, "");
+}
+
+// A predicate may ask for the metadata, and a note on the record must keep it.
+TEST_F(RetentionTest, APredicateSeesTheMetadataAndANoteKeepsIt) {
+  for (const int64_t step : {1, 2, 3}) {
+    const ShardIdentity identity = WriteAttempt(*store_, step, step, files_);
+    auto attempt = ReadAttempt(files_, store_->layout(), store_->id(), {step, identity.attempt});
+    ASSERT_THAT(attempt, IsOk());
+    attempt->record.info.user_metadata = absl::StrCat("{\"number\":", step, "}");
+    ASSERT_THAT(store_->CommitAttempt(attempt->record), IsOk());
+  }
+  std::vector<std::string> seen;
+  Retention retention = Make({.keep = [&](const StepInfo& info) {
+    seen.push_back(info.user_metadata);
+    return info.user_metadata == "{\"number\":1}";
+  }});
+  EXPECT_THAT(Apply(retention), ElementsAre("2: not kept by the predicate"));
+  EXPECT_THAT(seen, ElementsAre("{\"number\":1}", "{\"number\":2}", "{\"number\":3}"));
+  EXPECT_EQ(InfoOf(1).kept, "kept by the predicate");
+  for (const int64_t step : {1, 3}) EXPECT_EQ(InfoOf(step).user_metadata, absl::StrCat("{\"number\":", step, "}"));
+}
+
+// The records' bytes that RocksDB has handed to this thread during a plan.
+uint64_t BytesReadByAPlan(Retention& retention) {
+  const uint64_t before = rocksdb::get_perf_context()->get_read_bytes;
+  EXPECT_THAT(retention.Plan({}), IsOk());
+  return rocksdb::get_perf_context()->get_read_bytes - before;
+}
+
+TEST_F(RetentionTest, APredicateReadsOnlyRecordsOfMuchMetadata) {
+  const rocksdb::PerfLevel level = rocksdb::GetPerfLevel();
+  rocksdb::SetPerfLevel(rocksdb::PerfLevel::kEnableCount);
+  size_t seen = 0;
+  Retention retention = Make({.keep = [&](const StepInfo& info) {
+    EXPECT_GE(info.user_metadata.size(), 2u);
+    seen += info.user_metadata.size();
+    return true;
+  }});
+  const auto commit = [&](int64_t step, const std::string& user_metadata) {
+    const ShardIdentity identity = WriteAttempt(*store_, step, step, files_);
+    auto attempt = ReadAttempt(files_, store_->layout(), store_->id(), {step, identity.attempt});
+    ASSERT_THAT(attempt, IsOk());
+    attempt->record.info.user_metadata = user_metadata;
+    ASSERT_THAT(store_->CommitAttempt(attempt->record), IsOk());
+  };
+  commit(1, R"({"epoch": 1})");
+  BytesReadByAPlan(retention);
+  const uint64_t of_one = BytesReadByAPlan(retention);
+  for (int64_t step = 2; step <= 20; ++step) commit(step, R"({"epoch": 2})");
+  EXPECT_EQ(BytesReadByAPlan(retention), of_one);
+  const std::string large = R"({"text": ")" + std::string(100'000, 'x') + R"("})";
+  commit(21, large);
+  seen = 0;
+  EXPECT_GE(BytesReadByAPlan(retention), of_one + large.size());
+  EXPECT_EQ(seen, large.size() + 20 * std::string_view(R"({"epoch": 1})").size());
+  rocksdb::SetPerfLevel(level);
 }
 
 TEST_F(RetentionTest, WithoutARuleOnlyRemovesWhatOthersHaveMarked) {
@@ -173,11 +165,11 @@ TEST_F(RetentionTest, AsksForTheClaimsAfterReadingTheSteps) {
   EXPECT_TRUE(asked);
   EXPECT_EQ(InfoOf(1).kept, "latest");
   EXPECT_EQ(InfoOf(2).state, StepState::kCommitted);
-  const auto claims = [] { return Claims{{2, "evaluator x has yet to read it"}}; };
+  const auto claims = [] { return Claims{{2, "evaluator x has not read it yet"}}; };
   const auto plan = retention.Plan(claims);
   ASSERT_THAT(plan, IsOk());
   ASSERT_EQ(plan->size(), 3u);
-  EXPECT_EQ((*plan)[1].reason, "evaluator x has yet to read it");
+  EXPECT_EQ((*plan)[1].reason, "evaluator x has not read it yet");
 }
 
 TEST_F(RetentionTest, KeepsTheFilesForALeaseThatCameAfterThePlan) {
@@ -189,7 +181,7 @@ TEST_F(RetentionTest, KeepsTheFilesForALeaseThatCameAfterThePlan) {
     return false;
   };
   Retention retention = Make({.keep = meanwhile});
-  EXPECT_THAT(Apply(retention), ElementsAre("1: not asked for by the predicate"));
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not kept by the predicate"));
   EXPECT_EQ(InfoOf(1).state, StepState::kDeleted);
   EXPECT_TRUE(HasFiles(first));
   EXPECT_THAT(Apply(retention), IsEmpty());
@@ -227,7 +219,7 @@ TEST_F(RetentionTest, NeverLetsTheLatestGoThoughALaterOneTurnsOutDamagedAfterThe
     return false;
   };
   Retention retention = Make({.keep = meanwhile});
-  EXPECT_THAT(Apply(retention), ElementsAre("1: not asked for by the predicate"));
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not kept by the predicate"));
   EXPECT_EQ(InfoOf(2).state, StepState::kCommitted);
   EXPECT_TRUE(HasFiles(second));
 }
@@ -256,7 +248,7 @@ TEST_F(RetentionTest, WarnsOnceOfALeaseThatItCannotRead) {
   std::ofstream(LeasePath(first)) << "{\"version\":2}";
   Retention retention = Make(RetentionOptions::MaxToKeep(1));
   for (int i = 0; i < 2; ++i) EXPECT_THAT(Apply(retention), IsEmpty());
-  EXPECT_EQ(InfoOf(1).kept, "leased by somebody whose note cannot be read");
+  EXPECT_EQ(InfoOf(1).kept, "leased; the lease's note cannot be read");
   EXPECT_EQ(warnings_, "a lease that cannot be read keeps its attempt's files: " + LeasePath(first) +
                            ": lease note has version 2; this library reads up to 1\n");
 }
@@ -330,121 +322,6 @@ TEST_F(RetentionTest, IsFinishedWhereEveryRecordIsRefused) {
   EXPECT_THAT(Apply(retention), IsEmpty());
   EXPECT_FALSE(retention.unfinished());
   EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
-}
-
-class RetentionBacklogTest : public RetentionTest {
- protected:
-  // As somebody who was killed before they removed any files.
-  void Mark(const std::vector<ShardIdentity>& attempts) {
-    std::vector<Store::StepNote> notes;
-    for (const ShardIdentity& attempt : attempts) {
-      notes.push_back(
-          {.step = attempt.step, .attempt = ToHex(attempt.attempt.bytes), .deleted = true, .reason = "test"});
-    }
-    auto marked = store_->NoteSteps(notes);
-    ASSERT_THAT(marked, IsOk());
-    ASSERT_EQ(marked->deleted.size(), attempts.size());
-  }
-  Retention Remover(size_t changes_max) {
-    return Retention(
-        *store_, {}, [this](std::string_view line) { warnings_ += std::string(line) + "\n"; }, Observer(), changes_max);
-  }
-  size_t Pending() const { return store_->manifest().Deletions()->size(); }
-};
-
-TEST_F(RetentionBacklogTest, GoesABoundedNumberAtATime) {
-  std::vector<ShardIdentity> backlog;
-  for (int64_t step = 1; step <= 5; ++step) backlog.push_back(CommitStep(*store_, step, step));
-  CommitStep(*store_, 6, 6);
-  Mark(backlog);
-  Retention retention = Remover(/*changes_max=*/2);
-  for (const size_t left : {3, 1, 0}) {
-    EXPECT_THAT(Apply(retention), IsEmpty());
-    EXPECT_EQ(Pending(), left);
-    EXPECT_EQ(std::count_if(backlog.begin(), backlog.end(), [&](const auto& attempt) { return HasFiles(attempt); }),
-              static_cast<std::ptrdiff_t>(left));
-    EXPECT_EQ(retention.unfinished(), left > 0);
-  }
-  EXPECT_EQ(warnings_, "");
-}
-
-TEST_F(RetentionBacklogTest, IsNotHeldUpByWhatStaysOrCannotBeRemoved) {
-  std::vector<ShardIdentity> backlog;
-  for (int64_t step = 1; step <= 6; ++step) backlog.push_back(CommitStep(*store_, step, step));
-  CommitReferringStep(*store_, 7, backlog[0]);
-  std::unique_ptr<Lease> lease = Take(backlog[1]);
-  Mark(backlog);
-  const std::string stuck = store_->layout().attempt(3, backlog[2].attempt);
-  files_.SetRule([&](const FailingFileSystem::Call& call) {
-    return call.operation == "RemoveDirectory" && call.path == stuck ? absl::InternalError("injected")
-                                                                     : absl::OkStatus();
-  });
-  Retention retention = Remover(/*changes_max=*/1);
-  for (int passes = 1; passes == 1 || retention.unfinished(); ++passes) {
-    ASSERT_LE(passes, 4);
-    EXPECT_THAT(Apply(retention), IsEmpty());
-  }
-  EXPECT_EQ(Pending(), 3u);
-  EXPECT_TRUE(HasFiles(backlog[0]));
-  EXPECT_TRUE(HasFiles(backlog[1]));
-  EXPECT_THAT(warnings_, HasSubstr("step 3 was deleted, but its files are still there: injected"));
-  files_.Reset();
-  lease.reset();
-  for (int passes = 0; passes < 2; ++passes) EXPECT_THAT(Apply(retention), IsEmpty());
-  EXPECT_EQ(Pending(), 1u);
-  EXPECT_FALSE(retention.unfinished());
-}
-
-TEST_F(RetentionBacklogTest, GoesBeforeWhatItRefersTo) {
-  std::vector<ShardIdentity> bases;
-  std::vector<ShardIdentity> referring;
-  for (int64_t step = 1; step <= 16; step += 2) {
-    bases.push_back(CommitStep(*store_, step, step));
-    referring.push_back(CommitReferringStep(*store_, step + 1, bases.back()));
-  }
-  CommitStep(*store_, 99, 99);
-  Mark(bases);
-  Mark(referring);
-  Retention retention = Remover(/*changes_max=*/referring.size());
-  EXPECT_THAT(Apply(retention), IsEmpty());
-  EXPECT_TRUE(retention.unfinished());
-  for (const ShardIdentity& base : bases) EXPECT_TRUE(HasFiles(base)) << base.step;
-  for (const ShardIdentity& gone : referring) EXPECT_FALSE(HasFiles(gone)) << gone.step;
-  EXPECT_THAT(Apply(retention), IsEmpty());
-  for (const ShardIdentity& base : bases) EXPECT_FALSE(HasFiles(base)) << base.step;
-}
-
-TEST_F(RetentionBacklogTest, IsLeftForAnotherTimeWhereTheDiskRefusesToSync) {
-  const std::vector<ShardIdentity> backlog = {CommitStep(*store_, 1, 1), CommitStep(*store_, 2, 2)};
-  CommitStep(*store_, 3, 3);
-  Mark(backlog);
-  files_.FailOperation("SyncDirectory", absl::InternalError("injected"));
-  Retention retention = Remover(/*changes_max=*/1);
-  EXPECT_THAT(Apply(retention), IsEmpty());
-  EXPECT_FALSE(retention.unfinished());
-  EXPECT_EQ(Pending(), 2u);
-  EXPECT_THAT(warnings_, HasSubstr("files are still there: injected"));
-}
-
-// What has its mark makes room, which may be all that is wanting.
-TEST_F(RetentionBacklogTest, IsRemovedThoughMarksOfOthersAreRefused) {
-  std::vector<ShardIdentity> backlog;
-  for (int64_t step = 1; step <= 3; ++step) backlog.push_back(CommitStep(*store_, step, step));
-  CommitStep(*store_, 4, 4);
-  CommitStep(*store_, 5, 5);
-  Mark(backlog);
-  Retention retention = Make(RetentionOptions::MaxToKeep(1));
-  const std::string manifest = store_->layout().manifest();
-  bool failed = false;
-  files_.SetRule([&](const FailingFileSystem::Call& call) {
-    if (failed || call.operation != "SyncData" || !call.path.starts_with(manifest)) return absl::OkStatus();
-    failed = true;
-    return absl::InternalError("injected");
-  });
-  EXPECT_THAT(retention.Apply({}), StatusIs(StatusCode::kInternal, HasSubstr("injected")));
-  EXPECT_FALSE(retention.unfinished());
-  files_.Reset();
-  for (const ShardIdentity& gone : backlog) EXPECT_FALSE(HasFiles(gone)) << gone.step;
 }
 
 // Whatever call fails: the next pass finishes what this one left.

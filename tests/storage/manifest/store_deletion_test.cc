@@ -159,7 +159,7 @@ TEST_F(StoreDeletionTest, RemovesNothingWhereItCannotLookForLeases) {
     return call.path == layout_.leases() ? absl::InternalError("EIO") : absl::OkStatus();
   });
   ASSERT_THAT(OpenStore(path_, &warnings_, files), IsOk());
-  EXPECT_THAT(warnings_, HasSubstr("nobody can say which are being read: "));
+  EXPECT_THAT(warnings_, HasSubstr("it is not known which are being read: "));
   EXPECT_TRUE(IsThere(first));
   Open();
   EXPECT_FALSE(IsThere(first));

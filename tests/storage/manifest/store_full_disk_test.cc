@@ -112,7 +112,7 @@ TEST_F(StoreFullDiskTest, SaysThatAFailedSaveStillTakesRoom) {
   EXPECT_FALSE(Commit(**store, failed, files_).ok());
   (*store)->MakeRoom();
   EXPECT_TRUE(std::filesystem::exists(layout_.attempt(2, failed.attempt))) << "nobody knows whether it is committed";
-  EXPECT_THAT(warnings_, HasSubstr("what failed saves left behind still takes room: "));
+  EXPECT_THAT(warnings_, HasSubstr("files of failed saves still use disk space: "));
   files_.Reset();
   store->reset();
   EXPECT_EQ(ValueAt(**Open(), 2), 200);

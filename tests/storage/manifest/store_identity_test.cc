@@ -89,5 +89,15 @@ TEST(DescribeThisProcess, NamesIt) {
               AllOf(HasSubstr("\"pid\":" + std::to_string(getpid())), HasSubstr("\"host\":"), HasSubstr("\"since\":")));
 }
 
+TEST(MayBeInspect, IsToldByTheProgramOfTheNote) {
+  EXPECT_TRUE(MayBeInspect("{\"host\":\"vm\",\"program\":\"checkpoint-inspect\"}\n"));
+  EXPECT_TRUE(MayBeInspect("")) << "it has yet to be written";
+  for (const char* note :
+       {"{\"program\":\"train\"}", "{\"program\":3}", "{}", "[]", "checkpoint-inspect", "{\"program\":\"che"}) {
+    EXPECT_FALSE(MayBeInspect(note)) << note;
+  }
+  EXPECT_FALSE(MayBeInspect(DescribeThisProcess()));
+}
+
 }  // namespace
 }  // namespace tidemark::storage

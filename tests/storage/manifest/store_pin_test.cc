@@ -106,7 +106,7 @@ TEST_F(StorePinTest, StaysInTheRecordWhereTheNewFolderRefusesIt) {
   ASSERT_THAT((*store)->Pin(1, "keep"), IsOk());
   files.FailOperation("Create", absl::ResourceExhaustedError("disk full"));
   CommitStep(**store, 1, 101);
-  EXPECT_THAT(warnings_, HasSubstr("step 1 stays pinned, but a rebuild of the manifest would not know: disk full"));
+  EXPECT_THAT(warnings_, HasSubstr("step 1 stays pinned, but a rebuild of the manifest would lose the pin: disk full"));
   EXPECT_TRUE(InfoOf(**store, 1).pinned);
 }
 
@@ -166,8 +166,8 @@ TEST_F(StorePinTest, KeepsAStepFromDeletionWhereNobodyCanSayWhetherItIsPinned) {
   ASSERT_THAT(noted, IsOk());
   EXPECT_EQ(noted->deleted, std::set<int64_t>{2});
   ASSERT_TRUE(noted->unsure.contains(1));
-  EXPECT_THAT(noted->unsure.at(1), StatusIs(absl::StatusCode::kInternal,
-                                            HasSubstr("step 1 stays, for nobody can say whether it is pinned: EIO")));
+  EXPECT_THAT(noted->unsure.at(1),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("step 1 stays, because its pin cannot be read: EIO")));
   EXPECT_EQ(ValueAt(**store, 1), 100);
   EXPECT_FALSE(InfoOf(**store, 1).pinned);
 }

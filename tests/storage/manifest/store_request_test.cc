@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/manifest/checked_object.h"
 
@@ -34,7 +35,7 @@ std::string EncodeRequest(const StoreRequest& request) {
 }
 
 nlohmann::json GoodRequest() {
-  nlohmann::json object = nlohmann::json::parse(EncodeRequest(MakeRequest()));
+  nlohmann::json object = ParseJson(EncodeRequest(MakeRequest()));
   object.erase("check");
   return object;
 }
@@ -66,7 +67,7 @@ TEST(StoreRequest, HasItsKindInWords) {
     StoreRequest request = MakeRequest();
     request.kind = kind;
     request.text = "a-name";
-    EXPECT_EQ(nlohmann::json::parse(EncodeRequest(request))["request"], name);
+    EXPECT_EQ(ParseJson(EncodeRequest(request))["request"], name);
   }
 }
 
@@ -94,8 +95,8 @@ TEST(StoreRequest, ToTagNeedsAName) {
     StoreRequest request = MakeRequest();
     request.kind = kind;
     request.text = "the best";
-    EXPECT_THAT(EncodeStoreRequest(request),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tag 'the best' is not of letters")));
+    EXPECT_THAT(EncodeStoreRequest(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                      HasSubstr("tag 'the best' has a character other than letters")));
     nlohmann::json object = GoodRequest();
     object["request"] = RequestKindName(kind);
     object["text"] = "";

@@ -121,9 +121,10 @@ TEST_F(StoreTagTest, IsForCommittedStepsAndTheirAttempts) {
   }
   CommitStep(*store, 2, 200);
   const std::optional<AttemptId> other = AttemptId{{1}};
-  EXPECT_THAT(store->Tag(2, "v1", other), StatusIs(absl::StatusCode::kNotFound, HasSubstr("not the step's any more")));
+  EXPECT_THAT(store->Tag(2, "v1", other),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("another attempt has replaced")));
   EXPECT_THAT(store->Untag(2, "v1", other),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("not the step's any more")));
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("another attempt has replaced")));
   EXPECT_FALSE(InfoOf(*store, 2).pinned);
 }
 
@@ -141,7 +142,8 @@ TEST_F(StoreTagTest, IsAName) {
   auto store = Open();
   CommitStep(*store, 1, 100);
   EXPECT_THAT(store->Tag(1, "the best"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tag of step 1: tag 'the best' is not of")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("tag of step 1: tag 'the best' has a character other than")));
   EXPECT_FALSE(InfoOf(*store, 1).pinned);
 }
 
@@ -269,7 +271,7 @@ TEST_F(StoreTagTest, IsNotWrittenOverByAnInheritedOneWhereTheDiskDoesNotGiveItOu
       ASSERT_THAT(store, IsOk());
       EXPECT_EQ(ValueAt(**store, step), 101);
       EXPECT_THAT(InfoOf(**store, step).tags, ElementsAre("v1"));
-      EXPECT_THAT(warnings_, HasSubstr(PinOf(later) + ", which cannot be read, stays: EIO"));
+      EXPECT_THAT(warnings_, HasSubstr(PinOf(later) + ", which cannot be read: EIO"));
     }
     EXPECT_EQ(BytesOf(PinOf(later)), bytes);
     EXPECT_THAT(InfoOf(*Open(), step).tags, ElementsAre("v1", "v2"));

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,68 @@ TEST_F(StoreTest, IsMadeWithItsParentsAndKeepsItsId) {
   EXPECT_EQ(Open()->id(), id);
   EXPECT_EQ(warnings_, "");
   EXPECT_EQ(fs::status(path_).permissions() & fs::perms::others_all, fs::perms::none);
+}
+
+// Another trainer may hold the store that is in its place, and the record would be that one's.
+TEST_F(StoreTest, RecordsNoBestModeOnceItWasMoved) {
+  const std::unique_ptr<Store> store = Open();
+  ASSERT_THAT(store->AddBestModes({{"a", BestMode::kLowest}}), IsOk());
+  fs::rename(path_, path_ + ".old");
+  EXPECT_THAT(store->AddBestModes({{"b", BestMode::kHighest}}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("was moved or replaced")));
+  EXPECT_THAT(*store->manifest().RecordedBestModes(), testing::SizeIs(1));
+}
+
+// A trainer that starts while an operator pins a step.
+class HeldStoreTest : public StoreTest {
+ protected:
+  HeldStoreTest() {
+    Open();
+    holder_ = *PosixFileSystem().TryLock(layout_.lock());
+    files_.SetGate([this](const std::string& operation, const std::string& path) {
+      if (operation == "TryLock" && path == layout_.lock()) on_try_(++tries_);
+    });
+  }
+  absl::StatusOr<std::unique_ptr<Store>> OpenWaiting(bool awaits_inspect = true) {
+    return Store::Open(files_, {.directory = path_, .warn = [](std::string_view) {}, .awaits_inspect = awaits_inspect});
+  }
+  static std::string NoteOf(const std::string& program) { return R"({"pid":1,"program":")" + program + "\"}\n"; }
+
+  FailingFileSystem files_{PosixFileSystem()};
+  std::unique_ptr<FileLock> holder_;
+  std::function<void(int tries)> on_try_ = [](int) {};
+  int tries_ = 0;
+};
+
+TEST_F(HeldStoreTest, AwaitsCheckpointInspectWhichReleasesItSoon) {
+  ASSERT_THAT(holder_->WriteNote(NoteOf("checkpoint-inspect")), IsOk());
+  on_try_ = [&](int tries) {
+    if (tries == 4) holder_.reset();
+  };
+  EXPECT_THAT(OpenWaiting(), IsOk());
+  EXPECT_EQ(tries_, 4);
+}
+
+TEST_F(HeldStoreTest, AwaitsNoOtherProgram) {
+  ASSERT_THAT(holder_->WriteNote(NoteOf("train")), IsOk());
+  EXPECT_THAT(OpenWaiting(), StatusIs(absl::StatusCode::kUnavailable,
+                                      AllOf(HasSubstr("open for writing elsewhere"), HasSubstr("train"))));
+  EXPECT_EQ(tries_, 1);
+}
+
+TEST_F(HeldStoreTest, AwaitsTheNoteOfAHolderThatHasJustTakenIt) {
+  on_try_ = [&](int tries) {
+    if (tries == 3) holder_->WriteNote(NoteOf("train")).IgnoreError();
+  };
+  EXPECT_THAT(OpenWaiting(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("train")));
+  EXPECT_EQ(tries_, 3);
+}
+
+TEST_F(HeldStoreTest, AwaitsNobodyUnlessItIsTold) {
+  ASSERT_THAT(holder_->WriteNote(NoteOf("checkpoint-inspect")), IsOk());
+  EXPECT_THAT(OpenWaiting(/*awaits_inspect=*/false),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("checkpoint-inspect")));
+  EXPECT_EQ(tries_, 1);
 }
 
 // A database that cannot be opened to be read is tried many times.
@@ -321,7 +385,7 @@ TEST_F(StoreTest, WritesALostIdentityAnewFromWhatItHolds) {
   }
   fs::remove(layout_.identity());
   EXPECT_EQ(Open()->id(), id);
-  EXPECT_THAT(warnings_, HasSubstr("store.json was written anew"));
+  EXPECT_THAT(warnings_, HasSubstr("store.json was rewritten"));
   fs::remove(layout_.identity());
   fs::remove_all(layout_.manifest());
   auto store = Open();

@@ -30,7 +30,7 @@ TEST(CheckTag, SaysWhatIsWrongWithOthers) {
   expect("-v1", "tag '-v1' begins with '-'");
   for (const std::string& name : {std::string("a b"), std::string("a:b"), std::string("größe"), std::string("a\n"),
                                   std::string("a\0b", 3), std::string("a\xff")}) {
-    expect(name, "is not of letters, digits");
+    expect(name, "has a character other than letters, digits");
   }
   expect("\x1b[2J", "tag '\\x1b[2J'");
 }
@@ -39,7 +39,7 @@ TEST(CheckTags, WantsThemSortedAndEachOnce) {
   EXPECT_THAT(CheckTags({}), IsOk());
   EXPECT_THAT(CheckTags({"a", "b"}), IsOk());
   for (const std::vector<std::string>& tags : {std::vector<std::string>{"b", "a"}, {"a", "a"}}) {
-    EXPECT_THAT(CheckTags(tags), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not in order")));
+    EXPECT_THAT(CheckTags(tags), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not in ascending order")));
   }
   EXPECT_THAT(CheckTags({"a", "b c"}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tag 'b c'")));
 }

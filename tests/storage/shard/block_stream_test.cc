@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <deque>
+#include <new>
 #include <random>
 
 #include "gtest/gtest.h"
@@ -183,6 +184,49 @@ TEST(BlockStream, ReportsAnErrorThatOnlyFinishSees) {
   stream.Begin(nullptr, &queue, 0);
   EXPECT_THAT(stream.Append(std::vector<std::byte>(10)), IsOk());
   EXPECT_THAT(stream.Finish(), StatusIs(StatusCode::kInternal, "injected"));
+}
+
+// Throws at each call, as where there is no memory to remember it by.
+class ThrowingObserver final : public WriteObserver {
+ public:
+  void Submitting(uint64_t) override { Throw(); }
+  void Completed(uint64_t) override { Throw(); }
+  void Waited(BusySpans::Time, BusySpans::Time) override { Throw(); }
+
+  bool throws = false;
+
+ private:
+  void Throw() const {
+    if (throws) throw std::bad_alloc();
+  }
+};
+
+TEST(BlockStream, LosesNoCompletionAndNoBlockToAnObserverThatThrows) {
+  MemoryQueue queue(2);
+  ThrowingObserver observer;
+  BlockStream stream(3);
+  const std::vector<std::byte> data(BlockStream::kBlockBytes);
+  stream.Begin(nullptr, &queue, 0, &observer);
+  EXPECT_THAT(stream.Append(data), IsOk());
+  EXPECT_THAT(stream.Append(data), IsOk());
+  observer.throws = true;
+  EXPECT_THROW(stream.Append(data).IgnoreError(), std::bad_alloc);  // it waits for one and submits another
+  int thrown = 0;
+  for (bool finished = false; !finished && thrown < 10;) {
+    try {
+      EXPECT_THAT(stream.Finish(), IsOk());
+      finished = true;
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+  }
+  EXPECT_LT(thrown, 10);
+  EXPECT_EQ(queue.in_flight(), 0u);
+
+  observer.throws = false;
+  stream.Begin(nullptr, &queue, 0, &observer);
+  for (int i = 0; i < 9; ++i) EXPECT_THAT(stream.Append(data), IsOk());
+  EXPECT_THAT(stream.Finish(), IsOk());
 }
 
 }  // namespace

@@ -77,13 +77,13 @@ TEST_F(ChunkCheckTest, DecodesWhatIsToBeStoredWhereAssertionsAreOn) {
   EXPECT_THAT(Check(Depth::kBytes), StatusIs(absl::StatusCode::kInternal, HasSubstr("checksum of the stored bytes")));
   record_.checksum = ChecksumOf(stored_);
   EXPECT_THAT(Check(Depth::kBytes),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("a chunk is not stored as it was")));
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("a stored chunk differs from its encoding")));
 }
 
 TEST_F(ChunkCheckTest, HoldsWhatItDecodesAgainstTheBytesThemselves) {
   raw_.front() ^= std::byte{1};
   EXPECT_THAT(Check(Depth::kSizes), IsOk());
-  EXPECT_THAT(Check(Depth::kBytes), StatusIs(absl::StatusCode::kInternal, HasSubstr("it decodes to other bytes")));
+  EXPECT_THAT(Check(Depth::kBytes), StatusIs(absl::StatusCode::kInternal, HasSubstr("it decodes to different bytes")));
 }
 
 }  // namespace

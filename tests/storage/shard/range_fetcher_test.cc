@@ -1,9 +1,12 @@
 #include "storage/shard/range_fetcher.h"
 
 #include <atomic>
+#include <new>
 #include <random>
+#include <stdexcept>
 
 #include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -145,6 +148,34 @@ TEST_F(FetchRangesTest, EndsWithTheFirstErrorOfTheHandler) {
                           }),
               StatusIs(StatusCode::kDataLoss, "the sixth"));
   EXPECT_LE(handled, 7u) << "the other thread may have had one";
+}
+
+TEST_F(FetchRangesTest, EndsWithWhatAFunctionThrowsAndLeavesNoThread) {
+  const size_t threads = CountThreads();
+  const auto handled = [](size_t, const absl::Status&, std::span<const std::byte>, FetchWorker&) {
+    return absl::OkStatus();
+  };
+  const auto throwing = [](size_t range, const absl::Status&, std::span<const std::byte>,
+                           FetchWorker&) -> absl::Status {
+    if (range == 20) throw std::runtime_error("the handler's");
+    return absl::OkStatus();
+  };
+  const auto no_memory = [](size_t, const absl::Status&, std::span<const std::byte>, FetchWorker&) -> absl::Status {
+    throw std::bad_alloc();
+  };
+  for (const size_t depth : {1, 16}) {
+    const FetchOptions options{.threads = 2, .io_depth = depth};
+    EXPECT_THAT(FetchRanges(files_, options, ranges_, throwing),
+                StatusIs(StatusCode::kInternal, testing::HasSubstr("threw: the handler's")));
+    EXPECT_THAT(FetchRanges(files_, options, ranges_, no_memory),
+                StatusIs(StatusCode::kResourceExhausted, testing::HasSubstr("no memory")));
+    EXPECT_THAT(FetchRanges(files_, options, ranges_, handled,
+                            [](size_t range) {
+                              if (range == 20) throw std::runtime_error("the reader's");
+                            }),
+                StatusIs(StatusCode::kInternal, testing::HasSubstr("threw: the reader's")));
+    EXPECT_LE(CountThreads(threads), threads);
+  }
 }
 
 TEST_F(FetchRangesTest, TellsTheHandlerOfAReadThatFailed) {

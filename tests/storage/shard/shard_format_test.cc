@@ -126,7 +126,7 @@ const BlockViolation kFooterViolations[] = {
     {"Magic", [](auto* b) { b->replace(0, 8, "TMKSHARD"); }, true, StatusCode::kDataLoss,
      "shard footer: magic at byte 0: expected 'TMKFOOTR', found 'TMKSHARD'"},
     {"NewerVersion", [](auto* b) { Set<uint32_t>(b, 8, 7); }, false, StatusCode::kUnimplemented,
-     "shard footer: version at byte 8: expected at most 1, found 7"},
+     "shard footer: version at byte 8: expected at most 2, found 7"},
     {"Checksum", [](auto* b) { (*b)[20] ^= 64; }, false, StatusCode::kDataLoss, "shard footer: checksum at byte 4088"},
     {"FileBytes", [](auto* b) { Set<uint64_t>(b, 16, kFileBytes + 4096); }, true, StatusCode::kDataLoss,
      "shard footer: file bytes at byte 16: expected 40960, the size of the file, found 45056"},

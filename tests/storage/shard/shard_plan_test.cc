@@ -66,7 +66,7 @@ TEST_F(ShardPlanTest, SaysWhatEachChunkIs) {
 }
 
 TEST_F(ShardPlanTest, PointsAtTheSameChunkOfTheSameEntryElsewhere) {
-  ReusableShard source{.identity = TestIdentity(1), .chunk_bytes = 4096, .index = {}};
+  ReusableShard source{.identity = TestIdentity(1), .chunk_bytes = 4096, .index = {}, .files = {{.bytes = 1 << 20}}};
   source.index.chunks.resize(2);
   source.index.entries = {{.spec = Tensor("second", Dtype::kUint8, {}), .first_chunk = 0, .chunk_count = 2}};
   const ShardPlan plan = Plan(&source);

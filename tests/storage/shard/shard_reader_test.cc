@@ -1,6 +1,8 @@
 #include "storage/shard/shard_reader.h"
 
+#include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -209,6 +211,90 @@ TEST_F(ShardReaderTest, SaysWhereADamagedChunkIs) {
   std::vector<std::byte> noise(damaged->RawBytes(3));
   const EntryRead other{3, noise};
   EXPECT_THAT(damaged->Read({&other, 1}, {}), IsOk());
+}
+
+// In place, so that who reads it meanwhile finds the one or the other.
+void Overwrite(const std::string& path, const std::string& bytes) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  EXPECT_TRUE(file.good()) << path;
+}
+
+// The file is damaged when the queue begins to read, and sound when a chunk of it is read again.
+TEST_F(ShardReaderTest, ReadsAChunkAnewThatDoesNotVerify) {
+  for (const CodecPolicy policy : {CodecPolicy::kSpace, CodecPolicy::kNone}) {
+    SCOPED_TRACE(CodecPolicyName(policy));
+    const std::string path = directory_ / std::string(CodecPolicyName(policy));
+    WriteShard(path, TestIdentity(), *contents_, {.policy = policy, .chunk_bytes = 65536});
+    FailingFileSystem files(PosixFileSystem());
+    auto reader = ShardReader::Open(files, path, directory_.path());
+    ASSERT_THAT(reader, IsOk());
+    const std::string sound = ReadWhole(path);
+    std::string damaged = sound;
+    for (const ChunkRecord& chunk : (*reader)->index().chunks) damaged[chunk.offset + chunk.stored_bytes / 2] ^= 1;
+    std::atomic<bool> is_fresh = true;
+    std::atomic<int> again = 0;
+    files.SetGate([&](const std::string& operation, const std::string&) {
+      if (operation == "QueueRead" && is_fresh.exchange(false)) Overwrite(path, damaged);
+      if (operation != "ReadAt") return;
+      ++again;
+      Overwrite(path, sound);
+    });
+    std::vector<AlignedBuffer> buffers;
+    std::vector<EntryRead> reads;
+    for (size_t i = 0; i < contents_->entries.size(); ++i) {
+      buffers.emplace_back((*reader)->RawBytes(i) + 1);
+      reads.push_back({i, buffers.back().span().first((*reader)->RawBytes(i))});
+    }
+    // A window, too: what is wanted of the chunk is a part.
+    std::vector<std::byte> window(1000);
+    reads.push_back({0, window, 65000});
+    for (const EntryRead& read : reads) {
+      is_fresh = true;
+      again = 0;
+      ASSERT_THAT((*reader)->Read({&read, 1}, {.codec_threads = 1, .io_depth = 1}), IsOk());
+      EXPECT_TRUE(again > 0 || read.destination.empty());
+      const auto expected = contents_.bytes(read.entry).subspan(read.begin.value_or(0), read.destination.size());
+      EXPECT_TRUE(std::equal(read.destination.begin(), read.destination.end(), expected.begin(), expected.end()));
+    }
+  }
+}
+
+TEST_F(ShardReaderTest, ReturnsTheErrorOfReadingAChunkAnew) {
+  FailingFileSystem files(PosixFileSystem());
+  auto reader = Open(files);
+  std::string bytes = ReadWhole(path_);
+  bytes[reader->index().chunks[0].offset] ^= 1;
+  WriteWhole(path_, bytes);
+  files.FailOperation("ReadAt", absl::InternalError("injected"));
+  std::vector<std::byte> out(reader->RawBytes(0));
+  const EntryRead read{0, out};
+  // Nobody knows whether it is damaged.
+  EXPECT_THAT(reader->Read({&read, 1}, {}),
+              StatusIs(StatusCode::kInternal, AllOf(HasSubstr("chunk 0, "), HasSubstr("injected"))));
+}
+
+TEST_F(ShardReaderTest, RefusesDestinationsThatOverlap) {
+  auto reader = Open();
+  FailingFileSystem files(PosixFileSystem());
+  std::vector<std::byte> out(2 * 196628, std::byte{7});
+  const std::vector<std::byte> before = out;
+  const auto first = std::span(out).subspan(1000, 196628);  // for entry 0
+  const auto refused =
+      StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr(path_), HasSubstr("the destinations of the entries '"),
+                                                   HasSubstr("'model.embed.weight'"), HasSubstr("overlap")));
+  for (const size_t begin : {size_t{1000}, size_t{1000} + 196628 - 1, size_t{5000}, size_t{1000} - 999}) {
+    SCOPED_TRACE(begin);
+    const EntryRead reads[] = {{3, std::span(out).subspan(begin, 1000), 0}, {0, first}};
+    EXPECT_THAT(reader->Read(reads, {}), refused);
+  }
+  EXPECT_EQ(out, before);
+  // Neighbours do not overlap, nor does what has no bytes.
+  const EntryRead neighbours[] = {{3, std::span(out).subspan(1000 + 196628, 1000), 0},
+                                  {0, first},
+                                  {3, std::span(out).subspan(0, 1000), 0},
+                                  {2, first.subspan(100, 0)}};
+  EXPECT_THAT(reader->Read(neighbours, {}), IsOk());
 }
 
 TEST_F(ShardReaderTest, SaysThatThereIsNoFile) {

@@ -163,12 +163,14 @@ void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, co
   }
 }
 
-std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index) {
+std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index,
+                       const IndexBase& base) {
   std::string file = EncodeShardHeader(header);
   file += data;
   file.resize(AlignUp(file.size()));
-  const std::string encoded = EncodeShardIndex(index);
+  const std::string encoded = EncodeShardIndex(index, base);
   ShardFooter footer;
+  footer.index_is_delta = base.file != 0;
   footer.index_offset = file.size();
   footer.index_bytes = encoded.size();
   footer.index_digest = DigestOf(AsBytes(encoded));

@@ -66,8 +66,10 @@ WrittenShard WriteShard(const std::string& path, const ShardIdentity& identity, 
 // Reads every entry and expects the bytes of `contents`.
 void ExpectReadsBack(const ShardReader& reader, const TestContents& contents, const ShardReadOptions& options = {});
 
-// A whole shard from its parts; sets index offset, sizes and digest of the footer. `data` begins behind the header.
-std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index);
+// A whole shard from its parts; sets index offset, sizes and digest of the footer. `data` begins behind the header. The
+// index is stored as a delta to `base` if that has a file.
+std::string BuildShard(const ShardHeader& header, std::string_view data, const ShardIndex& index,
+                       const IndexBase& base = {});
 
 // Threads of this process. One that was joined may be listed for a moment longer: where there are more than `expected`
 // this waits some seconds for fewer.

@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "storage/shard/byte_reader.h"
+#include "storage/shard/shard_index_layout.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -140,8 +141,7 @@ TEST_F(ShardVerifyTest, FindsBytesBetweenChunks) {
   Change(gap, 1);
   const auto result = Verify();
   ASSERT_EQ(result.damage.size(), 1u);
-  EXPECT_EQ(result.damage[0].what,
-            fmt::format("{}: byte at {}, which belongs to nothing: expected zero, found 0x01", path_, gap));
+  EXPECT_EQ(result.damage[0].what, fmt::format("{}: padding byte at {}: expected zero, found 0x01", path_, gap));
   EXPECT_THAT(result.damage[0].entries, IsEmpty());
   EXPECT_TRUE(result.damage[0].unused);
   EXPECT_TRUE(result.readable);
@@ -335,7 +335,7 @@ TEST(ShardVerifySparse, CoversLargeGapsAndLargeChunks) {
     changed[offset] = 1;
     const auto damage = verify(changed);
     ASSERT_EQ(damage.size(), 1u) << offset;
-    EXPECT_THAT(damage[0].what, HasSubstr(fmt::format("byte at {}, which belongs to nothing", offset)));
+    EXPECT_THAT(damage[0].what, HasSubstr(fmt::format("padding byte at {}", offset)));
   }
   std::string changed = good;
   changed[chunk.offset + (2 << 20)] ^= 1;
@@ -343,7 +343,26 @@ TEST(ShardVerifySparse, CoversLargeGapsAndLargeChunks) {
   EXPECT_FALSE(verify(changed)[0].unused);
 }
 
-// Two shards, of which the second uses chunks of the first.
+TEST(ShardVerifySparse, ReadsTheLongestZerosOfAnIndexAndRefusesLongerOnes) {
+  TestDirectory directory;
+  const std::string path = directory / "zeros.tmk";
+  ShardIndex index;
+  index.properties = {{std::string(EntrySpec::kNameBytesMax, '\0'), std::string(kPropertyBytesMax, '\0')},
+                      {"k", std::string(kPropertyBytesMax, '\0')}};
+  const auto verify = [&] {
+    WriteWhole(path, BuildShard({TestIdentity(), 4096}, "", index));
+    auto result = VerifyShard(PosixFileSystem(), path, directory.path(), nullptr, {});
+    EXPECT_THAT(result, IsOk());
+    return result.ok() ? std::move(result->damage) : std::vector<ShardDamage>();
+  };
+  EXPECT_THAT(verify(), IsEmpty());
+  index.user_metadata = std::string(kIndexZerosMax + 2 * kShardBlockBytes, '\0');  // which is no JSON
+  const auto damage = verify();
+  ASSERT_EQ(damage.size(), 1u);
+  EXPECT_THAT(damage[0].what,
+              HasSubstr("zeros.tmk at 4096: shard index: expected at most 131072 zeros in a row, found more"));
+}
+
 // A hole costs its author nothing; what is planned of it must cost the reader little, however long it is.
 TEST(ShardVerifySparse, ReadsAHoleOfMoreThanAGibibytePartByPart) {
   constexpr uint64_t kHole = (uint64_t{1} << 30) + (64 << 20);
@@ -369,9 +388,10 @@ TEST(ShardVerifySparse, ReadsAHoleOfMoreThanAGibibytePartByPart) {
   ASSERT_THAT(result, IsOk());
   EXPECT_EQ(result->bytes_read, index_offset + 2 * kShardBlockBytes);
   ASSERT_EQ(result->damage.size(), 1u);
-  EXPECT_THAT(result->damage[0].what, HasSubstr(fmt::format("byte at {}, which belongs", index_offset - 5)));
+  EXPECT_THAT(result->damage[0].what, HasSubstr(fmt::format("padding byte at {}: expected zero", index_offset - 5)));
 }
 
+// Two shards, of which the second uses chunks of the first.
 class ReferencedVerifyTest : public ::testing::Test {
  protected:
   ReferencedVerifyTest() {

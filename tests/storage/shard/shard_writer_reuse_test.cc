@@ -169,10 +169,11 @@ TEST_P(ShardWriterReuse, WritesAgainWhatGrewAndReusesTheRest) {
   EXPECT_EQ(SaveAfter(first, 2, grown).reused_bytes, StoredBytes(index) - index.chunks[10].stored_bytes);
 }
 
-// A chunk changes in every step, so that each of many steps is the place of some.
+// A chunk changes in every step, so that each of many steps is the place of some. The chunks are large beside the frame
+// and the index of a file, so that the files of so many steps are not too many bytes before they are too many files.
 TEST_P(ShardWriterReuse, StaysReadableWithFewDescriptorsHoweverManyStepsThereWere) {
   constexpr size_t kSteps = kFileReferencesWrittenMax + 50;
-  constexpr uint32_t kSmallChunk = kChunkBytesMin;
+  constexpr uint32_t kSmallChunk = 128 << 10;
   auto weights = RandomBytes(kSteps * kSmallChunk, random_);
   auto writer = ShardWriter::Create(PosixFileSystem(), {.policy = GetParam(), .chunk_bytes = kSmallChunk});
   ASSERT_THAT(writer, IsOk());
@@ -193,7 +194,7 @@ TEST_P(ShardWriterReuse, StaysReadableWithFewDescriptorsHoweverManyStepsThereWer
     last = written->reusable;
     EXPECT_LE(last->index.files.size(), kFileReferencesWrittenMax);
     if (i > 0) {
-      EXPECT_GE(written->reused_bytes, (kSteps - 10) * kSmallChunk);
+      EXPECT_GE(written->reused_bytes, (kSteps - 30) * kSmallChunk);
     }
   }
   rlimit before;

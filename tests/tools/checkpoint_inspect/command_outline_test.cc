@@ -49,7 +49,7 @@ TEST_F(CommandOutlineTest, HasTheWordsThatAnOptionTranslates) {
 
 TEST_F(CommandOutlineTest, HasTheWordsThatATypeNameConsistsOf) {
   app_.add_option("--sort", text_)->type_name("name|size");
-  app_.add_option("--keep", text_)->type_name("METRIC|[STEP]");
+  app_.add_option("--keep", text_)->type_name("KEY|[STEP]");
   app_.set_help_flag();
   const CommandOutline outline = Outline(app_);
   EXPECT_THAT(outline.options.at(0).choices, ElementsAre("name", "size"));
@@ -78,6 +78,17 @@ TEST_F(CommandOutlineTest, TellsDirectoriesFilesAndStepsFromOtherValues) {
   EXPECT_TRUE(outline.arguments[0].positional());
   EXPECT_EQ(outline.arguments[1].kind, ValueKind::kDirectory);
   EXPECT_FALSE(outline.arguments[1].required);
+}
+
+TEST_F(CommandOutlineTest, TellsMetricsAndPatternsOfEntriesFromOtherValues) {
+  app_.add_option("--keep-best", text_)->type_name("METRIC[:lowest|:highest]");
+  app_.add_option("--exclude", text_)->type_name("GLOB");
+  app_.add_option("METRIC", text_)->type_name("");
+  app_.set_help_flag();
+  const CommandOutline outline = Outline(app_);
+  EXPECT_EQ(outline.options.at(0).kind, ValueKind::kMetric);
+  EXPECT_EQ(outline.options.at(1).kind, ValueKind::kEntry);
+  EXPECT_EQ(outline.arguments.at(0).kind, ValueKind::kMetric);
 }
 
 TEST_F(CommandOutlineTest, KnowsWhatCanComeMoreThanOnceAndWhatNeedNotComeAtAll) {

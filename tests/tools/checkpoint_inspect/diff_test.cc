@@ -1,10 +1,10 @@
 #include <cmath>
 
 #include "gmock/gmock.h"
+#include "snapshot/exchange/safetensors_header.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -272,7 +272,7 @@ TEST(Diff, ReadsTheStoreAloneWhereItIsNotTrusted) {
   for (const std::string& elsewhere : {store.directory() + "@1", std::string("model.safetensors")}) {
     const Finished diff = Diff(store, {"1", elsewhere, "--untrusted"});
     EXPECT_EQ(diff.exit_code, 2);
-    EXPECT_THAT(diff.err, HasSubstr("--untrusted reads the store alone"));
+    EXPECT_THAT(diff.err, HasSubstr("--untrusted reads only the store"));
   }
 }
 

@@ -59,7 +59,7 @@ TEST(NothingMatches, SaysWhichWiderPatternWould) {
   const std::vector<std::string> names = {"model.layers.0.weight", "model.layers.1.weight", "model.layers.1.weight",
                                           "epoch"};
   const auto said = [&](std::string_view glob) { return NothingMatches(glob, names, "step 1"); };
-  const std::string whole = "; a GLOB is held against the whole name: ";
+  const std::string whole = "; a GLOB must match the whole name: ";
   EXPECT_EQ(said("layers"), absl::NotFoundError("nothing in step 1 matches 'layers'" + whole + "'*layers*' matches 2"));
   EXPECT_EQ(said("model"), absl::NotFoundError("nothing in step 1 matches 'model'" + whole + "'model.*' matches 2"));
   EXPECT_EQ(said("*.weigh"),
@@ -75,8 +75,9 @@ TEST(SelectEntries, IsExplainedWhereverAPatternMayStand) {
   const std::regex gap("\\s+");  // lines are broken where they are full
   for (const auto& [command, places] : {std::pair("tensors", 1), {"diff", 1}, {"export", 3}}) {
     const std::string help = std::regex_replace(RunInspect({command, "--help"}).out, gap, " ");
-    EXPECT_EQ(Occurrences(help, "held against the whole name: '*' is any run of characters, dots too, '?' one"),
-              static_cast<size_t>(places))
+    EXPECT_EQ(
+        Occurrences(help, "matched against the whole name: '*' matches any characters, also dots, '?' matches one"),
+        static_cast<size_t>(places))
         << help;
   }
 }

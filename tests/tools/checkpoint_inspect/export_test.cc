@@ -8,12 +8,13 @@
 #include <set>
 
 #include "gmock/gmock.h"
+#include "snapshot/exchange/safetensors_header.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tidemark/export.h"
 #include "tidemark/store_reader.h"
 #include "tools/checkpoint_inspect/interrupt.h"
 #include "tools/checkpoint_inspect/safetensors.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -88,7 +89,7 @@ TEST_F(ExportTest, SafetensorsHaveTheTensorsAndSayTheRest) {
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_THAT(finished.out, HasSubstr(out + ": step 2, "));
   EXPECT_THAT(finished.err, HasSubstr("1 tied tensor is written once"));
-  EXPECT_THAT(finished.err, HasSubstr("5 values are no tensors, and in the metadata as text"));
+  EXPECT_THAT(finished.err, HasSubstr("5 non-tensor values were written to the metadata as text"));
   EXPECT_THAT(Names(), ElementsAre("m.safetensors"));
 
   const auto source = OpenSafetensors(out);
@@ -121,11 +122,12 @@ TEST_F(ExportTest, UserMetadataThatCannotBeReadBackIsLeftOutAndThatIsSaid) {
     return finished.err;
   };
   EXPECT_THAT(note("[1]"),
-              HasSubstr("checkpoint-inspect: the step's user metadata is left out: it is no JSON object of "
+              HasSubstr("checkpoint-inspect: the step's user metadata is left out: it is not a JSON object of "
                         "at most 8192 keys, 32768 values and a depth of 256\n"));
   std::string values = R"({"a":[0)";
   for (int i = 0; i < 40'000; ++i) values += ",0";
-  EXPECT_THAT(note(values + "]}"), HasSubstr("the step's user metadata is left out: it is no JSON object of at most"));
+  EXPECT_THAT(note(values + "]}"),
+              HasSubstr("the step's user metadata is left out: it is not a JSON object of at most"));
   // Which nobody parses.
   const std::string large = std::string(1 << 20, '[') + "]";
   EXPECT_THAT(note(large), HasSubstr("checkpoint-inspect: the step's user metadata is left out: 1048577 bytes, where "
@@ -199,18 +201,35 @@ TEST_F(ExportTest, RawHasAFileForEachEntry) {
   EXPECT_THAT(Names(), ElementsAre("raw"));
 }
 
+// So what tests/interop.py holds of the tool's files against Python's safetensors is true of the library's.
+TEST_F(ExportTest, SafetensorsAreByteForByteWhatTheLibraryExports) {
+  const auto reader = StoreReader::Open(store_.directory());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto are_same = [&](std::vector<std::string> arguments, const ExportOptions& options) {
+    arguments.insert(arguments.end(), {"-o", Out("tool"), "--force"});
+    EXPECT_EQ(Export(arguments).exit_code, 0);
+    const absl::Status exported = ExportSafetensors(**reader, 2, Out("library"), options).status();
+    EXPECT_TRUE(exported.ok()) << exported;
+    return ReadWhole(Out("tool")) == ReadWhole(Out("library"));
+  };
+  EXPECT_TRUE(are_same({"2"}, {.replace = true}));
+  EXPECT_TRUE(
+      are_same({"2", "model.*", "--rename", "model=net", "--dtype", "bfloat16"},
+               {.entries = {"model.*"}, .renames = {{"model", "net"}}, .dtype = Dtype::kBfloat16, .replace = true}));
+}
+
 TEST_F(ExportTest, WhatIsThereIsReplacedOnlyByForce) {
   WriteWhole(Out("m"), "old");
   const Finished refused = Export({"2", "-o", Out("m")});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("is there already; --force replaces it"));
+  EXPECT_THAT(refused.err, HasSubstr("exists; --force replaces it"));
   EXPECT_EQ(ReadWhole(Out("m")), "old");
   EXPECT_EQ(Export({"2", "-o", Out("m"), "--force"}).exit_code, 0);
   EXPECT_TRUE(OpenSafetensors(Out("m")).ok());
   fs::create_directory(Out("raw"));
   const Finished folder = Export({"2", "-o", Out("raw"), "--format", "raw"});
   EXPECT_EQ(folder.exit_code, 1);
-  EXPECT_THAT(folder.err, HasSubstr("a folder is never replaced"));
+  EXPECT_THAT(folder.err, HasSubstr("export never replaces a folder"));
 }
 
 TEST_F(ExportTest, AShardThatIsThereKeepsAllFromBeingWritten) {
@@ -265,16 +284,16 @@ TEST_F(ExportTest, WhatIsNoSuchStepPatternOrPlaceIsAFailure) {
   const Finished pattern = Export({"2", "x*", "-o", Out("m")});
   EXPECT_EQ(pattern.exit_code, 1);
   EXPECT_THAT(pattern.err,
-              HasSubstr("nothing in the step matches 'x*'; a GLOB is held against the whole name: '*x*' matches 1\n"));
+              HasSubstr("nothing in the step matches 'x*'; a GLOB must match the whole name: '*x*' matches 1\n"));
   EXPECT_EQ(Export({"2", "-o", Out("none/m")}).exit_code, 1);
   EXPECT_EQ(Export({"2", "-o", Out("none/m"), "--format", "raw"}).exit_code, 1);
   const Finished name = Export({"2", "-o", Out("m"), "--rename", "text=format"});
   EXPECT_EQ(name.exit_code, 1);
-  EXPECT_THAT(name.err, HasSubstr("'format' cannot go into the file's metadata, where that name is taken; "));
+  EXPECT_THAT(name.err, HasSubstr("'format' cannot go into the file's metadata, because the name is taken; "));
   for (const char* rename : {"model.tied_too=format", "epoch=tidemark.kind.x"}) {
     const Finished taken = Export({"2", "-o", Out("m"), "--rename", rename});
     EXPECT_EQ(taken.exit_code, 1);
-    EXPECT_THAT(taken.err, HasSubstr("where that name is taken; --rename or --exclude it"));
+    EXPECT_THAT(taken.err, HasSubstr("because the name is taken; rename or exclude it"));
   }
   store_.Delete(1, "old");
   const Finished deleted = Export({"1", "-o", Out("m")});
@@ -308,7 +327,7 @@ TEST_F(ExportTest, OptionsThatWouldDoNothingAreUsageErrors) {
        {Case{"m.npz", {"--shard-size", "1GB"}, "--shard-size: npz is never split"},
         {"m", {"--shard-size", "1GB", "--format", "npz"}, "--shard-size: npz is never split"},
         {"m", {"--format", "raw", "--shard-size", "1GB"}, "--shard-size: raw is never split"},
-        {"m", {"--format", "raw", "--force"}, "--force: raw makes a folder, and never replaces one"}}) {
+        {"m", {"--format", "raw", "--force"}, "--force: raw creates a folder and never replaces one"}}) {
     SCOPED_TRACE(testing::PrintToString(wrong.options));
     std::vector<std::string> arguments = {"2", "-o", Out(wrong.out)};
     arguments.insert(arguments.end(), wrong.options.begin(), wrong.options.end());
@@ -351,6 +370,19 @@ TEST(ExportDeathTest, CtrlCLeavesNothing) {
   for (const ExportFormat format : {ExportFormat::kSafetensors, ExportFormat::kNpz, ExportFormat::kRaw}) {
     EXPECT_EXIT(ExportAndInterrupt(store, folder, format), testing::ExitedWithCode(0), "");
   }
+}
+
+TEST(Export, RefusesTheNameOfAnotherFormatUnlessToldToTakeIt) {
+  TestStore store;
+  store.Save({1});
+  const TestStore elsewhere;
+  const std::string out = elsewhere.directory() + "/x.pt";
+  const Finished refused = RunInspect({"--store", store.directory(), "export", "1", "-o", out});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("export writes safetensors, npz or raw, none of which has this name"));
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "export", "1", "-o", out, "--format", "safetensors"}).exit_code,
+            0);
 }
 
 }  // namespace

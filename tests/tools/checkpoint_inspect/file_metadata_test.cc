@@ -74,8 +74,8 @@ TEST(FileMetadata, WhereAFileSaysItIsFromStandsBesideWhereTheStepIsFrom) {
   ASSERT_THAT(metadata.Add("a", {{"imported_from", "elsewhere"}}), IsOk());
   EXPECT_EQ(metadata.UserMetadata({"a"}).value(), R"({"file.imported_from":"elsewhere","imported_from":["a"]})");
   EXPECT_THAT(metadata.Add("b", {{"file.imported_from", "nowhere"}}),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'file.imported_from' of the metadata is one thing in a "
-                                                               "and another in b; --metadata")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'file.imported_from' of the metadata differs between a "
+                                                               "and b; --metadata")));
 }
 
 TEST(FileMetadata, StringsBesideAnExportAreAddedToItsUserMetadata) {
@@ -89,18 +89,17 @@ TEST(FileMetadata, AKeyWithTwoTextsIsRefusedWithBothFiles) {
   ASSERT_THAT(metadata.Add("a", {{"author", "x"}}), IsOk());
   EXPECT_THAT(metadata.Add("b", {{"author", "y"}}),
               StatusIs(StatusCode::kInvalidArgument,
-                       HasSubstr("'author' of the metadata is one thing in a and another in b; --metadata")));
+                       HasSubstr("'author' of the metadata differs between a and b; --metadata")));
   FileMetadata steps(/*with_step=*/true);
   ASSERT_THAT(steps.Add("a", Exported({{"tidemark.metrics", R"({"loss":1.0})"}})), IsOk());
   EXPECT_THAT(
       steps.Add("b", Exported({{"tidemark.metrics", R"({"loss":2.0})"}})),
-      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tidemark.metrics' of the metadata is one thing in a")));
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'tidemark.metrics' of the metadata differs between a")));
   FileMetadata both(/*with_step=*/true);
   ASSERT_THAT(both.Add("a", Exported({{"tidemark.user_metadata", R"({"run":"7"})"}})), IsOk());
   ASSERT_THAT(both.Add("b", {{"run", "8"}}), IsOk());
-  EXPECT_THAT(
-      both.UserMetadata({"a", "b"}),
-      StatusIs(StatusCode::kInvalidArgument, HasSubstr("'run' of the metadata is one thing in a and another in b")));
+  EXPECT_THAT(both.UserMetadata({"a", "b"}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("'run' of the metadata differs between a and b")));
 }
 
 TEST(FileMetadata, WithoutTheStepNothingIsAtOddsAndEntriesComeBack) {
@@ -120,25 +119,24 @@ TEST(FileMetadata, AnExportThatSaysWhatNoneSaysIsRefused) {
     EXPECT_THAT(AddOne(Exported(strings)),
                 StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("a: '"), HasSubstr(message))));
   };
-  expect_refused({{"tidemark.kind.epoch", "int64"}},
-                 "'tidemark.kind.epoch' of the metadata is there, and nothing under");
-  expect_refused({{"tidemark.kind.", "int64"}}, "is there, and nothing under");
-  expect_refused({{"tidemark.kind.tidemark.kind.x", "string"}, {"tidemark.kind.x", "y"}},
-                 "is there, and nothing under");
-  expect_refused({{"epoch", "3"}, {"tidemark.kind.epoch", "tensor"}}, "is 'tensor', which is no kind");
-  expect_refused({{"epoch", "3"}, {"tidemark.kind.epoch", "\x1b[2J"}}, R"(is '\x1b[2J', which is no kind)");
-  expect_refused({{"epoch", "three"}, {"tidemark.kind.epoch", "int64"}}, "'epoch' of the metadata is no int64");
+  expect_refused({{"tidemark.kind.epoch", "int64"}}, "'tidemark.kind.epoch' of the metadata is present, but the entry");
+  expect_refused({{"tidemark.kind.", "int64"}}, "is present, but the entry");
+  expect_refused({{"tidemark.kind.tidemark.kind.x", "string"}, {"tidemark.kind.x", "y"}}, "is present, but the entry");
+  expect_refused({{"epoch", "3"}, {"tidemark.kind.epoch", "tensor"}}, "is 'tensor', which is not a kind of entry");
+  expect_refused({{"epoch", "3"}, {"tidemark.kind.epoch", "\x1b[2J"}}, R"(is '\x1b[2J', which is not a kind of entry)");
+  expect_refused({{"epoch", "three"}, {"tidemark.kind.epoch", "int64"}},
+                 "'epoch' of the metadata is not a valid int64");
   for (const char* metrics : {"", "[]", R"({"loss":"low"})", R"({"loss":1.0,"loss":1.0})", R"({"":1.0})",
                               R"({"loss": 1.0})", R"({"loss":null})"}) {
-    expect_refused({{"tidemark.metrics", metrics}}, "'tidemark.metrics' of the metadata has no metrics");
+    expect_refused({{"tidemark.metrics", metrics}}, "'tidemark.metrics' of the metadata has invalid metrics");
   }
-  expect_refused({{"tidemark.metrics", std::string(kStepTextBytesMax + 1, ' ')}}, "has no metrics");
-  expect_refused({{"tidemark.user_metadata", "[]"}}, "is no JSON object of at most 1048576 bytes, 8192 keys");
+  expect_refused({{"tidemark.metrics", std::string(kStepTextBytesMax + 1, ' ')}}, "has invalid metrics");
+  expect_refused({{"tidemark.user_metadata", "[]"}}, "is not a JSON object of at most 1048576 bytes, 8192 keys");
   expect_refused({{"tidemark.user_metadata", "{\"a\":\"" + std::string(kStepTextBytesMax, 'x') + "\"}"}},
-                 "is no JSON object of at most 1048576 bytes");
+                 "is not a JSON object of at most 1048576 bytes");
   std::string deep;
   for (int i = 0; i < 300; ++i) deep += "{\"a\":";
-  expect_refused({{"tidemark.user_metadata", deep + "1" + std::string(300, '}')}}, "is no JSON object");
+  expect_refused({{"tidemark.user_metadata", deep + "1" + std::string(300, '}')}}, "is not a JSON object");
 }
 
 TEST(FileMetadata, MoreValuesThanAnExportHasAreRefused) {
@@ -172,7 +170,7 @@ Strings Many(const std::string& prefix, size_t count) {
 TEST(FileMetadata, MoreKeysThanUserMetadataMayHaveAreRefused) {
   const auto refused =
       StatusIs(StatusCode::kInvalidArgument, HasSubstr("the metadata of b and the files before it has more keys than "
-                                                       "the 8192 of a step's user metadata; --metadata takes"));
+                                                       "the 8192 of a step's user metadata; --metadata replaces"));
   FileMetadata most(/*with_step=*/true);
   ASSERT_THAT(most.Add("a", Many("a", kMetadataKeysMax - 2)), IsOk());
   ASSERT_THAT(most.Add("b", Many("b", 1)), IsOk());
@@ -183,8 +181,8 @@ TEST(FileMetadata, MoreKeysThanUserMetadataMayHaveAreRefused) {
   ASSERT_THAT(most.Add("b", Many("c", 1)), IsOk());
   const auto refused_together = StatusIs(
       StatusCode::kInvalidArgument,
-      HasSubstr("the metadata of b and the files before it has more together than the 8192 keys, 32768 values and a "
-                "depth of 256 of a step's user metadata; --metadata takes"));
+      HasSubstr("the metadata of b and the files before it has more values than the 8192 keys, 32768 values and a "
+                "depth of 256 of a step's user metadata; --metadata replaces"));
   EXPECT_THAT(most.UserMetadata({"a", "b"}), refused_together);
   EXPECT_THAT(most.Add("b", Many("d", 1)), refused);
   // Together with those of an export.
@@ -204,8 +202,9 @@ TEST(FileMetadata, MoreValuesThanUserMetadataMayHaveAreRefused) {
   EXPECT_THAT(metadata.UserMetadata({"a"}), IsOk());
   ASSERT_THAT(metadata.Add("b", {{"c", ""}}), IsOk());
   EXPECT_THAT(metadata.UserMetadata({"a", "b"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("32768 values")));
-  EXPECT_THAT(AddOne(Exported({{"tidemark.user_metadata", values + ",0]}"}})),
-              StatusIs(StatusCode::kDataLoss, HasSubstr("'tidemark.user_metadata' of the metadata is no JSON object")));
+  EXPECT_THAT(
+      AddOne(Exported({{"tidemark.user_metadata", values + ",0]}"}})),
+      StatusIs(StatusCode::kDataLoss, HasSubstr("'tidemark.user_metadata' of the metadata is not a JSON object")));
 }
 
 TEST(FileMetadata, MetricsOfAnyNumberComeBack) {
@@ -225,7 +224,7 @@ TEST(FileMetadata, MoreThanUserMetadataMayHaveIsRefused) {
   EXPECT_THAT(metadata.Add("b", {{"l", half}}),
               StatusIs(StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("b: up to 'l' the metadata has 16777218 bytes, more than the 16777216"),
-                             HasSubstr("--metadata takes the place"))));
+                             HasSubstr("--metadata replaces it"))));
   // Which fits as it is, and not as JSON has it.
   FileMetadata escaped(/*with_step=*/true);
   ASSERT_THAT(escaped.Add("a", {{"k", std::string(storage::kUserMetadataBytesMax - 1, '\n')}}), IsOk());

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 
 namespace tidemark::inspect {
@@ -83,6 +84,15 @@ step 20 to 30: not read</title></rect>
 <text x="62.9" y="78.6" class="label" text-anchor="middle">step</text>
 </svg>
 )svg");
+}
+
+TEST(HeatMapSvg, HasRoomForAnAxisLabelThatIsWiderThanTheMap) {
+  HeatMap map = SmallMap();
+  map.x_label = "step, compared with the one to its left";
+  const std::string svg = HeatMapSvg(map);
+  const double width = 32.9 + 6.3 * static_cast<double>(map.x_label.size()) + 12;
+  EXPECT_THAT(svg, HasSubstr(fmt::format("width=\"{:.1f}\"", width)));
+  EXPECT_THAT(svg, HasSubstr("<text x=\"32.9\" y=\"78.6\" class=\"label\">step, compared"));
 }
 
 TEST(HeatMapSvg, KeepsTheEndsOfLongNames) {

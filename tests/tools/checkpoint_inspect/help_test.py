@@ -9,8 +9,6 @@ import subprocess
 import sys
 import unittest
 
-HIDDEN = ["completions", "man-page"]
-
 
 class Help(unittest.TestCase):
     program = None
@@ -36,7 +34,8 @@ class Help(unittest.TestCase):
         found = list(self.commands_in())
         self.assertGreaterEqual(len(found), 6)
         self.assertIn(("ls",), found)
-        return found + [(name,) for name in HIDDEN]
+        self.assertIn(("completions",), found)
+        return found
 
     def test_each_begins_with_one_line_that_says_what_the_command_does(self):
         for words in self.commands():
@@ -74,7 +73,7 @@ class Help(unittest.TestCase):
             asked = re.findall(r"^\| ([a-z][^|`]+?)\?? \| `(.+)` \|$", file.read().split("## ")[0], re.MULTILINE)
         self.assertEqual([command.split()[0] for _, command in asked], ["show", "diff", "verify", "stats", "export"])
         for question, command in asked + [("the same, drawn", "history METRIC --plot"),
-                                          ("all of that on one page", "report -o page.html"),
+                                          ("all of this on one page", "report -o page.html"),
                                           ("keep a step", "pin 1000 --note 'for the paper'")]:
             with self.subTest(question):
                 self.assertRegex(self.help(), f"(?m)^  checkpoint-inspect {re.escape(command)} .*{question}")

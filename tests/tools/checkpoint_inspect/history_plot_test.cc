@@ -68,6 +68,16 @@ TEST_F(HistoryPlotTest, MarksTheHighestOrDrawsLogarithmsWhereItIsTold) {
   EXPECT_THAT(Plot({"loss", "--log"}).out, HasSubstr("\n1.587 ┤"));
 }
 
+TEST_F(HistoryPlotTest, MarksNoBestWhereNothingTellsWhichEndItIs) {
+  const Finished plot = Plot({"rate"});
+  EXPECT_THAT(plot.out, Not(HasSubstr("* best")));
+  EXPECT_EQ(plot.err,
+            "checkpoint-inspect: no best value of rate is marked; rate:lowest or rate:highest says which is "
+            "better\n");
+  store_.PutRecord("best", R"({"version":1,"metrics":{"rate":"highest"}})");
+  EXPECT_THAT(Plot({"rate"}).out, HasSubstr("* best: 0.5 at step 400"));
+}
+
 TEST_F(HistoryPlotTest, IsAsWideAsTheTerminal) {
   EXPECT_EQ(Width(Plot({"loss"}, {.environment = {{"COLUMNS", "60"}}}).out), 60u);
   EXPECT_EQ(Width(Plot({"loss"}, {.environment = {{"COLUMNS", "x"}}}).out), 80u);
@@ -99,7 +109,7 @@ TEST(HistoryPlot, DrawsAFewWhereThereAreManyMetricsAndNoneWhereThereAreNone) {
   store.Save({2}, options, 16);
   const Finished plot = RunInspect({"--store", store.directory(), "history", "--plot"});
   EXPECT_EQ(plot.exit_code, 0);
-  EXPECT_EQ(plot.err, "checkpoint-inspect: 3 more metrics are plotted where they are named\n");
+  EXPECT_EQ(plot.err, "checkpoint-inspect: 3 more metrics are not plotted; name them to plot them\n");
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <sstream>
+
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "tests/non_finite.h"
@@ -52,7 +54,9 @@ TEST_F(HistoryTest, HasARowForEachStepAndEvaluator) {
   EXPECT_EQ(history.err, "");
   EXPECT_THAT(history.out,
               MatchesRegex("STEP +AGE +STATE +EVALUATOR +METRICS +OUTCOME +SECONDS +WORKER\n"
+                           " +1 +3 h +deleted +- +loss=3 +- +- +-\n"
                            " +1 +3 h +deleted +validation +validation/loss=0.5 +done +1.50 +pid 7 on node-3\n"
+                           " +2 +3 h +committed +- +loss=3 +- +- +-\n"
                            " +2 +3 h +committed +test +- +failed +0.00\n"
                            "  no.nfile\n"
                            " +2 +3 h +committed +validation +validation/loss=NaN +done +1.50 +pid 7 on node-3\n"
@@ -71,8 +75,10 @@ TEST_F(HistoryTest, NamesMetricsAsSelectorsDo) {
 TEST_F(HistoryTest, GivesEveryRowAsJson) {
   const json document = RunInspectJson({"--store", store_.directory(), "history"});
   EXPECT_EQ(document["schema_version"], 1);
-  ASSERT_THAT(document["history"], SizeIs(4));
-  json row = document["history"][0];
+  ASSERT_THAT(document["history"], SizeIs(6));
+  EXPECT_EQ(document["history"][0]["evaluator"], nullptr);
+  EXPECT_EQ(document["history"][0]["metrics"], json::parse(R"({"loss": 3.0})"));
+  json row = document["history"][1];
   EXPECT_THAT(row["attempt"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
   EXPECT_THAT(row["created"].get<std::string>(), HasSubstr("Z"));
   row.erase("attempt");
@@ -80,9 +86,9 @@ TEST_F(HistoryTest, GivesEveryRowAsJson) {
   EXPECT_EQ(row, json::parse(R"({"step": 1, "state": "deleted", "evaluator": "validation", "outcome": "done",
                                  "reason": "", "metrics": {"loss": 0.5}, "unhealthy": "", "worker": "pid 7 on node-3",
                                  "reported": "2023-11-14T22:13:20Z", "seconds": 1.5})"));
-  EXPECT_EQ(document["history"][1]["reason"], "no\nfile");
-  EXPECT_EQ(document["history"][2]["metrics"]["loss"], "NaN");
-  EXPECT_EQ(document["history"][3]["state"], "unsaved");
+  EXPECT_EQ(document["history"][3]["reason"], "no\nfile");
+  EXPECT_EQ(document["history"][4]["metrics"]["loss"], "NaN");
+  EXPECT_EQ(document["history"][5]["state"], "unsaved");
 }
 
 TEST_F(HistoryTest, SetsNamedMetricsAgainstTheSteps) {
@@ -155,11 +161,12 @@ TEST(History, HasARowForTheMetricsOfAStepThatWasNotEvaluated) {
                                      "reported": null, "seconds": null})"));
   store.Deliver(2, Loss("validation", 0.5));
   rows = RunInspectJson(arguments)["history"];
-  ASSERT_THAT(rows, SizeIs(2)) << "an evaluation is a row, and the only one";
-  EXPECT_EQ(rows[1]["evaluator"], "validation");
+  ASSERT_THAT(rows, SizeIs(3)) << "an evaluation is a row of its own";
+  EXPECT_EQ(rows[1]["evaluator"], nullptr);
+  EXPECT_EQ(rows[2]["evaluator"], "validation");
 }
 
-TEST(History, CutsMetricsOnATerminalThatIsTooNarrowForThemAndNowhereElse) {
+TEST(History, WrapsMetricsOnATerminalThatIsTooNarrowForThemAndNowhereElse) {
   TestStore store;
   Evaluation evaluation = Loss("validation", 0.5);
   for (int i = 10; i < 20; ++i) evaluation.metrics["metric_" + std::to_string(i)] = i;
@@ -172,7 +179,15 @@ TEST(History, CutsMetricsOnATerminalThatIsTooNarrowForThemAndNowhereElse) {
     return RunInspect(arguments, {.environment = {{"COLUMNS", columns}, {"NO_COLOR", "1"}}, .terminal = true}).out;
   };
   EXPECT_THAT(on_terminal("400"), whole);
-  EXPECT_THAT(on_terminal("120"), AllOf(HasSubstr("…  done "), Not(HasSubstr("metric_19"))));
+  for (const size_t columns : {120, 80, 60}) {
+    const std::string wrapped = on_terminal(std::to_string(columns).c_str());
+    EXPECT_THAT(wrapped, AllOf(HasSubstr(" done"), HasSubstr("validation/metric_19=19"), Not(HasSubstr("…"))));
+    std::istringstream lines(wrapped);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.ends_with('\r')) line.pop_back();
+      EXPECT_LE(line.size(), columns) << line;
+    }
+  }
 }
 
 TEST(History, IsEmptyWithANoteWhereThereAreNoMetrics) {

@@ -8,12 +8,12 @@
 #include <map>
 
 #include "gmock/gmock.h"
+#include "snapshot/exchange/safetensors_header.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
 #include "tools/checkpoint_inspect/commands.h"
 #include "tools/checkpoint_inspect/interrupt.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -157,8 +157,7 @@ TEST_F(ImportTest, FilesThatContradictEachOtherNeedMetadata) {
   WriteFile("d", {{"d", Dtype::kUint8, {0}, 0, 0}}, "", {{"author", "y"}});
   const Finished refused = Import({Path("c"), Path("d"), "--step", "5", "--create"});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err,
-              HasSubstr("'author' of the metadata is one thing in " + Path("c") + " and another in " + Path("d")));
+  EXPECT_THAT(refused.err, HasSubstr("'author' of the metadata differs between " + Path("c") + " and " + Path("d")));
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
   EXPECT_EQ(Import({Path("c"), Path("d"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
 }
@@ -170,7 +169,7 @@ TEST_F(ImportTest, VeryManyStringsNeedMetadata) {
   const Finished refused = Import({Path("c"), "--step", "5", "--create"});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("the metadata of " + Path("c") + " and the files before it has more keys than " +
-                                     "the 8192 of a step's user metadata; --metadata takes the place"));
+                                     "the 8192 of a step's user metadata; --metadata replaces it"));
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
   EXPECT_EQ(Import({Path("c"), "--step", "5", "--create", "--metadata", "{}"}).exit_code, 0);
 }
@@ -185,9 +184,9 @@ TEST_F(ImportTest, ValuesAndTiesOfAHostileExportAreRefused) {
     return finished.err;
   };
   EXPECT_THAT(refusal({{"t", "none"}, {"tidemark.kind.t", "tied"}}),
-              HasSubstr(Path("bad") + ": 't' is tied to 'none', which is no tensor of the files"));
+              HasSubstr(Path("bad") + ": 't' is tied to 'none', which is not a tensor in the files"));
   EXPECT_THAT(refusal({{"t", "v"}, {"tidemark.kind.t", "tied"}, {"v", "1"}, {"tidemark.kind.v", "int64"}}),
-              HasSubstr("'t' is tied to 'v', which is no tensor of the files"));
+              HasSubstr("'t' is tied to 'v', which is not a tensor in the files"));
   EXPECT_THAT(refusal({{"w", "w"}, {"tidemark.kind.w", "tied"}}),
               HasSubstr("'w' is in " + Path("bad") + " and in " + Path("bad")));
   EXPECT_THAT(refusal({{"w", "1"}, {"tidemark.kind.w", "int64"}}),
@@ -197,14 +196,15 @@ TEST_F(ImportTest, ValuesAndTiesOfAHostileExportAreRefused) {
               HasSubstr("its name has 4097 bytes, more than 4096"));
   EXPECT_THAT(refusal({{name, "w"}, {"tidemark.kind." + name, "tied"}}),
               HasSubstr("its name has 4097 bytes, more than 4096"));
-  EXPECT_THAT(refusal({{"v", "x"}, {"tidemark.kind.v", "int64"}}), HasSubstr("'v' of the metadata is no int64"));
+  EXPECT_THAT(refusal({{"v", "x"}, {"tidemark.kind.v", "int64"}}),
+              HasSubstr("'v' of the metadata is not a valid int64"));
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
 }
 
 TEST_F(ImportTest, AStoreIsOnlyMadeWhereThatIsAskedFor) {
   const Finished refused = Import({Path("a"), "--step", "5"});
   EXPECT_EQ(refused.exit_code, 10);
-  EXPECT_THAT(refused.err, HasSubstr("--create makes one"));
+  EXPECT_THAT(refused.err, HasSubstr("--create creates one"));
   EXPECT_FALSE(fs::exists(store_.directory() + "/store"));
 }
 
@@ -221,7 +221,7 @@ TEST_F(ImportTest, AStepThatIsThereStays) {
   WriteFile("other", {{"w", Dtype::kUint8, {1}, 0, 1}}, "x");
   const Finished refused = Import({Path("other"), "--step", "5"});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("has a step 5 already, which is committed"));
+  EXPECT_THAT(refused.err, HasSubstr("already has a step 5, which is committed"));
   EXPECT_EQ(Stored(5, "w").size(), 24u);
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "snapshot/exchange/safetensors_header.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -89,7 +89,8 @@ TEST_F(InterruptTest, WhatTakesLongEndsWithoutAResultOrAFile) {
                 HasSubstr("error: interrupted; nothing was written"));
     EXPECT_TRUE(fs::is_empty(folder_));
   }
-  EXPECT_THAT(Interrupt({"report", "-o", folder_ + "/page.html", "--max-read", "8GiB"}).out, Not(HasSubstr("wrote")));
+  EXPECT_THAT(Interrupt({"report", "-o", folder_ + "/page.html", "--max-read", "8GiB"}).out,
+              AllOf(HasSubstr("error: interrupted; nothing was written"), Not(HasSubstr("wrote"))));
   EXPECT_TRUE(fs::is_empty(folder_));
   EXPECT_EQ(store_.Listing(), before);
 }
@@ -114,7 +115,7 @@ TEST_F(InterruptTest, ARepairTouchesNoFurtherStepAndTheNextOneDoes) {
     store_.DamageChunk(1);
   };
   EXPECT_THAT(Interrupt({"repair", "--apply"}, begin).out,
-              HasSubstr("error: interrupted; what was done is whole, and the next repair does the rest"));
+              HasSubstr("error: interrupted; each change so far is complete; the next repair does the rest"));
   EXPECT_EQ(store_.Info(1).state, StepState::kCommitted);
   EXPECT_FALSE(fs::exists(store_.directory() + "/quarantine"));
   EXPECT_EQ(RunInspect({"--store", store_.directory(), "repair", "--apply"}).exit_code, 3);

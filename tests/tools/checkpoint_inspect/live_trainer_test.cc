@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "gmock/gmock.h"
+#include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -50,8 +51,8 @@ class Trainer {
     // No file outlives its step.
     options.reuse = false;
     options.compression = Compression::kNone;
-    options.on_warning = [](std::string_view) {};
-    options.on_deleted = [this](int64_t, std::string_view) { ++deletions_; };
+    options.observer = ObserverOf(
+        {.deleted = [this](int64_t, std::string_view) { ++deletions_; }, .warning = [](std::string_view) {}});
     auto opened = AsyncCheckpointer::Open(std::move(options));
     EXPECT_TRUE(opened.ok()) << opened.status();
     checkpointer_ = *std::move(opened);

@@ -115,11 +115,34 @@ TEST(CheckpointInspect, SaysInAFewWordsWhatACountMayBe) {
     };
     const std::string begin = "checkpoint-inspect: error: " + count.option + ": ";
     const std::string end = "; see 'checkpoint-inspect " + count.command.front() + " --help'\n";
-    for (const char* wrong : {"0", "-1", "many", "1.5", "2x"}) {
-      EXPECT_EQ(error_of(wrong), begin + "'" + wrong + "' is no whole number of at least 1" + end);
+    for (const std::string wrong : {"0", "-1"}) {
+      EXPECT_EQ(error_of(wrong), begin + "must be at least 1, not " + wrong + end);
     }
-    EXPECT_EQ(error_of("9223372036854775808"), begin + "'9223372036854775808' is out of range" + end);
+    for (const std::string wrong : {"many", "1.5", "2x"}) {
+      EXPECT_EQ(error_of(wrong), begin + "must be a whole number of at least 1, not '" + wrong + "'" + end);
+    }
+    EXPECT_EQ(error_of("9223372036854775808"), begin + "9223372036854775808 is out of range" + end);
   }
+}
+
+TEST(CheckpointInspect, SaysWhatIsOneTooMany) {
+  TestStore store;
+  store.Save({1});
+  const auto error_of = [&](const std::vector<std::string>& arguments) {
+    const Finished run = RunInspect(arguments, {.directory = store.directory()});
+    EXPECT_EQ(run.exit_code, 2);
+    return run.err;
+  };
+  EXPECT_EQ(error_of({"show", "1", "180"}),
+            "checkpoint-inspect: error: '180' is one argument too many; see 'checkpoint-inspect show --help'\n");
+  EXPECT_EQ(error_of({"prune", "--keep-latest", "1", "--keep-latest", "2"}),
+            "checkpoint-inspect: error: --keep-latest may be given once; see 'checkpoint-inspect prune --help'\n");
+}
+
+TEST(CheckpointInspect, KnowsWhatOtherToolsCallItsCommands) {
+  EXPECT_THAT(RunInspect({"log"}).err, HasSubstr("unknown command 'log'; did you mean 'history'?"));
+  EXPECT_THAT(RunInspect({"completion"}).err, HasSubstr("unknown command 'completion'; did you mean 'completions'?"));
+  EXPECT_THAT(RunInspect({"manpage"}).err, HasSubstr("nearest: man-page"));
 }
 
 TEST(CheckpointInspect, KeepsItsHelpFreeOfMachineNoise) {

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {
@@ -100,12 +102,12 @@ int Fail(const absl::Status& status) {
 int Run(const std::string& directory, int saves, bool hostile) {
   absl::Time clock = absl::FromUnixSeconds(1'790'000'000);
   CheckpointerOptions options{.directory = directory};
-  options.now = [&clock] { return clock; };
-  options.on_warning = [](std::string_view) {};
+  options.observer = NoWarnings();
   options.metrics_file = options.directory + ".prom";
   options.retention = {
       .max_to_keep = saves / 2, .keep_best = {{"validation/loss"}}, .keep_every_steps = 10 * kInterval};
-  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));
+  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer =
+      CheckpointerOnFileSystem::OpenWithClock([&clock] { return clock; }, std::move(options));
   if (!checkpointer.ok()) return Fail(checkpointer.status());
 
   const int64_t spike = (saves * 7 / 10) * kInterval;  // where the run goes astray for a while

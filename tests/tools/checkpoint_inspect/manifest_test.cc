@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <string>
+
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -83,8 +86,8 @@ TEST_F(ManifestTest, ShowsTheBytesOfWhatCannotBeDecoded) {
   const Finished dump = Dump({"--prefix", "z"});
   EXPECT_EQ(dump.exit_code, 3);
   EXPECT_EQ(dump.out,
-            "zz\\x1b\n  cannot be decoded: a key of 3 bytes is none of the manifest's\n  bytes: no\\nrecord\\xff\n");
-  EXPECT_EQ(dump.err, "checkpoint-inspect: error: of 1 records 1 cannot be decoded\n");
+            "zz\\x1b\n  cannot be decoded: a key of 3 bytes is not a key of the manifest\n  bytes: no\\nrecord\\xff\n");
+  EXPECT_EQ(dump.err, "checkpoint-inspect: error: 1 of 1 records cannot be decoded\n");
   const Finished as_json = Dump({"--json", "--prefix", "z"});
   EXPECT_EQ(as_json.exit_code, 3);
   const json line = json::parse(as_json.out.substr(as_json.out.find('\n') + 1), nullptr, /*allow_exceptions=*/false);
@@ -92,6 +95,25 @@ TEST_F(ManifestTest, ShowsTheBytesOfWhatCannotBeDecoded) {
   EXPECT_EQ(line["bytes"], "6e6f0a7265636f7264ff");
   // One does not hide the others.
   EXPECT_THAT(Dump().out, AllOf(HasSubstr("step/7\n"), ContainsRegex("zz[^\n]+\n  cannot be decoded: ")));
+}
+
+// At a record of the type 5 RocksDB's reader beside a writer waits for ever.
+TEST_F(ManifestTest, SaysThatALogEndsInDamage) {
+  std::string log;
+  for (const auto& entry : std::filesystem::directory_iterator(store_.directory() + "/manifest")) {
+    if (entry.path().extension() == ".log") log = entry.path();
+  }
+  std::string bytes = ReadWhole(log);
+  ASSERT_GT(bytes.size(), 7u);
+  bytes[6] = 5;
+  WriteWhole(log, bytes);
+  const Finished dump = Dump();
+  EXPECT_EQ(dump.exit_code, 13);
+  EXPECT_THAT(dump.err, AllOf(HasSubstr(log), HasSubstr("damaged at byte 0: a record's type is 5")));
+  const Finished list = RunInspect({"--store", store_.directory(), "ls"});
+  EXPECT_EQ(list.exit_code, 3);
+  EXPECT_THAT(list.out, HasSubstr("committed"));
+  EXPECT_THAT(list.err, HasSubstr(log));
 }
 
 TEST_F(ManifestTest, ChangesNothing) {

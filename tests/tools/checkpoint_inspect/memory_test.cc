@@ -6,10 +6,10 @@
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
+#include "snapshot/exchange/safetensors_header.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
 
 namespace tidemark::inspect {
 namespace {

@@ -83,7 +83,7 @@ TEST_F(NoteCheck, NamesAPinThatIsNotUnderstood) {
     EXPECT_EQ(problems[0].step, 1);
     EXPECT_EQ(problems[0].kind, "pin");
     EXPECT_EQ(problems[0].path, Folder() + "/pin.json");
-    EXPECT_EQ(problems[0].what, "it is no JSON object");
+    EXPECT_EQ(problems[0].what, "it is not a JSON object");
   }
 }
 
@@ -148,7 +148,7 @@ TEST_F(NoteCheck, MissesThePinThatTheRecordHas) {
   const Finished verify = Verify();
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out, HasSubstr("\nstep 1: its pin cannot be read: " + path +
-                                    ": it is not there, though the step's record has the pin\n"));
+                                    ": the file is missing, but the step's record has the pin\n"));
   EXPECT_EQ(VerifyJson()["unreadable_notes"][0]["path"], path);
   // Without the manifest nobody knows of it.
   store_.DamageManifest();
@@ -200,7 +200,7 @@ TEST_F(NoteCheck, NamesADeletionMarkThatIsNotUnderstood) {
   const Finished verify = Verify();
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out,
-              HasSubstr("\nstep 1: its deletion mark cannot be read: " + path + ": it is no JSON object\n"));
+              HasSubstr("\nstep 1: its deletion mark cannot be read: " + path + ": it is not a JSON object\n"));
   fs::remove(path);
   fs::create_directory(path);
   EXPECT_THAT(CheckDeletionMarks(store_.directory()), SizeIs(1));

@@ -13,6 +13,7 @@
 #include "storage/io/file_system.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/manifest/store_request.h"
+#include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
@@ -33,8 +34,8 @@ size_t FilesIn(const std::string& directory) {
 // A trainer whose thread looks into the inbox all the time.
 std::unique_ptr<AsyncCheckpointer> OpenTrainer(const TestStore& store) {
   auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
-                                          .inbox_poll_interval = absl::Milliseconds(5),
-                                          .on_warning = [](std::string_view) {}});
+                                          .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
+                                          .observer = NoWarnings()});
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   return *std::move(trainer);
 }
@@ -55,8 +56,20 @@ TEST(Pin, PinsAndUnpinsAStepThatNobodyHolds) {
   EXPECT_EQ(unpinned.exit_code, 0) << unpinned.err;
   EXPECT_EQ(unpinned.out, "step 1: unpinned\n");
   EXPECT_FALSE(store.Info(1).pinned);
-  EXPECT_EQ(RunInspect({"unpin", "1", "--store", store.directory()}).exit_code, 0) << "it is what was asked for";
+  const Finished again = RunInspect({"unpin", "1", "--store", store.directory()});
+  EXPECT_EQ(again.exit_code, 0) << "it is what was asked for";
+  EXPECT_EQ(again.out, "step 1: was not pinned\n");
   EXPECT_EQ(RunInspect({"repair", "--store", store.directory()}).exit_code, 0);
+}
+
+TEST(Pin, NamesTheTagsThatGoWithIt) {
+  TestStore store;
+  store.Save({1});
+  for (const char* tag : {"paper", "v1"}) {
+    ASSERT_EQ(RunInspect({"tag", "1", tag, "--store", store.directory()}).exit_code, 0);
+  }
+  EXPECT_EQ(RunInspect({"unpin", "1", "--store", store.directory()}).out,
+            "step 1: unpinned, and its tags removed: paper, v1\n");
 }
 
 TEST(Pin, IsKnownAfterARebuildOfTheManifest) {
@@ -75,14 +88,13 @@ TEST(Pin, HandsTheRequestToALiveTrainer) {
   const Finished pinned = RunInspect({"pin", "1", "--note", "good", kPatience, "--store", store.directory()});
   EXPECT_EQ(pinned.exit_code, 0) << pinned.err;
   EXPECT_EQ(pinned.out, "step 1: pinned (good)\n");
-  EXPECT_THAT(pinned.err,
-              AllOf(HasSubstr("handed over to whoever holds the store"), HasSubstr(std::to_string(getpid()))));
+  EXPECT_THAT(pinned.err, AllOf(HasSubstr("asking the trainer ("), HasSubstr(std::to_string(getpid()))));
   const auto steps = trainer->Steps();
   ASSERT_TRUE(steps.ok());
   EXPECT_EQ((*steps)[0].pin_note, "good");
   const Finished unpinned = RunInspect({"unpin", "1", kPatience, "--json", "--store", store.directory()});
   EXPECT_EQ(unpinned.exit_code, 0);
-  EXPECT_THAT(unpinned.err, HasSubstr("handed over to whoever holds the store"));
+  EXPECT_THAT(unpinned.err, HasSubstr("asking the trainer ("));
   const auto json = nlohmann::json::parse(unpinned.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(json["schema_version"], 1);
   ASSERT_EQ(json["requests"].size(), 1u);
@@ -105,7 +117,7 @@ TEST(Pin, SaysSoWhereTheHolderHasNotTakenItInYet) {
     ASSERT_TRUE((*lock)->WriteNote("a repair").ok());
     const Finished run = RunInspect({"pin", "1", "--wait", "0", "--store", store.directory()});
     EXPECT_EQ(run.exit_code, 11);
-    EXPECT_THAT(run.out, HasSubstr("step 1: not pinned: handed to whoever holds the store, and not taken in yet"));
+    EXPECT_THAT(run.out, HasSubstr("step 1: not pinned: not read yet; the request waits in inbox/"));
     EXPECT_THAT(run.err, HasSubstr("a repair"));
     const auto json = RunInspectJson({"pin", "2", "--wait", "0", "--store", store.directory()}, 11);
     EXPECT_EQ(json["requests"][0]["outcome"], "handed_over");
@@ -157,7 +169,7 @@ TEST(Pin, TakesItsRequestBackOnCtrlC) {
   command.join();
   ASSERT_GT(pid, 1) << request;
   EXPECT_EQ(run.exit_code, 130);
-  EXPECT_THAT(run.err, HasSubstr("what was not taken in has been withdrawn"));
+  EXPECT_THAT(run.err, HasSubstr("requests that the trainer has not read yet are withdrawn"));
   EXPECT_EQ(FilesIn(layout.inbox()), 0u);
 }
 

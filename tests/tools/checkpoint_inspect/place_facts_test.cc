@@ -64,7 +64,7 @@ TEST(LookAtPlace, FindsThatAFileStandsInTheWay) {
   WriteWhole(folder.directory() + "/file", "text");
   const PlaceFacts facts = LookAtPlace(PosixFileSystem(), folder.directory() + "/file/store");
   EXPECT_EQ(facts.directory, "");
-  EXPECT_EQ(StatusText(facts.found), folder.directory() + "/file is no directory");
+  EXPECT_EQ(StatusText(facts.found), folder.directory() + "/file is not a directory");
 }
 
 TEST(LookAtPlace, FindsADirectoryThatCannotBeWritten) {
@@ -111,7 +111,8 @@ TEST(LookAtPlace, SaysWhichOfItsTrialsTheSystemRefused) {
   EXPECT_THAT(look(SYS_fallocate, EOPNOTSUPP, [](const PlaceFacts& facts) { return facts.allocate; }),
               HasSubstr("(EOPNOTSUPP)"));
   // A lock that is given out twice.
-  EXPECT_THAT(look(SYS_flock, 0, [](const PlaceFacts& facts) { return facts.locks; }), HasSubstr("a second time"));
+  EXPECT_THAT(look(SYS_flock, 0, [](const PlaceFacts& facts) { return facts.locks; }),
+              HasSubstr("two opens got the lock"));
   EXPECT_TRUE(fs::is_empty(folder.directory()));
 }
 

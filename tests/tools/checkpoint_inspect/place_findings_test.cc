@@ -84,16 +84,17 @@ TEST(JudgePlace, SaysWhichDirectoryItLookedAtInstead) {
   PlaceFacts facts = GoodPlace();
   facts.is_there = false;
   EXPECT_THAT(Named(JudgePlace(facts, "run/new/store"), "directory"),
-              Is(Verdict::kOk, "run/new/store is not there; this is about run", ""));
+              Is(Verdict::kOk, "run/new/store does not exist; checked run instead", ""));
   facts.directory = ".";
   EXPECT_THAT(Named(JudgePlace(facts, "new"), "directory"),
-              Is(Verdict::kOk, "new is not there; this is about the current directory", ""));
+              Is(Verdict::kOk, "new does not exist; checked the current directory instead", ""));
 }
 
 TEST(JudgePlace, EndsWhereThereIsNoDirectory) {
-  const std::vector<Finding> findings = JudgePlace({.found = absl::FailedPreconditionError("a is no directory")}, "a");
+  const std::vector<Finding> findings =
+      JudgePlace({.found = absl::FailedPreconditionError("a is not a directory")}, "a");
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_THAT(findings[0], Is(Verdict::kMissing, "a is no directory", "name a directory"));
+  EXPECT_THAT(findings[0], Is(Verdict::kMissing, "a is not a directory", "name a directory"));
 }
 
 TEST(JudgePlace, EndsWhereNothingCanBeWritten) {
@@ -115,7 +116,7 @@ TEST(JudgePlace, KnowsWhatAFileSystemIsGoodFor) {
   EXPECT_THAT(judge(kTmpfs), Is(Verdict::kRisk, "", "power"));
   EXPECT_THAT(judge(kOverlay), Is(Verdict::kRisk, "", "mount a volume"));
   EXPECT_THAT(judge(kNfs), Is(Verdict::kRisk, "", "local_lock"));
-  EXPECT_THAT(judge(kProc), Is(Verdict::kMissing, "", "holds no files"));
+  EXPECT_THAT(judge(kProc), Is(Verdict::kMissing, "", "stores no files"));
 }
 
 TEST(JudgePlace, MissesWhatACommitNeeds) {
@@ -123,7 +124,7 @@ TEST(JudgePlace, MissesWhatACommitNeeds) {
   facts.durable_names = ErrnoStatus(EINVAL, "sync directory", "run/x");
   facts.locks = ErrnoStatus(ENOLCK, "lock", "run/x/LOCK");
   const std::vector<Finding> findings = JudgePlace(facts, "run");
-  EXPECT_THAT(Named(findings, "durable names"), Is(Verdict::kMissing, "(EINVAL)", "half of one"));
+  EXPECT_THAT(Named(findings, "durable names"), Is(Verdict::kMissing, "(EINVAL)", "not be atomic"));
   EXPECT_THAT(Named(findings, "locks"), Is(Verdict::kMissing, "(ENOLCK)", "two trainers"));
 }
 
@@ -135,7 +136,7 @@ TEST(JudgePlace, CallsSlowWhatGoesWithout) {
   const std::vector<Finding> findings = JudgePlace(facts, "run");
   EXPECT_THAT(Named(findings, "O_DIRECT"), Is(Verdict::kSlow, "none", "page cache"));
   EXPECT_THAT(Named(findings, "fallocate"), Is(Verdict::kSlow, "(EOPNOTSUPP)", "wait for each other"));
-  EXPECT_THAT(Named(findings, "O_TMPFILE"), Is(Verdict::kOk, "has a name before it is whole", ""));
+  EXPECT_THAT(Named(findings, "O_TMPFILE"), Is(Verdict::kOk, "has its name before it is complete", ""));
   EXPECT_EQ(Worst(findings), Verdict::kSlow);
 }
 
@@ -143,12 +144,12 @@ TEST(JudgePlace, MissesRoomForBytesAndForFiles) {
   PlaceFacts facts = GoodPlace();
   facts.free_bytes = kFreeBytesMin;
   facts.free_inodes = kFreeInodesMin;
-  EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kOk, "4.0 MiB free, 64 files more", ""));
+  EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kOk, "4.0 MiB free, 64 more files", ""));
   facts.free_bytes = kFreeBytesMin - 1;
-  EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kMissing, "", "make room"));
+  EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kMissing, "", "free some space"));
   facts.free_bytes = kFreeBytesMin;
   facts.free_inodes = kFreeInodesMin - 1;
-  EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kMissing, "63 files more", "inodes"));
+  EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kMissing, "63 more files", "inodes"));
   facts.free_inodes = std::nullopt;
   EXPECT_THAT(Named(JudgePlace(facts, "run"), "space"), Is(Verdict::kOk, "any number of files", ""));
 }
@@ -169,7 +170,7 @@ TEST(JudgeMachine, SaysWhoRefusesIoUring) {
   EXPECT_THAT(judge(EACCES), Is(Verdict::kSlow, "(EACCES)", "seccomp"));
   EXPECT_THAT(judge(ENOSYS), Is(Verdict::kSlow, "(ENOSYS)", "Linux 5.6"));
   EXPECT_THAT(judge(ENOMEM), Is(Verdict::kSlow, "(ENOMEM)", "ulimit -l"));
-  EXPECT_THAT(judge(EIO), Is(Verdict::kSlow, "(EIO)", "what the kernel says"));
+  EXPECT_THAT(judge(EIO), Is(Verdict::kSlow, "(EIO)", "the kernel's log"));
   facts.uring_disabled = 0;
   EXPECT_THAT(judge(EPERM), Is(Verdict::kSlow, "(EPERM)", "seccomp"));
   facts.uring_disabled = 2;
@@ -183,7 +184,7 @@ TEST(JudgeMachine, HoldsTheLockedMemoryAgainstWhatStagingMayLock) {
   EXPECT_THAT(Named(JudgeMachine(facts), "locked memory"), Is(Verdict::kOk, "8.0 GiB", ""));
   facts.locked_memory_max = 8 << 20;
   EXPECT_THAT(Named(JudgeMachine(facts), "locked memory"),
-              Is(Verdict::kSlow, "at most 8.0 MiB", "One of more than 4.0 MiB stays unlocked"));
+              Is(Verdict::kSlow, "at most 8.0 MiB", "For a state of more than 4.0 MiB it stays unlocked"));
   facts.registered_memory = ErrnoStatus(ENOMEM, "register 16777216 bytes of memory with", "io_uring");
   EXPECT_THAT(Named(JudgeMachine(facts), "locked memory"), Is(Verdict::kSlow, "(ENOMEM)", "at every write"));
 }
@@ -206,7 +207,7 @@ TEST(JudgeMachine, CallsSlowAWeakMachine) {
   std::vector<Finding> findings = JudgeMachine(facts);
   EXPECT_THAT(Named(findings, "huge pages"), Is(Verdict::kSlow, "never", "transparent_hugepage"));
   EXPECT_THAT(Named(findings, "CPU vectors"), Is(Verdict::kSlow, "none", "AVX2"));
-  EXPECT_THAT(Named(findings, "cores"), Is(Verdict::kSlow, "1", "another one"));
+  EXPECT_THAT(Named(findings, "cores"), Is(Verdict::kSlow, "1", "another core"));
   ExpectAdviceWhereItIsNeeded(findings);
   facts.huge_pages = "";
   EXPECT_THAT(Named(JudgeMachine(facts), "huge pages"), Is(Verdict::kSlow, "the kernel has none", "CPU"));

@@ -47,28 +47,27 @@ std::vector<int64_t> Going(const PrunePlan& plan) {
 }
 
 TEST(ParseKeepBest, TellsMetricModeAndCountApart) {
-  const auto expect = [](const std::string& text, const std::string& metric, BestMode mode, int64_t count,
-                         bool names_end) {
+  const auto expect = [](const std::string& text, const std::string& metric, std::optional<BestMode> mode,
+                         int64_t count) {
     const auto rule = ParseKeepBest(text);
     ASSERT_TRUE(rule.ok()) << rule.status();
-    EXPECT_EQ(rule->keep.metric, metric) << text;
-    EXPECT_EQ(rule->keep.mode, mode) << text;
-    EXPECT_EQ(rule->keep.count, count) << text;
-    EXPECT_EQ(rule->names_end, names_end) << text;
+    EXPECT_EQ(rule->metric, metric) << text;
+    EXPECT_EQ(rule->mode, mode) << text;
+    EXPECT_EQ(rule->count, count) << text;
   };
-  expect("loss", "loss", BestMode::kLowest, 1, false);
-  expect("validation/loss:3", "validation/loss", BestMode::kLowest, 3, false);
-  expect("accuracy:highest", "accuracy", BestMode::kHighest, 1, true);
-  expect("accuracy:highest:5", "accuracy", BestMode::kHighest, 5, true);
-  expect("a:b:lowest:2", "a:b", BestMode::kLowest, 2, true);
-  expect("top:5:1", "top:5", BestMode::kLowest, 1, false);
+  expect("loss", "loss", std::nullopt, 1);
+  expect("validation/loss:3", "validation/loss", std::nullopt, 3);
+  expect("accuracy:highest", "accuracy", BestMode::kHighest, 1);
+  expect("accuracy:highest:5", "accuracy", BestMode::kHighest, 5);
+  expect("a:b:lowest:2", "a:b", BestMode::kLowest, 2);
+  expect("top:5:1", "top:5", std::nullopt, 1);
 }
 
 TEST(ParseKeepBest, RefusesWhatNamesNoSteps) {
   for (const char* text : {"", ":3", ":highest", ":highest:2", "loss:0", "loss:-1"}) {
     const auto rule = ParseKeepBest(text);
     EXPECT_TRUE(absl::IsInvalidArgument(rule.status())) << text;
-    EXPECT_THAT(rule.status().message(), HasSubstr("METRIC[:highest|:lowest][:COUNT]")) << text;
+    EXPECT_THAT(rule.status().message(), HasSubstr("METRIC[:lowest|:highest][:COUNT]")) << text;
   }
 }
 

@@ -2,10 +2,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/store_layout.h"
+#include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
@@ -186,17 +188,88 @@ TEST(Prune, HandsTheDeletionsToALiveTrainer) {
   TestStore store;
   store.Save({1, 2, 3});
   auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
-                                          .inbox_poll_interval = absl::Milliseconds(5),
-                                          .on_warning = [](std::string_view) {}});
+                                          .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
+                                          .observer = NoWarnings()});
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const Finished run = Prune(store, {"--keep-latest", "1", "--apply", kPatience});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
-  EXPECT_THAT(run.err, HasSubstr("handed over to whoever holds the store"));
+  EXPECT_THAT(run.err, HasSubstr("asking the trainer ("));
   ASSERT_TRUE((*trainer)->Tidy().ok());  // the requests' files go before the trainer counts what it did
   EXPECT_EQ((*trainer)->LatestStep()->step, 3);
   EXPECT_EQ((*trainer)->statistics().steps_deleted, 2u);
   EXPECT_THAT(Committed(store), ElementsAre(3));
+}
+
+// A trainer whose evaluator reads no step until it is let, and its store of four steps.
+class LaggingTrainer {
+ public:
+  explicit LaggingTrainer(int64_t max_to_keep) {
+    auto opened = AsyncCheckpointer::Open({.directory = store_.directory(),
+                                           .retention = {.max_to_keep = max_to_keep},
+                                           .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
+                                           .observer = NoWarnings()});
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    checkpointer_ = *std::move(opened);
+    const auto evaluate = [this](const Snapshot&) -> absl::StatusOr<tidemark::Verdict> {
+      gate_.WaitForNotification();
+      return tidemark::Verdict();
+    };
+    EXPECT_TRUE(
+        checkpointer_->AddEvaluator({.name = "validation", .when_lagging = WhenLagging::kQueue}, evaluate).ok());
+    TestState state(5000);
+    for (int64_t step : {1, 2, 3, 4}) {
+      EXPECT_TRUE(checkpointer_->Save(step, state).ok());
+      EXPECT_TRUE(checkpointer_->WaitUntilCommitted().ok());
+    }
+    EXPECT_TRUE(checkpointer_->Tidy().ok());
+  }
+  ~LaggingTrainer() { gate_.Notify(); }
+
+  const TestStore& store() const { return store_; }
+
+ private:
+  TestStore store_;
+  absl::Notification gate_;  // outlives the evaluator's thread
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+};
+
+TEST(Prune, PlansWithWhatALiveTrainersEvaluatorsHaveYetToRead) {
+  const LaggingTrainer trainer(/*max_to_keep=*/9);
+  const Finished run = Prune(trainer.store(), {"--keep-latest", "1"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("evaluator 'validation' has not read it yet"));
+  const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", trainer.store().directory()});
+  EXPECT_EQ(plan["plan"][1]["action"], "keep");
+  EXPECT_EQ(plan["plan"][2]["action"], "keep");
+}
+
+// One without rules has noted nothing.
+TEST(Prune, SaysInOneLineWhyATrainerRefuses) {
+  const LaggingTrainer trainer(/*max_to_keep=*/0);
+  const Finished run = Prune(trainer.store(), {"--keep-latest", "1", "--apply", kPatience});
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_THAT(run.out, testing::ContainsRegex("\nsteps 2, 3: not deleted: the trainer \\([^)]+, pid [0-9]+ on [^)]+\\) "
+                                              "refused: evaluator 'validation' has not read it yet\n"));
+  // It reads step 1, which is the next to be judged.
+  EXPECT_EQ(Occurrences(run.out, "has not read it yet"), 1u) << run.out;
+  EXPECT_FALSE(fs::exists(trainer.store().directory() + "/quarantine"));
+}
+
+// What its evaluators judged is what a run is rolled back to.
+TEST(Prune, KeepsTheLatestHealthyStepAndTheLatestThatWasFoundHealthy) {
+  TestStore store;
+  store.Save({1, 2, 3, 4, 5});
+  store.Update(2, [](StepInfo& info) { info.evaluations = {{.evaluator = "v"}}; });
+  store.Update(5, [](StepInfo& info) { info.evaluations = {{.evaluator = "v", .unhealthy = "diverged"}}; });
+  const Finished run = Prune(store, {"--keep-latest", "1"});
+  EXPECT_THAT(run.out,
+              AllOf(HasSubstr("the latest healthy one"), HasSubstr("the latest that evaluators found healthy")));
+  const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", store.directory()});
+  EXPECT_EQ(plan["plan"][0]["action"], "delete");
+  EXPECT_EQ(plan["plan"][1]["reason"], "the latest that evaluators found healthy");
+  EXPECT_EQ(plan["plan"][3]["reason"], "the latest healthy one");
+  EXPECT_THAT(RunInspect({"show", "latest-healthy", "--store", store.directory()}).out, StartsWith("step 4"));
 }
 
 TEST(Prune, SaysSoWhereTheHolderHasNotTakenItInYet) {
@@ -206,8 +279,8 @@ TEST(Prune, SaysSoWhereTheHolderHasNotTakenItInYet) {
   ASSERT_TRUE(lock.ok()) << lock.status();
   const Finished run = Prune(store, {"--keep-latest", "1", "--apply", "--wait=0"});
   EXPECT_EQ(run.exit_code, 11);
-  EXPECT_THAT(run.out,
-              AllOf(HasSubstr("step 1: not deleted: handed to whoever holds the store"), HasSubstr("deleted 0 of 2")));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("steps 1, 2: not deleted: not read yet; the request waits in inbox/"),
+                             HasSubstr("deleted 0 of 2")));
   EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
 }
 
@@ -234,25 +307,50 @@ TEST(Prune, TakesTheNameOfAMetricAsItIs) {
   store.Save({1}, {.metrics = {{"[x]", 1}, {"x", 2}}});
   store.Save({2}, {.metrics = {{"[x]", 2}, {"x", 1}}});
   store.Save({3});
-  EXPECT_THAT(Prune(store, {"--keep-best", "[x]"}).err, HasSubstr("--keep-best [x] is step 1, the lowest with 1"));
+  EXPECT_THAT(Prune(store, {"--keep-best", "[x]:highest"}).out, HasSubstr("best [x] (2)"));
 }
 
-TEST(Prune, NamesBothEndsOfAMetricOfWhichItWasNotSaidWhichOneIsTheBest) {
+TEST(Prune, KeepsTheBestByTheEndThatTheNameTells) {
   TestStore store;
-  store.Save({1}, {.metrics = {{"accuracy", 0.25}, {"steady", 7}}});
-  store.Save({2}, {.metrics = {{"accuracy", 0.75}}});
+  store.Save({1}, {.metrics = {{"validation/accuracy", 0.25}}});
+  store.Save({2}, {.metrics = {{"validation/accuracy", 0.75}}});
   store.Save({3});
-  for (const char* rule : {"accuracy", "accuracy:1"}) {
-    EXPECT_THAT(Prune(store, {"--keep-best", rule}).err,
-                StartsWith("checkpoint-inspect: --keep-best accuracy is step 1, the lowest with 0.25; "
-                           "--keep-best accuracy:highest is step 2 with 0.75\n"))
-        << rule;
+  const Finished run = Prune(store, {"--keep-best", "validation/accuracy", "--apply"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_THAT(Committed(store), ElementsAre(2, 3));
+}
+
+TEST(Prune, RefusesToGuessWhichEndOfAMetricIsTheBest) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"x", 0.25}}});
+  store.Save({2}, {.metrics = {{"x", 0.75}}});
+  store.Save({3});
+  for (const char* rule : {"x", "x:1"}) {
+    const Finished run = Prune(store, {"--keep-best", rule, "--apply"});
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_EQ(run.err,
+              "checkpoint-inspect: error: --keep-best x: neither the trainer nor the name says whether lower or higher "
+              "is better; use --keep-best x:lowest or --keep-best x:highest\n");
   }
-  for (const char* rule : {"accuracy:highest", "accuracy:lowest:1", "steady"}) {
-    EXPECT_THAT(Prune(store, {"--keep-best", rule}).err, Not(HasSubstr("the lowest with"))) << rule;
-  }
-  EXPECT_EQ(Prune(store, {"--keep-best", "accuracy", "--json"}).err,
-            Prune(store, {"--keep-best", "accuracy:lowest", "--json"}).err);
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
+  store.PutRecord("best", R"({"version":1,"metrics":{"x":"highest"}})");
+  const Finished recorded = Prune(store, {"--keep-best", "x"});
+  EXPECT_EQ(recorded.err, "checkpoint-inspect: nothing was changed; --apply does it\n");
+  EXPECT_THAT(recorded.out, HasSubstr("best x (0.75)"));
+}
+
+TEST(Prune, SaysThatAnEndIsNotTheRecordedOne) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"x", 0.25}}});
+  store.Save({2}, {.metrics = {{"x", 0.75}}});
+  store.Save({3});
+  store.PutRecord("best", R"({"version":1,"metrics":{"x":"highest"}})");
+  const Finished run = Prune(store, {"--keep-best", "x:lowest"});
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(run.err, HasSubstr("--keep-best x:lowest keeps the lowest; the trainer recorded that higher is better"));
+  EXPECT_THAT(run.out, HasSubstr("best x (0.25)"));
+  EXPECT_THAT(Prune(store, {"--keep-best", "x:highest"}).err, Not(HasSubstr("recorded")));
 }
 
 TEST(Prune, NamesTheMetricsThatThereAre) {

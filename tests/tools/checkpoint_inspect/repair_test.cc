@@ -133,13 +133,25 @@ TEST(Repair, RecordsThatAStepWasDeletedWhoseFolderSaysSo) {
   WriteWhole(folder + "/deleted.json", R"({"version":1,"note":"too old"})");
   EXPECT_THAT(RunInspect({"repair", "--store", store.directory()}).out,
               AllOf(StartsWith("would record that "), HasSubstr("/steps/0000000001-"),
-                    EndsWith(" was deleted: its deleted.json says that it was let go: too old\n"
+                    EndsWith(" was deleted: its deleted.json says that it was deleted: too old\n"
                              "after that, a restore takes step 2\n")));
   const auto applied = RunInspectJson({"repair", "--apply", "--store", store.directory()}, 0);
   ASSERT_EQ(applied["changes"].size(), 1u);
   EXPECT_EQ(applied["changes"][0]["action"], "mark_deleted");
   EXPECT_EQ(applied["changes"][0]["step"], 1);
   EXPECT_EQ(store.Info(1).state, StepState::kDeleted);
+}
+
+TEST(Repair, NamesTheHealthyStepThatARestoreTakesInJsonAsVerifyDoes) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.Update(3, [](StepInfo& info) { info.evaluations = {{.evaluator = "v", .unhealthy = "diverged"}}; });
+  const auto planned = RunInspectJson({"repair", "--store", store.directory()}, 0);
+  EXPECT_EQ(planned["restore"], 3);
+  EXPECT_EQ(planned["restore_healthy"], 2);
+  const auto verified = RunInspectJson({"verify", "--store", store.directory()}, 0);
+  EXPECT_EQ(verified["restore"]["step"], 3);
+  EXPECT_EQ(verified["restore_healthy"], 2);
 }
 
 TEST(Repair, FailsWhereNoStepIsLeft) {

@@ -9,6 +9,7 @@
 namespace tidemark::inspect {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
@@ -30,6 +31,8 @@ TEST(ThinOut, KeepsLowestAndHighestAndWhatIsMarked) {
     points.push_back(
         {.x = static_cast<double>(i), .y = std::abs(i - 5000) * 1.0, .marks = {Mark::kSaved}, .hover = {}});
   }
+  points[0].y = points[1].y - 0.5;
+  points[9999].y = points[9998].y - 0.5;
   points[777].marks.push_back(Mark::kPinned);
   points[888].y = std::numeric_limits<double>::quiet_NaN();
   points[999].y = 1e6;
@@ -39,7 +42,7 @@ TEST(ThinOut, KeepsLowestAndHighestAndWhatIsMarked) {
   const auto has = [&](double x) {
     return std::any_of(kept.begin(), kept.end(), [x](const ChartPoint& point) { return point.x == x; });
   };
-  for (const double x : {777, 888, 999, 5000}) EXPECT_TRUE(has(x)) << x;
+  for (const double x : {0, 777, 888, 999, 5000, 9999}) EXPECT_TRUE(has(x)) << x;
   EXPECT_TRUE(std::is_sorted(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.x < b.x; }));
   EXPECT_THAT(ThinOut(points, 10'000), SizeIs(10'000));
 }
@@ -65,7 +68,8 @@ TEST(MetricFigure, MarksStepsAndTellsWhy) {
   steps[3].pinned = true;
   steps[3].tags = {"paper", "v1"};
   steps[2].evaluations.push_back({.evaluator = "health", .unhealthy = "spike"});
-  const ReportMetric metric{.name = "loss", .best = 4, .best_value = 2.4, .latest = 4, .latest_value = 2.4};
+  const ReportMetric metric{
+      .name = "loss", .mode = BestMode::kLowest, .best = 4, .best_value = 2.4, .latest = 4, .latest_value = 2.4};
   const std::string html = MetricFigure(steps, metric, 0);
   EXPECT_EQ(Occurrences(html, "class=\"deleted\""), 1);
   EXPECT_EQ(Occurrences(html, "class=\"pinned\""), 2);
@@ -73,14 +77,14 @@ TEST(MetricFigure, MarksStepsAndTellsWhy) {
   EXPECT_EQ(Occurrences(html, "class=\"best\""), 1);
   EXPECT_THAT(html, HasSubstr("step 2, committed\nloss = 3\npinned: for &lt;me&gt;"));
   EXPECT_THAT(html, HasSubstr("\ntagged paper, v1"));
-  EXPECT_THAT(html, HasSubstr("distrusted: health: spike"));
+  EXPECT_THAT(html, HasSubstr("unhealthy: health: spike"));
   EXPECT_THAT(html, HasSubstr("not among the latest 3"));
   EXPECT_THAT(html, HasSubstr("best (lowest)"));
   EXPECT_THAT(html, Not(HasSubstr("log scale")));
 }
 
 TEST(MetricFigure, OffersALogarithmicScaleWhereItTellsMore) {
-  const ReportMetric metric{.name = "loss", .best = {}, .latest = {}};
+  const ReportMetric metric{.name = "loss", .mode = {}, .best = {}, .latest = {}};
   const std::vector<StepInfo> wide = {Saved(1, 100), Saved(2, 1)};
   const std::string html = MetricFigure(wide, metric, 7);
   EXPECT_THAT(html, HasSubstr("id=\"log7\""));
@@ -89,9 +93,18 @@ TEST(MetricFigure, OffersALogarithmicScaleWhereItTellsMore) {
   EXPECT_EQ(Occurrences(MetricFigure(negative, metric, 0), "<svg"), 1);
 }
 
+// One chart of a page can be held against another.
+TEST(MetricFigure, ShowsTheStepsOfThePageThoughFewHaveTheMetric) {
+  std::vector<StepInfo> steps = {Saved(0, 4), Saved(10, 3), Saved(20, 2)};
+  steps[0].metrics.clear();
+  steps[2].metrics.clear();
+  const std::string html = MetricFigure(steps, {.name = "loss", .mode = {}, .best = {}, .latest = {}}, 0);
+  EXPECT_THAT(html, AllOf(HasSubstr(">0</text>"), HasSubstr(">20</text>")));
+}
+
 TEST(MetricFigure, SaysWhereThereIsNothingToShow) {
   const std::vector<StepInfo> steps = {Saved(1, 1)};
-  const ReportMetric metric{.name = "<other>", .best = {}, .latest = {}};
+  const ReportMetric metric{.name = "<other>", .mode = {}, .best = {}, .latest = {}};
   EXPECT_THAT(MetricFigure(steps, metric, 0), HasSubstr("None of the steps shown has it"));
   EXPECT_THAT(MetricFigure(steps, metric, 0), HasSubstr("&lt;other&gt;"));
 }
@@ -118,12 +131,12 @@ TEST(BytesFigure, StacksNewAndReusedBytesOfSavedSteps) {
 TEST(BlockedFigure, StacksTheParts) {
   const std::vector<StepInfo> steps = {Saved(1, 1), Saved(2, 1)};
   const std::vector<BlockedPart> parts = {
-      {.name = "copy", .by_step = {{1, absl::Milliseconds(15)}, {2, absl::Milliseconds(20)}}},
-      {.name = "room", .by_step = {{1, absl::Milliseconds(5)}}}};
+      {.name = "copy", .colour = 5, .by_step = {{1, absl::Milliseconds(15)}, {2, absl::Milliseconds(20)}}},
+      {.name = "room", .colour = 3, .by_step = {{1, absl::Milliseconds(5)}}}};
   const std::string html = BlockedFigure(steps, parts);
   EXPECT_THAT(html, HasSubstr("step 1\ncopy: 15.0 ms\nroom: 5.0 ms"));
   EXPECT_THAT(html, HasSubstr("step 2\ncopy: 20.0 ms\nroom: 0.0 ms"));
-  EXPECT_EQ(Occurrences(html, "class=\"s1\""), 2);  // the bar and the legend
+  EXPECT_EQ(Occurrences(html, "class=\"s3\""), 2);  // the bar and the legend
 }
 
 TEST(BytesFigure, ShowsMeansWhereThereAreManySteps) {
@@ -145,6 +158,15 @@ TEST(HistogramFigures, SaysWhatWasCounted) {
   const std::string html = HistogramFigures(survey);
   EXPECT_THAT(html, HasSubstr("4 numbers, 0 to 2, 1 zeros, 1 NaN; 1 of 2 tensors read"));
   EXPECT_THAT(html, HasSubstr("<code>&lt;w&gt;</code>"));
+}
+
+TEST(HistogramFigures, TellsWhatCouldNotBeReadFromWhatHasNoNumbers) {
+  ReportSurvey survey;
+  survey.steps = {1};
+  survey.histograms.push_back({.label = "w", .tensors = 2, .tensors_read = 0, .histogram = {}});
+  const std::string html = HistogramFigures(survey);
+  EXPECT_THAT(html, HasSubstr("not read: 2 tensors"));
+  EXPECT_THAT(html, Not(HasSubstr("0 numbers")));
 }
 
 TEST(HistogramFigures, ShowsNothingButZerosAsOneBarAtZero) {

@@ -31,14 +31,6 @@ Gathered Gather(const TestStore& store, const std::vector<MetricChoice>& metrics
   return {*std::move(data), *std::move(reader)};
 }
 
-TEST(GuessMode, LooksForWordsInTheLastPart) {
-  EXPECT_EQ(GuessMode("eval.F1_macro"), BestMode::kHighest);
-  EXPECT_EQ(GuessMode("top1"), BestMode::kHighest);
-  EXPECT_EQ(GuessMode("accuracy/loss"), BestMode::kLowest);
-  EXPECT_EQ(GuessMode("accelerator_seconds"), BestMode::kLowest);
-  EXPECT_EQ(GuessMode(""), BestMode::kLowest);
-}
-
 TEST(GatherReport, KnowsTheLatestAndTheBest) {
   TestStore store;
   store.Save({1}, {.metrics = {{"loss", 0.5}, {"accuracy", 0.1}}});
@@ -62,6 +54,16 @@ TEST(GatherReport, KnowsTheLatestAndTheBest) {
       data.verdict,
       "A restore takes step 3. No problem is on record. No tensor was read: checkpoint-inspect verify reads every "
       "byte.");
+}
+
+TEST(GatherReport, HasNoBestWhereNothingTellsWhichEndItIs) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"learning_rate", 0.5}}});
+  EXPECT_EQ(Gather(store).metrics[0].mode, std::nullopt);
+  EXPECT_EQ(Gather(store).metrics[0].best, std::nullopt);
+  store.PutRecord("best", R"({"version":1,"metrics":{"learning_rate":"highest"}})");
+  EXPECT_EQ(Gather(store).metrics[0].mode, BestMode::kHighest);
+  EXPECT_EQ(Gather(store).metrics[0].best, 1);
 }
 
 TEST(GatherReport, ShowsTheLastStepsAndTheMetricsThatItIsAskedFor) {
@@ -109,13 +111,13 @@ TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
   std::vector<std::string> kinds;
   for (const HealthRow& row : data.health) kinds.push_back(std::string(HealthKindName(row.kind)));
   EXPECT_THAT(kinds,
-              ElementsAre("lost", "distrusted", "evaluation skipped", "evaluation failed", "damaged", "save failed"));
+              ElementsAre("lost", "unhealthy", "evaluation skipped", "evaluation failed", "damaged", "save failed"));
   EXPECT_EQ(data.health[1].by, "health");
   EXPECT_EQ(data.health[1].what, "spike");
   EXPECT_EQ(data.grade, HealthGrade::kBad);
   EXPECT_EQ(data.verdict,
-            "On record: step 3 damaged, step 1 lost, 1 failed save, 1 committed step distrusted by an evaluator. A "
-            "restore takes step 2, which an evaluator distrusts. There is no healthy step to go back to.");
+            "On record: step 3 damaged, step 1 lost, 1 failed save, 1 unhealthy committed step. A "
+            "restore takes step 2, which is unhealthy. There is no healthy step.");
 }
 
 TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {
@@ -176,8 +178,8 @@ TEST(JudgeHealth, SaysHowMuchWasReadOfAStoreThatNothingIsKnownAgainst) {
   const Gathered data = Gather(store, {}, 0, &survey);
   EXPECT_EQ(data.grade, HealthGrade::kGood);
   EXPECT_EQ(data.verdict,
-            "A restore takes step 2. No problem is on record. Tensors of 2 steps were read without one; not all bytes "
-            "were: checkpoint-inspect verify does that.");
+            "A restore takes step 2. No problem is on record, and none was found in the tensors of 2 steps. "
+            "checkpoint-inspect verify reads every byte.");
 }
 
 TEST(JudgeHealth, SaysWhatReadingFoundAndWhatARestoreTakesThen) {
@@ -209,7 +211,7 @@ TEST(JudgeHealth, FindsNothingInAStepThatWasPassedOver) {
   const Gathered data = Gather(store, {}, 0, &survey);
   EXPECT_EQ(data.grade, HealthGrade::kGood);
   EXPECT_THAT(data.health, IsEmpty());
-  EXPECT_THAT(data.verdict, HasSubstr("A restore takes step 3. No problem is on record."));
+  EXPECT_THAT(data.verdict, HasSubstr("A restore takes step 3. No problem is on record"));
   // What was deleted no restore takes, and what was saved anew one may.
   survey.passed_over = {{.step = 3}};
   EXPECT_THAT(Gather(store, {}, 0, &survey).verdict, HasSubstr("A restore takes step 2."));
@@ -230,10 +232,10 @@ TEST(ReportPage, NotesStepsThatWerePassedOver) {
                                        .now = absl::UnixEpoch(),
                                        .data = data,
                                        .survey = &survey});
-  EXPECT_THAT(page, HasSubstr("Note: step 20 was deleted while this page was made, and is passed over; not shown in "
+  EXPECT_THAT(page, HasSubstr("Note: step 20 was deleted while this page was made, and is left out; not shown in "
                               "full: its change."));
   EXPECT_THAT(page, testing::Not(HasSubstr("step 21 was deleted")));
-  EXPECT_THAT(page, HasSubstr("2 more steps are passed over for that."));
+  EXPECT_THAT(page, HasSubstr("2 more steps are left out for that."));
   EXPECT_THAT(page, testing::Not(HasSubstr("Not all could be read")));
 }
 
@@ -242,8 +244,9 @@ TEST(JudgeHealth, KnowsNoStepToRestoreWhereNoneCouldBeRead) {
   store.Save({1});
   ReportSurvey survey;
   survey.problems = {{.step = 1, .what = "read a: checksum", .damaged = true}};
-  EXPECT_THAT(Gather(store, {}, 0, &survey).verdict,
-              HasSubstr("step 1 damaged. No committed step could be read, so none is known to restore."));
+  EXPECT_THAT(
+      Gather(store, {}, 0, &survey).verdict,
+      HasSubstr("step 1 damaged. No committed step could be read, so it is not known which step a restore takes."));
 }
 
 TEST(JudgeHealth, NamesAFewStepsAndCountsTheRest) {

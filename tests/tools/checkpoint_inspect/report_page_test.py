@@ -101,7 +101,7 @@ class ReportPage(unittest.TestCase):
         self.assertNotIn("]]>", self.pages["hostile"])
         self.assertNotIn("\x1b", self.pages["hostile"])
         # As text it is all there: a metric, a tensor, a pin's note, a verdict, a failure's reason, metadata.
-        for said in ("<script>alert('x')</script>]]>", "pinned: <script>", "distrusted: validation: <script>"):
+        for said in ("<script>alert('x')</script>]]>", "pinned: <script>", "unhealthy: validation: <script>"):
             self.assertIn(said, hostile.text)
 
     def test_svgs_are_xml(self):
@@ -125,7 +125,7 @@ class ReportPage(unittest.TestCase):
 
     def test_shows_what_happened_to_the_run(self):
         text = Page(self.pages["plain"]).text
-        for said in ("A restore takes step 2000", "distrusted: validation: loss 2.14", "pinned: figure 3 of the paper",
+        for said in ("A restore takes step 2000", "unhealthy: validation: loss 2.14", "pinned: figure 3 of the paper",
                      "no device of the evaluation pool was free", "optimizer.layers", "books-v3"):
             self.assertIn(said, text)
 

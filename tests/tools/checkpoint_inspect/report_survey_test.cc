@@ -254,7 +254,7 @@ TEST_F(PassOverTest, HoldsNothingAgainstAStepThatWasDeletedMeanwhile) {
   EXPECT_FALSE(survey.failed());
   ASSERT_THAT(survey.passed_over, SizeIs(1));
   EXPECT_EQ(PassedOverText(survey.passed_over[0]),
-            "step 1 was deleted while this page was made, and is passed over; not shown in full: anything of it");
+            "step 1 was deleted while this page was made, and is left out; not shown in full: anything of it");
 }
 
 TEST_F(PassOverTest, HoldsNothingAgainstAStepThatWasSavedAnewMeanwhile) {
@@ -263,7 +263,7 @@ TEST_F(PassOverTest, HoldsNothingAgainstAStepThatWasSavedAnewMeanwhile) {
   EXPECT_THAT(survey.problems, IsEmpty());
   ASSERT_THAT(survey.passed_over, SizeIs(1));
   EXPECT_EQ(PassedOverText(survey.passed_over[0]),
-            "step 1 was saved anew while this page was made, and is passed over; not shown in full: anything of it");
+            "step 1 was saved anew while this page was made, and is left out; not shown in full: anything of it");
 }
 
 TEST_F(PassOverTest, KeepsAStepThatIsStillToBeThere) {

@@ -79,7 +79,7 @@ TEST_F(ReportTest, IsWrittenThoughATensorIsDamaged) {
                     Not(HasSubstr("beyond --max-read")), HasSubstr("Needs a look."),
                     HasSubstr("Found while reading tensors for this page: step 2 damaged (model.weight). A restore "
                               "takes step 1."),
-                    HasSubstr("<td>this report</td>"), Not(HasSubstr("Nothing is known against any step"))));
+                    HasSubstr("<td>this report</td>"), Not(HasSubstr("No problem is known of any step"))));
 }
 
 TEST_F(ReportTest, NamesTheStoreByItsAbsolutePath) {
@@ -106,7 +106,7 @@ TEST_F(ReportTest, DoesNotReplaceAFileUnlessForced) {
   WriteWhole(path_, "theirs");
   const Finished report = Report({"--no-tensors"});
   EXPECT_EQ(report.exit_code, 1);
-  EXPECT_THAT(report.err, HasSubstr("is there already; --force replaces it"));
+  EXPECT_THAT(report.err, HasSubstr("exists; --force replaces it"));
   EXPECT_EQ(ReadWhole(path_), "theirs");
   EXPECT_EQ(Report({"--no-tensors", "--force"}).exit_code, 0);
   EXPECT_THAT(ReadWhole(path_), StartsWith("<!DOCTYPE html>"));

@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "gmock/gmock.h"
+#include "snapshot/exchange/safetensors_header.h"
+#include "snapshot/exchange/safetensors_index.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
-#include "tools/checkpoint_inspect/safetensors_header.h"
-#include "tools/checkpoint_inspect/safetensors_index.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -85,7 +85,7 @@ TEST_F(SafetensorsTest, AFileThatShrinksMeanwhileIsDamaged) {
   const StepReader::Window window{.entry = 1, .destination = std::as_writable_bytes(std::span(bytes))};
   const absl::Status status = (*source)->Read({&window, 1});
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("while it is read"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("became shorter while it was read"));
 }
 
 TEST_F(SafetensorsTest, AnIndexGivesTheTensorsOfItsFiles) {
@@ -106,13 +106,13 @@ TEST_F(SafetensorsTest, AnIndexAndItsFilesMustAgree) {
   const std::string name = "m.safetensors.index.json";
   WriteFile("1", "v", "one");
   WriteWhole(Path(name), EncodeSafetensorsIndex({{"v", "1"}}, 3));
-  ExpectRefused(name, kDataLoss, "1: tensor 'v.none' is in it, and not so in the index");
+  ExpectRefused(name, kDataLoss, "1: tensor 'v.none' is in the file, but the index has another file for it");
   WriteWhole(Path(name), EncodeSafetensorsIndex({{"v", "1"}, {"v.none", "1"}, {"w", "1"}}, 3));
-  ExpectRefused(name, kDataLoss, "1: tensor 'w' of the index is not in it");
+  ExpectRefused(name, kDataLoss, "1: tensor 'w' is in the index but not in the file");
   WriteWhole(Path(name), EncodeSafetensorsIndex({{"v", "gone"}}, 3));
   ExpectRefused(name, kNotFound, "gone");
   WriteWhole(Path(name), EncodeSafetensorsIndex({{"v", "../1"}}, 3));
-  ExpectRefused(name, kDataLoss, "which is no plain file name");
+  ExpectRefused(name, kDataLoss, "which is not a plain file name");
   fs::resize_file(Path(name), kSafetensorsIndexBytesMax + 1);
   ExpectRefused(name, kDataLoss, "where at most 100000000 are expected");
 }
@@ -121,9 +121,10 @@ TEST_F(SafetensorsTest, WhatIsNoSuchFileIsRefusedByName) {
   using enum absl::StatusCode;
   ExpectRefused("none", kNotFound, "none");
   WriteWhole(Path("short"), "1234567");
-  ExpectRefused("short", kDataLoss, "short: 7 bytes are no safetensors file");
+  ExpectRefused("short", kDataLoss, "short: 7 bytes are too short for a safetensors file");
   WriteWhole(Path("long"), std::string(8, '\xff') + "{}");
-  ExpectRefused("long", kDataLoss, "long: length of the header at byte 0: expected 2 to 100000000 bytes");
+  ExpectRefused("long", kDataLoss,
+                "long: not a safetensors file: length of the header at byte 0: expected 2 to 100000000 bytes");
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
   ExpectRefused("fifo", kFailedPrecondition, "a fifo, not a regular file");
   ExpectRefused("", kFailedPrecondition, "a directory, not a regular file");

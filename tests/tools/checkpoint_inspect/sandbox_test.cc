@@ -174,7 +174,7 @@ TEST_F(SandboxTest, LandlockAloneHoldsFilesBack) {
     Report("run", execve(name, arguments, nullptr));
   });
   if (said.find("no Landlock") != std::string::npos) GTEST_SKIP() << said;
-  EXPECT_THAT(said, HasSubstr("lacking: this kernel has no system call filter, so the sandbox is weaker\n"));
+  EXPECT_THAT(said, HasSubstr("lacking: this kernel has no seccomp filter, so the sandbox is weaker\n"));
   EXPECT_THAT(said, AllOf(HasSubstr("write: EACCES"), HasSubstr("make: EACCES"), HasSubstr("look outside: EACCES"),
                           HasSubstr("run: EACCES")));
 }
@@ -183,15 +183,15 @@ TEST_F(SandboxTest, SaysThatTheKernelHasNeither) {
   const std::string said = InProcess([&] {
     if (storage::DenySystemCalls({kLandlock, SYS_seccomp}, ENOSYS)) Enter();
   });
-  EXPECT_EQ(said, "lacking: this kernel has no Landlock and no system call filter, so the sandbox is missing\n");
+  EXPECT_EQ(said, "lacking: this kernel has no Landlock and no seccomp filter, so the sandbox is missing\n");
 }
 
 TEST(DescribeLacking, TellsTheKernelFromTheArchitecture) {
   EXPECT_EQ(DescribeLacking(true, true, true), "");
   EXPECT_EQ(DescribeLacking(true, false, false),
-            "there is no system call filter for this architecture, so the sandbox is weaker");
+            "there is no seccomp filter for this architecture, so the sandbox is weaker");
   EXPECT_EQ(DescribeLacking(false, false, false),
-            "this kernel has no Landlock, and there is no system call filter for this architecture, so the sandbox is "
+            "this kernel has no Landlock, and there is no seccomp filter for this architecture, so the sandbox is "
             "missing");
 }
 

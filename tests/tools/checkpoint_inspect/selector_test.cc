@@ -1,7 +1,5 @@
 #include "tools/checkpoint_inspect/selector.h"
 
-#include <regex>
-
 #include "gmock/gmock.h"
 #include "tests/non_finite.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
@@ -12,6 +10,7 @@ namespace tidemark::inspect {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -50,7 +49,9 @@ TEST(ParseSelector, SaysWhatThereIs) {
                            "tag:", "tag:the best", "tag:-x"}) {
     const auto parsed = ParseSelector(text);
     EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << text;
-    EXPECT_THAT(parsed.status().message(), AllOf(HasSubstr("latest-healthy"), HasSubstr("tag:NAME"))) << text;
+    EXPECT_THAT(parsed.status().message(), AnyOf(AllOf(HasSubstr("latest-healthy"), HasSubstr("tag:NAME")),
+                                                 HasSubstr("best needs a metric, as in best:loss")))
+        << text;
   }
 }
 
@@ -69,14 +70,27 @@ TEST(Resolve, FindsWhatTheSelectorStandsFor) {
   EXPECT_EQ(StepOf(store, "best:accuracy:highest"), 1);
 }
 
-class OtherEndTest : public testing::Test {
+TEST(Resolve, TakesTheEndThatIsRecordedOrElseTheOneThatTheNameTells) {
+  TestStore store;
+  store.Save({1}, {.metrics = {{"accuracy", 0.5}, {"loss", 0.5}, {"rate", 1}, {"v/loss", 1}}});
+  store.Save({2}, {.metrics = {{"accuracy", 0.25}, {"loss", 0.25}, {"rate", 2}, {"v/loss", 2}}});
+  store.PutRecord("best", R"({"version":1,"metrics":{"rate":"highest","v/loss":"highest"}})");
+  EXPECT_EQ(StepOf(store, "best:accuracy"), 1);
+  EXPECT_EQ(StepOf(store, "best:accuracy:lowest"), 2);
+  EXPECT_EQ(StepOf(store, "best:loss"), 2);
+  EXPECT_EQ(StepOf(store, "best:rate"), 2);
+  EXPECT_EQ(StepOf(store, "best:v/loss"), 2);
+  EXPECT_EQ(StepOf(store, "best:v/loss:lowest"), 1);
+}
+
+class UnknownEndTest : public testing::Test {
  protected:
   void SetUp() override {
-    store_.Save({1}, {.metrics = {{"accuracy", 0.5}, {"steady", 7}}});
-    store_.Save({2}, {.metrics = {{"accuracy", 0.25}, {"steady", 7}}});
-    store_.Save({3}, {.metrics = {{"accuracy", 0.75}, {"steady", 7}}});
-    store_.Save({4}, {.metrics = {{"accuracy", kNan}, {"steady", kInfinity}}});
-    store_.Save({5}, {.metrics = {{"accuracy", 0.875}, {"steady", 8}}});
+    store_.Save({1}, {.metrics = {{"rate", 0.5}, {"steady", 7}, {"loss", 1}}});
+    store_.Save({2}, {.metrics = {{"rate", 0.25}, {"steady", 7}, {"loss", 2}}});
+    store_.Save({3}, {.metrics = {{"rate", 0.75}, {"steady", 7}}});
+    store_.Save({4}, {.metrics = {{"rate", kNan}, {"steady", kInfinity}}});
+    store_.Save({5}, {.metrics = {{"rate", 0.875}, {"steady", 8}}});
     store_.Update(5, [](StepInfo& info) { info.evaluations = {{.evaluator = "monitor", .unhealthy = "diverged"}}; });
   }
 
@@ -87,21 +101,22 @@ class OtherEndTest : public testing::Test {
 
   const TestStore store_;
   const std::string both_ends_ =
-      "checkpoint-inspect: best:accuracy is step 2, the lowest with 0.25; best:accuracy:highest is step 3 with 0.75\n";
+      "checkpoint-inspect: lower was taken for better: best:rate:lowest is step 2 (0.25), best:rate:highest is step 3 "
+      "(0.75)\n";
 };
 
-TEST_F(OtherEndTest, IsNamedByEveryCommandThatTakesAStep) {
+TEST_F(UnknownEndTest, IsSaidByEveryCommandThatTakesAStep) {
   const TestStore elsewhere;
   const std::string out = elsewhere.directory() + "/out";
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"show", "best:accuracy"},
-                                                  {"tensors", "best:accuracy"},
-                                                  {"verify", "best:accuracy"},
-                                                  {"diff", "best:accuracy", "2"},
-                                                  {"trace", "best:accuracy", "-o", out + ".json"},
-                                                  {"export", "best:accuracy", "model.*", "-o", out + ".npz"},
-                                                  {"pin", "best:accuracy"},
-                                                  {"tag", "best:accuracy", "paper"},
-                                                  {"unpin", "best:accuracy"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"show", "best:rate"},
+                                                  {"tensors", "best:rate"},
+                                                  {"verify", "best:rate"},
+                                                  {"diff", "best:rate", "2"},
+                                                  {"trace", "best:rate", "-o", out + ".json"},
+                                                  {"export", "best:rate", "model.*", "-o", out + ".npz"},
+                                                  {"pin", "best:rate"},
+                                                  {"tag", "best:rate", "paper"},
+                                                  {"unpin", "best:rate"}}) {
     const Finished run = Run(command);
     EXPECT_EQ(run.exit_code, 0) << command[0];
     EXPECT_THAT(run.err, StartsWith(both_ends_)) << command[0];
@@ -109,30 +124,22 @@ TEST_F(OtherEndTest, IsNamedByEveryCommandThatTakesAStep) {
   }
 }
 
-TEST_F(OtherEndTest, IsNamedForEachSideOfAComparison) {
-  EXPECT_EQ(Run({"diff", "best:accuracy", store_.directory() + "@best:accuracy"}).err, both_ends_ + both_ends_);
+TEST_F(UnknownEndTest, IsSaidOfEachSideOfAComparison) {
+  EXPECT_EQ(Run({"diff", "best:rate", store_.directory() + "@best:rate"}).err, both_ends_ + both_ends_);
 }
 
-TEST_F(OtherEndTest, GoesUnsaidWhereTheSelectorSaysWhichEndOrThereIsOnlyOneStep) {
-  for (const char* step : {"best:accuracy:lowest", "best:accuracy:highest", "best:steady", "latest", "3"}) {
+TEST_F(UnknownEndTest, GoesUnsaidWhereItIsKnownOrThereIsOnlyOneStep) {
+  for (const char* step : {"best:rate:lowest", "best:rate:highest", "best:steady", "best:loss", "latest", "3"}) {
     const Finished run = Run({"show", step});
     EXPECT_EQ(run.exit_code, 0) << step;
     EXPECT_EQ(run.err, "") << step;
   }
 }
 
-TEST_F(OtherEndTest, GoesUnsaidToPrograms) {
-  const Finished run = Run({"show", "best:accuracy", "--json"});
+TEST_F(UnknownEndTest, GoesUnsaidToPrograms) {
+  const Finished run = Run({"show", "best:rate", "--json"});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_EQ(run.err, "");
-}
-
-TEST_F(OtherEndTest, IsInTheHelpOfAStep) {
-  // Lines are broken where they are full.
-  std::string help = Run({"show", "--help"}).out;
-  help = std::regex_replace(help, std::regex("\\s+"), " ");
-  EXPECT_THAT(help, AllOf(HasSubstr("as best:METRIC:lowest; or best:METRIC:highest; of the committed, healthy steps"),
-                          HasSubstr("NaN and infinite values do not count")));
 }
 
 TEST(Resolve, NamesWhatIsNearestToWhatIsNotThere) {
@@ -147,9 +154,9 @@ TEST(CheckMetric, TellsAWrongEndFromAMetricThatThereIsNot) {
   TestStore store;
   store.Save({1}, {.metrics = {{"loss", 0.5}, {"a:b", 1}}});
   EXPECT_EQ(WhyNot(store, "best:loss:max"),
-            absl::NotFoundError("'max' is no end of a metric: say best:loss:highest or best:loss:lowest"));
+            absl::NotFoundError("'max' is neither highest nor lowest; use best:loss:highest or best:loss:lowest"));
   EXPECT_EQ(WhyNot(store, "best:loss:"),
-            absl::NotFoundError("'' is no end of a metric: say best:loss:highest or best:loss:lowest"));
+            absl::NotFoundError("'' is neither highest nor lowest; use best:loss:highest or best:loss:lowest"));
   EXPECT_EQ(StepOf(store, "best:a:b"), 1);
   EXPECT_EQ(WhyNot(store, "best:a:c"), absl::NotFoundError("no step has a metric 'a:c'; there are: a:b, loss"));
   // What was taken for the metric has an end that there is.
@@ -166,16 +173,16 @@ TEST(CheckMetric, SaysItInTheWordsOfTheCommand) {
   };
   for (const Case& wrong :
        {Case{{"prune", "--keep-best", "loss:max"},
-             "'max' is no end of a metric: say --keep-best loss:highest or --keep-best loss:lowest"},
+             "'max' is neither highest nor lowest; use --keep-best loss:highest or --keep-best loss:lowest"},
         {{"prune", "--keep-best", "loss:max:3"},
-         "'max' is no end of a metric: say --keep-best loss:highest or --keep-best loss:lowest"},
+         "'max' is neither highest nor lowest; use --keep-best loss:highest or --keep-best loss:lowest"},
         {{"history", "--plot", "loss:min"},
-         "'min' is no end of a metric: say history --plot loss:highest or history --plot loss:lowest"},
+         "'min' is neither highest nor lowest; use history --plot loss:highest or history --plot loss:lowest"},
         {{"report", "--no-tensors", "--metric", "loss:max", "-o", "page.html"},
-         "'max' is no end of a metric: say --metric loss:highest or --metric loss:lowest"},
+         "'max' is neither highest nor lowest; use --metric loss:highest or --metric loss:lowest"},
         {{"ls", "--sort", "metric:loss:highest"},
-         "'highest' cannot be said here: --sort metric:loss takes no end, for the highest comes last"},
-        {{"history", "loss:lowest"}, "'lowest' cannot be said here: history loss takes an end only with --plot"}}) {
+         "--sort metric:loss:highest is not valid: the highest value is always last"},
+        {{"history", "loss:lowest"}, "history loss:lowest is only valid with --plot"}}) {
     const Finished run = RunInspect(wrong.command, {.directory = store.directory()});
     EXPECT_EQ(run.exit_code, 1) << wrong.error;
     EXPECT_EQ(run.out, "") << wrong.error;
@@ -203,7 +210,7 @@ TEST(Resolve, NamesTheNearestThatAreUsable) {
   EXPECT_EQ(WhyNot(store, "5"), absl::NotFoundError("step 5 is not in run; nearest: 3 and 7"));
   EXPECT_EQ(WhyNot(store, "5", IsOnDisk), absl::NotFoundError("step 5 is not in run; nearest: 1 and 7"));
   EXPECT_EQ(WhyNot(store, "5", [](const StepInfo&) { return false; }),
-            absl::NotFoundError("step 5 is not in run, which has none that would do"));
+            absl::NotFoundError("step 5 is not in run, which has no usable step"));
 }
 
 TEST(Resolve, HasEachCommandOfferWhatItTakes) {
@@ -263,9 +270,9 @@ TEST(Resolve, NamesTheStepsWhereMoreThanOneHasTheTag) {
       info.tags = {"v1"};
     });
   }
-  EXPECT_EQ(
-      WhyNot(store, "tag:v1"),
-      absl::AlreadyExistsError("steps 1, 2 have the tag 'v1'; 'tag --move' and 'untag' leave it to one, or none"));
+  EXPECT_EQ(WhyNot(store, "tag:v1"),
+            absl::AlreadyExistsError(
+                "steps 1, 2 have the tag 'v1'; 'tag --move' leaves it to one of them, 'untag' removes it"));
 }
 
 TEST(Resolve, FailsWhereNoStepQualifies) {

@@ -4,15 +4,21 @@
   shell_pages_test.py CHECKPOINT_INSPECT MAKE_TEST_STORE [unittest arguments]
 """
 
+import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
 COMMANDS = {"ls", "show", "history", "verify", "repair", "doctor"}
-STEPS = {"latest", "latest-healthy", "1", "2", "3"}
+STEPS = {"latest", "latest-healthy", "1", "2", "3", "best:loss"}
+TAGGED = {"best:loss", "best:validation/loss", "tag:figure-3", "tag:paper"}
+ENTRIES = {"model.*", "model.weight", "model.bias"}
+# What a shell would run if it expanded the name, and what it would take for several words.
+HOSTILE = ["$(touch expanded)", "`touch expanded`", "a; touch expanded", "a b", "it's", "new\nline"]
 
 
 class ShellPages(unittest.TestCase):
@@ -25,7 +31,9 @@ class ShellPages(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
         cls.store = os.path.join(cls.folder, "a store")  # with a space, as directories may have
+        cls.mixed = os.path.join(cls.folder, "mixed")
         subprocess.run([cls.make_test_store, "sound", cls.store], check=True, cwd=cls.folder)
+        subprocess.run([cls.make_test_store, "mixed", cls.mixed], check=True, cwd=cls.folder)
         cls.pages = {}
         for name, words in {"bash": ["completions", "bash"], "zsh": ["completions", "zsh"],
                             "fish": ["completions", "fish"], "man": ["man-page"]}.items():
@@ -53,7 +61,7 @@ class ShellPages(unittest.TestCase):
 
     def test_bash_completes_commands(self):
         self.assertLessEqual(COMMANDS, self.bash(""))
-        self.assertNotIn("completions", self.bash(""))
+        self.assertLessEqual({"completions", "man-page"}, self.bash(""))
         self.assertEqual(self.bash("verif"), {"verify"})
         self.assertLessEqual(COMMANDS, self.bash("--json", "--store", self.store, ""))
         self.assertEqual(self.bash("nothing-like-it"), set())
@@ -78,14 +86,63 @@ class ShellPages(unittest.TestCase):
         self.assertEqual(self.bash("show", "", environment={"TIDEMARK_STORE": self.store}), STEPS)
         self.assertEqual(self.bash("show", "lat", environment={"TIDEMARK_STORE": self.store}),
                          {"latest", "latest-healthy"})
+        self.assertLessEqual(TAGGED, self.bash("--store", self.mixed, "show", ""))
         # There is one step, and the place for it is taken.
         self.assertEqual(self.bash("--store", self.store, "show", "1", ""), set())
         # Where there is no store there are no numbers, and no noise.
         self.assertEqual(self.bash("--store", "/nowhere", "show", ""), {"latest", "latest-healthy"})
 
+    def test_bash_completes_what_it_has_broken_at_a_colon(self):
+        self.assertEqual(self.bash("--store", self.mixed, "show", "best", ":"), {"loss", "validation/loss"})
+        self.assertEqual(self.bash("--store", self.mixed, "show", "best", ":", "val"), {"validation/loss"})
+        self.assertEqual(self.bash("--store", self.mixed, "show", "tag", ":", "p"), {"paper"})
+        # These three are one argument, so the next is the second one.
+        self.assertEqual(self.bash("--store", self.mixed, "show", "best", ":", "loss", ""), set())
+        self.assertIn("latest", self.bash("--store", self.mixed, "diff", "best", ":", "loss", ""))
+
+    def test_bash_completes_metrics(self):
+        metrics = {"loss", "validation/loss"}
+        self.assertEqual(self.bash("--store", self.mixed, "history", ""), metrics)
+        self.assertEqual(self.bash("--store", self.mixed, "history", "loss", "v"), {"validation/loss"})
+        self.assertEqual(self.bash("--store", self.mixed, "prune", "--keep-best", ""), metrics)
+        self.assertEqual(self.bash("--store", self.mixed, "report", "--metric", "lo"), {"loss"})
+        self.assertEqual(self.bash("--store", "/nowhere", "history", ""), set())
+
+    def test_bash_completes_entries(self):
+        escaped = {name.replace("*", "\\*") for name in ENTRIES}
+        self.assertLessEqual(escaped, self.bash("--store", self.store, "tensors", "latest", ""))
+        self.assertLessEqual(escaped, self.bash("--store", self.store, "diff", "1", "latest", "mod"))
+        self.assertEqual(self.bash("--store", self.store, "export", "3", "--exclude", "model.b"), {"model.bias"})
+
+    def hostile_store(self):
+        """A store whose metrics and entries have hostile names."""
+        store = os.path.join(self.folder, "hostile")
+        if not os.path.exists(store):
+            header = json.dumps({name: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]}
+                                 for i, name in enumerate(HOSTILE)}).encode()
+            file = os.path.join(self.folder, "hostile.safetensors")
+            with open(file, "wb") as out:
+                out.write(struct.pack("<Q", len(header)) + header + bytes(len(HOSTILE)))
+            metrics = [word for name in HOSTILE for word in ("--metric", name + "=1")]
+            self.run_quietly(self.program, "--store", store, "import", file, "--step", "0", "--create", *metrics)
+        return store
+
+    def test_no_shell_expands_a_name(self):
+        store = self.hostile_store()
+        named = ["\\$\\(touch\\ expanded\\)", "\\`touch\\ expanded\\`", "a\\;\\ touch\\ expanded", "a\\ b", "it\\'s"]
+        self.assertEqual(self.bash("--store", store, "history", ""), set(named))
+        self.assertEqual(self.bash("--store", store, "tensors", "0", ""), set(named))
+        self.assertLessEqual({"best:" + name for name in named}, self.bash("--store", store, "show", ""))
+        if shutil.which("zsh") is not None:
+            self.zsh("checkpoint-inspect --store hostile history it", "*it?'s*")
+            self.zsh("checkpoint-inspect --store hostile history ", "*touch*expanded*")
+        if shutil.which("fish") is not None:
+            self.assertLessEqual({"$(touch expanded)", "a b"}, self.fish(f"checkpoint-inspect --store {store} history "))
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "expanded")))
+
     def test_bash_completes_directories(self):
         self.assertEqual(self.bash("--store", "a"), {"a store"})
-        self.assertEqual(self.bash("--store", "="), {"a store"})
+        self.assertLessEqual({"a store", "mixed"}, self.bash("--store", "="))
         self.assertEqual(self.bash("doctor", "a"), {"a store"})
         self.assertEqual(self.bash("doctor", "--bytes", ""), set())
 
@@ -120,20 +177,24 @@ class ShellPages(unittest.TestCase):
         self.need("zsh")
         self.zsh("checkpoint-inspect ", "*history*repair*show*verify*")
         self.zsh("checkpoint-inspect repair --a", "*pply*")
-        self.zsh("checkpoint-inspect --store store show ", "*1*2*3*latest*latest-healthy*")
-        self.zsh("checkpoint-inspect verify --store store ", "*1*2*3*latest*latest-healthy*")
+        self.zsh("checkpoint-inspect --store store show ", "*1*best:loss*latest-healthy*")
+        self.zsh("checkpoint-inspect verify --store store ", "*1*best:loss*latest-healthy*")
+        self.zsh("checkpoint-inspect --store mixed show best:v", "*best:validation/loss*")
+        self.zsh("checkpoint-inspect --store mixed history v", "*validation/loss*")
+        self.zsh("checkpoint-inspect --store store tensors latest model.", "*model.bias*model.weight*")
+
+    def fish(self, line):
+        """What fish completes the last word of the line to."""
+        out = self.run_quietly(
+            "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", self.pages["fish"], line,
+            cwd=self.folder, env={**os.environ, "PATH": os.path.dirname(self.program) + ":" + os.environ["PATH"],
+                                  "HOME": self.folder})
+        return {text.split("\t")[0] for text in out.splitlines()}
 
     def test_fish_completes(self):
         self.need("fish")
         self.run_quietly("fish", "-n", self.pages["fish"])
-
-        def complete(line):
-            out = self.run_quietly(
-                "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", self.pages["fish"], line,
-                env={**os.environ, "PATH": os.path.dirname(self.program) + ":" + os.environ["PATH"],
-                     "HOME": self.folder})
-            return {text.split("\t")[0] for text in out.splitlines()}
-
+        complete = self.fish
         store = self.store.replace(" ", "\\ ")
         self.assertLessEqual(COMMANDS, complete("checkpoint-inspect "))
         self.assertNotIn("show", complete("checkpoint-inspect ls "))
@@ -141,6 +202,9 @@ class ShellPages(unittest.TestCase):
         self.assertEqual(complete("checkpoint-inspect ls --ap"), set())
         self.assertEqual(complete(f"checkpoint-inspect --store {store} show "), STEPS)
         self.assertEqual(complete(f"checkpoint-inspect show --store={store} "), STEPS)
+        self.assertEqual(complete("checkpoint-inspect --store mixed show best:v"), {"best:validation/loss"})
+        self.assertEqual(complete("checkpoint-inspect --store mixed history "), {"loss", "validation/loss"})
+        self.assertLessEqual(ENTRIES, complete(f"checkpoint-inspect --store {store} tensors latest "))
 
     def test_man_takes_the_page(self):
         self.need("man")

@@ -32,7 +32,7 @@ TEST(Show, PrintsRecordPropertiesAndShardsAndHowManyEntriesThereAre) {
   EXPECT_THAT(show.out, HasSubstr("\nuser metadata\n  {\n    \"run\": \"a\"\n  }\n"));
   EXPECT_THAT(show.out, ContainsRegex("\nsaved with\n(  [^\n]+\n)*  compression +space\n"));
   EXPECT_THAT(show.out, HasSubstr(store.ShardPath(5) + "\n"));
-  EXPECT_THAT(show.out, ContainsRegex("\n  blocked +[0-9.]+ m?s, for which the training waited\n"));
+  EXPECT_THAT(show.out, ContainsRegex("\n  blocked +[0-9.]+ m?s \\(how long the training waited\\)\n"));
   EXPECT_THAT(show.out, ContainsRegex("\n  entries +9; 'tensors 5' lists them\n"));
   EXPECT_THAT(show.out, Not(HasSubstr("model.weight")));
 }
@@ -161,7 +161,8 @@ TEST(Show, PrintsUserMetadataOfVeryManyKeysAsItIs) {
   text += "}";
   TestStore store;
   store.Save({5}, {.user_metadata = text});
-  const std::string limits = ", since it is no JSON object of at most 8192 keys, 32768 values and a depth of 256\n";
+  const std::string limits =
+      ", because it is not a JSON object of at most 8192 keys, 32768 values and a depth of 256\n";
   const Finished show = RunInspect({"--store", store.directory(), "show", "5"});
   EXPECT_EQ(show.exit_code, 0);
   EXPECT_EQ(show.err, "checkpoint-inspect: the user metadata is shown as it is" + limits);

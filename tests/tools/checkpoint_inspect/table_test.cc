@@ -23,10 +23,52 @@ TEST_F(TableTest, AlignsColumnsAndLeavesNoTrailingSpaces) {
 }
 
 TEST_F(TableTest, CutsNothingWhereThereIsNoTerminal) {
-  Table table({{"A", Table::Align::kLeft, /*may_cut=*/true}, {"B"}});
+  Table table({{"A", Table::Align::kLeft, Table::Narrow::kCut, 1}, {"B"}});
   table.AddRow({{std::string(100, 'x')}, {"2"}});
   EXPECT_EQ(table.Format(Console(stdout, stderr)),
             "A" + std::string(99 + 2, ' ') + "B\n" + std::string(100, 'x') + "  2\n");
+}
+
+Table StepsTable(Table::Narrow narrow) {
+  using enum Table::Align;
+  Table table({{"STEP", kRight},
+               {"AGE", kRight, Table::Narrow::kWhole, 2},
+               {"METRICS", kLeft, narrow},
+               {"RATIO", kRight, Table::Narrow::kWhole, 1}});
+  table.AddRow({{"100"}, {"7 min"}, {"loss=0.25 rate=0.001 v/loss=0.5"}, {"0.50"}});
+  table.AddNote("kept: latest; not among the best of loss");
+  return table;
+}
+
+TEST_F(TableTest, LeavesOutColumnsAndCutsBehindAWordWhereTheTerminalIsTooNarrow) {
+  const Table table = StepsTable(Table::Narrow::kCut);
+  EXPECT_EQ(table.Format(Console(stdout, stderr, 52)),
+            "STEP    AGE  METRICS                          RATIO\n"
+            " 100  7 min  loss=0.25 rate=0.001 v/loss=0.5   0.50\n"
+            "  kept: latest; not among the best of loss\n");
+  EXPECT_EQ(table.Format(Console(stdout, stderr, 40)),
+            "STEP    AGE  METRICS               RATIO\n"
+            " 100  7 min  loss=0.25 …            0.50\n"
+            "  kept: latest; not among the best of\n"
+            "    loss\n");
+  EXPECT_EQ(table.Format(Console(stdout, stderr, 28)),
+            "STEP    AGE  METRICS\n"
+            " 100  7 min  loss=0.25 …\n"
+            "  kept: latest; not among\n"
+            "    the best of loss\n");
+  EXPECT_EQ(table.Format(Console(stdout, stderr, 24)).substr(0, 38),
+            "STEP  METRICS\n"
+            " 100  loss=0.25 …\n"
+            "  ke");
+}
+
+TEST_F(TableTest, WrapsBetweenWordsWhereTheTerminalIsTooNarrow) {
+  EXPECT_EQ(StepsTable(Table::Narrow::kWrap).Format(Console(stdout, stderr, 40)),
+            "STEP    AGE  METRICS               RATIO\n"
+            " 100  7 min  loss=0.25 rate=0.001   0.50\n"
+            "             v/loss=0.5\n"
+            "  kept: latest; not among the best of\n"
+            "    loss\n");
 }
 
 TEST_F(TableTest, KeepsNotesUnderTheirRowAndIndentsEverything) {

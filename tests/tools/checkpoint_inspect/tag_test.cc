@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/store_layout.h"
+#include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
@@ -65,7 +66,7 @@ TEST(Tag, LeavesANameWhereItIsUnlessToldToMoveIt) {
   const Finished refused = Inspect(store, {"tag", "2", "v1"});
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_EQ(refused.out, "");
-  EXPECT_EQ(refused.err, "checkpoint-inspect: error: step 1 has the tag 'v1' already; --move takes it from there\n");
+  EXPECT_EQ(refused.err, "checkpoint-inspect: error: step 1 already has the tag 'v1'; --move takes it from there\n");
   EXPECT_EQ(store.Listing(), before);
   const Finished moved = Inspect(store, {"tag", "2", "v1", "--move"});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
@@ -90,7 +91,7 @@ TEST(Tag, BringsANameThatTwoStepsHaveToOne) {
       info.tags = {"v1"};
     });
   }
-  EXPECT_THAT(Inspect(store, {"tag", "3", "v1"}).err, HasSubstr("steps 1, 2 have the tag 'v1' already"));
+  EXPECT_THAT(Inspect(store, {"tag", "3", "v1"}).err, HasSubstr("steps 1, 2 already have the tag 'v1'"));
   EXPECT_EQ(Inspect(store, {"tag", "2", "v1", "--move"}).out, "step 2: tagged v1\nstep 1: untagged v1\n");
   EXPECT_EQ(Inspect(store, {"untag", "v1"}).out, "step 2: untagged v1\n");
 }
@@ -105,7 +106,7 @@ TEST(Tag, LeavesANameWhereItIsIfTheOtherStepMayHaveNoMore) {
   });
   const Finished run = Inspect(store, {"tag", "2", "v1", "--move"});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_EQ(run.err, "checkpoint-inspect: error: step 2 has 64 tags, and may have no more\n");
+  EXPECT_EQ(run.err, "checkpoint-inspect: error: step 2 has 64 tags, the maximum\n");
   EXPECT_THAT(store.Info(1).tags, ElementsAre("v1"));
   EXPECT_EQ(Inspect(store, {"tag", "2", "t10"}).exit_code, 0) << "it has that one";
 }
@@ -115,20 +116,20 @@ TEST(Tag, HandsItsRequestsToALiveTrainer) {
   store.Save({1, 2});
   ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
   const auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
-                                                .inbox_poll_interval = absl::Milliseconds(5),
-                                                .on_warning = [](std::string_view) {}});
+                                                .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
+                                                .observer = NoWarnings()});
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const Finished moved = Inspect(store, {"tag", "2", "v1", "--move", kPatience});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
   EXPECT_EQ(moved.out, "step 2: tagged v1\nstep 1: untagged v1\n");
-  EXPECT_THAT(moved.err, HasSubstr("handed over to whoever holds the store"));
+  EXPECT_THAT(moved.err, HasSubstr("asking the trainer ("));
   const auto steps = (*trainer)->Steps();
   ASSERT_TRUE(steps.ok());
   EXPECT_THAT((*steps)[0].tags, IsEmpty());
   EXPECT_THAT((*steps)[1].tags, ElementsAre("v1"));
   const Finished untagged = Inspect(store, {"untag", "v1", kPatience});
   EXPECT_EQ(untagged.out, "step 2: untagged v1\n");
-  EXPECT_THAT(untagged.err, HasSubstr("handed over to whoever holds the store"));
+  EXPECT_THAT(untagged.err, HasSubstr("asking the trainer ("));
 }
 
 TEST(Tag, SaysSoWhereTheHolderHasNotTakenItInYet) {
@@ -140,8 +141,8 @@ TEST(Tag, SaysSoWhereTheHolderHasNotTakenItInYet) {
     ASSERT_TRUE(lock.ok()) << lock.status();
     const Finished run = Inspect(store, {"tag", "2", "v1", "--move", "--wait", "0"});
     EXPECT_EQ(run.exit_code, 11);
-    EXPECT_THAT(run.out, AllOf(HasSubstr("step 1: not untagged v1: handed to whoever holds the store"),
-                               HasSubstr("step 2: not tagged v1: handed to whoever holds the store")));
+    EXPECT_THAT(run.out, AllOf(HasSubstr("step 1: not untagged v1: not read yet; the request waits in inbox/"),
+                               HasSubstr("step 2: not tagged v1: not read yet; the request waits in inbox/")));
   }
   store.Save({3});
   EXPECT_THAT(store.Info(1).tags, IsEmpty()) << "the next trainer has taken it in";
@@ -225,7 +226,7 @@ TEST(Tag, SaysWhyThereIsNoRoomForAnother) {
   const Finished run = Inspect(store, {"tag", "1", "zz"});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(run.out, "");
-  EXPECT_EQ(run.err, "checkpoint-inspect: error: step 1 has 64 tags, and may have no more\n");
+  EXPECT_EQ(run.err, "checkpoint-inspect: error: step 1 has 64 tags, the maximum\n");
 }
 
 TEST(Tag, NeedsAStepAndAName) {
@@ -245,7 +246,7 @@ TEST(Tag, NeedsAStepAndAName) {
     EXPECT_EQ(Inspect(store, arguments).exit_code, 2) << arguments.back();
   }
   EXPECT_THAT(Inspect(store, {"tag", "1", "the best"}).err,
-              HasSubstr("NAME: tag 'the best' is not of letters, digits, '.', '_', '/' and '-'"));
+              HasSubstr("NAME: tag 'the best' has a character other than letters, digits, '.', '_', '/' and '-'"));
   EXPECT_FALSE(store.Info(1).pinned);
 }
 
@@ -277,6 +278,17 @@ TEST(Tag, ExplainsItselfWithAnExample) {
     EXPECT_EQ(help.exit_code, 0);
     EXPECT_THAT(help.out, AllOf(HasSubstr("NAME"), HasSubstr("--wait"), HasSubstr("Example")));
   }
+}
+
+TEST(Tag, RefusesANameThatStandsForAStepAlready) {
+  TestStore store;
+  store.Save({1, 7});
+  for (const char* name : {"latest", "latest-healthy", "7"}) {
+    const Finished run = RunInspect({"tag", "1", name, "--store", store.directory()});
+    EXPECT_EQ(run.exit_code, 2) << name;
+    EXPECT_THAT(run.err, HasSubstr("already means a step")) << name;
+  }
+  EXPECT_EQ(RunInspect({"tag", "1", "best", "--store", store.directory()}).exit_code, 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gmock/gmock.h"
+#include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
 
@@ -24,7 +25,7 @@ class StepSourceTest : public testing::Test {
  protected:
   StepSourceTest() {
     CheckpointerOptions options{.directory = store_.directory()};
-    options.on_warning = [](std::string_view) {};
+    options.observer = NoWarnings();
     auto checkpointer = AsyncCheckpointer::Open(std::move(options));
     EXPECT_TRUE(checkpointer.ok()) << checkpointer.status();
     TestState state(5000);

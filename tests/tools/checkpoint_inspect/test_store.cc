@@ -21,6 +21,8 @@
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/phases_record.h"
 #include "storage/manifest/store.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/observers.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark::inspect {
@@ -89,13 +91,12 @@ TestStore::~TestStore() { fs::remove_all(directory_); }
 
 std::unique_ptr<AsyncCheckpointer> TestStore::OpenCheckpointer(absl::Time now, bool reuse) const {
   CheckpointerOptions options{.directory = directory_};
-  options.chunk_bytes = 4096;
+  options.tuning.chunk_bytes = 4096;
   // Without reuse each step has bytes of its own, always the same ones, so that a test knows what it damages.
   options.compression = Compression::kSpace;
   options.reuse = reuse;
-  options.on_warning = [](std::string_view) {};
-  options.now = [now] { return now; };
-  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open(std::move(options));
+  options.observer = NoWarnings();
+  auto checkpointer = CheckpointerOnFileSystem::OpenWithClock([now] { return now; }, std::move(options));
   EXPECT_TRUE(checkpointer.ok()) << checkpointer.status();
   return *std::move(checkpointer);
 }

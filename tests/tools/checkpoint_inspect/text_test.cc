@@ -143,5 +143,25 @@ TEST(Text, ParsesSharesInPercent) {
   }
 }
 
+TEST(TakeLine, TakesTheWordsThatFit) {
+  const auto lines = [](std::string_view text, size_t columns) {
+    std::vector<std::string> taken;
+    while (!text.empty()) taken.emplace_back(TakeLine(&text, columns));
+    return taken;
+  };
+  EXPECT_THAT(lines("one two  three", 7), testing::ElementsAre("one two", "three"));
+  EXPECT_THAT(lines("  one two", 6), testing::ElementsAre("  one", "two"));
+  EXPECT_THAT(lines("a-long-word b", 4), testing::ElementsAre("a-long-word", "b"));
+  EXPECT_THAT(lines("größe x ", 7), testing::ElementsAre("größe x"));
+  EXPECT_THAT(lines("   ", 7), testing::ElementsAre(""));
+}
+
+TEST(ShortenAtWord, CutsBehindAWordWhereOneFits) {
+  EXPECT_EQ(ShortenAtWord("loss=1 rate=2", 13), "loss=1 rate=2");
+  EXPECT_EQ(ShortenAtWord("loss=1 rate=2", 12), "loss=1 …");
+  EXPECT_EQ(ShortenAtWord("loss=1 rate=2", 7), "loss=1…");
+  EXPECT_EQ(ShortenAtWord("validation/loss=1", 8), "validat…");
+}
+
 }  // namespace
 }  // namespace tidemark::inspect

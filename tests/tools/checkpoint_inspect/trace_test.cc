@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
@@ -58,10 +59,10 @@ class TraceTest : public testing::Test {
 
 TEST_F(TraceTest, HasOneLaneForEachThreadOfASave) {
   CheckpointerOptions options{.directory = store_.directory()};
-  options.chunk_bytes = 4096;
-  options.codec_threads = 3;
+  options.tuning.chunk_bytes = 4096;
+  options.tuning.codec_threads = 3;
   options.compression = Compression::kSpace;
-  options.on_warning = [](std::string_view) {};
+  options.observer = NoWarnings();
   auto checkpointer = AsyncCheckpointer::Open(std::move(options));
   ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
   TestState state(20'000'000);
@@ -137,7 +138,7 @@ TEST_F(TraceTest, LeavesOutStepsOfWhichNothingIsKnown) {
   EXPECT_EQ(document["events"], json::parse(ReadWhole(path_))["traceEvents"].size());
   EXPECT_EQ(document["without_phases"], json({3}));
   const Finished run = Trace({"all", "-o", path_, "--force"});
-  EXPECT_THAT(run.err, HasSubstr("left out, for nothing is known of their phases: 3\n"));
+  EXPECT_THAT(run.err, HasSubstr("left out, because no phases of their saves are recorded: 3\n"));
 }
 
 TEST_F(TraceTest, WritesNothingWhereThereIsNothing) {
@@ -146,7 +147,7 @@ TEST_F(TraceTest, WritesNothingWhereThereIsNothing) {
   store_.Restart();
   const Finished run = Trace({"1", "-o", path_});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.err, HasSubstr("is not written, for there is nothing to trace"));
+  EXPECT_THAT(run.err, HasSubstr("was not written: the manifest has no phases"));
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 

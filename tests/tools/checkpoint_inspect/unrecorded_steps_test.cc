@@ -105,7 +105,7 @@ TEST_F(UnrecordedSteps, AreNamedWhereTheLogIsGoneUntilARepairTakesThemIn) {
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_EQ(verify.err, "");
   EXPECT_THAT(verify.out, HasSubstr("\nmanifest: incomplete: it does not know the latest save of steps 400, 500, 600, "
-                                    "700, 800, whose files are all there\n"));
+                                    "700, 800, whose files are complete\n"));
   EXPECT_THAT(verify.out,
               EndsWith("\n2 of 2 steps sound; not in the manifest: 400, 500, 600, 700, 800; a restore takes "
                        "step 800, which was not verified\n"));
@@ -205,7 +205,7 @@ TEST_F(UnrecordedSteps, CannotBeLookedForWhereNobodyCanSayWhetherTheStoreIsHeld)
   fs::create_directory(store_.directory() + "/LOCK");
   const Finished verify = Verify(store_);
   EXPECT_EQ(verify.exit_code, 1);
-  EXPECT_THAT(verify.err, HasSubstr("nobody can say whether there are steps that the manifest does not know: "));
+  EXPECT_THAT(verify.err, HasSubstr("steps that the manifest does not know could not be searched for: "));
   EXPECT_THAT(verify.err, HasSubstr("LOCK"));
   EXPECT_THAT(verify.out, EndsWith("2 of 2 steps sound; a restore takes step 200\n"));
 }
@@ -240,7 +240,7 @@ TEST(UnrecordedStep, CannotBeLookedForWhereStepsIsNoFolder) {
   WriteWhole(store.directory() + "/steps", "x");
   const Finished verify = Verify(store);
   EXPECT_EQ(verify.exit_code, 1);
-  EXPECT_THAT(verify.err, HasSubstr("nobody can say whether there are steps that the manifest does not know: "));
+  EXPECT_THAT(verify.err, HasSubstr("steps that the manifest does not know could not be searched for: "));
   EXPECT_THAT(verify.err, HasSubstr("no step is committed in "));
 }
 

@@ -123,8 +123,7 @@ TEST_F(Untrusted, NamesTheStepsThatItCannotRead) {
   store.Save({1, 2});
   store.DamageIndex(2);
   const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});
-  EXPECT_THAT(ls.err,
-              AllOf(HasSubstr("not among the steps, for it could not be read: 0000000002-"), HasSubstr("index")));
+  EXPECT_THAT(ls.err, AllOf(HasSubstr("not listed, because it could not be read: 0000000002-"), HasSubstr("index")));
 }
 
 TEST_F(Untrusted, ReachesAStoreThroughALinkOfTheUsersOwnAndNoneOfTheStores) {

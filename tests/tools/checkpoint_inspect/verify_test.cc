@@ -82,7 +82,7 @@ TEST(Verify, FindsDamageInTheManifestThatHidesNoStep) {
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_EQ(verify.err, "");
   EXPECT_THAT(verify.out, ContainsRegex("\nstep 41: sound[^\n]*\nmanifest: damaged: [^\n]*[0-9]+\\.sst[^\n]*\n"));
-  EXPECT_THAT(verify.out, ContainsRegex("repair --apply rebuilds it\n41 of 41 steps sound; the manifest is damaged; a "
+  EXPECT_THAT(verify.out, ContainsRegex("rebuilds the manifest\n41 of 41 steps sound; the manifest is damaged; a "
                                         "restore takes step 41\n"));
   const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
   EXPECT_THAT(document["manifest_damage"].get<std::string>(), HasSubstr(".sst"));
@@ -231,7 +231,7 @@ TEST(Verify, NamesEveryStepThatNeedsAShardWhateverLengthThatIsCutTo) {
   TestStore store;
   {
     CheckpointerOptions options{.directory = store.directory(), .reuse = true};
-    options.chunk_bytes = 4096;
+    options.tuning.chunk_bytes = 4096;
     options.compression = Compression::kNone;
     auto opened = AsyncCheckpointer::Open(std::move(options));
     ASSERT_TRUE(opened.ok()) << opened.status();
@@ -369,17 +369,17 @@ TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
   WriteWhole(pin, "x");
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
-  EXPECT_THAT(verify.out,
-              EndsWith("\nstep 1: its pin cannot be read: " + pin +
-                       ": it is no JSON object\n"
-                       "  no byte of a step is affected; what they say is in the manifest alone, and of a report in "
-                       "the inbox nowhere\n"
-                       "2 of 2 steps sound; pins, reports and deletion marks that cannot be read: 1; a restore takes "
-                       "step 2\n"));
+  EXPECT_THAT(
+      verify.out,
+      EndsWith(
+          "\nstep 1: its pin cannot be read: " + pin +
+          ": it is not a JSON object\n"
+          "  no byte of a step is affected; the manifest has their contents, except those of reports in the inbox\n"
+          "2 of 2 steps sound; pins, reports and deletion marks that cannot be read: 1; a restore takes step 2\n"));
   const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
   EXPECT_EQ(document["steps"][0]["result"], "sound");
   EXPECT_EQ(document["unreadable_notes"],
-            json::array({{{"step", 1}, {"path", pin}, {"what", "it is no JSON object"}}}));
+            json::array({{{"step", 1}, {"path", pin}, {"what", "it is not a JSON object"}}}));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
   // A wrong name of a tag would be believed.
   ASSERT_EQ(RunInspect({"--store", store.directory(), "tag", "1", "paper"}).exit_code, 0);
@@ -387,7 +387,7 @@ TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
   contents.at(contents.find("paper")) ^= 1;
   WriteWhole(pin, contents);
   EXPECT_THAT(RunInspect({"--store", store.directory(), "verify"}).out,
-              HasSubstr("its check is not that of its bytes"));
+              HasSubstr("its check does not match its bytes"));
   // Damage of a step is worse.
   store.DamageChunk(1);
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
@@ -481,6 +481,19 @@ TEST(Verify, RefusesAShareThatIsNone) {
   }
   // What follows on the option is the step, and not its value.
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "--read-data", "1"}).exit_code, 0);
+}
+
+TEST(Verify, SaysThatTheStepThatARestoreTakesIsUnhealthy) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  store.Update(3, [](StepInfo& info) { info.evaluations = {{.evaluator = "v", .unhealthy = "diverged"}}; });
+  const std::string text =
+      "a restore takes step 3; it is unhealthy (v: diverged), and the latest healthy one is step 2\n";
+  EXPECT_THAT(RunInspect({"verify", "--store", store.directory()}).out, HasSubstr(text));
+  EXPECT_THAT(RunInspect({"repair", "--store", store.directory()}).out, HasSubstr(text));
+  store.DamageChunk(2);
+  EXPECT_THAT(RunInspect({"verify", "--store", store.directory()}).out,
+              HasSubstr("it is unhealthy (v: diverged), and the latest healthy one is step 1\n"));
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+// AsyncCheckpointer::Resume: the step at which a training goes on.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "fmt/format.h"
+#include "snapshot/checkpointer_impl.h"
+#include "snapshot/guarded.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace tidemark {
+namespace {
+
+// The evidence, in words, that an earlier run has committed a step here; empty: there is none. Failed saves, and steps
+// that were only evaluated, leave a run fresh.
+absl::StatusOr<std::string> TraceOfEarlierRun(const storage::Manifest& manifest, storage::FileSystem& files,
+                                              const storage::StoreLayout& layout) {
+  std::string trace;
+  absl::Status status = manifest.ForEach([&](const storage::StepRecord& record) {
+    const StepState state = record.info.state;
+    if (state != StepState::kFailed && state != StepState::kUnsaved) {
+      trace = fmt::format("step {} is {}", record.info.step, StepStateName(state));
+    }
+    return trace.empty();
+  });
+  if (!status.ok() || !trace.empty()) return status.ok() ? absl::StatusOr<std::string>(trace) : status;
+  // If the manifest was lost and every step is damaged, there are files and no record.
+  absl::StatusOr<std::vector<storage::DirectoryEntry>> moved = files.ListDirectory(layout.quarantine());
+  if (absl::IsNotFound(moved.status())) return trace;
+  if (!moved.ok()) return moved.status();
+  if (!moved->empty()) trace = fmt::format("{} holds {}", layout.quarantine(), moved->front().name);
+  return trace;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOptions& options) {
+  return Guarded("Resume", [&]() -> absl::StatusOr<int64_t> {
+    const absl::StatusOr<RestoreReport> report = RestoreLatest(state, options);
+    if (report.ok()) {
+      if (report->step < std::numeric_limits<int64_t>::max()) return report->step + 1;
+      return absl::OutOfRangeError(
+          fmt::format("step {} was restored, but it is the highest possible step", report->step));
+    }
+    if (!absl::IsNotFound(report.status())) return report.status();
+    absl::StatusOr<std::string> trace =
+        TraceOfEarlierRun(impl_->store->manifest(), impl_->files, impl_->store->layout());
+    if (!trace.ok()) return trace.status();
+    if (trace->empty()) return 0;
+    return absl::FailedPreconditionError(
+        fmt::format("{}; no fresh run is started, because {} (a fresh run needs another directory)",
+                    std::string(report.status().message()), *trace));
+  });
+}
+
+}  // namespace tidemark

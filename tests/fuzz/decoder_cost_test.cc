@@ -1,0 +1,318 @@
+// What every decoder costs grows with each count of its input as the input does: allocated bytes by at most 3 where
+// the count is doubled, and time by less than 10 where it is multiplied by 4. Work that is a product of two counts has
+// factors of 4 and 16.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "snapshot/exchange/safetensors_header.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/manifest_records.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/phases_record.h"
+#include "storage/shard/byte_reader.h"
+#include "storage/shard/shard_verify.h"
+#include "tests/fuzz/cost_growth.h"
+#include "tests/storage/io/sanitizers.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/shard/shard_testing.h"
+
+namespace tidemark::storage {
+namespace {
+
+// One that is run with an input of that count; whether it was taken or refused makes no difference.
+using Work = std::function<void()>;
+using WorkOf = std::function<Work(uint64_t count)>;
+
+// Whether the cost grows too much from `count` on; empty: it does not.
+std::string Growth(const WorkOf& work_of, uint64_t count) {
+  const auto cost = [&](uint64_t n) { return CostOf({.work = work_of(n)}); };
+  const Cost once = cost(count);
+  const Cost four_times = cost(4 * count);
+  return Growth(once, cost(2 * count), four_times) + TimeGrowth(once, four_times);
+}
+
+std::string NameOf(uint64_t i) { return fmt::format("{:016x}", i); }
+
+// An index whose digest is right.
+Work Decoding(const ShardIndex& index) {
+  return [encoded = EncodeShardIndex(index)] {
+    const ShardHeader header{TestIdentity(), kChunkBytesMin};
+    const ShardFooter footer{
+        .index_offset = uint64_t{1} << 40, .index_bytes = encoded.size(), .index_digest = DigestOf(AsBytes(encoded))};
+    EXPECT_THAT(DecodeShardIndex(AsBytes(encoded), header, footer), IsOk());
+  };
+}
+
+ShardEntry Entry(uint64_t number, uint64_t first, uint64_t count) {
+  return {Tensor(NameOf(number), Dtype::kUint8, {static_cast<int64_t>(count * kChunkBytesMin)}), first, count};
+}
+
+// An entry of so many chunks, each of one byte that is none of it, and so many entries that are tied to it.
+ShardIndex Tied(uint64_t chunks, uint64_t ties) {
+  ShardIndex index;
+  for (uint64_t i = 0; i < chunks; ++i) {
+    index.chunks.push_back(
+        {.codec = Codec::kZstd, .raw_bytes = kChunkBytesMin, .stored_bytes = 1, .offset = kShardBlockBytes + i});
+  }
+  for (uint64_t i = 0; i <= ties; ++i) index.entries.push_back(Entry(i, 0, chunks));
+  return index;
+}
+
+// So many entries of one chunk each, in another file where `files` says so.
+ShardIndex Single(uint64_t entries, uint64_t files) {
+  ShardIndex index = Tied(entries, 0);
+  index.entries.clear();
+  for (uint64_t i = 0; i < entries; ++i) {
+    index.entries.push_back(Entry(i, i, 1));
+    if (files > 0) index.chunks[i].file = static_cast<uint16_t>(1 + i % files);
+  }
+  for (uint64_t i = 0; i < files; ++i) {
+    index.files.push_back({.step = 7, .rank = static_cast<uint32_t>(i), .world_size = static_cast<uint32_t>(files)});
+  }
+  return index;
+}
+
+// An index like `base`, stored as a delta to it that has every record, or none.
+Work DecodingDelta(const ShardIndex& base, bool changed) {
+  ShardIndex index = base;
+  index.files.push_back(ReferenceTo(TestIdentity(950)));
+  const auto base_file = static_cast<uint16_t>(index.files.size());
+  for (ChunkRecord& chunk : index.chunks) {
+    if (chunk.file == 0) chunk.file = base_file;
+  }
+  IndexBase delta = {.file = base_file};
+  delta.changed_chunks.assign(index.chunks.size(), changed);
+  delta.changed_entries.assign(index.entries.size(), changed);
+  return [base, encoded = EncodeShardIndex(index, delta)] {
+    const ShardHeader header{TestIdentity(), kChunkBytesMin};
+    const ShardFooter footer{.index_offset = uint64_t{1} << 40,
+                             .index_bytes = encoded.size(),
+                             .index_digest = DigestOf(AsBytes(encoded)),
+                             .index_is_delta = true};
+    const auto read_base = [&](const FileReference&, const Digest128&) { return base; };
+    IndexBase found;
+    EXPECT_THAT(DecodeShardIndexDelta(AsBytes(encoded), header, footer, read_base, &found), IsOk());
+  };
+}
+
+class DecoderCost : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kAddressSanitizer) GTEST_SKIP() << "allocations are not counted under AddressSanitizer";
+  }
+
+  // The verification of a shard whose chunks are all damaged.
+  Work Verifying(const ShardIndex& index) {
+    const std::string path = directory_ / fmt::format("{}.tmk", ++files_);
+    WriteWhole(path, BuildShard({TestIdentity(), kChunkBytesMin}, std::string(index.chunks.size(), 'x'), index));
+    return [this, path] {
+      const auto verified = VerifyShard(PosixFileSystem(), path, directory_.path(), nullptr,
+                                        {.codec_threads = 1, .io = IoQueueKind::kThreads});
+      ASSERT_THAT(verified, IsOk());
+      EXPECT_FALSE(verified->damage.empty());
+    };
+  }
+
+  const TestDirectory directory_;
+  int files_ = 0;
+};
+
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsChunks) {
+  EXPECT_EQ(Growth([](uint64_t n) { return Decoding(Tied(n, 0)); }, 20'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsEntries) {
+  EXPECT_EQ(Growth([](uint64_t n) { return Decoding(Single(n, 0)); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsTies) {
+  EXPECT_EQ(Growth([](uint64_t n) { return Decoding(Tied(10, n)); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsChunksAndTies) {
+  EXPECT_EQ(Growth([](uint64_t n) { return Decoding(Tied(n, n)); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsReferences) {
+  EXPECT_EQ(Growth([](uint64_t n) { return Decoding(Single(1, n)); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsBoxes) {
+  const auto boxes = [](uint64_t n) {
+    ShardIndex index;
+    for (uint64_t i = 0; i < n; ++i) {
+      index.entries.push_back({.spec = {.name = NameOf(i),
+                                        .dtype = Dtype::kUint8,
+                                        .shape = std::vector<int64_t>(16, 1),
+                                        .box_offset = std::vector<int64_t>(16, 1),
+                                        .box_extent = std::vector<int64_t>(16, 0)}});
+    }
+    return Decoding(index);
+  };
+  EXPECT_EQ(Growth(boxes, 2'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsNames) {
+  const auto named = [](uint64_t n) {
+    ShardIndex index;
+    for (uint64_t i = 0; i < n; ++i) {
+      index.entries.push_back({.spec = Tensor(NameOf(i) + std::string(1000, 'x'), Dtype::kUint8, {0})});
+    }
+    return Decoding(index);
+  };
+  EXPECT_EQ(Growth(named, 2'000), "");
+}
+TEST_F(DecoderCost, OfAnIndexGrowsAsItsTexts) {
+  const auto texts = [](uint64_t n) {
+    ShardIndex index;
+    for (uint64_t i = 0; i < n; ++i) {
+      index.metrics[NameOf(i)] = 1;
+      index.properties[NameOf(i)] = NameOf(i);
+    }
+    return Decoding(index);
+  };
+  EXPECT_EQ(Growth(texts, 5'000), "");
+}
+
+TEST_F(DecoderCost, OfADeltaGrowsAsItsBase) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingDelta(Single(n, 0), /*changed=*/false); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfADeltaGrowsAsItsChunksAndEntries) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingDelta(Single(n, 0), /*changed=*/true); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfADeltaGrowsAsItsChunksAndTies) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingDelta(Tied(n, n), /*changed=*/true); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfADeltaGrowsAsItsReferencesAndThoseOfItsBase) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingDelta(Single(n, n), /*changed=*/false); }, 10'000), "");
+}
+TEST_F(DecoderCost, OfAVerificationGrowsAsDamagedChunksAndTies) {
+  EXPECT_EQ(Growth([&](uint64_t n) { return Verifying(Tied(n, n)); }, 2'000), "");
+}
+TEST_F(DecoderCost, OfAVerificationGrowsAsDamagedEntries) {
+  EXPECT_EQ(Growth([&](uint64_t n) { return Verifying(Single(n, 0)); }, 2'000), "");
+}
+TEST_F(DecoderCost, OfAVerificationGrowsAsMissingFilesAndTheirEntries) {
+  EXPECT_EQ(Growth([&](uint64_t n) { return Verifying(Single(2 * n, n)); }, 1'000), "");
+}
+
+// Takes what `encode` makes of a record with so many of something.
+template <typename Decode>
+Work Taking(const std::string& bytes, Decode decode) {
+  return [bytes, decode] { EXPECT_THAT(decode(bytes), IsOk()); };
+}
+
+StepRecord Step() {
+  StepRecord record;
+  record.info.attempt = ToHex(TestIdentity().attempt.bytes);
+  return record;
+}
+
+Metrics ManyMetrics(uint64_t n) {
+  Metrics metrics;
+  for (uint64_t i = 0; i < n; ++i) metrics[NameOf(i)] = static_cast<double>(i);
+  return metrics;
+}
+
+TEST_F(DecoderCost, OfAStepRecordGrowsAsWhatItHas) {
+  const std::map<std::string, std::function<void(StepRecord*, uint64_t)>> counts = {
+      {"references",
+       [](StepRecord* record, uint64_t n) {
+         for (uint64_t i = 0; i < n; ++i)
+           record->references.push_back(ReferenceTo(TestIdentity(static_cast<int64_t>(i))));
+       }},
+      {"shards",
+       [](StepRecord* record, uint64_t n) {
+         record->info.world_size = static_cast<uint32_t>(n);
+         for (uint64_t i = 0; i < n; ++i) record->shards.push_back({.rank = static_cast<uint32_t>(i)});
+       }},
+      {"metrics", [](StepRecord* record, uint64_t n) { record->info.metrics = ManyMetrics(n); }},
+      {"evaluations",
+       [](StepRecord* record, uint64_t n) {
+         for (uint64_t i = 0; i < n; ++i) {
+           record->info.evaluations.push_back({.evaluator = NameOf(i), .metrics = ManyMetrics(2)});
+         }
+       }},
+      {"metadata", [](StepRecord* record,
+                      uint64_t n) { record->info.user_metadata = "{\"a\":\"" + std::string(100 * n, 'x') + "\"}"; }},
+  };
+  for (const auto& [what, add] : counts) {
+    SCOPED_TRACE(what);
+    const auto work = [&add = add](uint64_t n) {
+      StepRecord record = Step();
+      add(&record, n);
+      return Taking(EncodeStepRecord(record), DecodeStepRecord);
+    };
+    EXPECT_EQ(Growth(work, 1'000), "");
+  }
+}
+
+TEST_F(DecoderCost, OfADeletionRecordGrowsAsItsReferences) {
+  const auto work = [](uint64_t n) {
+    DeletionRecord record{.attempt = TestIdentity().attempt};
+    record.references.assign(n, TestIdentity().attempt);
+    return Taking(EncodeDeletionRecord(record), DecodeDeletionRecord);
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAPhasesRecordGrowsAsItsPhases) {
+  const auto work = [](uint64_t n) {
+    PhasesRecord record{.attempt = ToHex(TestIdentity().attempt.bytes)};
+    for (uint64_t i = 0; i < n; ++i) record.phases.push_back({.name = NameOf(i), .lane = NameOf(i)});
+    return Taking(EncodePhasesRecord(record), DecodePhasesRecord);
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAReportGrowsAsItsMetrics) {
+  const auto work = [](uint64_t n) {
+    MetricReport report{.attempt = TestIdentity().attempt};
+    report.evaluation.evaluator = "e";
+    report.evaluation.metrics = ManyMetrics(n);
+    const auto encoded = EncodeMetricReport(report);
+    EXPECT_THAT(encoded, IsOk());
+    return Taking(encoded.value_or(""), DecodeMetricReport);
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfASafetensorsHeaderGrowsAsTensorsAndMetadata) {
+  const auto work = [](uint64_t n) {
+    SafetensorsHeader header;
+    for (uint64_t i = 0; i < n; ++i) {
+      header.tensors.push_back({.name = NameOf(i), .dtype = Dtype::kUint8, .shape = {1, 1}, .begin = i, .end = i + 1});
+      header.metadata[NameOf(i)] = NameOf(i);
+    }
+    const auto encoded = EncodeSafetensorsHeader(header);
+    EXPECT_THAT(encoded, IsOk());
+    const std::string text = encoded->substr(kSafetensorsLengthBytes);
+    return Taking(text, [n](const std::string& bytes) { return DecodeSafetensorsHeader(bytes, n); });
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+// The test's own: work that is a product is found.
+TEST_F(DecoderCost, ThatIsAProductIsFound) {
+  const auto allocating = [](uint64_t n) {
+    return [n] {
+      std::vector<std::string> names;
+      for (uint64_t i = 0; i < n; ++i) names.emplace_back(n, 'x');
+    };
+  };
+  EXPECT_THAT(Growth(allocating, 1'000), ::testing::HasSubstr("allocates"));
+  const auto looping = [](uint64_t n) {
+    return [n] {
+      std::atomic<uint64_t> count = 0;
+      while (count < n * n) ++count;
+    };
+  };
+  EXPECT_THAT(Growth(looping, 1'000), ::testing::HasSubstr("takes"));
+}
+
+}  // namespace
+}  // namespace tidemark::storage
