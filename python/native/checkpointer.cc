@@ -1,0 +1,365 @@
+// AsyncCheckpointer, Future and TreeState for Python. Every call that may block releases the interpreter's lock.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "nanobind/nanobind.h"
+#include "nanobind/stl/map.h"
+#include "nanobind/stl/optional.h"
+#include "nanobind/stl/pair.h"
+#include "nanobind/stl/string.h"
+#include "nanobind/stl/tuple.h"
+#include "nanobind/stl/vector.h"
+#include "python/native/bindings.h"
+#include "python/native/event_queue.h"
+#include "python/native/status_error.h"
+#include "python/native/tree_state.h"
+#include "tidemark/async_checkpointer.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;  // NOLINT: arguments' names
+
+namespace tidemark::python {
+namespace {
+
+// Name, dtype, shape, address, strides in bytes (empty: contiguous), changes early.
+using ArrayTuple = std::tuple<std::string, std::string, std::vector<int64_t>, uint64_t, std::vector<int64_t>, bool>;
+// Name, kind, bytes.
+using ValueTuple = std::tuple<std::string, std::string, nb::bytes>;
+// Name of a metric, mode ("" for none), count.
+using KeepBestTuple = std::tuple<std::string, std::string, int64_t>;
+
+std::optional<BestMode> ModeOf(const std::string& mode) {
+  if (mode.empty()) return std::nullopt;
+  if (mode == "lowest") return BestMode::kLowest;
+  if (mode == "highest") return BestMode::kHighest;
+  Raise(absl::InvalidArgumentError("mode is '" + mode + "', not 'lowest' or 'highest'"));
+}
+
+Staging StagingOf(const std::string& staging) {
+  if (staging == "blocking") return Staging::kBlocking;
+  if (staging == "overlapped") return Staging::kOverlapped;
+  Raise(absl::InvalidArgumentError("staging is '" + staging + "', not 'blocking' or 'overlapped'"));
+}
+
+WhenFull WhenFullOf(const std::string& when_full) {
+  if (when_full == "block") return WhenFull::kBlock;
+  if (when_full == "skip") return WhenFull::kSkip;
+  if (when_full == "fail") return WhenFull::kFail;
+  Raise(absl::InvalidArgumentError("when_full is '" + when_full + "', not 'block', 'skip' or 'fail'"));
+}
+
+Compression CompressionOf(const std::string& compression) {
+  if (compression == "throughput") return Compression::kThroughput;
+  if (compression == "space") return Compression::kSpace;
+  if (compression == "none") return Compression::kNone;
+  Raise(absl::InvalidArgumentError("compression is '" + compression + "', not 'throughput', 'space' or 'none'"));
+}
+
+std::vector<Array> ArraysOf(const std::vector<ArrayTuple>& tuples) {
+  std::vector<Array> arrays;
+  arrays.reserve(tuples.size());
+  for (const auto& [name, dtype, shape, address, strides, changes_early] : tuples) {
+    const DtypeInfo* info = FindDtype(dtype);
+    if (info == nullptr) {
+      Raise(absl::UnimplementedError("entry '" + name + "': the dtype " + dtype + " cannot be stored"));
+    }
+    arrays.push_back({.spec = {.name = name, .kind = EntryKind::kTensor, .dtype = info->dtype, .shape = shape},
+                      .data = reinterpret_cast<std::byte*>(address),
+                      .strides = strides,
+                      .changes_early = changes_early});
+  }
+  return arrays;
+}
+
+std::vector<Value> ValuesOf(const std::vector<ValueTuple>& tuples) {
+  std::vector<Value> values;
+  values.reserve(tuples.size());
+  for (const auto& [name, kind, bytes] : tuples) {
+    Value value{.spec = {.name = name}, .bytes = std::string(bytes.c_str(), bytes.size())};
+    if (kind == "int64") {
+      value.spec.kind = EntryKind::kInt64;
+      value.spec.dtype = Dtype::kInt64;
+    } else if (kind == "double") {
+      value.spec.kind = EntryKind::kDouble;
+      value.spec.dtype = Dtype::kFloat64;
+    } else if (kind == "bool") {
+      value.spec.kind = EntryKind::kBool;
+      value.spec.dtype = Dtype::kBool;
+    } else {
+      value.spec.kind = kind == "string" ? EntryKind::kString : EntryKind::kBytes;
+      value.spec.dtype = Dtype::kUint8;
+      value.spec.shape = {static_cast<int64_t>(bytes.size())};
+    }
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueue> events) {
+  const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
+  const auto real = [&](const char* name) { return nb::cast<double>(options[name]); };
+  const auto text = [&](const char* name) { return nb::cast<std::string>(options[name]); };
+  const auto flag = [&](const char* name) { return nb::cast<bool>(options[name]); };
+  CheckpointerOptions out;
+  out.directory = text("directory");
+  out.create = flag("create");
+  out.save_interval_steps = number("save_interval_steps");
+  out.save_on_steps = nb::cast<std::vector<int64_t>>(options["save_on_steps"]);
+  out.save_interval_seconds = real("save_interval_seconds");
+  out.staging_bytes_max = nb::cast<uint64_t>(options["staging_bytes_max"]);
+  out.when_full = WhenFullOf(text("when_full"));
+  out.staging = StagingOf(text("staging"));
+  out.compression = CompressionOf(text("compression"));
+  out.reuse = flag("reuse");
+  out.save_timeout = absl::Seconds(real("save_timeout"));
+  out.close_timeout = absl::Seconds(real("close_timeout"));
+  out.metrics_file = text("metrics_file");
+  out.retention.max_to_keep = number("max_to_keep");
+  out.retention.keep_every_steps = number("keep_every_steps");
+  out.retention.keep_interval = absl::Seconds(real("keep_interval"));
+  out.retention.keep_for = absl::Seconds(real("keep_for"));
+  for (const auto& [metric, mode, count] : nb::cast<std::vector<KeepBestTuple>>(options["keep_best"])) {
+    out.retention.keep_best.push_back({.metric = metric, .mode = ModeOf(mode), .count = count});
+  }
+  out.observer = std::move(events);
+  return out;
+}
+
+RestoreOptions RestoreOptionsOf(const nb::dict& options) {
+  return {.healthy_only = nb::cast<bool>(options["healthy_only"]),
+          .only = nb::cast<std::vector<std::string>>(options["only"]),
+          .renames = nb::cast<std::vector<std::pair<std::string, std::string>>>(options["renames"]),
+          .allow_missing = nb::cast<bool>(options["allow_missing"]),
+          .allow_unexpected = nb::cast<bool>(options["allow_unexpected"])};
+}
+
+// The checkpointer and its events. Thread-compatible, like AsyncCheckpointer.
+class Handle {
+ public:
+  explicit Handle(const nb::dict& options) : events_(std::make_shared<EventQueue>()) {
+    CheckpointerOptions native = OptionsOf(options, events_);
+    absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> opened;
+    {
+      const nb::gil_scoped_release released;
+      opened = AsyncCheckpointer::Open(std::move(native));
+    }
+    checkpointer_ = ValueOrRaise(std::move(opened));
+  }
+
+  ~Handle() {
+    const nb::gil_scoped_release released;  // it waits for the saves
+    checkpointer_.reset();
+  }
+
+  // Runs without the interpreter's lock.
+  template <typename Function>
+  auto Call(Function function) {
+    const nb::gil_scoped_release released;
+    return function(*checkpointer_);
+  }
+
+  EventQueue& events() { return *events_; }
+
+ private:
+  std::shared_ptr<EventQueue> events_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+};
+
+nb::dict ReportDict(const RestoreReport& report) {
+  nb::dict out;
+  out["step"] = report.step;
+  out["info"] = DictOf(report.info);
+  out["passed_over"] = report.passed_over;
+  out["missing"] = report.missing;
+  out["unexpected"] = report.unexpected;
+  out["bytes"] = report.bytes;
+  return out;
+}
+
+nb::object InfoOrRaise(const absl::StatusOr<StepInfo>& info) {
+  RaiseUnlessOk(info.status());
+  return DictOf(*info);
+}
+
+}  // namespace
+
+nb::dict DictOf(const StepInfo& info) {
+  nb::dict out;
+  out["step"] = info.step;
+  out["state"] = std::string(StepStateName(info.state));
+  out["attempt"] = info.attempt;
+  out["created"] = absl::ToDoubleSeconds(info.created - absl::UnixEpoch());
+  out["metrics"] = info.metrics;
+  out["user_metadata"] = info.user_metadata;
+  out["logical_bytes"] = info.logical_bytes;
+  out["stored_bytes"] = info.stored_bytes;
+  out["reason"] = info.reason;
+  out["pinned"] = info.pinned;
+  out["pin_note"] = info.pin_note;
+  out["tags"] = info.tags;
+  out["unhealthy"] = info.unhealthy();
+  return out;
+}
+
+void BindCheckpointer(nb::module_& module) {
+  nb::class_<Future>(module, "Future")
+      .def("ready", &Future::ready)
+      .def(
+          "wait",
+          [](const Future& future, double seconds) {
+            // ready() first: a deadline that passed is no result.
+            absl::Status status;
+            {
+              const nb::gil_scoped_release released;
+              status = future.WaitUntil(absl::Now() + absl::Seconds(seconds));
+            }
+            if (!future.ready()) return false;
+            RaiseUnlessOk(status.code() == absl::StatusCode::kDeadlineExceeded ? future.Wait() : status);
+            return true;
+          },
+          "seconds"_a, "Whether the result has arrived; raises the failure, which then counts as seen.");
+
+  nb::class_<TreeState>(module, "TreeState")
+      .def(nb::init<>())
+      .def("set_entries",
+           [](TreeState& state, const std::vector<ArrayTuple>& arrays, const std::vector<ValueTuple>& values) {
+             std::vector<Array> native_arrays = ArraysOf(arrays);
+             std::vector<Value> native_values = ValuesOf(values);
+             absl::Status status;
+             {
+               const nb::gil_scoped_release released;
+               status = state.SetEntries(std::move(native_arrays), std::move(native_values));
+             }
+             RaiseUnlessOk(status);
+           })
+      .def("set_destinations",
+           [](TreeState& state, const std::vector<ArrayTuple>& arrays, std::vector<std::string> values,
+              std::vector<std::string> open) {
+             std::vector<Array> native_arrays = ArraysOf(arrays);
+             const nb::gil_scoped_release released;
+             state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open));
+           })
+      .def("await_staging",
+           [](const TreeState& state) {
+             const nb::gil_scoped_release released;
+             state.AwaitStaging();
+           })
+      .def("differences",
+           [](const TreeState& state) {
+             const Differences& found = state.differences();
+             return std::make_tuple(found.missing, found.unexpected, found.reshaped, found.retyped);
+           })
+      .def(
+          "take_received",
+          [](TreeState& state) {
+            nb::dict out;
+            for (const auto& [name, received] : state.TakeReceived()) {
+              out[name.c_str()] = nb::make_tuple(
+                  std::string(EntryKindName(received.spec.kind)), std::string(GetDtypeInfo(received.spec.dtype).name),
+                  received.spec.shape, nb::bytearray(received.bytes.data(), received.bytes.size()));
+            }
+            return out;
+          },
+          "{name: (kind, dtype, shape, bytes)}");
+
+  nb::class_<SaveHandle>(module, "SaveHandle")
+      .def_prop_ro("step", &SaveHandle::step)
+      .def_prop_ro("skipped", &SaveHandle::skipped)
+      .def_prop_ro("staged", [](const SaveHandle& handle) { return Future(handle.staged()); })
+      .def_prop_ro("committed", [](const SaveHandle& handle) { return Future(handle.committed()); });
+
+  nb::class_<Handle>(module, "Checkpointer")
+      .def(nb::init<const nb::dict&>())
+      .def("should_save",
+           [](Handle& handle, int64_t step) { return handle.Call([&](auto& c) { return c.ShouldSave(step); }); })
+      .def(
+          "save",
+          [](Handle& handle, int64_t step, TreeState& state, Metrics metrics, std::string user_metadata, bool overwrite,
+             const std::optional<std::string>& staging) {
+            SaveOptions options{
+                .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
+            if (staging.has_value()) options.staging = StagingOf(*staging);
+            return ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
+          },
+          "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
+      .def("resume",
+           [](Handle& handle, TreeState& state, const nb::dict& options) {
+             const RestoreOptions native = RestoreOptionsOf(options);
+             return ValueOrRaise(handle.Call([&](auto& c) { return c.Resume(state, native); }));
+           })
+      .def("restore",
+           [](Handle& handle, TreeState& state, const std::string& selector, const nb::dict& options) {
+             const RestoreOptions native = RestoreOptionsOf(options);
+             const StepSelector step = ValueOrRaise(StepSelector::Parse(selector));
+             return ReportDict(ValueOrRaise(handle.Call([&](auto& c) {
+               return selector == "latest" ? c.RestoreLatest(state, native) : c.Restore(step, state, native);
+             })));
+           })
+      .def("steps",
+           [](Handle& handle) {
+             nb::list out;
+             for (const StepInfo& info : ValueOrRaise(handle.Call([](auto& c) { return c.Steps(); }))) {
+               out.append(DictOf(info));
+             }
+             return out;
+           })
+      .def("latest_step",
+           [](Handle& handle) { return InfoOrRaise(handle.Call([](auto& c) { return c.LatestStep(); })); })
+      .def("best_step",
+           [](Handle& handle, const std::string& metric, const std::string& mode) {
+             const std::optional<BestMode> given = ModeOf(mode);
+             return InfoOrRaise(handle.Call(
+                 [&](auto& c) { return given.has_value() ? c.BestStep(metric, *given) : c.BestStep(metric); }));
+           })
+      .def("report_metrics",
+           [](Handle& handle, int64_t step, const std::string& evaluator, const Metrics& metrics) {
+             return handle.Call([&](auto& c) { return c.ReportMetrics(step, evaluator, metrics); });
+           })
+      .def("pin",
+           [](Handle& handle, int64_t step, const std::string& note) {
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.Pin(step, note); }));
+           })
+      .def("unpin",
+           [](Handle& handle, int64_t step) { RaiseUnlessOk(handle.Call([&](auto& c) { return c.Unpin(step); })); })
+      .def("tag",
+           [](Handle& handle, int64_t step, const std::string& name) {
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.Tag(step, name); }));
+           })
+      .def("untag", [](Handle& handle,
+                       const std::string& name) { RaiseUnlessOk(handle.Call([&](auto& c) { return c.Untag(name); })); })
+      .def("delete",
+           [](Handle& handle, int64_t step, const std::string& reason) {
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.Delete(step, reason); }));
+           })
+      .def("check_for_errors",
+           [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.CheckForErrors(); })); })
+      .def(
+          "close",
+          [](Handle& handle, double seconds) {
+            RaiseUnlessOk(handle.Call([&](auto& c) { return c.Close(absl::Now() + absl::Seconds(seconds)); }));
+          },
+          "Raises DeadlineExceededError if it is not closed within so many seconds; it may be called again.")
+      .def("wait_for_events",
+           [](Handle& handle, double seconds) {
+             std::vector<EventQueue::Event> events;
+             {
+               const nb::gil_scoped_release released;
+               events = handle.events().Wait(seconds);
+             }
+             std::vector<std::pair<std::string, std::string>> out;
+             for (EventQueue::Event& event : events) out.emplace_back(std::move(event.kind), std::move(event.text));
+             return out;
+           })
+      .def("wake", [](Handle& handle) { handle.events().Wake(); });
+}
+
+}  // namespace tidemark::python

@@ -1,0 +1,91 @@
+// StoreReader and StepReader for Python: one step of a store, read in pieces.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nanobind/nanobind.h"
+#include "nanobind/stl/map.h"
+#include "nanobind/stl/string.h"
+#include "nanobind/stl/vector.h"
+#include "python/native/bindings.h"
+#include "python/native/status_error.h"
+#include "tidemark/store_reader.h"
+
+namespace nb = nanobind;
+
+namespace tidemark::python {
+namespace {
+
+struct StepFile {
+  StepInfo info;
+  std::unique_ptr<StepReader> reader;
+};
+
+absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSelector& selector) {
+  absl::StatusOr<std::unique_ptr<StoreReader>> store = StoreReader::Open(directory);
+  if (!store.ok()) return store.status();
+  absl::StatusOr<StepInfo> info = (*store)->Find(selector);
+  if (!info.ok()) return info.status();
+  absl::StatusOr<std::unique_ptr<StepReader>> reader = (*store)->OpenStep(info->step);
+  if (!reader.ok()) return reader.status();
+  return StepFile{*std::move(info), *std::move(reader)};
+}
+
+}  // namespace
+
+void BindStepFile(nb::module_& module) {
+  nb::class_<StepFile>(module, "StepFile")
+      .def("info", [](const StepFile& file) { return DictOf(file.info); })
+      .def(
+          "entries",
+          [](const StepFile& file) {
+            nb::list out;
+            for (const StoredEntry& entry : file.reader->contents().entries) {
+              out.append(nb::make_tuple(entry.spec.name, std::string(EntryKindName(entry.spec.kind)),
+                                        std::string(GetDtypeInfo(entry.spec.dtype).name), entry.spec.held_shape(),
+                                        entry.bytes, entry.spec.whole()));
+            }
+            return out;
+          },
+          "[(name, kind, dtype, shape, bytes, whether all of the tensor is here)]")
+      .def(
+          "read",
+          [](const StepFile& file, size_t entry, uint64_t offset, uint64_t address, uint64_t bytes) {
+            const StepReader::Window window{
+                .entry = entry,
+                .offset = offset,
+                .destination = {reinterpret_cast<std::byte*>(address), static_cast<size_t>(bytes)}};
+            absl::Status status;
+            {
+              const nb::gil_scoped_release released;
+              status = file.reader->Read({&window, 1});
+            }
+            RaiseUnlessOk(status);
+          },
+          "Reads [offset, offset + bytes) of the entry to the address, which must stay valid meanwhile.")
+      .def("read_bytes", [](const StepFile& file, size_t entry) {
+        std::vector<std::byte> bytes(file.reader->contents().entries.at(entry).bytes);
+        const StepReader::Window window{.entry = entry, .offset = 0, .destination = bytes};
+        absl::Status status;
+        {
+          const nb::gil_scoped_release released;
+          status = file.reader->Read({&window, 1});
+        }
+        RaiseUnlessOk(status);
+        return nb::bytes(bytes.data(), bytes.size());
+      });
+  module.def("open_step", [](const std::string& directory, const std::string& text) {
+    const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
+    absl::StatusOr<StepFile> file;
+    {
+      const nb::gil_scoped_release released;
+      file = OpenStepFile(directory, selector);
+    }
+    return ValueOrRaise(std::move(file));
+  });
+}
+
+}  // namespace tidemark::python

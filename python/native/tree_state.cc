@@ -1,0 +1,199 @@
+#include "python/native/tree_state.h"
+
+#include <cstring>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+
+namespace tidemark::python {
+namespace {
+
+// Calls function(offset in the array, offset in row-major order, bytes) for every run of bytes that is contiguous in
+// both.
+template <typename Function>
+void ForEachRun(const Array& array, uint64_t bytes, Function function) {
+  if (bytes == 0) return;
+  const std::vector<int64_t>& shape = array.spec.shape;
+  int64_t run = GetDtypeInfo(array.spec.dtype).element_bytes;
+  size_t outer = shape.size();  // dimensions that are counted
+  while (outer > 0 && (shape[outer - 1] == 1 || array.strides[outer - 1] == run)) {
+    run *= shape[outer - 1];
+    --outer;
+  }
+  std::vector<int64_t> index(outer, 0);
+  int64_t offset = 0;
+  for (uint64_t done = 0; done < bytes; done += static_cast<uint64_t>(run)) {
+    function(offset, done, static_cast<size_t>(run));
+    for (size_t d = outer; d-- > 0;) {
+      offset += array.strides[d];
+      if (++index[d] < shape[d]) break;
+      offset -= array.strides[d] * shape[d];
+      index[d] = 0;
+    }
+  }
+}
+
+absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& arrays) {
+  std::vector<State::Entry> entries;
+  entries.reserve(arrays.size());
+  std::map<std::tuple<const std::byte*, uint64_t, std::vector<int64_t>, std::vector<int64_t>>, int64_t> first_there;
+  for (const Array& array : arrays) {
+    State::Entry entry{.spec = array.spec};
+    if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
+    const bool contiguous = array.strides.empty();
+    entry.host = contiguous ? array.data : nullptr;
+    entry.changes_early = array.changes_early;
+    if (entry.bytes > 0) {
+      const auto [first, is_new] = first_there.emplace(
+          std::tuple(array.data, entry.bytes, array.strides, contiguous ? std::vector<int64_t>() : array.spec.shape),
+          static_cast<int64_t>(entries.size()));
+      if (!is_new) entry.alias_of = first->second;
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace
+
+absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value> values) {
+  AwaitStaging();
+  arrays_ = std::move(arrays);
+  values_ = std::move(values);
+  absl::StatusOr<std::vector<Entry>> found = EntriesOf(arrays_);
+  if (!found.ok()) return found.status();
+  for (Value& value : values_) {
+    Entry entry{.spec = value.spec};
+    if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
+    entry.host = reinterpret_cast<std::byte*>(value.bytes.data());
+    entry.changes_early = true;
+    found->push_back(std::move(entry));
+  }
+  const auto same = [](const Entry& a, const Entry& b) {
+    return a.spec == b.spec && a.alias_of == b.alias_of && a.changes_early == b.changes_early &&
+           (a.host == nullptr) == (b.host == nullptr);
+  };
+  bool all_same = entries().size() == found->size();
+  for (size_t i = 0; all_same && i < found->size(); ++i) all_same = same(entries()[i], (*found)[i]);
+  if (all_same) {
+    for (size_t i = 0; i < found->size(); ++i) mutable_entries()[i].host = (*found)[i].host;
+  } else {
+    SetDerivedEntries(*std::move(found));
+  }
+  return absl::OkStatus();
+}
+
+void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::string> values,
+                                std::vector<std::string> open) {
+  AwaitStaging();
+  arrays_ = std::move(arrays);
+  names_ = std::move(values);
+  open_ = std::move(open);
+}
+
+bool TreeState::IsOpen(const std::string& name) const {
+  for (const std::string& prefix : open_) {
+    if (name.size() > prefix.size() && name.starts_with(prefix) && name[prefix.size()] == '.') return true;
+  }
+  return false;
+}
+
+absl::Status TreeState::CopyToHost(std::span<const CopyRequest> requests) {
+  for (const CopyRequest& request : requests) {
+    const Entry& entry = entries()[request.entry];
+    if (entry.host != nullptr) {
+      std::memcpy(request.destination, entry.host, entry.bytes);
+      continue;
+    }
+    const Array& array = arrays_[request.entry];
+    ForEachRun(array, entry.bytes, [&](int64_t offset, uint64_t done, size_t run) {
+      std::memcpy(request.destination + done, array.data + offset, run);
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
+  receiving_.clear();
+  received_.clear();
+  differences_ = {};
+  absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(arrays_);
+  if (!destinations.ok()) return destinations.status();
+  absl::flat_hash_map<std::string, const EntrySpec*> by_name;
+  for (const EntrySpec& spec : saved) by_name.emplace(spec.name, &spec);
+  std::set<std::string> known;
+  for (const Array& array : arrays_) {
+    known.insert(array.spec.name);
+    const auto found = by_name.find(array.spec.name);
+    if (found == by_name.end()) {
+      differences_.missing.push_back(array.spec.name);
+    } else if (found->second->kind != array.spec.kind || found->second->dtype != array.spec.dtype) {
+      differences_.retyped.push_back(array.spec.name);
+    } else if (found->second->shape != array.spec.shape) {
+      differences_.reshaped.push_back(array.spec.name);
+    }
+  }
+  for (const std::string& name : names_) {
+    known.insert(name);
+    EntrySpec spec{.name = name, .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {0}};
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
+      differences_.missing.push_back(name);
+    } else if (found->second->kind == EntryKind::kTensor) {
+      differences_.retyped.push_back(name);
+    } else {
+      spec = *found->second;
+    }
+    destinations->push_back({.spec = std::move(spec)});
+  }
+  for (const EntrySpec& spec : saved) {
+    if (known.contains(spec.name)) continue;
+    if (IsOpen(spec.name)) {
+      destinations->push_back({.spec = spec});
+    } else {
+      differences_.unexpected.push_back(spec.name);
+    }
+  }
+  for (Entry& entry : *destinations) {
+    if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
+  }
+  SetDerivedEntries(*std::move(destinations));
+  return State::PrepareRestore(saved);
+}
+
+absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) {
+  if (index >= arrays_.size()) {
+    Received& received = receiving_[entries()[index].spec.name];
+    received.spec = entries()[index].spec;
+    if (received.spec.kind == EntryKind::kBytes || received.spec.kind == EntryKind::kString) {
+      received.spec.shape = {static_cast<int64_t>(bytes.size())};
+    }
+    received.bytes.assign(bytes.begin(), bytes.end());
+    return absl::OkStatus();
+  }
+  const Array& array = arrays_[index];
+  if (array.strides.empty()) {
+    std::memcpy(array.data, bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  ForEachRun(array, bytes.size(), [&](int64_t offset, uint64_t done, size_t run) {
+    std::memcpy(array.data + offset, bytes.data() + done, run);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status TreeState::FinishRestore() {
+  received_ = std::move(receiving_);
+  receiving_.clear();
+  return State::FinishRestore();
+}
+
+void TreeState::AbandonRestore() {
+  receiving_.clear();
+  State::AbandonRestore();
+}
+
+}  // namespace tidemark::python

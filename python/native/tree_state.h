@@ -1,0 +1,83 @@
+// TreeState: the State of a Python tree, which Python gives as flat lists of arrays and values.
+
+#ifndef TIDEMARK_PYTHON_NATIVE_TREE_STATE_H_
+#define TIDEMARK_PYTHON_NATIVE_TREE_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tidemark/state.h"
+
+namespace tidemark::python {
+
+// An array of the trainer, in host memory. Not owned.
+struct Array {
+  EntrySpec spec;
+  std::byte* data = nullptr;
+  std::vector<int64_t> strides;  // in bytes, for each dimension; empty: row-major and contiguous
+  bool changes_early = false;    // as State::Entry
+};
+
+// A value in the bytes that the shard stores.
+struct Value {
+  EntrySpec spec;
+  std::string bytes;
+};
+
+// What a restore found for an entry that is no array of the trainer.
+struct Received {
+  EntrySpec spec;
+  std::vector<std::byte> bytes;
+};
+
+// How a checkpoint and a state differ; names of entries.
+struct Differences {
+  std::vector<std::string> missing;     // the checkpoint lacks them
+  std::vector<std::string> unexpected;  // the state lacks them
+  std::vector<std::string> reshaped;
+  std::vector<std::string> retyped;
+};
+
+// Thread-compatible, except that CopyToHost may run on one other thread, while no other function but AwaitStaging does.
+// Never calls Python.
+class TreeState : public State {
+ public:
+  // For the next save: exactly these entries. Blocks until no overlapped save reads the earlier ones any more. The
+  // structure counts as unchanged if only places and values differ.
+  absl::Status SetEntries(std::vector<Array> arrays, std::vector<Value> values);
+
+  // For the next restore: it writes into `arrays`. For each of `values`, which are names, and for each entry whose name
+  // begins with one of `open` and a dot, it keeps what the checkpoint has.
+  void SetDestinations(std::vector<Array> arrays, std::vector<std::string> values, std::vector<std::string> open);
+
+  // Of the last restore that succeeded, by name.
+  std::map<std::string, Received> TakeReceived() { return std::move(received_); }
+  // Of the last restore.
+  const Differences& differences() const { return differences_; }
+
+  absl::Status CopyToHost(std::span<const CopyRequest> requests) override;
+  absl::Status PrepareRestore(std::span<const EntrySpec> saved) override;
+  absl::Status Receive(size_t entry, std::span<const std::byte> bytes) override;
+  absl::Status FinishRestore() override;
+  void AbandonRestore() override;
+
+ private:
+  bool IsOpen(const std::string& name) const;
+
+  std::vector<Array> arrays_;  // the first entries, in their order
+  std::vector<Value> values_;  // of a save: the entries behind them
+  std::vector<std::string> names_;
+  std::vector<std::string> open_;
+  std::map<std::string, Received> receiving_;
+  std::map<std::string, Received> received_;
+  Differences differences_;
+};
+
+}  // namespace tidemark::python
+
+#endif  // TIDEMARK_PYTHON_NATIVE_TREE_STATE_H_

@@ -1,0 +1,119 @@
+"""Arrays of NumPy and tensors of PyTorch as places in memory. Imports neither: an array brings its own library."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeError
+
+# Name, dtype, shape, address, strides in bytes (empty: contiguous), whether the next forward pass changes it.
+Place = tuple[str, str, list[int], int, list[int], bool]
+
+_TORCH_NAMES = {"torch." + name: name for name in (
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
+    "float64", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2")}
+# NumPy's dtypes beyond these come from ml_dtypes, under the same names.
+_NUMPY_KINDS = "biufc"
+
+
+def is_numpy(value: object) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def is_torch(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_array(value: object) -> bool:
+    return is_numpy(value) or is_torch(value)
+
+
+def place_of(value: Any, name: str, *, writable: bool, changes_early: bool = False) -> Place:
+    """Where the array lies. With `writable` it must be possible to write to it."""
+    if is_numpy(value):
+        return _place_of_numpy(value, name, writable, changes_early)
+    return _place_of_torch(value, name, writable, changes_early)
+
+
+def _place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> Place:
+    dtype = value.dtype
+    if dtype.kind not in _NUMPY_KINDS and dtype.type.__module__ != "ml_dtypes":
+        raise UnsupportedTypeError(f"'{name}' is an array of {dtype}, which cannot be stored. Store its parts as arrays of "
+                                   f"numbers, or its contents as a list")
+    if not dtype.isnative:
+        raise UnsupportedTypeError(f"'{name}' has the foreign byte order {dtype.str}: use array.astype(array.dtype.newbyteorder('='))")
+    if writable and not value.flags.writeable:
+        raise InvalidArgumentError(f"'{name}' is a read-only array, so nothing can be restored into it")
+    strides = [] if value.flags.c_contiguous else list(value.strides)
+    return _checked((name, dtype.name, list(value.shape), value.ctypes.data, strides, changes_early), writable)
+
+
+def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) -> Place:
+    torch = sys.modules["torch"]
+    if value.layout != torch.strided or value.is_quantized:
+        raise UnimplementedError(f"'{name}' is a sparse or quantised tensor, which cannot be stored")
+    if value.device.type != "cpu":
+        raise UnimplementedError(f"'{name}' is on the device {value.device}: only tensors in host memory can be stored. "
+                                 f"Give the state a copy: tensor.cpu()")
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer if hasattr(torch.nn, "Buffer") else torch.Tensor):
+        raise UnsupportedTypeError(f"'{name}' is a {type(value).__module__}.{type(value).__qualname__}, a tensor without "
+                                   f"memory of its own. Give the state its parts")
+    if value.is_conj() or value.is_neg():
+        raise UnimplementedError(f"'{name}' is a lazy conjugate: use tensor.resolve_conj().resolve_neg()")
+    dtype = _TORCH_NAMES.get(str(value.dtype))
+    if dtype is None:
+        raise UnimplementedError(f"'{name}' has the dtype {value.dtype}, which cannot be stored")
+    size = value.element_size()
+    strides = [] if value.is_contiguous() else [stride * size for stride in value.stride()]
+    return _checked((name, dtype, list(value.shape), value.data_ptr(), strides, changes_early), writable)
+
+
+def _checked(place: Place, writable: bool) -> Place:
+    name, _, shape, _, strides, _ = place
+    if writable and any(stride == 0 and extent > 1 for stride, extent in zip(strides, shape)):
+        raise InvalidArgumentError(f"'{name}' is expanded: several of its elements share memory, so nothing can be "
+                                   f"restored into it")
+    return place
+
+
+def numpy_dtype(name: str) -> Any:
+    import numpy
+
+    try:
+        return numpy.dtype(name)
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes
+
+        return numpy.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        raise UnimplementedError(f"NumPy has no dtype {name}: install ml_dtypes, or read it with framework='pt'") from None
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        raise UnimplementedError(f"this PyTorch has no dtype {name}")
+    return dtype
+
+
+def new_array(framework: str, dtype: str, shape: list[int]) -> Any:
+    """An array of `shape`, not initialised: of NumPy ("np") or PyTorch ("pt")."""
+    if framework == "np":
+        import numpy
+
+        return numpy.empty(shape, dtype=numpy_dtype(dtype))
+    import torch
+
+    return torch.empty(shape, dtype=torch_dtype(dtype))
+
+
+def address_of(array: Any) -> int:
+    return int(array.data_ptr() if is_torch(array) else array.ctypes.data)

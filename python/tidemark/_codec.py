@@ -1,0 +1,173 @@
+"""Values as text: JSON that says what plain JSON cannot. Reading never imports or calls anything by name.
+
+A value that JSON knows is itself. Every other one is an object with one key, "$" and the kind:
+
+  {"$float": "nan"}  {"$tuple": [...]}  {"$bytes": base64}  {"$dict": [[key, value], ...]}  {"$array": name}
+
+and so on. `$array` names an entry of the checkpoint, and `$registered` a codec that this process has registered.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .errors import DataLossError, UnsupportedTypeError
+
+# Begins every stored text that is such JSON. A string of the user that begins with it is stored as JSON too.
+MARK = "tidemark.value.1\n"
+
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any], Any]
+_DICTS: dict[str, Callable[[dict[Any, Any]], Any]] = {
+    "$dict": dict, "$OrderedDict": collections.OrderedDict, "$Counter": collections.Counter}
+_registered: dict[type, tuple[str, Encode]] = {}
+_decoders: dict[str, Decode] = {}
+
+
+def register(kind: type, encode: Encode, decode: Decode, name: str | None = None) -> None:
+    """Makes objects of exactly the class `kind` storable.
+
+    `encode(object)` returns scalars, strings, bytes or containers of them. `decode` makes an object of what it returned. `name` is written to the checkpoint, and must be registered when it is read; the default is the
+    module and the name of the class. A second registration of a class or a name replaces the first.
+    """
+    name = name or f"{kind.__module__}.{kind.__qualname__}"
+    _registered[kind] = (name, encode)
+    _decoders[name] = decode
+
+
+def is_registered(value: object) -> bool:
+    return type(value) in _registered
+
+
+def unsupported(path: str, value: object) -> UnsupportedTypeError:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return UnsupportedTypeError(
+        f"'{path}' is a {kind}, which cannot be stored. Register a codec with tidemark.register({kind}, encode, decode), "
+        f"give the object state_dict() and load_state_dict(), or leave it out of the state")
+
+
+def encode(value: object, path: str, array: Callable[[object, str], bool]) -> Any:
+    """The value as what json.dumps takes. `array(value, path)` tells whether it has taken the value as an entry."""
+    if value is None or value is True or value is False or type(value) in (str, int):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if is_registered(value):
+        name, encoder = _registered[type(value)]
+        return {"$registered": [name, encode(encoder(value), path, array)]}
+    if array(value, path):
+        return {"$array": path}
+    if type(value) in (bytes, bytearray):
+        kind = "$bytes" if type(value) is bytes else "$bytearray"
+        return {kind: base64.b64encode(value).decode()}  # type: ignore[arg-type]
+    if type(value) is complex:
+        return {"$complex": [repr(value.real), repr(value.imag)]}
+    if type(value) is list:
+        return [encode(item, f"{path}.{i}", array) for i, item in enumerate(value)]
+    if type(value) is tuple:
+        return {"$tuple": [encode(item, f"{path}.{i}", array) for i, item in enumerate(value)]}
+    if type(value) in (set, frozenset):
+        items = [encode(item, path, array) for item in value]  # type: ignore[attr-defined]
+        return {f"${type(value).__name__}": sorted(items, key=json.dumps)}
+    if type(value) in (dict, collections.OrderedDict, collections.Counter):
+        plain = type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value)
+        if plain:
+            return {key: encode(item, f"{path}.{key}", array) for key, item in value.items()}  # type: ignore[attr-defined]
+        return {f"${type(value).__name__}": [[encode(key, path, array), encode(item, f"{path}.{key}", array)]
+                                             for key, item in value.items()]}  # type: ignore[attr-defined]
+    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and value.shape == ():
+        # A scalar of NumPy: a number with a width.
+        return {"$scalar": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}  # type: ignore[attr-defined]
+    raise unsupported(path, value)
+
+
+def decode(value: Any, arrays: Callable[[str], object]) -> Any:
+    """The opposite of `encode`. `arrays(name)` returns the array of that entry."""
+    if isinstance(value, list):
+        return [decode(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        kind, content = next(iter(value.items()))
+        if kind.startswith("$"):
+            return _decode_kind(kind, content, arrays)
+    return {key: decode(item, arrays) for key, item in value.items()}
+
+
+def _decode_kind(kind: str, content: Any, arrays: Callable[[str], object]) -> Any:
+    if kind == "$float":
+        return float(content)
+    if kind == "$tuple":
+        return tuple(decode(item, arrays) for item in content)
+    if kind == "$bytes":
+        return base64.b64decode(content)
+    if kind == "$bytearray":
+        return bytearray(base64.b64decode(content))
+    if kind == "$complex":
+        return complex(float(content[0]), float(content[1]))
+    if kind == "$set":
+        return {decode(item, arrays) for item in content}
+    if kind == "$frozenset":
+        return frozenset(decode(item, arrays) for item in content)
+    if kind in _DICTS:
+        return _DICTS[kind]({decode(key, arrays): decode(item, arrays) for key, item in content})
+    if kind == "$array":
+        return arrays(content)
+    if kind == "$scalar":
+        import numpy
+
+        return numpy.frombuffer(base64.b64decode(content[1]), dtype=numpy.dtype(content[0]))[0]
+    if kind == "$registered":
+        name, inner = content
+        if name not in _decoders:
+            raise UnsupportedTypeError(f"the checkpoint has an object of the codec '{name}', which is not registered: "
+                                       f"call tidemark.register before the restore")
+        return _decoders[name](decode(inner, arrays))
+    raise DataLossError(f"the checkpoint has a value of the unknown kind '{kind}'")
+
+
+def to_text(encoded: Any) -> bytes:
+    return (MARK + json.dumps(encoded, allow_nan=False, separators=(",", ":"))).encode()
+
+
+def to_entry(value: object, path: str) -> tuple[str, bytes]:
+    """The kind of the entry that holds a value without arrays, and its bytes."""
+    if type(value) is bool:
+        return "bool", bytes([value])
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return "int64", value.to_bytes(8, "little", signed=True)
+    if type(value) is float:
+        import struct
+
+        return "double", struct.pack("<d", value)
+    if type(value) is str and not value.startswith(MARK):
+        return "string", value.encode()
+    if type(value) is bytes:
+        return "bytes", value
+    return "string", to_text(encode(value, path, lambda value, path: False))
+
+
+def from_entry(kind: str, content: bytes, arrays: Callable[[str], object]) -> Any:
+    """The value of an entry of that kind."""
+    if kind == "bool":
+        return content != b"\0"
+    if kind == "int64":
+        return int.from_bytes(content, "little", signed=True)
+    if kind == "double":
+        import struct
+
+        return struct.unpack("<d", content)[0]
+    if kind == "bytes":
+        return bytes(content)
+    text = content.decode()
+    if not text.startswith(MARK):
+        return text
+    try:
+        return decode(json.loads(text[len(MARK):]), arrays)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise DataLossError(f"a stored value cannot be read: {error}") from error

@@ -1,0 +1,118 @@
+"""Results of saves as concurrent.futures.Future, and the thread that resolves them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+from .errors import Error
+
+logger = logging.getLogger("tidemark")
+
+# Ctrl-C ends a wait within this many seconds.
+SLICE = 0.05
+
+
+class Future(concurrent.futures.Future):  # type: ignore[type-arg]
+    """A result that arrives later. `result()` and `exception()` wait for it, and a failure then counts as seen.
+
+    Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`, and can be awaited. It cannot be
+    cancelled. Callbacks run on a thread of Python that may call the checkpointer.
+    """
+
+    def __init__(self, native: Any, value: Any) -> None:
+        super().__init__()
+        self._native = native
+        self._value = value
+        self.resolve_if_ready()
+
+    def resolve_if_ready(self) -> bool:
+        """Whether the result has arrived. Does not look at it."""
+        if not self._native.ready():
+            return False
+        with self._condition:
+            first = self._state == "PENDING"
+            if first:
+                self._state = "RUNNING"
+        if first:
+            super().set_result(self._value)
+        return True
+
+    def done(self) -> bool:
+        return bool(self._native.ready())
+
+    def cancel(self) -> bool:
+        return False
+
+    def _wait(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
+            if self._native.wait(max(left, 0.0)):
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise concurrent.futures.TimeoutError
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The value, or raises the failure. TimeoutError after `timeout` seconds."""
+        self._wait(timeout)
+        return self._value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        try:
+            self._wait(timeout)
+        except Error as error:
+            return error
+        return None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio  # takes longer than the rest of the package
+
+        return asyncio.wrap_future(self).__await__()
+
+
+class Notifier:
+    """Resolves futures and hands lines to `logging`, on a thread of its own. Thread-safe."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._pending: list[Future] = []
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="tidemark", daemon=True)
+        self._thread.start()
+
+    def add(self, future: Future) -> Future:
+        if not future.resolve_if_ready():
+            with self._lock:
+                self._pending.append(future)
+            self._native.wake()
+        return future
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._native.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            stopping = self._stopping  # before the last look
+            with self._lock:
+                pending = list(self._pending)
+            # An event may come shortly before its future has the result.
+            events = self._native.wait_for_events(0.0 if stopping else 0.01 if pending else 3600.0)
+            for kind, text in events:
+                if kind == "warning":
+                    logger.warning("%s", text)
+                elif kind == "save":
+                    logger.info("%s", text)
+            resolved = [future for future in pending if future.resolve_if_ready()]
+            with self._lock:
+                self._pending = [future for future in self._pending if future not in resolved]
+            if stopping:
+                return

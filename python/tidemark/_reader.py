@@ -1,0 +1,131 @@
+"""Reads one step of a store, entry by entry, beside a trainer or without one."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+from . import _arrays, _codec, _native
+from ._step_info import StepInfo
+from .errors import InvalidArgumentError, NotFoundError
+
+
+class Slice:
+    """A tensor that is not read yet. `slice[a:b]` reads only the rows that it needs; other dimensions are cut after."""
+
+    def __init__(self, step: Step, name: str) -> None:
+        self._step = step
+        self._name = name
+        self._index, self._dtype, self._shape, self._bytes = step._tensor(name)
+
+    def get_shape(self) -> list[int]:
+        return list(self._shape)
+
+    def get_dtype(self) -> str:
+        """As NumPy and PyTorch spell it: "bfloat16"."""
+        return self._dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) else (key,)
+        if not self._shape or keys[0] is Ellipsis or keys[0] is None or not isinstance(keys[0], (int, slice)):
+            return self._step._read(self._index, self._dtype, self._shape, 0, self._bytes)[key]
+        rows = self._shape[0]
+        row_bytes = self._bytes // rows if rows else 0
+        if isinstance(keys[0], int):
+            row = keys[0] + rows if keys[0] < 0 else keys[0]
+            if not 0 <= row < rows:
+                raise IndexError(f"row {keys[0]} of '{self._name}', which has {rows}")
+            first, last, kept = row, row + 1, 0
+        else:
+            chosen = range(rows)[keys[0]]
+            first, last = (min(chosen[0], chosen[-1]), max(chosen[0], chosen[-1]) + 1) if chosen else (0, 0)
+            if chosen and chosen.step < 0 and self._step.framework == "pt":
+                raise InvalidArgumentError("PyTorch has no slices with a negative step")
+            kept = (slice(chosen[0] - first, None if chosen.step < 0 and chosen[-1] == first else chosen[-1] - first + (
+                1 if chosen.step > 0 else -1), chosen.step) if chosen else slice(0, 0))
+        part = self._step._read(self._index, self._dtype, [last - first, *self._shape[1:]], first * row_bytes,
+                                (last - first) * row_bytes)
+        return part[(kept, *keys[1:])]
+
+
+class Step:
+    """One step of a store, held open. Made by `tidemark.open`; a context manager. Thread-safe.
+
+    The step can be read to its end even if the trainer deletes it meanwhile.
+    """
+
+    def __init__(self, store: str | os.PathLike[str], step: int | str, framework: str) -> None:
+        if framework not in ("np", "pt"):
+            raise InvalidArgumentError(f"framework is '{framework}', not 'np' or 'pt'")
+        self.framework = framework
+        self._file = _native.open_step(os.fspath(store), str(step))
+        self.info = StepInfo(**self._file.info())
+        self._entries = {entry[0]: (i, *entry[1:]) for i, entry in enumerate(self._file.entries())}
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file = None
+
+    def keys(self) -> list[str]:
+        """The names of the tensors."""
+        return [name for name, entry in self._entries.items() if entry[1] == "tensor"]
+
+    def value_keys(self) -> list[str]:
+        """The names of the entries that are no tensors."""
+        return [name for name, entry in self._entries.items() if entry[1] != "tensor"]
+
+    def get_tensor(self, name: str) -> Any:
+        """The whole tensor, in memory of its own. Every byte is checked."""
+        index, dtype, shape, size = self._tensor(name)
+        return self._read(index, dtype, shape, 0, size)
+
+    def get_slice(self, name: str) -> Slice:
+        return Slice(self, name)
+
+    def get_value(self, name: str) -> Any:
+        """A number, a string, bytes, or what a container without arrays was."""
+        index, kind, *_ = self._entry(name)
+        if kind == "tensor":
+            raise InvalidArgumentError(f"'{name}' is a tensor: use get_tensor")
+        content = self._opened().read_bytes(index)
+        return _codec.from_entry(kind, content, self.get_tensor)
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            raise InvalidArgumentError("the step is closed")
+        return self._file
+
+    def _entry(self, name: str) -> Any:
+        self._opened()
+        if name not in self._entries:
+            raise NotFoundError(f"step {self.info.step} has no entry '{name}'")
+        return self._entries[name]
+
+    def _tensor(self, name: str) -> tuple[int, str, list[int], int]:
+        index, kind, dtype, shape, size, whole = self._entry(name)
+        if kind != "tensor":
+            raise InvalidArgumentError(f"'{name}' is no tensor: use get_value")
+        if not whole:
+            raise InvalidArgumentError(f"'{name}' is a part of a tensor that several ranks hold")
+        return index, dtype, shape, size
+
+    def _read(self, index: int, dtype: str, shape: list[int], offset: int, size: int) -> Any:
+        array = _arrays.new_array(self.framework, dtype, shape)
+        if size:
+            self._opened().read(index, offset, _arrays.address_of(array), size)
+        return array
+
+
+def open(store: str | os.PathLike[str], step: int | str = "latest", framework: str = "np") -> Step:  # noqa: A001
+    """Opens a step of a store without changing it.
+
+    `step`: its number, "latest", "latest-healthy", "best:METRIC", "best:METRIC:lowest" or "tag:NAME". `framework`: "np"
+    for NumPy's arrays, "pt" for PyTorch's tensors. NotFoundError: there is no such store or step.
+    """
+    return Step(store, step, framework)

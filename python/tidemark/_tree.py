@@ -1,0 +1,249 @@
+"""A state as flat entries. A state is a tree of containers, arrays, values and objects with state.
+
+- An array (NumPy, PyTorch) is an entry of its own. A restore writes into it.
+- A dict, list, tuple or dataclass that holds an array or an object with state is walked. The parts of a path are joined
+  by dots, so {"model": {"weight": w}} has the entry "model.weight".
+- A module (an object with named_parameters) is the dict of its state_dict(): a restore writes into its tensors.
+- Another object with state_dict() and load_state_dict() is one text entry, which holds its values and names its arrays,
+  and an entry for each array. A restore hands new arrays to load_state_dict().
+- Everything else is a value, in one entry. A restore replaces it in the container that holds it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from . import _arrays, _codec
+from ._rng import adapter_of
+from .errors import InvalidArgumentError
+
+_Set = Callable[[Any], None]
+
+
+def has_state(value: object) -> bool:
+    return not isinstance(value, type) and callable(getattr(value, "state_dict", None)) and callable(
+        getattr(value, "load_state_dict", None))
+
+
+def is_module(value: object) -> bool:
+    return has_state(value) and callable(getattr(value, "named_parameters", None))
+
+
+def _is_record(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
+    """Whether the value is, or contains, something that a restore fills in place."""
+    if _codec.is_registered(value):
+        return False
+    if _arrays.is_array(value) or has_state(value) or _is_record(value) or adapter_of(value) is not None:
+        return True
+    if id(value) in above:
+        raise InvalidArgumentError("a container of the state contains itself")
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(_holds_places(item, (*above, id(value))) for item in items)
+
+
+def _fqn(name: str) -> str:
+    """The name without what wrappers of modules put into it."""
+    parts = [part for part in name.split(".")
+             if part not in ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")]
+    return ".".join(parts[1:] if len(parts) > 1 and parts[0] == "module" else parts)
+
+
+class Tree:
+    """A state, walked once: for one save or one restore."""
+
+    def __init__(self, state: Any, *, writable: bool) -> None:
+        self.arrays: list[_arrays.Place] = []
+        self.owners: list[Any] = []  # keeps the memory of `arrays` alive
+        self.values: dict[str, tuple[Any, _Set]] = {}
+        self.objects: dict[str, Any] = {}
+        self._writable = writable
+        self._parameters = self._parameter_names(state)
+        if not isinstance(state, dict) and not _is_record(state):
+            raise InvalidArgumentError(f"the state is a {type(state).__name__}, not a dict or dataclass")
+        self._walk_children(state, "", self._refuse)
+
+    @staticmethod
+    def _refuse(_: Any) -> None:
+        raise InvalidArgumentError("the state itself cannot be replaced")
+
+    def _parameter_names(self, state: Any) -> dict[int, str]:
+        """The names of the parameters of all modules at the top of the state, by identity."""
+        names: dict[int, str] = {}
+        items = state.values() if isinstance(state, dict) else (vars(state).values() if _is_record(state) else ())
+        for value in items:
+            if is_module(value):
+                for name, parameter in value.named_parameters():
+                    names.setdefault(id(parameter), _fqn(name))
+        return names
+
+    def _walk(self, value: Any, path: str, put: _Set) -> None:
+        if _arrays.is_array(value):
+            self._add_array(value, path)
+        elif is_module(value) and not _codec.is_registered(value):
+            self._walk_module(value, path)
+        elif not _codec.is_registered(value) and (has_state(value) or adapter_of(value) is not None):
+            self.objects[path] = adapter_of(value) or value
+        elif _holds_places(value):
+            self._walk_children(value, path, put)
+        else:
+            self.values[path] = (value, put)
+
+    def _add_array(self, value: Any, path: str, changes_early: bool = False) -> None:
+        self.arrays.append(_arrays.place_of(value, path, writable=self._writable, changes_early=changes_early))
+        self.owners.append(value)
+
+    def _walk_module(self, module: Any, path: str) -> None:
+        parameters = {_fqn(name) for name, _ in module.named_parameters()}
+        extra: dict[str, Any] = {}
+        for key, value in module.state_dict().items():
+            name = _fqn(key)
+            if _arrays.is_array(value):
+                self._add_array(value, f"{path}.{name}", changes_early=name not in parameters)
+            else:
+                extra[key] = value
+        if extra:
+            def put(loaded: Any) -> None:
+                module.load_state_dict(loaded, strict=False)
+
+            self.values[f"{path}._extra_state"] = (extra, put)
+
+    def _walk_children(self, value: Any, path: str, put: _Set) -> None:
+        prefix = f"{path}." if path else ""
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if type(key) not in (str, int):
+                    raise _codec.unsupported(f"{prefix}{key} (the key)", key)
+                self._walk(item, f"{prefix}{key}", lambda new, key=key: value.__setitem__(key, new))  # type: ignore[misc]
+        elif isinstance(value, list):
+            for i, item in enumerate(value):
+                self._walk(item, f"{prefix}{i}", lambda new, i=i: value.__setitem__(i, new))  # type: ignore[misc]
+        elif isinstance(value, tuple):
+            items = list(value)
+
+            def replace(i: int, new: Any) -> None:
+                items[i] = new
+                put(type(value)(*items) if hasattr(value, "_fields") else tuple(items))
+
+            for i, item in enumerate(value):
+                self._walk(item, f"{prefix}{i}", lambda new, i=i: replace(i, new))  # type: ignore[misc]
+        else:
+            for field in dataclasses.fields(value):
+                self._walk(getattr(value, field.name), f"{prefix}{field.name}",
+                           lambda new, name=field.name: setattr(value, name, new))  # type: ignore[misc]
+
+    # Saving.
+
+    def entries_of_values(self) -> list[tuple[str, str, bytes]]:
+        """[(name, kind, bytes)] of the values and objects; adds the objects' arrays to `arrays`."""
+        entries = [(path, *_codec.to_entry(value, path)) for path, (value, _) in self.values.items()]
+        for path, value in self.objects.items():
+            entries.append((path, "string", self._text_of_object(value, path)))
+        return entries
+
+    def _text_of_object(self, value: Any, path: str) -> bytes:
+        state = value.state_dict()
+        names = self._optimizer_names(value)
+        if names is not None:
+            state = {"state": {names.get(key, key): item for key, item in state["state"].items()},
+                     "param_groups": [{**group, "params": [names.get(index, index) for index in group["params"]]}
+                                      for group in state["param_groups"]]}
+        frameworks: dict[str, str] = {}
+
+        def take(item: object, name: str) -> bool:
+            if not _arrays.is_array(item):
+                return False
+            # State of a parameter: "optimizer.encoder.weight.exp_avg", as the C++ library names it.
+            entry = path + name[len(path + ".state"):] if names is not None and name.startswith(path + ".state.") else name
+            self._add_array(item, entry)
+            frameworks[name] = "pt" if _arrays.is_torch(item) else "np"
+            return True
+
+        encoded = _codec.encode(state, path, take)
+        return _codec.to_text({"$object": [encoded, frameworks, names is not None]})
+
+    def _optimizer_names(self, value: Any) -> dict[int, str] | None:
+        """The names of an optimizer's parameters by their index in its state_dict(); None: it is no optimizer, or one
+        of its parameters belongs to no module of the state."""
+        groups = getattr(value, "param_groups", None)
+        if not isinstance(groups, list) or not all(isinstance(g, dict) and "params" in g for g in groups):
+            return None
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        names = [self._parameters.get(id(parameter)) for parameter in parameters]
+        if None in names or len(set(names)) != len(names):
+            return None
+        return dict(enumerate(names))  # type: ignore[arg-type]
+
+    # Restoring.
+
+    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]]) -> None:
+        """Sets the values and objects to what a restore received. Decodes everything before it sets anything."""
+        def no_array(name: str) -> object:
+            raise KeyError(name)
+
+        values = [(put, _codec.from_entry(received[path][0], bytes(received[path][3]), no_array))
+                  for path, (_, put) in self.values.items() if path in received]
+        objects = [(value, self._object_state(value, path, received)) for path, value in self.objects.items()
+                   if path in received]
+        for put, value in values:
+            put(value)
+        for value, state in objects:
+            value.load_state_dict(state)
+        self._mark_written()
+
+    def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
+        text = bytes(received[path][3]).decode()
+        if not text.startswith(_codec.MARK):
+            raise InvalidArgumentError(f"'{path}' is an object with state here, and a plain value in the checkpoint")
+        content = json.loads(text[len(_codec.MARK):])
+        if not isinstance(content, dict) or "$object" not in content:
+            raise InvalidArgumentError(f"'{path}' is an object with state here, and a value in the checkpoint")
+        encoded, frameworks, by_name = content["$object"]
+
+        def array(name: str) -> object:
+            entry = path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
+            _, dtype, shape, content = received[entry]
+            made = _arrays.new_array(frameworks[name], dtype, shape)
+            _copy_into(made, content)
+            return made
+
+        state = _codec.decode(encoded, array)
+        if not by_name:
+            return state
+        names = self._optimizer_names(value)
+        if names is None:
+            raise InvalidArgumentError(f"'{path}': the checkpoint has its parameters by name, and here one of them "
+                                       f"belongs to no module of the state")
+        index = {name: i for i, name in names.items()}
+        stored = [name for group in state["param_groups"] for name in group["params"]]
+        if sorted(stored) != sorted(index):
+            raise InvalidArgumentError(f"'{path}' has other parameters than in the checkpoint: "
+                                       f"{sorted(set(stored) ^ set(index))}")
+        return {"state": {index.get(key, key): item for key, item in state["state"].items()},
+                "param_groups": [{**group, "params": [index[name] for name in group["params"]]}
+                                 for group in state["param_groups"]]}
+
+    def _mark_written(self) -> None:
+        """Tells autograd that the tensors have changed."""
+        import sys
+
+        torch = sys.modules.get("torch")
+        bump = getattr(getattr(torch, "autograd", None), "graph", None)
+        bump = getattr(bump, "increment_version", None)
+        if bump is not None:
+            for owner in self.owners:
+                if _arrays.is_torch(owner) and not owner.is_inference():
+                    bump(owner)
+
+
+def _copy_into(array: Any, content: bytearray) -> None:
+    import ctypes
+
+    if content:
+        ctypes.memmove(_arrays.address_of(array), (ctypes.c_char * len(content)).from_buffer(content), len(content))

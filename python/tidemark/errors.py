@@ -1,0 +1,125 @@
+"""The exceptions of tidemark, one for each code of the C++ library. All of them can be sent to another process."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """The base of all of them. `code` is the name of the status, such as "DATA_LOSS"."""
+
+    code = "UNKNOWN"
+
+
+class InvalidArgumentError(Error, ValueError):
+    """An argument, an option or the state is wrong."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class MismatchError(InvalidArgumentError):
+    """The checkpoint does not fit the state. Nothing of the state has been touched.
+
+    `missing`, `unexpected`, `reshaped`, `retyped`: names of entries, sorted. The checkpoint lacks the missing ones, and
+    the state lacks the unexpected ones.
+    """
+
+    def __init__(self, message: str, missing: list[str] | None = None, unexpected: list[str] | None = None,
+                 reshaped: list[str] | None = None, retyped: list[str] | None = None) -> None:
+        super().__init__(message, missing, unexpected, reshaped, retyped)
+        self.missing = sorted(missing or [])
+        self.unexpected = sorted(unexpected or [])
+        self.reshaped = sorted(reshaped or [])
+        self.retyped = sorted(retyped or [])
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnsupportedTypeError(Error, TypeError):
+    """The state has an object that cannot be stored. The message has its path, its type and the way out."""
+
+    code = "UNIMPLEMENTED"
+
+
+class NotFoundError(Error, LookupError):
+    """There is no such store, step, tag or entry."""
+
+    code = "NOT_FOUND"
+
+
+class AlreadyExistsError(Error, FileExistsError):
+    """The step is committed or being saved, or the tag is taken."""
+
+    code = "ALREADY_EXISTS"
+
+
+class AlreadyHeldError(Error):
+    """Another process holds the store, or a restore is going on. `tidemark.open` reads a store that is held."""
+
+    code = "UNAVAILABLE"
+
+
+class FailedPreconditionError(Error):
+    """The checkpointer is closed, or the call is not possible in this state of the store."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class StorePermissionError(Error, PermissionError):
+    """The directory cannot be read or written."""
+
+    code = "PERMISSION_DENIED"
+
+
+class ResourceExhaustedError(Error, OSError):
+    """There is no memory, disk space or thread."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class DataLossError(Error):
+    """Stored bytes are damaged or gone."""
+
+    code = "DATA_LOSS"
+
+
+class UnimplementedError(Error, NotImplementedError):
+    """A newer version wrote the store, or this version cannot do it."""
+
+    code = "UNIMPLEMENTED"
+
+
+class DeadlineExceededError(Error, TimeoutError):
+    """The time was up."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class CancelledError(Error):
+    """The save was abandoned."""
+
+    code = "CANCELLED"
+
+
+class StepRangeError(Error, IndexError):
+    """A number is outside of its range."""
+
+    code = "OUT_OF_RANGE"
+
+
+class InternalError(Error):
+    """The system or the library failed."""
+
+    code = "INTERNAL"
+
+
+# By the numbers of absl::StatusCode.
+_BY_CODE: dict[int, type[Error]] = {
+    1: CancelledError, 3: InvalidArgumentError, 4: DeadlineExceededError, 5: NotFoundError, 6: AlreadyExistsError,
+    7: StorePermissionError, 8: ResourceExhaustedError, 9: FailedPreconditionError, 11: StepRangeError,
+    12: UnimplementedError, 13: InternalError, 14: AlreadyHeldError, 15: DataLossError,
+}
+
+
+def from_status(code: int, message: str) -> Error:
+    """The exception for a status. Called by the native module."""
+    return _BY_CODE.get(code, Error)(message)

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Builds the Python package and runs its tests, in tests/python.
+#
+# The package is built by CMake with the flags of the preset dev, in build/python, so that the compiler cache has the core
+# already. What pip installs is kept in a virtual environment in the user's cache folder. PyTorch is Debian's, of the CPU,
+# so the environment is one of Debian's Python. Exits with 77 and says SKIPPED if, and only if, the package index is out of
+# reach. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in it, its tests fail.
+set -eu
+
+nanobind_version=3.1.0
+backend_version=1.0.0
+numpy_version=2.4.6
+ml_dtypes_version=0.6.0
+pytest_version=9.2.0
+jobs=${JOBS:-$(nproc)}
+root=$(cd "$(dirname "$0")/.." && pwd)
+script=tests/python.sh
+tests="the tests of the Python package"
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/python
+base_python=${BASE_PYTHON:-/usr/bin/python3}
+. "$root/tests/virtual_environment.sh"
+
+has_packages() {
+  "$venv/bin/python3" - <<END 2>/dev/null
+from importlib.metadata import version
+wanted = {"nanobind": "$nanobind_version", "nanobind-backend": "$backend_version", "numpy": "$numpy_version",
+          "ml-dtypes": "$ml_dtypes_version", "pytest": "$pytest_version"}
+if all(version(name) == number for name, number in wanted.items()):
+    print("yes")
+END
+}
+
+if [ "$(has_packages)" != yes ]; then
+  echo "Installing nanobind, numpy, ml_dtypes and pytest into $venv"
+  make_environment --system-site-packages
+  install "nanobind==$nanobind_version" "nanobind-backend==$backend_version" "numpy==$numpy_version" \
+    "ml-dtypes==$ml_dtypes_version" "pytest==$pytest_version"
+  [ "$(has_packages)" = yes ] || fail "the packages are not in $venv after their installation"
+fi
+
+build=$root/build/python
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
+  -DTIDEMARK_WERROR=ON -DTIDEMARK_PYTHON=ON -DTIDEMARK_TORCH=OFF -DTIDEMARK_TESTS=OFF -DTIDEMARK_TOOLS=OFF \
+  -DTIDEMARK_EXAMPLES=OFF -DPython_EXECUTABLE="$venv/bin/python3"
+cmake --build "$build" -j "$jobs" --target _native
+rm -rf "$build/package"
+cmake --install "$build" --component python --prefix "$build/package" >/dev/null
+export PYTHONPATH="$build/package" PYTHONDONTWRITEBYTECODE=1
+cd "$root"
+exec "$venv/bin/python3" -m pytest -q -p no:cacheprovider "${@:-tests/python}"

@@ -1,0 +1,29 @@
+"""What the package is: its imports, its types and its symbols."""
+
+import pathlib
+import subprocess
+import sys
+
+import tidemark
+
+
+def test_importing_it_imports_no_framework_and_nothing_slow():
+    # These take most of the time of an import; the rest of it is below 0.1 s.
+    slow = ("numpy", "torch", "jax", "tensorflow", "ml_dtypes", "asyncio", "ssl", "multiprocessing")
+    program = f"import sys, tidemark; print([name for name in {slow} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_every_public_name_has_a_docstring_and_the_package_is_typed():
+    for name in tidemark.__all__:
+        assert getattr(tidemark, name).__doc__, name
+    assert (pathlib.Path(tidemark.__file__).parent / "py.typed").exists()
+
+
+def test_the_module_exports_none_of_the_libraries_functions():
+    module = next(pathlib.Path(tidemark.__file__).parent.glob("_native*.so"))
+    assert ".abi3." in module.name
+    symbols = subprocess.run(["nm", "-D", "--defined-only", str(module)], capture_output=True, text=True, check=True).stdout
+    ours = [line for line in symbols.splitlines() if " _ZN8tidemark" in line or " _ZNK8tidemark" in line or "PyInit" in line]
+    assert [line.split()[-1] for line in ours] == ["PyInit__native"]

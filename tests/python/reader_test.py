@@ -1,0 +1,79 @@
+"""tidemark.open reads entries and parts of them."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tidemark
+import torch
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reader") / "store"
+    with tidemark.Checkpointer(path) as checkpointer:
+        for step in range(3):
+            checkpointer.save(step, {"w": np.arange(60.0).reshape(10, 6) + step, "half": np.ones(4, ml_dtypes.bfloat16),
+                                     "epoch": step, "history": [1, (2, 3)]}, metrics={"loss": float(step)})
+        checkpointer.wait_until_committed()
+        checkpointer.tag(1, "paper")
+    return path
+
+
+def test_names_values_and_tensors(store):
+    with tidemark.open(store) as step:
+        assert step.info.step == 2 and step.info.metrics == {"loss": 2.0}
+        assert sorted(step.keys()) == ["half", "w"] and sorted(step.value_keys()) == ["epoch", "history"]
+        assert step.get_value("epoch") == 2 and step.get_value("history") == [1, (2, 3)]
+        assert step.get_tensor("half").dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(step.get_tensor("w"), np.arange(60.0).reshape(10, 6) + 2)
+
+
+@pytest.mark.parametrize("selector, step", [(0, 0), ("1", 1), ("latest", 2), ("best:loss", 0), ("tag:paper", 1),
+                                            ("best:loss:highest", 2)])
+def test_a_step_is_selected(store, selector, step):
+    with tidemark.open(store, selector) as opened:
+        assert opened.info.step == step
+
+
+@pytest.mark.parametrize("key", [
+    slice(None), slice(2, 5), slice(-3, None), slice(5, 2), slice(1, 9, 3), slice(None, None, -1), slice(8, 1, -3),
+    slice(20, 30), 0, -1, (slice(2, 4), 1), (slice(2, 4), slice(None, None, 2)), (3, slice(1, 3)), (3, 4), Ellipsis,
+    (Ellipsis, 0), [1, 2], None])
+def test_a_slice_reads_what_numpy_would(store, key):
+    whole = np.arange(60.0).reshape(10, 6)
+    with tidemark.open(store, 0) as step:
+        part = step.get_slice("w")
+        assert part.get_shape() == [10, 6] and part.get_dtype() == "float64"
+        np.testing.assert_array_equal(part[key], whole[key])
+
+
+def test_tensors_of_pytorch(store):
+    with tidemark.open(store, 0, framework="pt") as step:
+        assert torch.equal(step.get_tensor("half"), torch.ones(4, dtype=torch.bfloat16))
+        assert torch.equal(step.get_slice("w")[3:5], (torch.arange(60.0, dtype=torch.float64).reshape(10, 6))[3:5])
+        with pytest.raises(tidemark.errors.InvalidArgumentError, match="negative step"):
+            step.get_slice("w")[::-1]
+
+
+def test_what_is_not_there_or_closed_is_refused(store):
+    step = tidemark.open(store)
+    with pytest.raises(tidemark.NotFoundError, match="no entry 'x'"):
+        step.get_tensor("x")
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="get_value"):
+        step.get_tensor("epoch")
+    with pytest.raises(IndexError):
+        step.get_slice("w")[10]
+    step.close()
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="closed"):
+        step.get_tensor("w")
+    with pytest.raises(tidemark.NotFoundError):
+        tidemark.open(store, 99)
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="selector|latest"):
+        tidemark.open(store, "newest")
+
+
+def test_a_store_is_read_beside_its_trainer(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save(1, {"w": np.ones(2)}).committed.result()
+        with tidemark.open(tmp_path / "store") as step:
+            assert step.get_tensor("w").tolist() == [1, 1]

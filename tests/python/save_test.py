@@ -1,0 +1,230 @@
+"""What is saved comes back: arrays in place, values, containers and objects with state."""
+
+import collections
+import dataclasses
+import math
+import random
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tidemark
+
+
+@pytest.fixture
+def checkpointer(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as opened:
+        yield opened
+
+
+def test_a_fresh_run_resumes_at_zero(checkpointer):
+    state = {"w": np.ones(2)}
+    assert checkpointer.resume(state) == 0
+    assert state["w"].tolist() == [1, 1]
+
+
+def test_arrays_are_restored_in_place(checkpointer):
+    weights = np.arange(12.0).reshape(3, 4)
+    checkpointer.save(7, {"w": weights})
+    kept = weights.copy()
+    weights[:] = 0
+    assert checkpointer.resume({"w": weights}) == 8
+    np.testing.assert_array_equal(weights, kept)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int16, np.int64, np.float16, np.float64, np.complex64,
+                                   ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (5,), (2, 3, 4)])
+def test_every_dtype_and_shape_comes_back(checkpointer, dtype, shape):
+    array = (np.arange(math.prod(shape)) % 7).reshape(shape).astype(dtype)
+    kept = array.copy()
+    checkpointer.save(1, {"a": array})
+    array[...] = 0
+    checkpointer.resume({"a": array})
+    assert array.tobytes() == kept.tobytes()
+
+
+@pytest.mark.parametrize("view", [lambda a: a.T, lambda a: a[::2], lambda a: a[:, 1:3], lambda a: a[::-1, ::-2],
+                                  lambda a: a.transpose(2, 0, 1), lambda a: a[:, :, 0], lambda a: a[1:2, :, 1:2]])
+def test_views_are_saved_as_they_read_and_restored_through_their_strides(checkpointer, view):
+    base = np.arange(120, dtype=np.int32).reshape(4, 5, 6)
+    kept = base.copy()
+    checkpointer.save(1, {"v": view(base)})
+    view(base)[...] = -1
+    checkpointer.resume({"v": view(base)})
+    np.testing.assert_array_equal(base, kept)
+
+
+def test_tied_arrays_are_stored_once(checkpointer):
+    array = np.random.default_rng(0).random(100_000)
+    checkpointer.save(1, {"a": array, "b": array, "part": array[:10]})
+    checkpointer.wait_until_committed()
+    assert checkpointer.steps()[0].logical_bytes == array.nbytes + 80
+
+
+@pytest.mark.parametrize("value", [
+    None, True, False, 0, -(2**63), 2**63, 2**200, 1.5, -0.0, math.inf, "", "text", "\u00e9", b"", b"\0\xff", bytearray(b"x"),
+    1 + 2j, [], {}, (), [1, [2, (3, None)]], (1,), {"a": {1: 2}}, {1, 2}, frozenset("a"), {"$float": "nan"}, {"$x": 1},
+    collections.Counter("aab"), collections.OrderedDict(b=1, a=2), "tidemark.value.1\n", "tidemark.value.1\n{}"])
+def test_every_value_comes_back_with_its_type(checkpointer, value):
+    checkpointer.save(1, {"v": value})
+    state = {"v": "other"}
+    checkpointer.resume(state)
+    assert state["v"] == value and type(state["v"]) is type(value)
+    assert repr(state["v"]) == repr(value)
+
+
+def test_nan_and_numpy_scalars_come_back(checkpointer):
+    checkpointer.save(1, {"nan": math.nan, "list": [math.nan], "scalar": np.float32(1.5)})
+    state = {"nan": 0, "list": 0, "scalar": 0}
+    checkpointer.resume(state)
+    assert math.isnan(state["nan"]) and math.isnan(state["list"][0])
+    assert state["scalar"] == 1.5 and type(state["scalar"]) is np.float32
+
+
+def test_containers_that_hold_arrays_are_walked(checkpointer):
+    @dataclasses.dataclass
+    class Run:
+        weights: np.ndarray
+        epoch: int
+
+    Pair = collections.namedtuple("Pair", "array count")
+
+    def make(fill):
+        return {"layers": [np.full(2, fill), {"bias": np.full(3, fill), 5: fill}], "pair": Pair(np.full(1, fill), fill),
+                "run": Run(np.full(2, fill), fill)}
+
+    state = make(1)
+    checkpointer.save(1, state)
+    other = make(0)
+    checkpointer.resume(other)
+    assert repr(other) == repr(state)
+    with tidemark.open(checkpointer_path(checkpointer)) as step:
+        assert sorted(step.keys()) == ["layers.0", "layers.1.bias", "pair.0", "run.weights"]
+        assert sorted(step.value_keys()) == ["layers.1.5", "pair.1", "run.epoch"]
+
+
+def checkpointer_path(checkpointer):
+    checkpointer.wait_until_committed()
+    return checkpointer.path
+
+
+def test_objects_with_state_get_new_arrays(checkpointer):
+    class Average:
+        def __init__(self):
+            self.state = {}
+
+        def state_dict(self):
+            return self.state
+
+        def load_state_dict(self, state):
+            self.state = state
+
+    saved = Average()
+    saved.state = {0: {"mean": np.arange(3.0), "count": 4}, "name": "a", "nested": [(np.ones(1), None)]}
+    checkpointer.save(1, {"average": saved})
+    loaded = Average()
+    checkpointer.resume({"average": loaded})
+    assert repr(loaded.state) == repr(saved.state)
+
+
+def test_generators_go_on_where_they_were(checkpointer):
+    state = {"rng": tidemark.rng(), "numpy": np.random.default_rng(1), "philox": np.random.Generator(np.random.Philox(2)),
+             "python": random.Random(3)}
+
+    def draw():
+        return [random.random(), np.random.random(), state["numpy"].random(), state["philox"].integers(1000),
+                state["python"].random()]
+
+    checkpointer.save(1, state)
+    drawn = draw()
+    draw()
+    checkpointer.resume(state)
+    assert draw() == drawn
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
+def test_what_cannot_be_stored_is_named_with_the_way_out(checkpointer):
+    with pytest.raises(tidemark.UnsupportedTypeError, match=r"'a\.1' is a .*Point.*tidemark\.register"):
+        checkpointer.save(1, {"a": [1, Point(2)]})
+    with pytest.raises(tidemark.UnsupportedTypeError, match="'names' is an array of"):
+        checkpointer.save(1, {"names": np.array(["x"])})
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="contains itself"):
+        loop = []
+        loop.append(loop)
+        checkpointer.save(1, {"loop": loop})
+    assert checkpointer.steps() == []
+
+
+def test_a_registered_type_comes_back(checkpointer):
+    class Spot(Point):
+        pass
+
+    tidemark.register(Spot, lambda spot: [spot.x], lambda stored: Spot(stored[0]), name="spot")
+    checkpointer.save(1, {"spots": [Spot(3)]})
+    state = {"spots": None}
+    checkpointer.resume(state)
+    assert type(state["spots"][0]) is Spot and state["spots"][0].x == 3
+
+
+def test_nothing_is_restored_into_read_only_or_expanded_arrays(checkpointer):
+    array = np.ones(3)
+    checkpointer.save(1, {"a": np.broadcast_to(array, (2, 3))})
+    array.flags.writeable = False
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="'a' is a read-only array"):
+        checkpointer.resume({"a": array})
+    expanded = np.lib.stride_tricks.as_strided(np.ones(3), (2, 3), (0, 8))
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="'a' is expanded"):
+        checkpointer.resume({"a": expanded})
+
+
+def test_parts_are_restored_by_pattern_and_under_other_names(checkpointer):
+    checkpointer.save(1, {"model": {"a": np.ones(1), "b": np.ones(1)}, "epoch": 3})
+    state = {"model": {"a": np.zeros(1), "b": np.zeros(1)}, "epoch": 0}
+    checkpointer.restore(state, only=["*.a"])
+    assert (state["model"]["a"][0], state["model"]["b"][0], state["epoch"]) == (1, 0, 0)
+    other = {"net": {"a": np.zeros(1), "b": np.zeros(1)}, "epoch": 0, "new": 7}
+    report = checkpointer.restore(other, renames=[("model", "net")], allow_missing=True)
+    assert (other["net"]["b"][0], other["epoch"], other["new"], report.missing) == (1, 3, 7, ["new"])
+
+
+def test_steps_are_selected_tagged_pinned_and_deleted(checkpointer):
+    for step in range(4):
+        checkpointer.save(step, {"n": step}, metrics={"loss": abs(step - 1.0)})
+    checkpointer.wait_until_committed()
+    assert [info.step for info in checkpointer.steps()] == [0, 1, 2, 3]
+    assert checkpointer.latest_step().step == 3
+    assert checkpointer.best_step("loss").step == 1
+    assert checkpointer.best_step("loss", "highest").step == 3
+    checkpointer.tag(2, "paper")
+    state = {"n": -1}
+    assert checkpointer.restore(state, "tag:paper").step == 2 and state["n"] == 2
+    assert checkpointer.restore(state, 0).step == 0 and state["n"] == 0
+    assert checkpointer.restore(state, "best:loss").step == 1
+    checkpointer.untag("paper")
+    checkpointer.unpin(2)
+    checkpointer.delete(2)
+    checkpointer.pin(0, "first")
+    with pytest.raises(tidemark.errors.FailedPreconditionError, match="pin"):
+        checkpointer.delete(0)
+    with pytest.raises(tidemark.NotFoundError):
+        checkpointer.restore(state, "tag:paper")
+    checkpointer.report_metrics(1, "validation", {"loss": 0.5}).result()
+    assert checkpointer.best_step("validation/loss").step == 1
+    with pytest.raises(tidemark.errors.AlreadyExistsError):
+        checkpointer.save(1, {"n": 1})
+    checkpointer.save(1, {"n": 10}, overwrite=True)
+
+
+def test_the_options_say_when_to_save_and_what_to_keep(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store", save_interval_steps=2, save_on_steps=[3],
+                               retention=tidemark.Retention(max_to_keep=1, keep_best=["loss"])) as checkpointer:
+        assert [step for step in range(6) if checkpointer.should_save(step)] == [0, 2, 3, 4]
+        for step in range(4):
+            checkpointer.save(step, {"n": step}, metrics={"loss": float(step)})
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        assert [info.step for info in checkpointer.steps() if info.state == "committed"] == [0, 3]

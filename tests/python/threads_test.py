@@ -1,0 +1,138 @@
+"""Futures, signals, forks and the end of the interpreter."""
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tidemark
+
+
+def test_futures_work_with_concurrent_futures(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        saves = [checkpointer.save(step, {"w": np.full(1000, step)}) for step in range(3)]
+        assert all(save.staged.done() and save.staged.result() == save.step for save in saves)
+        done, _ = concurrent.futures.wait([save.committed for save in saves])
+        assert sorted(future.result() for future in done) == [0, 1, 2]
+        called = threading.Event()
+        checkpointer.save(3, {"w": 1}).committed.add_done_callback(lambda future: called.set())
+        assert called.wait(60)
+        assert not saves[0].committed.cancel()
+
+
+def test_a_callback_may_call_the_checkpointer(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        found = concurrent.futures.Future()
+        checkpointer.save(4, {"w": 1}).committed.add_done_callback(lambda _: found.set_result(checkpointer.latest_step().step))
+        assert found.result(60) == 4
+
+
+def test_a_save_can_be_awaited(tmp_path):
+    async def train(checkpointer):
+        save = checkpointer.save(5, {"w": 1})
+        assert await save.staged == 5
+        return await save
+
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        assert asyncio.run(train(checkpointer)) == 5
+
+
+def test_a_failure_in_the_background_is_not_lost_by_resolving_its_future(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store", save_timeout=1e-9) as checkpointer:
+        save = checkpointer.save(1, {"w": np.ones(1000)})
+        concurrent.futures.wait([save.committed])
+        with pytest.raises(tidemark.errors.DeadlineExceededError, match="step 1"):
+            checkpointer.wait_until_committed()
+        assert isinstance(save.committed.exception(), tidemark.errors.DeadlineExceededError)
+
+
+def test_an_overlapped_save_keeps_its_arrays_alive(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store", staging="overlapped") as checkpointer:
+        for step in range(20):
+            checkpointer.save(step, {"a": np.full(100_000, step), "b": np.full((300, 200), step).T})
+        checkpointer.wait_until_staged()
+        state = {"a": np.zeros(100_000, int), "b": np.zeros((200, 300), int)}
+        for step in (0, 13, 19):
+            checkpointer.restore(state, step)
+            assert (state["a"] == step).all() and (state["b"] == step).all()
+
+
+def run(program, *arguments):
+    return subprocess.run([sys.executable, "-W", "error", "-c", program, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=300)
+
+
+def test_the_end_of_the_interpreter_commits_what_is_in_flight(tmp_path):
+    result = run("import sys, numpy, tidemark\n"
+                 "checkpointer = tidemark.Checkpointer(sys.argv[1])\n"
+                 "checkpointer.save(1, {'w': numpy.ones(1000000)})\n", tmp_path / "store")
+    assert (result.returncode, result.stderr) == (0, "")
+    with tidemark.open(tmp_path / "store") as step:
+        assert step.info.step == 1
+
+
+def test_a_dropped_checkpointer_warns_and_closes(tmp_path):
+    checkpointer = tidemark.Checkpointer(tmp_path / "store")
+    checkpointer.save(1, {"w": 1})
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del checkpointer
+    tidemark.Checkpointer(tmp_path / "store").close()
+
+
+def test_ctrl_c_ends_a_wait(tmp_path):
+    # A future that never resolves stands for a disk that hangs. A shell lets its background jobs ignore Ctrl-C.
+    result = run("import os, signal, tidemark\n"
+                 "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                 "from tidemark._futures import Future\n"
+                 "class Never:\n"
+                 "  def ready(self): return False\n"
+                 "  def wait(self, seconds):\n"
+                 "    os.kill(os.getpid(), signal.SIGINT)\n"
+                 "    return False\n"
+                 "try: Future(Never(), 1).result()\n"
+                 "except KeyboardInterrupt: print('interrupted')\n")
+    assert result.stdout == "interrupted\n", result.stderr
+
+
+def test_a_forked_child_is_refused_and_ends_cleanly(tmp_path):
+    result = run("import os, sys, tidemark\n"
+                 "checkpointer = tidemark.Checkpointer(sys.argv[1])\n"
+                 "child = os.fork()\n"
+                 "if child == 0:\n"
+                 "  try: checkpointer.save(1, {'w': 1})\n"
+                 "  except tidemark.errors.FailedPreconditionError: sys.exit(7)\n"
+                 "  sys.exit(8)\n"
+                 "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+                 "checkpointer.save(2, {'w': 2}).committed.result()\n"
+                 "checkpointer.close()\n", tmp_path / "store")
+    assert (result.stdout, result.returncode) == ("7\n", 0), result.stderr
+
+
+def test_warnings_go_to_logging(tmp_path, caplog):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer._native.wake()
+        with caplog.at_level("INFO", logger="tidemark"):
+            checkpointer.save(3, {"w": 1}).committed.result()
+            checkpointer.close()
+    assert any("step 3" in record.message for record in caplog.records)
+
+
+def test_a_kill_leaves_a_store_that_resumes(tmp_path):
+    program = ("import sys, numpy, tidemark\n"
+               "checkpointer = tidemark.Checkpointer(sys.argv[1])\n"
+               "checkpointer.save(1, {'w': numpy.ones(10)}).committed.result()\n"
+               "checkpointer.save(2, {'w': numpy.ones(1000000)})\n"
+               "print('saved', flush=True)\n"
+               "sys.stdin.read()\n")
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "store")], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "saved\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        assert checkpointer.latest_step().step in (1, 2)

@@ -1,0 +1,137 @@
+"""PyTorch: modules, optimizers, schedulers and tensors."""
+
+import numpy as np
+import pytest
+import tidemark
+import torch
+
+
+@pytest.fixture
+def checkpointer(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as opened:
+        yield opened
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(10, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.head = torch.nn.Linear(4, 10, bias=False)
+        self.head.weight = self.embed.weight  # tied
+
+    def forward(self, x):
+        return self.head(self.norm(self.embed(x)))
+
+
+def make(seed):
+    torch.manual_seed(seed)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
+    return {"model": model, "optimizer": optimizer, "scheduler": scheduler, "rng": tidemark.rng(), "step": 0}
+
+
+def train(state, steps):
+    losses = []
+    for _ in range(steps):
+        x = torch.randint(10, (16,))
+        loss = torch.nn.functional.cross_entropy(state["model"](x), x)
+        state["optimizer"].zero_grad()
+        loss.backward()
+        state["optimizer"].step()
+        state["scheduler"].step()
+        state["step"] += 1
+        losses.append(loss.item())
+    return losses
+
+
+def test_training_goes_on_bit_for_bit(checkpointer):
+    state = make(0)
+    train(state, 3)
+    checkpointer.save(3, state)
+    expected = train(state, 5)
+    resumed = make(1)
+    assert checkpointer.resume(resumed) == 4
+    assert train(resumed, 5) == expected
+    assert all(torch.equal(a, b) for a, b in zip(resumed["model"].state_dict().values(), state["model"].state_dict().values()))
+    assert resumed["scheduler"].state_dict() == state["scheduler"].state_dict()
+
+
+def test_names_are_those_of_the_cpp_library_and_tied_weights_are_stored_once(checkpointer):
+    state = make(0)
+    train(state, 1)
+    checkpointer.save(1, state).committed.result()
+    with tidemark.open(checkpointer.path, framework="pt") as step:
+        names = step.keys()
+        assert {"model.embed.weight", "model.head.weight", "model.norm.running_mean", "model.norm.num_batches_tracked",
+                "optimizer.embed.weight.exp_avg", "optimizer.norm.bias.exp_avg_sq"} <= set(names)
+        assert torch.equal(step.get_tensor("model.norm.running_mean"), state["model"].norm.running_mean)
+    checkpointer.save(2, {"model": state["model"]}).committed.result()
+    tensors = {tensor.data_ptr(): tensor for tensor in state["model"].state_dict().values()}
+    assert len(tensors) == len(state["model"].state_dict()) - 1
+    assert checkpointer.steps()[1].logical_bytes == sum(t.numel() * t.element_size() for t in tensors.values())
+
+
+def test_wrappers_leave_no_trace_in_names(checkpointer):
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    checkpointer.save(1, {"model": Wrapper(torch.nn.Linear(2, 2))})
+    plain = torch.nn.Linear(2, 2)
+    checkpointer.resume({"model": plain})
+    checkpointer.wait_until_committed()
+    with tidemark.open(checkpointer.path) as step:
+        assert sorted(step.keys()) == ["model.bias", "model.weight"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+                                   torch.complex64])
+def test_every_dtype_comes_back(checkpointer, dtype):
+    tensor = torch.arange(6).to(dtype).reshape(2, 3)
+    kept = tensor.clone()
+    checkpointer.save(1, {"t": tensor, "view": tensor.t()})
+    tensor.zero_()
+    checkpointer.resume({"t": tensor, "view": tensor.t()})
+    assert torch.equal(tensor, kept)
+
+
+def test_a_parameter_that_autograd_uses_is_restored_in_place(checkpointer):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    checkpointer.save(1, {"p": parameter})
+    address = parameter.data_ptr()
+    with torch.no_grad():
+        parameter.zero_()
+    checkpointer.resume({"p": parameter})
+    assert parameter.data_ptr() == address and parameter.tolist() == [1, 1, 1] and parameter.requires_grad
+
+
+def test_tensors_without_host_memory_are_refused_by_name(checkpointer):
+    with pytest.raises(tidemark.errors.UnimplementedError, match="'t' is on the device meta"):
+        checkpointer.save(1, {"t": torch.empty(3, device="meta")})
+    with pytest.raises(tidemark.errors.UnimplementedError, match="'t' is a sparse"):
+        checkpointer.save(1, {"t": torch.ones(3).to_sparse()})
+
+
+def test_another_model_is_a_mismatch_with_names(checkpointer):
+    checkpointer.save(1, {"model": torch.nn.Linear(2, 3)})
+    with pytest.raises(tidemark.MismatchError) as caught:
+        checkpointer.resume({"model": torch.nn.Linear(4, 3, bias=False)})
+    assert caught.value.reshaped == ["model.weight"] and caught.value.unexpected == ["model.bias"]
+
+
+def test_an_array_of_numpy_is_read_as_a_tensor(checkpointer):
+    checkpointer.save(1, {"a": np.arange(4.0)})
+    tensor = torch.zeros(4, dtype=torch.float64)
+    checkpointer.resume({"a": tensor})
+    assert tensor.tolist() == [0, 1, 2, 3]
+
+
+def test_a_generator_goes_on(checkpointer):
+    generator = torch.Generator().manual_seed(5)
+    checkpointer.save(1, {"g": generator})
+    drawn = torch.rand(3, generator=generator)
+    checkpointer.resume({"g": generator})
+    assert torch.equal(torch.rand(3, generator=generator), drawn)
