@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "fmt/format.h"
-#include "snapshot/copy_pool.h"
+#include "snapshot/staging/copy_pool.h"
 
 namespace tidemark::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "bench/measure.h"
-#include "snapshot/copy_pool.h"
+#include "snapshot/staging/copy_pool.h"
 
 namespace tidemark::bench {
 namespace {

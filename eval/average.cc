@@ -11,9 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "eval/average_state.h"
 #include "fmt/format.h"
-#include "snapshot/copy_pool.h"
 #include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
+#include "snapshot/staging/copy_pool.h"
 
 namespace tidemark {
 namespace {

@@ -1,7 +1,7 @@
 #include "fuzz/inspect_commands.h"
 
 #include "fuzz/fuzzing.h"
-#include "tools/checkpoint_inspect/commands.h"
+#include "tools/checkpoint_inspect/commands/commands.h"
 
 namespace tidemark::fuzz {
 

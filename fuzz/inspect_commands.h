@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/checkpoint_inspect/command_line.h"
-#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/cli/command_line.h"
+#include "tools/checkpoint_inspect/cli/console.h"
 
 namespace tidemark::fuzz {
 

@@ -14,7 +14,7 @@
 #include "fuzz/temporary_folder.h"
 #include "nlohmann/json.hpp"
 #include "tidemark/store_reader.h"
-#include "tools/checkpoint_inspect/text.h"
+#include "tools/checkpoint_inspect/output/text.h"
 
 namespace tidemark::fuzz {
 namespace {

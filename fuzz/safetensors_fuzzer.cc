@@ -8,8 +8,8 @@
 #include "fuzz/fuzzing.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
-#include "tools/checkpoint_inspect/file_metadata.h"
-#include "tools/checkpoint_inspect/json.h"
+#include "tools/checkpoint_inspect/exchange/file_metadata.h"
+#include "tools/checkpoint_inspect/output/json.h"
 
 namespace tidemark::fuzz {
 namespace {

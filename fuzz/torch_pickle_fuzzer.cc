@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "snapshot/torch_pickle.h"
+#include "snapshot/torch/torch_pickle.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
-#include "snapshot/available_memory.h"
-#include "snapshot/destination_plan.h"
-#include "snapshot/entry_match.h"
 #include "snapshot/guarded.h"
-#include "snapshot/stager.h"
+#include "snapshot/restore/destination_plan.h"
+#include "snapshot/restore/entry_match.h"
+#include "snapshot/staging/available_memory.h"
+#include "snapshot/staging/stager.h"
 #include "storage/shard/shard_format.h"
 
 namespace tidemark {

@@ -14,7 +14,7 @@
 #include "snapshot/checkpointer_options.h"
 #include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
-#include "snapshot/restore_catalog.h"
+#include "snapshot/restore/restore_catalog.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
 #include "storage/manifest/inbox.h"
@@ -222,7 +222,7 @@ absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait
     if (!awaited || info.step % evaluator.every_steps != 0) continue;
     // One on which it failed has its row, and is evaluated again by who drops nothing.
     if (info.evaluated_by(evaluator.name) && evaluator.when_lagging != WhenLagging::kQueue) continue;
-    earlier.push_back({.save = housekeeper->TicketOf(info),
+    earlier.push_back({.save = housekeeper->PendingSaveOf(info),
                        .reason = info.sequence <= sequence_at_open ? "the process ended before it was evaluated"
                                                                    : "it was saved before the evaluator was added"});
   }

@@ -9,8 +9,8 @@
 #include "fmt/format.h"
 #include "snapshot/checkpointer_impl.h"
 #include "snapshot/guarded.h"
-#include "snapshot/open_staging.h"
 #include "snapshot/resolved_future.h"
+#include "snapshot/staging/open_staging.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
 
@@ -70,7 +70,8 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::Save(const Deadline* last_ch
   last_progress = snapshot->progress();
   handle.committed_ = snapshot->committed()->future();
   open_saves.Reserve();
-  if (request.deadline.left() < absl::InfiniteDuration()) save_deadlines->Watch(snapshot->ticket(), request.deadline);
+  if (request.deadline.left() < absl::InfiniteDuration())
+    save_deadlines->Watch(snapshot->pending_save(), request.deadline);
   // From here on the snapshot is written as its bytes arrive, and whatever happens is the consumers' to report too.
   const std::shared_ptr<OpenStaging> staging = Publish(std::move(snapshot), held);
   const auto note_times = [&](uint64_t copied_bytes) {
@@ -177,17 +178,17 @@ void AsyncCheckpointer::Impl::DrainBehind(Image image, std::shared_ptr<OpenStagi
 std::shared_ptr<OpenStaging> AsyncCheckpointer::Impl::Publish(std::shared_ptr<StagedSnapshot> snapshot,
                                                               const std::shared_ptr<HeldTimes>& held) {
   auto staging = std::make_shared<OpenStaging>(snapshot);
-  const std::shared_ptr<const SaveTicket> ticket = snapshot->ticket();
+  const std::shared_ptr<const PendingSave> pending_save = snapshot->pending_save();
   try {
     BeginSave(*snapshot, held);
     snapshot->set_published(SavePhases::Now());
     stream->Publish(std::move(snapshot));
   } catch (...) {
-    // No consumer will tell of its end; of one that is not to be saved the ticket does.
-    if (ticket->persist()) {
+    // No consumer will tell of its end; of one that is not to be saved the pending save does.
+    if (pending_save->persist()) {
       SaveOutcome outcome;
-      outcome.save = ticket->number();
-      outcome.step = outcome.info.step = ticket->step();
+      outcome.save = pending_save->number();
+      outcome.step = outcome.info.step = pending_save->step();
       outcome.status = storage::ExceptionStatus("the start of a save");
       EndSave(std::move(outcome));
     }
@@ -199,7 +200,7 @@ std::shared_ptr<OpenStaging> AsyncCheckpointer::Impl::Publish(std::shared_ptr<St
 void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const std::shared_ptr<HeldTimes>& held) {
   if (snapshot.persist()) {
     statistics.Begin();
-    return housekeeper->BeginSave(snapshot.ticket(), nullptr);
+    return housekeeper->BeginSave(snapshot.pending_save(), nullptr);
   }
   auto unsaved = std::make_shared<StepInfo>();
   unsaved->step = snapshot.step();
@@ -209,8 +210,8 @@ void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const st
   unsaved->user_metadata = snapshot.user_metadata();
   unsaved->reason = "it was only evaluated";
   // An evaluator that never returns may release the snapshot after the checkpointer is destroyed.
-  snapshot.committed()->Watch([weak = weak_from_this(), number = snapshot.ticket()->number(), step = snapshot.step(),
-                               held, behind = Stopwatch()](const absl::Status& status) {
+  snapshot.committed()->Watch([weak = weak_from_this(), number = snapshot.pending_save()->number(),
+                               step = snapshot.step(), held, behind = Stopwatch()](const absl::Status& status) {
     const std::shared_ptr<Impl> self = weak.lock();
     if (self == nullptr) return;
     SaveOutcome outcome;
@@ -223,7 +224,7 @@ void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const st
     self->EndSave(std::move(outcome));
   });
   statistics.Begin();
-  housekeeper->BeginSave(snapshot.ticket(), std::move(unsaved));
+  housekeeper->BeginSave(snapshot.pending_save(), std::move(unsaved));
 }
 
 void AsyncCheckpointer::Impl::EndSave(SaveOutcome outcome) {

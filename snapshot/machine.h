@@ -9,7 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "snapshot/available_memory.h"
+#include "snapshot/staging/available_memory.h"
 #include "storage/io/file_system.h"
 
 namespace tidemark {

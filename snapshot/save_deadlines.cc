@@ -24,24 +24,24 @@ SaveDeadlines::~SaveDeadlines() {
   stopped_.NotifyAll();
 }
 
-void SaveDeadlines::Watch(std::shared_ptr<const SaveTicket> save, const Deadline& deadline) {
+void SaveDeadlines::Watch(std::shared_ptr<const PendingSave> save, const Deadline& deadline) {
   absl::MutexLock lock(&mutex_);
   saves_.push_back({std::move(save), deadline});
 }
 
-std::shared_ptr<const SaveTicket> SaveDeadlines::AwaitOverdue() {
+std::shared_ptr<const PendingSave> SaveDeadlines::AwaitOverdue() {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !saves_.empty(); };
   mutex_.Await(absl::Condition(&has_work));
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
   if (stopping_ || stopped_.Await(&mutex_, stopping, saves_.front().deadline)) return nullptr;
-  std::shared_ptr<const SaveTicket> save = std::move(saves_.front().save);
+  std::shared_ptr<const PendingSave> save = std::move(saves_.front().save);
   saves_.pop_front();
   return save;
 }
 
 void SaveDeadlines::Run() {
-  while (const std::shared_ptr<const SaveTicket> save = AwaitOverdue()) {
+  while (const std::shared_ptr<const PendingSave> save = AwaitOverdue()) {
     const absl::Status status = absl::DeadlineExceededError(
         fmt::format("step {} was not committed within {} (CheckpointerOptions::save_timeout)", save->step(),
                     absl::FormatDuration(timeout_)));

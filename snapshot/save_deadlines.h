@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "snapshot/deadline.h"
-#include "snapshot/save_ticket.h"
+#include "snapshot/pending_save.h"
 #include "snapshot/serial_executor.h"
 
 namespace tidemark {
@@ -33,20 +33,20 @@ class SaveDeadlines {
 
   // Settles the save with kDeadlineExceeded when `deadline` has passed, unless it is settled by then. Deadlines do not
   // go back from call to call.
-  void Watch(std::shared_ptr<const SaveTicket> save, const Deadline& deadline);
+  void Watch(std::shared_ptr<const PendingSave> save, const Deadline& deadline);
 
   bool OnOwnThread() const { return thread_->OnOwnThread(); }
 
  private:
   struct Watched {
-    std::shared_ptr<const SaveTicket> save;
+    std::shared_ptr<const PendingSave> save;
     Deadline deadline;
   };
 
   SaveDeadlines(absl::Duration timeout, Tell tell);
   void Run();
   // The first save whose time has passed. Null: the thread is to end.
-  std::shared_ptr<const SaveTicket> AwaitOverdue();
+  std::shared_ptr<const PendingSave> AwaitOverdue();
 
   const absl::Duration timeout_;
   const Tell tell_;

@@ -22,7 +22,7 @@ struct HeldTimes {
 };
 
 struct SaveOutcome {
-  int64_t save = 0;  // SaveTicket::number
+  int64_t save = 0;  // PendingSave::number
   int64_t step = 0;
   bool persist = true;  // see SaveRequest
   absl::Status status;  // of one that was not to be saved: whether it could be evaluated

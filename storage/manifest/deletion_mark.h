@@ -1,4 +1,4 @@
-// Deletion marks: deleted.json in the folder of an attempt that was let go, but whose files stay for a while. The
+// Deletion marks: deleted.json in the folder of an attempt that was deleted, but whose files stay for a while. The
 // manifest's mark says that they are to go; this one says it too, so that a rebuild from the folders does not take the
 // step for a committed one, and an opening knows it again where the manifest has lost it. Its note is why.
 

@@ -1,4 +1,4 @@
-// Room that is set aside on the store's disk. On a full one steps could not be let go to make room: to mark them takes
+// Room that is set aside on the store's disk. On a full one steps could not be deleted to make room: to mark them takes
 // a few blocks itself, and so does opening the manifest, or opening it anew after a write that failed.
 //
 // It is a file that means nothing, and nothing depends on whether there is one.
@@ -14,7 +14,7 @@
 namespace tidemark::storage {
 
 // Opening the manifest writes what its log holds into a table, and four small files: up to 512 KiB, and the last batch,
-// which has Store::kNotedBytesMax and one record where it lets steps go.
+// which has Store::kNotedBytesMax and one record where it deletes steps.
 inline constexpr uint64_t kDiskReserveBytes = 1 << 20;
 
 // Makes the file, or makes one that is too short what it should be, if the file system can set room aside. False: the

@@ -1,4 +1,4 @@
-// Steps that were let go, as their folders say, and that the manifest calls committed, for it has lost the end of its
+// Steps that were deleted, as their folders say, and that the manifest calls committed, for it has lost the end of its
 // log since.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_FORGOTTEN_DELETIONS_H_

@@ -58,7 +58,7 @@ struct RecordedShard {
   friend bool operator==(const RecordedShard&, const RecordedShard&) = default;
 };
 
-// Whether a step in this state was committed and has not been let go: its files may be there, and a rebuild of the
+// Whether a step in this state was committed and has not been deleted: its files may be there, and a rebuild of the
 // manifest takes those that are whole for committed, with the reports in their folder.
 bool MayHaveFiles(StepState state);
 

@@ -27,7 +27,7 @@ constexpr size_t kQuotedBytesMax = 60;
 struct Candidate {
   StepFolder folder;
   StepRecord record;
-  std::optional<std::string> deleted;  // why it was let go, where it was
+  std::optional<std::string> deleted;  // why it was deleted, where it was
 };
 
 struct Rejected {
@@ -101,7 +101,7 @@ absl::Status VerifyWinners(FileSystem& files, const StoreLayout& layout, const S
   return absl::OkStatus();
 }
 
-// A crash may have come between a save at a pinned step and the pin that the new attempt inherits. One that was let go
+// A crash may have come between a save at a pinned step and the pin that the new attempt inherits. One that was deleted
 // has bequeathed its pin already, and the step may have been unpinned since.
 absl::Status InheritPins(FileSystem& files, const StoreLayout& layout,
                          const std::function<void(std::string_view)>& warn, Findings& findings) {

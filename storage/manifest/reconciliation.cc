@@ -192,7 +192,7 @@ absl::Status Reconciliation::ReconcileRecords() {
     if (record.info.state == StepState::kDeleted) return true;  // what there is of it has a mark, or is news
     recorded_.emplace(record.info.step, AttemptId{*id});
     for (const FileReference& file : record.references) referenced_.insert(file.attempt);
-    // The folder is what a crash leaves ahead when a step is pinned or tagged, and behind when it is let go.
+    // The folder is what a crash leaves ahead when a step is pinned or tagged, and behind when it is deleted.
     const bool was_pinned = record.info.pinned;
     absl::StatusOr<bool> change = LookForPin(record.info);
     if (!change.ok()) {
@@ -280,7 +280,7 @@ absl::StatusOr<bool> Reconciliation::IsOfDeletedStep(const StepFolder& folder) c
 
 // Adopts an attempt that has no record, or notes why it is none of ours to keep.
 absl::Status Reconciliation::ReconcileFolder(const StepFolder& folder) {
-  // It was let go, and what it refers to may be gone.
+  // It was deleted, and what it refers to may be gone.
   absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files_, layout_, folder);
   if (!mark.ok()) return mark.status();
   if (mark->has_value()) {
@@ -391,8 +391,8 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
 }
 
 // At the end, when whatever took the place of a replaced attempt has it again; where that is lost by now, the replaced
-// one is not the step's all the same. Looks only into folders that steps refer to: of those that were let go these stay
-// for long, and a look into every folder is felt where there are very many.
+// one is not the step's all the same. Looks only into folders that steps refer to: of those that were deleted these
+// stay for long, and a look into every folder is felt where there are very many.
 absl::Status Reconciliation::FindForgotten() {
   for (const StepFolder& folder : folders_) {
     if (!referenced_.contains(folder.attempt)) continue;

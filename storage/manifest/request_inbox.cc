@@ -174,7 +174,7 @@ class Taking {
       }
     }
     if (open.empty()) return first;
-    absl::StatusOr<Retention::LetGoResult> result = retention_.LetGo(unwanted, options_.claims, options_.unjudged);
+    absl::StatusOr<Retention::DeleteResult> result = retention_.LetGo(unwanted, options_.claims, options_.unjudged);
     for (const Waiting* one : open) stuck_.insert(one->request.step);  // until it is done
     if (!result.ok()) return result.status();
     for (const size_t place : result->deleted) {

@@ -142,8 +142,8 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
   return marked;
 }
 
-absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
-                                                        const ReadUnjudged& unjudged) {
+absl::StatusOr<Retention::DeleteResult> Retention::LetGo(const std::vector<Unwanted>& unwanted,
+                                                         const ReadClaims& claims, const ReadUnjudged& unjudged) {
   // A rule that wants none leaves those that stay whatever the rules say.
   RetentionOptions none;
   none.keep = [](const StepInfo&) { return false; };
@@ -151,7 +151,7 @@ absl::StatusOr<Retention::LetGoResult> Retention::LetGo(const std::vector<Unwant
   if (!planned.ok()) return planned.status();
   std::map<int64_t, size_t> committed;  // by step: its place in the plan
   for (size_t i = 0; i < planned->steps.size(); ++i) committed.emplace(planned->steps[i]->step, i);
-  LetGoResult result;
+  DeleteResult result;
   std::vector<Store::StepNote> notes;
   std::vector<size_t> places;         // in the list, of each note
   std::vector<Store::StepNote> kept;  // the answer to requests of other processes, which read the record

@@ -31,7 +31,7 @@ class Retention {
   // claimed before it is committed is then never seen without its claim.
   using ReadClaims = std::function<Claims()>;
   // The steps that an evaluator in this process has yet to give its row on; null: none. Asked behind the claims.
-  // nullopt: nobody knows any more; nothing is let go then (kCancelled).
+  // nullopt: nobody knows any more; nothing is deleted then (kCancelled).
   using ReadUnjudged = std::function<std::optional<std::set<int64_t>>()>;
 
   // Precondition: ValidateRetention(options) and ResolveBestModes(.., options) were ok.
@@ -63,7 +63,7 @@ class Retention {
   };
   // What became of them, by their place in the list. A place in neither was not come to, or the disk does not say
   // whether the step is pinned: the next call may do better.
-  struct LetGoResult {
+  struct DeleteResult {
     std::set<size_t> deleted;            // marked by this call; their files are for Apply
     std::map<size_t, std::string> kept;  // and why: it is not committed in this attempt, or no rule may let go of it
     bool more = false;                   // the bound has left some
@@ -72,8 +72,8 @@ class Retention {
   // Marks them as deleted, except those that stay under all rules (see include/tidemark/retention.h). On these it notes
   // the reason, as Apply does: that is the answer to a process that asked for it through the inbox. One call changes a
   // bounded number of records. After an error nothing was marked, unless it was the marks' own writing that failed.
-  absl::StatusOr<LetGoResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
-                                    const ReadUnjudged& unjudged = {});
+  absl::StatusOr<DeleteResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
+                                     const ReadUnjudged& unjudged = {});
 
  private:
   // The committed steps as they were read, and what is to become of them.

@@ -209,11 +209,11 @@ class Store {
   absl::StatusOr<std::optional<DeletionRecord>> CommitLocked(StepRecord record, const PhasesRecord* phases,
                                                              const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::Status LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which, const WarnLater::Warn& warn)
+  absl::Status DeleteAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which, const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
   static bool IsNewer(const StepInfo& failed, const AbandonedAttempt& abandoned);
-  bool LetGoToMakeRoom(const WarnLater::Warn& warn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
-  absl::Status LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn)
+  bool DeleteToMakeRoom(const WarnLater::Warn& warn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
+  absl::Status DeleteAbandonedAt(int64_t step, const WarnLater::Warn& warn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_);
 
   // Constant after Open.

@@ -58,7 +58,7 @@ absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
     return status.ok() ? files_.CreateDirectory(layout_.attempt(step, identity.attempt)) : status;
   };
   absl::Status status = begin();
-  if (absl::IsResourceExhausted(status) && LetGoToMakeRoom(later.warn)) status = begin();
+  if (absl::IsResourceExhausted(status) && DeleteToMakeRoom(later.warn)) status = begin();
   if (!status.ok()) {
     open_attempts_.erase(identity.attempt);
     return status;
@@ -119,7 +119,7 @@ void Store::TidyAfterCommit(const StepFolder& folder, const WarnLater::Warn& war
   open_attempts_.erase(folder.attempt);
   // Only now that a later save is on disk: until then a whole attempt, though its commit failed, is better than none.
   const auto all = [](const AbandonedAttempt&) { return true; };
-  if (absl::Status status = LetGoOfAbandoned(all, warn); !status.ok()) {
+  if (absl::Status status = DeleteAbandoned(all, warn); !status.ok()) {
     warn(fmt::format("files of failed saves could not be removed: {}", std::string(status.message())));
   }
   if (lacks_reserve_) lacks_reserve_ = !SetRoomAside(files_, layout_);
@@ -167,7 +167,7 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
                           .created = created,
                           .why = why.ToString()});
     const auto broken = [](const AbandonedAttempt& abandoned) { return !abandoned.whole; };
-    if (absl::Status status = LetGoOfAbandoned(broken, later.warn); !status.ok()) {
+    if (absl::Status status = DeleteAbandoned(broken, later.warn); !status.ok()) {
       later.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step,
                              std::string(status.message())));
     }
@@ -177,29 +177,29 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
 void Store::MakeRoom() {
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
-  LetGoToMakeRoom(later.warn);
+  DeleteToMakeRoom(later.warn);
 }
 
 // A whole one is better than none, but not than the saves that find no room beside it. Returns whether any went.
-bool Store::LetGoToMakeRoom(const WarnLater::Warn& warn) {
+bool Store::DeleteToMakeRoom(const WarnLater::Warn& warn) {
   const auto whole = [](const AbandonedAttempt& abandoned) { return abandoned.whole; };
   if (std::none_of(abandoned_.begin(), abandoned_.end(), whole)) return false;
   const size_t before = abandoned_.size();
   const auto all = [](const AbandonedAttempt&) { return true; };
-  const auto let_go = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return LetGoOfAbandoned(all, warn); };
+  const auto let_go = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) { return DeleteAbandoned(all, warn); };
   if (absl::Status status = WriteToFree(let_go); !status.ok()) {
     warn(fmt::format("files of failed saves still use disk space: {}", std::string(status.message())));
   }
   return abandoned_.size() < before;
 }
 
-absl::Status Store::LetGoOfAbandonedAt(int64_t step, const WarnLater::Warn& warn) {
-  return LetGoOfAbandoned([step](const AbandonedAttempt& abandoned) { return abandoned.deletion.step == step; }, warn);
+absl::Status Store::DeleteAbandonedAt(int64_t step, const WarnLater::Warn& warn) {
+  return DeleteAbandoned([step](const AbandonedAttempt& abandoned) { return abandoned.deletion.step == step; }, warn);
 }
 
 // From now on no Open and no rebuild takes any of those for the step's.
-absl::Status Store::LetGoOfAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which,
-                                     const WarnLater::Warn& warn) {
+absl::Status Store::DeleteAbandoned(absl::FunctionRef<bool(const AbandonedAttempt&)> which,
+                                    const WarnLater::Warn& warn) {
   std::map<int64_t, StepRecord> failures;
   std::vector<DeletionRecord> deletions;
   std::set<AttemptId> settled, replaced;

@@ -41,7 +41,7 @@ absl::Status Store::UpdateStep(int64_t step, const std::string& attempt, absl::F
   if (!record.ok()) return record.status();
   if (record->has_value() && (*record)->info.attempt == attempt && !IsOutOfService((*record)->info.state)) {
     // An attempt that took its place would not have what is recorded here.
-    if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+    if (absl::Status status = DeleteAbandonedAt(step, later.warn); !status.ok()) return status;
   }
   return ChangeRecord(step, attempt, change);
 }
@@ -74,7 +74,7 @@ absl::Status Store::RecordUnsaved(const StepInfo& info) {
   absl::StatusOr<std::optional<StepRecord>> record = manifest_->FindToChange(info.step);
   if (!record.ok()) return record.status();
   if (record->has_value()) return absl::OkStatus();
-  if (absl::Status status = LetGoOfAbandonedAt(info.step, later.warn); !status.ok()) return status;
+  if (absl::Status status = DeleteAbandonedAt(info.step, later.warn); !status.ok()) return status;
   // It may have one of a failure by now.
   record = manifest_->FindToChange(info.step);
   if (!record.ok()) return record.status();
@@ -126,7 +126,7 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
       info.kept = note.reason;
     }
     const size_t size = EncodeStepRecord(record).size();
-    // What lets steps go fits into the room that is set aside, and a note on one that stays must not change that.
+    // What deletes steps fits into the room that is set aside, and a note on one that stays must not change that.
     if (!note.deleted && !noted.deleted.empty() && bytes + size > kNotedBytesMax) {
       --noted.notes;
       break;
@@ -140,7 +140,7 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
   };
   const auto write = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
     absl::Status status = RemoveSettledMark();
-    if (status.ok()) status = LetGoOfAbandoned(is_deleted, later.warn);
+    if (status.ok()) status = DeleteAbandoned(is_deleted, later.warn);
     return status.ok() ? manifest_->Update(changed, deletions) : status;
   };
   if (absl::Status status = noted.deleted.empty() ? write() : WriteToFree(write); !status.ok()) return status;
@@ -197,7 +197,7 @@ absl::Status Store::TakeFromPin(const StepRecord& record, bool changed, const Wa
   const StepFolder folder{info.step, AttemptId{*FromHex(info.attempt)}};
   absl::Status status = RemoveSettledMark();
   // What an attempt at the step has left has its pin, too.
-  if (status.ok()) status = LetGoOfAbandonedAt(info.step, warn);
+  if (status.ok()) status = DeleteAbandonedAt(info.step, warn);
   if (!status.ok()) return status;
   if (changed) status = manifest_->Update(record);
   if (status.ok()) {
@@ -223,7 +223,7 @@ absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<Attem
   absl::StatusOr<bool> joined = JoinPinOfFolder(files_, layout_, later.warn, info, /*must_be_given_out=*/true);
   if (!joined.ok()) return joined.status();
   if (info.pinned && info.pin_note != note) {
-    if (absl::Status status = LetGoOfAbandonedAt(step, later.warn); !status.ok()) return status;
+    if (absl::Status status = DeleteAbandonedAt(step, later.warn); !status.ok()) return status;
   }
   info.pinned = true;
   info.pin_note = note;

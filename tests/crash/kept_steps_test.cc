@@ -28,7 +28,7 @@ TEST(KeptSteps, AreAllWithoutARule) { EXPECT_THAT(KeptAfter({1, 2, 3}).Due(0), I
 
 TEST(KeptSteps, HaveTheHighestAmongThem) { EXPECT_THAT(KeptAfter({1, 2, 5, 1, 2}).Due(2), IsEmpty()); }
 
-TEST(KeptSteps, HaveThePinnedAmongThemUntilTheyAreLetGo) {
+TEST(KeptSteps, HaveThePinnedAmongThemUntilTheyAreDeleted) {
   KeptSteps steps = KeptAfter({1, 2, 3, 4});
   steps.Pinned(1, true);
   EXPECT_THAT(steps.Due(2), ElementsAre(2));

@@ -21,7 +21,7 @@ std::string ContentText(const std::optional<int64_t>& content) {
 
 std::string Saving(int64_t step, int64_t content) { return absl::StrCat("saving ", step, " ", content); }
 std::string Saved(int64_t step, int64_t content) { return absl::StrCat("saved ", step, " ", content); }
-std::string LettingGo(int64_t step) { return absl::StrCat("letting-go ", step); }
+std::string Deleting(int64_t step) { return absl::StrCat("letting-go ", step); }
 std::string LetGo(int64_t step) { return absl::StrCat("let-go ", step); }
 std::string Damaged(int64_t step) { return absl::StrCat("damaged ", step); }
 std::string Reporting(int64_t step, std::string_view metric, double value) {

@@ -23,8 +23,8 @@ namespace tidemark::crash {
 // Marks. A content is a number that a test gives to what it saves; the bytes follow from step and content.
 std::string Saving(int64_t step, int64_t content);
 std::string Saved(int64_t step, int64_t content);
-std::string LettingGo(int64_t step);  // it may be deleted from now on
-std::string LetGo(int64_t step);      // it is
+std::string Deleting(int64_t step);  // it may be deleted from now on
+std::string LetGo(int64_t step);     // it is
 // Its only copy was damaged: it never restores again, and may count as committed until somebody reads it, but not as
 // the latest step. It is not forgotten, and its files stay. Nothing is saved at it any more.
 std::string Damaged(int64_t step);

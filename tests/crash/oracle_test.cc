@@ -97,8 +97,8 @@ TEST(Oracle, WantsTheLatestStepToBeTheHighest) {
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), Contains(StartsWith("I3: the latest step is 1, behind step 2")));
 }
 
-TEST(Oracle, WantsNothingBackThatWasLetGo) {
-  Oracle oracle = After({Saving(1, 7), Saved(1, 7), LettingGo(1)});
+TEST(Oracle, WantsNothingBackThatWasDeleted) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Deleting(1)});
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
   EXPECT_THAT(oracle.Violations(Store({})), IsEmpty());
   oracle.Hear(LetGo(1));
@@ -143,7 +143,7 @@ TEST(Oracle, LetsAStepThatIsBeingDeletedComeBackWithoutItsMetricsWhereTheManifes
   Oracle oracle = After({Saving(1, 7), Saved(1, 7), Reporting(1, "bench/score", 0.5), Reported(1, "bench/score", 0.5)});
   oracle.LoseManifest();
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre(StartsWith("metrics: step 1")));
-  oracle.Hear(LettingGo(1));
+  oracle.Hear(Deleting(1));
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre(StartsWith("metrics: step 1")));
   oracle.LoseManifest();
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());

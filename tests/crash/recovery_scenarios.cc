@@ -104,7 +104,7 @@ Scenario RebuildDamaged() {
           .prepare =
               [](Stage& stage) {
                 LiveLong(stage);
-                stage.Mark(LettingGo(4));
+                stage.Mark(Deleting(4));
               },
           .damage =
               [](FileSystem& files) {
@@ -139,8 +139,8 @@ Scenario Recover() {
                 killed.Save(3, 1);
                 killed.Save(4, 1);
                 killed.Save(5, 1);
-                stage.Mark(LettingGo(4));
-                stage.Mark(LettingGo(5));
+                stage.Mark(Deleting(4));
+                stage.Mark(Deleting(5));
               },
           .damage =
               [](FileSystem& files) {

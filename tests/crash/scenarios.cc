@@ -324,8 +324,8 @@ Scenario SaveOnAFailingDisk() {
               }};
 }
 
-Scenario LetGoAfterFailedSaves() {
-  return {.name = "LetGoAfterFailedSaves",
+Scenario DeleteAfterFailedSaves() {
+  return {.name = "DeleteAfterFailedSaves",
           .prepare =
               [](Stage& stage) {
                 stage.Open();

@@ -22,7 +22,7 @@ Scenario RebuildDamaged();             // the manifest cannot be read
 Scenario Recover();                    // a kill has left attempts that are complete, incomplete and damaged
 Scenario Repair();                     // of a store with damaged steps, leftovers, and a manifest that cannot be read
 Scenario SaveOnAFailingDisk();         // attempts that are given up, and commits of which nobody knows what became
-Scenario LetGoAfterFailedSaves();      // of the steps at which they were, or of their pins
+Scenario DeleteAfterFailedSaves();     // of the steps at which they were, or of their pins
 Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order
 Scenario CloseAndReopen();             // in good order
 
@@ -46,7 +46,7 @@ inline constexpr MakeScenario kScenarios[] = {
     WithoutSeed<Recover>,
     WithoutSeed<Repair>,
     WithoutSeed<SaveOnAFailingDisk>,
-    WithoutSeed<LetGoAfterFailedSaves>,
+    WithoutSeed<DeleteAfterFailedSaves>,
     LiveAtRandom,
     WithoutSeed<CloseAndReopen>,
 };

@@ -120,7 +120,7 @@ void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& goin
 }
 
 void Stage::LetGoOf(const std::vector<int64_t>& going) {
-  for (const int64_t gone : going) disk_.Mark(LettingGo(gone));
+  for (const int64_t gone : going) disk_.Mark(Deleting(gone));
 }
 
 void Stage::ExpectGone(const std::vector<int64_t>& going) {

@@ -15,9 +15,9 @@
 #include "tests/fuzz/measured_child.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/shard/shard_testing.h"
-#include "tools/checkpoint_inspect/commands.h"
-#include "tools/checkpoint_inspect/file_metadata.h"
-#include "tools/checkpoint_inspect/safetensors.h"
+#include "tools/checkpoint_inspect/commands/commands.h"
+#include "tools/checkpoint_inspect/exchange/file_metadata.h"
+#include "tools/checkpoint_inspect/exchange/safetensors.h"
 
 namespace tidemark::fuzz {
 namespace {

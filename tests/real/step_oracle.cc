@@ -154,7 +154,7 @@ std::string StepOracle::CheckInfo(const StepInfo& info, int64_t version) const {
     }
     const auto pin = pins_.find(info.step);
     if (pin != pins_.end() && pin->second && info.pinned != *pin->second) {
-      return info.pinned ? "is pinned, and was let go" : "is not pinned any more";
+      return info.pinned ? "is pinned, and was deleted" : "is not pinned any more";
     }
     return "";
   }

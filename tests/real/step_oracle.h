@@ -36,7 +36,7 @@ class StepOracle final : public SaveLog {
   // Of a store that was opened after a crash, and saved nothing since: what is wrong with it, a line each.
   //
   //   - Every acknowledged step restores bit-exact, as it was acknowledged or as a later save of it that was begun,
-  //     with its metrics, unless retention may have let it go.
+  //     with its metrics, unless retention may have delete it.
   //   - Every other step in it is one that was begun, and is whole.
   //   - None is lost or damaged, and the latest is not behind an acknowledged one.
   //   - No folder in steps/ is left that belongs to no record.

@@ -169,7 +169,7 @@ TEST_F(StepOracleTest, NoticesAFolderThatNoRecordNames) {
 }
 
 // Retention keeps the last three and the best: a step may be gone once three others are behind it, and no sooner.
-TEST_F(StepOracleTest, KnowsWhatRetentionMayLetGo) {
+TEST_F(StepOracleTest, KnowsWhatRetentionMayDelete) {
   Acknowledge(1, 1, /*loss=*/0.5);
   Acknowledge(2, 2, /*loss=*/0.9);
   for (int64_t step : {3, 4}) {

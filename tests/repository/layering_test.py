@@ -20,7 +20,7 @@ ROOMS = [
     ("storage/manifest/", ["storage/io/", "storage/shard/"]),
     ("storage/", ["storage/io/", "storage/shard/", "storage/manifest/"]),
     ("snapshot/exchange/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
-    ("snapshot/torch", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
+    ("snapshot/torch/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
     ("snapshot/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/"]),
     ("eval/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
 ]
@@ -29,8 +29,8 @@ TOP = ("python/", "tools/", "examples/", "tests/", "fuzz/", "bench/")
 
 # A foreign library's headers, and the prefixes of the files that may include them. Tests may include them all.
 LIBRARIES = [
-    ("LibTorch", r"^(torch|ATen|c10|caffe2)/", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
-    ("the LibTorch edge", r"^tidemark/torch(_file)?\.h$", ("include/tidemark/torch.h", "snapshot/torch", "examples/", "bench/")),
+    ("LibTorch", r"^(torch|ATen|c10|caffe2)/", ("include/tidemark/torch.h", "snapshot/torch/", "examples/", "bench/")),
+    ("the LibTorch edge", r"^tidemark/torch(_file)?\.h$", ("include/tidemark/torch.h", "snapshot/torch/", "examples/", "bench/")),
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
     ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
@@ -117,10 +117,10 @@ class Layering(unittest.TestCase):
         self.assert_allowed("storage/manifest/manifest.cc", "storage/shard/ids.h")
         self.assert_allowed("storage/shard/entry.cc", "storage/io/file_system.h")
         self.assert_allowed("storage/io/posix.cc", "tidemark/entry.h")
-        self.assert_allowed("snapshot/persister.cc", "storage/manifest/store.h")
-        self.assert_allowed("snapshot/torch_state.cc", "snapshot/staging_plan.h")
-        self.assert_allowed("snapshot/torch_state.cc", "torch/torch.h")
-        self.assert_allowed("eval/worker.cc", "snapshot/restore.h")
+        self.assert_allowed("snapshot/consumers/persister.cc", "storage/manifest/store.h")
+        self.assert_allowed("snapshot/torch/torch_state.cc", "snapshot/staging/staging_plan.h")
+        self.assert_allowed("snapshot/torch/torch_state.cc", "torch/torch.h")
+        self.assert_allowed("eval/worker.cc", "snapshot/restore/restore.h")
         self.assert_allowed("snapshot/exchange/export.cc", "snapshot/float_arrays.h")
         self.assert_allowed("tests/storage/shard/chunk_codec_test.cc", "zstd.h")
 
@@ -129,18 +129,18 @@ class Layering(unittest.TestCase):
         self.assert_refused("storage/shard/ids.cc", "storage/manifest/manifest.h", "up to storage/manifest/")
         self.assert_refused("storage/manifest/a.cc", "snapshot/persister.h", "up to snapshot/")
         self.assert_refused("storage/manifest/a.cc", "eval/worker.h", "up to eval/")
-        self.assert_refused("snapshot/persister.cc", "eval/worker.h", "up to eval/")
+        self.assert_refused("snapshot/consumers/persister.cc", "eval/worker.h", "up to eval/")
         self.assert_refused("eval/worker.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
-        self.assert_refused("snapshot/restore.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
-        self.assert_refused("snapshot/persister.cc", "snapshot/torch_state.h", "up to snapshot/torch")
-        self.assert_refused("snapshot/persister.cc", "tests/fakes.h", "up to tests/")
+        self.assert_refused("snapshot/restore/restore.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
+        self.assert_refused("snapshot/consumers/persister.cc", "snapshot/torch/torch_state.h", "up to snapshot/torch/")
+        self.assert_refused("snapshot/consumers/persister.cc", "tests/fakes.h", "up to tests/")
         self.assert_refused("include/tidemark/state.h", "storage/shard/ids.h", "up to storage/shard/")
 
     def test_foreign_libraries_stay_in_their_rooms(self):
         self.assert_refused("include/tidemark/state.h", "torch/torch.h", "LibTorch belongs to")
         self.assert_refused("include/tidemark/state.h", "tidemark/torch.h", "the LibTorch edge belongs to")
-        self.assert_refused("snapshot/persister.cc", "ATen/core/Tensor.h", "LibTorch belongs to")
-        self.assert_refused("snapshot/persister.cc", "tidemark/torch.h", "the LibTorch edge belongs to")
+        self.assert_refused("snapshot/consumers/persister.cc", "ATen/core/Tensor.h", "LibTorch belongs to")
+        self.assert_refused("snapshot/consumers/persister.cc", "tidemark/torch.h", "the LibTorch edge belongs to")
         self.assert_refused("storage/shard/a.cc", "liburing.h", "liburing belongs to")
         self.assert_refused("storage/io/a.cc", "zstd.h", "zstd belongs to")
         self.assert_refused("storage/shard/a.cc", "rocksdb/db.h", "RocksDB belongs to")

@@ -25,7 +25,7 @@ EXECUTABLE_BYTES = re.compile("pic" + "kle", re.IGNORECASE)
 REFUSAL = "allow_pic" + "kle=False"
 # The reader of PyTorch's files and its tests: a call that such bytes ask for is data there, and nothing is called.
 READER = "torch_pic" + "kle"
-READER_FILES = tuple(folder + name for folder in ("snapshot/", "tests/snapshot/", "fuzz/", "fuzz/corpus/")
+READER_FILES = tuple(folder + name for folder in ("snapshot/torch/", "tests/snapshot/torch/", "fuzz/", "fuzz/corpus/")
                      for name in (READER, "torch_file"))
 
 
@@ -161,7 +161,7 @@ class Registration(unittest.TestCase):
         with source_tree.MadeUpTree({
                 "tests/a.py": "import pic" "kle\nnumpy.load(path, allow_pic" "kle=False)\nnumpy.load(path, allow_pic" "kle=True)\n",
                 "tools/b.cc": "torch::pic" "kle_load(bytes);\n",
-                "snapshot/torch_pic" "kle.cc": "// reads a pic" "kle as data\n",
+                "snapshot/torch/torch_pic" "kle.cc": "// reads a pic" "kle as data\n",
         }) as root:
             self.assertEqual([":".join(line.split(":")[:2]) for line in executed(root)],
                              ["tests/a.py:1", "tests/a.py:3", "tools/b.cc:1"])

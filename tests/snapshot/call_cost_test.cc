@@ -44,8 +44,8 @@
 #include "tidemark/store_reader.h"
 #include "tidemark/worker.h"
 #ifdef TIDEMARK_WITH_TOOLS
-#include "tools/checkpoint_inspect/commands.h"
-#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/cli/console.h"
+#include "tools/checkpoint_inspect/commands/commands.h"
 #endif
 
 namespace tidemark {

@@ -11,7 +11,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "snapshot/housekeeper.h"
+#include "snapshot/housekeeping/housekeeper.h"
 #include "storage/manifest/store.h"
 #include "tests/snapshot/evaluator_testing.h"
 #include "tests/snapshot/housekeeper_testing.h"
@@ -256,11 +256,11 @@ TEST_F(EarlierStepsTest, KeepWhatHasBeenReportedOfThemBeforeTheirRowIsRecorded) 
   reported.evaluator = "validation";
   Evaluation skipped = reported;
   skipped.outcome = Evaluation::Outcome::kSkipped;
-  const std::shared_ptr<const SaveTicket> first = (*keeper)->TicketOf(find(1));
+  const std::shared_ptr<const PendingSave> first = (*keeper)->PendingSaveOf(find(1));
   ASSERT_THAT((*keeper)->ReportMetrics(1, reported).Wait(), IsOk());
   (*keeper)->Evaluated(*first, skipped);
   FillDisk();
-  (*keeper)->Evaluated(*(*keeper)->TicketOf(find(2)), skipped);
+  (*keeper)->Evaluated(*(*keeper)->PendingSaveOf(find(2)), skipped);
   EXPECT_THAT((*keeper)->Flush(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("No space")));
   files_.Reset();
   ASSERT_THAT((*keeper)->Flush(), IsOk());

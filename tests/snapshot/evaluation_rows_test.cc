@@ -14,7 +14,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "snapshot/housekeeper.h"
+#include "snapshot/housekeeping/housekeeper.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/evaluator_testing.h"
 #include "tests/snapshot/observers.h"

@@ -18,8 +18,8 @@
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "snapshot/snapshot_stream.h"
-#include "snapshot/stager.h"
+#include "snapshot/consumers/snapshot_stream.h"
+#include "snapshot/staging/stager.h"
 
 namespace tidemark {
 
@@ -68,7 +68,7 @@ class Gate {
 
 class RecordingSink final : public EvaluationSink {
  public:
-  void Evaluated(const SaveTicket& save, Evaluation evaluation) override {
+  void Evaluated(const PendingSave& save, Evaluation evaluation) override {
     absl::MutexLock lock(&mutex_);
     rows_.emplace_back(save.step(), std::move(evaluation));
   }

@@ -22,7 +22,7 @@ using storage::TestDirectory;
 using testing::HasSubstr;
 using testing::Not;
 
-// Steps by their folders alone. Files of what was let go stay here, for somebody has a lease on them.
+// Steps by their folders alone. Files of what was deleted stay here, for somebody has a lease on them.
 class ManifestlessStoreTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -97,7 +97,7 @@ class ManifestlessStoreTest : public testing::Test {
   std::unique_ptr<StoreReader> reader_;
 };
 
-TEST_F(ManifestlessStoreTest, ListsAStepThatWasLetGoAsDeletedThoughItsFilesAreThere) {
+TEST_F(ManifestlessStoreTest, ListsADeletedStepThoughItsFilesAreThere) {
   Lease(2);
   Delete(2);
   ASSERT_TRUE(std::filesystem::exists(ShardPath(store_, 2)));
@@ -119,7 +119,7 @@ TEST_F(ManifestlessStoreTest, GoesBackToTheManifestOnceItIsRebuilt) {
   EXPECT_EQ(reader_->Latest()->step, 4);
 }
 
-TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasLetGo) {
+TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasDeleted) {
   Reopen();
   ASSERT_THAT(checkpointer_->Pin(1, "a good one"), IsOk());
   Lease(1);
@@ -134,7 +134,7 @@ TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasLetGo) {
 }
 
 // Step 2 has a pin of its own then, and gets the tags of both.
-TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyLetGo) {
+TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyRemoved) {
   Reopen();
   const std::string replaced[] = {FolderOf(1), FolderOf(2)};
   for (const int64_t step : {1, 2}) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "snapshot/restore.h"
+#include "snapshot/restore/restore.h"
 #include "storage/io/draft_file_system.h"
 #include "storage/manifest/store.h"
 #include "storage/shard/shard_verify.h"

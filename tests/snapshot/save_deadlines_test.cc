@@ -17,7 +17,9 @@ using storage::StatusIs;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::shared_ptr<const SaveTicket> NewSave(int64_t step) { return std::make_shared<SaveTicket>(step, /*persist=*/true); }
+std::shared_ptr<const PendingSave> NewSave(int64_t step) {
+  return std::make_shared<PendingSave>(step, /*persist=*/true);
+}
 
 TEST(SaveDeadlines, SettleOverdueSavesAndTellOfEachOnce) {
   std::vector<std::string> told;

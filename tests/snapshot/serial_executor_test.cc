@@ -38,7 +38,7 @@ TEST(SerialExecutor, DoesWhatIsWaitingBeforeItEnds) {
   EXPECT_EQ(done, 2);
 }
 
-TEST(SerialExecutor, LetsGoOfWhatATaskHeldBeforeDrainReturns) {
+TEST(SerialExecutor, ReleasesWhatATaskHeldBeforeDrainReturns) {
   auto held = std::make_shared<int>(1);
   auto created = SerialExecutor::Create();
   ASSERT_TRUE(created.ok());

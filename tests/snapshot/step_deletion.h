@@ -1,4 +1,4 @@
-// A step that was let go, its files with it, as retention does.
+// A step that was deleted, its files with it, as retention does.
 
 #ifndef TIDEMARK_TESTS_SNAPSHOT_STEP_DELETION_H_
 #define TIDEMARK_TESTS_SNAPSHOT_STEP_DELETION_H_

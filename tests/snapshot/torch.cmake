@@ -1,6 +1,6 @@
 # Tests of the LibTorch edge, labelled `torch`. They share one precompiled header, since LibTorch's own compile for many
 # seconds; it belongs to an executable, because libraries are compiled with other flags.
-add_library(torch_test_support STATIC torch_checkpoint.cc)
+add_library(torch_test_support STATIC torch/torch_checkpoint.cc)
 target_link_libraries(torch_test_support PUBLIC tidemark_build tidemark_torch fmt::fmt GTest::gmock GTest::gtest_main)
 
 # Everything that the tests labelled `torch` run: what tests/torch2.sh builds.
@@ -13,7 +13,7 @@ function(tidemark_torch_tests name)
   if(TARGET snapshot_torch_tests AND NOT name STREQUAL snapshot_torch_tests)
     target_precompile_headers(${name} REUSE_FROM snapshot_torch_tests)
   else()
-    target_precompile_headers(${name} PRIVATE torch_test_headers.h)
+    target_precompile_headers(${name} PRIVATE torch/torch_test_headers.h)
   endif()
   add_dependencies(torch_tests ${name})
   add_test(NAME ${name} COMMAND ${name})
@@ -21,24 +21,24 @@ function(tidemark_torch_tests name)
 endfunction()
 
 tidemark_torch_tests(snapshot_torch_tests
-  torch_archive_test.cc
-  torch_catalog_test.cc
-  torch_dtypes_test.cc
-  torch_file_test.cc
-  torch_name_trace_test.cc
-  torch_optimizer_names_test.cc
-  torch_optimizer_source_test.cc
-  torch_pickle_test.cc
-  torch_scheduler_source_test.cc
-  torch_state_test.cc
-  torch_tensors_test.cc)
+  torch/torch_archive_test.cc
+  torch/torch_catalog_test.cc
+  torch/torch_dtypes_test.cc
+  torch/torch_file_test.cc
+  torch/torch_name_trace_test.cc
+  torch/torch_optimizer_names_test.cc
+  torch/torch_optimizer_source_test.cc
+  torch/torch_pickle_test.cc
+  torch/torch_scheduler_source_test.cc
+  torch/torch_state_test.cc
+  torch/torch_tensors_test.cc)
 # With an accelerator, which registers itself with LibTorch for the whole of a process.
 tidemark_torch_tests(snapshot_torch_device_tests
   pretend_accelerator.cc
-  torch_checkpointer_test.cc
-  torch_conversion_test.cc
-  torch_copy_test.cc
-  torch_device_training_test.cc
-  torch_device_image_test.cc
-  torch_load_test.cc
-  torch_saved_dtype_test.cc)
+  torch/torch_checkpointer_test.cc
+  torch/torch_conversion_test.cc
+  torch/torch_copy_test.cc
+  torch/torch_device_training_test.cc
+  torch/torch_device_image_test.cc
+  torch/torch_load_test.cc
+  torch/torch_saved_dtype_test.cc)

@@ -223,15 +223,15 @@ TEST(AbslSynchronization, BlockingCounterOrdersWhatWasCountedBeforeItsWaiter) {
 }
 
 // The one that comes last frees what the other has read.
-TEST(AbslStatus, MayBeLetGoOfByAnyThread) {
+TEST(AbslStatus, MayBeReleasedByAnyThread) {
   for (int round = 0; round < kRounds; ++round) {
     absl::Status first = absl::InternalError("a message that is too long for its string's own bytes");
     absl::Status second = first;
-    const auto read_and_let_go = [](absl::Status& status) {
+    const auto read_and_release = [](absl::Status& status) {
       EXPECT_EQ(std::string(status.message()).front(), 'a');
       status = absl::OkStatus();
     };
-    RunBoth([&] { read_and_let_go(first); }, [&] { read_and_let_go(second); });
+    RunBoth([&] { read_and_release(first); }, [&] { read_and_release(second); });
   }
 }
 

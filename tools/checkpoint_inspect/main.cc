@@ -5,8 +5,8 @@
 #include <csignal>
 #include <exception>
 
-#include "tools/checkpoint_inspect/commands.h"
-#include "tools/checkpoint_inspect/console.h"
+#include "tools/checkpoint_inspect/cli/console.h"
+#include "tools/checkpoint_inspect/commands/commands.h"
 
 namespace tidemark::inspect {
 namespace {

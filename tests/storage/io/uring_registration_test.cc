@@ -158,7 +158,7 @@ TEST_F(UringRegistrationTest, KnowsNoFileAfterItCouldNotTakeAnother) {
 }
 
 // The file is one end of a pipe: the other end tells when nobody holds it any more.
-TEST_F(UringRegistrationTest, LetsGoOfAFileThatTheKernelDoesNotTakeOutOfTheTable) {
+TEST_F(UringRegistrationTest, ReleasesAFileThatTheKernelDoesNotTakeOutOfTheTable) {
   auto file = PosixFileSystem().Create(directory_ / "x", false);
   ASSERT_THAT(file, IsOk());
   const std::string answer = InChild([&]() -> std::string {

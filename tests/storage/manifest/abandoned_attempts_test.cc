@@ -132,7 +132,7 @@ TEST_P(FailedCommitTest, IsAdoptedByTheNextOpen) {
 }
 
 // A trainer that went back, and on from there, would otherwise be given the branch that it left.
-TEST_P(FailedCommitTest, IsLetGoOfOnceALaterSaveIsCommitted) {
+TEST_P(FailedCommitTest, IsDeletedOnceALaterSaveIsCommitted) {
   CommitStep(*store_, 1, 100, files_);
   const ShardIdentity failed = FailToCommit(3, 300, GetParam());
   CommitStep(*store_, 2, 200, files_);
@@ -238,7 +238,7 @@ TEST_P(FailedCommitTest, StaysWhereItsStepIsPinnedAgainstDeletion) {
 }
 
 // Else it would take the room of every save to come.
-TEST_P(FailedCommitTest, IsLetGoOfToMakeRoom) {
+TEST_P(FailedCommitTest, IsDeletedToMakeRoom) {
   CommitStep(*store_, 1, 100, files_);
   const ShardIdentity failed = FailToCommit(2, 200, GetParam());
   store_->AbandonAttempt(*store_->BeginAttempt(3), absl::Now(), absl::ResourceExhaustedError("out of memory"));
@@ -259,7 +259,7 @@ TEST_P(FailedCommitTest, MakesNoRoomWhereItIsCommittedAllTheSame) {
   EXPECT_EQ(Info(3).state, StepState::kFailed);
 }
 
-TEST_P(FailedCommitTest, IsLetGoOfWhereALaterAttemptFindsNoRoomToBegin) {
+TEST_P(FailedCommitTest, IsDeletedWhereALaterAttemptFindsNoRoomToBegin) {
   CommitStep(*store_, 1, 100, files_);
   const ShardIdentity failed = FailToCommit(2, 200, GetParam());
   files_.SetRule([&](const FailingFileSystem::Call& call) {
@@ -320,7 +320,7 @@ TEST_P(FailedCommitTest, IsRecordedBesideWhatIsKnown) {
   EXPECT_EQ(FoldersInSteps(), 2);
 }
 
-TEST_P(FailedCommitTest, IsTriedAgainWhereItCannotBeLetGoOf) {
+TEST_P(FailedCommitTest, IsTriedAgainWhereItCannotBeDeleted) {
   const ShardIdentity old = CommitStep(*store_, 1, 100, files_);
   CommitStep(*store_, 2, 200, files_);
   ASSERT_THAT(store_->Pin(2, "mine"), IsOk());

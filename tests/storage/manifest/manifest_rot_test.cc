@@ -35,8 +35,8 @@ using testing::HasSubstr;
 
 constexpr ShardReadOptions kRead{.codec_threads = 1, .io = IoQueueKind::kThreads, .io_depth = 2};
 
-// Step 0 was let go, and its files stay for 6; 1 was let go, 2 is pinned and has tags, 3 has a report, 4 refers to 3, a
-// save of 5 failed, 6 was saved twice and is the latest.
+// Step 0 was deleted, and its files stay for 6; 1 was deleted, 2 is pinned and has tags, 3 has a report, 4 refers to 3,
+// a save of 5 failed, 6 was saved twice and is the latest.
 class ManifestRotTest : public testing::Test {
  protected:
   static constexpr int64_t kCommitted[] = {2, 3, 4, 6};
@@ -125,11 +125,11 @@ class ManifestRotTest : public testing::Test {
     return changes;
   }
 
-  static absl::Status LookAtLetGo(const Store& store) {
+  static absl::Status LookAtDeleted(const Store& store) {
     for (const int64_t step : {0, 1}) {
       const auto gone = store.manifest().Find(step);
       if (!gone.ok()) return gone.status();
-      EXPECT_TRUE(!gone->has_value() || (*gone)->info.state != StepState::kCommitted) << step << " was let go";
+      EXPECT_TRUE(!gone->has_value() || (*gone)->info.state != StepState::kCommitted) << step << " was deleted";
     }
     return absl::OkStatus();
   }
@@ -149,7 +149,7 @@ class ManifestRotTest : public testing::Test {
       if (!record.ok()) return "record not read: " + record.status().ToString();
       changes += ChangesOf((*record)->info);
     }
-    if (absl::Status status = LookAtLetGo(store); !status.ok()) return "record not read: " + status.ToString();
+    if (absl::Status status = LookAtDeleted(store); !status.ok()) return "record not read: " + status.ToString();
     return changes.empty() ? "right" : "changed:" + changes;
   }
 
@@ -170,7 +170,7 @@ class ManifestRotTest : public testing::Test {
       if (!record.ok()) return record.status();
       EXPECT_EQ(ChangesOf((*record)->info), "") << "of step " << step;
     }
-    return LookAtLetGo(store);
+    return LookAtDeleted(store);
   }
 
   // Where only the manifest rotted: every shard, pin and report is there, so the store opens, all steps are right, and

@@ -38,8 +38,8 @@ TEST_F(RepairQuarantineTest, TakesASoundCopyBackThatWasPutInThePlaceOfADamagedOn
   EXPECT_EQ(ValueAt(*Open(), 2, files_), 200);
 }
 
-// Step 1 was let go, and its files stay for the sake of step 2.
-TEST_F(RepairQuarantineTest, KeepsFilesOfAStepThatWasLetGoForAQuarantinedOneThatRefersToThem) {
+// Step 1 was deleted, and its files stay for the sake of step 2.
+TEST_F(RepairQuarantineTest, KeepsFilesOfADeletedStepForAQuarantinedOneThatRefersToThem) {
   {
     auto store = Open();
     one_ = CommitStep(*store, 1, 100, files_);

@@ -277,7 +277,7 @@ TEST_F(RetentionTest, DeletesNothingWhileNobodyKnowsWhatIsLeased) {
 }
 
 // On a full disk nothing else could be written, as often as it were tried.
-TEST_F(RetentionTest, LetsGoBeforeItNotesWhyOthersStay) {
+TEST_F(RetentionTest, DeletesBeforeItNotesWhyOthersStay) {
   for (int64_t step = 1; step <= 4; ++step) CommitStep(*store_, step, step);
   ASSERT_THAT(store_->Pin(1, ""), IsOk());
   Retention retention(

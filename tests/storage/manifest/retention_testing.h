@@ -41,7 +41,7 @@ class RetentionTest : public testing::Test {
         *store_, std::move(options), [this](std::string_view line) { warnings_ += std::string(line) + "\n"; },
         Observer());
   }
-  // "step: reason" of what was let go.
+  // "step: reason" of what was deleted.
   std::vector<std::string> Apply(Retention& retention, const Claims& claims = {}) {
     auto marked = retention.Apply([&] { return claims; });
     EXPECT_THAT(marked, IsOk());

@@ -1,4 +1,4 @@
-// Steps that are let go, updated and noted: what stays of them, and what a crash or a reader in between does to it.
+// Steps that are deleted, updated and noted: what stays of them, and what a crash or a reader in between does to it.
 
 #include <algorithm>
 #include <atomic>
@@ -370,7 +370,7 @@ TEST_F(StoreDeletionTest, IsNoticedByThePinThatFollowsAMarkWhichSeemedToFail) {
   EXPECT_EQ(ValueAt(*store, 2), 200);
 }
 
-// Where steps are let go on a full disk, others are noted on in the same batch, with all that their records hold.
+// Where steps are deleted on a full disk, others are noted on in the same batch, with all that their records hold.
 TEST_F(StoreDeletionTest, NotesNoMoreAtOnceThanThereIsRoomFor) {
   auto store = Open();
   std::vector<Store::StepNote> notes;

@@ -1,4 +1,4 @@
-// A store on a disk that is full but for what the store itself has set aside: steps can be let go there.
+// A store on a disk that is full but for what the store itself has set aside: steps can be deleted there.
 
 #include <filesystem>
 #include <memory>
@@ -73,7 +73,7 @@ TEST_F(StoreFullDiskTest, LetsStepsGoByTheRoomThatWasSetAside) {
 }
 
 // Its commit has found none; a save that needs its room comes next.
-TEST_F(StoreFullDiskTest, LetsGoOfAFailedSaveByTheRoomThatWasSetAside) {
+TEST_F(StoreFullDiskTest, DeletesAFailedSaveByTheRoomThatWasSetAside) {
   auto store = Open();
   ASSERT_THAT(store, IsOk());
   CommitStep(**store, 1, 100);

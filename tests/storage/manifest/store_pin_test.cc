@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-TEST_F(StorePinTest, LastsUntilTheStepIsLetGo) {
+TEST_F(StorePinTest, LastsUntilTheStepIsDeleted) {
   ShardIdentity identity;
   {
     auto store = Open();

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/checkpoint_inspect/tensor_source.h"
+#include "tools/checkpoint_inspect/tensors/tensor_source.h"
 
 namespace tidemark::inspect {
 

@@ -1,0 +1,81 @@
+// Persister: the consumer of the snapshot stream that makes steps survive power loss.
+
+#ifndef TIDEMARK_SNAPSHOT_CONSUMERS_PERSISTER_H_
+#define TIDEMARK_SNAPSHOT_CONSUMERS_PERSISTER_H_
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "snapshot/consumers/companions.h"
+#include "snapshot/consumers/snapshot_stream.h"
+#include "snapshot/housekeeping/last_committed.h"
+#include "snapshot/save_outcome.h"
+#include "snapshot/save_phases.h"
+#include "storage/manifest/store.h"
+#include "storage/shard/shard_writer.h"
+
+namespace tidemark {
+
+// Owned by the thread that calls Consume, and with it the writer and its ring; ForgetCommitted, Reusable and is_writing
+// are thread-safe. Writes a snapshot while it is being staged; where there are companions, when it is staged and they
+// have taken it in.
+class Persister final : public SnapshotConsumer {
+ public:
+  // Told of each save, on the persister's thread: when its memory is free, before `committed` resolves. Of a snapshot
+  // that was not to be saved it is not told; its fate is that of its evaluators.
+  using OnSettled = std::function<void(SaveOutcome)>;
+
+  // `files`, `store` and `companions` are not owned and outlive the persister. `reuse`: see CheckpointerOptions.
+  // Neither function is null.
+  Persister(storage::FileSystem& files, storage::Store& store, Companions& companions,
+            const storage::ShardWriterOptions& options, bool reuse, std::function<void(std::string_view)> warn,
+            OnSettled on_settled);
+
+  void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override;
+
+  // What is on disk now is not reused any more.
+  void ForgetCommitted() { last_committed_.Forget(); }
+
+  // To what the next save can refer; null: to nothing, or no save has begun yet.
+  std::shared_ptr<const storage::ReusableShard> Reusable() const { return last_committed_.Known(); }
+
+  // Whether a save is being written or committed.
+  bool is_writing() const { return is_writing_; }
+
+ private:
+  // `phases`: what the persister did before that.
+  absl::Status Persist(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome);
+  absl::Status UpdateCompanions(const StagedSnapshot& snapshot);
+  absl::Status PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome);
+  // A shard on disk, and what is to be recorded of it.
+  struct Written {
+    storage::WrittenShard shard;
+    storage::StepRecord record;
+    storage::PhasesRecord phases;
+    uint64_t times_forgotten = 0;  // LastCommitted's, before the shard referred to that
+  };
+  absl::Status WriteAttempt(const StagedSnapshot& snapshot, const storage::ShardIdentity& identity, SavePhases& phases,
+                            SaveOutcome& outcome, Written& written);
+  void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
+
+  storage::FileSystem& files_;
+  storage::Store& store_;
+  Companions& companions_;
+  const storage::ShardWriterOptions options_;
+  const bool reuse_;
+  const std::function<void(std::string_view)> warn_;
+  const OnSettled on_settled_;
+  std::unique_ptr<storage::ShardWriter> writer_;  // made on the persister's thread
+  bool warned_of_fallbacks_ = false;
+  std::atomic<bool> is_writing_ = false;
+  LastCommitted last_committed_;
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_CONSUMERS_PERSISTER_H_

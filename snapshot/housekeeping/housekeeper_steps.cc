@@ -1,0 +1,100 @@
+// The trainer's requests for single steps: delete one, tag one.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "snapshot/housekeeping/housekeeper.h"
+#include "storage/manifest/tag.h"
+
+namespace tidemark {
+namespace {
+
+// The steps that have the tag, except those whose files are gone.
+absl::StatusOr<std::vector<int64_t>> StepsTagged(const storage::Manifest& manifest, std::string_view name) {
+  std::vector<int64_t> steps;
+  absl::Status status = manifest.ForEach([&](const storage::StepRecord& record) {
+    if (record.info.state != StepState::kDeleted && storage::HasTag(record.info.tags, name)) {
+      steps.push_back(record.info.step);
+    }
+    return true;
+  });
+  if (!status.ok()) return status;
+  return steps;
+}
+
+}  // namespace
+
+absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
+  return Run([&](storage::Store& store) -> absl::Status {
+    absl::StatusOr<std::optional<storage::StepRecord>> record = store.manifest().Find(step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
+      return absl::NotFoundError(fmt::format("step {} is not committed", step));
+    }
+    const auto attempt = storage::FromHex((*record)->info.attempt);
+    if (!attempt) return absl::DataLossError(fmt::format("the record of step {} names no attempt", step));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (retention_ended_) return ClosedError();
+      // A callback of a deletion. At its end this one would let a restore begin beside the other.
+      if (deleting_) {
+        return absl::FailedPreconditionError(
+            fmt::format("step {} is not deleted: a callback asked for it while other steps are being deleted", step));
+      }
+      if (pauses_ > 0) {
+        return absl::UnavailableError(fmt::format("step {} is not deleted while a restore is running", step));
+      }
+      deleting_ = true;
+    }
+    absl::StatusOr<storage::Retention::DeleteResult> result =
+        retention_.LetGo({{.step = step, .attempt = storage::AttemptId{*attempt}, .reason = reason}}, host_.claims,
+                         [this] { return UnjudgedUnlessEnded(); });
+    {
+      absl::MutexLock lock(&mutex_);
+      deleting_ = false;
+      retention_due_ = wake_ = true;  // retention removes its files
+    }
+    if (!result.ok()) return result.status();
+    if (!result->error.ok()) return result->error;
+    if (!result->kept.empty()) {
+      return absl::FailedPreconditionError(
+          fmt::format("step {} is not deleted: {}", step, result->kept.begin()->second));
+    }
+    if (result->deleted.empty()) {
+      return absl::UnavailableError(fmt::format("step {} is not deleted: it has changed in the meantime", step));
+    }
+    host_.statistics.AddDeleted(1);
+    host_.listeners.Deleted(step, reason);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Housekeeper::Tag(int64_t step, std::string_view name) {
+  return Run([&](storage::Store& store) -> absl::Status {
+    if (absl::Status status = storage::CheckTag(name); !status.ok()) return status;
+    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.manifest(), name);
+    if (!tagged.ok()) return tagged.status();
+    for (const int64_t other : *tagged) {
+      if (other != step) return absl::AlreadyExistsError(fmt::format("step {} has the tag '{}'", other, name));
+    }
+    return store.Tag(step, name);
+  });
+}
+
+absl::Status Housekeeper::Untag(std::string_view name) {
+  return Run([&](storage::Store& store) -> absl::Status {
+    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.manifest(), name);
+    if (!tagged.ok()) return tagged.status();
+    if (tagged->empty()) return absl::NotFoundError(fmt::format("no step has the tag '{}'", name));
+    absl::Status first;
+    for (const int64_t step : *tagged) first.Update(store.Untag(step, name));
+    return first;
+  });
+}
+
+}  // namespace tidemark

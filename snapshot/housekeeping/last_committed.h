@@ -1,0 +1,61 @@
+// LastCommitted: the shard of the last committed step, whose chunks the next save need not write again.
+
+#ifndef TIDEMARK_SNAPSHOT_HOUSEKEEPING_LAST_COMMITTED_H_
+#define TIDEMARK_SNAPSHOT_HOUSEKEEPING_LAST_COMMITTED_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "storage/manifest/store.h"
+#include "storage/shard/shard_writer.h"
+
+namespace tidemark {
+
+// Thread-safe. Files are looked at, and warnings given, with no lock held.
+class LastCommitted {
+ public:
+  // Neither is owned. `warn`: any thread.
+  LastCommitted(storage::FileSystem& files, const storage::Store& store, std::function<void(std::string_view)> warn)
+      : files_(files), store_(store), warn_(std::move(warn)) {}
+
+  // Null if there is none that can be built upon: nothing is committed; it, or a file that it refers to, is gone or is
+  // recorded as damaged. The first call reads its index from the store.
+  std::shared_ptr<const storage::ReusableShard> Get();
+
+  // What Get would begin with, without a look at files; null also before the first Get or Set.
+  std::shared_ptr<const storage::ReusableShard> Known() const;
+
+  // What is set while Get looks at files is what counts then. Nothing is set where something has been forgotten since
+  // times_forgotten() gave that number: a save that had begun by then may have built upon it.
+  void Set(std::shared_ptr<const storage::ReusableShard> shard, uint64_t times_forgotten);
+  uint64_t times_forgotten() const;
+
+  // Something that was committed turned out damaged, and how far the damage goes is not known; or it is not known
+  // whether a later step was committed. So nothing that is on disk now is built upon.
+  void Forget();
+
+ private:
+  std::shared_ptr<const storage::ReusableShard> Read() const;
+  absl::Status CheckFiles(const storage::ReusableShard& shard) const;
+  absl::Status CheckFile(int64_t step, const storage::AttemptId& attempt, uint32_t rank, uint32_t world_size) const;
+
+  storage::FileSystem& files_;
+  const storage::Store& store_;
+  const std::function<void(std::string_view)> warn_;
+
+  mutable absl::Mutex mutex_;
+  uint64_t times_set_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t times_forgotten_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool known_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const storage::ReusableShard> shard_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_HOUSEKEEPING_LAST_COMMITTED_H_

@@ -1,0 +1,112 @@
+// StoreReader::Impl: the records of a store that is read, where they come from, and the files that they name.
+
+#ifndef TIDEMARK_SNAPSHOT_RESTORE_STORE_READER_IMPL_H_
+#define TIDEMARK_SNAPSHOT_RESTORE_STORE_READER_IMPL_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/io/held_names.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/best_modes.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/shard/shard_reader.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark {
+
+// A part of an entry's bytes.
+struct EntryWindow {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// Thread-compatible, as StoreReader is.
+struct StoreReader::Impl {
+  // The steps' records, ascending by step, in two parts: steps() hands out the first as it is, so that of a hundred
+  // thousand steps nothing is kept twice.
+  struct Records {
+    // What a record says of files, besides how they are called.
+    struct Files {
+      std::vector<storage::RecordedShard> shards;
+      std::vector<storage::FileReference> references;
+    };
+
+    void Add(storage::StepRecord record) {
+      steps.push_back(std::move(record.info));
+      files.push_back({std::move(record.shards), std::move(record.references)});
+    }
+
+    void RemoveLast() {
+      steps.pop_back();
+      files.pop_back();
+    }
+
+    // Where the step is; nullopt: it is not.
+    std::optional<size_t> Find(int64_t step) const {
+      const auto found = std::lower_bound(steps.begin(), steps.end(), step,
+                                          [](const StepInfo& info, int64_t number) { return info.step < number; });
+      if (found == steps.end() || found->step != step) return std::nullopt;
+      return static_cast<size_t>(found - steps.begin());
+    }
+
+    std::vector<StepInfo> steps;
+    std::vector<Files> files;
+  };
+
+  Impl(const std::string& directory, bool trusted);
+
+  // Brings the records up to date: from the manifest, or, where that cannot be read or is not trusted, from the shards;
+  // with the reports in the inbox. kUnimplemented: a newer version wrote the manifest.
+  absl::Status Load();
+
+  // A step's record. kNotFound: there is none, or the step has no files, because it was deleted or never saved.
+  absl::StatusOr<storage::StepRecord> FindSaved(int64_t step) const;
+  storage::StepRecord RecordAt(size_t place) const;
+  absl::Status NoStep(int64_t step) const;  // the error: there is none
+
+  absl::StatusOr<storage::Attempt> OpenStep(int64_t step) const;
+  absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name,
+                                                   std::optional<EntryWindow> window) const;
+
+  // The parts of Load.
+  absl::Status LoadManifest();
+  absl::Status OpenManifest();
+  absl::Status CatchUp();
+  absl::Status ReadRecords();
+  absl::Status LoadShards();
+  void Take(Records found);
+  void Overlay(const std::vector<storage::MetricReport>& reports);
+
+  const storage::StoreLayout layout;
+  const std::shared_ptr<storage::FileSystem> files_owner = storage::PosixFileSystemAt(layout.directory());
+  storage::FileSystem& files = *files_owner;
+  storage::HeldNames names{files, "the store " + layout.directory()};
+  const bool trusted;
+  const storage::ShardReadOptions read;
+  storage::StoreId store;
+  std::string store_id;
+  std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
+  absl::Status manifest_problem;
+  Records records;                      // with what lies in the inbox
+  std::map<size_t, StepInfo> recorded;  // by their places, the steps that it concerns, as they are without it
+  std::vector<std::string> unread;
+  storage::BestModes best_modes;  // of the manifest
+};
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_RESTORE_STORE_READER_IMPL_H_

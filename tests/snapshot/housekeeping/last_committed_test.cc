@@ -1,0 +1,116 @@
+#include "snapshot/housekeeping/last_committed.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/manifest/test_store.h"
+
+namespace tidemark {
+namespace {
+
+using storage::IsOk;
+using storage::ShardIdentity;
+using storage::Store;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class LastCommittedTest : public testing::Test {
+ protected:
+  void SetUp() override { store_ = storage::OpenSoundStore(directory_ / "store", &warnings_); }
+
+  // What the next save of a process that has just started builds upon; -1: nothing.
+  int64_t Step() {
+    LastCommitted last(storage::PosixFileSystem(), *store_,
+                       [this](std::string_view line) { warnings_ += std::string(line) + "\n"; });
+    const auto shard = last.Get();
+    return shard == nullptr ? -1 : shard->identity.step;
+  }
+
+  void Delete(const ShardIdentity& identity) {
+    ASSERT_THAT(store_->NoteSteps({{.step = identity.step,
+                                    .attempt = storage::ToHex(identity.attempt.bytes),
+                                    .deleted = true,
+                                    .reason = "too old"}}),
+                IsOk());
+    ASSERT_THAT(store_->RemoveDeleted({}), IsOk());
+  }
+
+  storage::TestDirectory directory_;
+  std::string warnings_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(LastCommittedTest, IsTheHighestCommittedStepBelowOthers) {
+  EXPECT_EQ(Step(), -1);
+  CommitStep(*store_, 1, 100);
+  CommitStep(*store_, 2, 200);
+  const ShardIdentity damaged = CommitStep(*store_, 3, 300);
+  ASSERT_THAT(store_->MarkStep(3, storage::ToHex(damaged.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  ASSERT_THAT(store_->RecordUnsaved({.step = 4, .state = StepState::kUnsaved}), IsOk());
+  EXPECT_EQ(Step(), 2);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(LastCommittedTest, MayReferToFilesOfADeletedStep) {
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  CommitReferringStep(*store_, 2, base);
+  Delete(base);
+  EXPECT_EQ(Step(), 2);
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(LastCommittedTest, IsNotBuiltUponWhereAFileOfADeletedStepIsGone) {
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  CommitReferringStep(*store_, 2, base);
+  Delete(base);
+  std::filesystem::remove_all(store_->layout().attempt(1, base.attempt));
+  EXPECT_EQ(Step(), -1);
+  EXPECT_THAT(warnings_, HasSubstr("the next step is written in full"));
+}
+
+TEST_F(LastCommittedTest, IsNotBuiltUponWhereItRefersToADamagedStep) {
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  CommitReferringStep(*store_, 2, base);
+  ASSERT_THAT(store_->MarkStep(1, storage::ToHex(base.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+  Delete(base);  // which does nothing to a damaged one
+  EXPECT_EQ(Step(), -1);
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("step 1 is damaged"), HasSubstr("bit rot")));
+}
+
+TEST_F(LastCommittedTest, WarnsWithNoLockHeldAndTakesWhatIsSetMeanwhile) {
+  const ShardIdentity identity = CommitStep(*store_, 1, 100);
+  std::filesystem::remove_all(store_->layout().attempt(1, identity.attempt));
+  std::filesystem::create_directory(store_->layout().attempt(1, identity.attempt));
+  const auto gone = std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = identity});
+  const auto newer = std::make_shared<const storage::ReusableShard>();
+  LastCommitted* raw = nullptr;
+  int warnings = 0;
+  LastCommitted last(storage::PosixFileSystem(), *store_, [&](std::string_view) {
+    ++warnings;
+    raw->Set(newer, raw->times_forgotten());
+  });
+  raw = &last;
+  last.Set(gone, last.times_forgotten());
+  EXPECT_EQ(last.Get(), newer);
+  EXPECT_EQ(warnings, 1);
+}
+
+// An evaluator has met damage while the save was written.
+TEST_F(LastCommittedTest, IsNotASaveThatHadBegunWhenSomethingWasForgotten) {
+  LastCommitted last(storage::PosixFileSystem(), *store_, [](std::string_view) {});
+  const uint64_t before = last.times_forgotten();
+  const auto shard =
+      std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = CommitStep(*store_, 1, 100)});
+  last.Forget();
+  last.Set(shard, before);
+  EXPECT_EQ(last.Get(), nullptr);
+  last.Set(shard, last.times_forgotten());
+  EXPECT_EQ(last.Get(), shard);
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,90 @@
+#include <memory>
+#include <string>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "tools/checkpoint_inspect/cli/request.h"
+#include "tools/checkpoint_inspect/commands/commands.h"
+#include "tools/checkpoint_inspect/commands/steps.h"
+#include "tools/checkpoint_inspect/output/json.h"
+#include "tools/checkpoint_inspect/output/text.h"
+#include "tools/checkpoint_inspect/tensors/step_source.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using storage::StoreRequest;
+
+struct PinOptions {
+  Selector selector;
+  std::string note;
+  absl::Duration wait = absl::Seconds(5);
+};
+
+// The answer, from the step as it was before: "unpinned", "unpinned, and its tags removed: paper, v1", "was not
+// pinned".
+std::string UnpinnedText(const StepInfo& info) {
+  if (!info.pinned) return "was not pinned";
+  if (info.tags.empty()) return "unpinned";
+  return fmt::format("unpinned, and its tag{} removed: {}", info.tags.size() == 1 ? "" : "s",
+                     Escape(fmt::format("{}", fmt::join(info.tags, ", "))));
+}
+
+ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, StoreRequest::Kind kind) {
+  Console& console = invocation.console;
+  const StepPredicate usable = kind == StoreRequest::Kind::kPin ? IsCommitted : HasFiles;
+  const absl::StatusOr<StepInfo> info = ResolveStep(invocation, options.selector, usable);
+  if (!info.ok()) {
+    console.Fail(info.status());
+    return SelectorExitCode(invocation.reader, info.status());
+  }
+  if (!IsCommitted(*info) && (kind == StoreRequest::Kind::kPin || info->attempt.empty())) {
+    console.Fail(
+        fmt::format("step {} is {}: only a committed step can be pinned", info->step, StepStateName(info->state)));
+    return ExitCode::kFailure;
+  }
+  std::vector<std::string> deeds;
+  if (kind == StoreRequest::Kind::kUnpin) deeds.push_back(UnpinnedText(*info));
+  return AskAndPrint(invocation, {NewRequest(invocation.reader, kind, *info, options.note)}, options.wait,
+                     NewDocument(invocation.reader, invocation.directory), deeds);
+}
+
+}  // namespace
+
+void AddPin(CommandLine& line) {
+  const auto options = std::make_shared<PinOptions>();
+  CLI::App* pin = line.Add(
+      {.group = CommandGroup::kKeep,
+       .name = "pin",
+       .description = "Protect a step: neither retention nor prune deletes it",
+       .writes = true},
+      [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kPin); });
+  AddSelector(pin, "STEP", options->selector, std::string(kSelectorHelp))->required();
+  pin->add_option("--note", options->note, "A text that says why the step is kept")->type_name("TEXT");
+  AddWait(pin, options->wait);
+  pin->footer(R"(
+If a trainer holds the store, the command asks it to pin the step.
+
+Example:
+  checkpoint-inspect --store run/ckpt pin 120000 --note "the one in the paper"
+  checkpoint-inspect --store run/ckpt pin best:validation/loss)");
+}
+
+void AddUnpin(CommandLine& line) {
+  const auto options = std::make_shared<PinOptions>();
+  CLI::App* unpin = line.Add(
+      {.group = CommandGroup::kKeep,
+       .name = "unpin",
+       .description = "Remove the pin and the tags of a step, so that it may be deleted",
+       .writes = true},
+      [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kUnpin); });
+  AddSelector(unpin, "STEP", options->selector, std::string(kSelectorHelp))->required();
+  AddWait(unpin, options->wait);
+  unpin->footer(R"(
+A live trainer deletes the step at once if its retention rules do not keep it.
+
+Example:
+  checkpoint-inspect --store run/ckpt unpin 120000)");
+}
+
+}  // namespace tidemark::inspect
