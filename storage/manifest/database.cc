@@ -16,6 +16,7 @@
 #include "storage/io/errno_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/rocks_env.h"
+#include "storage/manifest/rocks_threads.h"
 #include "storage/shard/ids.h"
 
 namespace tidemark::storage {
@@ -84,19 +85,20 @@ rocksdb::Status CallRocks(std::atomic<bool>& threw, absl::FunctionRef<rocksdb::S
   });
 }
 
-rocksdb::Status OpenToWriteAt(const rocksdb::Options& options, const std::string& path, std::atomic<bool>& threw,
+// Of the first database that a process opens to write, the timer runs at once; of a later one, after some seconds.
+rocksdb::Status OpenToWriteAt(rocksdb::Options options, const std::string& path, std::atomic<bool>& threw,
                               rocksdb::DB** db) {
-  return CallRocks(threw, [&] { return rocksdb::DB::Open(options, path, db); });
+  constexpr absl::Duration kTimerStart = absl::Milliseconds(100);  // some 0.1 ms, unless the machine is busy
+  static std::atomic<bool> is_first = true;
+  return CallRocks(threw, [&] {
+    const auto logger = std::make_shared<NullLogger>();
+    options.info_log = logger;
+    if (is_first) RunPoolThreads(*options.env);
+    rocksdb::Status status = rocksdb::DB::Open(options, path, db);
+    if (status.ok() && is_first.exchange(false)) logger->AwaitTimer(kTimerStart);
+    return status;
+  });
 }
-
-// RocksDB keeps a diary of its work beside the data unless it is given another place. A reader must leave no trace in
-// the store; and where the diary of a writer cannot be written, as on a full disk, Debian's build of RocksDB ends the
-// process.
-class NullLogger final : public rocksdb::Logger {
- public:
-  using rocksdb::Logger::Logv;
-  void Logv(const char*, va_list) override {}
-};
 
 rocksdb::Options MakeOptions(rocksdb::Env& env) {
   rocksdb::Options options;

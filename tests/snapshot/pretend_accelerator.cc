@@ -1,4 +1,4 @@
-#include "pretend_accelerator.h"
+#include "tests/snapshot/pretend_accelerator.h"
 
 #include <algorithm>
 #include <array>

@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
-#include "torch_checkpoint.h"
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_checkpoint.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 namespace {

@@ -1,4 +1,4 @@
-#include "torch_checkpoint.h"
+#include "tests/snapshot/torch/torch_checkpoint.h"
 
 #include <cstring>
 #include <set>

@@ -4,10 +4,10 @@
 
 #include "absl/synchronization/notification.h"
 #include "c10/core/StreamGuard.h"
-#include "pretend_accelerator.h"
+#include "tests/snapshot/pretend_accelerator.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
-#include "torch_test_headers.h"
 
 namespace tidemark {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "c10/core/StreamGuard.h"
-#include "torch_device_testing.h"
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_device_testing.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pretend_accelerator.h"
-#include "torch_test_headers.h"
+#include "tests/snapshot/pretend_accelerator.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 

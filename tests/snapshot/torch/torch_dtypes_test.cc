@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 namespace {

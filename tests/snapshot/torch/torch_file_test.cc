@@ -7,11 +7,11 @@
 
 #include "caffe2/serialize/inline_container.h"
 #include "tests/snapshot/test_snapshot.h"
+#include "tests/snapshot/torch/torch_pickle_testing.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
+#include "tests/snapshot/torch/torch_test_model.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
-#include "torch_pickle_testing.h"
-#include "torch_test_headers.h"
-#include "torch_test_model.h"
 
 namespace tidemark {
 namespace {

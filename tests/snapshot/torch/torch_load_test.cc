@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "c10/core/InferenceMode.h"
-#include "pretend_accelerator.h"
+#include "tests/snapshot/pretend_accelerator.h"
 #include "tests/snapshot/test_snapshot.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
+#include "tests/snapshot/torch/torch_test_model.h"
 #include "tests/storage/io/status_matchers.h"
-#include "torch_test_headers.h"
-#include "torch_test_model.h"
 
 namespace tidemark {
 namespace {

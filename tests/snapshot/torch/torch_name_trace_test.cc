@@ -1,6 +1,6 @@
 #include "snapshot/torch/torch_name_trace.h"
 
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 namespace {

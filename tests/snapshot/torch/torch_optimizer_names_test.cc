@@ -1,7 +1,7 @@
 // Where an optimizer's parameters have their names from: one module, several, or tensors of the state.
 
-#include "torch_checkpoint.h"
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_checkpoint.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "tests/snapshot/torch/torch_pickle_testing.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 #include "tests/storage/io/status_matchers.h"
-#include "torch_pickle_testing.h"
-#include "torch_test_headers.h"
 
 namespace tidemark {
 namespace {

@@ -8,15 +8,15 @@
 #include <thread>
 #include <vector>
 
-#include "pretend_accelerator.h"
 #include "snapshot/half_precision.h"
+#include "tests/snapshot/pretend_accelerator.h"
+#include "tests/snapshot/torch/torch_checkpoint.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/capture.h"
 #include "tidemark/store_reader.h"
-#include "torch_checkpoint.h"
-#include "torch_test_headers.h"
 
 namespace tidemark {
 namespace {

@@ -1,6 +1,6 @@
-#include "torch_checkpoint.h"
-#include "torch_test_headers.h"
-#include "torch_test_model.h"
+#include "tests/snapshot/torch/torch_checkpoint.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
+#include "tests/snapshot/torch/torch_test_model.h"
 
 namespace tidemark {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "fmt/format.h"
 #include "snapshot/torch/torch_dtypes.h"
-#include "torch_checkpoint.h"
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_checkpoint.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 namespace {

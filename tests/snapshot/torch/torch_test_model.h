@@ -3,7 +3,7 @@
 #ifndef TIDEMARK_TESTS_SNAPSHOT_TORCH_TORCH_TEST_MODEL_H_
 #define TIDEMARK_TESTS_SNAPSHOT_TORCH_TORCH_TEST_MODEL_H_
 
-#include "torch_test_headers.h"
+#include "tests/snapshot/torch/torch_test_headers.h"
 
 namespace tidemark {
 
