@@ -14,8 +14,8 @@
 
 namespace tidemark::storage {
 
-// A diary of RocksDB's work that is written nowhere. A reader must leave no trace in the store; and where the diary of a
-// writer cannot be written, as on a full disk, Debian's build of RocksDB ends the process.
+// A diary of RocksDB's work that is written nowhere. A reader must leave no trace in the store; and where the diary of
+// a writer cannot be written, as on a full disk, Debian's build of RocksDB ends the process.
 //
 // Made by the thread that opens the database. Thread-safe.
 class NullLogger final : public rocksdb::Logger {

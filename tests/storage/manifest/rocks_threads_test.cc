@@ -1,0 +1,44 @@
+#include "storage/manifest/rocks_threads.h"
+
+#include <pthread.h>
+
+#include <thread>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rocksdb/env.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Time enough for any machine; what is waited for has happened, or never will.
+constexpr absl::Duration kLong = absl::Minutes(5);
+
+TEST(NullLoggerTest, KnowsTheTimerByItsThread) {
+  NullLogger logger;
+  logger.Flush();
+  EXPECT_FALSE(logger.AwaitTimer(absl::ZeroDuration())) << "the thread that opened the database";
+  std::thread([&] {
+    ASSERT_EQ(pthread_setname_np(pthread_self(), "rocksdb:low0"), 0);
+    logger.Flush();
+  }).join();
+  EXPECT_FALSE(logger.AwaitTimer(absl::ZeroDuration())) << "a thread of a pool";
+  std::thread timer([&] { logger.Flush(); });
+  EXPECT_TRUE(logger.AwaitTimer(kLong));
+  timer.join();
+}
+
+TEST(NullLoggerTest, WaitsNoLongerThanItIsTold) { EXPECT_FALSE(NullLogger().AwaitTimer(absl::Milliseconds(1))); }
+
+TEST(RunPoolThreadsTest, LeavesAThreadInEachPool) {
+  rocksdb::Env& env = *rocksdb::Env::Default();
+  RunPoolThreads(env);
+  EXPECT_GE(env.GetBackgroundThreads(rocksdb::Env::Priority::LOW), 1);
+  EXPECT_GE(env.GetBackgroundThreads(rocksdb::Env::Priority::HIGH), 1);
+  EXPECT_EQ(env.GetThreadPoolQueueLen(rocksdb::Env::Priority::LOW), 0u);
+  EXPECT_EQ(env.GetThreadPoolQueueLen(rocksdb::Env::Priority::HIGH), 0u);
+}
+
+}  // namespace
+}  // namespace tidemark::storage
