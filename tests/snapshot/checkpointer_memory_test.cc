@@ -1,11 +1,12 @@
 // AsyncCheckpointer in a process that may have no more memory than it has: a save and a restore succeed, or say why
-// not, or the process ends; what was committed is there for the next one.
+// not, or RocksDB ends the process; what was committed is there for the next one.
 
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -27,6 +28,9 @@ namespace {
 using storage::IsOk;
 
 constexpr int64_t kWeights = 1'500'000;  // those of limited_trainer
+
+// RocksDB's own threads allocate too, and end the process where there is no memory: docs/reliability.md.
+constexpr std::string_view kEndedInRocksDb = "ended in RocksDB";
 
 TEST(CheckpointerMemory, ThatCannotBeHadCostsNothingThatWasCommitted) {
   if (storage::kAddressSanitizer || storage::kThreadSanitizer) {
@@ -55,8 +59,7 @@ TEST(CheckpointerMemory, ThatCannotBeHadCostsNothingThatWasCommitted) {
     if (answer == "ok") {
       EXPECT_EQ(found, latest + 1);
     } else {
-      // Where not even a few bytes are to be had no C++ program can say so: it aborts. Signal 11 would be a mistake.
-      EXPECT_THAT(answer, testing::AnyOf("RESOURCE_EXHAUSTED", "killed by signal 6"));
+      EXPECT_THAT(answer, testing::AnyOf("RESOURCE_EXHAUSTED", kEndedInRocksDb));
       EXPECT_LT(bytes, kEnough) << "there was room";
     }
     EXPECT_TRUE(found == latest || found == latest + 1) << found;
@@ -80,7 +83,7 @@ TEST(CheckpointerMemory, ThatCannotBeHadForStagingIsAnErrorOfTheSave) {
                                   {directory / "store", "1", std::to_string(bytes), "only evaluated"})];
   }
   for (const auto& [outcome, count] : outcomes) {
-    EXPECT_THAT(outcome, testing::AnyOf("ok", "RESOURCE_EXHAUSTED")) << count;
+    EXPECT_THAT(outcome, testing::AnyOf("ok", "RESOURCE_EXHAUSTED", kEndedInRocksDb)) << count;
   }
   EXPECT_GT(outcomes["RESOURCE_EXHAUSTED"], 0);
   EXPECT_GT(outcomes["ok"], 0);
