@@ -32,24 +32,24 @@ struct PreemptionOptions {
   std::vector<int> signals = {SIGTERM};
   // From the signal to the moment by which the process must be gone.
   absl::Duration grace = absl::Seconds(30);
-  // The end of the allotted time, where that is known beforehand: preempted() is true from `grace` before it on. A time
-  // of the wall clock, as that is set whenever somebody asks.
+  // The end of the allotted time, if it is known beforehand: preempted() is true from `grace` before it on. A time of
+  // the wall clock. If that clock is set, preempted() and deadline() follow it.
   absl::Time end = absl::InfiniteFuture();
 };
 
 struct PreemptionReport {
   int64_t step = 0;
   absl::Status save;  // ok: the step is committed
-  // ok: nothing was still running at the deadline, no earlier save had failed, and no evaluation is lost. Else the text
-  // has all of it that nobody had looked at.
+  // ok: at the deadline nothing was running, no failure of an earlier save was unread, and no evaluation is lost. Else
+  // the message has all of that.
   absl::Status close;
   bool committed() const { return save.ok(); }
   // One line for a log: what was saved, and what was not.
   std::string Describe() const;
 };
 
-// Installed once in a process at a time. The handler only notes the signal; a second one of the same kind has the
-// effect that it had before the guard was installed. Destruction restores the old handlers. Thread-safe.
+// A process can have one at a time. The handler only notes the signal. A second signal of the same kind has the effect
+// that it had before the guard was installed. The destructor restores the old handlers. Thread-safe.
 class PreemptionGuard {
  public:
   // kFailedPrecondition: there is one already. kInvalidArgument: no such signal, one that cannot be caught, or a
@@ -60,33 +60,36 @@ class PreemptionGuard {
   // Cheap enough for every step: reads one variable and, with `end`, the clock.
   bool preempted() const;
 
-  // When the process must be gone, as the wall clock is set now; infinite as long as it is not preempted. The grace
-  // after a signal is measured by a clock that nobody sets.
+  // When the process must be gone, by the wall clock as it is set now. Infinite while it is not preempted. The grace
+  // after a signal is measured by the monotonic clock.
   absl::Time deadline() const;
 
-  // Saves the state as `step`, unless it is being saved or committed, waits until it is committed, and closes the
-  // checkpointer, all by the deadline. How long that is is settled at once, and a wall clock that is set meanwhile does
-  // not change it. Unless the options say otherwise the state is staged before that. A copy that an earlier, overlapped
-  // save still makes of it is waited for in any case; where that has not come to its end in time, `save` is
-  // kDeadlineExceeded, and the state must stay alive.
+  // Saves the state as `step`, waits until it is committed, and closes the checkpointer, all by deadline(). That is
+  // read once: a wall clock that is set meanwhile changes nothing. Without a deadline it waits for as long as it takes.
+  // Called by the thread that uses the checkpointer.
   //
-  // A committed step that was called unhealthy stays too, with what was said of it, for evaluators may not come to
-  // judge the same state again. It is saved anew where this checkpointer has, since it was committed, restored all of
-  // this State from a healthy step before it, and nothing since: then the state is another one; and with
-  // SaveOptions::overwrite, as any step is.
+  // A step that is being saved, or is committed, is not saved again. The save is a blocking one, unless the options
+  // say otherwise. If an earlier overlapped save is still copying the state, this call waits for the copy. If the copy
+  // is not finished in time, `save` is kDeadlineExceeded, and the state must stay alive.
+  //
+  // A committed step that an evaluator called unhealthy stays too, with the verdict, because evaluators may not judge
+  // the same state again. It is saved anew in two cases:
+  //   - SaveOptions::overwrite is set.
+  //   - Since the commit this checkpointer has restored all of this State from a healthy step before it, and has
+  //     restored nothing since. The state is then another one.
   //
   // An uninterrupted run does not make this save. The state of the resumed run is bit for bit that of an uninterrupted
   // one. An average is not, because it takes in this snapshot too: see `every_steps` in tidemark/average.h.
   //
-  // It is the last chance, so failures of earlier saves that nobody has looked at do not keep this one from being made;
-  // they are in `close`. It waits for no evaluator, however they lag. For room in the staging arena it waits as long as
-  // earlier saves are being written, whatever WhenFull says: kResourceExhausted in `save` if there is none in time.
-  // Where only evaluators are in the way, it takes memory beyond staging_bytes_max, for one state, without waiting.
-  // Evaluators get what is left then, but for a second before the deadline, or a tenth of the grace if that is less, in
-  // which the store is released; the checkpointer's destructor waits for them no more. What is still running at the
-  // deadline goes on until the process ends, and `close` names it: the step may yet turn out to be committed.
+  // Failures of earlier saves that are still unread do not prevent this save; `close` has them. Whatever WhenFull says,
+  // the save waits for room in the staging arena while earlier saves are being written. If there is no room in time,
+  // `save` is kResourceExhausted. If only evaluators hold the memory, the save takes memory for one more state beyond
+  // staging_bytes_max, and does not wait for them.
   //
-  // Called by the thread that uses the checkpointer. Without a deadline it waits for as long as it takes.
+  // Evaluators get the time that is left after the save, up to a second before the deadline, or a tenth of the grace
+  // if that is less. Then the store is released. The checkpointer's destructor does not wait for evaluators again. What
+  // still runs at the deadline goes on until the process ends, and `close` names it. The step may then be committed all
+  // the same.
   PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);
 
  private:
