@@ -111,6 +111,7 @@ class Checkpointer:
         self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
         self._notifier = Notifier(self._native)
         self._committing: list[Future] = []
+        self._failure: Error | None = None  # that a close has read, which then ran out of time
         _open.add(self)
 
     def __enter__(self) -> Checkpointer:
@@ -291,6 +292,11 @@ class Checkpointer:
         if self._pid != os.getpid():
             raise FailedPreconditionError("the checkpointer belongs to the process that forked this one")
         deadline = time.monotonic() + (self._close_timeout if timeout is None else timeout)
+        while time.monotonic() < deadline and not all(future.done() for future in self._committing):
+            time.sleep(SLICE / 10)
+        # Failures are read before: that of a save that ran out of time has the type of a close that did.
+        while self._has_failure():
+            pass
         while True:
             try:
                 self._native.close(min(SLICE, max(0.0, deadline - time.monotonic())))
@@ -298,10 +304,27 @@ class Checkpointer:
             except DeadlineExceededError:
                 if time.monotonic() >= deadline:
                     raise
-            except Error:
-                self._finish()
-                raise
+            except Error as error:
+                self._keep(error)
+                break
         self._finish()
+        if self._failure is not None:
+            raise self._failure
+
+    def _has_failure(self) -> bool:
+        try:
+            self._native.check_for_errors()
+        except Error as error:
+            self._keep(error)
+            return True
+        return False
+
+    def _keep(self, failure: Error) -> None:
+        """The first failure is raised by close, and each further one is a warning."""
+        if self._failure is None:
+            self._failure = failure
+        else:
+            logger.warning("closing: %s", failure)
 
     def _finish(self) -> None:
         self._closed = True

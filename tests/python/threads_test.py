@@ -51,6 +51,15 @@ def test_a_failure_in_the_background_is_not_lost_by_resolving_its_future(tmp_pat
         assert isinstance(save.committed.exception(), tidemark.errors.DeadlineExceededError)
 
 
+def test_close_raises_the_failure_of_a_save_that_ran_out_of_time(tmp_path):
+    checkpointer = tidemark.Checkpointer(tmp_path / "store", save_timeout=1e-9)
+    checkpointer.save(1, {"w": np.ones(1000)})
+    with pytest.raises(tidemark.errors.DeadlineExceededError, match="step 1"):
+        checkpointer.close()
+    checkpointer.close()
+    tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
+
+
 def test_an_overlapped_save_keeps_its_arrays_alive(tmp_path):
     with tidemark.Checkpointer(tmp_path / "store", staging="overlapped") as checkpointer:
         for step in range(20):
