@@ -133,6 +133,7 @@ class CountedRun {
     options.tuning.io = IoBackend::kThreads;
     options.tuning.reuse_saves_max = 0;
     options.tuning.inbox_poll_interval = absl::Hours(24);  // when Tidy is called, and at no other time
+    options.tuning.scrub_bytes_per_second_max = 0;         // its reads would count, on a machine that is slow
     if (has_rules) {
       options.retention.keep_best = {{.metric = "loss", .mode = BestMode::kLowest, .count = 2}};
       options.retention.keep = [this](const StepInfo&) { return !deletes_all; };
