@@ -56,7 +56,7 @@ class ScrubberTest : public testing::Test {
       absl::MutexLock lock(&mutex_);
       warnings_ += std::string(line) + "\n";
     }});
-    Machine machine(machine_files_);
+    Machine machine(std::shared_ptr<storage::FileSystem>(files_, &files_->failing));
     machine.scrub_pass_interval = absl::ZeroDuration();
     auto checkpointer = CheckpointerOnFileSystem::Open(machine, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
@@ -77,6 +77,12 @@ class ScrubberTest : public testing::Test {
     return warnings_;
   }
 
+  struct Files {
+    explicit Files(const std::string& store) : held(storage::PosixFileSystemAt(store)) {}
+    const std::shared_ptr<storage::FileSystem> held;
+    storage::FailingFileSystem failing{*held};
+  };
+
   void ExpectRestores(AsyncCheckpointer& checkpointer, int64_t step) {
     const std::vector<float> expected = frozen_;
     frozen_.assign(frozen_.size(), -1);
@@ -88,8 +94,8 @@ class ScrubberTest : public testing::Test {
   storage::TestDirectory directory_;
   std::function<void(std::string_view)> on_warning_;  // may be null
   const std::string store_ = directory_ / "store";
-  const std::unique_ptr<storage::FileSystem> held_ = storage::PosixFileSystemAt(store_);
-  storage::FailingFileSystem machine_files_{*held_};
+  // Shared with a thread that outlives the test if a read takes longer than Scrubber::kStopTimeout.
+  const std::shared_ptr<Files> files_ = std::make_shared<Files>(store_);
   std::vector<float> frozen_ = std::vector<float>(kFrozen);
   int64_t epoch_ = 0;
   State state_;
@@ -127,7 +133,7 @@ TEST_F(ScrubberTest, FollowsAStoreThatIsMoved) {
   const std::string first = ShardPath(store_, 1);
   FlipBit(first, 200'000);
   std::atomic<bool> moved = false;
-  machine_files_.SetGate([&](const std::string& operation, const std::string& path) {
+  files_->failing.SetGate([&](const std::string& operation, const std::string& path) {
     if (operation != "OpenForRead" || path != first || moved.exchange(true)) return;
     std::filesystem::rename(store_, directory_ / "moved");
     std::filesystem::create_directories(store_ + "/steps");
@@ -174,9 +180,9 @@ class LoneScrubberTest : public testing::Test {
       absl::MutexLock lock(&mutex_);
       shard_ = std::move(shard);
     }
-    files_->SetGate([this](const std::string& operation, const std::string&) {
-      absl::MutexLock lock(&mutex_);
-      opened_ += operation == "OpenForRead" ? 1 : 0;
+    files_->SetGate([opened = opened_](const std::string& operation, const std::string&) {
+      absl::MutexLock lock(&opened->mutex);
+      opened->count += operation == "OpenForRead" ? 1 : 0;
     });
   }
 
@@ -207,31 +213,38 @@ class LoneScrubberTest : public testing::Test {
     mutex_.Await(absl::Condition(&there));
   }
   void AwaitOpened(int opened) {
-    absl::MutexLock lock(&mutex_);
-    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return opened_ >= opened; };
-    mutex_.Await(absl::Condition(&there));
+    Opened& all = *opened_;
+    absl::MutexLock lock(&all.mutex);
+    const auto there = [&]() ABSL_SHARED_LOCKS_REQUIRED(all.mutex) { return all.count >= opened; };
+    all.mutex.Await(absl::Condition(&there));
   }
   int looks() {
     absl::MutexLock lock(&mutex_);
     return looks_;
   }
   int opened() {
-    absl::MutexLock lock(&mutex_);
-    return opened_;
+    absl::MutexLock lock(&opened_->mutex);
+    return opened_->count;
   }
 
   static constexpr int64_t kBytes = 7 * int64_t{storage::kTestChunkBytes};
   static constexpr uint64_t kUnlimited = uint64_t{1} << 40;
 
+  // Files that were opened to be read.
+  struct Opened {
+    absl::Mutex mutex;
+    int count ABSL_GUARDED_BY(mutex) = 0;
+  };
+
   storage::TestDirectory directory_;
   const std::string steps_ = directory_ / "steps";
-  absl::Mutex mutex_;
-  // Shared with a thread that may outlive the test.
+  // Shared with a thread that outlives the test if a read takes longer than Scrubber::kStopTimeout.
+  const std::shared_ptr<Opened> opened_ = std::make_shared<Opened>();
   const std::shared_ptr<storage::FailingFileSystem> files_ =
       std::make_shared<storage::FailingFileSystem>(storage::PosixFileSystem());
+  absl::Mutex mutex_;
   std::shared_ptr<const storage::ReusableShard> shard_ ABSL_GUARDED_BY(mutex_);
   int looks_ ABSL_GUARDED_BY(mutex_) = 0;
-  int opened_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // All chunks lie in one file, so a pass opens it once. A thread that reads on without a save would open it more often.
