@@ -135,7 +135,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> StoreReader::Load(const StepSele
         break;
       }
     }
-    return absl::DataLossError(fmt::format("{}: no step of {} that this means can be read:{}", step.ToString(),
+    return absl::DataLossError(fmt::format("{}: none of the selected steps of {} can be read:{}", step.ToString(),
                                            catalog->layout().directory(), reasons));
   });
 }
