@@ -144,6 +144,18 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> StagingArena::Fill(Mapping 
 
 absl::StatusOr<StagingMemory> StagingArena::GetMemory(size_t bytes, const MemorySource& source) {
   absl::Status available = CheckAvailable(bytes);
+  if (!available.ok()) {
+    // A block of this size may have come back since it was asked for. It needs no more of the system's memory.
+    absl::MutexLock lock(&mutex_);
+    const auto same =
+        std::find_if(idle_.begin(), idle_.end(), [&](const Mapping& idle) { return idle.bytes == bytes; });
+    if (same != idle_.end()) {
+      StagingMemory memory = std::move(same->memory);
+      idle_.erase(same);
+      mapped_ -= bytes;  // it is counted for the block that it now becomes, too
+      return memory;
+    }
+  }
   if (!available.ok() && DropIdle()) available = CheckAvailable(bytes);
   if (!available.ok()) return available;
   return source(bytes);

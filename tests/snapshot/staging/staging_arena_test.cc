@@ -111,6 +111,30 @@ TEST(StagingArena, TakesABlockThatComesBackWhileTheSystemRefusesAnother) {
   }
 }
 
+// If it were given back, another program might take it.
+TEST(StagingArena, KeepsABlockThatComesBackWhileTheSystemRefusesAnother) {
+  uint64_t left = kBlock;
+  std::unique_ptr<StagingArena::Block> earlier;
+  auto arena = StagingArena::Create(4 * kBlock, [&] {
+    earlier.reset();
+    return Gives(left);
+  });
+  auto first = arena->Acquire(kBlock, WhenFull::kBlock, FromSystem);
+  ASSERT_THAT(first, IsOk());
+  left = 0;
+  for (const bool beyond : {false, true}) {
+    SCOPED_TRACE(beyond);
+    earlier = *std::move(first);
+    std::byte* const data = earlier->data();
+    first =
+        beyond ? arena->AcquireBeyondBudget(kBlock, FromSystem) : arena->Acquire(kBlock, WhenFull::kBlock, FromSystem);
+    ASSERT_THAT(first, IsOk());
+    EXPECT_EQ((*first)->data(), data);
+    EXPECT_EQ(arena->bytes_mapped(), kBlock);
+    EXPECT_EQ(arena->bytes_in_use(), kBlock);
+  }
+}
+
 TEST(StagingArena, RefusesWhatTheSystemCannotGiveBeforeItTakesAnyOfIt) {
   auto arena = StagingArena::Create(0, [] { return Gives(2 * kBlock - 1); });
   bool asked = false;
