@@ -201,6 +201,23 @@ absl::StatusOr<Opened> OpenSecondary(FileSystem& files, rocksdb::Env& env, const
   });
 }
 
+// Opens a database to read it as it is now. `*log_damage`: see DamageOfLogs.
+absl::StatusOr<Opened> OpenToRead(FileSystem& files, rocksdb::Env& env, const std::string& path,
+                                  absl::Status* log_damage) {
+  const rocksdb::Options options = MakeOptions(env);
+  absl::Status damage;
+  absl::StatusOr<Opened> opened = OpenBesideWriter(files, path, "open", [&](rocksdb::DB** db) {
+    const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(options, path, db);
+    if (status.ok()) damage = DamageOfLogs();
+    return status;
+  });
+  if (opened.ok() && !damage.ok()) {
+    *log_damage =
+        absl::DataLossError(fmt::format("read manifest {}: {}", path, PrintableText(std::string(damage.message()))));
+  }
+  return opened;
+}
+
 }  // namespace
 
 Database::Database(FileSystem& files, std::unique_ptr<rocksdb::Env> env, const std::string& path, rocksdb::DB* db,
@@ -229,8 +246,7 @@ void Database::Drop() {
   }
 }
 
-// A database that is only read goes on after an exception, since no other is opened in its place.
-bool Database::IsUsable() const { return db_ != nullptr && !(threw_ && mode_ == Mode::kWrite); }
+bool Database::IsUsable() const { return db_ != nullptr && !threw_; }
 
 std::string Database::SettleList() {
   // A compaction would end in the list.
@@ -273,19 +289,11 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(FileSystem& files, cons
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenReadOnly(FileSystem& files, const std::string& path) {
   std::unique_ptr<rocksdb::Env> env = NewRocksEnv(files, LogDamage::kEnds);
-  const rocksdb::Options options = MakeOptions(*env);
   absl::Status log_damage;
-  absl::StatusOr<Opened> opened = OpenBesideWriter(files, path, "open", [&](rocksdb::DB** db) {
-    const rocksdb::Status status = rocksdb::DB::OpenForReadOnly(options, path, db);
-    if (status.ok()) log_damage = DamageOfLogs();
-    return status;
-  });
+  absl::StatusOr<Opened> opened = OpenToRead(files, *env, path, &log_damage);
   if (!opened.ok()) return opened.status();
   std::unique_ptr<Database> database(new Database(files, std::move(env), path, opened->db.release(), Mode::kRead));
-  if (!log_damage.ok()) {
-    database->log_damage_ = absl::DataLossError(
-        fmt::format("read manifest {}: {}", path, PrintableText(std::string(log_damage.message()))));
-  }
+  database->log_damage_ = std::move(log_damage);
   return database;
 }
 
@@ -305,7 +313,7 @@ absl::StatusOr<bool> Database::CatchUp() {
   // RocksDB reads on by itself. But if a table was written meanwhile, it may miss the end of a log, or prefer an old
   // value to the table's. So it reads on by itself only in logs. It also does not report every log that it could not
   // read.
-  if (!threw_ && StampList(files_, path_) == list_stamp_) {
+  if (IsUsable() && StampList(files_, path_) == list_stamp_) {
     const rocksdb::SequenceNumber before = db_->GetLatestSequenceNumber();
     const FileFailures failures;
     rocksdb::DB& db = *db_;
@@ -314,7 +322,7 @@ absl::StatusOr<bool> Database::CatchUp() {
       return db_->GetLatestSequenceNumber() != before;
   }
   // One that threw is abandoned with its Env.
-  std::unique_ptr<rocksdb::Env> env = threw_ ? NewRocksEnv(files_, LogDamage::kEnds) : nullptr;
+  std::unique_ptr<rocksdb::Env> env = threw_ || env_ == nullptr ? NewRocksEnv(files_, LogDamage::kEnds) : nullptr;
   absl::StatusOr<Opened> opened = OpenSecondary(files_, env != nullptr ? *env : *env_, path_);
   if (!opened.ok()) return opened.status();
   if (env != nullptr) {
@@ -417,6 +425,7 @@ absl::Status Database::Translate(const rocksdb::Status& status, std::string_view
 
 absl::Status Database::EnsureOpen() {
   if (IsUsable()) return absl::OkStatus();
+  if (mode_ != Mode::kWrite) return OpenAnewToRead();
   const absl::Status status = OpenToWrite();
   if (status.ok()) return status;
   if (threw_) return status;
@@ -425,6 +434,22 @@ absl::Status Database::EnsureOpen() {
   if (!CallRocks(threw_, [&] { return rocksdb::DB::OpenForReadOnly(options, path_, &readable); }).ok()) return status;
   db_.reset(readable);
   is_stand_in_ = true;
+  return absl::OkStatus();
+}
+
+// In the place of what an exception has passed through. A follower learns by its next CatchUp that something may have
+// changed.
+absl::Status Database::OpenAnewToRead() {
+  Drop();
+  list_stamp_.clear();
+  if (env_ == nullptr) env_ = NewRocksEnv(files_, LogDamage::kEnds);
+  absl::Status log_damage;
+  absl::StatusOr<Opened> opened =
+      mode_ == Mode::kFollow ? OpenSecondary(files_, *env_, path_) : OpenToRead(files_, *env_, path_, &log_damage);
+  if (!opened.ok()) return opened.status();
+  // The records behind the damage were there before.
+  if (!log_damage.ok() && log_damage_.ok()) return log_damage;
+  db_ = std::move(opened->db);
   return absl::OkStatus();
 }
 

@@ -24,8 +24,8 @@ namespace tidemark::storage {
 // opening anew keeps everybody else out. Errors: see Manifest.
 //
 // RocksDB is not made for exceptions, such as std::bad_alloc. After one has passed through it, the object of RocksDB is
-// not closed but abandoned (AbandonRocksEnv). A database that is written does not call it again either: the next call
-// opens the database anew.
+// neither called again nor closed, but abandoned (AbandonRocksEnv). The next call opens the database anew, as it is
+// then.
 class Database {
  public:
   // `files`: what the database lies on. Not owned, and used as long as the database lives.
@@ -104,6 +104,7 @@ class Database {
   bool HasBackgroundError() ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status EnsureOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OpenToWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenAnewToRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsUsable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Closes the database if it is open. Abandons it if an exception has passed through it, or does so now.
   void Drop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -126,8 +127,9 @@ class Database {
 
   absl::Mutex mutex_;                                          // shared by those who use the database
   std::unique_ptr<rocksdb::Env> env_ ABSL_GUARDED_BY(mutex_);  // of files_; outlives the database
-  std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);    // null: closed; never where nothing is written
-  std::string list_stamp_ ABSL_GUARDED_BY(mutex_);             // kFollow: of the list of files that db_ was opened with
+  std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);    // null: closed
+  std::string list_stamp_
+      ABSL_GUARDED_BY(mutex_);  // kFollow: of the list of files that db_ was opened with; else empty
 };
 
 }  // namespace tidemark::storage

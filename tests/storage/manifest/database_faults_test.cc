@@ -194,5 +194,48 @@ TEST_F(DatabaseExceptionsTest, InAReaderLetItCatchUp) {
               IsOk());
 }
 
+// No object that an exception has passed through is called again, and the new one has what was written since.
+TEST_F(DatabaseExceptionsTest, InAReaderLetItOpenTheDatabaseAnew) {
+  const auto open = [&](bool following) {
+    return following ? Database::OpenFollowing(files_, path_) : Database::OpenReadOnly(files_, path_);
+  };
+  for (const bool following : {false, true}) {
+    SCOPED_TRACE(following ? "following" : "read only");
+    auto reader = open(following);
+    ASSERT_THAT(reader, IsOk());
+    const auto read = [&](const std::string& key, rocksdb::DB** used) {
+      std::string value;
+      return (*reader)->Use([&](rocksdb::DB& db) {
+        *used = &db;
+        return (*reader)->Translate(db.Get(rocksdb::ReadOptions(), key, &value), "read");
+      });
+    };
+    rocksdb::DB* first = nullptr;
+    ASSERT_THAT(read("a", &first), IsOk());
+    const std::string key = following ? "f" : "r";
+    ASSERT_THAT(Write(key, 10), IsOk());
+    const auto throws = [](rocksdb::DB&) -> absl::Status { throw std::bad_alloc(); };
+    EXPECT_THAT((*reader)->Use(throws), IsNoMemory());
+    // Without a disk to open it from it says so, and does not use the old one.
+    files_.SetRule([](const FailingFileSystem::Call&) { return absl::InternalError("EIO"); });
+    rocksdb::DB* second = nullptr;
+    EXPECT_FALSE(read("a", &second).ok());
+    EXPECT_EQ(second, nullptr);
+    if (following) {
+      EXPECT_FALSE((*reader)->CatchUp().ok());
+    }
+    files_.Reset();
+    EXPECT_THAT(read(key, &second), IsOk());
+    EXPECT_NE(second, first);
+    if (following) {
+      const absl::StatusOr<bool> changed = (*reader)->CatchUp();
+      ASSERT_THAT(changed, IsOk());
+      EXPECT_TRUE(*changed) << "what Use took in";
+      EXPECT_FALSE(*(*reader)->CatchUp());
+    }
+    EXPECT_THAT(read(key, &second), IsOk());
+  }
+}
+
 }  // namespace
 }  // namespace tidemark::storage
