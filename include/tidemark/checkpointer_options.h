@@ -88,7 +88,8 @@ struct CheckpointerOptions {
   // only evaluators hold the memory that it needs.
   //
   // No more is taken than the machine, and the process's memory cgroup, have available. If one state fits and two do
-  // not, a save waits for the one before, with one warning. A state that does not fit at all is kResourceExhausted.
+  // not, `when_full` applies until the save before is written, with one warning. A state that does not fit at all is
+  // kResourceExhausted.
   uint64_t staging_bytes_max = 0;
   WhenFull when_full = WhenFull::kBlock;
   Staging staging = Staging::kBlocking;

@@ -77,12 +77,33 @@ absl::Status CheckStrings(const StagedSnapshot& snapshot) {
   return absl::OkStatus();
 }
 
+// What becomes of a save for which there is room only when the one before is written.
+std::string_view UntilTheOneBeforeIsWritten(WhenFull when_full) {
+  switch (when_full) {
+    case WhenFull::kBlock:
+      break;
+    case WhenFull::kSkip:
+      return "saves are skipped until the one before is written";
+    case WhenFull::kFail:
+      return "saves fail until the one before is written";
+  }
+  return "saves wait until the one before is written";
+}
+
+std::function<void(std::string_view)> WarnOfShortage(WhenFull when_full, std::function<void(std::string_view)> warn) {
+  if (warn == nullptr) return nullptr;
+  return [when_full, warn = std::move(warn)](std::string_view limit) {
+    warn(fmt::format("{}, because memory is short: {}", UntilTheOneBeforeIsWritten(when_full), limit));
+  };
+}
+
 }  // namespace
 
 Stager::Stager(const CheckpointerOptions& options, std::function<AvailableMemory()> available,
                std::function<void(std::string_view)> warn)
     : when_full_(options.when_full),
-      arena_(StagingArena::Create(options.staging_bytes_max, std::move(available), std::move(warn))),
+      arena_(StagingArena::Create(options.staging_bytes_max, std::move(available),
+                                  WarnOfShortage(options.when_full, std::move(warn)))),
       pool_(CopyThreads()) {}
 
 std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {

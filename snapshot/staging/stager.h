@@ -29,7 +29,8 @@ namespace tidemark {
 // may run beside them.
 class Stager {
  public:
-  // `available` and `warn`: see StagingArena::Create.
+  // `available`: see StagingArena::Create. `warn` gets one line when it leaves no room for a second snapshot: what
+  // becomes of saves then, by CheckpointerOptions::when_full.
   explicit Stager(const CheckpointerOptions& options, std::function<AvailableMemory()> available = nullptr,
                   std::function<void(std::string_view)> warn = nullptr);
 

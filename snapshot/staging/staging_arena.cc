@@ -188,10 +188,7 @@ bool StagingArena::MayComeBack(size_t bytes) {
     if (bytes_max_is_automatic_) bytes_max_ = mapped_;
     if (std::exchange(warned_, true)) return true;
   }
-  if (warn_) {
-    warn_(fmt::format("saves wait until earlier ones are written, because memory is short: {}",
-                      std::string(refusal.message())));
-  }
+  if (warn_) warn_(std::string(refusal.message()));
   return true;
 }
 

@@ -52,8 +52,8 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   using MemorySource = std::function<absl::StatusOr<StagingMemory>(size_t bytes)>;
 
   // `bytes_max`: see CheckpointerOptions::staging_bytes_max.
-  // `available`: the memory that the system can give; null: no limit. `warn` gets one line when this limit leaves no
-  // room for another snapshot beside the one in use. It is called on any thread that acquires, and may be null.
+  // `available`: the memory that the system can give; null: no limit. `warn` gets the limit, once, when this leaves
+  // no room for another snapshot beside the one in use. It is called on any thread that acquires, and may be null.
   static std::shared_ptr<StagingArena> Create(uint64_t bytes_max, std::function<AvailableMemory()> available = nullptr,
                                               std::function<void(std::string_view)> warn = nullptr);
   ~StagingArena();

@@ -45,6 +45,36 @@ class NotingState final : public State {
   std::vector<float> device_;
 };
 
+TEST(Stager, SaysWhatBecomesOfSavesThatHaveNoMemoryBesideAnother) {
+  const std::pair<WhenFull, std::string> policies[] = {
+      {WhenFull::kSkip, "saves are skipped until the one before is written"},
+      {WhenFull::kFail, "saves fail until the one before is written"},
+      {WhenFull::kBlock, "saves wait until the one before is written"}};
+  for (const auto& [policy, words] : policies) {
+    std::vector<float> weight(3'000'000);
+    State state;
+    state.AddTensor("weight", Dtype::kFloat32, {3'000'000}, weight.data());
+    int asked = 0;
+    std::vector<std::string> warnings;
+    std::unique_ptr<StagedSnapshot> first;
+    Stager stager(
+        {.when_full = policy},
+        [&]() -> AvailableMemory {
+          return {.bytes = asked++ == 0 ? 20u << 20 : 1u << 20, .limit = "the test says so"};
+        },
+        [&](std::string_view line) {
+          warnings.emplace_back(line);
+          first.reset();  // as if it were written now
+        });
+    auto begun = stager.Begin(1, state, {}, absl::UnixEpoch());
+    ASSERT_THAT(begun, IsOk());
+    first = *std::move(begun);
+    EXPECT_THAT(stager.Begin(2, state, {}, absl::UnixEpoch()), IsOk());
+    EXPECT_THAT(warnings, testing::ElementsAre(testing::AllOf(testing::StartsWith(words + ", because memory is short"),
+                                                              HasSubstr("the test says so"))));
+  }
+}
+
 TEST(Stager, CopiesTensorsAndValues) {
   std::vector<float> weight(3'000'000);
   std::iota(weight.begin(), weight.end(), 0.0F);

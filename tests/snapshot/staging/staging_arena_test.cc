@@ -171,7 +171,7 @@ TEST(StagingArena, WaitsForTheOneBlockThatTheSystemHasMemoryFor) {
   std::thread waits([&] { EXPECT_THAT(arena->Acquire(kBlock, WhenFull::kBlock, source), IsOk()); });
   first->reset();
   waits.join();
-  EXPECT_THAT(warnings, testing::ElementsAre(HasSubstr("saves wait until earlier ones are written")));
+  EXPECT_THAT(warnings, testing::ElementsAre(HasSubstr("more bytes of staging memory, and")));
   EXPECT_EQ(arena->bytes_mapped(), kBlock);
 }
 
