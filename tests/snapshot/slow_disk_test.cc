@@ -137,6 +137,11 @@ class SlowDiskTest : public testing::TestWithParam<Staging> {
     ASSERT_THAT(checkpointer_->WaitUntilEvaluated(), IsOk());  // the housekeeper is at rest
   }
 
+  void Reopen() {
+    checkpointer_ = OpenOnce({});
+    ASSERT_NE(checkpointer_, nullptr);
+  }
+
   // Returns when the trainer may change its tensors.
   absl::StatusOr<SaveHandle> Save(int64_t step) {
     trainer_.SetTo(step);
@@ -331,6 +336,58 @@ TEST_P(SlowDiskTest, CommitsASaveAfterItsTimeIfItsCommitStoodStill) {
   EXPECT_THAT(checkpointer_->Restore(step + 1, trainer_.state),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("step")));
   ASSERT_THAT(checkpointer_->Close(), IsOk());
+}
+
+// The trainer saves the step once more, with another state, while the first commit of it stands still after its time.
+// Whatever becomes of the two, the step has the state that was acknowledged last.
+TEST_P(SlowDiskTest, SavesAStepAgainWhoseCommitStoodStillAfterItsTime) {
+  constexpr int64_t kAgain = 1000;  // added to the state of the second save
+  for (const bool in_time : {false, true}) {
+    SCOPED_TRACE(in_time ? "the disk moves before the second one's time is up" : "it moves after that");
+    ASSERT_NO_FATAL_FAILURE(Open(WhenFull::kBlock, /*save_timeout=*/absl::Seconds(1)));
+    const auto commits = [&](int64_t step) {
+      auto save = Save(step);
+      return save.ok() && save->committed().Wait().ok();
+    };
+    // The machine may be slow as well.
+    int64_t step = 11;
+    while (!commits(step)) ++step;  // the first save of a process also writes to the manifest that it is open
+    absl::Status again;
+    for (bool held = false; !held;) {
+      Disk disk(files_, IsSyncOfTheManifest);
+      auto first = Save(++step);
+      held = first.ok() && disk.AwaitHeldCall(first->committed());
+      if (!held) continue;
+      EXPECT_THAT(first->committed().Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("within 1s")));
+      trainer_.SetTo(step + kAgain);
+      auto second = checkpointer_->Save(step, trainer_.state);
+      ASSERT_THAT(second, IsOk()) << "nothing says that it is committed";
+      ASSERT_THAT(checkpointer_->WaitUntilStaged(), IsOk());
+      if (!in_time) {
+        EXPECT_THAT(second->committed().Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded, testing::_));
+      }
+      disk.Let(Disk::kAll);
+      again = second->committed().Wait();
+      if (!again.ok()) {
+        EXPECT_THAT(again, StatusIs(absl::StatusCode::kDeadlineExceeded, testing::_));
+      }
+    }
+    int64_t next = step + 1;
+    while (!commits(next)) ++next;
+    EXPECT_THAT(checkpointer_->Committed(step).Wait(), IsOk());
+    ASSERT_THAT(checkpointer_->Restore(step, trainer_.state), IsOk());
+    EXPECT_TRUE(trainer_.IsAt(again.ok() ? step + kAgain : step)) << again;
+    checkpointer_->WaitUntilCommitted().IgnoreError();  // what was late
+    checkpointer_->Close().IgnoreError();
+    checkpointer_.reset();
+    // The other attempt has left nothing that a restart would take for the step.
+    ASSERT_NO_FATAL_FAILURE(Reopen());
+    ASSERT_THAT(checkpointer_->Restore(step, trainer_.state), IsOk());
+    EXPECT_TRUE(trainer_.IsAt(again.ok() ? step + kAgain : step)) << again;
+    ASSERT_THAT(checkpointer_->Close(), IsOk());
+    checkpointer_.reset();
+    std::filesystem::remove_all(directory_ / "store");
+  }
 }
 
 // A disk that does a few calls while the trainer does a step: fewer than a save takes.
