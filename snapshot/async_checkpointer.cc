@@ -329,6 +329,19 @@ absl::Status AsyncCheckpointer::Delete(int64_t step, std::string reason) {
   });
 }
 
+absl::StatusOr<std::vector<int64_t>> AsyncCheckpointer::DiscardAfter(int64_t step, std::string reason) {
+  return Guarded("DiscardAfter", [&]() -> absl::StatusOr<std::vector<int64_t>> {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    impl_->Settle();
+    // Before a file goes: the scrub must not miss it, and the next save must not refer to it.
+    impl_->persister->ForgetCommitted();
+    absl::StatusOr<std::vector<int64_t>> discarded = impl_->housekeeper->DiscardAfter(step, reason);
+    absl::StatusOr<std::optional<int64_t>> latest = impl_->store->manifest().LatestCommitted();
+    if (latest.ok()) impl_->last_saved_step = *latest;
+    return discarded;
+  });
+}
+
 absl::Status AsyncCheckpointer::WaitUntilEvaluated() {
   return Guarded("WaitUntilEvaluated", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
@@ -353,7 +366,10 @@ absl::StatusOr<std::vector<RetentionDecision>> AsyncCheckpointer::RetentionPlan(
 }
 
 CheckpointerStatistics AsyncCheckpointer::statistics() const {
-  return impl_->process.is_this() ? impl_->Statistics() : CheckpointerStatistics();
+  absl::StatusOr<CheckpointerStatistics> all = Guarded("statistics", [&]() -> absl::StatusOr<CheckpointerStatistics> {
+    return impl_->process.is_this() ? impl_->Statistics() : CheckpointerStatistics();
+  });
+  return all.ok() ? *std::move(all) : CheckpointerStatistics();
 }
 
 absl::Status AsyncCheckpointer::Close() {

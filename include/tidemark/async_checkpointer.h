@@ -159,7 +159,8 @@ class AsyncCheckpointer {
   // verifies. With "best" the next best step takes the place of a step that turns out damaged. Else as RestoreLatest.
   //
   // Steps after the restored one stay. A restart therefore resumes from the highest of them, and ShouldSave is false
-  // for them. A run that goes on from an older step saves them with SaveOptions::overwrite, or uses a store of its own.
+  // for them. A run that goes on from an older step gives them up by DiscardAfter, saves each anew with
+  // SaveOptions::overwrite, or uses a store of its own.
   //   kNotFound: no committed step is selected, or `options` wants none of them.
   //   kFailedPrecondition: several steps have the tag.
   //   kDataLoss: the selected steps are damaged.
@@ -230,6 +231,21 @@ class AsyncCheckpointer {
   //   kUnavailable: a restore is going on.
   absl::Status Delete(int64_t step, std::string reason = "deleted by the trainer");
 
+  // Deletes all committed steps after `step`, the latest included, with this reason in their records, and returns them,
+  // the highest first. For a run that was restored to an older step and goes on from there: Resume and RestoreLatest
+  // then find that run's steps, and ShouldSave is true for the numbers of the discarded ones. Waits for saves in
+  // flight. What has been deleted survives power loss when this returns ok; files are removed behind the training. The
+  // next save writes every chunk.
+  //
+  // The highest step goes first. A crash, or an error of the disk, therefore leaves all steps up to some number at or
+  // after `step`. Then call it again.
+  //   kFailedPrecondition: a later step is pinned or tagged (Unpin first), is being read by a worker or another
+  //     process, or an evaluator has yet to read it (WaitUntilEvaluated first). The message names these steps. Or no
+  //     step up to `step` is committed, so nothing would remain. Nothing is deleted then. Also in callbacks, as Delete.
+  //   kUnavailable: a restore is going on.
+  absl::StatusOr<std::vector<int64_t>> DiscardAfter(int64_t step,
+                                                    std::string reason = "the run went back to an earlier step");
+
   // Blocks until the evaluators have finished their snapshots and the results are recorded. Returns the first error of
   // recording it, which is tried again.
   absl::Status WaitUntilEvaluated();
@@ -243,7 +259,7 @@ class AsyncCheckpointer {
   // kFailedPrecondition: as for Tidy. Thread-safe.
   absl::StatusOr<std::vector<RetentionDecision>> RetentionPlan() const;
 
-  // Thread-safe; may be called after Close.
+  // Empty where there is no memory for them. Thread-safe; may be called after Close.
   CheckpointerStatistics statistics() const;
 
   // Waits for the saves in flight and for the evaluators, then releases the store. Returns the first failure that was

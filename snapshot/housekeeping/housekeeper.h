@@ -119,6 +119,7 @@ class Housekeeper final : public EvaluationSink {
 
   // See AsyncCheckpointer. kFailedPrecondition also after Stop. kDataLoss: the step's record names no attempt.
   absl::Status Delete(int64_t step, std::string reason);
+  absl::StatusOr<std::vector<int64_t>> DiscardAfter(int64_t step, const std::string& reason);
   absl::Status Tag(int64_t step, std::string_view name);
   absl::Status Untag(std::string_view name);
 
@@ -180,6 +181,10 @@ class Housekeeper final : public EvaluationSink {
   void Fail(Round& round, const absl::Status& why);
   // After the last round.
   void SettleTheRest();
+  // Between these two no restore begins. An error says `what` and why: retention has ended, a restore is running, or
+  // the caller is a callback of another deletion. Then there is no deletion to end.
+  absl::Status BeginDeletion(std::string_view what);
+  void EndDeletion();
   // Takes the reports. `last`: there will be no other try.
   absl::Status RecordReports(std::list<Report>& fresh, bool last);
   void AskAgain(std::list<Request>& requests);

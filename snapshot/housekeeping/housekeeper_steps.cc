@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "snapshot/guarded.h"
 #include "snapshot/housekeeping/housekeeper.h"
 #include "storage/manifest/tag.h"
 
@@ -29,6 +30,43 @@ absl::StatusOr<std::vector<int64_t>> StepsTagged(const storage::Manifest& manife
 
 }  // namespace
 
+absl::Status Housekeeper::BeginDeletion(std::string_view what) {
+  absl::MutexLock lock(&mutex_);
+  if (retention_ended_) return ClosedError();
+  // A callback of a deletion. At its end this one would let a restore begin beside the other.
+  if (deleting_) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: a callback asked for it while other steps are being deleted", what));
+  }
+  if (pauses_ > 0) return absl::UnavailableError(fmt::format("{} while a restore is running", what));
+  deleting_ = true;
+  return absl::OkStatus();
+}
+
+void Housekeeper::EndDeletion() {
+  absl::MutexLock lock(&mutex_);
+  deleting_ = false;
+  retention_due_ = wake_ = true;  // retention removes the files
+}
+
+absl::StatusOr<std::vector<int64_t>> Housekeeper::DiscardAfter(int64_t step, const std::string& reason) {
+  std::vector<int64_t> deleted;
+  absl::Status status = Run([&](storage::Store&) -> absl::Status {
+    if (absl::Status refused = BeginDeletion(fmt::format("the steps after {} are not discarded", step)); !refused.ok())
+      return refused;
+    storage::Retention::Discarded discarded;
+    const absl::Status done =
+        Guarded("DiscardAfter", [&] { retention_.DiscardAfter(step, reason, host_.claims, &discarded); });
+    EndDeletion();
+    deleted = std::move(discarded.deleted);
+    host_.statistics.AddDeleted(deleted.size());
+    for (const int64_t gone : deleted) host_.listeners.Deleted(gone, reason);
+    return done.ok() ? discarded.error : done;
+  });
+  if (!status.ok()) return status;
+  return deleted;
+}
+
 absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
   return Run([&](storage::Store& store) -> absl::Status {
     absl::StatusOr<std::optional<storage::StepRecord>> record = store.manifest().Find(step);
@@ -38,27 +76,14 @@ absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
     }
     const auto attempt = storage::FromHex((*record)->info.attempt);
     if (!attempt) return absl::DataLossError(fmt::format("the record of step {} names no attempt", step));
-    {
-      absl::MutexLock lock(&mutex_);
-      if (retention_ended_) return ClosedError();
-      // A callback of a deletion. At its end this one would let a restore begin beside the other.
-      if (deleting_) {
-        return absl::FailedPreconditionError(
-            fmt::format("step {} is not deleted: a callback asked for it while other steps are being deleted", step));
-      }
-      if (pauses_ > 0) {
-        return absl::UnavailableError(fmt::format("step {} is not deleted while a restore is running", step));
-      }
-      deleting_ = true;
+    if (absl::Status refused = BeginDeletion(fmt::format("step {} is not deleted", step)); !refused.ok()) {
+      return refused;
     }
-    absl::StatusOr<storage::Retention::DeleteResult> result =
-        retention_.LetGo({{.step = step, .attempt = storage::AttemptId{*attempt}, .reason = reason}}, host_.claims,
-                         [this] { return UnjudgedUnlessEnded(); });
-    {
-      absl::MutexLock lock(&mutex_);
-      deleting_ = false;
-      retention_due_ = wake_ = true;  // retention removes its files
-    }
+    absl::StatusOr<storage::Retention::DeleteResult> result = Guarded("Delete", [&] {
+      return retention_.LetGo({{.step = step, .attempt = storage::AttemptId{*attempt}, .reason = reason}}, host_.claims,
+                              [this] { return UnjudgedUnlessEnded(); });
+    });
+    EndDeletion();
     if (!result.ok()) return result.status();
     if (!result->error.ok()) return result->error;
     if (!result->kept.empty()) {

@@ -43,19 +43,27 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   return live;
 }
 
-absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const RetentionOptions& options, const ReadClaims& claims,
-                                                            const ReadUnjudged& unjudged) {
+// The committed steps. `*all` gets those of this process and those of live leases.
+absl::StatusOr<CommittedSteps> Retention::ReadCommitted(const ReadClaims& claims, Claims* all) {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = LiveLeases();
   if (!live.ok()) return live.status();
   std::multimap<std::string, std::string> leased;  // by attempt: by whom
   for (const LeaseObserver::Held& held : *live) leased.emplace(ToHex(held.note.attempt.bytes), Describe(held));
   absl::StatusOr<CommittedSteps> steps = store_.manifest().Committed();
   if (!steps.ok()) return steps.status();
-  Claims all = claims ? claims() : Claims();
+  *all = claims ? claims() : Claims();
   for (const auto& info : *steps) {
     const auto [first, last] = leased.equal_range(info->attempt);
-    for (auto lease = first; lease != last; ++lease) all.emplace(info->step, lease->second);
+    for (auto lease = first; lease != last; ++lease) all->emplace(info->step, lease->second);
   }
+  return steps;
+}
+
+absl::StatusOr<Retention::Planned> Retention::PlanCommitted(const RetentionOptions& options, const ReadClaims& claims,
+                                                            const ReadUnjudged& unjudged) {
+  Claims all;
+  absl::StatusOr<CommittedSteps> steps = ReadCommitted(claims, &all);
+  if (!steps.ok()) return steps.status();
   std::optional<std::set<int64_t>> unsaid = unjudged ? unjudged() : std::set<int64_t>();
   if (!unsaid) return absl::CancelledError("the evaluators have ended, so pending evaluations are not known");
   std::vector<RetentionDecision> decisions = PlanRetention(options, *steps, all, *unsaid, warn_);
@@ -187,6 +195,33 @@ absl::StatusOr<Retention::DeleteResult> Retention::LetGo(const std::vector<Unwan
   result.more = result.more || noted->notes < notes.size();
   for (const auto& [step, why] : noted->unsure) result.error.Update(why);
   return result;
+}
+
+void Retention::DiscardAfter(int64_t after, const std::string& reason, const ReadClaims& claims, Discarded* discarded) {
+  Claims all;
+  const absl::StatusOr<CommittedSteps> steps = ReadCommitted(claims, &all);
+  discarded->error = steps.ok() ? CheckDiscard(after, *steps, all) : steps.status();
+  if (!discarded->error.ok()) return;
+  std::vector<Store::StepNote> left;  // the highest last
+  for (const auto& info : *steps) {
+    if (info->step > after) {
+      left.push_back({.step = info->step, .attempt = info->attempt, .deleted = true, .reason = reason});
+    }
+  }
+  do {
+    const size_t count = std::min(left.size(), changes_max_);
+    const absl::StatusOr<Store::NotedSteps> noted =
+        store_.NoteSteps({left.rbegin(), left.rbegin() + static_cast<ptrdiff_t>(count)}, after);
+    discarded->error = noted.status();
+    if (!noted.ok()) return;
+    discarded->deleted.insert(discarded->deleted.end(), noted->deleted.rbegin(), noted->deleted.rend());
+    if (!noted->unsure.empty()) discarded->error = noted->unsure.begin()->second;
+    if (noted->stays) {
+      discarded->error = absl::FailedPreconditionError(
+          fmt::format("step {} and earlier ones are not discarded: step {} is pinned", *noted->stays, *noted->stays));
+    }
+    left.resize(left.size() - noted->notes);
+  } while (discarded->error.ok() && !left.empty());
 }
 
 // Looks at the leases only now that the marks are there: a reader who took one before has been seen, and one who comes

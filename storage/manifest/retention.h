@@ -75,7 +75,19 @@ class Retention {
   absl::StatusOr<DeleteResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
                                      const ReadUnjudged& unjudged = {});
 
+  // The steps that a call has marked, in its order, and why it ended before the others.
+  struct Discarded {
+    std::vector<int64_t> deleted;
+    absl::Status error;
+  };
+  // Marks all committed steps behind `after` as deleted, with the reason: a run that goes on from an older step gives
+  // up the later ones. The highest is marked first, a bounded number in each batch. A crash or an error in between so
+  // leaves the steps up to some number. Their files are for Apply.
+  //   kFailedPrecondition: see CheckDiscard; nothing was marked.
+  void DiscardAfter(int64_t after, const std::string& reason, const ReadClaims& claims, Discarded* discarded);
+
  private:
+  absl::StatusOr<CommittedSteps> ReadCommitted(const ReadClaims& claims, Claims* all);
   // The committed steps as they were read, and what is to become of them.
   struct Planned {
     CommittedSteps steps;

@@ -245,6 +245,35 @@ std::vector<std::string> NotedHolds(const StepInfo& info) {
   return holds;
 }
 
+absl::Status CheckDiscard(int64_t after, const CommittedSteps& steps, const Claims& claims) {
+  constexpr size_t kNamedMax = 8;
+  std::vector<std::string> kept;
+  bool remains = false;
+  size_t more = 0;
+  for (const auto& info : steps) {
+    if (info->step <= after) {
+      remains = true;
+      continue;
+    }
+    const auto claim = claims.find(info->step);
+    if (!info->pinned && claim == claims.end()) continue;
+    if (kept.size() == kNamedMax) {
+      ++more;
+      continue;
+    }
+    kept.push_back(
+        fmt::format("step {} is kept: {}", info->step, info->pinned ? PinReason(*info) : std::string(claim->second)));
+  }
+  if (!remains) {
+    return absl::FailedPreconditionError(
+        fmt::format("the steps after {} are not discarded: no committed step would remain", after));
+  }
+  if (kept.empty()) return absl::OkStatus();
+  if (more > 0) kept.push_back(fmt::format("and {} more steps", more));
+  return absl::FailedPreconditionError(
+      fmt::format("the steps after {} are not discarded: {}", after, fmt::join(kept, kBetweenReasons)));
+}
+
 std::set<int64_t> UnjudgedByRecord(const CommittedSteps& steps) {
   std::set<std::string> evaluators;
   for (const auto& info : steps) {

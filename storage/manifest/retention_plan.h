@@ -42,6 +42,10 @@ std::set<int64_t> UnjudgedByRecord(const CommittedSteps& steps);
 // only that it failed.
 bool IsAwaited(const AwaitEvaluation& rule, const StepInfo& info);
 
+// Why the committed steps behind `after` may not be discarded; ok: they may. kFailedPrecondition: some of them are
+// pinned, tagged or claimed, which the message names, or no step up to `after` is committed.
+absl::Status CheckDiscard(int64_t after, const CommittedSteps& steps, const Claims& claims);
+
 // Sets the mode of each rule of keep_best that has none, by FindBestMode. kInvalidArgument: neither the record nor the
 // name of its metric gives a mode; the message names the field.
 absl::Status ResolveBestModes(const BestModes& recorded, RetentionOptions& options);

@@ -2,8 +2,8 @@
 // step counts as committed, and what to make of a directory that a crash left behind.
 //
 // Invariants, after any crash: (I1) a committed step restores bit-exact; (I2) one that was not is wholly there or not
-// at all; (I3) the latest step never goes back behind a committed one; (I4) wrong bytes never come back without an
-// error; (I5) the next save works.
+// at all; (I3) the latest step never goes back behind a committed one that was not discarded; (I4) wrong bytes never
+// come back without an error; (I5) the next save works.
 
 #ifndef TIDEMARK_STORAGE_MANIFEST_STORE_H_
 #define TIDEMARK_STORAGE_MANIFEST_STORE_H_
@@ -125,11 +125,18 @@ class Store {
     std::string reason;  // why it is deleted, or kept
   };
   struct NotedSteps {
-    std::set<int64_t> deleted;  // their files are for RemoveDeleted
-    size_t notes = 0;           // so many of the notes have been seen to
+    std::set<int64_t> deleted;     // their files are for RemoveDeleted
+    size_t notes = 0;              // so many of the notes have been seen to
+    std::optional<int64_t> stays;  // of `discard_after`: it is pinned
     std::map<int64_t, absl::Status> unsure;
   };
-  absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes);
+  //
+  // With `discard_after` the notes are deletions of steps behind that one, the highest first, and the latest one is
+  // deleted too. A call ends before the first step that stays, and has that step in `stays`. So what is deleted is the
+  // end of the history, whatever happens. Attempts behind `discard_after` that a failed commit has left are removed
+  // first: none comes back. kFailedPrecondition: no step up to `discard_after` is committed.
+  absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes,
+                                       std::optional<int64_t> discard_after = std::nullopt);
   // Fits into the room that is set aside; see disk_reserve.h.
   static constexpr size_t kNotedBytesMax = 256 << 10;
 

@@ -83,16 +83,26 @@ absl::Status Store::RecordUnsaved(const StepInfo& info) {
   return manifest_->Update({.info = info});
 }
 
-absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes) {
+absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes,
+                                                   std::optional<int64_t> discard_after) {
   if (absl::Status held = names_.Check(); !held.ok()) return held;
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&records_mutex_);
-  const bool frees = std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
+  const bool frees =
+      discard_after || std::any_of(notes.begin(), notes.end(), [](const StepNote& note) { return note.deleted; });
   const auto ensure_durable = [&] { return manifest_->EnsureDurable(); };
   if (absl::Status status = frees ? WriteToFree(ensure_durable) : ensure_durable(); !status.ok()) return status;
   // A step that was to stay may have turned out to be damaged since; the latest that is left is not let go then.
   absl::StatusOr<std::optional<int64_t>> latest = manifest_->LatestCommitted();
   if (!latest.ok()) return latest.status();
+  if (discard_after) {
+    const absl::StatusOr<std::optional<StepRecord>> remains = manifest_->FindCommittedAtOrBelow(*discard_after);
+    if (!remains.ok()) return remains.status();
+    if (!remains->has_value()) {
+      return absl::FailedPreconditionError(
+          fmt::format("the steps after {} are not discarded: no committed step would remain", *discard_after));
+    }
+  }
   std::vector<StepRecord> changed;
   std::vector<DeletionRecord> deletions;
   NotedSteps noted;
@@ -107,19 +117,28 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
     StepInfo& info = record.info;
     if (info.attempt != note.attempt || info.state != StepState::kCommitted) continue;
     if (note.deleted) {
-      if (info.pinned || note.step == *latest) continue;
+      if (info.pinned && discard_after) {
+        noted.stays = note.step;
+        break;
+      }
+      if (info.pinned || (note.step == *latest && !discard_after)) continue;
       // The folder may have a pin that the record does not know of.
       absl::StatusOr<bool> pinned = JoinPinOfFolder(files_, layout_, later.warn, info);
       if (!pinned.ok()) {
         noted.unsure.emplace(note.step, absl::Status(pinned.status().code(),
                                                      fmt::format("step {} stays, because its pin cannot be read: {}",
                                                                  note.step, std::string(pinned.status().message()))));
+        if (discard_after) break;
         continue;
       }
       if (!*pinned) {
         if (auto deletion = DeletionOf(record)) deletions.push_back(*std::move(deletion));
         MakeDeleted(record, note.reason);
         noted.deleted.insert(note.step);
+      } else if (discard_after) {
+        noted.stays = note.step;
+        changed.push_back(std::move(record));
+        break;
       }
     } else {
       if (info.kept == note.reason) continue;
@@ -134,16 +153,19 @@ absl::StatusOr<Store::NotedSteps> Store::NoteSteps(const std::vector<StepNote>& 
     bytes += size;
     changed.push_back(std::move(record));
   }
-  if (changed.empty()) return noted;
+  if (changed.empty() && !discard_after) return noted;
   const auto is_deleted = [&](const AbandonedAttempt& abandoned) {
-    return noted.deleted.contains(abandoned.deletion.step);
+    const int64_t step = abandoned.deletion.step;
+    return noted.deleted.contains(step) || (discard_after && step > *discard_after);
   };
   const auto write = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(records_mutex_) {
     absl::Status status = RemoveSettledMark();
     if (status.ok()) status = DeleteAbandoned(is_deleted, later.warn);
-    return status.ok() ? manifest_->Update(changed, deletions) : status;
+    return status.ok() && !changed.empty() ? manifest_->Update(changed, deletions) : status;
   };
-  if (absl::Status status = noted.deleted.empty() ? write() : WriteToFree(write); !status.ok()) return status;
+  if (absl::Status status = noted.deleted.empty() && !discard_after ? write() : WriteToFree(write); !status.ok()) {
+    return status;
+  }
   return noted;
 }
 

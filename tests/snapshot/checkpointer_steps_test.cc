@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
@@ -143,6 +144,100 @@ TEST_F(CheckpointerStepsTest, ADeletionThatTheDiskRefusesIsAnErrorAndTheStepStay
   EXPECT_THAT(deleted, StatusIs(StatusCode::kInternal, HasSubstr("EIO")));
   EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kCommitted);
   EXPECT_THAT(checkpointer->Delete(1), IsOk());
+}
+
+// What a run has that was restored to step 2 and goes on from there.
+TEST_F(CheckpointerStepsTest, ARunThatGoesOnFromAnOlderStepDiscardsTheLaterOnes) {
+  std::mutex mutex;
+  std::vector<int64_t> told;
+  const auto observer = ObserverOf({.deleted = [&](int64_t step, std::string_view) {
+    std::lock_guard lock(mutex);
+    told.push_back(step);
+  }});
+  auto checkpointer = OpenWithSteps({1, 2, 3, 4}, {.observer = observer});
+  const std::string shard = ShardPath(store_, 4);
+  ASSERT_THAT(checkpointer->Restore(2, trainer_.state), IsOk());
+  EXPECT_FALSE(checkpointer->ShouldSave(3)) << "it is there";
+  const auto discarded = checkpointer->DiscardAfter(2, "the rate was too high");
+  ASSERT_THAT(discarded, IsOk());
+  EXPECT_THAT(*discarded, ElementsAre(4, 3));
+  {
+    std::lock_guard lock(mutex);
+    EXPECT_THAT(told, ElementsAre(4, 3));
+  }
+  EXPECT_EQ(checkpointer->LatestStep()->step, 2);
+  EXPECT_EQ(Info(*checkpointer, 4).reason, "the rate was too high");
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, 2u);
+  EXPECT_TRUE(checkpointer->ShouldSave(3));
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(shard));
+  // The new step 3 refers to nothing that has gone.
+  trainer_.SetTo(33);
+  ASSERT_THAT(checkpointer->Save(3, trainer_.state)->committed().Wait(), IsOk());
+  EXPECT_THAT(*checkpointer->DiscardAfter(3), testing::IsEmpty());
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  checkpointer = Open();
+  trainer_.SetTo(0);
+  const absl::StatusOr<int64_t> next = checkpointer->Resume(trainer_.state);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_EQ(*next, 4);
+  EXPECT_TRUE(trainer_.IsAt(33));
+  ASSERT_THAT(checkpointer->Restore(2, trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(2));
+}
+
+// A save in flight is waited for: it is discarded as well, and refers to no file that goes.
+TEST_F(CheckpointerStepsTest, DiscardsASaveInFlightToo) {
+  auto checkpointer = OpenWithSteps({1, 2});
+  ASSERT_THAT(checkpointer->Save(3, trainer_.state), IsOk());
+  EXPECT_THAT(*checkpointer->DiscardAfter(1), ElementsAre(3, 2));
+  EXPECT_EQ(checkpointer->LatestStep()->step, 1);
+}
+
+TEST_F(CheckpointerStepsTest, DiscardsNothingWhereALaterStepIsKeptOrNoneWouldRemain) {
+  auto checkpointer = OpenWithSteps({2, 3, 4, 5});
+  ASSERT_THAT(checkpointer->Tag(3, "release"), IsOk());
+  ASSERT_THAT(checkpointer->Pin(5, "for the paper"), IsOk());
+  EXPECT_THAT(
+      checkpointer->DiscardAfter(2),
+      StatusIs(StatusCode::kFailedPrecondition, testing::AllOf(HasSubstr("step 3 is kept: tagged release"),
+                                                               HasSubstr("step 5 is kept: pinned (for the paper)"))));
+  EXPECT_THAT(checkpointer->DiscardAfter(1),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("no committed step would remain")));
+  EXPECT_EQ(checkpointer->LatestStep()->step, 5);
+  ASSERT_THAT(checkpointer->Unpin(5), IsOk());
+  EXPECT_THAT(*checkpointer->DiscardAfter(3), ElementsAre(5, 4));
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_THAT(checkpointer->DiscardAfter(3), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
+TEST_F(CheckpointerStepsTest, DiscardsNothingThatAnEvaluatorHasYetToRead) {
+  absl::Notification gate;  // outlives the evaluator's thread
+  auto checkpointer = OpenWithSteps({1});
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "validation", .max_pending = 1, .when_lagging = WhenLagging::kQueue},
+                                         [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           gate.WaitForNotification();
+                                           return Verdict();
+                                         }),
+              IsOk());
+  for (const int64_t step : {2, 3, 4, 5}) ASSERT_THAT(checkpointer->Save(step, trainer_.state), IsOk());
+  const auto discarded = checkpointer->DiscardAfter(1);
+  gate.Notify();
+  EXPECT_THAT(discarded, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("'validation' has not read it yet")));
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  EXPECT_THAT(*checkpointer->DiscardAfter(1), ElementsAre(5, 4, 3, 2));
+}
+
+TEST_F(CheckpointerStepsTest, DiscardsNothingDuringARestore) {
+  auto checkpointer = OpenWithSteps({1, 2});
+  absl::Status meanwhile;
+  const auto accept = [&](const StepInfo&) {
+    meanwhile = checkpointer->DiscardAfter(1).status();
+    return true;
+  };
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state, {.accept = accept}), IsOk());
+  EXPECT_THAT(meanwhile, StatusIs(StatusCode::kUnavailable, HasSubstr("restore")));
+  EXPECT_EQ(checkpointer->LatestStep()->step, 2);
 }
 
 TEST_F(CheckpointerStepsTest, ATagNamesAStepUntilItIsTaken) {
