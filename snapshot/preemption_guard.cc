@@ -12,6 +12,7 @@
 #include "snapshot/guarded.h"
 #include "snapshot/save_request.h"
 #include "snapshot/termination_signal.h"
+#include "storage/io/exception_status.h"
 
 namespace tidemark {
 namespace {
@@ -51,19 +52,23 @@ PreemptionGuard::PreemptionGuard(PreemptionOptions options, std::unique_ptr<Term
     : options_(std::move(options)), asked_(std::move(asked)) {}
 
 absl::StatusOr<std::unique_ptr<PreemptionGuard>> PreemptionGuard::Install(PreemptionOptions options) {
-  if (options.grace < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        fmt::format("PreemptionOptions::grace is {}: 0 or more", absl::FormatDuration(options.grace)));
-  }
-  if (guard_is_installed.exchange(true)) {
-    return absl::FailedPreconditionError("a preemption guard is already installed in this process");
-  }
-  absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(options.signals);
-  if (!asked.ok()) {
-    guard_is_installed = false;
-    return asked.status();
-  }
-  return std::unique_ptr<PreemptionGuard>(new PreemptionGuard(std::move(options), *std::move(asked)));
+  bool installs = false;
+  absl::StatusOr<std::unique_ptr<PreemptionGuard>> guard =
+      Guarded("Install", [&]() -> absl::StatusOr<std::unique_ptr<PreemptionGuard>> {
+        if (options.grace < absl::ZeroDuration()) {
+          return absl::InvalidArgumentError(
+              fmt::format("PreemptionOptions::grace is {}: 0 or more", absl::FormatDuration(options.grace)));
+        }
+        installs = !guard_is_installed.exchange(true);
+        if (!installs) {
+          return absl::FailedPreconditionError("a preemption guard is already installed in this process");
+        }
+        absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(options.signals);
+        if (!asked.ok()) return asked.status();
+        return std::unique_ptr<PreemptionGuard>(new PreemptionGuard(std::move(options), *std::move(asked)));
+      });
+  if (installs && !guard.ok()) guard_is_installed = false;
+  return guard;
 }
 
 PreemptionGuard::~PreemptionGuard() { guard_is_installed = false; }
@@ -120,7 +125,9 @@ PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, 
   // Without memory for the save the checkpointer closes all the same.
   if (!saved.ok()) report.save = saved;
   report.close = Guarded("SaveAndClose", [&] { return checkpointer.impl_->Close(drained, released); });
-  report.close = Both(report.close, earlier);
+  // What both say is left out where there is no memory for it.
+  storage::BestEffort([&] { report.close = Both(report.close, earlier); });
+  if (report.close.ok()) report.close = earlier;
   return report;
 }
 

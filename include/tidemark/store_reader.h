@@ -150,8 +150,8 @@ class StoreReader {
                                                        const std::vector<std::string>& entries = {});
 
   // The attempts, 32 hexadecimal digits each, in whose files chunks of the step lie besides its own, by its record; no
-  // order. None where the step was deleted or never saved, or there is no record of it.
-  std::vector<std::string> References(int64_t step) const;
+  // order. None where the step was deleted or never saved, or there is no record of it. kResourceExhausted: no memory.
+  absl::StatusOr<std::vector<std::string>> References(int64_t step) const;
 
   // What the step's save was busy with, and when. Empty where nothing is known: of steps that were never saved, that
   // were saved by a version which did not record it, or whose manifest was rebuilt or is not read. "commit" may be

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
+#include "snapshot/guarded.h"
 #include "snapshot/restore/step_reader_impl.h"
 #include "storage/shard/ids.h"
 
@@ -102,20 +103,22 @@ const StepContents& StepReader::contents() const { return impl_->contents; }
 uint64_t StepReader::chunk_bytes() const { return impl_->chunk_bytes; }
 
 absl::Status StepReader::Read(std::span<const Window> windows) const {
-  std::vector<std::vector<storage::EntryRead>> reads(impl_->shards.size());
-  for (const Window& window : windows) {
-    if (window.entry >= impl_->places.size()) {
-      return absl::InvalidArgumentError(
-          fmt::format("read: there is no entry {}; the step has {}", window.entry, impl_->places.size()));
+  return Guarded("Read", [&]() -> absl::Status {
+    std::vector<std::vector<storage::EntryRead>> reads(impl_->shards.size());
+    for (const Window& window : windows) {
+      if (window.entry >= impl_->places.size()) {
+        return absl::InvalidArgumentError(
+            fmt::format("read: there is no entry {}; the step has {}", window.entry, impl_->places.size()));
+      }
+      const auto [shard, entry] = impl_->places[window.entry];
+      reads[shard].push_back({.entry = entry, .destination = window.destination, .begin = window.offset});
     }
-    const auto [shard, entry] = impl_->places[window.entry];
-    reads[shard].push_back({.entry = entry, .destination = window.destination, .begin = window.offset});
-  }
-  for (size_t s = 0; s < reads.size(); ++s) {
-    if (reads[s].empty()) continue;
-    if (absl::Status status = impl_->shards[s]->Read(reads[s], impl_->read); !status.ok()) return status;
-  }
-  return absl::OkStatus();
+    for (size_t s = 0; s < reads.size(); ++s) {
+      if (reads[s].empty()) continue;
+      if (absl::Status status = impl_->shards[s]->Read(reads[s], impl_->read); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace tidemark

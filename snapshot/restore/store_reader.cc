@@ -93,14 +93,16 @@ absl::Status StoreReader::Refresh() {
   });
 }
 
-std::vector<std::string> StoreReader::References(int64_t step) const {
-  const std::optional<size_t> place = impl_->records.Find(step);
-  if (!place) return {};
-  std::set<std::string> attempts;
-  for (const storage::FileReference& file : impl_->records.files[*place].references) {
-    attempts.insert(storage::ToHex(file.attempt.bytes));
-  }
-  return {attempts.begin(), attempts.end()};
+absl::StatusOr<std::vector<std::string>> StoreReader::References(int64_t step) const {
+  return Guarded("References", [&]() -> absl::StatusOr<std::vector<std::string>> {
+    std::set<std::string> attempts;
+    if (const std::optional<size_t> place = impl_->records.Find(step)) {
+      for (const storage::FileReference& file : impl_->records.files[*place].references) {
+        attempts.insert(storage::ToHex(file.attempt.bytes));
+      }
+    }
+    return std::vector<std::string>(attempts.begin(), attempts.end());
+  });
 }
 
 absl::StatusOr<StepInfo> StoreReader::Latest() const {

@@ -1,7 +1,8 @@
 #include "storage/manifest/best_modes.h"
 
 #include <algorithm>
-#include <set>
+#include <array>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -13,32 +14,35 @@
 namespace tidemark::storage {
 namespace {
 
-// Words whose mode is the same in every use. Documented in BestModeOfName, and in docs/checkpoint-inspect.md.
-const std::set<std::string_view>& LowerIsBetter() {
-  static const std::set<std::string_view> words = {"bpb", "bpc", "brier",      "cer",  "ece",    "err",  "error",
-                                                   "fid", "kl",  "divergence", "loss", "losses", "mae",  "mape",
-                                                   "mse", "nll", "perplexity", "ppl",  "regret", "rmse", "wer"};
-  return words;
-}
+// Words whose mode is the same in every use, in order. Documented in BestModeOfName, and in docs/checkpoint-inspect.md.
+constexpr std::string_view kLowerIsBetter[] = {"bpb",   "bpc", "brier",      "cer",  "divergence", "ece",  "err",
+                                               "error", "fid", "kl",         "loss", "losses",     "mae",  "mape",
+                                               "mse",   "nll", "perplexity", "ppl",  "regret",     "rmse", "wer"};
+constexpr std::string_view kHigherIsBetter[] = {"acc",       "acc1", "acc5",    "accuracy", "auc",    "auroc",  "bleu",
+                                                "correct",   "dice", "f1",      "iou",      "map",    "miou",   "ndcg",
+                                                "precision", "psnr", "r2",      "recall",   "return", "reward", "rouge",
+                                                "score",     "ssim", "success", "top1",     "top5"};
 
-const std::set<std::string_view>& HigherIsBetter() {
-  static const std::set<std::string_view> words = {
-      "acc",    "acc1",   "acc5",  "accuracy", "auc",  "auroc",     "bleu", "correct", "dice",
-      "f1",     "iou",    "map",   "miou",     "ndcg", "precision", "psnr", "r2",      "recall",
-      "return", "reward", "rouge", "score",    "ssim", "success",   "top1", "top5"};
-  return words;
-}
+static_assert(std::ranges::is_sorted(kLowerIsBetter) && std::ranges::is_sorted(kHigherIsBetter));
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  absl::AsciiStrToLower(&lower);
-  return lower;
+// Longer words are none of these.
+constexpr size_t kWordBytesMax = 16;
+
+void NoteWord(std::string_view word, std::optional<BestMode>* mode) {
+  std::array<char, kWordBytesMax> bytes = {};
+  if (word.size() > bytes.size()) return;
+  std::transform(word.begin(), word.end(), bytes.begin(),
+                 [](char c) { return absl::ascii_tolower(static_cast<unsigned char>(c)); });
+  const std::string_view lower(bytes.data(), word.size());
+  if (std::ranges::binary_search(kLowerIsBetter, lower)) *mode = BestMode::kLowest;
+  if (std::ranges::binary_search(kHigherIsBetter, lower)) *mode = BestMode::kHighest;
 }
 
 // "valLoss", "val_loss" and "val-loss" have the words "val" and "loss". Each run of letters and digits is a word as
-// well, behind its parts: "mIoU" has the parts "m", "io" and "u", and is "miou".
-std::vector<std::string> WordsOf(std::string_view text) {
-  std::vector<std::string> words;
+// well, behind its parts: "mIoU" has the parts "m", "io" and "u", and is "miou". The last word that has a mode gives
+// it. Takes no memory, since no status can say that there is none.
+std::optional<BestMode> ModeOfWords(std::string_view text) {
+  std::optional<BestMode> mode;
   while (!text.empty()) {
     size_t end = 0;
     while (end < text.size() && absl::ascii_isalnum(static_cast<unsigned char>(text[end]))) ++end;
@@ -48,13 +52,13 @@ std::vector<std::string> WordsOf(std::string_view text) {
     for (size_t i = 1; i < run.size(); ++i) {
       const auto before = static_cast<unsigned char>(run[i - 1]);
       if (!absl::ascii_islower(before) || !absl::ascii_isupper(static_cast<unsigned char>(run[i]))) continue;
-      words.push_back(Lower(run.substr(begin, i - begin)));
+      NoteWord(run.substr(begin, i - begin), &mode);
       begin = i;
     }
-    if (begin > 0) words.push_back(Lower(run.substr(begin)));
-    words.push_back(Lower(run));
+    if (begin > 0) NoteWord(run.substr(begin), &mode);
+    NoteWord(run, &mode);
   }
-  return words;
+  return mode;
 }
 
 BestMode DecodeMode(const std::string& name) {
@@ -103,12 +107,7 @@ namespace tidemark {
 std::string_view BestModeName(BestMode mode) { return mode == BestMode::kLowest ? "lowest" : "highest"; }
 
 std::optional<BestMode> BestModeOfName(std::string_view metric) {
-  std::optional<BestMode> mode;
-  for (const std::string& word : storage::WordsOf(metric.substr(metric.find_last_of("./") + 1))) {
-    if (storage::LowerIsBetter().contains(word)) mode = BestMode::kLowest;
-    if (storage::HigherIsBetter().contains(word)) mode = BestMode::kHighest;
-  }
-  return mode;
+  return storage::ModeOfWords(metric.substr(metric.find_last_of("./") + 1));
 }
 
 }  // namespace tidemark

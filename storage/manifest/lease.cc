@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/shard/checked_encoding.h"
@@ -136,8 +137,10 @@ absl::Status Lease::Renew() {
 
 Lease::~Lease() {
   if (getpid() != process_) return;
-  // A file that cannot be removed is a dead lease, since it is not locked.
-  if (absl::StatusOr<bool> held = IsStillHeld(); held.ok() && *held) files_.RemoveFile(path_).IgnoreError();
+  // A file that cannot be removed, as where there is no memory for its path, is a dead lease, since it is not locked.
+  BestEffort([this] {
+    if (absl::StatusOr<bool> held = IsStillHeld(); held.ok() && *held) files_.RemoveFile(path_).IgnoreError();
+  });
 }
 
 LeaseObserver::LeaseObserver(FileSystem& files, const StoreLayout& layout, std::string machine,

@@ -357,6 +357,7 @@ std::vector<Call> TrainerCalls() {
          EXPECT_THAT(run.checkpointer->Delete(run.next_deleted++), IsOk());
          EXPECT_THAT(run.checkpointer->Tidy(), IsOk());
        }},
+      {"DiscardAfter", [](CountedRun& run) { EXPECT_THAT(run.checkpointer->DiscardAfter(run.latest), IsOk()); }},
   };
 }
 
@@ -385,7 +386,7 @@ std::vector<Call> ReaderCalls() {
       {"Load", [](CountedRun& run) { EXPECT_THAT(run.reader->Load(run.latest), IsOk()); }},
       {"Load of some entries",
        [](CountedRun& run) { EXPECT_THAT(run.reader->Load(run.latest, {"model.layer.*"}), IsOk()); }},
-      {"References", [](CountedRun& run) { run.reader->References(run.latest); }},
+      {"References", [](CountedRun& run) { EXPECT_THAT(run.reader->References(run.latest), IsOk()); }},
       {"Phases", [](CountedRun& run) { EXPECT_THAT(run.reader->Phases(run.latest), IsOk()); }},
       {"Contents", [](CountedRun& run) { EXPECT_THAT(run.reader->Contents(run.latest), IsOk()); }},
       {"OpenStep and Read",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -27,6 +28,7 @@
 #include "tidemark/capture.h"
 #include "tidemark/preemption_guard.h"
 #include "tidemark/store_reader.h"
+#include "tidemark/worker.h"
 
 // The next allocations of this many bytes or more fail on this thread.
 static thread_local size_t allocation_max = SIZE_MAX;
@@ -229,6 +231,32 @@ TEST_F(PublicCallsTest, OfACheckpointerReturnAnErrorWhereNoMemoryIsLeft) {
   AsyncCheckpointer& checkpointer = *checkpointer_;
   const std::string long_name(100, 'n');
   const std::vector<PublicCall> calls = {
+      {"Save",
+       [&] {
+         SaveOptions options = Made([] { return SaveOptions{.metrics = {{"loss", 1.0}}, .overwrite = true}; });
+         absl::StatusOr<SaveHandle> save = checkpointer.Save(2, state_, std::move(options));
+         return save.ok() ? save->committed().Wait() : save.status();
+       }},
+      {"Evaluate", [&] { return checkpointer.Evaluate(5, state_).status(); }},
+      {"Prepare", [&] { return checkpointer.Prepare(state_); }},
+      {"ShouldSave",
+       [&] {
+         checkpointer.ShouldSave(3);
+         return absl::OkStatus();
+       }},
+      {"RestoreLatest", [&] { return checkpointer.RestoreLatest(state_).status(); }},
+      {"Resume", [&] { return checkpointer.Resume(state_).status(); }},
+      {"Restore", [&] { return checkpointer.Restore(1, state_).status(); }},
+      {"Restore of the best", [&] { return checkpointer.Restore(StepSelector::Best("loss"), state_).status(); }},
+      {"DiscardAfter", [&] { return checkpointer.DiscardAfter(2, "test").status(); }},
+      {"DiscardAfter of no step", [&] { return checkpointer.DiscardAfter(0, "test").status(); }},
+      {"AddEvaluator of no name", [&] { return checkpointer.AddEvaluator({}, nullptr); }},
+      {"AddCompanion of none", [&] { return checkpointer.AddCompanion(nullptr); }},
+      {"statistics",
+       [&] {
+         checkpointer.statistics();
+         return absl::OkStatus();
+       }},
       {"SetSaveInterval", [&] { return checkpointer.SetSaveInterval(-1); }},
       {"WaitUntilStaged", [&] { return checkpointer.WaitUntilStaged(); }},
       {"WaitUntilStaged of an entry", [&] { return checkpointer.WaitUntilStaged(long_name); }},
@@ -265,6 +293,9 @@ TEST_F(PublicCallsTest, OfAReaderReturnAnErrorWhereNoMemoryIsLeft) {
   StoreReader& reader = **opened;
   const std::string nowhere = store_ + "/nowhere";
   const std::string long_name(100, 'n');
+  const auto step = reader.OpenStep(1);
+  ASSERT_THAT(step, IsOk());
+  std::array<std::byte, sizeof(value_)> bytes = {};
   const std::vector<PublicCall> calls = {
       {"Open of no store", [&] { return StoreReader::Open(nowhere).status(); }},
       {"OpenUntrusted of no store", [&] { return StoreReader::OpenUntrusted(nowhere).status(); }},
@@ -276,6 +307,29 @@ TEST_F(PublicCallsTest, OfAReaderReturnAnErrorWhereNoMemoryIsLeft) {
       {"Best of no metric", [&] { return reader.Best(long_name, BestMode::kLowest).status(); }},
       {"Find", [&] { return reader.Find(1).status(); }},
       {"Find of no step", [&] { return reader.Find(9).status(); }},
+      {"References", [&] { return reader.References(2).status(); }},
+      {"BestModeOf",
+       [&] {
+         EXPECT_TRUE(reader.BestModeOf("validation/loss"));
+         return absl::OkStatus();
+       }},
+      {"Restore", [&] { return reader.Restore(1, state_).status(); }},
+      {"RestoreLatest", [&] { return reader.RestoreLatest(state_).status(); }},
+      {"Load", [&] { return reader.Load(1).status(); }},
+      {"ReadEntry", [&] { return reader.ReadEntry(1, "value").status(); }},
+      {"Contents", [&] { return reader.Contents(1).status(); }},
+      {"OpenStep", [&] { return reader.OpenStep(1).status(); }},
+      {"Verify", [&] { return reader.Verify(1).status(); }},
+      {"StepReader::Read",
+       [&] {
+         const StepReader::Window window{.entry = 0, .offset = 0, .destination = bytes};
+         return (*step)->Read({&window, 1});
+       }},
+      {"StepReader::Read of no entry",
+       [&] {
+         const StepReader::Window window{.entry = 9, .offset = 0, .destination = bytes};
+         return (*step)->Read({&window, 1});
+       }},
       {"Phases", [&] { return reader.Phases(1).status(); }},
       {"ReadEntry of no step", [&] { return reader.ReadEntry(9, long_name).status(); }},
       {"Contents of no step", [&] { return reader.Contents(9).status(); }},
@@ -283,6 +337,43 @@ TEST_F(PublicCallsTest, OfAReaderReturnAnErrorWhereNoMemoryIsLeft) {
       {"Verify of no step", [&] { return reader.Verify(9).status(); }},
   };
   for (const PublicCall& call : calls) ExpectNoException(call);
+}
+
+TEST_F(PublicCallsTest, OfAPreemptionGuardReturnAnErrorWhereNoMemoryIsLeft) {
+  ExpectNoException({"Install", [] {
+                       PreemptionOptions options = Made([] { return PreemptionOptions{}; });
+                       return PreemptionGuard::Install(std::move(options)).status();
+                     }});
+  ExpectNoException({"Install of a wrong grace", [] {
+                       PreemptionOptions options = Made([] { return PreemptionOptions{.grace = absl::Seconds(-1)}; });
+                       return PreemptionGuard::Install(std::move(options)).status();
+                     }});
+  const auto guard = PreemptionGuard::Install({.grace = absl::Minutes(5)});
+  ASSERT_THAT(guard, IsOk());
+  // It closes the checkpointer whatever becomes of the save.
+  ExpectNoException({"SaveAndClose", [&] {
+                       if (checkpointer_ == nullptr) {
+                         checkpointer_ = Made([&] { return *AsyncCheckpointer::Open({.directory = store_}); });
+                       }
+                       const PreemptionReport report = (*guard)->SaveAndClose(*checkpointer_, 1, state_, {});
+                       Made([&] {
+                         checkpointer_.reset();
+                         return 0;
+                       });
+                       return report.save.ok() ? report.close : report.save;
+                     }});
+}
+
+TEST_F(PublicCallsTest, OfAWorkerReturnAnErrorWhereNoMemoryIsLeft) {
+  const WorkerOptions options{.directory = store_,
+                              .evaluator = "validation",
+                              .again_if_failed = true,
+                              .idle_timeout = absl::ZeroDuration(),
+                              .stop_on_signal = false,
+                              .observer = NoWarnings()};
+  const auto evaluate = [](const Snapshot&) -> absl::StatusOr<Verdict> { return Verdict(); };
+  ExpectNoException({"FollowStore", [&] { return FollowStore(options, evaluate).status(); }});
+  ExpectNoException({"FollowStore without a function", [&] { return FollowStore(options, nullptr).status(); }});
 }
 
 TEST_F(PublicCallsTest, ShouldSaveSaysYesWhereSaveWhenThrows) {

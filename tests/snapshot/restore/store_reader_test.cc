@@ -75,10 +75,10 @@ TEST_F(StoreReaderTest, NamesTheAttemptsThatAStepRefersTo) {
   ASSERT_THAT(again->committed().Wait(), IsOk());
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT((*reader)->References(3), Contains((*reader)->Find(2)->attempt));
-  EXPECT_THAT((*reader)->References(3), Not(Contains((*reader)->Find(3)->attempt)));
-  EXPECT_THAT((*reader)->References(1), IsEmpty());
-  EXPECT_THAT((*reader)->References(99), IsEmpty()) << "no such step";
+  EXPECT_THAT(*(*reader)->References(3), Contains((*reader)->Find(2)->attempt));
+  EXPECT_THAT(*(*reader)->References(3), Not(Contains((*reader)->Find(3)->attempt)));
+  EXPECT_THAT(*(*reader)->References(1), IsEmpty());
+  EXPECT_THAT(*(*reader)->References(99), IsEmpty()) << "no such step";
 }
 
 TEST_F(StoreReaderTest, ShowsWhatAStepHolds) {

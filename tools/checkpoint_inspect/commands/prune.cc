@@ -182,8 +182,17 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
     console.Fail(claims.status());
     return ExitCode::kFailure;
   }
-  const PrunePlan plan = PlanPruning(
-      rules, invocation.reader.steps(), [&](int64_t step) { return invocation.reader.References(step); }, *claims);
+  absl::Status unread;
+  const auto references = [&](int64_t step) {
+    absl::StatusOr<std::vector<std::string>> attempts = invocation.reader.References(step);
+    unread.Update(attempts.status());
+    return attempts.ok() ? *std::move(attempts) : std::vector<std::string>();
+  };
+  const PrunePlan plan = PlanPruning(rules, invocation.reader.steps(), references, *claims);
+  if (!unread.ok()) {
+    console.Fail(unread);
+    return ExitCode::kFailure;
+  }
   Json document;
   if (invocation.json) {
     document = NewDocument(invocation.reader, invocation.directory);
