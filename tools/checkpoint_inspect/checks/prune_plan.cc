@@ -24,41 +24,10 @@ std::optional<int64_t> ParseCount(std::string_view text) {
 // Which steps that stay have chunks in the files of an attempt, ascending.
 using Needs = std::map<std::string, std::vector<int64_t>>;
 
-}  // namespace
-
-absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text) {
-  KeepBest rule;
-  std::string_view rest = text;
-  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
-    if (const std::optional<int64_t> count = ParseCount(rest.substr(colon + 1))) {
-      rule.count = *count;
-      rest = rest.substr(0, colon);
-    }
-  }
-  const MetricChoice choice = ParseMetricChoice(rest);
-  rule.metric = choice.name;
-  rule.mode = choice.mode;
-  if (rule.metric.empty() || rule.count < 1) {
-    return absl::InvalidArgumentError(
-        fmt::format("--keep-best needs METRIC[:lowest|:highest][:COUNT] with a COUNT of at least 1, not '{}'", text));
-  }
-  return rule;
-}
-
-size_t PrunePlan::deletions() const {
-  return static_cast<size_t>(
-      std::count_if(steps.begin(), steps.end(), [](const PrunedStep& step) { return !step.keep; }));
-}
-
-PrunePlan PlanPruning(const RetentionOptions& options, const std::vector<StepInfo>& steps,
-                      const std::function<std::vector<std::string>(int64_t step)>& references,
-                      const storage::Claims& claims) {
-  storage::CommittedSteps committed;
-  for (const StepInfo& info : steps) {
-    if (info.state == StepState::kCommitted) committed.push_back(std::make_shared<const StepInfo>(info));
-  }
-  const std::vector<RetentionDecision> decisions =
-      storage::PlanRetention(options, committed, claims, storage::UnjudgedByRecord(committed));
+// `decisions`: one for each committed step.
+PrunePlan PlanOf(const std::vector<RetentionDecision>& decisions, const storage::CommittedSteps& committed,
+                 const std::vector<StepInfo>& steps,
+                 const std::function<std::vector<std::string>(int64_t step)>& references) {
   std::set<int64_t> going;
   for (const RetentionDecision& decision : decisions) {
     if (!decision.keep) going.insert(decision.step);
@@ -95,6 +64,60 @@ PrunePlan PlanPruning(const RetentionOptions& options, const std::vector<StepInf
   }
   plan.freed_bytes += plan.bygone_bytes;
   return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<KeepBest> ParseKeepBest(std::string_view text) {
+  KeepBest rule;
+  std::string_view rest = text;
+  if (const size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
+    if (const std::optional<int64_t> count = ParseCount(rest.substr(colon + 1))) {
+      rule.count = *count;
+      rest = rest.substr(0, colon);
+    }
+  }
+  const MetricChoice choice = ParseMetricChoice(rest);
+  rule.metric = choice.name;
+  rule.mode = choice.mode;
+  if (rule.metric.empty() || rule.count < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("--keep-best needs METRIC[:lowest|:highest][:COUNT] with a COUNT of at least 1, not '{}'", text));
+  }
+  return rule;
+}
+
+size_t PrunePlan::deletions() const {
+  return static_cast<size_t>(
+      std::count_if(steps.begin(), steps.end(), [](const PrunedStep& step) { return !step.keep; }));
+}
+
+storage::CommittedSteps CommittedOf(const std::vector<StepInfo>& steps) {
+  storage::CommittedSteps committed;
+  for (const StepInfo& info : steps) {
+    if (info.state == StepState::kCommitted) committed.push_back(std::make_shared<const StepInfo>(info));
+  }
+  return committed;
+}
+
+PrunePlan PlanPruning(const RetentionOptions& options, const std::vector<StepInfo>& steps,
+                      const std::function<std::vector<std::string>(int64_t step)>& references,
+                      const storage::Claims& claims) {
+  const storage::CommittedSteps committed = CommittedOf(steps);
+  return PlanOf(storage::PlanRetention(options, committed, claims, storage::UnjudgedByRecord(committed)), committed,
+                steps, references);
+}
+
+PrunePlan PlanDiscard(int64_t after, const std::vector<StepInfo>& steps,
+                      const std::function<std::vector<std::string>(int64_t step)>& references) {
+  const storage::CommittedSteps committed = CommittedOf(steps);
+  std::vector<RetentionDecision> decisions;
+  for (const auto& info : committed) {
+    const bool keep = info->step <= after;
+    decisions.push_back(
+        {.step = info->step, .keep = keep, .reason = fmt::format("{}after step {}", keep ? "not " : "", after)});
+  }
+  return PlanOf(decisions, committed, steps, references);
 }
 
 }  // namespace tidemark::inspect

@@ -46,6 +46,13 @@ PrunePlan PlanPruning(const RetentionOptions& options, const std::vector<StepInf
                       const std::function<std::vector<std::string>(int64_t step)>& references,
                       const storage::Claims& claims);
 
+// The same where all steps behind `after` go, the latest included. Precondition: storage::CheckDiscard is ok.
+PrunePlan PlanDiscard(int64_t after, const std::vector<StepInfo>& steps,
+                      const std::function<std::vector<std::string>(int64_t step)>& references);
+
+// The committed ones.
+storage::CommittedSteps CommittedOf(const std::vector<StepInfo>& steps);
+
 }  // namespace tidemark::inspect
 
 #endif  // TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CHECKS_PRUNE_PLAN_H_

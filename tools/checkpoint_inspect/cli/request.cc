@@ -35,16 +35,38 @@ constexpr double kWaitSecondsMax = 86400;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
+// kUnavailable: another process holds the store.
+absl::StatusOr<std::unique_ptr<storage::Store>> OpenStore(Console& console, const std::string& directory) {
+  return storage::Store::Open(storage::PosixFileSystem(),
+                              {.directory = directory,
+                               .warn = [&console](std::string_view line) { console.Warn(line); },
+                               .read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8}});
+}
+
+// Of what was deleted. `retention` has no rule.
+absl::Status RemoveFiles(storage::Retention& retention) {
+  do {
+    if (absl::StatusOr<std::vector<RetentionDecision>> applied = retention.Apply({}); !applied.ok()) {
+      return applied.status();
+    }
+  } while (retention.unfinished());
+  return absl::OkStatus();
+}
+
+absl::Status CheckReadable(const StoreReader& reader) {
+  if (reader.manifest_problem().ok()) return absl::OkStatus();
+  return absl::DataLossError(
+      fmt::format("nothing was changed, because the manifest cannot be read: {}; run repair first",
+                  Text(reader.manifest_problem())));
+}
+
 // Carries out the requests in the inbox, and those in `own`, which are not in it. Returns an answer for each of `own`.
 // kUnavailable: another process holds the store.
 absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& directory,
                                            const std::vector<StoreRequest>& own) {
   storage::FileSystem& files = storage::PosixFileSystem();
   const auto warn = [&console](std::string_view line) { console.Warn(line); };
-  absl::StatusOr<std::unique_ptr<storage::Store>> store =
-      storage::Store::Open(files, {.directory = directory,
-                                   .warn = warn,
-                                   .read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8}});
+  absl::StatusOr<std::unique_ptr<storage::Store>> store = OpenStore(console, directory);
   if (!store.ok()) return store.status();
   storage::Retention retention(files, **store, {}, warn);
   std::vector<Answer> answers(own.size(),
@@ -75,11 +97,7 @@ absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& 
   }
   // Without a rule it removes the files of what was deleted, and nothing else. Also after an error, which may be for
   // want of the room that this makes.
-  do {
-    if (absl::StatusOr<std::vector<RetentionDecision>> applied = retention.Apply({}); !applied.ok()) {
-      return applied.status();
-    }
-  } while (retention.unfinished());
+  if (absl::Status removed = RemoveFiles(retention); !removed.ok()) return removed;
   if (error.ok()) return answers;
   if (own.empty() || !places.empty()) return error;
   console.Warn(fmt::format("requests of other processes could not all be carried out: {}", Text(error)));
@@ -248,10 +266,7 @@ StoreRequest NewRequest(const StoreReader& reader, StoreRequest::Kind kind, cons
 absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std::vector<StoreRequest>& requests,
                                         absl::Duration wait) {
   StoreReader& reader = invocation.reader;
-  if (const absl::Status& problem = reader.manifest_problem(); !problem.ok()) {
-    return absl::DataLossError(
-        fmt::format("nothing was changed, because the manifest cannot be read: {}; run repair first", Text(problem)));
-  }
+  if (absl::Status readable = CheckReadable(reader); !readable.ok()) return readable;
   // Also those that no file could hold, so that it is the same whoever holds the store.
   for (const StoreRequest& request : requests) {
     if (absl::Status status = EncodeStoreRequest(request).status(); !status.ok()) return status;
@@ -273,6 +288,35 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
     if ((*answers)[i].outcome == Answer::Outcome::kDone) (*answers)[i] = Judge(reader, requests[i], holder);
   }
   return answers;
+}
+
+absl::Status DiscardAfter(const Invocation& invocation, int64_t after, const std::string& reason) {
+  StoreReader& reader = invocation.reader;
+  if (absl::Status readable = CheckReadable(reader); !readable.ok()) return readable;
+  const std::string directory = storage::FollowLinks(invocation.directory);
+  if (absl::Status ours = CheckOwner(directory); !ours.ok()) return ours;
+  Console& console = invocation.console;
+  absl::StatusOr<std::unique_ptr<storage::Store>> store = OpenStore(console, directory);
+  if (absl::IsUnavailable(store.status())) {
+    std::string holder = StoreHolder(directory);
+    if (holder.empty()) holder = "another process";
+    return absl::UnavailableError(
+        fmt::format("{} holds the store; call AsyncCheckpointer::DiscardAfter there, or end it first", holder));
+  }
+  if (!store.ok()) return store.status();
+  storage::Retention retention(storage::PosixFileSystem(), **store, {},
+                               [&console](std::string_view line) { console.Warn(line); });
+  storage::Retention::Discarded discarded;
+  retention.DiscardAfter(after, reason, /*claims=*/{}, &discarded);
+  if (!discarded.error.ok()) {
+    if (discarded.deleted.empty()) return discarded.error;
+    return absl::Status(discarded.error.code(),
+                        fmt::format("{} steps were deleted, down to step {}; then: {}", discarded.deleted.size(),
+                                    discarded.deleted.back(), Text(discarded.error)));
+  }
+  if (absl::Status removed = RemoveFiles(retention); !removed.ok()) return removed;
+  store->reset();
+  return RefreshStore(reader);
 }
 
 ExitCode AnswersExitCode(const std::vector<Answer>& answers) {

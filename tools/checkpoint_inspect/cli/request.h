@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CLI_REQUEST_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CLI_REQUEST_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,12 @@ struct Answer {
 // withdrawn.
 absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation,
                                         const std::vector<storage::StoreRequest>& requests, absl::Duration wait);
+
+// Deletes all committed steps behind `after`, the latest included, as Retention::DiscardAfter does. Takes the store's
+// lock. The reader has been refreshed when this returns.
+//
+// kUnavailable: another process holds the store; the message names it. Else errors of Ask and of DiscardAfter.
+absl::Status DiscardAfter(const Invocation& invocation, int64_t after, const std::string& reason);
 
 // kFailure where one is refused, kLocked where one has not been taken in. For an error of Ask see WriteExitCode.
 ExitCode AnswersExitCode(const std::vector<Answer>& answers);

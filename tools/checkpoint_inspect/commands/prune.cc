@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@ constexpr double kHoursMax = 24 * 365 * 100;
 
 struct PruneOptions {
   RetentionOptions rules;
+  std::optional<int64_t> after;  // all steps behind it go; then there are no rules
   bool apply = false;
   absl::Duration wait = absl::Seconds(5);
 };
@@ -169,18 +171,30 @@ ExitCode SettleBestRules(const Invocation& invocation, RetentionOptions* rules) 
   return ExitCode::kOk;
 }
 
-ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
+// What the rules, or --after, let go. nullopt: `*code` says how the command ends.
+std::optional<PrunePlan> MakePlan(const Invocation& invocation, const PruneOptions& options, ExitCode* code) {
   Console& console = invocation.console;
-  if (!options.rules.any()) {
-    console.Fail("no rule says which steps to keep; give --keep-latest, --keep-best, --keep-every or --keep-hours");
-    return ExitCode::kUsage;
+  *code = ExitCode::kUsage;
+  if (!options.rules.any() && !options.after) {
+    console.Fail(
+        "no rule says which steps to keep; give --keep-latest, --keep-best, --keep-every, --keep-hours or --after");
+    return std::nullopt;
   }
   RetentionOptions rules = options.rules;
-  if (const ExitCode code = SettleBestRules(invocation, &rules); code != ExitCode::kOk) return code;
+  *code = SettleBestRules(invocation, &rules);
+  if (*code != ExitCode::kOk) return std::nullopt;
+  *code = ExitCode::kFailure;
   const absl::StatusOr<storage::Claims> claims = ReadClaims(invocation);
   if (!claims.ok()) {
     console.Fail(claims.status());
-    return ExitCode::kFailure;
+    return std::nullopt;
+  }
+  const std::vector<StepInfo>& steps = invocation.reader.steps();
+  if (options.after) {
+    if (absl::Status may = storage::CheckDiscard(*options.after, CommittedOf(steps), *claims); !may.ok()) {
+      console.Fail(may);
+      return std::nullopt;
+    }
   }
   absl::Status unread;
   const auto references = [&](int64_t step) {
@@ -188,25 +202,44 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
     unread.Update(attempts.status());
     return attempts.ok() ? *std::move(attempts) : std::vector<std::string>();
   };
-  const PrunePlan plan = PlanPruning(rules, invocation.reader.steps(), references, *claims);
+  PrunePlan plan =
+      options.after ? PlanDiscard(*options.after, steps, references) : PlanPruning(rules, steps, references, *claims);
   if (!unread.ok()) {
     console.Fail(unread);
-    return ExitCode::kFailure;
+    return std::nullopt;
   }
+  *code = ExitCode::kOk;
+  return plan;
+}
+
+// One answer for each request. With --after all of them are done, or none.
+absl::StatusOr<std::vector<Answer>> Apply(const Invocation& invocation, const PruneOptions& options,
+                                          const std::vector<StoreRequest>& requests) {
+  if (!options.after) return Ask(invocation, requests, options.wait);
+  absl::Status status = DiscardAfter(invocation, *options.after, fmt::format("pruned: after step {}", *options.after));
+  if (!status.ok()) return status;
+  return std::vector<Answer>(requests.size());
+}
+
+ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
+  Console& console = invocation.console;
+  ExitCode code = ExitCode::kOk;
+  const std::optional<PrunePlan> plan = MakePlan(invocation, options, &code);
+  if (!plan) return code;
   Json document;
   if (invocation.json) {
     document = NewDocument(invocation.reader, invocation.directory);
-    document["plan"] = PlanToJson(plan);
-    document["freed_bytes"] = plan.freed_bytes;
+    document["plan"] = PlanToJson(*plan);
+    document["freed_bytes"] = plan->freed_bytes;
     document["applied"] = options.apply;
     document["requests"] = Json::array();
   } else {
-    console.PrintData(PlanText(invocation, plan));
+    console.PrintData(PlanText(invocation, *plan));
   }
-  ExitCode code = StoreExitCode(invocation.reader);
-  if (options.apply && plan.deletions() > 0) {
-    const std::vector<StoreRequest> requests = RequestsOf(invocation.reader, plan);
-    const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, options.wait);
+  code = StoreExitCode(invocation.reader);
+  if (options.apply && plan->deletions() > 0) {
+    const std::vector<StoreRequest> requests = RequestsOf(invocation.reader, *plan);
+    const absl::StatusOr<std::vector<Answer>> answers = Apply(invocation, options, requests);
     if (!answers.ok()) {
       console.Fail(answers.status());
       return WriteExitCode(answers.status());
@@ -216,7 +249,7 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
     }
     if (!invocation.json) console.PrintData(ResultText(requests, *answers));
     code = AnswersExitCode(*answers);
-  } else if (!options.apply && plan.deletions() > 0) {
+  } else if (!options.apply && plan->deletions() > 0) {
     console.Note("nothing was changed; --apply does it");
   }
   if (invocation.json) console.PrintData(Dump(document));
@@ -234,23 +267,30 @@ void AddPrune(CommandLine& line) {
                 .writes = true},
                [options](const Invocation& invocation) { return Prune(invocation, *options); });
   RetentionOptions& rules = options->rules;
-  prune->add_option("--keep-latest", rules.max_to_keep, "Keep the N steps that were committed last")
-      ->type_name("N")
-      ->check(CheckPositive);
-  AddTexts(
-      prune, "--keep-best",
-      [options = options.get()](const std::vector<std::string>& texts) {
-        for (const std::string& text : texts) {
-          absl::StatusOr<KeepBest> rule = ParseKeepBest(text);
-          if (!rule.ok()) throw CLI::ValidationError(std::string(rule.status().message()));
-          options->rules.keep_best.push_back(*std::move(rule));
-        }
-      },
-      "Keep the best COUNT healthy steps by a metric; COUNT is 1 by default")
-      ->type_name("METRIC[:lowest|:highest][:COUNT]");
-  prune->add_option("--keep-every", rules.keep_every_steps, "Keep the steps whose number is divisible by N")
-      ->type_name("N")
-      ->check(CheckPositive);
+  CLI::Option* after = prune
+                           ->add_option("--after", options->after,
+                                        "Delete all steps after STEP, the latest included: the run goes back to STEP")
+                           ->type_name("STEP")
+                           ->check(CLI::NonNegativeNumber);
+  CLI::Option* latest =
+      prune->add_option("--keep-latest", rules.max_to_keep, "Keep the N steps that were committed last")
+          ->type_name("N")
+          ->check(CheckPositive);
+  CLI::Option* best = AddTexts(
+                          prune, "--keep-best",
+                          [options = options.get()](const std::vector<std::string>& texts) {
+                            for (const std::string& text : texts) {
+                              absl::StatusOr<KeepBest> rule = ParseKeepBest(text);
+                              if (!rule.ok()) throw CLI::ValidationError(std::string(rule.status().message()));
+                              options->rules.keep_best.push_back(*std::move(rule));
+                            }
+                          },
+                          "Keep the best COUNT healthy steps by a metric; COUNT is 1 by default")
+                          ->type_name("METRIC[:lowest|:highest][:COUNT]");
+  CLI::Option* every =
+      prune->add_option("--keep-every", rules.keep_every_steps, "Keep the steps whose number is divisible by N")
+          ->type_name("N")
+          ->check(CheckPositive);
   const auto set_hours = [&rules](const double& hours) {
     // Said so that it is false of a NaN, too.
     if (!(hours >= 0.001 && hours <= kHoursMax)) {
@@ -258,8 +298,10 @@ void AddPrune(CommandLine& line) {
     }
     rules.keep_interval = absl::Hours(hours);
   };
-  prune->add_option_function<double>("--keep-hours", set_hours, "Keep the first step of each span of HOURS hours")
-      ->type_name("HOURS");
+  CLI::Option* hours =
+      prune->add_option_function<double>("--keep-hours", set_hours, "Keep the first step of each span of HOURS hours")
+          ->type_name("HOURS");
+  for (CLI::Option* rule : {latest, best, every, hours}) after->excludes(rule);
   CLI::Option* apply = prune->add_flag("--apply", options->apply, "Delete the steps, without asking again");
   AddWait(prune, options->wait)->needs(apply);
   prune->footer(R"(
@@ -273,12 +315,16 @@ If a trainer holds the store, --apply asks it to delete the others.
 METRIC:lowest or METRIC:highest says which value of a metric is the best. Without it the trainer's record decides, then
 the metric's name (loss, accuracy). If neither tells, nothing is deleted.
 
+--after STEP is for a run that goes on from an older step. It deletes every later step, the highest first. If one of
+them is pinned, tagged or being read, nothing is deleted. A trainer that holds the store must do it itself.
+
 No byte of a step is checked. A step that is recorded as damaged or lost is neither counted nor deleted. A damaged step
 that is not recorded as such counts as sound, so run 'verify' first.
 
 Examples:
   checkpoint-inspect --store run/ckpt prune --keep-latest 3 --keep-best validation/loss --keep-every 10000
-  checkpoint-inspect --store run/ckpt prune --keep-best validation/accuracy:highest:5 --apply)");
+  checkpoint-inspect --store run/ckpt prune --keep-best validation/accuracy:highest:5 --apply
+  checkpoint-inspect --store run/ckpt prune --after 12000 --apply)");
 }
 
 }  // namespace tidemark::inspect

@@ -284,6 +284,54 @@ TEST(Prune, SaysSoWhereTheHolderHasNotTakenItInYet) {
   EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
 }
 
+TEST(Prune, DeletesAllStepsAfterOne) {
+  TestStore store;
+  for (int64_t step = 1; step <= 4; ++step) store.Save({step}, {}, 5000 + 100 * step);
+  const auto before = store.Listing();
+  const Finished plan = Prune(store, {"--after", "2"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_EQ(store.Listing(), before);
+  EXPECT_THAT(plan.out, AllOf(HasSubstr("not after step 2"), HasSubstr("2 of 4 steps to delete")));
+  const uint64_t bytes = ShardBytes(store);
+  const auto run = RunInspectJson({"prune", "--after", "2", "--apply", "--store", store.directory()});
+  EXPECT_EQ(run["plan"][3]["action"], "delete") << "the latest";
+  EXPECT_EQ(run["requests"].size(), 2u);
+  EXPECT_EQ(run["requests"][1]["outcome"], "done");
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2));
+  EXPECT_EQ(bytes - ShardBytes(store), run["freed_bytes"].get<uint64_t>());
+  EXPECT_EQ((*StoreReader::Open(store.directory()))->Find(4)->reason, "pruned: after step 2");
+  EXPECT_EQ(Prune(store, {"--after", "2", "--apply"}).exit_code, 0) << "nothing is left to do";
+}
+
+TEST(Prune, DeletesNothingAfterAStepWhereAnyOfThatIsKept) {
+  TestStore store;
+  store.Save({2, 3, 4});
+  ASSERT_EQ(RunInspect({"tag", "3", "release", "--store", store.directory()}).exit_code, 0);
+  for (const bool apply : {false, true}) {
+    std::vector<std::string> arguments = {"--after", "2"};
+    if (apply) arguments.push_back("--apply");
+    const Finished run = Prune(store, arguments);
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_THAT(run.err, HasSubstr("the steps after 2 are not discarded: step 3 is kept: tagged release"));
+    arguments[1] = "1";
+    EXPECT_THAT(Prune(store, arguments).err, HasSubstr("no committed step would remain"));
+  }
+  EXPECT_THAT(Committed(store), ElementsAre(2, 3, 4));
+  EXPECT_EQ(Prune(store, {"--after", "-1"}).exit_code, 2);
+  EXPECT_EQ(Prune(store, {"--after", "2", "--keep-latest", "1"}).exit_code, 2);
+}
+
+TEST(Prune, LeavesItToATrainerThatHoldsTheStoreToGoBack) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  auto trainer = AsyncCheckpointer::Open({.directory = store.directory(), .observer = NoWarnings()});
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const Finished run = Prune(store, {"--after", "1", "--apply"});
+  EXPECT_EQ(run.exit_code, 11);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("the trainer ("), HasSubstr("DiscardAfter")));
+  EXPECT_EQ((*trainer)->LatestStep()->step, 3);
+}
+
 TEST(Prune, NeedsARule) {
   TestStore store;
   store.Save({1, 2});
