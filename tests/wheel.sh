@@ -1,0 +1,66 @@
+#!/bin/sh
+# Tests the wheel that tools/wheel has made: what is in it, that it works in fresh virtual environments of every Python from
+# 3.10 on that is here, and beside frameworks.
+#
+#   tests/wheel.sh WHEEL              in a few minutes
+#   tests/wheel.sh --contents WHEEL   only what is in it, in seconds
+#
+# PYTHONS: the interpreters; by default those of PATH, of Debian and of pyenv. FRAMEWORKS: what pip installs for the test
+# beside frameworks, by default "jax tensorflow-cpu", in all about 2 GB in the user's cache folder; empty: nothing.
+# FRAMEWORK_PYTHONS: further interpreters that have frameworks; by default Debian's, if it has PyTorch. Exits with 77 and
+# says SKIPPED if, and only if, the package index is out of reach.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+contents=
+[ "$1" != --contents ] || { contents=only; shift; }
+wheel=$1
+script=tests/wheel.sh
+tests="the tests of the wheel"
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/wheel
+venv=$cache/venv
+. "$root/tests/virtual_environment.sh"
+
+python3 -B "$root/tests/wheel/contents_test.py" "$wheel"
+[ -z "$contents" ] || exit 0
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/environments"
+
+# The first interpreter of each version.
+pythons=${PYTHONS-$(for minor in 10 11 12 13 14; do
+  command -v "python3.$minor" || true
+  ls /usr/bin/python3.$minor "$HOME"/.pyenv/versions/3.$minor.*/bin/python3 2>/dev/null || true
+done)}
+for python in $pythons; do
+  version=$("$python" -c "import sys; print('%d.%d' % sys.version_info[:2])" 2>/dev/null) || continue
+  [ ! -e "$work/environments/$version" ] || continue
+  base_python=$python venv=$work/environments/$version
+  make_environment
+  install "$wheel" numpy
+  "$venv/bin/pip" check >/dev/null || fail "$python: pip check finds something missing"
+done
+echo "Python versions: $(ls -C "$work/environments")"
+
+# The wheel alone, for interpreters that have NumPy and more.
+venv=$(ls -d "$work"/environments/* | head -n 1)
+install --no-deps --target "$work/target" "$wheel" nanobind-backend
+
+frameworks=${FRAMEWORKS-jax tensorflow-cpu}
+framework_pythons=${FRAMEWORK_PYTHONS-$(! /usr/bin/python3 -c "import torch" 2>/dev/null || echo /usr/bin/python3)}
+if [ -n "$frameworks" ]; then
+  venv=$cache/frameworks
+  if [ "$(cat "$venv/packages" 2>/dev/null)" != "$frameworks" ]; then
+    echo "Installing $frameworks into $venv"
+    rm -rf "$venv"
+    base_python=${BASE_PYTHON:-/usr/bin/python3}
+    make_environment
+    # Words, one package each.
+    install $frameworks
+    echo "$frameworks" >"$venv/packages"
+  fi
+  framework_pythons="$framework_pythons $venv/bin/python"
+fi
+
+python3 -B "$root/tests/wheel/installed_test.py" "$work/environments" "$work/target" $framework_pythons
