@@ -22,6 +22,7 @@ venv=$cache/venv
 . "$root/tests/virtual_environment.sh"
 
 python3 -B "$root/tests/wheel/contents_test.py" "$wheel"
+python3 -B "$root/tests/wheel/libraries_test.py"
 [ -z "$contents" ] || exit 0
 
 work=$(mktemp -d)
