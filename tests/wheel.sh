@@ -40,13 +40,11 @@ for python in $pythons; do
   base_python=$python venv=$work/environments/$version
   make_environment
   install "$wheel" numpy
+  # The wheel without NumPy, for interpreters of this version that have one. nanobind-backend is made for each version.
+  install --no-deps --target "$work/targets/$version" "$wheel" nanobind-backend
   "$venv/bin/pip" check >/dev/null || fail "$python: pip check finds something missing"
 done
 echo "Python versions: $(ls -C "$work/environments")"
-
-# The wheel alone, for interpreters that have NumPy and more.
-venv=$(ls -d "$work"/environments/* | head -n 1)
-install --no-deps --target "$work/target" "$wheel" nanobind-backend
 
 frameworks=${FRAMEWORKS-jax tensorflow-cpu}
 framework_pythons=${FRAMEWORK_PYTHONS-$(! /usr/bin/python3 -c "import torch" 2>/dev/null || echo /usr/bin/python3)}
@@ -64,4 +62,4 @@ if [ -n "$frameworks" ]; then
   framework_pythons="$framework_pythons $venv/bin/python"
 fi
 
-python3 -B "$root/tests/wheel/installed_test.py" "$work/environments" "$work/target" $framework_pythons
+python3 -B "$root/tests/wheel/installed_test.py" "$work/environments" "$work/targets" $framework_pythons

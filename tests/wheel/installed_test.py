@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The wheel installed: alone, and in one process with others that have libraries of the same names.
 
-  installed_test.py ENVIRONMENTS TARGET FRAMEWORK_PYTHON... [-- unittest arguments]
+  installed_test.py ENVIRONMENTS TARGETS FRAMEWORK_PYTHON... [-- unittest arguments]
 
-ENVIRONMENTS is a folder of virtual environments with the wheel and NumPy, and nothing else. TARGET is a folder that the
-wheel was installed into, for interpreters that have frameworks. Needs g++ and the headers of RocksDB.
+ENVIRONMENTS is a folder of virtual environments with the wheel and NumPy, and nothing else. TARGETS has a folder for
+each version of Python that the wheel was installed into, for interpreters that have frameworks. Needs g++ and the headers of RocksDB.
 """
 
 import itertools
@@ -26,7 +26,7 @@ def run(*command, **environment):
 
 class Installed(unittest.TestCase):
     environments = []
-    target = None
+    targets = None
     framework_pythons = []
 
     def setUp(self):
@@ -63,14 +63,16 @@ class Installed(unittest.TestCase):
 
     def test_it_restores_beside_frameworks_in_either_order(self):
         for python in self.framework_pythons:
-            found = run(python, "-c", f"import importlib.util as u; print(*[n for n in {FRAMEWORKS} if u.find_spec(n)])").stdout.split()
+            program = ("import importlib.util as u, sys; print('%d.%d' % sys.version_info[:2], "
+                       f"*[n for n in {FRAMEWORKS} if u.find_spec(n)])")
+            version, *found = run(python, "-c", program).stdout.split()
             self.assertTrue(found, f"{python} has none of {FRAMEWORKS}")
             orders = [order for name in found for order in ([name, "tidemark"], ["tidemark", name])]
             if len(found) > 1:
                 orders += [[*order, "tidemark"] for order in itertools.permutations(found)] + [["tidemark", *found]]
             for order in orders:
                 with self.subTest(python=python, order=order):
-                    self.assert_restores(python, *order, PYTHONPATH=str(self.target))
+                    self.assert_restores(python, *order, PYTHONPATH=str(self.targets / version))
                     print("restored beside", *order, f"({python})")
 
     def test_a_rocksdb_that_all_of_the_process_can_see_is_not_called(self):
@@ -92,8 +94,8 @@ class Installed(unittest.TestCase):
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    environments, target, *Installed.framework_pythons = arguments[:split]
+    environments, targets, *Installed.framework_pythons = arguments[:split]
     Installed.environments = sorted(path for path in pathlib.Path(environments).iterdir() if path.is_dir())
-    Installed.target = pathlib.Path(target)
+    Installed.targets = pathlib.Path(targets)
     assert Installed.environments, f"{environments} has no virtual environment"
     unittest.main(argv=[sys.argv[0], *arguments[split + 1:]])
