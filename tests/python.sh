@@ -4,7 +4,7 @@
 # The package is built by CMake with the flags of the preset dev, in build/python, so that the compiler cache has the core
 # already. What pip installs is kept in a virtual environment in the user's cache folder. PyTorch is Debian's, of the CPU,
 # so the environment is one of Debian's Python. Exits with 77 and says SKIPPED if, and only if, the package index is out of
-# reach. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in it, its tests fail.
+# reach. With --build it runs no tests. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in it, its tests fail.
 set -eu
 
 nanobind_version=3.1.0
@@ -45,6 +45,7 @@ cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_
 cmake --build "$build" -j "$jobs" --target _native
 rm -rf "$build/package"
 cmake --install "$build" --component python --prefix "$build/package" >/dev/null
+[ "${1:-}" != --build ] || exit 0
 export PYTHONPATH="$build/package" PYTHONDONTWRITEBYTECODE=1
 cd "$root"
 exec "$venv/bin/python3" -m pytest -q -p no:cacheprovider "${@:-tests/python}"

@@ -105,14 +105,26 @@ def torch_dtype(name: str) -> Any:
 
 
 def new_array(framework: str, dtype: str, shape: list[int]) -> Any:
-    """An array of `shape`, not initialised: of NumPy ("np") or PyTorch ("pt")."""
-    if framework == "np":
+    """An array of `shape` in host memory, not initialised: of PyTorch for "pt", else of NumPy."""
+    if framework != "pt":
         import numpy
 
         return numpy.empty(shape, dtype=numpy_dtype(dtype))
     import torch
 
     return torch.empty(shape, dtype=torch_dtype(dtype))
+
+
+def as_framework(framework: str, array: Any, name: str) -> Any:
+    """The array that `new_array` made and a read filled, as the user gets it."""
+    if framework != "jax":
+        return array
+    import jax
+
+    from . import jax as door
+
+    door.check_width(array.dtype, name)
+    return jax.device_put(array)
 
 
 def address_of(array: Any) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
-import re
 import time
 import warnings
 import weakref
@@ -15,6 +14,7 @@ from typing import Any
 
 from . import _native
 from ._futures import SLICE, Future, Notifier, logger
+from ._pattern import matches
 from ._step_info import StepInfo
 from ._tree import Tree
 from .errors import DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, MismatchError
@@ -223,7 +223,8 @@ class Checkpointer:
         self._state.await_staging()
         tree = Tree(state, writable=True)
         destination = _native.TreeState()
-        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects))
+        # Entries of the package itself may be there, whatever the state is.
+        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"])
         try:
             result = restore(destination)
         except InvalidArgumentError as error:
@@ -238,9 +239,7 @@ class Checkpointer:
     def _differences(destination: Any, options: dict[str, Any]) -> dict[str, list[str]]:
         missing, unexpected, reshaped, retyped = destination.differences()
         if options["only"]:
-            patterns = [re.compile(re.escape(only).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
-                        for only in options["only"]]
-            missing, reshaped, retyped = ([name for name in names if any(p.fullmatch(name) for p in patterns)]
+            missing, reshaped, retyped = ([name for name in names if matches(name, options["only"])]
                                           for names in (missing, reshaped, retyped))
         return {"missing": [] if options["allow_missing"] else missing,
                 "unexpected": [] if options["allow_unexpected"] or options["only"] else unexpected,

@@ -46,6 +46,8 @@ def is_registered(value: object) -> bool:
 
 def unsupported(path: str, value: object) -> UnsupportedTypeError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if kind.startswith("jaxlib."):
+        return UnsupportedTypeError(f"'{path}' is a {kind}: save arrays of JAX with tidemark.jax.save")
     return UnsupportedTypeError(
         f"'{path}' is a {kind}, which cannot be stored. Register a codec with tidemark.register({kind}, encode, decode), "
         f"give the object state_dict() and load_state_dict(), or leave it out of the state")

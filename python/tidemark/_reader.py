@@ -29,7 +29,8 @@ class Slice:
     def __getitem__(self, key: Any) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
         if not self._shape or keys[0] is Ellipsis or keys[0] is None or not isinstance(keys[0], (int, slice)):
-            return self._step._read(self._index, self._dtype, self._shape, 0, self._bytes)[key]
+            whole = self._step._read(self._index, self._dtype, self._shape, 0, self._bytes)
+            return _arrays.as_framework(self._step.framework, whole[key], self._name)
         rows = self._shape[0]
         row_bytes = self._bytes // rows if rows else 0
         if isinstance(keys[0], int):
@@ -46,7 +47,7 @@ class Slice:
                 1 if chosen.step > 0 else -1), chosen.step) if chosen else slice(0, 0))
         part = self._step._read(self._index, self._dtype, [last - first, *self._shape[1:]], first * row_bytes,
                                 (last - first) * row_bytes)
-        return part[(kept, *keys[1:])]
+        return _arrays.as_framework(self._step.framework, part[(kept, *keys[1:])], self._name)
 
 
 class Step:
@@ -56,8 +57,8 @@ class Step:
     """
 
     def __init__(self, store: str | os.PathLike[str], step: int | str, framework: str) -> None:
-        if framework not in ("np", "pt"):
-            raise InvalidArgumentError(f"framework is '{framework}', not 'np' or 'pt'")
+        if framework not in ("np", "pt", "jax"):
+            raise InvalidArgumentError(f"framework is '{framework}', not 'np', 'pt' or 'jax'")
         self.framework = framework
         self._file = _native.open_step(os.fspath(store), str(step))
         self.info = StepInfo(**self._file.info())
@@ -83,7 +84,7 @@ class Step:
     def get_tensor(self, name: str) -> Any:
         """The whole tensor, in memory of its own. Every byte is checked."""
         index, dtype, shape, size = self._tensor(name)
-        return self._read(index, dtype, shape, 0, size)
+        return _arrays.as_framework(self.framework, self._read(index, dtype, shape, 0, size), name)
 
     def get_slice(self, name: str) -> Slice:
         return Slice(self, name)
@@ -126,6 +127,6 @@ def open(store: str | os.PathLike[str], step: int | str = "latest", framework: s
     """Opens a step of a store without changing it.
 
     `step`: its number, "latest", "latest-healthy", "best:METRIC", "best:METRIC:lowest" or "tag:NAME". `framework`: "np"
-    for NumPy's arrays, "pt" for PyTorch's tensors. NotFoundError: there is no such store or step.
+    for NumPy's arrays, "pt" for PyTorch's tensors, "jax" for arrays of JAX on its default device. NotFoundError: there is no such store or step.
     """
     return Step(store, step, framework)

@@ -1,0 +1,339 @@
+"""Pytrees of JAX: saved by their key paths, and restored as new trees.
+
+    with tidemark.Checkpointer("run/ckpt", save_interval_steps=100) as checkpointer:
+        first, state = tidemark.jax.resume(checkpointer, state)
+        for step in range(first, steps):
+            state, loss = train_step(state, batch)
+            if checkpointer.should_save(step):
+                tidemark.jax.save(checkpointer, step, state, metrics={"loss": float(loss)})
+
+The leaf at `tree["params"].layers[0]` is the entry "params.layers.0". A leaf is an array of JAX or NumPy, a key of
+jax.random, or anything that a state of `tidemark.Checkpointer` may contain. The entry "$tidemark.tree" tells which
+containers the tree had. One process must hold all parts of every array. Importing this module imports jax.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy
+
+from . import _codec
+from ._checkpointer import Checkpointer, RestoreReport, SaveHandle
+from ._pattern import matches
+from ._reader import Step, open as open_step
+from ._rng import adapter_of
+from ._tree import has_state
+from .errors import DataLossError, Error, InvalidArgumentError, MismatchError, UnimplementedError
+
+__all__ = ["load", "restore", "restore_with_report", "resume", "save"]
+
+_SKELETON = "$tidemark.tree"
+_IMPL = "prng_impl"  # the entry beside a key of jax.random that names its algorithm
+
+Skeleton = list[Any]
+
+
+def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str, float] | None = None,
+         user_metadata: str = "{}", overwrite: bool = False) -> SaveHandle:
+    """Saves the pytree as `step`. When this returns, its arrays may be donated.
+
+    On the CPU the arrays are read where they lie; from devices they are copied to the host first. InvalidArgumentError:
+    an array has been deleted, which donation does; or two leaves have one name. Other errors: `Checkpointer.save`.
+    """
+    return checkpointer.save(step, to_state(tree), metrics=metrics, user_metadata=user_metadata, overwrite=overwrite,
+                             staging="blocking")
+
+
+def resume(checkpointer: Checkpointer, like: Any, *, healthy_only: bool = False) -> tuple[int, Any]:
+    """The step to train next and the tree of the highest committed step; 0 and `like` itself in a fresh run."""
+    destination = Destination(like)
+    step = checkpointer.resume(destination.state, healthy_only=healthy_only)
+    return step, destination.tree() if step else like
+
+
+def restore(checkpointer: Checkpointer, like: Any, step: int | str = "latest", **options: Any) -> Any:
+    """A new tree with the structure of `like`, from a step: a number or what `Checkpointer.restore` takes.
+
+    A leaf of `like` is an array or a jax.ShapeDtypeStruct: its shape and dtype must be those of the checkpoint, and the
+    new array gets its sharding. `like` may have been donated. Objects with state are restored in place. `options` are
+    those of `Checkpointer.restore`; what they leave out is in the new tree as it is in `like`.
+
+    MismatchError: the checkpoint does not fit. UnimplementedError: another process holds a part of the sharding.
+    """
+    return restore_with_report(checkpointer, like, step, **options)[0]
+
+
+def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str = "latest", *,
+                        only: Sequence[str] = (), **options: Any) -> tuple[Any, RestoreReport]:
+    """`restore`, with the report of `Checkpointer.restore` beside the tree."""
+    destination = Destination(like)
+    report = checkpointer.restore(destination.state, step, only=only, **options)
+    left_out = {name for name in destination.state if only and not matches(name, only)}
+    return destination.tree(left_out.union(report.missing)), report
+
+
+def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None) -> Any:
+    """The tree of a step, read beside the trainer or without one. `step` as in `tidemark.open`.
+
+    Without `like` the containers are dicts, lists and tuples: of a class, its attributes are the keys of a dict. The
+    arrays are on the default device. InvalidArgumentError: without `like`, the tree has an object with state, or
+    `tidemark.jax` did not save it.
+    """
+    with open_step(store, step, framework="np") as opened:
+        return load_like(opened, like) if like is not None else load_as_saved(opened)
+
+
+# What a tree is in a store.
+
+
+def _name_of_key(key: Any, path: str) -> str | int:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            part = getattr(key, attribute)
+            if type(part) not in (str, int):
+                raise _codec.unsupported(f"{path} (the key {part!r})", part)
+            return part  # type: ignore[no-any-return]
+    return str(key)
+
+
+def _join(path: str, part: str | int) -> str:
+    return f"{path}.{part}" if path else str(part)
+
+
+def _children(node: Any, path: str) -> list[tuple[str | int, Any]] | None:
+    """[(key, child)] of a pytree's node; None: it is a leaf."""
+    try:
+        found, _ = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda other: other is not node)
+    except ValueError as error:
+        raise InvalidArgumentError(f"'{path}' cannot be flattened: {error}") from error
+    if len(found) == 1 and not found[0][0]:
+        return None
+    return [(_name_of_key(keys[0], path), child) for keys, child in found]
+
+
+def _skeleton_name(path: str) -> str:
+    return f"{_SKELETON}.{path}" if path else _SKELETON
+
+
+def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    children = _children(node, path)
+    if children is None:
+        if not path:
+            raise InvalidArgumentError(f"the tree is a single leaf, a {type(node).__name__}: put it into a dict")
+        yield path, node
+        return
+    for part, child in children:
+        yield from _leaves(child, _join(path, part))
+
+
+def _skeleton(node: Any, path: str) -> Skeleton:
+    if node is None:
+        return ["none"]
+    children = _children(node, path)
+    if children is None:
+        if isinstance(node, (jax.Array, numpy.ndarray)):
+            return ["jax" if isinstance(node, jax.Array) else "np"]
+        return ["object" if has_state(node) or adapter_of(node) is not None else "value"]
+    below = [[part, _skeleton(child, _join(path, part))] for part, child in children]
+    if type(node) in (list, tuple):
+        return [type(node).__name__, [child for _, child in below]]
+    return ["dict", below]
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _impl_of(leaf: Any) -> str:
+    return str(leaf.dtype._impl.name)  # a jax.ShapeDtypeStruct of a key has no public way to tell
+
+
+def _put(state: dict[str, Any], name: str, value: Any) -> None:
+    if name in state:
+        raise InvalidArgumentError(f"two leaves of the tree have the name '{name}'")
+    state[name] = value
+
+
+def to_state(tree: Any, path: str = "") -> dict[str, Any]:
+    """The flat state that stands for the tree: {name: array in host memory, value or object}. `path`: before all names."""
+    leaves = list(_leaves(tree, path))
+    arrays = [(name, leaf) for name, leaf in leaves if isinstance(leaf, (jax.Array, jax.core.Tracer))]
+    for name, leaf in arrays:
+        if isinstance(leaf, jax.core.Tracer):
+            raise InvalidArgumentError(f"'{name}' is traced: save outside of functions that jax.jit or jax.grad transforms")
+        if leaf.is_deleted():
+            raise InvalidArgumentError(f"'{name}' has been deleted: it was donated to a compiled function. Save what the "
+                                       f"function returned, or save before the call")
+        if not leaf.is_fully_addressable:
+            raise UnimplementedError(f"'{name}' has parts in other processes, which this version cannot save")
+    for _, leaf in arrays:
+        if not _is_key(leaf) and any(device.platform != "cpu" for device in leaf.devices()):
+            leaf.copy_to_host_async()
+    state: dict[str, Any] = {}
+    for name, leaf in leaves:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            raise InvalidArgumentError(f"'{name}' is a jax.ShapeDtypeStruct, which has no elements to save")
+        if isinstance(leaf, jax.Array) and _is_key(leaf):
+            _put(state, name, _host(jax.random.key_data(leaf)))
+            _put(state, _join(name, _IMPL), _impl_of(leaf))
+        else:
+            _put(state, name, _host(leaf) if isinstance(leaf, jax.Array) else leaf)
+    _put(state, _skeleton_name(path), _skeleton(tree, path))
+    return state
+
+
+def _host(array: jax.Array) -> numpy.ndarray[Any, Any]:
+    """The elements in host memory: those of the array itself if it lies there in one piece.
+
+    It takes the parts, because NumPy's copy of a whole array stays with the array as long as that lives.
+    """
+    shards = [shard for shard in array.addressable_shards if shard.replica_id == 0]
+    if len(shards) == 1:
+        return numpy.asarray(array.addressable_data(0) if array.is_fully_replicated else shards[0].data)
+    whole = numpy.empty(array.shape, dtype=array.dtype)
+    for shard in shards:
+        whole[shard.index] = numpy.asarray(shard.data)
+    return whole
+
+
+class Destination:
+    """Memory for the leaves of `like`, and the tree that is made of it. `state` is what a Checkpointer restores."""
+
+    def __init__(self, like: Any, path: str = "") -> None:
+        self.state: dict[str, Any] = {}
+        self._like = list(_leaves(like, path))
+        self._structure = jax.tree_util.tree_structure(like)
+        for name, leaf in self._like:
+            if not _is_array(leaf):
+                _put(self.state, name, leaf)
+                continue
+            _check_can_be_made(leaf, name)
+            if _is_key(leaf):
+                data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+                _put(self.state, name, numpy.empty(data.shape, dtype=data.dtype))
+                _put(self.state, _join(name, _IMPL), "")
+            else:
+                _put(self.state, name, numpy.empty(leaf.shape, dtype=leaf.dtype))
+
+    def tree(self, left_out: set[str] | frozenset[str] = frozenset()) -> Any:
+        """The tree of what has been restored. `left_out`: names that have not."""
+        self._check_keys(left_out)
+        leaves = [leaf if name in left_out else made(self.state[name], leaf) if _is_array(leaf) else self.state[name]
+                  for name, leaf in self._like]
+        return jax.tree_util.tree_unflatten(self._structure, leaves)
+
+    def _check_keys(self, left_out: set[str] | frozenset[str]) -> None:
+        other = {}
+        for name, leaf in self._like:
+            if name not in left_out and _is_array(leaf) and _is_key(leaf):
+                stored = self.state[_join(name, _IMPL)]
+                if stored != _impl_of(leaf):
+                    other[name] = stored
+        if other:
+            raise MismatchError("keys of jax.random have another algorithm in the checkpoint: " + ", ".join(
+                f"'{name}' {stored}" for name, stored in other.items()), retyped=list(other))
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct, numpy.ndarray))
+
+
+def _check_can_be_made(leaf: Any, name: str) -> None:
+    if isinstance(leaf, numpy.ndarray):
+        return
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is not None and not sharding.is_fully_addressable:
+        raise UnimplementedError(f"'{name}' would have parts in other processes, which this version cannot restore")
+    if not _is_key(leaf):
+        check_width(leaf.dtype, name)
+
+
+def check_width(dtype: Any, name: str) -> None:
+    """UnimplementedError: this process cannot make an array of JAX of the dtype, but would make a narrower one."""
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise UnimplementedError(f"'{name}' has the dtype {dtype}: jax.config.update('jax_enable_x64', True) allows for "
+                                 f"it, or read it as an array of NumPy")
+
+
+def made(buffer: Any, like: Any) -> Any:
+    """The array of JAX or NumPy that has the elements of `buffer` and is otherwise as `like`. Takes the buffer over."""
+    if isinstance(like, numpy.ndarray):
+        return buffer
+    sharding = like.sharding if getattr(like, "committed", True) else None
+    if _is_key(like):
+        return jax.device_put(jax.random.wrap_key_data(jax.numpy.asarray(buffer), impl=_impl_of(like)), sharding)
+    if like.weak_type and not like.shape:
+        # Made of Python's number it is weakly typed again, and compiled functions need not be compiled again.
+        weak = jax.numpy.asarray(buffer.item())
+        if weak.dtype == like.dtype:
+            return jax.device_put(weak, sharding)
+    return jax.device_put(buffer, sharding)
+
+
+# Reading by tidemark.open.
+
+
+def load_like(step: Step, like: Any, path: str = "") -> Any:
+    """`load` with `like`, from a step that is open."""
+    destination = Destination(like, path)
+    tensors, values = set(step.keys()), set(step.value_keys())
+    missing, reshaped, retyped = [], [], []
+    for name, value in destination.state.items():
+        if has_state(value) or adapter_of(value) is not None:
+            raise InvalidArgumentError(f"'{name}' is an object with state, which only a Checkpointer restores")
+        if name not in tensors | values:
+            missing.append(name)
+        elif (name in tensors) != isinstance(value, numpy.ndarray):
+            retyped.append(name)
+        elif isinstance(value, numpy.ndarray):
+            stored = step.get_slice(name)
+            if stored.get_dtype() != value.dtype.name:
+                retyped.append(name)
+            elif stored.get_shape() != list(value.shape):
+                reshaped.append(name)
+    if missing or reshaped or retyped:
+        raise MismatchError(f"step {step.info.step} does not fit the tree: missing {missing}, of another shape {reshaped}, "
+                            f"of another type {retyped}", missing=missing, reshaped=reshaped, retyped=retyped)
+    for name in destination.state:
+        destination.state[name] = step.get_tensor(name) if name in tensors else step.get_value(name)
+    return destination.tree()
+
+
+def load_as_saved(step: Step, path: str = "") -> Any:
+    """`load` without `like`, from a step that is open."""
+    if _skeleton_name(path) not in step.value_keys():
+        raise InvalidArgumentError(f"step {step.info.step} was not saved by tidemark.jax: give `like`, or use tidemark.open")
+    return _rebuilt(step, step.get_value(_skeleton_name(path)), path, set(step.value_keys()))
+
+
+def _rebuilt(step: Step, skeleton: Any, path: str, values: set[str]) -> Any:
+    try:
+        kind, *below = skeleton
+        if kind == "dict":
+            return {part: _rebuilt(step, child, _join(path, part), values) for part, child in below[0]}
+        if kind in ("list", "tuple"):
+            children = [_rebuilt(step, child, _join(path, i), values) for i, child in enumerate(below[0])]
+            return children if kind == "list" else tuple(children)
+    except Error:
+        raise
+    except (TypeError, ValueError, IndexError, RecursionError) as error:
+        raise DataLossError(f"the stored structure of the tree cannot be read at '{path}': {error}") from error
+    if kind == "none":
+        return None
+    if kind == "value":
+        return step.get_value(path)
+    if kind == "object":
+        raise InvalidArgumentError(f"'{path}' is an object with state: give `like`")
+    if kind not in ("np", "jax"):
+        raise DataLossError(f"the stored structure of the tree has the unknown kind {kind!r} at '{path}'")
+    array = step.get_tensor(path)
+    if kind == "np":
+        return array
+    if _join(path, _IMPL) in values:
+        return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=step.get_value(_join(path, _IMPL)))
+    check_width(array.dtype, path)
+    return jax.device_put(array)
