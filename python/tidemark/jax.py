@@ -76,15 +76,16 @@ def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str =
     return destination.tree(left_out.union(report.missing)), report
 
 
-def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None) -> Any:
+def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None, *,
+         allow_unexpected: bool = False) -> Any:
     """The tree of a step, read beside the trainer or without one. `step` as in `tidemark.open`.
 
     Without `like` the containers are dicts, lists and tuples: of a class, its attributes are the keys of a dict. The
-    arrays are on the default device. InvalidArgumentError: without `like`, the tree has an object with state, or
+    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more. InvalidArgumentError: without `like`, the tree has an object with state, or
     `tidemark.jax` did not save it.
     """
     with open_step(store, step, framework="np") as opened:
-        return load_like(opened, like) if like is not None else load_as_saved(opened)
+        return load_like(opened, like, allow_unexpected=allow_unexpected) if like is not None else load_as_saved(opened)
 
 
 # What a tree is in a store.
@@ -163,13 +164,7 @@ def to_state(tree: Any, path: str = "") -> dict[str, Any]:
     leaves = list(_leaves(tree, path))
     arrays = [(name, leaf) for name, leaf in leaves if isinstance(leaf, (jax.Array, jax.core.Tracer))]
     for name, leaf in arrays:
-        if isinstance(leaf, jax.core.Tracer):
-            raise InvalidArgumentError(f"'{name}' is traced: save outside of functions that jax.jit or jax.grad transforms")
-        if leaf.is_deleted():
-            raise InvalidArgumentError(f"'{name}' has been deleted: it was donated to a compiled function. Save what the "
-                                       f"function returned, or save before the call")
-        if not leaf.is_fully_addressable:
-            raise UnimplementedError(f"'{name}' has parts in other processes, which this version cannot save")
+        _check_can_be_saved(leaf, name)
     for _, leaf in arrays:
         if not _is_key(leaf) and any(device.platform != "cpu" for device in leaf.devices()):
             leaf.copy_to_host_async()
@@ -184,6 +179,22 @@ def to_state(tree: Any, path: str = "") -> dict[str, Any]:
             _put(state, name, _host(leaf) if isinstance(leaf, jax.Array) else leaf)
     _put(state, _skeleton_name(path), _skeleton(tree, path))
     return state
+
+
+def _check_can_be_saved(array: Any, name: str) -> None:
+    if isinstance(array, jax.core.Tracer):
+        raise InvalidArgumentError(f"'{name}' is traced: save outside of functions that jax.jit or jax.grad transforms")
+    if array.is_deleted():
+        raise InvalidArgumentError(f"'{name}' has been deleted: it was donated to a compiled function. Save what the "
+                                   f"function returned, or save before the call")
+    if not array.is_fully_addressable:
+        raise UnimplementedError(f"'{name}' has parts in other processes, which this version cannot save")
+
+
+def host_array(array: jax.Array, name: str) -> numpy.ndarray[Any, Any]:
+    """The elements of one array in host memory, which may be the array's own. Errors are those of `save`."""
+    _check_can_be_saved(array, name)
+    return _host(array)
 
 
 def _host(array: jax.Array) -> numpy.ndarray[Any, Any]:
@@ -277,7 +288,7 @@ def made(buffer: Any, like: Any) -> Any:
 # Reading by tidemark.open.
 
 
-def load_like(step: Step, like: Any, path: str = "") -> Any:
+def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool = False) -> Any:
     """`load` with `like`, from a step that is open."""
     destination = Destination(like, path)
     tensors, values = set(step.keys()), set(step.value_keys())
@@ -295,9 +306,13 @@ def load_like(step: Step, like: Any, path: str = "") -> Any:
                 retyped.append(name)
             elif stored.get_shape() != list(value.shape):
                 reshaped.append(name)
-    if missing or reshaped or retyped:
-        raise MismatchError(f"step {step.info.step} does not fit the tree: missing {missing}, of another shape {reshaped}, "
-                            f"of another type {retyped}", missing=missing, reshaped=reshaped, retyped=retyped)
+    unexpected = [] if allow_unexpected else [
+        name for name in tensors | values
+        if name not in destination.state and not name.startswith("$tidemark.") and name.startswith(f"{path}." if path else "")]
+    if missing or unexpected or reshaped or retyped:
+        raise MismatchError(f"step {step.info.step} does not fit the tree: missing {missing}, unexpected {unexpected}, of "
+                            f"another shape {reshaped}, of another type {retyped}", missing=missing, unexpected=unexpected,
+                            reshaped=reshaped, retyped=retyped)
     for name in destination.state:
         destination.state[name] = step.get_tensor(name) if name in tensors else step.get_value(name)
     return destination.tree()

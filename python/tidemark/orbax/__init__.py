@@ -1,0 +1,17 @@
+"""The names of orbax.checkpoint's CheckpointManager on a store of Tidemark.
+
+    import tidemark.orbax as ocp  # was: import orbax.checkpoint as ocp
+
+    with ocp.CheckpointManager("run/ckpt", options=ocp.CheckpointManagerOptions(max_to_keep=3)) as manager:
+        manager.save(step, args=ocp.args.StandardSave(state))
+        state = manager.restore(manager.latest_step(), args=ocp.args.StandardRestore(state))
+
+It does not read checkpoints of Orbax, nor does Orbax read these. What has no counterpart here is UnimplementedError as
+soon as it is asked for. Importing this module imports jax, but not Orbax.
+"""
+
+from . import args
+from ._manager import CheckpointManager, StepAlreadyExistsError, StepMetadata
+from ._options import CheckpointManagerOptions
+
+__all__ = ["CheckpointManager", "CheckpointManagerOptions", "StepAlreadyExistsError", "StepMetadata", "args"]
