@@ -4,7 +4,8 @@
 # The package is built by CMake with the flags of the preset dev, in build/python, so that the compiler cache has the core
 # already. What pip installs is kept in a virtual environment in the user's cache folder. PyTorch is Debian's, of the CPU,
 # so the environment is one of Debian's Python. Exits with 77 and says SKIPPED if, and only if, the package index is out of
-# reach. With --build it runs no tests. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in it, its tests fail.
+# reach. With --build it runs no tests. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without
+# PyTorch in it, its tests fail.
 set -eu
 
 nanobind_version=3.1.0

@@ -342,6 +342,7 @@ void BindCheckpointer(nb::module_& module) {
            })
       .def("check_for_errors",
            [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.CheckForErrors(); })); })
+      .def("tidy", [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.Tidy(); })); })
       .def(
           "close",
           [](Handle& handle, double seconds) {

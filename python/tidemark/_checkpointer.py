@@ -280,6 +280,10 @@ class Checkpointer:
         """Deletes a committed step. FailedPreconditionError: it stays under all rules."""
         self._require().delete(step, reason)
 
+    def tidy(self) -> None:
+        """Applies retention now, and blocks until that is done. Raises the first error; it is tried again later."""
+        self._require().tidy()
+
     def close(self, timeout: float | None = None) -> None:
         """Waits for the saves and releases the store. Raises the first failure that was not seen yet.
 

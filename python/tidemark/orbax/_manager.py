@@ -195,9 +195,14 @@ class CheckpointManager:
         return {name or _DEFAULT: json.loads(json.dumps(part.item))}  # type: ignore[attr-defined]
 
     def wait_until_finished(self) -> None:
-        """Blocks until every save survives power loss. Raises the first failure that was not seen yet."""
+        """Blocks until every save survives power loss and the steps that the options do not keep are deleted.
+
+        Raises the first failure that was not seen yet.
+        """
         try:
             self._checkpointer.wait_until_committed()
+            if not self._keeps_all:
+                self._checkpointer.tidy()
         finally:
             self._in_progress()
 
