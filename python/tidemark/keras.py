@@ -305,7 +305,7 @@ def _host(variable: Any, name: str) -> Any:
 
         return host_array(variable.value, name)
     if backend == "tensorflow":
-        return variable.value.numpy()
+        return numpy.asarray(variable.value.numpy())  # a scalar without asarray, where there are no dimensions
     if backend == "torch":
         return variable.value.detach()
     if backend == "numpy":
