@@ -5,7 +5,8 @@
     tidemark.keras.load(model, "run/ckpt", "best:val_loss")
 
 A variable with the path "dense/kernel" is the entry "model.dense.kernel"; those of the optimizer begin
-with "optimizer". Metrics are not saved: Keras resets them in every epoch. Works with the backends jax, tensorflow, torch (on the CPU) and numpy. Importing
+with "optimizer". Metrics are not saved: Keras resets them in every epoch. For the backend jax; those of tensorflow, torch (on the CPU)
+and numpy are served too, but only jax is in the tests. Importing
 this module imports keras.
 """
 
