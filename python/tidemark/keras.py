@@ -4,10 +4,9 @@
     model.fit(x, y, validation_data=(u, v), epochs=50, callbacks=[checkpoint])
     tidemark.keras.load(model, "run/ckpt", "best:val_loss")
 
-A variable with the path "dense/kernel" is the entry "model.dense.kernel"; those of the optimizer begin
-with "optimizer". Metrics are not saved: Keras resets them in every epoch. For the backend jax; those of tensorflow, torch (on the CPU)
-and numpy are served too, but only jax is in the tests. Importing
-this module imports keras.
+A variable with the path "dense/kernel" is the entry "model.dense.kernel"; those of the optimizer begin with
+"optimizer". Metrics are not saved: Keras resets them in every epoch. The tests are of the backend jax; tensorflow, torch
+(on the CPU) and numpy are served too. Importing this module imports keras.
 """
 
 from __future__ import annotations
