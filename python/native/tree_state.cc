@@ -124,6 +124,10 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
   if (!destinations.ok()) return destinations.status();
   absl::flat_hash_map<std::string, const EntrySpec*> by_name;
   for (const EntrySpec& spec : saved) by_name.emplace(spec.name, &spec);
+  std::set<std::string> has_entries;  // of open_
+  for (const std::string& prefix : open_) {
+    if (by_name.contains(prefix + ".type")) has_entries.insert(prefix);
+  }
   std::set<std::string> known;
   for (const Array& array : arrays_) {
     known.insert(array.spec.name);
@@ -141,6 +145,8 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
     EntrySpec spec{.name = name, .kind = EntryKind::kBytes, .dtype = Dtype::kUint8, .shape = {0}};
     const auto found = by_name.find(name);
     if (found == by_name.end()) {
+      // The state of an optimizer lies in entries beneath its name alone.
+      if (has_entries.contains(name)) continue;
       differences_.missing.push_back(name);
     } else if (found->second->kind == EntryKind::kTensor) {
       differences_.retyped.push_back(name);

@@ -6,7 +6,7 @@ import os
 from types import TracebackType
 from typing import Any
 
-from . import _arrays, _codec, _native
+from . import _arrays, _codec, _native, _tree
 from ._step_info import StepInfo
 from .errors import InvalidArgumentError, NotFoundError
 
@@ -90,12 +90,22 @@ class Step:
         return Slice(self, name)
 
     def get_value(self, name: str) -> Any:
-        """A number, a string, bytes, or what a container without arrays was."""
+        """A number, a string, bytes, what a container without arrays was, or the state_dict() of an object.
+
+        The state of an optimizer that is stored as an object has the names of its parameters for their indices.
+        """
         index, kind, *_ = self._entry(name)
         if kind == "tensor":
             raise InvalidArgumentError(f"'{name}' is a tensor: use get_tensor")
         content = self._opened().read_bytes(index)
+        found = _tree.object_content(content) if kind == "string" else None
+        if found is not None:
+            return _tree.decode_object(name, found, self._array)[0]
         return _codec.from_entry(kind, content, self.get_tensor)
+
+    def _array(self, name: str, framework: str) -> Any:
+        index, dtype, shape, size = self._tensor(name)
+        return self._read(index, dtype, shape, 0, size, framework)
 
     def _opened(self) -> Any:
         if self._file is None:
@@ -116,8 +126,9 @@ class Step:
             raise InvalidArgumentError(f"'{name}' is a part of a tensor that several ranks hold")
         return index, dtype, shape, size
 
-    def _read(self, index: int, dtype: str, shape: list[int], offset: int, size: int) -> Any:
-        array = _arrays.new_array(self.framework, dtype, shape)
+    def _read(self, index: int, dtype: str, shape: list[int], offset: int, size: int,
+              framework: str | None = None) -> Any:
+        array = _arrays.new_array(framework or self.framework, dtype, shape)
         if size:
             self._opened().read(index, offset, _arrays.address_of(array), size)
         return array

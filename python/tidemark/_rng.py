@@ -6,6 +6,8 @@ import random
 import sys
 from typing import Any
 
+from .errors import InvalidArgumentError
+
 
 class NumpyGenerator:
     """numpy.random.Generator as an object with state."""
@@ -33,17 +35,25 @@ class PythonGenerator:
         self._generator.setstate(state["state"])
 
 
-class TorchGenerator:
-    """torch.Generator as an object with state."""
+def torch_generator_bytes(generator: Any) -> bytes:
+    """The state of a torch.Generator, as the C++ library stores it."""
+    return bytes(generator.get_state().tolist())  # of Debian's PyTorch, numpy() fails
 
-    def __init__(self, generator: Any) -> None:
-        self._generator = generator
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"state": self._generator.get_state()}
+def set_torch_generator(generator: Any, state: Any, path: str) -> None:
+    """InvalidArgumentError: these are the bytes of no such generator."""
+    torch = sys.modules["torch"]
+    if type(state) is not bytes:
+        raise InvalidArgumentError(f"'{path}' is a generator of PyTorch here, and a {type(state).__name__} in the checkpoint")
+    try:
+        generator.set_state(torch.tensor(list(state), dtype=torch.uint8))
+    except RuntimeError as error:
+        raise InvalidArgumentError(f"'{path}' has {len(state)} bytes, which the generator refuses: {error}") from None
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._generator.set_state(state["state"])
+
+def is_torch_generator(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Generator)
 
 
 def adapter_of(value: object) -> Any:
@@ -53,9 +63,6 @@ def adapter_of(value: object) -> Any:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.random.Generator):
         return NumpyGenerator(value)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Generator):
-        return TorchGenerator(value)
     return None
 
 

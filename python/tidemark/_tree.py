@@ -4,6 +4,7 @@
 - A dict, list, tuple or dataclass that holds an array or an object with state is walked. The parts of a path are joined
   by dots, so {"model": {"weight": w}} has the entry "model.weight".
 - A module (an object with named_parameters) is the dict of its state_dict(): a restore writes into its tensors.
+- An optimizer of PyTorch has the entries that the C++ library gives it, and a torch.Generator is its bytes, as there.
 - Another object with state_dict() and load_state_dict() is one text entry, which holds its values and names its arrays,
   and an entry for each array. A restore hands new arrays to load_state_dict().
 - Everything else is a value, in one entry. A restore replaces it in the container that holds it.
@@ -16,8 +17,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from . import _arrays, _codec
-from ._rng import adapter_of
+from . import _arrays, _codec, _optimizers
+from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
 from .errors import InvalidArgumentError
 
 _Set = Callable[[Any], None]
@@ -40,7 +41,8 @@ def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
     """Whether the value is, or contains, something that a restore fills in place."""
     if _codec.is_registered(value):
         return False
-    if _arrays.is_array(value) or has_state(value) or _is_record(value) or adapter_of(value) is not None:
+    if (_arrays.is_array(value) or has_state(value) or _is_record(value) or adapter_of(value) is not None
+            or is_torch_generator(value)):
         return True
     if id(value) in above:
         raise InvalidArgumentError("a container of the state contains itself")
@@ -90,6 +92,9 @@ class Tree:
             self._walk_module(value, path)
         elif not _codec.is_registered(value) and (has_state(value) or adapter_of(value) is not None):
             self.objects[path] = adapter_of(value) or value
+        elif is_torch_generator(value):
+            state = torch_generator_bytes(value) if not self._writable else b""
+            self.values[path] = (state, lambda new: set_torch_generator(value, new, path))
         elif _holds_places(value):
             self._walk_children(value, path, put)
         else:
@@ -144,29 +149,32 @@ class Tree:
         """[(name, kind, bytes)] of the values and objects; adds the objects' arrays to `arrays`."""
         entries = [(path, *_codec.to_entry(value, path)) for path, (value, _) in self.values.items()]
         for path, value in self.objects.items():
-            entries.append((path, "string", self._text_of_object(value, path)))
+            entries += self._entries_of_object(value, path)
         return entries
 
-    def _text_of_object(self, value: Any, path: str) -> bytes:
+    def _entries_of_object(self, value: Any, path: str) -> list[tuple[str, str, bytes]]:
         state = value.state_dict()
         names = self._optimizer_names(value)
         if names is not None:
             state = {"state": {names.get(key, key): item for key, item in state["state"].items()},
                      "param_groups": [{**group, "params": [names.get(index, index) for index in group["params"]]}
                                       for group in state["param_groups"]]}
+            fields = _optimizers.to_entries(value, state, path)
+            if fields is not None:
+                for name, tensor in fields[1]:
+                    self._add_array(tensor, name)
+                return fields[0]
         frameworks: dict[str, str] = {}
 
         def take(item: object, name: str) -> bool:
             if not _arrays.is_array(item):
                 return False
-            # State of a parameter: "optimizer.encoder.weight.exp_avg", as the C++ library names it.
-            entry = path + name[len(path + ".state"):] if names is not None and name.startswith(path + ".state.") else name
-            self._add_array(item, entry)
+            self._add_array(item, _entry_of(path, name, names is not None))
             frameworks[name] = "pt" if _arrays.is_torch(item) else "np"
             return True
 
         encoded = _codec.encode(state, path, take)
-        return _codec.to_text({"$object": [encoded, frameworks, names is not None]})
+        return [(path, "string", _codec.to_text({"$object": [encoded, frameworks, names is not None]}))]
 
     def _optimizer_names(self, value: Any) -> dict[int, str] | None:
         """The names of an optimizer's parameters by their index in its state_dict(); None: it is no optimizer, or one
@@ -190,7 +198,7 @@ class Tree:
         values = [(put, _codec.from_entry(received[path][0], bytes(received[path][3]), no_array))
                   for path, (_, put) in self.values.items() if path in received]
         objects = [(value, self._object_state(value, path, received)) for path, value in self.objects.items()
-                   if path in received]
+                   if path in received or f"{path}.type" in received]
         for put, value in values:
             put(value)
         for value, state in objects:
@@ -198,36 +206,32 @@ class Tree:
         self._mark_written()
 
     def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
-        text = bytes(received[path][3]).decode()
-        if not text.startswith(_codec.MARK):
-            raise InvalidArgumentError(f"'{path}' is an object with state here, and a plain value in the checkpoint")
-        content = json.loads(text[len(_codec.MARK):])
-        if not isinstance(content, dict) or "$object" not in content:
-            raise InvalidArgumentError(f"'{path}' is an object with state here, and a value in the checkpoint")
-        encoded, frameworks, by_name = content["$object"]
-
-        def array(name: str) -> object:
-            entry = path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
+        def array(entry: str, framework: str) -> Any:
             _, dtype, shape, content = received[entry]
-            made = _arrays.new_array(frameworks[name], dtype, shape)
+            made = _arrays.new_array(framework, dtype, shape)
             _copy_into(made, content)
             return made
 
-        state = _codec.decode(encoded, array)
-        if not by_name:
-            return state
+        def no_array(name: str) -> object:
+            raise KeyError(name)
+
         names = self._optimizer_names(value)
+        if path in received:
+            content = object_content(bytes(received[path][3]))
+            if content is None:
+                raise InvalidArgumentError(f"'{path}' is an object with state here, and a value in the checkpoint")
+            state, by_name = decode_object(path, content, array)
+            if not by_name:
+                return state
+        else:
+            state = _optimizers.from_entries(
+                value, list((names or {}).values()), path, received,
+                lambda entry: _codec.from_entry(received[entry][0], bytes(received[entry][3]), no_array),
+                lambda entry: array(entry, "pt"))
         if names is None:
             raise InvalidArgumentError(f"'{path}': the checkpoint has its parameters by name, and here one of them "
                                        f"belongs to no module of the state")
-        index = {name: i for i, name in names.items()}
-        stored = [name for group in state["param_groups"] for name in group["params"]]
-        if sorted(stored) != sorted(index):
-            raise InvalidArgumentError(f"'{path}' has other parameters than in the checkpoint: "
-                                       f"{sorted(set(stored) ^ set(index))}")
-        return {"state": {index.get(key, key): item for key, item in state["state"].items()},
-                "param_groups": [{**group, "params": [index[name] for name in group["params"]]}
-                                 for group in state["param_groups"]]}
+        return _by_index(state, names, path, [len(group["params"]) for group in value.param_groups])
 
     def _mark_written(self) -> None:
         """Tells autograd that the tensors have changed."""
@@ -240,6 +244,45 @@ class Tree:
             for owner in self.owners:
                 if _arrays.is_torch(owner) and not owner.is_inference():
                     bump(owner)
+
+
+def object_content(text: bytes) -> list[Any] | None:
+    """What an entry says of an object with state; None: it is the entry of a value."""
+    if not text.startswith(_codec.MARK.encode()):
+        return None
+    content = json.loads(text[len(_codec.MARK):])
+    if not isinstance(content, dict) or list(content) != ["$object"]:
+        return None
+    return list(content["$object"])
+
+
+def decode_object(path: str, content: list[Any], array: Callable[[str, str], Any]) -> tuple[Any, bool]:
+    """The state_dict() of an object, and whether it is an optimizer's, by the names of its parameters.
+
+    `array(entry, framework)` reads an array as one of NumPy ("np") or PyTorch ("pt").
+    """
+    encoded, frameworks, by_name = content
+    return _codec.decode(encoded, lambda name: array(_entry_of(path, name, by_name), frameworks[name])), bool(by_name)
+
+
+def _entry_of(path: str, name: str, by_name: bool) -> str:
+    """State of a parameter: "optimizer.encoder.weight.exp_avg", as the C++ library names it."""
+    return path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
+
+
+def _by_index(state: Any, names: dict[int, str], path: str, sizes: list[int]) -> Any:
+    """An optimizer's state by the indices that its parameters have here, whatever their order was when it was saved."""
+    index = {name: i for i, name in names.items()}
+    stored = [name for group in state["param_groups"] for name in group["params"]]
+    if sorted(stored) != sorted(index):
+        raise InvalidArgumentError(f"'{path}' has other parameters than in the checkpoint: {sorted(set(stored) ^ set(index))}")
+    # load_state_dict goes by places, so groups and parameters have to come in the order that they have here.
+    groups = [{**group, "params": sorted(index[name] for name in group["params"])} for group in state["param_groups"]]
+    groups.sort(key=lambda group: group["params"][:1])
+    placed = [i for group in groups for i in group["params"]]
+    if placed != sorted(placed) or [len(group["params"]) for group in groups] != sizes:
+        raise InvalidArgumentError(f"'{path}' has its parameters in other groups than in the checkpoint")
+    return {"state": {index.get(key, key): item for key, item in state["state"].items()}, "param_groups": groups}
 
 
 def _copy_into(array: Any, content: bytearray) -> None:

@@ -135,3 +135,97 @@ def test_a_generator_goes_on(checkpointer):
     drawn = torch.rand(3, generator=generator)
     checkpointer.resume({"g": generator})
     assert torch.equal(torch.rand(3, generator=generator), drawn)
+
+
+def train_once(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+
+
+def optimizers(parameters):
+    return {"SGD": torch.optim.SGD(parameters, lr=0.1, momentum=0.9), "plain SGD": torch.optim.SGD(parameters, lr=0.1),
+            "Adam": torch.optim.Adam(parameters, lr=0.1, amsgrad=True), "AdamW": torch.optim.AdamW(parameters),
+            "RMSprop": torch.optim.RMSprop(parameters, momentum=0.5, centered=True),
+            "Adagrad": torch.optim.Adagrad(parameters), "maximising": torch.optim.Adam(parameters, maximize=True),
+            "NAdam": torch.optim.NAdam(parameters)}
+
+
+@pytest.mark.parametrize("kind", list(optimizers([torch.zeros(1, requires_grad=True)])))
+def test_every_optimizer_goes_on_as_if_nothing_had_been(checkpointer, kind):
+    model = torch.nn.Linear(3, 2)
+    optimizer = optimizers(list(model.parameters()))[kind]
+    train_once(model, optimizer)
+    checkpointer.save(1, {"model": model, "optimizer": optimizer})
+    other = torch.nn.Linear(3, 2)
+    resumed = optimizers(list(other.parameters()))[kind]
+    resumed.param_groups[0]["lr"] = 7.0
+    checkpointer.resume({"model": other, "optimizer": resumed})
+    assert resumed.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+    for _ in range(2):
+        train_once(model, optimizer)
+        train_once(other, resumed)
+    assert torch.equal(other.weight, model.weight) and torch.equal(other.bias, model.bias)
+    checkpointer.wait_until_committed()
+    with tidemark.open(checkpointer.path) as step:
+        names = step.value_keys()
+    assert ("optimizer" in names) == (kind == "NAdam")
+    assert ("optimizer.param_groups.0.python" in names) == (kind == "maximising")
+
+
+def test_an_optimizer_has_the_entries_of_the_cpp_library(checkpointer):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    train_once(model, optimizer)
+    checkpointer.save(1, {"model": model, "optimizer": optimizer}).committed.result()
+    with tidemark.open(checkpointer.path) as step:
+        values = {name: step.get_value(name) for name in step.value_keys()}
+    group = "optimizer.param_groups.0."
+    assert values == {"optimizer.type": "AdamW", group + "params": "weight\nbias", group + "lr": 0.5, group + "betas.0": 0.9,
+                      group + "betas.1": 0.999, group + "eps": 1e-8, group + "weight_decay": 0.01, group + "amsgrad": False,
+                      "optimizer.weight.step": 1, "optimizer.bias.step": 1}
+
+
+def test_an_optimizer_of_another_class_or_with_other_parameters_is_refused(checkpointer):
+    model = torch.nn.Linear(3, 2)
+    checkpointer.save(1, {"model": model, "optimizer": torch.optim.Adam(model.parameters())})
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="is a SGD here, and a Adam in the checkpoint"):
+        checkpointer.resume({"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=1.0)})
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match=r"other parameters than in the checkpoint: \['bias'\]"):
+        checkpointer.resume({"model": model, "optimizer": torch.optim.Adam([model.weight])})
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="in other groups"):
+        both = torch.optim.Adam([{"params": [model.weight]}, {"params": [model.bias]}])
+        checkpointer.save(2, {"model": model, "optimizer": torch.optim.Adam([
+            {"params": [model.weight, model.bias]}])}).committed.result()
+        checkpointer.resume({"model": model, "optimizer": both})
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.NAdam])
+def test_states_go_by_names_if_the_order_of_the_parameters_has_changed(checkpointer, kind):
+    model = torch.nn.Linear(3, 2)
+    optimizer = kind([{"params": [model.weight], "lr": 0.25}, {"params": [model.bias]}])
+    train_once(model, optimizer)
+    checkpointer.save(1, {"model": model, "optimizer": optimizer})
+    other = torch.nn.Linear(3, 2)
+    resumed = kind([{"params": [other.bias]}, {"params": [other.weight]}])
+    checkpointer.resume({"model": other, "optimizer": resumed})
+    assert [group["lr"] for group in resumed.param_groups] == [optimizer.param_groups[1]["lr"], 0.25]
+    assert torch.equal(resumed.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+    assert torch.equal(resumed.state[other.bias]["exp_avg"], optimizer.state[model.bias]["exp_avg"])
+
+
+def test_bytes_of_another_generator_are_refused(checkpointer):
+    checkpointer.save(1, {"g": b"123"})
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="'g' has 3 bytes, which the generator refuses"):
+        checkpointer.resume({"g": torch.Generator()})
+    checkpointer.save(2, {"g": 5}).committed.result()
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="'g' is a generator of PyTorch here, and a int"):
+        checkpointer.resume({"g": torch.Generator()})
+
+
+def test_the_state_of_an_object_is_read_without_the_object(checkpointer):
+    optimizer = torch.optim.Adam([torch.zeros(2, requires_grad=True)])
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    checkpointer.save(1, {"scheduler": scheduler}).committed.result()
+    with tidemark.open(checkpointer.path) as step:
+        assert step.get_value("scheduler") == scheduler.state_dict()
