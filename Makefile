@@ -6,7 +6,7 @@ TESTS_AT_ONCE = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 test-interop test-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax
+.PHONY: help demo test test-torch2 test-interop test-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
@@ -17,6 +17,7 @@ help:
 	@echo "make wheel         make one self-contained wheel of the Python package in build/wheel, and test what is in it"
 	@echo "make test-wheel    the same, and test it installed, in every Python that is here and beside frameworks; needs PyPI"
 	@echo "make test-python-jax   run the tests of its doors to JAX, Orbax and Keras; needs PyPI once"
+	@echo "make test-python-torch  the same with torch 2.x, and the doors to Lightning and Hugging Face; needs PyPI once, for 6.5 GB"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or two; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
@@ -81,6 +82,12 @@ test-wheel:
 test-python-jax:
 	@tools/setup python
 	JOBS=$(JOBS) tests/python_jax.sh tests/python_jax || [ $$? -eq 77 ] # as above
+
+test-python-torch:
+	@tools/setup python
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS) --target char_lm
+	JOBS=$(JOBS) tests/python_torch.sh || [ $$? -eq 77 ] # as above
 
 bench:
 	@tools/setup bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/torch2.sh, interop.sh, python.sh and python_jax.sh skip where the package index is out of reach, and fail at everything else.
+"""The tests that install packages skip where the package index is out of reach, and fail at everything else.
 
   package_index_test.py ROOT [unittest arguments]
 """
@@ -28,8 +28,9 @@ fi
 
 
 # The script, what it is called with, and what it installs first.
-SCRIPTS = ((["tests/torch2.sh"], "--no-deps torch=="), (["tests/interop.sh", "build"], "safetensors=="), (["tests/python.sh"], "nanobind=="),
-           (["tests/python_jax.sh"], "jax=="))
+SCRIPTS = ((["tests/torch2.sh"], "--no-cache-dir torch=="), (["tests/interop.sh", "build"], "safetensors=="),
+           (["tests/python.sh"], "nanobind=="), (["tests/python_jax.sh"], "jax=="),
+           (["tests/python_torch.sh"], "--no-cache-dir torch=="))
 
 
 class PackageIndex(unittest.TestCase):
