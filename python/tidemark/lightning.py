@@ -1,0 +1,335 @@
+"""Lightning: a callback that saves beside the training, and a CheckpointIO for the callbacks of Lightning.
+
+    checkpoint = TidemarkCheckpoint("run/ckpt", monitor="val_loss", save_top_k=2)
+    trainer = lightning.Trainer(callbacks=[checkpoint])
+    trainer.fit(model, data, ckpt_path=checkpoint.resume_path)
+
+or, with Lightning's ModelCheckpoint as it is:
+
+    trainer = lightning.Trainer(plugins=[TidemarkCheckpointIO("run/ckpt")], callbacks=[ModelCheckpoint(...)])
+
+Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME"; the rest is the entry
+"lightning" and the tensors beneath it. Tensors must be in host memory, and the process must be the only one that trains.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+import uuid
+from typing import Any
+
+from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
+from lightning.pytorch.callbacks import Checkpoint
+
+from . import _dicts
+from ._checkpointer import Checkpointer, KeepBest, Retention
+from ._evaluation import Evaluation, Evaluator
+from ._futures import logger
+from ._rng import rng
+from .errors import Error, FailedPreconditionError, InvalidArgumentError, NotFoundError
+
+__all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
+
+_REST = "lightning"
+_SCHEME = "tidemark:"
+
+
+class TidemarkCheckpointIO(CheckpointIO):
+    """Saves into the store at `store`. `options` are those of Checkpointer.
+
+    At the path that Lightning asks for there is a file of one line, which names the store and the step. It is written
+    when the step is committed, so it never names a step that a crash could take away. A save returns when the state is
+    copied. What fails later is raised by the next save, or by `teardown`, which waits for all of them. A step has the
+    number of Lightning's global step, or the next free one. Removing the file deletes the step. Thread-safe.
+    """
+
+    def __init__(self, store: str | os.PathLike[str], **options: Any) -> None:
+        self._store = os.path.abspath(store)
+        self._options = options
+        self._lock = threading.RLock()
+        self._checkpointer: Checkpointer | None = None
+        self._next_step = 0
+        self._pending: dict[str, threading.Event] = {}
+        self._failures: list[BaseException] = []
+        self._removed: list[int] = []  # steps to be deleted
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str],
+                        storage_options: Any | None = None) -> None:
+        """UnsupportedTypeError: the checkpoint has an object that cannot be stored; the message has its path."""
+        if storage_options is not None:
+            raise TypeError("TidemarkCheckpointIO takes no storage_options")
+        path = os.path.abspath(path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # ModelCheckpoint may link to the file before it is there
+        with self._lock:
+            self._raise_failure()
+            checkpointer = self._opened()
+            global_step = checkpoint.get("global_step", 0)
+            step = max(int(global_step), self._next_step)
+            reference = {"tidemark": 1, "store": os.path.relpath(self._store, os.path.dirname(path)), "step": step,
+                         "save": uuid.uuid4().hex}
+            save = checkpointer.save(step, _dicts.state_of(checkpoint, _REST), user_metadata=json.dumps(
+                {"global_step": global_step, "save": reference["save"]}))
+            self._next_step = step + 1
+            done = self._pending[path] = threading.Event()
+        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done))
+
+    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, future: Any) -> None:
+        try:
+            error = future.exception()
+            if error is not None:
+                raise error
+            _write(path, json.dumps(reference) + "\n")
+        except Exception as error:  # noqa: BLE001: kept for the thread that saves
+            with self._lock:
+                self._failures.append(error)
+        finally:
+            done.set()
+
+    def load_checkpoint(self, path: str | os.PathLike[str], map_location: Any | None = None,
+                        weights_only: bool | None = None) -> dict[str, Any]:
+        """The checkpoint, in host memory; `weights_only` changes nothing, since nothing that is read can run.
+
+        `path` may also be "tidemark:" and a step: "tidemark:latest", "tidemark:40".
+        NotFoundError: the step is gone. InvalidArgumentError: the file is no reference to a step.
+        """
+        if map_location is not None and str(map_location) != "cpu":
+            raise InvalidArgumentError(f"map_location is {map_location!r}: checkpoints are loaded into host memory")
+        if str(path).startswith(_SCHEME):
+            return _load_step(str(path), self._store)
+        path = os.path.realpath(path)
+        self._wait(path)
+        reference = _read(path)
+        store = os.path.join(os.path.dirname(path), reference["store"])
+        with _dicts.open_step(store, reference["step"], "pt") as step:
+            if json.loads(step.info.user_metadata).get("save") != reference["save"]:
+                raise NotFoundError(f"{path} names a save of step {reference['step']} that is not in {store} any more")
+            return _dicts.checkpoint_of(step, _REST)
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Removes the file, and deletes the step. The highest step stays until another one is committed."""
+        real = os.path.realpath(path)
+        self._wait(real)
+        with self._lock:
+            if not os.path.lexists(path):
+                return
+            reference = _read(real)
+            os.remove(path)
+            self._removed.append(reference["step"])
+            self._delete(self._opened())
+
+    def _delete(self, checkpointer: Checkpointer) -> None:
+        for step in list(self._removed):
+            try:
+                checkpointer.delete(step, "removed by Lightning")
+            except FailedPreconditionError:
+                continue  # it is the highest step
+            except NotFoundError:
+                pass
+            self._removed.remove(step)
+
+    def teardown(self) -> None:
+        """Waits for the saves, closes the store, and raises the first failure. The next save opens it again."""
+        with self._lock:
+            pending = list(self._pending)
+        for path in pending:
+            self._wait(path)
+        with self._lock:
+            self._pending.clear()
+            checkpointer, self._checkpointer = self._checkpointer, None
+            if checkpointer is not None:
+                self._delete(checkpointer)
+                checkpointer.close()
+            self._raise_failure()
+
+    def _opened(self) -> Checkpointer:
+        if self._checkpointer is None:
+            self._checkpointer = Checkpointer(self._store, **self._options)
+            self._next_step = max((info.step for info in self._checkpointer.steps()), default=-1) + 1
+        return self._checkpointer
+
+    def _wait(self, path: str) -> None:
+        event = self._pending.get(path)
+        while event is not None and not event.wait(0.1):  # in slices, so that Ctrl-C ends it
+            pass
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures.pop(0)
+
+
+def _load_step(path: str, store: str) -> dict[str, Any]:
+    """Of "tidemark:STEP@STORE"; without "@STORE": of `store`."""
+    step, _, other = path[len(_SCHEME):].partition("@")
+    return _dicts.load_checkpoint(other or store, step, _REST)
+
+
+def _write(path: str, text: str) -> None:
+    """Puts a file in place as a whole, and durably."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        text = file.read(4096)
+    try:
+        reference = json.loads(text)
+        if reference["tidemark"] == 1 and type(reference["step"]) is int and all(
+                type(reference[key]) is str for key in ("store", "save")):
+            return dict(reference)
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise InvalidArgumentError(f"{path} names no step of a store: TidemarkCheckpointIO has not written it")
+
+
+class TidemarkCheckpoint(Checkpoint):
+    """Saves the whole training into the store at `store` and keeps the latest step and the best ones.
+
+    every_n_train_steps: saves after every so many steps; 0: after each validation, or after each epoch without one.
+    monitor: a metric that is logged; the `save_top_k` best steps by it are kept beside the latest one. "min" or "max"
+    is the `mode`. evaluation: saved steps are evaluated beside the training; monitor="validation/loss" then keeps the
+    best by what it found. `options` are those of Checkpointer; `retention` replaces the rule of the above.
+
+    A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
+    checkpoint has the generators of random numbers too; they are put back when the training begins.
+    """
+
+    def __init__(self, store: str | os.PathLike[str], *, monitor: str = "", mode: str = "min", save_top_k: int = 1,
+                 every_n_train_steps: int = 0, evaluation: Evaluation | None = None, **options: Any) -> None:
+        if mode not in ("min", "max"):
+            raise InvalidArgumentError(f"mode is '{mode}', not 'min' or 'max'")
+        best = [KeepBest(monitor, {"min": "lowest", "max": "highest"}[mode], save_top_k)] if monitor else []
+        pending = evaluation.max_pending if evaluation else 0
+        options.setdefault("retention", Retention(max_to_keep=1 + pending, keep_best=best))
+        self.store = os.path.abspath(store)
+        self._options = options
+        self._every_n_train_steps = every_n_train_steps
+        self._evaluation = evaluation
+        self._monitor = monitor
+        self._checkpointer: Checkpointer | None = None
+        self._evaluator: Evaluator | None = None
+        self._generators: dict[str, Any] | None = None
+        self._saved_step = -1
+
+    @property
+    def resume_path(self) -> str | None:
+        """For `ckpt_path` of Trainer.fit: the latest step; None: there is none, a fresh run."""
+        try:
+            _dicts.open_step(self.store).close()
+        except NotFoundError:
+            return None
+        return f"{_SCHEME}latest@{self.store}"
+
+    @property
+    def state_key(self) -> str:
+        return self._generate_state_key(monitor=self._monitor, every_n_train_steps=self._every_n_train_steps)
+
+    @property
+    def skipped_evaluations(self) -> list[tuple[int, str]]:
+        """[(step, reason)] of the steps of this fit that were not evaluated."""
+        return list(self._evaluator.skipped) if self._evaluator else []
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if trainer.world_size > 1:
+            raise InvalidArgumentError(f"TidemarkCheckpoint works in one process, and {trainer.world_size} train")
+        before = trainer.strategy.checkpoint_io
+        if not isinstance(before, (_StepPaths, TidemarkCheckpointIO)):
+            trainer.strategy.checkpoint_io = _StepPaths(before)
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._checkpointer = Checkpointer(self.store, **self._options)
+        self._saved_step = trainer.global_step
+        if self._evaluation:
+            self._evaluator = Evaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._generators is not None:
+            rng().load_state_dict(self._generators)
+            self._generators = None
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self._every_n_train_steps and trainer.global_step % self._every_n_train_steps == 0:
+            self._save(trainer)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not self._every_n_train_steps and trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if not self._every_n_train_steps and not trainer.enable_validation:
+            self._save(trainer)
+
+    def _save(self, trainer: Any) -> None:
+        step = trainer.global_step
+        if self._checkpointer is None or step == self._saved_step:
+            return
+        self._saved_step = step
+        checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        save = self._checkpointer.save(step, _dicts.state_of(checkpoint, _REST), metrics=metrics, overwrite=True)
+        if self._evaluator:
+            self._evaluator.submit(save)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": rng().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._generators = state_dict["rng"]
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        self._close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        try:
+            self._close(drain=0)
+        except Error as error:
+            logger.warning("closing after %r: %s", exception, error)
+
+    def _close(self, drain: float | None = None) -> None:
+        checkpointer, self._checkpointer = self._checkpointer, None
+        if checkpointer is not None:
+            if self._evaluator:
+                self._evaluator.close(drain)
+            checkpointer.close()
+
+
+class _StepPaths(CheckpointIO):
+    """Loads "tidemark:STEP@STORE", and leaves every other path to the CheckpointIO that was there before."""
+
+    def __init__(self, inner: CheckpointIO) -> None:
+        self._inner = inner
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        self._inner.save_checkpoint(checkpoint, path, storage_options)
+
+    def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> dict[str, Any]:
+        if str(path).startswith(_SCHEME):
+            return _load_step(str(path), "")
+        return self._inner.load_checkpoint(path, map_location=map_location, weights_only=weights_only)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self._inner.remove_checkpoint(path)
+
+    def teardown(self) -> None:
+        self._inner.teardown()
+
+
+def _without_trainer(module: Any) -> Any:
+    """The module as it can be copied: without the trainer that it refers to while it is trained."""
+    import copy
+
+    alone = copy.copy(module)
+    alone._trainer = None
+    return alone

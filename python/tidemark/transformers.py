@@ -1,0 +1,333 @@
+"""Hugging Face: a Trainer that saves beside the training and resumes from the store, and a callback that only saves.
+
+    class MyTrainer(TidemarkTrainerMixin, transformers.Trainer):
+        pass
+
+    trainer = MyTrainer(model, arguments, train_dataset=data, store="run/ckpt")
+    trainer.train(resume_from_checkpoint=True)
+
+One step has the model ("model.NAME"), the optimizer, the scheduler, the generators of random numbers, the Trainer's state
+and the configuration files. `export` makes a folder for from_pretrained of it. Tensors must be in host memory, and the
+process must be the only one that trains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import shutil
+import tempfile
+from typing import Any
+
+import transformers
+from transformers.trainer_callback import ExportableState
+
+from . import _dicts
+from ._checkpointer import Checkpointer, KeepBest, Retention, SaveHandle
+from ._evaluation import Evaluation, Evaluator
+from ._futures import logger
+from ._rng import rng
+from .errors import Error, InvalidArgumentError, NotFoundError, UnimplementedError
+
+__all__ = ["Evaluation", "TidemarkCallback", "TidemarkTrainerMixin", "export"]
+
+_SCHEME = "tidemark:"
+_FILE_BYTES_MAX = 256 << 20
+
+
+class TidemarkTrainerMixin:
+    """To be put before transformers.Trainer among the bases of a class. Saves and resumes as `args` say, in a store.
+
+    store: its folder; the default is "tidemark" in args.output_dir. evaluation: saved steps are evaluated beside the
+    training. checkpointer_options: those of Checkpointer. args.save_total_limit and args.metric_for_best_model become the
+    rules of retention, unless checkpointer_options has its own.
+
+    A save returns when the state is copied. What fails later is raised at the end of train(), which waits for the saves.
+    """
+
+    def __init__(self, *args: Any, store: str | os.PathLike[str] | None = None, evaluation: Evaluation | None = None,
+                 checkpointer_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        trainer: Any = self
+        self.store = os.path.abspath(store or os.path.join(trainer.args.output_dir, "tidemark"))
+        self._evaluation = evaluation
+        self._options = dict(checkpointer_options or {})
+        self._checkpointer: Checkpointer | None = None
+        self._evaluator: Evaluator | None = None
+        self._resumed: tuple[str, int] | None = None  # the folder that stands for a step, and the step
+        self._files: dict[str, bytes] | None = None
+
+    @property
+    def skipped_evaluations(self) -> list[tuple[int, str]]:
+        """[(step, reason)] of the steps of this training that were not evaluated."""
+        return list(self._evaluator.skipped) if self._evaluator else []
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As Trainer.train. True resumes the latest step of the store, and begins afresh if there is none. "tidemark:STEP"
+        resumes another one: "tidemark:40", "tidemark:best:eval_loss". A folder is one of Transformers.
+        """
+        self._require_one_process()
+        with Checkpointer(self.store, **self._checkpointer_options()) as checkpointer:
+            self._checkpointer = checkpointer
+            folder = None
+            try:
+                if resume_from_checkpoint is True or str(resume_from_checkpoint).startswith(_SCHEME):
+                    step = "latest" if resume_from_checkpoint is True else str(resume_from_checkpoint)[len(_SCHEME):]
+                    folder = self._stand_in(step, fresh=resume_from_checkpoint is True)
+                    resume_from_checkpoint = folder
+                if self._evaluation:
+                    self._evaluator = Evaluator(checkpointer, self._evaluation, self.model)  # type: ignore[attr-defined]
+                output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
+                if self._evaluator:
+                    self._evaluator.close()
+                checkpointer.wait_until_committed()
+                return output
+            finally:
+                if self._evaluator:
+                    self._evaluator.close(drain=0)
+                self._checkpointer = None
+                self._resumed = None
+                if folder:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _require_one_process(self) -> None:
+        trainer: Any = self
+        for what in ("is_deepspeed_enabled", "is_fsdp_enabled"):
+            if getattr(trainer, what, False):
+                raise UnimplementedError(f"TidemarkTrainerMixin does not save sharded models ({what})")
+        if trainer.args.world_size > 1:
+            raise UnimplementedError(f"TidemarkTrainerMixin works in one process, and {trainer.args.world_size} train")
+        if trainer.args.push_to_hub:
+            raise InvalidArgumentError("push_to_hub uploads folders, and a store has none: use tidemark.transformers.export")
+
+    def _checkpointer_options(self) -> dict[str, Any]:
+        trainer: Any = self
+        options = dict(self._options)
+        if "retention" not in options and trainer.args.save_total_limit:
+            best = []
+            if trainer.args.metric_for_best_model:
+                metric = trainer.args.metric_for_best_model
+                metric = metric if metric.startswith("eval_") else f"eval_{metric}"
+                best = [KeepBest(metric, "highest" if trainer.args.greater_is_better else "lowest")]
+            pending = self._evaluation.max_pending if self._evaluation else 0
+            options["retention"] = Retention(max_to_keep=trainer.args.save_total_limit + pending, keep_best=best)
+        return options
+
+    def _stand_in(self, selector: str, *, fresh: bool) -> str | None:
+        """A folder with the trainer_state.json of a step, which Trainer.train asks for. None: begin afresh."""
+        try:
+            with _dicts.open_step(self.store, selector) as step:
+                if "trainer_state" not in step.value_keys():
+                    raise InvalidArgumentError(f"step {step.info.step} of {self.store} was not saved by this door")
+                state = step.get_value("trainer_state")
+                number = step.info.step
+        except NotFoundError:
+            if fresh:
+                return None
+            raise
+        folder = tempfile.mkdtemp(prefix="tidemark-resume-")
+        with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
+            file.write(state)
+        self._resumed = (folder, number)
+        return folder
+
+    def _parts(self) -> dict[str, Any]:
+        """What a resumed training needs, by the names of the entries."""
+        trainer: Any = self
+        scaler = getattr(trainer.accelerator, "scaler", None)
+        parts = {"model": trainer.model, "optimizer": _bare(trainer.optimizer, "optimizer"),
+                 "scheduler": _bare(trainer.lr_scheduler, "scheduler"), "scaler": scaler, "rng": rng()}
+        if trainer.args.save_only_model:
+            return {"model": trainer.model}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def _save_checkpoint(self, model: Any, trial: Any, *_: Any, **__: Any) -> None:
+        trainer: Any = self
+        if self._checkpointer is None:
+            raise InvalidArgumentError("nothing is saved outside of train()")
+        if trainer.hp_search_backend is None and trial is None:
+            trainer.store_flos()
+        step = trainer.state.global_step
+        if trainer.state.best_global_step:
+            trainer.state.best_model_checkpoint = self.store
+        for callback in [*trainer.callback_handler.callbacks, trainer.control]:
+            if isinstance(callback, ExportableState):
+                stored = trainer.state.stateful_callbacks
+                name = type(callback).__name__
+                if isinstance(stored.get(name), list):
+                    stored[name].append(callback.state())
+                else:
+                    stored[name] = callback.state()
+        if self._files is None:
+            self._files = _files_of(trainer.model, trainer.processing_class)
+        state = {**self._parts(), "trainer_state": json.dumps(dataclasses.asdict(trainer.state)), **self._files}
+        save = self._checkpointer.save(step, state, metrics=_metrics_of(trainer.state), overwrite=True)
+        if self._evaluator:
+            self._evaluator.submit(save)
+
+    def _is_step(self, checkpoint: str | None) -> bool:
+        return self._resumed is not None and checkpoint == self._resumed[0]
+
+    def _fill(self, *names: str) -> None:
+        """Restores parts of the resumed step in place."""
+        assert self._checkpointer is not None and self._resumed is not None
+        parts = self._parts()
+        chosen = {name: parts[name] for name in names if name in parts}
+        if chosen:
+            self._checkpointer.restore(chosen, self._resumed[1], allow_unexpected=True)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self._is_step(resume_from_checkpoint):
+            self._fill_model(self._resumed[1])  # type: ignore[index]
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
+
+    def _fill_model(self, step: int) -> None:
+        trainer: Any = self
+        assert self._checkpointer is not None
+        self._checkpointer.restore({"model": trainer.model}, step, only=["model.*"])
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if self._is_step(checkpoint):
+            self._fill("model", "optimizer", "scheduler")  # the model has the names of the optimizer's parameters
+        else:
+            super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        if self._is_step(checkpoint):
+            self._fill("scaler")
+        else:
+            super()._load_scaler(checkpoint)  # type: ignore[misc]
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if self._is_step(checkpoint):
+            self._fill("rng")
+        else:
+            super()._load_rng_state(checkpoint)  # type: ignore[misc]
+
+    def _load_best_model(self) -> None:
+        trainer: Any = self
+        if trainer.state.best_model_checkpoint != self.store:
+            super()._load_best_model()  # type: ignore[misc]
+            return
+        assert self._checkpointer is not None
+        self._checkpointer.wait_until_committed()
+        self._fill_model(trainer.state.best_global_step)
+
+
+class TidemarkCallback(transformers.TrainerCallback):  # type: ignore[misc]
+    """Saves model, optimizer, scheduler and generators into a store beside what the Trainer does itself.
+
+    every_steps: after so many steps; 0: whenever the Trainer saves. evaluation: saved steps are evaluated beside the
+    training. `options` are those of Checkpointer. A Trainer cannot be resumed by a callback: use TidemarkTrainerMixin.
+    """
+
+    def __init__(self, store: str | os.PathLike[str], *, every_steps: int = 0, evaluation: Evaluation | None = None,
+                 **options: Any) -> None:
+        self.store = os.path.abspath(store)
+        self._every_steps = every_steps
+        self._evaluation = evaluation
+        self._options = options
+        self._checkpointer: Checkpointer | None = None
+        self._evaluator: Evaluator | None = None
+
+    @property
+    def skipped_evaluations(self) -> list[tuple[int, str]]:
+        """[(step, reason)] of the steps of this training that were not evaluated."""
+        return list(self._evaluator.skipped) if self._evaluator else []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self._close(after_error=True)  # of a training that an exception has ended
+        self._checkpointer = Checkpointer(self.store, **self._options)
+        if self._evaluation:
+            self._evaluator = Evaluator(self._checkpointer, self._evaluation, model)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._every_steps and state.global_step % self._every_steps == 0:
+            self._save(state, **kwargs)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self._every_steps:
+            self._save(state, **kwargs)
+
+    def _save(self, state: Any, *, model: Any, optimizer: Any = None, lr_scheduler: Any = None, **_: Any) -> SaveHandle:
+        assert self._checkpointer is not None
+        parts = {"model": model, "optimizer": _bare(optimizer, "optimizer"), "scheduler": _bare(lr_scheduler, "scheduler"),
+                 "rng": rng(), "trainer_state": json.dumps(dataclasses.asdict(state))}
+        save = self._checkpointer.save(state.global_step, {name: part for name, part in parts.items() if part is not None},
+                                       metrics=_metrics_of(state), overwrite=True)
+        if self._evaluator:
+            self._evaluator.submit(save)
+        return save
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._close(after_error=False)
+
+    def _close(self, *, after_error: bool) -> None:
+        checkpointer, self._checkpointer = self._checkpointer, None
+        if checkpointer is None:
+            return
+        if self._evaluator:
+            self._evaluator.close(drain=0 if after_error else None)
+        try:
+            checkpointer.close()
+        except Error as error:
+            if not after_error:
+                raise
+            logger.warning("closing the store of an earlier training: %s", error)
+
+
+def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: int | str = "latest") -> None:
+    """Writes what from_pretrained reads: model.safetensors and the configuration files of a step, into a new folder.
+
+    FileExistsError: the folder is there. NotFoundError: there is no such step.
+    """
+    import safetensors.torch
+
+    with _dicts.open_step(store, step, "pt") as opened:
+        tensors = {name[len("model."):]: opened.get_tensor(name) for name in opened.keys() if name.startswith("model.")}
+        files = {name[len("files."):]: opened.get_value(name) for name in opened.value_keys() if name.startswith("files.")}
+    for name in files:
+        if name != os.path.basename(name) or name in ("", ".", ".."):
+            raise InvalidArgumentError(f"the step has a file of the name {name!r}, which is none for a folder")
+    os.makedirs(folder)
+    for name, content in files.items():
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(content)
+    safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+
+
+def _bare(wrapped: Any, attribute: str) -> Any:
+    """What accelerate has wrapped."""
+    return getattr(wrapped, attribute, wrapped) if type(wrapped).__module__.startswith("accelerate.") else wrapped
+
+
+def _metrics_of(state: Any) -> dict[str, float]:
+    """The numbers that were logged last for this step."""
+    found: dict[str, float] = {}
+    for line in state.log_history:
+        if line.get("step") == state.global_step:
+            found.update({name: float(value) for name, value in line.items()
+                          if name not in ("step", "epoch") and isinstance(value, (int, float))})
+    return found
+
+
+def _files_of(*owners: Any) -> dict[str, bytes]:
+    """The small files that `save_pretrained` writes, of a model's configuration and of a tokenizer, as "files.NAME"."""
+    files: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory(prefix="tidemark-files-") as folder:
+        for owner in owners:
+            for part in (getattr(owner, "config", None), getattr(owner, "generation_config", None),
+                         owner if not hasattr(owner, "config") else None):
+                if part is not None and "save_directory" in inspect.signature(
+                        getattr(part, "save_pretrained", lambda: None)).parameters:
+                    part.save_pretrained(folder)
+        for root, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(root, name)
+                if root == folder and os.path.getsize(path) <= _FILE_BYTES_MAX:
+                    with open(path, "rb") as file:
+                        files[f"files.{name}"] = file.read()
+    return files
