@@ -44,6 +44,9 @@ class TidemarkCheckpointIO(CheckpointIO):
     when the step is committed, so it never names a step that a crash could take away. A save returns when the state is
     copied. What fails later is raised by the next save, or by `teardown`, which waits for all of them. A step has the
     number of Lightning's global step, or the next free one. Removing the file deletes the step. Thread-safe.
+
+    Lightning's AsyncCheckpointIO saves on a thread of its own and passes no `teardown` on. Therefore a save on another
+    thread than the main one returns when it is committed, and the store is closed after each call from then on.
     """
 
     def __init__(self, store: str | os.PathLike[str], **options: Any) -> None:
@@ -55,6 +58,7 @@ class TidemarkCheckpointIO(CheckpointIO):
         self._pending: dict[str, threading.Event] = {}
         self._failures: list[BaseException] = []
         self._removed: list[int] = []  # steps to be deleted
+        self._closes = False  # after each call
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str],
                         storage_options: Any | None = None) -> None:
@@ -75,6 +79,9 @@ class TidemarkCheckpointIO(CheckpointIO):
             self._next_step = step + 1
             done = self._pending[path] = threading.Event()
         save.committed.add_done_callback(functools.partial(self._committed, path, reference, done))
+        if threading.current_thread() is not threading.main_thread():
+            self._closes = True
+            self.teardown()
 
     def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, future: Any) -> None:
         try:
@@ -119,6 +126,8 @@ class TidemarkCheckpointIO(CheckpointIO):
             os.remove(path)
             self._removed.append(reference["step"])
             self._delete(self._opened())
+        if self._closes:
+            self.teardown()
 
     def _delete(self, checkpointer: Checkpointer) -> None:
         for step in list(self._removed):
