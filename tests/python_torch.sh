@@ -11,7 +11,7 @@ script=tests/python_torch.sh
 tests="the tests of the Python package with torch 2.x"
 . "$root/tests/torch_environment.sh"
 
-BUILD_ONLY=1 "$root/tests/python.sh"
+"$root/tests/python.sh" --build
 export PYTHONPATH="$root/build/python/package" PYTHONDONTWRITEBYTECODE=1 TIDEMARK_CHAR_LM="$root/build/dev/examples/char_lm/char_lm"
 # More threads than one spin while they wait for one another.
 export OMP_NUM_THREADS=1

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -77,6 +78,16 @@ def test_the_latest_and_the_best_steps_stay(tmp_path):
     assert steps[18].metrics["val_loss"] == losses[18]
     with tidemark.open(tmp_path / "store", "best:val_loss", framework="pt") as step:
         assert step.info.step == best[0] and step.get_tensor("model.layer.1.weight").shape == (2, 32)
+
+
+def test_the_sample_of_the_documents_runs(tmp_path, monkeypatch):
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    samples = [sample for sample in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "import lightning" in sample]
+    monkeypatch.chdir(tmp_path)
+    for sample in samples * 2:
+        exec(compile(sample, "docs/python.md", "exec"), {})
+    with tidemark.Checkpointer(tmp_path / "run" / "ckpt") as checkpointer:
+        assert len(samples) == 1 and checkpointer.latest_step().step == 128
 
 
 def test_saves_by_steps(tmp_path):
