@@ -1,4 +1,4 @@
-# The virtual environment with torch 2.x and the frameworks above it, 6.5 GB with torch's CUDA libraries, which importing
+# The virtual environment with torch 2.x and the frameworks above it, 5.6 GB with torch's CUDA libraries, which importing
 # torch takes even without an accelerator. To be sourced, by a script that has set
 #
 #   root      the folder of the tree
@@ -26,7 +26,7 @@ END
 
 torch=$(torch_folder)
 if [ -z "$torch" ]; then
-  echo "Installing torch $torch_version, its CUDA libraries, Lightning and Transformers (6.5 GB) into $venv"
+  echo "Installing torch $torch_version, its CUDA libraries, Lightning and Transformers (5.6 GB) into $venv"
   make_environment
   # What pip keeps for the next time would take the same place once more.
   install --no-cache-dir $torch_packages
