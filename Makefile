@@ -17,7 +17,6 @@ help:
 	@echo "make wheel         make one self-contained wheel of the Python package in build/wheel, and test what is in it"
 	@echo "make test-wheel    the same, and test it installed, in every Python that is here and beside frameworks; needs PyPI"
 	@echo "make test-python-jax   run the tests of its doors to JAX, Orbax and Keras; needs PyPI once"
-	@echo "make test-python-torch  the same with torch 2.x, and the doors to Lightning and Hugging Face; needs PyPI once, for 6.5 GB"
 	@echo "make test-python-torch  the same with torch 2.x, and the doors to Lightning and Hugging Face; needs PyPI once, for 5.6 GB"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or two; STATES=N: at so many"
