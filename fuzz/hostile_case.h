@@ -20,7 +20,7 @@ inline constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
 
 struct HostileCase {
   // What it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .note (pin.json and deleted.json),
-  // .safetensors, .index.json.
+  // .safetensors, .index.json, .pt.
   std::string file;
   absl::StatusCode code = absl::StatusCode::kDataLoss;  // kOk of notes alone, which are there whatever they say
   std::string message;  // a part of the error's; of a note that gets none, of what is left of it
@@ -39,6 +39,7 @@ std::vector<HostileCase> HostileChunks();   // what the chunks hold
 std::vector<HostileCase> HostileCosts();    // shards that are small, and made to take time and memory
 std::vector<HostileCase> HostileTexts();    // JSON
 std::vector<HostileCase> HostileSafetensors();
+std::vector<HostileCase> HostileTorchFiles();
 
 // All of them, by name.
 std::vector<HostileCase> HostileCases();

@@ -6,12 +6,12 @@
 #include "absl/status/status.h"
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "snapshot/torch/torch_pickle.h"
+#include "snapshot/exchange/torch_pickle.h"
 
 namespace tidemark::fuzz {
 namespace {
 
-// A byte may become a node of 112 bytes, in a vector that grows.
+// A byte may become a node of 88 bytes, in a vector that grows.
 constexpr size_t kBudgetFactor = 8;
 
 void TryPickle(std::string_view bytes) {

@@ -17,7 +17,6 @@ tidemark_library(tidemark_torch
   torch/torch_name_trace.cc
   torch/torch_optimizer_fields.cc
   torch/torch_optimizer_source.cc
-  torch/torch_pickle.cc
   torch/torch_scheduler_source.cc
   torch/torch_sources.cc
   torch/torch_state.cc)
@@ -25,5 +24,5 @@ set_target_properties(tidemark_torch PROPERTIES EXPORT_NAME torch)
 add_library(tidemark::torch ALIAS tidemark_torch)
 target_link_libraries(tidemark_torch
   PUBLIC tidemark tidemark::libtorch
-  PRIVATE tidemark_shard absl::flat_hash_map absl::flat_hash_set fmt::fmt)
+  PRIVATE tidemark_exchange tidemark_shard absl::flat_hash_map absl::flat_hash_set fmt::fmt)
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/torch/find_torch.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tidemark)

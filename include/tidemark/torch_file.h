@@ -33,7 +33,8 @@ namespace tidemark {
 //   kInvalidArgument   It is not a file of torch.save, it was saved by PyTorch before 1.6, or it has no tensors. Two
 //                      tensors have the same name, or a name breaks a rule of EntrySpec.
 //   kUnimplemented     It has sparse, quantised, expanded or subclassed tensors, a dtype that is not read, big-endian
-//                      numbers, or objects that refer to each other without end.
+//                      numbers, objects that refer to each other without end, more than 131,072 tensors, or views of
+//                      more than 16 times the bytes of their storages.
 //   kDataLoss          It is damaged.
 //   kResourceExhausted There is not enough memory.
 //   kInternal          LibTorch failed to read it.

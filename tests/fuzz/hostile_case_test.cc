@@ -18,6 +18,7 @@
 #include "tools/checkpoint_inspect/commands/commands.h"
 #include "tools/checkpoint_inspect/exchange/file_metadata.h"
 #include "tools/checkpoint_inspect/exchange/safetensors.h"
+#include "tools/checkpoint_inspect/exchange/torch_save.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -75,6 +76,11 @@ absl::Status ReadFileOf(const HostileCase& hostile) {
     const absl::Status opened = inspect::OpenSafetensors(directory / name, &metadata).status();
     return opened.ok() ? metadata.UserMetadata({name}).status() : opened;
   }
+  if (name.ends_with(".pt")) {
+    storage::WriteWhole(directory / name, hostile.bytes);
+    inspect::FileMetadata metadata(/*with_step=*/true);
+    return inspect::OpenTorchSave(directory / name, &metadata).status();
+  }
   return absl::UnknownError("what is " + name + "?");
 }
 
@@ -94,7 +100,8 @@ TEST(HostileFiles, AreInspectedWithoutHarm) {
 
 TEST(HostileFiles, OfOtherToolsGetTheirErrorInLittleTimeAndMemory) {
   for (const HostileCase& hostile : HostileCases()) {
-    if (!hostile.file.ends_with(".safetensors") && !hostile.file.ends_with(".index.json")) continue;
+    const std::string& name = hostile.file;
+    if (!name.ends_with(".safetensors") && !name.ends_with(".index.json") && !name.ends_with(".pt")) continue;
     SCOPED_TRACE(hostile.file);
     const std::string answer = InMeasuredChild([&] { return ReadFileOf(hostile).ToString(); });
     EXPECT_THAT(answer, testing::StartsWith(absl::StatusCodeToString(hostile.code) + ": "));

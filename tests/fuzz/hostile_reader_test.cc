@@ -72,7 +72,8 @@ absl::Status Read(const HostileCase& hostile) {
 
 // The tool's own.
 bool IsOfAStore(const HostileCase& hostile) {
-  return !hostile.file.ends_with(".safetensors") && !hostile.file.ends_with(".index.json");
+  return !hostile.file.ends_with(".safetensors") && !hostile.file.ends_with(".index.json") &&
+         !hostile.file.ends_with(".pt");
 }
 
 TEST(HostileFiles, AreThoseOfTheTable) {

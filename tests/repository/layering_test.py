@@ -20,7 +20,8 @@ ROOMS = [
     ("storage/manifest/", ["storage/io/", "storage/shard/"]),
     ("storage/", ["storage/io/", "storage/shard/", "storage/manifest/"]),
     ("snapshot/exchange/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
-    ("snapshot/torch/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
+    ("snapshot/torch/",
+     ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/", "snapshot/exchange/"]),
     ("snapshot/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/"]),
     ("eval/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
 ]
@@ -120,6 +121,7 @@ class Layering(unittest.TestCase):
         self.assert_allowed("snapshot/consumers/persister.cc", "storage/manifest/store.h")
         self.assert_allowed("snapshot/torch/torch_state.cc", "snapshot/staging/staging_plan.h")
         self.assert_allowed("snapshot/torch/torch_state.cc", "torch/torch.h")
+        self.assert_allowed("snapshot/torch/torch_file.cc", "snapshot/exchange/torch_contents.h")
         self.assert_allowed("eval/worker.cc", "snapshot/restore/restore.h")
         self.assert_allowed("snapshot/exchange/export.cc", "snapshot/float_arrays.h")
         self.assert_allowed("tests/storage/shard/chunk_codec_test.cc", "zstd.h")

@@ -25,8 +25,14 @@ EXECUTABLE_BYTES = re.compile("pic" + "kle", re.IGNORECASE)
 REFUSAL = "allow_pic" + "kle=False"
 # The reader of PyTorch's files and its tests: a call that such bytes ask for is data there, and nothing is called.
 READER = "torch_pic" + "kle"
-READER_FILES = tuple(folder + name for folder in ("snapshot/torch/", "tests/snapshot/torch/", "fuzz/", "fuzz/corpus/")
-                     for name in (READER, "torch_file"))
+READER_FILES = tuple(
+    folder + name
+    for folder in ("snapshot/torch/", "tests/snapshot/torch/", "snapshot/exchange/", "tests/snapshot/exchange/",
+                   "tools/checkpoint_inspect/exchange/", "tests/tools/checkpoint_inspect/exchange/", "fuzz/",
+                   "fuzz/corpus/")
+    for name in (READER, "torch_contents", "torch_file", "torch_save", "zip_directory", "hostile_torch"))
+# The table of what it must refuse.
+READER_FILES += ("fuzz/hostile/cases.txt",)
 
 
 def cmake_words(root, folder):

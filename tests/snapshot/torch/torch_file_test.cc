@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "caffe2/serialize/inline_container.h"
+#include "tests/snapshot/exchange/torch_pickle_testing.h"
 #include "tests/snapshot/test_snapshot.h"
-#include "tests/snapshot/torch/torch_pickle_testing.h"
 #include "tests/snapshot/torch/torch_test_headers.h"
 #include "tests/snapshot/torch/torch_test_model.h"
 #include "tests/storage/io/status_matchers.h"

@@ -21,6 +21,7 @@
 #include "tools/checkpoint_inspect/commands/steps.h"
 #include "tools/checkpoint_inspect/exchange/file_metadata.h"
 #include "tools/checkpoint_inspect/exchange/safetensors.h"
+#include "tools/checkpoint_inspect/exchange/torch_save.h"
 #include "tools/checkpoint_inspect/output/json.h"
 #include "tools/checkpoint_inspect/output/text.h"
 #include "tools/checkpoint_inspect/tensors/tensor_feed.h"
@@ -48,6 +49,7 @@ struct Opened {
   FileMetadata metadata;
   Metrics metrics;
   std::string user_metadata;
+  std::vector<std::string> notes;  // for people
 
   std::vector<const TensorSource*> sources() const {
     std::vector<const TensorSource*> all;
@@ -104,8 +106,13 @@ absl::StatusOr<Opened> OpenFiles(const ImportArguments& arguments) {
                 .user_metadata = arguments.user_metadata};
   std::vector<std::string> names;
   for (const std::string& file : arguments.files) {
-    absl::StatusOr<std::unique_ptr<TensorSource>> source = OpenSafetensors(file, &opened.metadata);
+    const absl::StatusOr<bool> is_torch = IsTorchSave(file);
+    if (!is_torch.ok()) return is_torch.status();
+    std::string left_out;
+    absl::StatusOr<std::unique_ptr<TensorSource>> source =
+        *is_torch ? OpenTorchSave(file, &opened.metadata, &left_out) : OpenSafetensors(file, &opened.metadata);
     if (!source.ok()) return source.status();
+    if (!left_out.empty()) opened.notes.push_back(std::move(left_out));
     opened.files.push_back(*std::move(source));
     names.push_back(std::filesystem::path(file).filename().string());
   }
@@ -238,6 +245,7 @@ ExitCode RunImport(const Session& session, const ImportArguments& arguments) {
     console.Fail(opened.status());
     return ExitCode::kFailure;
   }
+  for (const std::string& note : opened->notes) console.Warn(note);
   const std::string directory = storage::FollowLinks(session.directory);
   if (const Failure failure = CheckStore(directory, arguments); !failure.status.ok()) {
     console.Fail(failure.status);
@@ -288,12 +296,15 @@ void AddMetric(const std::string& text, Metrics* metrics) {
 
 void AddImport(CommandLine& line) {
   const auto arguments = std::make_shared<ImportArguments>();
-  CLI::App* command = line.Add({.group = CommandGroup::kExchange,
-                                .name = "import",
-                                .description = "Commit the tensors of safetensors files as a step of the store",
-                                .writes = true},
-                               [arguments](const Session& session) { return RunImport(session, *arguments); });
-  AddTexts(command, "FILE", arguments->files, "Safetensors files, or the .index.json that names several")->required();
+  CLI::App* command =
+      line.Add({.group = CommandGroup::kExchange,
+                .name = "import",
+                .description = "Commit the tensors of safetensors or PyTorch files as a step of the store",
+                .writes = true},
+               [arguments](const Session& session) { return RunImport(session, *arguments); });
+  AddTexts(command, "FILE", arguments->files,
+           "Safetensors files, the .index.json that names several, or files of torch.save")
+      ->required();
   command
       ->add_option_function<std::string>(
           "--step",
@@ -330,12 +341,17 @@ void AddImport(CommandLine& line) {
 From files that 'export' wrote, the step gets back its values, tied tensors, metrics and user metadata. From other files
 it gets the strings of their metadata as user metadata.
 
+Of a file of torch.save (.pt, .pth, pytorch_model.bin), nothing is run. Tensors are named by the path to them, with dots:
+model.layer.weight. Numbers, True, False, None, strings and lists of these become user metadata. Objects of other Python
+classes are left out, with a note.
+
 'import' needs the store's lock, so it fails while a trainer holds the store. A trainer's retention treats the new step
 like every other step: pin it to keep it.
 
 Example:
   checkpoint-inspect --store run/ckpt import model.safetensors --step 0 --create
-  checkpoint-inspect --store run/ckpt import model.safetensors.index.json --step 1000 --metric loss=2.31)");
+  checkpoint-inspect --store run/ckpt import model.safetensors.index.json --step 1000 --metric loss=2.31
+  checkpoint-inspect --store run/ckpt import pretrained.pt --step 0 --create)");
 }
 
 }  // namespace tidemark::inspect

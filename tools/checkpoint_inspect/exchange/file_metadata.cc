@@ -76,6 +76,22 @@ absl::Status FileMetadata::Merge(const std::string& key, std::string text, Texts
   return absl::OkStatus();
 }
 
+// Of a value or a tied name of the last file, and the bytes of its text.
+absl::Status FileMetadata::Count(const std::string& name, size_t bytes) {
+  ++entries_;
+  entry_bytes_ += name.size() + bytes;
+  if (entries_ <= kFileEntriesMax && entry_bytes_ <= kFileEntryBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: up to '{}' there are {} values and tied names with {} bytes, where an import takes {} with {}",
+      files_.back(), Shorten(Escape(name), 200), entries_, entry_bytes_, kFileEntriesMax, kFileEntryBytesMax));
+}
+
+absl::Status FileMetadata::AddTie(Tie tie) {
+  if (absl::Status status = Count(tie.name, tie.tied_to.size()); !status.ok()) return status;
+  ties_.push_back(std::move(tie));
+  return absl::OkStatus();
+}
+
 // The values and ties of an export, with their kinds.
 absl::Status FileMetadata::TakeEntries(std::map<std::string, std::string>* strings) {
   const std::string& file = files_.back();
@@ -92,13 +108,7 @@ absl::Status FileMetadata::TakeEntries(std::map<std::string, std::string>* strin
     if (text == strings->end() || name.starts_with(kKindPrefix)) {
       return KeyError(file, key, "is present, but the entry that it names is not");
     }
-    ++entries_;
-    entry_bytes_ += name.size() + text->second.size();
-    if (entries_ > kFileEntriesMax || entry_bytes_ > kFileEntryBytesMax) {
-      return absl::InvalidArgumentError(fmt::format(
-          "{}: up to '{}' there are {} values and tied names with {} bytes, where an import takes {} with {}", file,
-          Shorten(Escape(name), 200), entries_, entry_bytes_, kFileEntriesMax, kFileEntryBytesMax));
-    }
+    if (absl::Status status = Count(name, text->second.size()); !status.ok()) return status;
     if (kind_name == kTiedKind) {
       ties_.push_back({.file = file, .name = name, .tied_to = std::move(text->second)});
     } else {

@@ -47,6 +47,12 @@ class FileMetadata {
   // names the file, and the key where it is about one. The object is of no use after an error.
   absl::Status Add(const std::string& file, std::map<std::string, std::string> strings);
 
+  // Takes in a tensor that is tied to another by what its file says elsewhere. kInvalidArgument: there are too many.
+  absl::Status AddTie(Tie tie);
+
+  // Whether Add takes in more than values and ties of exports.
+  bool with_step() const { return with_step_; }
+
   // The values that are no tensors, a source for each file that has any.
   const std::vector<std::unique_ptr<TensorSource>>& values() const { return values_; }
   // Whether there are such tensors is the caller's to check.
@@ -69,6 +75,7 @@ class FileMetadata {
 
   absl::Status TakeEntries(std::map<std::string, std::string>* strings);
   absl::Status TakeStep(std::map<std::string, std::string>* strings);
+  absl::Status Count(const std::string& name, size_t bytes);
   absl::Status Merge(const std::string& key, std::string text, Texts* texts);
   absl::Status Conflict(const std::string& key, size_t file, size_t other) const;
   absl::Status TooManyKeys() const;

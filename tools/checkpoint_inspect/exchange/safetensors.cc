@@ -1,11 +1,6 @@
 #include "tools/checkpoint_inspect/exchange/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -14,54 +9,13 @@
 #include "fmt/format.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
-#include "storage/io/errno_status.h"
-#include "storage/io/link_free_path.h"
 #include "storage/io/printable_text.h"
-#include "storage/io/unique_fd.h"
+#include "tools/checkpoint_inspect/exchange/imported_file.h"
 
 namespace tidemark::inspect {
 namespace {
 
-using storage::ErrnoStatus;
-using storage::UniqueFd;
-
 constexpr std::string_view kIndexEnding = ".index.json";
-
-absl::Status InFile(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), fmt::format("{}: {}", path, std::string(status.message())));
-}
-
-absl::Status ReadAt(int fd, const std::string& path, uint64_t offset, std::span<std::byte> out) {
-  while (!out.empty()) {
-    const ssize_t got = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, fmt::format("read {} bytes at {} of", out.size(), offset), path);
-    if (got == 0)
-      return absl::DataLossError(
-          fmt::format("{}: it became shorter while it was read: it ends at byte {}", path, offset));
-    offset += static_cast<uint64_t>(got);
-    out = out.subspan(static_cast<size_t>(got));
-  }
-  return absl::OkStatus();
-}
-
-struct OpenedFile {
-  UniqueFd fd;
-  uint64_t bytes = 0;
-};
-
-// Looks before it opens, for opening alone can do something to a device; O_NONBLOCK for what is put there in between.
-absl::StatusOr<OpenedFile> OpenFile(const std::string& path) {
-  struct stat info = {};
-  if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "open", path);
-  if (absl::Status status = storage::CheckRegular(info.st_mode, "open", path); !status.ok()) return status;
-  OpenedFile file{.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK))};
-  if (!file.fd.valid()) return ErrnoStatus(errno, "open", path);
-  if (fstat(file.fd.get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
-  if (absl::Status status = storage::CheckRegular(info.st_mode, "open", path); !status.ok()) return status;
-  file.bytes = static_cast<uint64_t>(info.st_size);
-  return file;
-}
 
 class SafetensorsSource : public TensorSource {
  public:
@@ -77,17 +31,13 @@ class SafetensorsSource : public TensorSource {
   uint64_t chunk_bytes() const override { return 1; }
 
  private:
-  struct File {
-    std::string path;
-    UniqueFd fd;
-  };
   struct Place {
     size_t file = 0;
     uint64_t offset = 0;  // in the file
   };
 
   const std::string name_;
-  std::vector<File> files_;
+  std::vector<ImportedFile> files_;
   std::vector<StoredEntry> entries_;
   std::vector<Place> places_;  // of the entries
 };
@@ -109,23 +59,22 @@ absl::Status CheckNames(const SafetensorsHeader& header, const std::set<std::str
 
 absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<std::string_view>* expected,
                                         FileMetadata* metadata) {
-  absl::StatusOr<OpenedFile> file = OpenFile(path);
+  absl::StatusOr<ImportedFile> file = ImportedFile::Open(path);
   if (!file.ok()) return file.status();
-  if (file->bytes < kSafetensorsLengthBytes) {
-    return absl::DataLossError(fmt::format("{}: {} bytes are too short for a safetensors file", path, file->bytes));
+  if (file->bytes() < kSafetensorsLengthBytes) {
+    return absl::DataLossError(fmt::format("{}: {} bytes are too short for a safetensors file", path, file->bytes()));
   }
   std::array<std::byte, kSafetensorsLengthBytes> length_bytes;
-  if (absl::Status status = ReadAt(file->fd.get(), path, 0, length_bytes); !status.ok()) return status;
-  const absl::StatusOr<uint64_t> length = DecodeSafetensorsLength(length_bytes, file->bytes);
+  if (absl::Status status = file->ReadAt(0, length_bytes); !status.ok()) return status;
+  const absl::StatusOr<uint64_t> length = DecodeSafetensorsLength(length_bytes, file->bytes());
   if (!length.ok()) return InFile(path, length.status());
   std::string text(*length, '\0');
-  if (absl::Status status =
-          ReadAt(file->fd.get(), path, kSafetensorsLengthBytes, std::as_writable_bytes(std::span(text)));
+  if (absl::Status status = file->ReadAt(kSafetensorsLengthBytes, std::as_writable_bytes(std::span(text)));
       !status.ok()) {
     return status;
   }
   const uint64_t data = kSafetensorsLengthBytes + *length;
-  absl::StatusOr<SafetensorsHeader> header = DecodeSafetensorsHeader(text, file->bytes - data);
+  absl::StatusOr<SafetensorsHeader> header = DecodeSafetensorsHeader(text, file->bytes() - data);
   std::string().swap(text);
   if (!header.ok()) return InFile(path, header.status());
   if (expected != nullptr) {
@@ -146,7 +95,7 @@ absl::Status SafetensorsSource::AddFile(const std::string& path, const std::set<
     entry.bytes = entry.stored_bytes = tensor.end - tensor.begin;
     places_.push_back({.file = files_.size(), .offset = data + tensor.begin});
   }
-  files_.push_back({.path = path, .fd = std::move(file->fd)});
+  files_.push_back(*std::move(file));
   return absl::OkStatus();
 }
 
@@ -162,8 +111,7 @@ absl::Status SafetensorsSource::Read(std::span<const StepReader::Window> windows
                                                entries_[window.entry].spec.name));
     }
     const Place& place = places_[window.entry];
-    const File& file = files_[place.file];
-    if (absl::Status status = ReadAt(file.fd.get(), file.path, place.offset + window.offset, window.destination);
+    if (absl::Status status = files_[place.file].ReadAt(place.offset + window.offset, window.destination);
         !status.ok()) {
       return status;
     }
@@ -172,14 +120,14 @@ absl::Status SafetensorsSource::Read(std::span<const StepReader::Window> windows
 }
 
 absl::StatusOr<SafetensorsFiles> ReadIndex(const std::string& path) {
-  const absl::StatusOr<OpenedFile> file = OpenFile(path);
+  const absl::StatusOr<ImportedFile> file = ImportedFile::Open(path);
   if (!file.ok()) return file.status();
-  if (file->bytes > kSafetensorsIndexBytesMax) {
+  if (file->bytes() > kSafetensorsIndexBytesMax) {
     return absl::DataLossError(fmt::format("{}: safetensors index: {} bytes, where at most {} are expected", path,
-                                           file->bytes, kSafetensorsIndexBytesMax));
+                                           file->bytes(), kSafetensorsIndexBytesMax));
   }
-  std::string text(file->bytes, '\0');
-  if (absl::Status status = ReadAt(file->fd.get(), path, 0, std::as_writable_bytes(std::span(text))); !status.ok()) {
+  std::string text(file->bytes(), '\0');
+  if (absl::Status status = file->ReadAt(0, std::as_writable_bytes(std::span(text))); !status.ok()) {
     return status;
   }
   absl::StatusOr<SafetensorsFiles> files = DecodeSafetensorsIndex(text);

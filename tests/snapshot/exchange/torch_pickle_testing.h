@@ -1,7 +1,7 @@
 // Pickles that a test puts together, instruction by instruction, as Python's pickle writes them.
 
-#ifndef TIDEMARK_TESTS_SNAPSHOT_TORCH_TORCH_PICKLE_TESTING_H_
-#define TIDEMARK_TESTS_SNAPSHOT_TORCH_TORCH_PICKLE_TESTING_H_
+#ifndef TIDEMARK_TESTS_SNAPSHOT_EXCHANGE_TORCH_PICKLE_TESTING_H_
+#define TIDEMARK_TESTS_SNAPSHOT_EXCHANGE_TORCH_PICKLE_TESTING_H_
 
 #include <cstdint>
 #include <initializer_list>
@@ -63,4 +63,4 @@ inline std::string Whole(const std::string& object) { return "\x80\x02" + object
 
 }  // namespace tidemark::pickling
 
-#endif  // TIDEMARK_TESTS_SNAPSHOT_TORCH_TORCH_PICKLE_TESTING_H_
+#endif  // TIDEMARK_TESTS_SNAPSHOT_EXCHANGE_TORCH_PICKLE_TESTING_H_

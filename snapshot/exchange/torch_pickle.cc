@@ -1,5 +1,6 @@
-#include "snapshot/torch/torch_pickle.h"
+#include "snapshot/exchange/torch_pickle.h"
 
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -11,12 +12,15 @@ namespace {
 
 using NodeKind = PickleNode::Kind;
 
-constexpr size_t kMark = SIZE_MAX;  // on the stack, in place of a node
+constexpr uint32_t kMark = UINT32_MAX;  // on the stack, in place of a node
+
+// Two names can be joined by three bytes, any number of times.
+constexpr size_t kGlobalBytesMax = 1024;
 
 // The stack machine that runs a pickle. The first error stops it.
 class Machine {
  public:
-  explicit Machine(std::string_view bytes) : bytes_(bytes) {}
+  Machine(std::string_view bytes, size_t objects_max) : bytes_(bytes), objects_max_(objects_max) {}
 
   absl::StatusOr<Pickle> Run() {
     while (error_.ok()) {
@@ -72,34 +76,41 @@ class Machine {
   // ---- Nodes and the stack.
 
   PickleNode& Push(NodeKind kind) {
-    stack_.push_back(pickle_.nodes.size());
+    if (pickle_.nodes.size() > objects_max_) {
+      if (error_.ok()) {
+        error_ = absl::UnimplementedError(
+            fmt::format("the pickle has more than {} objects, which are the most that are read", objects_max_));
+      }
+      return pickle_.nodes[kNothing];
+    }
+    stack_.push_back(static_cast<uint32_t>(pickle_.nodes.size()));
     PickleNode& node = pickle_.nodes.emplace_back();
     node.kind = kind;
     return node;
   }
-  size_t Pop() {
+  uint32_t Pop() {
     if (stack_.empty() || stack_.back() == kMark) {
       Fail("the stack is empty");
       return kNothing;
     }
-    const size_t top = stack_.back();
+    const uint32_t top = stack_.back();
     stack_.pop_back();
     return top;
   }
   // Removes the topmost mark and the nodes above it, and returns the nodes.
-  std::vector<size_t> PopToMark() {
+  std::vector<uint32_t> PopToMark() {
     size_t begin = stack_.size();
     while (begin > 0 && stack_[begin - 1] != kMark) --begin;
     if (begin == 0) {
       Fail("there is no mark");
       return {};
     }
-    std::vector<size_t> nodes(stack_.begin() + static_cast<ptrdiff_t>(begin), stack_.end());
+    std::vector<uint32_t> nodes(stack_.begin() + static_cast<ptrdiff_t>(begin), stack_.end());
     stack_.resize(begin - 1);
     return nodes;
   }
-  std::vector<size_t> PopSeveral(size_t count) {
-    std::vector<size_t> nodes(count);
+  std::vector<uint32_t> PopSeveral(size_t count) {
+    std::vector<uint32_t> nodes(count);
     for (size_t i = count; i > 0; --i) nodes[i - 1] = Pop();
     return nodes;
   }
@@ -111,11 +122,11 @@ class Machine {
     }
     return pickle_.nodes[stack_.back()];
   }
-  void PushItems(NodeKind kind, std::vector<size_t> items) {
+  void PushItems(NodeKind kind, std::vector<uint32_t> items) {
     if (kind == NodeKind::kDict && items.size() % 2 != 0) Fail("a key has no value");
     Push(kind).items = std::move(items);
   }
-  void AddItems(const std::vector<size_t>& added, bool pairs) {
+  void AddItems(const std::vector<uint32_t>& added, bool pairs) {
     if (pairs && added.size() % 2 != 0) Fail("a key has no value");
     PickleNode& node = Top();
     const bool holds_pairs = node.kind == NodeKind::kDict || node.kind == NodeKind::kCall;
@@ -129,8 +140,8 @@ class Machine {
   }
   void Call(bool has_keywords) {
     if (has_keywords) Pop();
-    const size_t arguments = Pop();
-    const size_t callee = Pop();
+    const uint32_t arguments = Pop();
+    const uint32_t callee = Pop();
     PickleNode& node = Push(NodeKind::kCall);
     node.callee = callee;
     node.arguments = arguments;
@@ -155,6 +166,16 @@ class Machine {
     uint64_t value = !digits.empty() && (digits.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
     if (!digits.empty()) std::memcpy(&value, digits.data(), digits.size());
     PushInteger(static_cast<int64_t>(value));
+  }
+  void PushDouble() {  // big-endian
+    uint64_t bits = 0;
+    for (const char byte : Take(sizeof(bits))) bits = bits << 8 | static_cast<uint8_t>(byte);
+    Push(NodeKind::kDouble).number = std::bit_cast<double>(bits);
+  }
+  void PushGlobal(std::string_view module, std::string_view name) {
+    if (module.size() + name.size() > kGlobalBytesMax) return Fail("the name of a class is too long");
+    pickle_.names.push_back(fmt::format("{}.{}", module, name));
+    Push(NodeKind::kGlobal).text = pickle_.names.back();
   }
   void PushText(uint64_t length) { Push(NodeKind::kText).text = Take(length); }
   void SkipBytes(uint64_t length) {
@@ -182,12 +203,15 @@ class Machine {
         PopToMark();
         return;
       case 'N':
+        Push(NodeKind::kNone);
+        return;
       case 0x8f:  // EMPTY_SET
         Push(NodeKind::kOther);
         return;
       case 0x88:
       case 0x89:
-        return PushInteger(instruction == 0x88 ? 1 : 0);
+        Push(NodeKind::kBool).integer = instruction == 0x88 ? 1 : 0;
+        return;
       case 'J':
         return PushInteger(Number<int32_t>());
       case 'K':
@@ -199,7 +223,7 @@ class Machine {
       case 0x8b:
         return PushLong(Number<uint32_t>());
       case 'G':
-        return SkipBytes(sizeof(double));
+        return PushDouble();
       case 'X':
       case 'T':
         return PushText(Number<uint32_t>());
@@ -252,14 +276,11 @@ class Machine {
         return;
       case 'c': {
         const std::string_view module = Line();
-        Push(NodeKind::kGlobal).text = fmt::format("{}.{}", module, Line());
-        return;
+        return PushGlobal(module, Line());
       }
       case 0x93: {  // STACK_GLOBAL
-        const std::vector<size_t> names = PopSeveral(2);
-        std::string name = fmt::format("{}.{}", pickle_.nodes[names[0]].text, pickle_.nodes[names[1]].text);
-        Push(NodeKind::kGlobal).text = std::move(name);
-        return;
+        const std::vector<uint32_t> names = PopSeveral(2);
+        return PushGlobal(pickle_.nodes[names[0]].text, pickle_.nodes[names[1]].text);
       }
       case 'R':
       case 0x81:  // NEWOBJ
@@ -267,12 +288,12 @@ class Machine {
       case 0x92:  // NEWOBJ_EX
         return Call(/*has_keywords=*/true);
       case 'b': {
-        const size_t state = Pop();
+        const uint32_t state = Pop();
         Top().state = state;
         return;
       }
       case 'Q': {
-        const size_t arguments = Pop();
+        const uint32_t arguments = Pop();
         Push(NodeKind::kPersistent).arguments = arguments;
         return;
       }
@@ -292,19 +313,22 @@ class Machine {
     }
   }
 
-  static constexpr size_t kNothing = 0;  // the node that a failed machine works on
+  static constexpr uint32_t kNothing = 0;  // the node that a failed machine works on
 
   const std::string_view bytes_;
+  const size_t objects_max_;
   size_t at_ = 0;
   size_t instruction_at_ = 0;
-  Pickle pickle_{.nodes = std::vector<PickleNode>(1), .root = 0};
-  std::vector<size_t> stack_;
-  absl::flat_hash_map<uint64_t, size_t> memo_;
+  Pickle pickle_{.nodes = std::vector<PickleNode>(1)};
+  std::vector<uint32_t> stack_;
+  absl::flat_hash_map<uint64_t, uint32_t> memo_;
   absl::Status error_;
 };
 
 }  // namespace
 
-absl::StatusOr<Pickle> ReadPickle(std::string_view bytes) { return Machine(bytes).Run(); }
+absl::StatusOr<Pickle> ReadPickle(std::string_view bytes, size_t objects_max) {
+  return Machine(bytes, objects_max).Run();
+}
 
 }  // namespace tidemark

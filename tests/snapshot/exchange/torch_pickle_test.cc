@@ -1,9 +1,9 @@
-#include "snapshot/torch/torch_pickle.h"
+#include "snapshot/exchange/torch_pickle.h"
 
 #include <string>
 
-#include "tests/snapshot/torch/torch_pickle_testing.h"
-#include "tests/snapshot/torch/torch_test_headers.h"
+#include "gmock/gmock.h"
+#include "tests/snapshot/exchange/torch_pickle_testing.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark {
@@ -80,6 +80,26 @@ TEST(TorchPickle, RefusesWhatItDoesNotReadByTheOffset) {
                          "a."),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("stack is empty")));
   EXPECT_THAT(ReadPickle(""), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("too early")));
+}
+
+TEST(TorchPickle, ReadsDoublesBoolsAndNone) {
+  using namespace pickling;  // NOLINT
+  EXPECT_EQ(RootOf(Whole(std::string("G\x3f\xe0\0\0\0\0\0\0", 9))).number, 0.5);
+  EXPECT_EQ(RootOf(Whole("\x89")).kind, Kind::kBool);
+  EXPECT_EQ(RootOf(Whole("N")).kind, Kind::kNone);
+}
+
+TEST(TorchPickle, RefusesMoreObjectsThanItIsAskedFor) {
+  EXPECT_THAT(ReadPickle("\x80\x02" + std::string(4, 'N') + ".", 4), IsOk());
+  EXPECT_THAT(ReadPickle("\x80\x02" + std::string(5, 'N') + ".", 4),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("more than 4 objects")));
+}
+
+// Three bytes can join a name of a megabyte to itself, any number of times.
+TEST(TorchPickle, RefusesNamesOfClassesThatAreTooLong) {
+  EXPECT_THAT(
+      ReadPickle("\x80\x04" + pickling::Text(std::string(1 << 20, 'x')) + "\x94h" + std::string(1, '\0') + "\x93."),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("the name of a class is too long")));
 }
 
 // Neither an abort nor a read outside of the bytes; address sanitizers see the latter.
