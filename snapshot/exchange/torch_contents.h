@@ -45,7 +45,7 @@ struct TorchContents {
 
 inline constexpr size_t kTorchTensorsMax = size_t{1} << 17;
 
-// Values with more bytes than these in names and texts are not looked for any further.
+// Values are not looked for any further once their names and texts have more bytes; a list among them is cut then.
 inline constexpr size_t kTorchValueBytesMax = size_t{20} << 20;
 
 // The size of a record, nullopt if there is none of that name.

@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/exchange/safetensors_header.h"
+#include "snapshot/exchange/torch_contents.h"
+#include "snapshot/exchange/torch_pickle.h"
+#include "snapshot/exchange/zip_directory.h"
+#include "snapshot/exchange/zip_format.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
@@ -21,6 +27,7 @@
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/fuzz/cost_growth.h"
+#include "tests/snapshot/exchange/torch_pickle_testing.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -294,6 +301,47 @@ TEST_F(DecoderCost, OfASafetensorsHeaderGrowsAsTensorsAndMetadata) {
     return Taking(text, [n](const std::string& bytes) { return DecodeSafetensorsHeader(bytes, n); });
   };
   EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAZipDirectoryGrowsAsItsRecords) {
+  const auto work = [](uint64_t n) {
+    std::string archive;
+    std::vector<ZipMember> members;
+    for (uint64_t i = 0; i < n; ++i) {
+      members.push_back({.name = NameOf(i), .offset = archive.size()});
+      archive += EncodeZipMemberHeader(members.back());
+    }
+    archive += EncodeZipDirectory(members, archive.size());
+    return [archive] {
+      EXPECT_THAT(ReadZipDirectory(archive.size(),
+                                   [&](uint64_t offset, std::span<std::byte> destination) {
+                                     std::memcpy(destination.data(), archive.data() + offset, destination.size());
+                                     return absl::OkStatus();
+                                   }),
+                  IsOk());
+    };
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+// So many tensors, of which every second is tied, in a dictionary with as many values.
+TEST_F(DecoderCost, OfAFileOfTorchGrowsAsItsTensorsAndValues) {
+  const auto work = [](uint64_t n) {
+    std::vector<std::string> items;
+    for (uint64_t i = 0; i < n; ++i) {
+      items.push_back(pickling::Text(NameOf(i)));
+      items.push_back(pickling::Tensor(fmt::format("{}", i / 2), 0, {2, 2}, {2, 1}));
+      items.push_back(pickling::Text("v" + NameOf(i)));
+      items.push_back(pickling::Tuple({pickling::Integer(1), pickling::Text(NameOf(i))}));
+    }
+    return [bytes = pickling::Whole(pickling::Dict(items))] {
+      const auto pickle = ReadPickle(bytes);
+      ASSERT_THAT(pickle, IsOk());
+      EXPECT_THAT(FindTorchContents(*pickle, "", [](const std::string&) { return std::optional<uint64_t>(16); }),
+                  IsOk());
+    };
+  };
+  EXPECT_EQ(Growth(work, 1'000), "");
 }
 
 // The test's own: work that is a product is found.

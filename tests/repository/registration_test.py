@@ -31,8 +31,8 @@ READER_FILES = tuple(
                    "tools/checkpoint_inspect/exchange/", "tests/tools/checkpoint_inspect/exchange/", "fuzz/",
                    "fuzz/corpus/")
     for name in (READER, "torch_contents", "torch_file", "torch_save", "zip_directory", "hostile_torch"))
-# The table of what it must refuse.
-READER_FILES += ("fuzz/hostile/cases.txt",)
+# The table of what it must refuse, and what it costs.
+READER_FILES += ("fuzz/hostile/cases.txt", "tests/fuzz/decoder_cost_test.cc")
 
 
 def cmake_words(root, folder):

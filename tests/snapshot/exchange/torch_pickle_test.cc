@@ -35,10 +35,11 @@ TEST(TorchPickle, ReadsIntegersOfEveryLength) {
 
 TEST(TorchPickle, ReadsContainersAndWhatIsRememberedInThem) {
   using namespace pickling;  // NOLINT
-  const auto pickle = ReadPickle(Whole(Dict({Text("a"),
-                                             "]q\x05(K\x01K\x02"
-                                             "e",
-                                             Text("b"), "h\x05"})));
+  const std::string bytes = Whole(Dict({Text("a"),
+                                        "]q\x05(K\x01K\x02"
+                                        "e",
+                                        Text("b"), "h\x05"}));
+  const auto pickle = ReadPickle(bytes);
   ASSERT_THAT(pickle, IsOk());
   const PickleNode& dict = pickle->nodes[pickle->root];
   ASSERT_EQ(dict.kind, Kind::kDict);
