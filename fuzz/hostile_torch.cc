@@ -6,9 +6,16 @@
 #include "tests/snapshot/exchange/torch_pickle_testing.h"
 
 namespace tidemark::fuzz {
+namespace torch_files {
 namespace {
 
-using namespace pickling;  // NOLINT: its instructions are what these files consist of
+using pickling::Call;
+using pickling::Dict;
+using pickling::Global;
+using pickling::Raw;
+using pickling::Tensor;
+using pickling::Text;
+using pickling::Whole;
 
 uint32_t Crc32(std::string_view bytes) {
   uint32_t crc = 0xffffffff;
@@ -152,10 +159,11 @@ std::vector<HostileCase> HostilePickles() {
 }
 
 }  // namespace
+}  // namespace torch_files
 
 std::vector<HostileCase> HostileTorchFiles() {
-  std::vector<HostileCase> cases = HostileArchives();
-  for (HostileCase& more : HostilePickles()) cases.push_back(std::move(more));
+  std::vector<HostileCase> cases = torch_files::HostileArchives();
+  for (HostileCase& more : torch_files::HostilePickles()) cases.push_back(std::move(more));
   return cases;
 }
 
