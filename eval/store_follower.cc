@@ -367,7 +367,9 @@ absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record)
   }
   if (!snapshot.ok()) return snapshot.status();
   try {
-    return RowOf(function_(**snapshot));
+    absl::StatusOr<Verdict> verdict = function_(**snapshot);
+    if (absl::IsCancelled(verdict.status())) return verdict.status();
+    return RowOf(std::move(verdict));
   } catch (const std::exception& error) {
     return Failed(fmt::format("it threw: {}", error.what()));
   } catch (...) {

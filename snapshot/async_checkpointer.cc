@@ -351,6 +351,21 @@ absl::Status AsyncCheckpointer::WaitUntilEvaluated() {
   });
 }
 
+absl::Status AsyncCheckpointer::WaitUntilEvaluated(absl::Time time) {
+  const Deadline deadline = Deadline::At(time);
+  return Guarded("WaitUntilEvaluated", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    std::vector<std::string> running;
+    if (impl_->staging_thread != nullptr && !impl_->staging_thread->DrainUntil(deadline)) {
+      running.emplace_back("the copy of a state");
+    }
+    if (!impl_->stream->DrainUntil(deadline, &running) || !running.empty()) {
+      return absl::DeadlineExceededError(fmt::format("still running: {}", fmt::join(running, ", ")));
+    }
+    return impl_->housekeeper->Flush();
+  });
+}
+
 absl::Status AsyncCheckpointer::Tidy() {
   return Guarded("Tidy", [&]() -> absl::Status {
     if (absl::Status status = impl_->process.Check(); !status.ok()) return status;

@@ -250,6 +250,9 @@ class AsyncCheckpointer {
   // recording it, which is tried again.
   absl::Status WaitUntilEvaluated();
 
+  // The same until `deadline`, then kDeadlineExceeded, which names the saves and evaluators that still run.
+  absl::Status WaitUntilEvaluated(absl::Time deadline);
+
   // Reads workers' reports and requests, applies retention now, and blocks until that is done. Returns the first error;
   // the failed work is tried again later. kFailedPrecondition also in the observer's Deleted and Evaluated, and in
   // RetentionOptions::keep. Thread-safe.

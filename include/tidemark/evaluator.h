@@ -41,7 +41,8 @@ struct Verdict {
 };
 
 // Called with complete snapshots only. An error or an exception becomes an evaluation record; the training continues.
-// The snapshot's memory belongs to the staging arena and returns to it when the function returns.
+// The snapshot's memory belongs to the staging arena, and returns to it when the function has returned and
+// Snapshot::memory() is not held.
 using EvaluatorFunction = std::function<absl::StatusOr<Verdict>(const Snapshot&)>;
 
 // The policy for a new snapshot while max_pending snapshots wait or are being evaluated. A snapshot that is skipped

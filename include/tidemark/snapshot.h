@@ -29,8 +29,12 @@ class Snapshot {
   virtual std::span<const EntrySpec> entries() const = 0;
 
   // The bytes of entries()[index], row-major; aligned to 64 bytes. Tied entries share the same bytes. Valid as long as
-  // the snapshot.
+  // the snapshot, or what memory() returned.
   virtual std::span<const std::byte> bytes(size_t index) const = 0;
+
+  // Keeps the bytes of all entries valid without the snapshot, for arrays that refer to them. Never null. To hold it
+  // costs what holding the snapshot costs.
+  virtual std::shared_ptr<const void> memory() const = 0;
 
   // The index of the entry of that name.
   virtual std::optional<size_t> Find(std::string_view name) const = 0;

@@ -97,6 +97,8 @@ struct WorkerReport {
 // passed over at once. Later steps do not wait for it. The call waits for steps that another worker is evaluating,
 // because that worker may die.
 //
+// A function that returns kCancelled ends the call with that error. Nothing is recorded of its step.
+//
 // Errors; a step whose report was not delivered is evaluated again by the next call:
 //   kInvalidArgument     an option
 //   kUnimplemented       the store is of a newer format, or a step was saved by several ranks

@@ -27,6 +27,7 @@ class FilteredSnapshot final : public Snapshot {
   int64_t step() const override { return base_->step(); }
   std::span<const EntrySpec> entries() const override { return entries_; }
   std::span<const std::byte> bytes(size_t index) const override { return base_->bytes(kept_[index]); }
+  std::shared_ptr<const void> memory() const override { return base_->memory(); }
   std::optional<size_t> Find(std::string_view name) const override {
     const std::optional<size_t> in_base = base_->Find(name);
     if (!in_base) return std::nullopt;

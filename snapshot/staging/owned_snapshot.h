@@ -38,6 +38,7 @@ class OwnedSnapshot final : public Snapshot {
   int64_t step() const override { return contents_.step; }
   std::span<const EntrySpec> entries() const override { return contents_.entries; }
   std::span<const std::byte> bytes(size_t index) const override { return places_[index]; }
+  std::shared_ptr<const void> memory() const override { return memory_; }
   std::optional<size_t> Find(std::string_view name) const override;
   const std::map<std::string, double>& metrics() const override { return contents_.metrics; }
   const std::string& user_metadata() const override { return contents_.user_metadata; }

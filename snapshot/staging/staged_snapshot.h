@@ -47,6 +47,7 @@ class StagedSnapshot final : public Snapshot {
     const StagingPlan::SizedPlace place = PlaceOf(index);
     return {block_->data() + place.offset, static_cast<size_t>(place.bytes)};
   }
+  std::shared_ptr<const void> memory() const override { return block_; }
   std::optional<size_t> Find(std::string_view name) const override {
     const int64_t index = plan_->Find(name);
     return index < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(index));
@@ -118,7 +119,8 @@ class StagedSnapshot final : public Snapshot {
   mutable std::vector<EntrySpec> specs_;  // made by the first entries(); empty: as the plan's
   const std::shared_ptr<StagingProgress> progress_;
   const std::shared_ptr<const PendingSave> pending_save_;
-  std::unique_ptr<StagingArena::Block> block_;  // after the pending save, so that the memory is free before that goes
+  // After the pending save, so that the memory is free before that goes; unless memory() is held.
+  const std::shared_ptr<const StagingArena::Block> block_;
   const std::map<std::string, double> metrics_;
   const std::string user_metadata_;
   const absl::Time created_;

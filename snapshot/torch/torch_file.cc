@@ -45,6 +45,7 @@ class FileSnapshot final : public Snapshot {
   std::span<const std::byte> bytes(size_t index) const override {
     return {static_cast<const std::byte*>(tensors_[index].data_ptr()), tensors_[index].nbytes()};
   }
+  std::shared_ptr<const void> memory() const override { return std::make_shared<std::vector<at::Tensor>>(tensors_); }
   std::optional<size_t> Find(std::string_view name) const override {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? std::nullopt : std::optional(found->second);

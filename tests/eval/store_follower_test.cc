@@ -56,6 +56,23 @@ TEST_F(StoreFollowerTest, EvaluatesEveryCommittedStepInOrder) {
   EXPECT_TRUE(std::filesystem::is_empty(options_.directory + "/leases"));
 }
 
+TEST_F(StoreFollowerTest, AFunctionThatIsCancelledEndsTheCallAndLeavesTheStepToTheNext) {
+  OpenStore();
+  for (int64_t step : {10, 20}) CommitStep(step);
+  const EvaluatorFunction function = function_;
+  function_ = [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    if (snapshot.step() == 20) return absl::CancelledError("interrupted");
+    return function(snapshot);
+  };
+  EXPECT_THAT(Run(), StatusIs(StatusCode::kCancelled, HasSubstr("interrupted")));
+  EXPECT_TRUE(std::filesystem::is_empty(options_.directory + "/leases"));
+  function_ = function;
+  auto report = Run();
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->evaluated, 1);
+  EXPECT_THAT(asked_, ElementsAre(10, 20));
+}
+
 TEST_F(StoreFollowerTest, EvaluatesEachStepOnce) {
   OpenStore();
   CommitStep(10);

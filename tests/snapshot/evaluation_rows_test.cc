@@ -11,6 +11,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -322,6 +323,20 @@ TEST_F(EvaluationRowsTest, GivesAnEvaluatorThatLagsTheSameEntries) {
   ASSERT_THAT(names, SizeIs(2));
   EXPECT_THAT(names[0], testing::Contains("model.weight"));
   EXPECT_EQ(names[1], names[0]);
+}
+
+TEST_F(EvaluationRowsTest, AWaitWithADeadlineNamesWhatStillRuns) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 7), IsOk());
+  gate_.AwaitCalls(1);
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(absl::Now() + absl::Milliseconds(1)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("evaluator 'e' at step 7")));
+  gate_.LetThrough(1);
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(absl::InfiniteFuture()), IsOk());
+  auto steps = checkpointer->Steps();
+  ASSERT_THAT(steps, IsOk());
+  EXPECT_EQ(steps->front().metrics, (Metrics{{"e/step", 7}}));
 }
 
 TEST_F(EvaluationRowsTest, CountsWhatWasLeftOutByAFewReasons) {

@@ -51,6 +51,9 @@ class TestSnapshot final : public Snapshot {
   int64_t step() const override { return step_; }
   std::span<const EntrySpec> entries() const override { return specs_; }
   std::span<const std::byte> bytes(size_t index) const override { return *bytes_[index]; }
+  std::shared_ptr<const void> memory() const override {
+    return std::make_shared<std::vector<std::shared_ptr<std::vector<std::byte>>>>(bytes_);
+  }
   std::optional<size_t> Find(std::string_view name) const override {
     for (size_t i = 0; i < specs_.size(); ++i) {
       if (specs_[i].name == name) return i;
