@@ -13,6 +13,7 @@ backend_version=1.0.0
 numpy_version=2.4.6
 ml_dtypes_version=0.6.0
 pytest_version=9.2.0
+mypy_version=2.4.1
 jobs=${JOBS:-$(nproc)}
 root=$(cd "$(dirname "$0")/.." && pwd)
 script=tests/python.sh
@@ -25,17 +26,17 @@ has_packages() {
   "$venv/bin/python3" - <<END 2>/dev/null
 from importlib.metadata import version
 wanted = {"nanobind": "$nanobind_version", "nanobind-backend": "$backend_version", "numpy": "$numpy_version",
-          "ml-dtypes": "$ml_dtypes_version", "pytest": "$pytest_version"}
+          "ml-dtypes": "$ml_dtypes_version", "pytest": "$pytest_version", "mypy": "$mypy_version"}
 if all(version(name) == number for name, number in wanted.items()):
     print("yes")
 END
 }
 
 if [ "$(has_packages)" != yes ]; then
-  echo "Installing nanobind, numpy, ml_dtypes and pytest into $venv"
+  echo "Installing nanobind, numpy, ml_dtypes, pytest and mypy into $venv"
   make_environment --system-site-packages
   install "nanobind==$nanobind_version" "nanobind-backend==$backend_version" "numpy==$numpy_version" \
-    "ml-dtypes==$ml_dtypes_version" "pytest==$pytest_version"
+    "ml-dtypes==$ml_dtypes_version" "pytest==$pytest_version" "mypy==$mypy_version"
   [ "$(has_packages)" = yes ] || fail "the packages are not in $venv after their installation"
 fi
 

@@ -19,7 +19,11 @@
 #include "nanobind/stl/tuple.h"
 #include "nanobind/stl/vector.h"
 #include "python/native/bindings.h"
+#include "python/native/evaluator_options.h"
 #include "python/native/event_queue.h"
+#include "python/native/interpreter_lock.h"
+#include "python/native/options_dict.h"
+#include "python/native/snapshot_view.h"
 #include "python/native/status_error.h"
 #include "python/native/tree_state.h"
 #include "tidemark/async_checkpointer.h"
@@ -34,15 +38,8 @@ namespace {
 using ArrayTuple = std::tuple<std::string, std::string, std::vector<int64_t>, uint64_t, std::vector<int64_t>, bool>;
 // Name, kind, bytes.
 using ValueTuple = std::tuple<std::string, std::string, nb::bytes>;
-// Name of a metric, mode ("" for none), count.
-using KeepBestTuple = std::tuple<std::string, std::string, int64_t>;
-
-std::optional<BestMode> ModeOf(const std::string& mode) {
-  if (mode.empty()) return std::nullopt;
-  if (mode == "lowest") return BestMode::kLowest;
-  if (mode == "highest") return BestMode::kHighest;
-  Raise(absl::InvalidArgumentError("mode is '" + mode + "', not 'lowest' or 'highest'"));
-}
+// Name of a metric, mode ("" for none), count, whether steps without it stay.
+using KeepBestTuple = std::tuple<std::string, std::string, int64_t, bool>;
 
 Staging StagingOf(const std::string& staging) {
   if (staging == "blocking") return Staging::kBlocking;
@@ -104,6 +101,27 @@ std::vector<Value> ValuesOf(const std::vector<ValueTuple>& tuples) {
   return values;
 }
 
+IoBackend IoOf(const std::string& io) {
+  if (io == "auto") return IoBackend::kAuto;
+  if (io == "uring") return IoBackend::kUring;
+  if (io == "threads") return IoBackend::kThreads;
+  Raise(absl::InvalidArgumentError("io is '" + io + "', not 'auto', 'uring' or 'threads'"));
+}
+
+Tuning TuningOf(const nb::dict& options) {
+  return {.chunk_bytes = Option<uint32_t>(options, "chunk_bytes"),
+          .codec_threads = Option<int>(options, "codec_threads"),
+          .io = IoOf(Option<std::string>(options, "io")),
+          .io_depth = Option<int>(options, "io_depth"),
+          .write_bytes_per_second_max = Option<uint64_t>(options, "write_bytes_per_second_max"),
+          .background_nice = Option<int>(options, "background_nice"),
+          .background_io_idle = Option<bool>(options, "background_io_idle"),
+          .reuse_saves_max = Option<int64_t>(options, "reuse_saves_max"),
+          .scrub_bytes_per_second_max = Option<uint64_t>(options, "scrub_bytes_per_second_max"),
+          .device_staging_bytes_max = Option<uint64_t>(options, "device_staging_bytes_max"),
+          .inbox_poll_interval = absl::Seconds(Option<double>(options, "inbox_poll_interval"))};
+}
+
 CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueue> events) {
   const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
   const auto real = [&](const char* name) { return nb::cast<double>(options[name]); };
@@ -127,9 +145,15 @@ CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueu
   out.retention.keep_every_steps = number("keep_every_steps");
   out.retention.keep_interval = absl::Seconds(real("keep_interval"));
   out.retention.keep_for = absl::Seconds(real("keep_for"));
-  for (const auto& [metric, mode, count] : nb::cast<std::vector<KeepBestTuple>>(options["keep_best"])) {
-    out.retention.keep_best.push_back({.metric = metric, .mode = ModeOf(mode), .count = count});
+  for (const auto& [metric, mode, count, without] : nb::cast<std::vector<KeepBestTuple>>(options["keep_best"])) {
+    out.retention.keep_best.push_back(
+        {.metric = metric, .mode = ModeOf(mode), .count = count, .keep_without_metric = without});
   }
+  for (const auto& [evaluator, steps] :
+       nb::cast<std::vector<std::pair<std::string, int64_t>>>(options["keep_unevaluated_until"])) {
+    out.retention.keep_unevaluated_until.push_back({.evaluator = evaluator, .every_steps = steps});
+  }
+  out.tuning = TuningOf(options);
   out.observer = std::move(events);
   return out;
 }
@@ -149,21 +173,21 @@ class Handle {
     CheckpointerOptions native = OptionsOf(options, events_);
     absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> opened;
     {
-      const nb::gil_scoped_release released;
+      const Unlocked unlocked;
       opened = AsyncCheckpointer::Open(std::move(native));
     }
     checkpointer_ = ValueOrRaise(std::move(opened));
   }
 
   ~Handle() {
-    const nb::gil_scoped_release released;  // it waits for the saves
+    const Unlocked unlocked;  // it waits for the saves
     checkpointer_.reset();
   }
 
   // Runs without the interpreter's lock.
   template <typename Function>
   auto Call(Function function) {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return function(*checkpointer_);
   }
 
@@ -192,24 +216,6 @@ nb::object InfoOrRaise(const absl::StatusOr<StepInfo>& info) {
 
 }  // namespace
 
-nb::dict DictOf(const StepInfo& info) {
-  nb::dict out;
-  out["step"] = info.step;
-  out["state"] = std::string(StepStateName(info.state));
-  out["attempt"] = info.attempt;
-  out["created"] = absl::ToDoubleSeconds(info.created - absl::UnixEpoch());
-  out["metrics"] = info.metrics;
-  out["user_metadata"] = info.user_metadata;
-  out["logical_bytes"] = info.logical_bytes;
-  out["stored_bytes"] = info.stored_bytes;
-  out["reason"] = info.reason;
-  out["pinned"] = info.pinned;
-  out["pin_note"] = info.pin_note;
-  out["tags"] = info.tags;
-  out["unhealthy"] = info.unhealthy();
-  return out;
-}
-
 void BindCheckpointer(nb::module_& module) {
   nb::class_<Future>(module, "Future")
       .def("ready", &Future::ready)
@@ -219,7 +225,7 @@ void BindCheckpointer(nb::module_& module) {
             // ready() first: a deadline that passed is no result.
             absl::Status status;
             {
-              const nb::gil_scoped_release released;
+              const Unlocked unlocked;
               status = future.WaitUntil(absl::Now() + absl::Seconds(seconds));
             }
             if (!future.ready()) return false;
@@ -236,7 +242,7 @@ void BindCheckpointer(nb::module_& module) {
              std::vector<Value> native_values = ValuesOf(values);
              absl::Status status;
              {
-               const nb::gil_scoped_release released;
+               const Unlocked unlocked;
                status = state.SetEntries(std::move(native_arrays), std::move(native_values));
              }
              RaiseUnlessOk(status);
@@ -245,12 +251,12 @@ void BindCheckpointer(nb::module_& module) {
            [](TreeState& state, const std::vector<ArrayTuple>& arrays, std::vector<std::string> values,
               std::vector<std::string> open) {
              std::vector<Array> native_arrays = ArraysOf(arrays);
-             const nb::gil_scoped_release released;
+             const Unlocked unlocked;
              state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open));
            })
       .def("await_staging",
            [](const TreeState& state) {
-             const nb::gil_scoped_release released;
+             const Unlocked unlocked;
              state.AwaitStaging();
            })
       .def("differences",
@@ -291,6 +297,29 @@ void BindCheckpointer(nb::module_& module) {
             return ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
           },
           "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
+      .def(
+          "evaluate",
+          [](Handle& handle, int64_t step, TreeState& state, Metrics metrics, std::string user_metadata,
+             const std::optional<std::string>& staging) {
+            EvaluateOptions options{.metrics = std::move(metrics), .user_metadata = std::move(user_metadata)};
+            if (staging.has_value()) options.staging = StagingOf(*staging);
+            return ValueOrRaise(handle.Call([&](auto& c) { return c.Evaluate(step, state, options); }));
+          },
+          "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "staging"_a.none())
+      .def("add_evaluator",
+           [](Handle& handle, const nb::dict& options, nb::object function) {
+             EvaluatorOptions native = EvaluatorOptionsOf(options);
+             EvaluatorFunction called = FunctionOf(std::move(function));
+             RaiseUnlessOk(
+                 handle.Call([&](auto& c) { return c.AddEvaluator(std::move(native), std::move(called)); }));
+           })
+      .def(
+          "wait_until_evaluated",
+          [](Handle& handle, double seconds) {
+            RaiseUnlessOk(
+                handle.Call([&](auto& c) { return c.WaitUntilEvaluated(absl::Now() + absl::Seconds(seconds)); }));
+          },
+          "Raises DeadlineExceededError if an evaluation still runs after so many seconds.")
       .def("resume",
            [](Handle& handle, TreeState& state, const nb::dict& options) {
              const RestoreOptions native = RestoreOptionsOf(options);
@@ -340,6 +369,30 @@ void BindCheckpointer(nb::module_& module) {
            [](Handle& handle, int64_t step, const std::string& reason) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.Delete(step, reason); }));
            })
+      .def("set_save_interval",
+           [](Handle& handle, int64_t steps) {
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.SetSaveInterval(steps); }));
+           })
+      .def("prepare",
+           [](Handle& handle, TreeState& state) {
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.Prepare(state); }));
+           })
+      .def("wait_until_entry_staged",
+           [](Handle& handle, const std::string& entry) {
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.WaitUntilStaged(entry); }));
+           })
+      .def("tidy", [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.Tidy(); })); })
+      .def("retention_plan",
+           [](Handle& handle) {
+             nb::list out;
+             for (const RetentionDecision& decision :
+                  ValueOrRaise(handle.Call([](auto& c) { return c.RetentionPlan(); }))) {
+               out.append(DictOf(decision));
+             }
+             return out;
+           })
+      .def("statistics",
+           [](Handle& handle) { return DictOf(handle.Call([](auto& c) { return c.statistics(); })); })
       .def("check_for_errors",
            [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.CheckForErrors(); })); })
       .def("tidy", [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.Tidy(); })); })
@@ -353,7 +406,7 @@ void BindCheckpointer(nb::module_& module) {
            [](Handle& handle, double seconds) {
              std::vector<EventQueue::Event> events;
              {
-               const nb::gil_scoped_release released;
+               const Unlocked unlocked;
                events = handle.events().Wait(seconds);
              }
              std::vector<std::pair<std::string, std::string>> out;

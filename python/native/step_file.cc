@@ -11,6 +11,7 @@
 #include "nanobind/stl/string.h"
 #include "nanobind/stl/vector.h"
 #include "python/native/bindings.h"
+#include "python/native/interpreter_lock.h"
 #include "python/native/status_error.h"
 #include "tidemark/store_reader.h"
 
@@ -60,7 +61,7 @@ void BindStepFile(nb::module_& module) {
                 .destination = {reinterpret_cast<std::byte*>(address), static_cast<size_t>(bytes)}};
             absl::Status status;
             {
-              const nb::gil_scoped_release released;
+              const Unlocked unlocked;
               status = file.reader->Read({&window, 1});
             }
             RaiseUnlessOk(status);
@@ -71,7 +72,7 @@ void BindStepFile(nb::module_& module) {
         const StepReader::Window window{.entry = entry, .offset = 0, .destination = bytes};
         absl::Status status;
         {
-          const nb::gil_scoped_release released;
+          const Unlocked unlocked;
           status = file.reader->Read({&window, 1});
         }
         RaiseUnlessOk(status);
@@ -81,7 +82,7 @@ void BindStepFile(nb::module_& module) {
     const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
     absl::StatusOr<StepFile> file;
     {
-      const nb::gil_scoped_release released;
+      const Unlocked unlocked;
       file = OpenStepFile(directory, selector);
     }
     return ValueOrRaise(std::move(file));

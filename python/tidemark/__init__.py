@@ -11,16 +11,21 @@ Importing this module imports no framework: it knows arrays of NumPy and PyTorch
 """
 
 from . import errors
-from ._checkpointer import Checkpointer, KeepBest, RestoreReport, Retention, SaveHandle
+from ._checkpointer import Checkpointer, RestoreReport, SaveHandle
 from ._codec import register
+from ._evaluator import Snapshot, Verdict
+from ._follow import WorkerReport, follow
 from ._futures import Future
+from ._options import AwaitEvaluation, KeepBest, Retention, Tuning
 from ._reader import Slice, Step, open  # noqa: A004
 from ._rng import rng
-from ._step_info import StepInfo
+from ._statistics import DurationHistogram, RetentionDecision, Statistics
+from ._step_info import Evaluation, StepInfo
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AlreadyHeldError", "Checkpointer", "DataLossError", "Error", "Future", "KeepBest", "MismatchError", "NotFoundError",
-    "RestoreReport", "Retention", "SaveHandle", "Slice", "Step", "StepInfo", "UnsupportedTypeError", "errors", "open",
-    "register", "rng",
+    "AlreadyHeldError", "AwaitEvaluation", "Checkpointer", "DataLossError", "DurationHistogram", "Error", "Evaluation",
+    "Future", "KeepBest", "MismatchError", "NotFoundError", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle",
+    "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "WorkerReport",
+    "errors", "follow", "open", "register", "rng",
 ]

@@ -127,5 +127,24 @@ def as_framework(framework: str, array: Any, name: str) -> Any:
     return jax.device_put(array)
 
 
+def array_over(memory: memoryview, dtype: str, shape: list[int]) -> Any:
+    """A NumPy array of `shape` that lies in `memory` and keeps it; read-only if that is."""
+    import numpy
+
+    if memory.nbytes == 0:
+        array = numpy.empty(shape, dtype=numpy_dtype(dtype))
+        array.flags.writeable = not memory.readonly
+        return array
+    return numpy.frombuffer(memory, dtype=numpy_dtype(dtype)).reshape(shape)
+
+
+def copy_into(array: Any, content: bytearray | memoryview) -> None:
+    """Copies the bytes to the array, which is contiguous and as large."""
+    import ctypes
+
+    if len(content):
+        ctypes.memmove(address_of(array), bytes(content), len(content))
+
+
 def address_of(array: Any) -> int:
     return int(array.data_ptr() if is_torch(array) else array.ctypes.data)

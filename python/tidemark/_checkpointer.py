@@ -8,41 +8,21 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from . import _native
+from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, logger
+from ._options import Retention, Tuning, options_of
 from ._pattern import matches
-from ._step_info import StepInfo
+from ._statistics import RetentionDecision, Statistics, statistics
+from ._step_info import StepInfo, step_info
 from ._tree import Tree
 from .errors import DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, MismatchError
 
-
-@dataclasses.dataclass(frozen=True)
-class KeepBest:
-    """Keeps the `count` best steps by a metric. `mode`: "lowest" or "highest"; "": what the metric's name says."""
-
-    metric: str
-    mode: str = ""
-    count: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Retention:
-    """Which committed steps are kept; a step is kept if any rule wants it. Without a rule all are kept.
-
-    max_to_keep: this many, the newest commits. keep_best: the best steps by each metric. keep_every_steps: steps
-    divisible by it. keep_interval: the first step in every such span of seconds. keep_for: steps that were saved at most
-    so many seconds before the last commit. 0 and (): no such rule.
-    """
-
-    max_to_keep: int = 0
-    keep_best: Sequence[KeepBest | str] = ()
-    keep_every_steps: int = 0
-    keep_interval: float = 0.0
-    keep_for: float = 0.0
+F = TypeVar("F", bound=EvaluatorFunction)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +70,9 @@ class Checkpointer:
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, save_interval_steps: int = 0,
                  save_on_steps: Sequence[int] = (), save_interval_seconds: float = 0.0, staging_bytes_max: int = 0,
                  when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
-                 retention: Retention | None = None, save_timeout: float = float("inf"), close_timeout: float = 1800.0,
-                 metrics_file: str | os.PathLike[str] = "") -> None:
-        retention = retention or Retention()
+                 retention: Retention | None = None, tuning: Tuning | None = None, save_timeout: float = float("inf"),
+                 close_timeout: float = 1800.0, metrics_file: str | os.PathLike[str] = "") -> None:
         self.path = os.path.abspath(path)
-        best = [KeepBest(rule) if isinstance(rule, str) else rule for rule in retention.keep_best]
         self._close_timeout = close_timeout
         self._pid = os.getpid()
         self._closed = True  # until it is open
@@ -103,9 +81,7 @@ class Checkpointer:
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
             "staging_bytes_max": staging_bytes_max, "when_full": when_full, "staging": staging, "compression": compression,
             "reuse": reuse, "save_timeout": float(save_timeout), "close_timeout": float(close_timeout),
-            "metrics_file": os.fspath(metrics_file), "max_to_keep": retention.max_to_keep,
-            "keep_every_steps": retention.keep_every_steps, "keep_interval": float(retention.keep_interval),
-            "keep_for": float(retention.keep_for), "keep_best": [(rule.metric, rule.mode, rule.count) for rule in best]})
+            "metrics_file": os.fspath(metrics_file), **options_of(retention or Retention(), tuning or Tuning())})
         self._closed = False
         self._state = _native.TreeState()
         self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
@@ -135,7 +111,7 @@ class Checkpointer:
         except Error as error:
             logger.warning("closing: %s", error)
 
-    def _require(self) -> Any:
+    def _require(self) -> _native.Checkpointer:
         if self._closed:
             raise FailedPreconditionError("the checkpointer is closed")
         if self._pid != os.getpid():
@@ -157,22 +133,107 @@ class Checkpointer:
         `overwrite` is off. ResourceExhaustedError: no memory.
         """
         native = self._require()
+        owners = self._gather(state)
+        save = self._handle_of(native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging), owners)
+        self._committing = [future for future in self._committing if not future.done()] + [save.committed]
+        return save
+
+    def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
+                 staging: str | None = None) -> SaveHandle:
+        """Gives the evaluators a snapshot of the state as `step`, and saves nothing.
+
+        `committed` of the result resolves when every evaluator has ended. The results are kept as the history of a step in
+        the state "unsaved". Errors: those of `save`; AlreadyExistsError for every step that is committed or being saved.
+        """
+        native = self._require()
+        owners = self._gather(state)
+        return self._handle_of(native.evaluate(step, self._state, metrics or {}, user_metadata, staging), owners)
+
+    def _gather(self, state: Any) -> list[Any]:
+        """Has the native state refer to this one. Returns the owners of its arrays."""
         tree = Tree(state, writable=False)
         values = tree.entries_of_values()
         self._state.await_staging()
         self._state.set_entries(tree.arrays, values)
-        self._owners = tree.owners
-        handle = native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging)
-        if handle.staged.ready():
-            self._owners = []
-        staged = self._notifier.add(Future(handle.staged, step))
-        committed = self._notifier.add(Future(handle.committed, step))
-        self._committing = [future for future in self._committing if not future.done()] + [committed]
+        return tree.owners
+
+    def _handle_of(self, handle: _native.SaveHandle, owners: list[Any]) -> SaveHandle:
+        self._owners = [] if handle.staged.ready() else owners
+        staged = self._notifier.add(Future(handle.staged, handle.step))
+        committed = self._notifier.add(Future(handle.committed, handle.step))
         return SaveHandle(handle.step, handle.skipped, staged, committed)
 
-    def wait_until_staged(self) -> None:
-        """Blocks until no save reads the arrays any more. Its failure is that of the save's `staged`."""
-        self._require()
+    @overload
+    def evaluator(self, name: str, function: None = None, *, entries: Sequence[str] = (), every_steps: int = 1,
+                  when_lagging: str = "latest", max_pending: int = 1, best: str | Mapping[str, str] = "",
+                  half_precision: str = "", threads: int = 1) -> Callable[[F], F]: ...
+
+    @overload
+    def evaluator(self, name: str, function: F, *, entries: Sequence[str] = (), every_steps: int = 1,
+                  when_lagging: str = "latest", max_pending: int = 1, best: str | Mapping[str, str] = "",
+                  half_precision: str = "", threads: int = 1) -> F: ...
+
+    def evaluator(self, name: str, function: Any = None, *, entries: Sequence[str] = (), every_steps: int = 1,
+                  when_lagging: str = "latest", max_pending: int = 1, best: str | Mapping[str, str] = "",
+                  half_precision: str = "", threads: int = 1) -> Any:
+        """Calls `function` with a `Snapshot` of every save from now on, on a thread of the library. Also a decorator.
+
+            @checkpointer.evaluator("validation", entries=["model.*"])
+            def validate(snapshot):
+                return {"loss": loss(snapshot["model.weight"])}
+
+        It returns a dict of numbers, one number (the metric "value"), None, or a `Verdict`. The numbers become metrics of
+        the step: "validation/loss". If it raises, the step has a record of that, and a warning has the traceback. If it
+        does not return, `close` ends at its deadline; the end of the process does not wait for it longer than that. It
+        must not wait for a save, nor close the checkpointer.
+
+        `entries`: only those whose names match one of these patterns, with "*" and "?"; (): all. `every_steps`: only steps
+        divisible by it. `max_pending` snapshots may wait or be evaluated, and so hold memory; further ones are treated as
+        `when_lagging` says: "latest" replaces the one that waits, "skip" leaves the new one out, "block" has `save` wait,
+        "queue" reads the step from the disk when its turn comes. `best`: whether the "lowest" or the "highest" value of
+        each metric is the best, by the evaluator's own names, where those do not say it; a word alone is that of a single
+        number. `half_precision`: "bfloat16" or "float16": converts larger floats, in memory of its own. `threads`: calls
+        at a time; with more than one the function must be thread-safe.
+
+        InvalidArgumentError: an option is out of its range. AlreadyExistsError: the name is taken.
+        """
+        options = {"name": name, "entries": list(entries), "every_steps": every_steps, "when_lagging": when_lagging,
+                   "max_pending": max_pending, "best": modes_of(best), "half_precision": half_precision, "threads": threads}
+
+        def add(function: EvaluatorFunction) -> EvaluatorFunction:
+            if not callable(function):
+                raise InvalidArgumentError(f"evaluator '{name}' is a {type(function).__name__}, not a function")
+            self._require().add_evaluator(options, guarded(name, function, BaseException))
+            return function
+
+        return add if function is None else add(function)
+
+    def wait_until_evaluated(self, timeout: float | None = None) -> None:
+        """Blocks until the evaluators have finished their snapshots, and the results are recorded. Ctrl-C ends the wait.
+
+        DeadlineExceededError after `timeout` seconds; it names what still runs.
+        """
+        native = self._require()
+        self._in_slices(native.wait_until_evaluated, timeout)
+
+    @staticmethod
+    def _in_slices(wait: Callable[[float], None], timeout: float | None) -> None:
+        """Calls `wait(seconds)` until it returns, so that signals are seen meanwhile."""
+        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while True:
+            try:
+                return wait(min(SLICE, max(0.0, deadline - time.monotonic())))
+            except DeadlineExceededError:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def wait_until_staged(self, entry: str | None = None) -> None:
+        """Blocks until no save reads the arrays any more, or no longer that of the `entry`, for trainers that update a layer
+        as soon as its gradient is there. A failure is that of the save's `staged`. NotFoundError: no such entry."""
+        native = self._require()
+        if entry is not None:
+            native.wait_until_entry_staged(entry)
+            return
         self._state.await_staging()
         self._owners = []
 
@@ -210,7 +271,7 @@ class Checkpointer:
         native = self._require()
         options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected)
         report = self._fill(state, options, lambda destination: native.restore(destination, str(step), options))
-        report["info"] = StepInfo(**report["info"])
+        report["info"] = step_info(report["info"])
         return RestoreReport(**report)
 
     @staticmethod
@@ -247,15 +308,15 @@ class Checkpointer:
 
     def steps(self) -> list[StepInfo]:
         """All steps that the store knows, ascending, including deleted ones."""
-        return [StepInfo(**info) for info in self._require().steps()]
+        return [step_info(info) for info in self._require().steps()]
 
     def latest_step(self) -> StepInfo:
         """The highest committed step. NotFoundError: there is none."""
-        return StepInfo(**self._require().latest_step())
+        return step_info(self._require().latest_step())
 
     def best_step(self, metric: str, mode: str = "") -> StepInfo:
         """The healthy step at which the metric was best. `mode`: "lowest" or "highest"; "": what the name says."""
-        return StepInfo(**self._require().best_step(metric, mode))
+        return step_info(self._require().best_step(metric, mode))
 
     def report_metrics(self, step: int, evaluator: str, metrics: dict[str, float]) -> Future:
         """Records metrics of a saved step as "evaluator/name". Resolves when they survive power loss."""
@@ -274,15 +335,35 @@ class Checkpointer:
         self._require().tag(step, name)
 
     def untag(self, name: str) -> None:
+        """Takes the name from its step, which stays pinned. NotFoundError: no step has it."""
         self._require().untag(name)
 
     def delete(self, step: int, reason: str = "deleted by the trainer") -> None:
         """Deletes a committed step. FailedPreconditionError: it stays under all rules."""
         self._require().delete(step, reason)
 
+    def set_save_interval(self, steps: int) -> None:
+        """Replaces `save_interval_steps` from now on. 0: no such rule."""
+        self._require().set_save_interval(steps)
+
+    def prepare(self, state: Any) -> None:
+        """Takes the memory that a save of the state needs, so that the first save is as fast as later ones."""
+        native = self._require()
+        owners = self._gather(state)
+        native.prepare(self._state)
+        del owners
+
     def tidy(self) -> None:
-        """Applies retention now, and blocks until that is done. Raises the first error; it is tried again later."""
+        """Reads the reports of workers and applies retention now, and blocks until that is done."""
         self._require().tidy()
+
+    def retention_plan(self) -> list[RetentionDecision]:
+        """What retention would keep and delete now, and why: every committed step, ascending. Changes nothing."""
+        return [RetentionDecision(**decision) for decision in self._require().retention_plan()]
+
+    def statistics(self) -> Statistics:
+        """Counters and durations since the checkpointer was opened. May be called after `close`, and on any thread."""
+        return statistics(self._native.statistics())
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for the saves and releases the store. Raises the first failure that was not seen yet.
@@ -346,3 +427,4 @@ def _close_all() -> None:
             checkpointer.close()
         except Error as error:
             logger.warning("closing at exit: %s", error)
+    _native.refuse_calls(bool(_open))

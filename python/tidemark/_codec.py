@@ -82,9 +82,10 @@ def encode(value: object, path: str, array: Callable[[object, str], bool]) -> An
             return {key: encode(item, f"{path}.{key}", array) for key, item in value.items()}  # type: ignore[attr-defined]
         return {f"${type(value).__name__}": [[encode(key, path, array), encode(item, f"{path}.{key}", array)]
                                              for key, item in value.items()]}  # type: ignore[attr-defined]
-    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and value.shape == ():
+    scalar: Any = value
+    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and scalar.shape == ():
         # A scalar of NumPy: a number with a width.
-        return {"$scalar": [value.dtype.str, base64.b64encode(value.tobytes()).decode()]}  # type: ignore[attr-defined]
+        return {"$scalar": [scalar.dtype.str, base64.b64encode(scalar.tobytes()).decode()]}
     raise unsupported(path, value)
 
 

@@ -6,8 +6,9 @@ import os
 from types import TracebackType
 from typing import Any
 
-from . import _arrays, _codec, _native, _tree
-from ._step_info import StepInfo
+from . import _arrays, _codec, _native
+from ._step_info import step_info
+from ._tree import object_state
 from .errors import InvalidArgumentError, NotFoundError
 
 
@@ -37,7 +38,8 @@ class Slice:
             row = keys[0] + rows if keys[0] < 0 else keys[0]
             if not 0 <= row < rows:
                 raise IndexError(f"row {keys[0]} of '{self._name}', which has {rows}")
-            first, last, kept = row, row + 1, 0
+            first, last = row, row + 1
+            kept: int | slice = 0
         else:
             chosen = range(rows)[keys[0]]
             first, last = (min(chosen[0], chosen[-1]), max(chosen[0], chosen[-1]) + 1) if chosen else (0, 0)
@@ -60,9 +62,10 @@ class Step:
         if framework not in ("np", "pt", "jax"):
             raise InvalidArgumentError(f"framework is '{framework}', not 'np', 'pt' or 'jax'")
         self.framework = framework
-        self._file = _native.open_step(os.fspath(store), str(step))
-        self.info = StepInfo(**self._file.info())
-        self._entries = {entry[0]: (i, *entry[1:]) for i, entry in enumerate(self._file.entries())}
+        file = _native.open_step(os.fspath(store), str(step))
+        self.info = step_info(file.info())
+        self._entries = {entry[0]: (i, *entry[1:]) for i, entry in enumerate(file.entries())}
+        self._file: _native.StepFile | None = file
 
     def __enter__(self) -> Step:
         return self
@@ -98,16 +101,15 @@ class Step:
         if kind == "tensor":
             raise InvalidArgumentError(f"'{name}' is a tensor: use get_tensor")
         content = self._opened().read_bytes(index)
-        found = _tree.object_content(content) if kind == "string" else None
-        if found is not None:
-            return _tree.decode_object(name, found, self._array)[0]
-        return _codec.from_entry(kind, content, self.get_tensor)
 
-    def _array(self, name: str, framework: str) -> Any:
-        index, dtype, shape, size = self._tensor(name)
-        return self._read(index, dtype, shape, 0, size, framework)
+        def array(entry: str, framework: str) -> Any:
+            index, dtype, shape, size = self._tensor(entry)
+            return self._read(index, dtype, shape, 0, size, framework)
 
-    def _opened(self) -> Any:
+        found = object_state(kind, content, name, array)
+        return found[0] if found is not None else _codec.from_entry(kind, content, self.get_tensor)
+
+    def _opened(self) -> _native.StepFile:
         if self._file is None:
             raise InvalidArgumentError("the step is closed")
         return self._file

@@ -19,7 +19,7 @@ from typing import Any
 
 from . import _arrays, _codec, _optimizers
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
-from .errors import InvalidArgumentError
+from .errors import DataLossError, Error, InvalidArgumentError
 
 _Set = Callable[[Any], None]
 
@@ -209,7 +209,7 @@ class Tree:
         def array(entry: str, framework: str) -> Any:
             _, dtype, shape, content = received[entry]
             made = _arrays.new_array(framework, dtype, shape)
-            _copy_into(made, content)
+            _arrays.copy_into(made, content)
             return made
 
         def no_array(name: str) -> object:
@@ -217,10 +217,10 @@ class Tree:
 
         names = self._optimizer_names(value)
         if path in received:
-            content = object_content(bytes(received[path][3]))
-            if content is None:
+            found = object_state(received[path][0], bytes(received[path][3]), path, array)
+            if found is None:
                 raise InvalidArgumentError(f"'{path}' is an object with state here, and a value in the checkpoint")
-            state, by_name = decode_object(path, content, array)
+            state, by_name = found
             if not by_name:
                 return state
         else:
@@ -246,30 +246,6 @@ class Tree:
                     bump(owner)
 
 
-def object_content(text: bytes) -> list[Any] | None:
-    """What an entry says of an object with state; None: it is the entry of a value."""
-    if not text.startswith(_codec.MARK.encode()):
-        return None
-    content = json.loads(text[len(_codec.MARK):])
-    if not isinstance(content, dict) or list(content) != ["$object"]:
-        return None
-    return list(content["$object"])
-
-
-def decode_object(path: str, content: list[Any], array: Callable[[str, str], Any]) -> tuple[Any, bool]:
-    """The state_dict() of an object, and whether it is an optimizer's, by the names of its parameters.
-
-    `array(entry, framework)` reads an array as one of NumPy ("np") or PyTorch ("pt").
-    """
-    encoded, frameworks, by_name = content
-    return _codec.decode(encoded, lambda name: array(_entry_of(path, name, by_name), frameworks[name])), bool(by_name)
-
-
-def _entry_of(path: str, name: str, by_name: bool) -> str:
-    """State of a parameter: "optimizer.encoder.weight.exp_avg", as the C++ library names it."""
-    return path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
-
-
 def _by_index(state: Any, names: dict[int, str], path: str, sizes: list[int]) -> Any:
     """An optimizer's state by the indices that its parameters have here, whatever their order was when it was saved."""
     index = {name: i for i, name in names.items()}
@@ -285,8 +261,24 @@ def _by_index(state: Any, names: dict[int, str], path: str, sizes: list[int]) ->
     return {"state": {index.get(key, key): item for key, item in state["state"].items()}, "param_groups": groups}
 
 
-def _copy_into(array: Any, content: bytearray) -> None:
-    import ctypes
+def object_state(kind: str, content: bytes, path: str, array: Callable[[str, str], Any]) -> tuple[Any, bool] | None:
+    """What `state_dict` of the object of that entry returned, and whether it has parameters by name, not by index. None:
+    the entry is a plain value. `array(entry, framework)` reads an array as one of NumPy ("np") or PyTorch ("pt")."""
+    if kind != "string" or not content.startswith(_codec.MARK.encode()):
+        return None
+    try:
+        value = json.loads(content[len(_codec.MARK):])
+        if not isinstance(value, dict) or "$object" not in value:
+            return None
+        encoded, frameworks, by_name = value["$object"]
 
-    if content:
-        ctypes.memmove(_arrays.address_of(array), (ctypes.c_char * len(content)).from_buffer(content), len(content))
+
+        def find(name: str) -> Any:
+            entry = path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
+            return array(entry, frameworks[name])
+
+        return _codec.decode(encoded, find), bool(by_name)
+    except Error:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise DataLossError(f"'{path}' cannot be read: {error}") from error

@@ -15,6 +15,28 @@ def test_importing_it_imports_no_framework_and_nothing_slow():
     assert result.stdout.strip() == "[]"
 
 
+def test_importing_it_is_quick():
+    # The least CPU time of several runs, less that of a Python that imports nothing: a busy machine adds to both.
+    program = "import resource, sys; {}; used = resource.getrusage(resource.RUSAGE_SELF); print(used.ru_utime + used.ru_stime)"
+
+    def least(statement):
+        runs = [subprocess.run([sys.executable, "-c", program.format(statement)], capture_output=True, text=True, check=True)
+                for _ in range(7)]
+        return min(float(run.stdout) for run in runs)
+
+    assert least("import tidemark") - least("pass") < 0.2
+
+
+def test_importing_it_imports_few_modules():
+    program = ("import sys; before = set(sys.modules); import tidemark\n"
+               "print(*sorted(name.partition('.')[0] for name in set(sys.modules) - before))")
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = result.stdout.split()
+    others = set(imported) - {"tidemark", "nanobind_backend"} - set(sys.stdlib_module_names)
+    assert others == set()
+    assert len(imported) < 150
+
+
 def test_every_public_name_has_a_docstring_and_the_package_is_typed():
     for name in tidemark.__all__:
         assert getattr(tidemark, name).__doc__, name

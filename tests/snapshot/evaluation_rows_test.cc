@@ -1,11 +1,14 @@
 // What becomes of evaluators' rows between the stream and the record, and that evaluators hold up no save.
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -323,6 +326,32 @@ TEST_F(EvaluationRowsTest, GivesAnEvaluatorThatLagsTheSameEntries) {
   ASSERT_THAT(names, SizeIs(2));
   EXPECT_THAT(names[0], testing::Contains("model.weight"));
   EXPECT_EQ(names[1], names[0]);
+}
+
+TEST_F(EvaluationRowsTest, TheMemoryOfASnapshotOutlivesItAndHoldsUpNoResult) {
+  auto checkpointer = Open();
+  std::shared_ptr<const void> memory;
+  std::span<const std::byte> bytes;
+  std::vector<std::byte> seen;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "e", .every_steps = 3, .entries = {"model.weight"}},
+                                         [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+                                           memory = snapshot.memory();
+                                           bytes = snapshot.bytes(0);
+                                           seen.assign(bytes.begin(), bytes.end());
+                                           return Verdict();
+                                         }),
+              IsOk());
+  trainer_.SetTo(3);
+  auto evaluated = checkpointer->Evaluate(3, trainer_.state);
+  ASSERT_THAT(evaluated, IsOk());
+  ASSERT_THAT(evaluated->committed().Wait(), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 4), IsOk());
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+  EXPECT_EQ(seen.size(), 1000 * sizeof(float));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), seen.begin(), seen.end()));
+  EXPECT_GT(checkpointer->statistics().staging_bytes_in_use, 0u);
+  memory.reset();
+  EXPECT_EQ(checkpointer->statistics().staging_bytes_in_use, 0u);
 }
 
 TEST_F(EvaluationRowsTest, AWaitWithADeadlineNamesWhatStillRuns) {

@@ -66,26 +66,6 @@ TEST_F(EvaluatorQueueTest, CallsTheFunctionWithEverySnapshotInTheStagingMemory) 
   EXPECT_GT(row.took, absl::ZeroDuration());
 }
 
-TEST_F(EvaluatorQueueTest, TheMemoryOutlivesTheSnapshotAsLongAsItIsHeld) {
-  StreamTrainer trainer(stream_, 1);
-  std::shared_ptr<const void> memory;
-  std::span<const std::byte> bytes;
-  Add({.entries = {"weight"}}, [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
-    memory = snapshot.memory();
-    bytes = snapshot.bytes(*snapshot.Find("weight"));
-    return Verdict();
-  });
-  trainer.Save(3, /*persist=*/false);
-  EXPECT_THAT(trainer.committed(3).Wait(), IsOk()) << "what holds the memory holds up no result";
-  EXPECT_EQ(trainer.snapshots_held(), 1u);
-  std::vector<float> weights(512);
-  ASSERT_EQ(bytes.size(), weights.size() * sizeof(float));
-  std::memcpy(weights.data(), bytes.data(), bytes.size());
-  for (size_t i = 0; i < weights.size(); ++i) ASSERT_EQ(weights[i], StreamTrainer::Weight(3, i));
-  memory.reset();
-  EXPECT_EQ(trainer.snapshots_held(), 0u);
-}
-
 TEST_F(EvaluatorQueueTest, PassesOverStepsThatAreNotMultiplesWithoutARow) {
   Add({.every_steps = 3});
   gate_.LetThrough(10);

@@ -1,0 +1,137 @@
+"""Evaluators: functions that are called with snapshots, beside the training."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Union
+
+from . import _arrays, _codec, _native
+from ._futures import logger
+from ._tree import Tree, object_state
+from .errors import MismatchError
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """The result of an evaluator that may distrust the step.
+
+    `metrics`: values by name. `unhealthy`: why the step is not to be trusted. Such a step is never the best, and a restore
+    with `healthy_only` passes over it. Empty: healthy.
+    """
+
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    unhealthy: str = ""
+
+
+# One number is the metric "value".
+Result = Union[Verdict, Mapping[str, Any], float, None]
+EvaluatorFunction = Callable[["Snapshot"], Any]
+
+
+class Snapshot(Mapping[str, Any]):
+    """A copy of the state at one step, as a mapping of names to arrays and values. Immutable and thread-safe.
+
+    An array is a read-only NumPy array over the staging memory itself; nothing is copied. The snapshot, and each array and
+    view of it, keeps that memory alive and unchanged, also after the evaluator has returned and the checkpointer is
+    closed. While one of them lives, later saves have that much less memory, and may wait for it (`when_full`): copy what
+    you keep. A child that is forked from this process must not touch the arrays: their memory is not in it.
+
+    Arrays of dtypes beyond NumPy's own need ml_dtypes. `restore` fills modules of PyTorch.
+
+    `step`: its number. `metrics`: those given with the save. `user_metadata`: a JSON object.
+    """
+
+    def __init__(self, native: _native.Snapshot) -> None:
+        self._native = native
+        self._entries: dict[str, tuple[int, str, str, list[int]]] = {
+            name: (i, kind, dtype, shape) for i, (name, kind, dtype, shape) in enumerate(native.entries())}
+        self.step: int = native.step
+        self.metrics: dict[str, float] = native.metrics
+        self.user_metadata: str = native.user_metadata
+
+    def __getitem__(self, name: str) -> Any:
+        index, kind, dtype, shape = self._entries[name]
+        memory = self._native.memory(index)
+        if kind == "tensor":
+            return _arrays.array_over(memory, dtype, shape)
+
+        def array(entry: str, framework: str) -> Any:
+            _, _, dtype, shape = self._entries[entry]
+            made = _arrays.new_array(framework, dtype, shape)
+            _arrays.copy_into(made, self._native.memory(self._entries[entry][0]))
+            return made
+
+        content = bytes(memory)
+        found = object_state(kind, content, name, array)
+        return found[0] if found is not None else _codec.from_entry(kind, content, self.__getitem__)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __repr__(self) -> str:
+        return f"<tidemark.Snapshot of step {self.step}, {len(self)} entries>"
+
+    def restore(self, state: Any, *, allow_missing: bool = False) -> None:
+        """Fills a state from the snapshot, as `Checkpointer.restore` does: `snapshot.restore({"model": model})`.
+
+        Entries that the state lacks are passed over. MismatchError: the snapshot lacks entries of the state, and
+        `allow_missing` is off, or has others in their place; nothing of the state has been touched.
+        """
+        tree = Tree(state, writable=True)
+        destination = _native.TreeState()
+        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects))
+        self._native.prepare(destination)
+        missing, _, reshaped, retyped = destination.differences()
+        missing = [] if allow_missing else missing
+        if missing or reshaped or retyped:
+            named = sorted([*missing, *reshaped, *retyped])
+            raise MismatchError(f"the snapshot of step {self.step} does not fit the state; {len(named)} differences: "
+                                f"{', '.join(named[:20])}", missing, [], reshaped, retyped)
+        self._native.fill(destination)
+        tree.assign(destination.take_received())
+
+
+def verdict_of(result: Any) -> Verdict:
+    """What an evaluator has returned. TypeError: none of its results."""
+    if isinstance(result, Verdict):
+        return Verdict({str(name): float(value) for name, value in result.metrics.items()}, str(result.unhealthy))
+    if result is None:
+        return Verdict()
+    if isinstance(result, Mapping):
+        return Verdict({str(name): float(value) for name, value in result.items()})
+    if isinstance(result, (str, bytes)):
+        raise TypeError(f"an evaluator returned {result!r}, not a dict of numbers, a number, None or a tidemark.Verdict")
+    return Verdict({"value": float(result)})
+
+
+# Metrics, the reason why the step is unhealthy, and the error or None: what the native module expects.
+Outcome = tuple[dict[str, float], str, Union[str, None]]
+
+
+def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException]) -> Callable[[Any], Outcome]:
+    """The function for the native module. What it raises is logged and becomes text, if it is `caught`."""
+
+    def call(native: Any) -> Outcome:
+        step = native.step
+        try:
+            verdict = verdict_of(function(Snapshot(native)))
+        except caught as error:
+            # As text: a handler that keeps the traceback itself would keep the frames, and so the snapshot's memory.
+            logger.warning("evaluator '%s' failed at step %d: %s", name, step, traceback.format_exc())
+            return {}, "", f"{type(error).__name__}: {error}"
+        return dict(verdict.metrics), verdict.unhealthy, None
+
+    return call
+
+
+def modes_of(best: str | Mapping[str, str]) -> dict[str, str]:
+    """`best` by metric. A word alone is the mode of the metric of a function that returns one number."""
+    return {"value": best} if isinstance(best, str) and best else dict(best or {})

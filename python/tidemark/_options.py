@@ -1,0 +1,84 @@
+"""Options of a checkpointer that come in groups."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class KeepBest:
+    """Keeps the `count` best steps by a metric. `mode`: "lowest" or "highest"; "": what the metric's name says.
+
+    `keep_without_metric`: steps that lack the metric stay, and are not counted.
+    """
+
+    metric: str
+    mode: str = ""
+    count: int = 1
+    keep_without_metric: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class AwaitEvaluation:
+    """Keeps steps divisible by `every_steps` until the evaluator or worker of this name has reported on them."""
+
+    evaluator: str
+    every_steps: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """Which committed steps are kept; a step is kept if any rule wants it. Without a rule all are kept.
+
+    max_to_keep: this many, the newest commits. keep_best: the best steps by each metric. keep_every_steps: steps
+    divisible by it. keep_interval: the first step in every such span of seconds. keep_for: steps that were saved at most
+    so many seconds before the last commit. 0 and (): no such rule.
+
+    keep_unevaluated_until: no rule by itself. Delays deletions, so that a late metric can still make a step the best one.
+    """
+
+    max_to_keep: int = 0
+    keep_best: Sequence[KeepBest | str] = ()
+    keep_every_steps: int = 0
+    keep_interval: float = 0.0
+    keep_for: float = 0.0
+    keep_unevaluated_until: Sequence[AwaitEvaluation | str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """Options that a run rarely needs; names, defaults and ranges are those of tidemark/tuning.h.
+
+    chunk_bytes: bytes of an entry that are compressed and checked as one; a power of two, 4 KiB to 64 MiB.
+    codec_threads: 0: one for each core. io: "auto", "uring" or "threads". io_depth: blocks of 1 MiB in flight.
+    write_bytes_per_second_max: of saves; 0: no limit. background_nice: niceness of the threads behind a save.
+    background_io_idle: writes only while the disk is idle. reuse_saves_max: how old a file may be that a new step refers
+    to, in saves; 0: no limit. scrub_bytes_per_second_max: 0: no scrub. device_staging_bytes_max: 0: as much as there is.
+    inbox_poll_interval: seconds between looks for the reports of workers.
+    """
+
+    chunk_bytes: int = 1 << 20
+    codec_threads: int = 0
+    io: str = "auto"
+    io_depth: int = 16
+    write_bytes_per_second_max: int = 0
+    background_nice: int = 5
+    background_io_idle: bool = False
+    reuse_saves_max: int = 100
+    scrub_bytes_per_second_max: int = 8 << 20
+    device_staging_bytes_max: int = 0
+    inbox_poll_interval: float = 1.0
+
+
+def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
+    """Both as the native module takes them."""
+    best = [KeepBest(rule) if isinstance(rule, str) else rule for rule in retention.keep_best]
+    awaited = [AwaitEvaluation(rule) if isinstance(rule, str) else rule for rule in retention.keep_unevaluated_until]
+    tuned = {field.name: getattr(tuning, field.name) for field in dataclasses.fields(tuning)}
+    return {**tuned, "inbox_poll_interval": float(tuning.inbox_poll_interval),
+            "max_to_keep": retention.max_to_keep, "keep_every_steps": retention.keep_every_steps,
+            "keep_interval": float(retention.keep_interval), "keep_for": float(retention.keep_for),
+            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric) for rule in best],
+            "keep_unevaluated_until": [(rule.evaluator, rule.every_steps) for rule in awaited]}

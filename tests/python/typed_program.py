@@ -1,0 +1,42 @@
+"""A user's program that mypy --strict accepts; typing_test.py has it checked, and runs it."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import tidemark
+
+
+def train(store: str) -> int:
+    weights = np.zeros(8, np.float32)
+    state = {"weights": weights, "rng": tidemark.rng()}
+    retention = tidemark.Retention(max_to_keep=2, keep_best=["validation/loss", tidemark.KeepBest("loss", "lowest")])
+    with tidemark.Checkpointer(store, retention=retention, save_interval_steps=2) as checkpointer:
+
+        @checkpointer.evaluator("validation", entries=["weights"], best={"loss": "lowest"})
+        def validate(snapshot: tidemark.Snapshot) -> dict[str, float]:
+            return {"loss": float(snapshot["weights"].sum())}
+
+        for step in range(checkpointer.resume(state), 6):
+            weights += 1
+            if checkpointer.should_save(step):
+                save: tidemark.SaveHandle = checkpointer.save(step, state, metrics={"loss": float(step)})
+                save.staged.result()
+        checkpointer.wait_until_committed()
+        checkpointer.wait_until_evaluated(60.0)
+        best: tidemark.StepInfo = checkpointer.best_step("validation/loss")
+        statistics: tidemark.Statistics = checkpointer.statistics()
+        print(best.step, best.metrics, statistics.saves_committed, validate.__name__)
+    with tidemark.open(store, "best:validation/loss") as opened:
+        print(opened.get_tensor("weights"), opened.get_slice("weights").get_shape())
+    report = tidemark.follow(store, lambda snapshot: len(snapshot), evaluator="size", idle_timeout=0.0)
+    try:
+        tidemark.open(store, 1000)
+    except tidemark.NotFoundError as error:
+        print(error.code)
+    return report.evaluated
+
+
+if __name__ == "__main__":
+    sys.exit(0 if train(sys.argv[1]) > 0 else 1)
