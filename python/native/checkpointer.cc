@@ -27,6 +27,9 @@
 #include "python/native/status_error.h"
 #include "python/native/tree_state.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/average.h"
+#include "tidemark/health_monitor.h"
+#include "tidemark/preemption_guard.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT: arguments' names
@@ -155,6 +158,21 @@ CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueu
   }
   out.tuning = TuningOf(options);
   out.observer = std::move(events);
+  return out;
+}
+
+AverageOptions AverageOptionsOf(const nb::dict& options) {
+  AverageOptions out{.name = Option<std::string>(options, "name"),
+                     .entries = Option<std::vector<std::string>>(options, "entries"),
+                     .decay = Option<double>(options, "decay"),
+                     .begin_step = Option<int64_t>(options, "begin_step"),
+                     .every_steps = Option<int64_t>(options, "every_steps")};
+  const auto kind = Option<std::string>(options, "kind");
+  if (kind == "uniform") {
+    out.kind = AverageOptions::Kind::kUniform;
+  } else if (kind != "exponential") {
+    Raise(absl::InvalidArgumentError("kind is '" + kind + "', not 'exponential' or 'uniform'"));
+  }
   return out;
 }
 
@@ -310,9 +328,37 @@ void BindCheckpointer(nb::module_& module) {
            [](Handle& handle, const nb::dict& options, nb::object function) {
              EvaluatorOptions native = EvaluatorOptionsOf(options);
              EvaluatorFunction called = FunctionOf(std::move(function));
-             RaiseUnlessOk(
-                 handle.Call([&](auto& c) { return c.AddEvaluator(std::move(native), std::move(called)); }));
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.AddEvaluator(std::move(native), std::move(called)); }));
            })
+      .def("add_health_monitor",
+           [](Handle& handle, HealthMonitor& monitor) {
+             EvaluatorOptions options = monitor.evaluator_options();
+             EvaluatorFunction function = monitor.function();
+             RaiseUnlessOk(
+                 handle.Call([&](auto& c) { return c.AddEvaluator(std::move(options), std::move(function)); }));
+           })
+      .def("add_average",
+           [](Handle& handle, const nb::dict& options) {
+             std::shared_ptr<Companion> average = ValueOrRaise(MakeAverage(AverageOptionsOf(options)));
+             RaiseUnlessOk(handle.Call([&](auto& c) { return c.AddCompanion(std::move(average)); }));
+           })
+      .def(
+          "save_and_close",
+          [](Handle& handle, int64_t step, TreeState& state, Metrics metrics, std::string user_metadata, bool overwrite,
+             double grace, double left) {
+            SaveOptions options{
+                .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
+            // Without signals of its own: Python has seen the signal.
+            std::unique_ptr<PreemptionGuard> guard = ValueOrRaise(PreemptionGuard::Install(
+                {.signals = {}, .grace = absl::Seconds(grace), .end = absl::Now() + absl::Seconds(left)}));
+            const PreemptionReport report =
+                handle.Call([&](auto& c) { return guard->SaveAndClose(c, step, state, std::move(options)); });
+            const auto status = [](const absl::Status& status) {
+              return std::make_pair(static_cast<int>(status.code()), std::string(status.message()));
+            };
+            return std::make_tuple(status(report.save), status(report.close), report.Describe());
+          },
+          "((code, message) of the save and of the close, a line for a log)")
       .def(
           "wait_until_evaluated",
           [](Handle& handle, double seconds) {
@@ -373,10 +419,8 @@ void BindCheckpointer(nb::module_& module) {
            [](Handle& handle, int64_t steps) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.SetSaveInterval(steps); }));
            })
-      .def("prepare",
-           [](Handle& handle, TreeState& state) {
-             RaiseUnlessOk(handle.Call([&](auto& c) { return c.Prepare(state); }));
-           })
+      .def("prepare", [](Handle& handle,
+                         TreeState& state) { RaiseUnlessOk(handle.Call([&](auto& c) { return c.Prepare(state); })); })
       .def("wait_until_entry_staged",
            [](Handle& handle, const std::string& entry) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.WaitUntilStaged(entry); }));
@@ -391,8 +435,7 @@ void BindCheckpointer(nb::module_& module) {
              }
              return out;
            })
-      .def("statistics",
-           [](Handle& handle) { return DictOf(handle.Call([](auto& c) { return c.statistics(); })); })
+      .def("statistics", [](Handle& handle) { return DictOf(handle.Call([](auto& c) { return c.statistics(); })); })
       .def("check_for_errors",
            [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.CheckForErrors(); })); })
       .def("tidy", [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.Tidy(); })); })

@@ -16,8 +16,7 @@ inline WhenLagging WhenLaggingOf(const std::string& when_lagging) {
   if (when_lagging == "skip") return WhenLagging::kSkip;
   if (when_lagging == "latest") return WhenLagging::kLatest;
   if (when_lagging == "queue") return WhenLagging::kQueue;
-  Raise(absl::InvalidArgumentError("when_lagging is '" + when_lagging +
-                                   "', not 'block', 'skip', 'latest' or 'queue'"));
+  Raise(absl::InvalidArgumentError("when_lagging is '" + when_lagging + "', not 'block', 'skip', 'latest' or 'queue'"));
 }
 
 inline HalfPrecision HalfPrecisionOf(const std::string& half) {

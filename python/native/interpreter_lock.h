@@ -1,16 +1,15 @@
 // The interpreter's lock, for threads that may outlive the interpreter.
 //
 // Up to Python 3.13 a thread that waits for the lock when the interpreter has ended is unwound by pthread_exit. On the
-// way through frames of C++ that aborts the process, because a destructor or a noexcept function stops the unwinding. So
-// whatever here waits for the lock, or calls Python, stands still instead until the process is gone.
+// way through frames of C++ that aborts the process, because a destructor or a noexcept function stops the unwinding.
+// So whatever here waits for the lock, or calls Python, stands still instead until the process is gone.
 
 #ifndef TIDEMARK_PYTHON_NATIVE_INTERPRETER_LOCK_H_
 #define TIDEMARK_PYTHON_NATIVE_INTERPRETER_LOCK_H_
 
-// Before the standard headers.
-#include "nanobind/nanobind.h"
-
 #include <cxxabi.h>
+
+#include "nanobind/nanobind.h"
 
 namespace tidemark::python {
 

@@ -3,8 +3,6 @@
 #ifndef TIDEMARK_PYTHON_NATIVE_SNAPSHOT_VIEW_H_
 #define TIDEMARK_PYTHON_NATIVE_SNAPSHOT_VIEW_H_
 
-#include "python/native/interpreter_lock.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "python/native/interpreter_lock.h"
 #include "tidemark/entry.h"
 #include "tidemark/evaluator.h"
 #include "tidemark/snapshot.h"
@@ -36,8 +35,7 @@ struct SnapshotView {
 //
 // What the function raises is an error of the verdict if `on_raise` is null. Else `on_raise` is given it, with the lock
 // held, and the verdict is kCancelled.
-EvaluatorFunction FunctionOf(nanobind::object function,
-                             std::function<void(nanobind::python_error)> on_raise = nullptr);
+EvaluatorFunction FunctionOf(nanobind::object function, std::function<void(nanobind::python_error)> on_raise = nullptr);
 
 void BindSnapshot(nanobind::module_& module);
 

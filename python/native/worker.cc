@@ -1,5 +1,7 @@
 // FollowStore for Python.
 
+#include "tidemark/worker.h"
+
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -14,7 +16,6 @@
 #include "python/native/evaluator_options.h"
 #include "python/native/interpreter_lock.h"
 #include "python/native/snapshot_view.h"
-#include "tidemark/worker.h"
 
 namespace nb = nanobind;
 

@@ -16,7 +16,9 @@ from ._codec import register
 from ._evaluator import Snapshot, Verdict
 from ._follow import WorkerReport, follow
 from ._futures import Future
+from ._health import Divergence, HealthMonitor
 from ._options import AwaitEvaluation, KeepBest, Retention, Tuning
+from ._preemption import PreemptionGuard, PreemptionReport
 from ._reader import Slice, Step, open  # noqa: A004
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
@@ -24,8 +26,9 @@ from ._step_info import Evaluation, StepInfo
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AlreadyHeldError", "AwaitEvaluation", "Checkpointer", "DataLossError", "DurationHistogram", "Error", "Evaluation",
-    "Future", "KeepBest", "MismatchError", "NotFoundError", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle",
-    "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "WorkerReport",
-    "errors", "follow", "open", "register", "rng",
+    "AlreadyHeldError", "AwaitEvaluation", "Checkpointer", "DataLossError", "Divergence", "DurationHistogram", "Error",
+    "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "PreemptionGuard",
+    "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "Slice", "Snapshot", "Statistics",
+    "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "WorkerReport", "errors", "follow", "open", "register",
+    "rng",
 ]

@@ -15,12 +15,14 @@ from typing import Any, TypeVar, overload
 from . import _native
 from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, logger
+from ._health import HealthMonitor
 from ._options import Retention, Tuning, options_of
 from ._pattern import matches
 from ._statistics import RetentionDecision, Statistics, statistics
 from ._step_info import StepInfo, step_info
 from ._tree import Tree
-from .errors import DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, MismatchError
+from .errors import (
+    DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, MismatchError, from_status)
 
 F = TypeVar("F", bound=EvaluatorFunction)
 
@@ -55,6 +57,7 @@ class SaveHandle:
 
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+_left_running: list[Any] = []  # until the end of the process
 
 
 class Checkpointer:
@@ -207,6 +210,36 @@ class Checkpointer:
             return function
 
         return add if function is None else add(function)
+
+    def add_health_monitor(self, monitor: HealthMonitor) -> None:
+        """Has the monitor examine every save from now on. AlreadyExistsError: there is an evaluator of its name."""
+        self._require().add_health_monitor(monitor._native)
+
+    def add_average(self, name: str = "ema", *, entries: Sequence[str] = ("model.*",), kind: str = "exponential",
+                    decay: float = 0.999, begin_step: int = 0, every_steps: int = 1) -> None:
+        """Averages entries over the snapshots from now on, and saves the average in the same step: that of
+        "model.weight" is the entry "ema.model.weight". A restore brings it back, so add it before.
+
+        `kind`: "exponential", by `decay` for each snapshot, or "uniform": the mean since `begin_step`. `every_steps`: only
+        steps divisible by it are taken in. To load an average: `restore(state, only=["model.*"], renames=[("ema.model",
+        "model")])`.
+
+        InvalidArgumentError: an option is out of its range. AlreadyExistsError: the name is taken.
+        """
+        self._require().add_average({"name": name, "entries": list(entries), "kind": kind, "decay": float(decay),
+                                     "begin_step": begin_step, "every_steps": every_steps})
+
+    def _save_and_close(self, step: int, state: Any, metrics: dict[str, float], user_metadata: str, overwrite: bool,
+                        grace: float, left: float) -> tuple[Error | None, Error | None, str]:
+        """For PreemptionGuard: the failures of the save and of the close, and a line about both."""
+        native = self._require()
+        owners = self._gather(state)
+        save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
+        errors = [from_status(*status) if status[0] else None for status in (save, close)]
+        if any(isinstance(error, DeadlineExceededError) for error in errors):
+            _left_running.append((native, self._state, owners))  # threads of the library may still use them
+        self._finish()
+        return errors[0], errors[1], line
 
     def wait_until_evaluated(self, timeout: float | None = None) -> None:
         """Blocks until the evaluators have finished their snapshots, and the results are recorded. Ctrl-C ends the wait.
@@ -427,4 +460,4 @@ def _close_all() -> None:
             checkpointer.close()
         except Error as error:
             logger.warning("closing at exit: %s", error)
-    _native.refuse_calls(bool(_open))
+    _native.refuse_calls(bool(_open) or bool(_left_running))

@@ -1,0 +1,58 @@
+"""Signs of a diverging run in its weights and its loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from . import _native
+
+
+@dataclasses.dataclass(frozen=True)
+class Divergence:
+    """Why a step is unhealthy, or about to become so. The monitor itself does nothing about it.
+
+    `reason` names the worst entries. `remediation`: "roll_back": restore from the latest healthy step; "save_more_often":
+    the step is healthy, but the loss has become erratic.
+    """
+
+    step: int
+    reason: str
+    remediation: str
+
+
+class HealthMonitor:
+    """An evaluator of the library that calls steps unhealthy. Thread-safe. `Checkpointer.add_health_monitor` starts it.
+
+        monitor = tidemark.HealthMonitor(entries=["model.*"], loss_metric="loss")
+        checkpointer.add_health_monitor(monitor)
+        ...
+        divergence = monitor.take_divergence()
+        if divergence and divergence.remediation == "roll_back":
+            step = checkpointer.resume(state, healthy_only=True)
+
+    `entries`: patterns of the tensors that are examined; (): all. `norm_jump_max`: the largest ratio between an entry's
+    norm and its norm in the last healthy snapshot. `per_entry`: patterns of entries that get metrics of their own.
+    `loss_metric`, `gradient_norm_metric`: given with the save; unhealthy if it is NaN or infinite, or more than
+    `loss_deviations_max` standard deviations from the mean of the last `loss_window` healthy values.
+    `loss_variance_jump_max`: a larger jump of the loss's variance is a divergence that saves more often; 0: not examined.
+
+    InvalidArgumentError: an option is out of its range.
+    """
+
+    def __init__(self, *, name: str = "health", entries: Sequence[str] = (), norm_jump_max: float = 10.0,
+                 per_entry: Sequence[str] = (), loss_metric: str = "", loss_deviations_max: float = 6.0,
+                 loss_window: int = 50, loss_variance_jump_max: float = 0.0, gradient_norm_metric: str = "") -> None:
+        self._native = _native.HealthMonitor({
+            "name": name, "entries": list(entries), "norm_jump_max": float(norm_jump_max), "per_entry": list(per_entry),
+            "loss_metric": loss_metric, "loss_deviations_max": float(loss_deviations_max), "loss_window": loss_window,
+            "loss_variance_jump_max": float(loss_variance_jump_max), "gradient_norm_metric": gradient_norm_metric})
+
+    def take_divergence(self) -> Divergence | None:
+        """The first divergence that was not taken yet, once. Quick enough for every step."""
+        found = self._native.take_divergence()
+        return None if found is None else Divergence(*found)
+
+    def reset(self) -> None:
+        """Forgets what is normal, and every divergence. Call it after an intended change, such as of the learning rate."""
+        self._native.reset()
