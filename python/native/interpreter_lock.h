@@ -16,17 +16,12 @@ namespace tidemark::python {
 // For the rest of the process.
 [[noreturn]] void StandStill();
 
-// Holds the lock released as long as it lives. Precondition: the thread has the lock.
+// Holds the lock released as long as it lives. Precondition: the thread has the lock. After RefuseCalls other threads
+// than the one that called it stand still here.
 class Unlocked {
  public:
-  Unlocked() : state_(PyEval_SaveThread()) {}
-  ~Unlocked() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (abi::__forced_unwind&) {
-      StandStill();
-    }
-  }
+  Unlocked();
+  ~Unlocked();
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
@@ -48,8 +43,9 @@ class Locked {
   PyGILState_STATE state_{};
 };
 
-// Called when the interpreter is about to end, with the lock held. Waits until no thread is on its way to the lock.
-// Calls of Python that are going on stay, and stand still once the interpreter has ended.
+// Called when the interpreter is about to end, with the lock held. Waits until no thread is on its way to the lock, and
+// up to a second until none is in the library, whose static objects go with the process. Calls of Python that are going
+// on stay, and stand still once the interpreter has ended.
 void RefuseCalls();
 
 // A reference to a Python object that any thread may drop. If the interpreter has ended, the object stays.

@@ -35,6 +35,15 @@ absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSe
   return StepFile{*std::move(info), *std::move(reader)};
 }
 
+absl::StatusOr<VerifyReport> Verify(const std::string& directory, const StepSelector& selector, int64_t* step) {
+  absl::StatusOr<std::unique_ptr<StoreReader>> store = StoreReader::Open(directory);
+  if (!store.ok()) return store.status();
+  absl::StatusOr<StepInfo> info = (*store)->Find(selector);
+  if (!info.ok()) return info.status();
+  *step = info->step;
+  return (*store)->Verify(info->step);
+}
+
 }  // namespace
 
 void BindStepFile(nb::module_& module) {
@@ -78,6 +87,30 @@ void BindStepFile(nb::module_& module) {
         RaiseUnlessOk(status);
         return nb::bytes(bytes.data(), bytes.size());
       });
+  module.def("list_steps", [](const std::string& directory) {
+    absl::StatusOr<std::unique_ptr<StoreReader>> store;
+    {
+      const Unlocked unlocked;
+      store = StoreReader::Open(directory);
+    }
+    RaiseUnlessOk(store.status());
+    nb::list out;
+    for (const StepInfo& info : (*store)->steps()) out.append(DictOf(info));
+    return out;
+  });
+  module.def("verify_step", [](const std::string& directory, const std::string& text) {
+    const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
+    absl::StatusOr<VerifyReport> report;
+    int64_t step = 0;
+    {
+      const Unlocked unlocked;
+      report = Verify(directory, selector, &step);
+    }
+    RaiseUnlessOk(report.status());
+    nb::list damage;
+    for (const Damage& one : report->damage) damage.append(nb::make_tuple(one.path, one.what, one.entries));
+    return nb::make_tuple(step, report->bytes_read, report->chunks, damage);
+  });
   module.def("open_step", [](const std::string& directory, const std::string& text) {
     const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
     absl::StatusOr<StepFile> file;

@@ -19,16 +19,16 @@ from ._futures import Future
 from ._health import Divergence, HealthMonitor
 from ._options import AwaitEvaluation, KeepBest, Retention, Tuning
 from ._preemption import PreemptionGuard, PreemptionReport
-from ._reader import Slice, Step, open  # noqa: A004
+from ._reader import Damage, Slice, Step, VerifyReport, open, steps, verify  # noqa: A004
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
 from ._step_info import Evaluation, StepInfo
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AlreadyHeldError", "AwaitEvaluation", "Checkpointer", "DataLossError", "Divergence", "DurationHistogram", "Error",
-    "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "PreemptionGuard",
+    "AlreadyHeldError", "AwaitEvaluation", "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram",
+    "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "PreemptionGuard",
     "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "Slice", "Snapshot", "Statistics",
-    "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "WorkerReport", "errors", "follow", "open", "register",
-    "rng",
+    "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport", "WorkerReport", "errors", "follow",
+    "open", "register", "rng", "steps", "verify",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from types import TracebackType
 from typing import Any
 
 from . import _arrays, _codec, _native
-from ._step_info import step_info
+from ._step_info import StepInfo, step_info
 from ._tree import object_state
 from .errors import InvalidArgumentError, NotFoundError
 
@@ -143,3 +144,37 @@ def open(store: str | os.PathLike[str], step: int | str = "latest", framework: s
     for NumPy's arrays, "pt" for PyTorch's tensors, "jax" for arrays of JAX on its default device. NotFoundError: there is no such store or step.
     """
     return Step(store, step, framework)
+
+
+def steps(store: str | os.PathLike[str]) -> list[StepInfo]:
+    """All steps that a store knows, ascending, including deleted ones, without its lock: beside a trainer or without one.
+    Reports that workers have left are taken in. NotFoundError: there is no such store."""
+    return [step_info(info) for info in _native.list_steps(os.fspath(store))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """A place of a step whose bytes are not those that were written. `entries`: those that lose data, if it is known."""
+
+    path: str
+    what: str
+    entries: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyReport:
+    """What `verify` read, in bytes and chunks, and what is damaged. No `damage`: every byte is sound."""
+
+    step: int
+    bytes_read: int
+    chunks: int
+    damage: list[Damage]
+
+
+def verify(store: str | os.PathLike[str], step: int | str = "latest") -> VerifyReport:
+    """Reads every byte of a step and holds it against its checksum. `step`: as in `tidemark.open`.
+
+    NotFoundError: there is no such store or step. Damage is no error, but in the report.
+    """
+    number, bytes_read, chunks, damage = _native.verify_step(os.fspath(store), str(step))
+    return VerifyReport(number, bytes_read, chunks, [Damage(*place) for place in damage])

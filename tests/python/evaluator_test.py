@@ -389,7 +389,7 @@ def test_snapshots_that_wait_at_the_end_of_the_interpreter_are_left_out(tmp_path
                  "  begun.set()\n"
                  "  while True: time.sleep(0.001)\n"
                  "checkpointer.evaluator('e', never, max_pending=3, when_lagging='block')\n"
-                 "for step in (1, 2, 3): checkpointer.save(step, {'w': numpy.ones(1000)})\n"
+                 "for step in (1, 2, 3): checkpointer.save(step, {'w': numpy.ones(1000)}).committed.result()\n"
                  "begun.wait()\n", tmp_path / "store", 0.2)
     assert result.returncode == 0, result.stderr
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:

@@ -77,3 +77,31 @@ def test_a_store_is_read_beside_its_trainer(tmp_path):
         checkpointer.save(1, {"w": np.ones(2)}).committed.result()
         with tidemark.open(tmp_path / "store") as step:
             assert step.get_tensor("w").tolist() == [1, 1]
+
+
+def test_steps_are_listed_beside_a_trainer(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(step, {"w": np.ones(10)}, metrics={"loss": float(step)}).committed.result()
+        assert [(info.step, info.state, info.metrics) for info in tidemark.steps(tmp_path / "store")] == [
+            (1, "committed", {"loss": 1.0}), (2, "committed", {"loss": 2.0})]
+    with pytest.raises(tidemark.NotFoundError):
+        tidemark.steps(tmp_path)
+
+
+def test_a_step_is_verified_and_damage_is_named(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store", compression="none") as checkpointer:
+        checkpointer.save(3, {"w": np.arange(100_000.0)})
+    report = tidemark.verify(tmp_path / "store")
+    assert (report.step, report.damage) == (3, []) and report.chunks > 0 and report.bytes_read > 800_000
+    shard = max((path for path in (tmp_path / "store" / "steps").rglob("*") if path.is_file()),
+                key=lambda path: path.stat().st_size)
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    damage = tidemark.verify(tmp_path / "store", 3).damage
+    assert [place.entries for place in damage] == [["w"]] and damage[0].path.endswith(shard.name) and damage[0].what
+    with pytest.raises(tidemark.NotFoundError):
+        tidemark.verify(tmp_path / "store", 4)
+    with pytest.raises(tidemark.errors.InvalidArgumentError):
+        tidemark.verify(tmp_path / "store", "newest")
