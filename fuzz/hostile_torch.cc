@@ -79,7 +79,7 @@ std::vector<HostileCase> HostileArchives() {
   damaged.Add("a/data/0", std::string(16, '\0'));
   damaged.bytes.back() = 1;
   Archive many;
-  for (int i = 0; i < 200'000; ++i) many.Add(fmt::format("a/{}", i), "");
+  for (int i = 0; i < 70'000; ++i) many.Add(fmt::format("a/{}", i), "");
   return {
       {"archive-cut_short.pt", kDataLoss, "no end of a directory", sound.substr(0, sound.size() - 1)},
       {"archive-more_behind_it.pt", kDataLoss, "is not the end of the file", sound + "x"},
@@ -119,11 +119,11 @@ std::vector<HostileCase> HostilePickles() {
       {"pickle-runs_a_command.pt", kInvalidArgument, "it has no tensors",
        Saved(Whole(Call(Global("os", "system"), {Text("touch /tmp/touched")})))},
       {"pickle-empty.pt", kDataLoss, "the pickle is damaged at byte 0: it ends too early", Saved("")},
-      {"pickle-objects.pt", kUnimplemented, "more than 1048575 objects", Saved(Times(")", 20'000'000))},
+      {"pickle-objects.pt", kUnimplemented, "more than 1048575 objects", Saved(Times(")", 2'000'000))},
       {"pickle-text_of_4_gib.pt", kDataLoss, "it ends too early", Saved(std::string("\x80\x02X\xff\xff\xff\xff", 7))},
       {"pickle-text_of_an_eib.pt", kDataLoss, "it ends too early", Saved("\x80\x04\x8d" + Raw(uint64_t{1} << 60))},
       {"pickle-class_names_joined.pt", kDataLoss, "the name of a class is too long",
-       Saved("\x80\x04" + Text(megabyte) + "q\x01" + Times("h\x01h\x01\x93", 1'000'000))},
+       Saved("\x80\x04" + Text(megabyte) + "q\x01" + Times("h\x01h\x01\x93", 200'000))},
       {"pickle-shared_lists.pt", kUnimplemented, "refer to each other too often", Saved(Whole(nested))},
       {"pickle-list_of_itself.pt", kUnimplemented, "refer to each other too often",
        Saved(Whole("]q\x01h\x01"

@@ -24,11 +24,11 @@ from .errors import InvalidArgumentError, UnsupportedTypeError
 class _Kind:
     has_step: bool
     tensors: tuple[str, ...]
-    options: dict[str, type]
+    options: dict[str, type[Any]]
     implied: dict[str, Any] = dataclasses.field(default_factory=dict)  # options that the class itself decides
 
 
-_ADAM = {"lr": float, "betas.0": float, "betas.1": float, "eps": float, "weight_decay": float, "amsgrad": bool}
+_ADAM: dict[str, type[Any]] = {"lr": float, "betas.0": float, "betas.1": float, "eps": float, "weight_decay": float, "amsgrad": bool}
 _ADAM_TENSORS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 _KINDS = {
     "SGD": _Kind(False, ("momentum_buffer",), {"lr": float, "momentum": float, "dampening": float, "weight_decay": float,
@@ -103,7 +103,7 @@ def from_entries(optimizer: Any, names: list[str], path: str, received: Mapping[
     stored = value(f"{path}.type")
     if kind is None or stored != type(optimizer).__name__:
         raise InvalidArgumentError(f"'{path}' is a {type(optimizer).__name__} here, and a {stored} in the checkpoint")
-    groups = []
+    groups: list[dict[str, Any]] = []
     while (prefix := f"{path}.param_groups.{len(groups)}") + ".params" in received:
         group = {name: default for name, default in _defaults(optimizer, kind).items() if name in optimizer.param_groups[0]}
         group.update({name: value(f"{prefix}.{name}") for name in kind.options if f"{prefix}.{name}" in received})

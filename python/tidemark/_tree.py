@@ -261,6 +261,11 @@ def _by_index(state: Any, names: dict[int, str], path: str, sizes: list[int]) ->
     return {"state": {index.get(key, key): item for key, item in state["state"].items()}, "param_groups": groups}
 
 
+def _entry_of(path: str, name: str, by_name: bool) -> str:
+    """State of a parameter: "optimizer.encoder.weight.exp_avg", as the C++ library names it."""
+    return path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
+
+
 def object_state(kind: str, content: bytes, path: str, array: Callable[[str, str], Any]) -> tuple[Any, bool] | None:
     """What `state_dict` of the object of that entry returned, and whether it has parameters by name, not by index. None:
     the entry is a plain value. `array(entry, framework)` reads an array as one of NumPy ("np") or PyTorch ("pt")."""
@@ -273,11 +278,7 @@ def object_state(kind: str, content: bytes, path: str, array: Callable[[str, str
         encoded, frameworks, by_name = value["$object"]
 
 
-        def find(name: str) -> Any:
-            entry = path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
-            return array(entry, frameworks[name])
-
-        return _codec.decode(encoded, find), bool(by_name)
+        return _codec.decode(encoded, lambda name: array(_entry_of(path, name, by_name), frameworks[name])), bool(by_name)
     except Error:
         raise
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:

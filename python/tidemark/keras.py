@@ -20,7 +20,8 @@ import numpy
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from . import _arrays
-from ._checkpointer import Checkpointer, KeepBest, Retention
+from ._checkpointer import Checkpointer
+from ._options import KeepBest, Retention
 from ._reader import Step, open as open_step
 from ._rng import rng
 from ._step_info import StepInfo
@@ -47,6 +48,8 @@ class TidemarkCheckpoint(MonitorCallback):
     To save averaged weights, load them with `load(..., ema=True)`. A failed save raises from a later call of the
     callback, at the latest at the end of `fit`. InvalidArgumentError: two variables have one path.
     """
+
+    best: float | None
 
     def __init__(self, directory: str | os.PathLike[str], monitor: str = "val_loss", verbose: int = 0,
                  save_best_only: bool = False, mode: str = "auto", save_freq: str | int = "epoch",

@@ -25,9 +25,11 @@ from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
 from . import _dicts
-from ._checkpointer import Checkpointer, KeepBest, Retention
+from ._checkpointer import Checkpointer
 from ._evaluation import Evaluation, Evaluator
 from ._futures import logger
+from ._options import KeepBest, Retention
+from ._reader import open as open_step
 from ._rng import rng
 from .errors import Error, FailedPreconditionError, InvalidArgumentError, NotFoundError
 
@@ -110,7 +112,7 @@ class TidemarkCheckpointIO(CheckpointIO):
         self._wait(path)
         reference = _read(path)
         store = os.path.join(os.path.dirname(path), reference["store"])
-        with _dicts.open_step(store, reference["step"], "pt") as step:
+        with open_step(store, reference["step"], "pt") as step:
             if json.loads(step.info.user_metadata).get("save") != reference["save"]:
                 raise NotFoundError(f"{path} names a save of step {reference['step']} that is not in {store} any more")
             return _dicts.checkpoint_of(step, _REST)
@@ -236,14 +238,14 @@ class TidemarkCheckpoint(Checkpoint):
     def resume_path(self) -> str | None:
         """For `ckpt_path` of Trainer.fit: the latest step; None: there is none, a fresh run."""
         try:
-            _dicts.open_step(self.store).close()
+            open_step(self.store).close()
         except NotFoundError:
             return None
         return f"{_SCHEME}latest@{self.store}"
 
     @property
     def state_key(self) -> str:
-        return self._generate_state_key(monitor=self._monitor, every_n_train_steps=self._every_n_train_steps)
+        return str(self._generate_state_key(monitor=self._monitor, every_n_train_steps=self._every_n_train_steps))
 
     @property
     def skipped_evaluations(self) -> list[tuple[int, str]]:
@@ -326,7 +328,8 @@ class _StepPaths(CheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> dict[str, Any]:
         if str(path).startswith(_SCHEME):
             return _load_step(str(path), "")
-        return self._inner.load_checkpoint(path, map_location=map_location, weights_only=weights_only)
+        checkpoint: dict[str, Any] = self._inner.load_checkpoint(path, map_location=map_location, weights_only=weights_only)
+        return checkpoint
 
     def remove_checkpoint(self, path: Any) -> None:
         self._inner.remove_checkpoint(path)

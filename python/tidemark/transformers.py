@@ -25,9 +25,11 @@ import transformers
 from transformers.trainer_callback import ExportableState
 
 from . import _dicts
-from ._checkpointer import Checkpointer, KeepBest, Retention, SaveHandle
+from ._checkpointer import Checkpointer, SaveHandle
 from ._evaluation import Evaluation, Evaluator
 from ._futures import logger
+from ._options import KeepBest, Retention
+from ._reader import open as open_step
 from ._rng import rng
 from .errors import Error, InvalidArgumentError, NotFoundError, UnimplementedError
 
@@ -118,7 +120,7 @@ class TidemarkTrainerMixin:
     def _stand_in(self, selector: str, *, fresh: bool) -> str | None:
         """A folder with the trainer_state.json of a step, which Trainer.train asks for. None: begin afresh."""
         try:
-            with _dicts.open_step(self.store, selector) as step:
+            with open_step(self.store, selector) as step:
                 if "trainer_state" not in step.value_keys():
                     raise InvalidArgumentError(f"step {step.info.step} of {self.store} was not saved by this door")
                 state = step.get_value("trainer_state")
@@ -217,7 +219,7 @@ class TidemarkTrainerMixin:
         self._fill_model(trainer.state.best_global_step)
 
 
-class TidemarkCallback(transformers.TrainerCallback):  # type: ignore[misc]
+class TidemarkCallback(transformers.TrainerCallback):
     """Saves model, optimizer, scheduler and generators into a store beside what the Trainer does itself.
 
     every_steps: after so many steps; 0: whenever the Trainer saves. evaluation: saved steps are evaluated beside the
@@ -286,7 +288,7 @@ def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: 
     """
     import safetensors.torch
 
-    with _dicts.open_step(store, step, "pt") as opened:
+    with open_step(store, step, "pt") as opened:
         tensors = {name[len("model."):]: opened.get_tensor(name) for name in opened.keys() if name.startswith("model.")}
         files = {name[len("files."):]: opened.get_value(name) for name in opened.value_keys() if name.startswith("files.")}
     for name in files:

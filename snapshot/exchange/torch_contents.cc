@@ -27,11 +27,11 @@ constexpr size_t kNameBytesInAllMax = size_t{32} << 20;
 constexpr int64_t kExtentMax = int64_t{1} << 48;  // of a dimension; another dimension may be zero
 constexpr uint64_t kViewFactorMax = 16;
 
-struct DtypeName {
+struct TorchType {
   std::string_view name;
   Dtype dtype;
 };
-constexpr DtypeName kStorageTypes[] = {
+constexpr TorchType kStorageTypes[] = {
     {"torch.FloatStorage", Dtype::kFloat32},
     {"torch.DoubleStorage", Dtype::kFloat64},
     {"torch.HalfStorage", Dtype::kFloat16},
@@ -46,7 +46,7 @@ constexpr DtypeName kStorageTypes[] = {
     {"torch.ComplexDoubleStorage", Dtype::kComplex128},
 };
 // Types without a storage class of their own have the untyped one, and are named beside it.
-constexpr DtypeName kUntypedDtypes[] = {
+constexpr TorchType kUntypedDtypes[] = {
     {"torch.uint16", Dtype::kUint16},
     {"torch.uint32", Dtype::kUint32},
     {"torch.uint64", Dtype::kUint64},
@@ -60,8 +60,8 @@ constexpr DtypeName kUntypedDtypes[] = {
 };
 
 template <size_t N>
-std::optional<Dtype> FindIn(const DtypeName (&names)[N], std::string_view name) {
-  for (const DtypeName& known : names) {
+std::optional<Dtype> FindIn(const TorchType (&names)[N], std::string_view name) {
+  for (const TorchType& known : names) {
     if (known.name == name) return known.dtype;
   }
   return std::nullopt;

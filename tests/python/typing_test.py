@@ -13,8 +13,9 @@ PROGRAM = pathlib.Path(__file__).parent / "typed_program.py"
 
 
 def mypy(folder, *arguments):
-    # Frameworks are Any: PyTorch's own types take a minute to read.
-    (folder / "mypy.ini").write_text("[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n"
+    # Frameworks are Any: PyTorch's own types take a minute to read, and most of the others are not here.
+    (folder / "mypy.ini").write_text("[mypy]\nstrict = True\nignore_missing_imports = True\n"
+                                     "disallow_subclassing_any = False\n[mypy-torch.*]\nfollow_imports = skip\n"
                                      "follow_imports_for_stubs = True\n[mypy-ml_dtypes.*]\nfollow_imports = skip\n")
     return subprocess.run([sys.executable, "-m", "mypy", "--config-file", str(folder / "mypy.ini"), "--cache-dir",
                            str(folder / "cache"), *map(str, arguments)], capture_output=True, text=True, timeout=900,
