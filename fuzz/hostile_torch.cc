@@ -74,6 +74,11 @@ std::vector<HostileCase> HostileArchives() {
   overlapping.Add("a/data.pkl", Whole(One()));
   overlapping.Add("a/data/0", std::string(16, '\0'));
   overlapping.members[1].offset = overlapping.members[0].offset;
+  Archive outside;
+  outside.Add("a/data.pkl", Whole(One()));
+  outside.Add("a/data/0", std::string(16, '\0'));
+  outside.members[0].offset = uint64_t{1} << 30;
+  outside.members[1].offset = uint64_t{1} << 31;
   Archive damaged;
   damaged.Add("a/data.pkl", Whole(Dict({Text("t"), One()})));
   damaged.Add("a/data/0", std::string(16, '\0'));
@@ -95,6 +100,7 @@ std::vector<HostileCase> HostileArchives() {
       {"archive-record_twice.pt", kDataLoss, "record 'a/data.pkl' is there twice", twice.Whole()},
       {"archive-record_outside.pt", kInvalidArgument, "it has records in 'a' and '..'", upward.Whole()},
       {"archive-records_overlap.pt", kDataLoss, "does not fit between byte 0 and", overlapping.Whole()},
+      {"archive-headers_outside.pt", kDataLoss, "does not fit between byte 1073741824 and", outside.Whole()},
       {"archive-record_damaged.pt", kDataLoss, "record 'a/data/0' is damaged", damaged.Whole()},
       {"archive-records_without_pickle.pt", kInvalidArgument, "without a record data.pkl", many.Whole()},
   };

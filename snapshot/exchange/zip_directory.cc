@@ -101,7 +101,9 @@ class Reader {
     std::vector<ZipRecord> records;
     records.reserve(listed->size());
     for (size_t i = 0; i < listed->size(); ++i) {
-      const uint64_t end = i + 1 < listed->size() ? (*listed)[i + 1].header_offset : directory->offset;
+      // The next one may claim to be anywhere, also behind the end of the file.
+      const uint64_t next = i + 1 < listed->size() ? (*listed)[i + 1].header_offset : directory->offset;
+      const uint64_t end = std::min(next, directory->offset);
       if (absl::Status status = ReadLocalHeader(&(*listed)[i], end); !status.ok()) return status;
       records.push_back(std::move((*listed)[i].record));
     }
