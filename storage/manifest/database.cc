@@ -93,9 +93,11 @@ rocksdb::Status OpenToWriteAt(rocksdb::Options options, const std::string& path,
   return CallRocks(threw, [&] {
     const auto logger = std::make_shared<NullLogger>();
     options.info_log = logger;
-    if (is_first) RunPoolThreads(*options.env);
     rocksdb::Status status = rocksdb::DB::Open(options, path, db);
-    if (status.ok() && is_first.exchange(false)) logger->AwaitTimer(kTimerStart);
+    if (status.ok() && is_first.exchange(false)) {
+      RunPoolThreads(*options.env);
+      logger->AwaitTimer(kTimerStart);
+    }
     return status;
   });
 }

@@ -46,7 +46,6 @@ void RunPoolThreads(rocksdb::Env& env) {
   const auto runs = std::make_shared<Runs>(0);
   constexpr std::array kPools = {rocksdb::Env::Priority::LOW, rocksdb::Env::Priority::HIGH};
   for (const rocksdb::Env::Priority pool : kPools) {
-    env.IncBackgroundThreadsIfNeeded(1, pool);
     auto held = std::make_unique<std::shared_ptr<Runs>>(runs);
     env.Schedule(
         [](void* argument) {

@@ -33,8 +33,9 @@ class NullLogger final : public rocksdb::Logger {
   std::atomic<bool> timer_ran_ = false;
 };
 
-// Starts the threads for flushes and compactions, which belong to the process, if `env` has none yet, and blocks until
-// both have run, or for a second. Throws std::system_error and std::bad_alloc.
+// Starts the threads for flushes and compactions, which belong to the process, if there are none yet, and blocks until
+// both have run, or for a second. A compaction that the opening has begun comes first. Throws std::system_error and
+// std::bad_alloc. Precondition: a database with `env` is open, which has given each kind of work a thread.
 void RunPoolThreads(rocksdb::Env& env);
 
 }  // namespace tidemark::storage
