@@ -1,15 +1,38 @@
 #!/bin/sh
 # Builds the LibTorch edge against the LibTorch 2.x inside Python's torch wheel, and runs its tests.
 #
-# The wheel is in the environment of tests/torch_environment.sh, which tests/python_torch.sh uses as well. Exits with 77
-# and says SKIPPED if, and only if, the package index is out of reach. JOBS: how many processes to use.
+# The wheel is kept in a virtual environment in the user's cache folder and installed there once. Only what linking its
+# CPU half takes is installed with it: two CUDA libraries of a few MB, and not the gigabytes that its CUDA half would.
+# Exits with 77 and says SKIPPED if, and only if, the package index is out of reach. JOBS: how many processes to use.
 set -eu
 
+torch_version=2.15.0 # as in tests/torch_environment.sh, whose environment has what is needed here as well
+cuda_version=13.2.2 # the cuda-toolkit that torch 2.15.0 asks for
 jobs=${JOBS:-$(nproc)}
 root=$(cd "$(dirname "$0")/.." && pwd)
 script=tests/torch2.sh
 tests="the tests against LibTorch 2.x"
-. "$root/tests/torch_environment.sh"
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/torch2
+. "$root/tests/virtual_environment.sh"
+
+# Prints the folder of the installed torch package, or nothing.
+torch_folder() {
+  "$venv/bin/python3" - <<EOF 2>/dev/null || true
+import importlib.metadata, sysconfig
+if importlib.metadata.version("torch") == "$torch_version" and importlib.metadata.version("nvidia-cuda-cupti"):
+    print(sysconfig.get_path("purelib") + "/torch")
+EOF
+}
+
+torch=$(torch_folder)
+if [ -z "$torch" ]; then
+  echo "Installing Python's torch $torch_version (about 500 MB) into $venv"
+  make_environment
+  install --no-deps "torch==$torch_version"
+  install "cuda-toolkit[cudart,cupti]==$cuda_version"
+  torch=$(torch_folder)
+  [ -n "$torch" ] || fail "torch $torch_version is not in $venv after its installation"
+fi
 
 # Found by the environment's CMAKE_PREFIX_PATH, too; CMake only configures there.
 from_environment=$(mktemp -d)

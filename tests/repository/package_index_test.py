@@ -28,7 +28,7 @@ fi
 
 
 # The script, what it is called with, and what it installs first.
-SCRIPTS = ((["tests/torch2.sh"], "--no-cache-dir torch=="), (["tests/interop.sh", "build"], "safetensors=="),
+SCRIPTS = ((["tests/torch2.sh"], "--no-deps torch=="), (["tests/interop.sh", "build"], "safetensors=="),
            (["tests/python.sh"], "nanobind=="), (["tests/python_jax.sh"], "jax=="),
            (["tests/python_torch.sh"], "--no-cache-dir torch=="))
 
