@@ -16,7 +16,7 @@ storage::ShardHeader HeaderWith(const storage::ShardIdentity& identity) {
   return {.identity = identity, .chunk_bytes = storage::kChunkBytesMin};
 }
 
-// An entry of so many chunks, each of which is one byte that is no zstd frame, and as many entries that are tied to it.
+// An index with one entry of `chunks` chunks and `ties` entries tied to it. Each chunk is one byte, not a zstd frame.
 storage::ShardIndex Tied(uint64_t chunks, uint64_t ties) {
   const storage::ChunkRecord chunk{
       .codec = storage::Codec::kZstd, .raw_bytes = storage::kChunkBytesMin, .stored_bytes = 1};

@@ -1,5 +1,4 @@
-// PendingSave: one save, for whoever has something to say of it, which may be long after its snapshot's memory has gone
-// back.
+// PendingSave: one save that is in flight or is still being evaluated. It may outlive the memory of its snapshot.
 
 #ifndef TIDEMARK_SNAPSHOT_PENDING_SAVE_H_
 #define TIDEMARK_SNAPSHOT_PENDING_SAVE_H_
@@ -24,8 +23,8 @@ class PendingSave {
   PendingSave(int64_t step, bool persist, std::shared_ptr<const StagingProgress> progress = nullptr)
       : step_(step), persist_(persist), progress_(std::move(progress)) {}
 
-  // Of a save that is not to be persisted the last holder's letting go is the end: by then the memory is free and every
-  // row has been given.
+  // A save that is only evaluated ends when its last holder releases it: the memory is free then, and every row has
+  // been given.
   ~PendingSave() {
     if (persist_) return;
     const std::optional<absl::Status> staged = progress_ == nullptr ? absl::OkStatus() : progress_->outcome();

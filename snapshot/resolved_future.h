@@ -1,4 +1,4 @@
-// ResolvedFuture and GuardedFuture: a future whose result is there already, as that of a call that threw.
+// ResolvedFuture: a future that has its result already. GuardedFuture: the future of a call, or the call's exception.
 
 #ifndef TIDEMARK_SNAPSHOT_RESOLVED_FUTURE_H_
 #define TIDEMARK_SNAPSHOT_RESOLVED_FUTURE_H_

@@ -35,8 +35,9 @@ class Companions {
   bool empty() const { return companions_.empty(); }
   std::span<const std::shared_ptr<Companion>> all() const { return companions_; }
 
-  // Blocks until the snapshot is staged as a whole and has every companion take it in. The first error, which names the
-  // companion, or that of staging, of which the companions do not hear then. Afterwards AppendTo may be called.
+  // Blocks until the whole snapshot is staged, and then calls Companion::Update of each companion. Afterwards AppendTo
+  // may be called. Returns the error of staging, and calls no companion then; or the first error of a companion, with
+  // the companion's prefix.
   absl::Status Update(const StagedSnapshot& snapshot);
 
   // Adds their entries, and the property "companions", in which restores find the prefixes. What lies in `contents`

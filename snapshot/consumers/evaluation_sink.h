@@ -18,14 +18,14 @@ class EvaluationSink {
  public:
   virtual ~EvaluationSink() = default;
 
-  // Takes one row about a save: what an evaluator said of it, or why it was never asked. Tells the pending save that it
-  // was given, once the row is known here. Called by the evaluators' threads, and by the trainer's for what is left out
-  // during a save; the save may be in flight still, may fail yet, and may have been replaced by another one of its
-  // step. Must be quick, and must not call the stream.
+  // Takes one row about a save: the result of an evaluator, or the reason why the evaluator was not called. Stores the
+  // row and then calls save.RowGiven(). Called by the evaluators' threads, and by the trainer's thread if an evaluator
+  // is skipped during a save. The save may still be in flight, may fail later, and may have been replaced by another
+  // save of its step. Must be quick, and must not call the stream.
   //
-  // The pending save's holders are the caller and whoever else has yet to give a row, so a save that is not to be
-  // persisted ends after its last row; the snapshot's memory may have gone back before. A reason for leaving it out is
-  // one of a few phrases, with what differs from case to case after a colon.
+  // The caller holds the pending save, as does everyone who will give a row later. So a save that is only evaluated
+  // ends after its last row, perhaps long after the snapshot's memory was returned. A reason is one of a few fixed
+  // phrases; what differs from case to case follows a colon.
   virtual void Evaluated(const PendingSave& save, Evaluation evaluation) = 0;
 };
 

@@ -192,7 +192,7 @@ void EvaluatorQueue::AddEarlier(EarlierStep earlier) {
 }
 
 void EvaluatorQueue::Queue(const StagedSnapshot& snapshot, std::shared_ptr<Pending> pending) {
-  // What waits holds the pending save, so that must not hold what waits.
+  // A waiting snapshot holds the pending save. A weak pointer in the other direction avoids a cycle.
   snapshot.committed()->Watch(
       [weak = weak_from_this(), waiting = std::weak_ptr<Pending>(pending)](const absl::Status& saved) {
         const std::shared_ptr<EvaluatorQueue> queue = weak.lock();
@@ -295,8 +295,7 @@ void EvaluatorQueue::EvaluateAndRelease(std::shared_ptr<Pending> pending) {
   if (arena != nullptr) arena->NoteReleased();
 }
 
-// The row comes first and pending save and memory go then, so that whoever learns that the save has ended finds the
-// row.
+// Reports the row before it releases the pending save and the memory. So when a save has ended, its row can be read.
 void EvaluatorQueue::Evaluate(std::shared_ptr<Pending> pending) {
   const PendingSave& save = *pending->save;
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;

@@ -22,8 +22,8 @@ inline constexpr std::string_view kStepKey = "tidemark.step";
 inline constexpr std::string_view kStoreKey = "tidemark.store";                 // empty: the step is of no store
 inline constexpr std::string_view kMetricsKey = "tidemark.metrics";             // as MetricsJson
 inline constexpr std::string_view kUserMetadataKey = "tidemark.user_metadata";  // a JSON object
-// Before the name of a value, the name of its kind; before that of a tied tensor, kTiedKind. The name itself is a key
-// too: of the value's text, or of the name that it is tied to.
+// This prefix and the name of a value is the key of the value's kind; with the name of a tied tensor, the key of
+// kTiedKind. The name alone is the key of the value's text, or of the name of the tensor that it is tied to.
 inline constexpr std::string_view kKindPrefix = "tidemark.kind.";
 inline constexpr std::string_view kTiedKind = "tied";
 

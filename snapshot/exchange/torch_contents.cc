@@ -18,8 +18,9 @@ namespace {
 using NodeKind = PickleNode::Kind;
 
 constexpr size_t kDepthMax = 100;
-// Shared objects are visited once for each reference, so that a small file can ask for very many visits. Those of a
-// file are bounded by its objects, and those of any file by their cost: the name, and as much again as 64 bytes of one.
+// Shared objects are visited once for each reference, so a small file can ask for very many visits. Visits are limited
+// to so many for each object of the file. Their work is limited for every file: a visit costs the bytes of its name and
+// kWorkPerVisit.
 constexpr uint64_t kVisitsPerNode = 16;
 constexpr uint64_t kWorkMax = uint64_t{256} << 20;
 constexpr uint64_t kWorkPerVisit = 64;
@@ -359,7 +360,7 @@ class Finder {
     return reach >= elements ? fail() : absl::OkStatus();
   }
 
-  // A file of a few pages may have very many views of one record, each of which becomes a copy.
+  // A small file may have very many views of one record, and each view becomes a copy.
   absl::Status CheckViews() const {
     if (view_bytes_ / kViewFactorMax <= stored_bytes_) return absl::OkStatus();
     return absl::UnimplementedError(

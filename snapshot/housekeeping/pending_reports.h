@@ -46,8 +46,8 @@ Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why);
 // lists, because moving them from one list to another needs no memory.
 class PendingReports {
  public:
-  // A save begins. `unsaved`: what to record of one that is not to be saved; else null. It is known here until it is
-  // settled and nobody holds its pending save any more.
+  // A save begins. `unsaved`: the record of a save that is only evaluated; else null. The save is known here until it
+  // is settled and its pending save has no holder.
   void BeginSave(const std::shared_ptr<const PendingSave>& pending_save, std::shared_ptr<const StepInfo> unsaved);
 
   // The save of this number is settled. What waited for it can be recorded now, as of `attempt`, and so can what comes

@@ -34,7 +34,7 @@ struct ScrubberHost {
 struct ScrubberOptions {
   uint64_t bytes_per_second_max = 0;  // more than 0
   int nice = 0;                       // Tuning::background_nice
-  // From the beginning of a pass to that of the next, at least; before the first, from Start. So a short program reads
+  // The least time between the starts of two passes, and between Start and the first pass. So a short program reads
   // nothing.
   absl::Duration pass_interval = absl::Minutes(1);
   // How long the scrubber waits if the system refuses it memory or descriptors.

@@ -12,7 +12,7 @@
 namespace tidemark {
 namespace {
 
-// Addresses as numbers: those of unrelated objects have no order as pointers.
+// Addresses as numbers, because pointers to unrelated objects have no order.
 uintptr_t BeginOf(const Destination& destination) { return reinterpret_cast<uintptr_t>(destination.memory.data()); }
 uintptr_t EndOf(const Destination& destination) { return BeginOf(destination) + destination.memory.size(); }
 

@@ -36,8 +36,8 @@ struct EntryWindow {
 
 // Thread-compatible, as StoreReader is.
 struct StoreReader::Impl {
-  // The steps' records, ascending by step, in two parts: steps() hands out the first as it is, so that of a hundred
-  // thousand steps nothing is kept twice.
+  // The steps' records, ascending by step, in two parts. steps() returns the first part without a copy, so a hundred
+  // thousand steps are in memory once.
   struct Records {
     // What a record says of files, besides how they are called.
     struct Files {

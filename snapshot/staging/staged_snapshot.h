@@ -89,8 +89,7 @@ class StagedSnapshot final : public Snapshot {
     return placement.sized_value >= 0 ? absl::OkStatus() : progress_->WaitFor(placement.offset + end);
   }
 
-  // The pending save's. Without persist(), if it was published, somebody must hold the snapshot until progress() has
-  // ended.
+  // The pending save's. A snapshot that was published without persist() must be held until progress() has ended.
   const std::shared_ptr<Promise>& committed() const { return pending_save_->committed(); }
 
   // For whoever stages. Before it is published.

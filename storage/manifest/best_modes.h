@@ -21,7 +21,7 @@ namespace tidemark::storage {
 inline constexpr int kBestModesVersion = 1;
 inline constexpr std::string_view kBestModesKey = "best";
 
-// By the metric's name among those of a step: "loss", "validation/loss".
+// The key is the metric's name as a step's record has it: "loss", "validation/loss".
 using BestModes = std::map<std::string, BestMode, std::less<>>;
 
 std::string EncodeBestModes(const BestModes& modes);

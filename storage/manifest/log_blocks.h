@@ -19,7 +19,7 @@ struct SoundRecords {
   std::string damage;  // the fault of the record behind them; empty: none, or the record is incomplete so far
 };
 
-// Checks `bytes`: those of one block from the beginning of a record on, as far as the file has them. `block_left`: the
+// Checks the bytes of one block from the beginning of a record on, as far as the file has them. `block_left`: the
 // number of bytes from there to the end of the block. Zeros at the beginning of a record are not damage, and end the
 // check.
 SoundRecords FindSoundRecords(std::string_view bytes, size_t block_left);

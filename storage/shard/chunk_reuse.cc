@@ -90,7 +90,7 @@ void ChunkReuse::DropIdleSources() {
   };
   std::stable_sort(by_share.begin(), by_share.end(),
                    [&](const Source* a, const Source* b) { return share(a) < share(b); });
-  // Adds the frame and the index of the source's own file, with the index as large as that of a whole one.
+  // Adds the frame and the index of the source's own file. The index counts as if it were stored whole.
   const uint64_t whole =
       chunks + sources_[0].known.bytes - std::min(sources_[0].known.bytes, own_bytes_) + index_bytes_ - stored_bytes_;
   for (Source* source : by_share) {

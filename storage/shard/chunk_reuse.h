@@ -66,9 +66,9 @@ class ChunkReuse {
   // Stored bytes of the source's chunks that the new shard cannot refer to.
   uint64_t anew_bytes() const { return anew_bytes_; }
 
-  // To what the index of the new shard is stored as a delta; file 0: it is stored whole. `index` must be complete but
-  // for the base's file, which files() has afterwards. The base is that of the source's index, or the source. The index
-  // is stored whole
+  // The shard whose index is the base of the new shard's index; file 0: the new index is stored whole. `index` must be
+  // complete but for the base's file, which files() has afterwards. The base is that of the source's index, or the
+  // source. The index is stored whole
   // - if it has fewer than kDeltaIndexBytesMin,
   // - if the shard cannot refer to the base's file, or its chunks or entries have other numbers than those there,
   // - if less than half of the base's file would be in use, its index included: no file stays for a small part of it,

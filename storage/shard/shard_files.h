@@ -41,9 +41,9 @@ struct StoredIndex {
   IndexBase base;
 };
 
-// Reads the index, and that of its base, whose shard is in `steps_directory`. An error of the base's file carries that
-// path after the path of `file`, and `*failed_path`, unless it is null, is set to the path of the file that failed.
-// - kDataLoss: one of them is damaged, or the base is another one than it was.
+// Reads the index, and the index of its base, whose shard is in `steps_directory`. An error of the base's file names
+// that file after `file`. `*failed_path`, unless it is null, is set to the path of the file that failed.
+// - kDataLoss: one of the two is damaged, or the base is not the shard that the delta was made for.
 // - kNotFound: the base's file is gone.
 // - kUnimplemented, kFailedPrecondition: the base's file is of a newer version, or is no regular file.
 // - kResourceExhausted: no memory for an index.

@@ -3,9 +3,9 @@
 //
 //   header (4096 bytes) | chunks | index | footer (4096 bytes)
 //
-// The index is whole, or a delta to that of an earlier shard. The file size is a multiple of 4096; index and footer
-// begin at multiples of 4096. Every byte that belongs to nothing is zero, so that a check of the whole file has no
-// blind spot. All numbers are little-endian.
+// The index is whole, or a delta to the index of an earlier shard. The file size is a multiple of 4096; index and
+// footer begin at multiples of 4096. Every byte that belongs to nothing is zero, so that a check of the whole file has
+// no blind spot. All numbers are little-endian.
 //
 // Decoding trusts nothing: every count is held against the bytes that are there before anything is allocated, every
 // offset against the file. kDataLoss names what is wrong, where, what was expected and what was found; kUnimplemented
@@ -181,8 +181,8 @@ absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, co
 using ReadBaseIndex =
     absl::FunctionRef<absl::StatusOr<ShardIndex>(const FileReference& shard, const Digest128& digest)>;
 
-// Of an index that is stored as a delta. The result obeys the same rules as that of DecodeShardIndex. Takes no more
-// memory than the base and the bytes. `read_base` is asked once; its error is returned as it is.
+// Decodes an index that is stored as a delta. The result obeys the rules of DecodeShardIndex. Takes no more memory than
+// the base and the bytes. Calls `read_base` once, and returns its error unchanged.
 absl::StatusOr<ShardIndex> DecodeShardIndexDelta(std::span<const std::byte> bytes, const ShardHeader& header,
                                                  const ShardFooter& footer, ReadBaseIndex read_base, IndexBase* base);
 

@@ -1,5 +1,5 @@
-// The decoders of an index: whole, as a delta, and the assertion before a write. Longer than 500 lines because all
-// three share the decoders of records, which no other file needs.
+// Decodes an index, whole or as a delta, and checks an encoded one before it is written. Longer than 500 lines because
+// all three share the decoders of records, which no other file needs.
 
 #include <algorithm>
 #include <bit>
@@ -368,8 +368,8 @@ absl::Status CheckStored(std::span<const std::byte> bytes, const ShardFooter& fo
   return absl::OkStatus();
 }
 
-// What an index is read as: chunks and entries in the order of their numbers. All are those of an index that is stored
-// whole, and those that differ from the base of a delta.
+// Chunks and entries in the order of their numbers: all of an index that is stored whole; of a delta, those that differ
+// from the base.
 struct Records {
   absl::FunctionRef<void(uint64_t number, const ChunkRecord& chunk)> take_chunk;
   absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take_entry;

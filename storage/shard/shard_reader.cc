@@ -214,7 +214,8 @@ std::string ShardReader::Impl::Describe(const ChunkRead& item) const {
                      chunk.file == 0 ? "" : fmt::format(" of {}", referenced->path(chunk.file - 1)));
 }
 
-// Reads the chunk anew and decodes it into memory that no other thread writes. Its error is that of the chunk.
+// Reads the chunk again and decodes it into memory that no other thread writes. An error means that the chunk is
+// damaged or cannot be read.
 absl::Status ShardReader::Impl::DecodeAgain(const ChunkRead& item, FetchWorker& worker,
                                             std::span<std::byte> raw) const {
   const ChunkRecord& chunk = index.chunks[item.chunk];

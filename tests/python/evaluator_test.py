@@ -351,7 +351,7 @@ def run(program, *arguments):
 def test_the_end_of_the_interpreter_waits_for_evaluations_in_flight(tmp_path):
     result = run("def slow(snapshot):\n"
                  "  begun.set()\n"
-                 "  time.sleep(0.5)\n"
+                 "  threading.main_thread().join()\n"  # which ends when the interpreter begins to
                  "  return {'sum': snapshot['w'].sum()}\n"
                  "checkpointer.evaluator('e', slow)\n"
                  "checkpointer.save(1, {'w': numpy.ones(1000)})\n"
@@ -387,7 +387,7 @@ def test_an_evaluator_that_never_returns_neither_crashes_nor_holds_up_the_end(tm
 def test_snapshots_that_wait_at_the_end_of_the_interpreter_are_left_out(tmp_path):
     result = run("def never(snapshot):\n"
                  "  begun.set()\n"
-                 "  while True: time.sleep(0.001)\n"
+                 "  threading.Event().wait()\n"
                  "checkpointer.evaluator('e', never, max_pending=3, when_lagging='block')\n"
                  "for step in (1, 2, 3): checkpointer.save(step, {'w': numpy.ones(1000)}).committed.result()\n"
                  "begun.wait()\n", tmp_path / "store", 0.2)
@@ -401,7 +401,7 @@ def test_ctrl_c_ends_a_wait_for_evaluators(tmp_path):
                  "def never(snapshot):\n"
                  "  begun.wait()\n"
                  "  os.kill(os.getpid(), signal.SIGINT)\n"
-                 "  time.sleep(600)\n"
+                 "  threading.Event().wait()\n"
                  "checkpointer.evaluator('e', never)\n"
                  "checkpointer.save(1, {'w': numpy.ones(1000)}).committed.result()\n"
                  "try:\n"

@@ -158,7 +158,7 @@ def test_failures_of_the_last_save_are_in_the_report(tmp_path):
 def test_an_evaluator_that_hangs_does_not_hold_up_the_last_save(tmp_path):
     program = ("import sys, threading, time, numpy, tidemark\n"
                "checkpointer = tidemark.Checkpointer(sys.argv[1])\n"
-               "checkpointer.evaluator('e', lambda snapshot: time.sleep(600))\n"
+               "checkpointer.evaluator('e', lambda snapshot: threading.Event().wait())\n"
                "with tidemark.PreemptionGuard(grace=1.0, end=time.time() + 1.0) as guard:\n"
                "  report = guard.save_and_close(checkpointer, 7, {'w': numpy.ones(5)})\n"
                "print(report.committed, type(report.close).__name__)\n")

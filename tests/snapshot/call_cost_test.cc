@@ -529,9 +529,9 @@ std::vector<Cost> CostsWith(const Dimension& dimension, uint64_t count, const st
   return costs;
 }
 
-// Here the cost is that of a square. A step has one record, which holds the rows of all its evaluators, and each row is
-// made durable by itself, as soon as it comes. So n evaluators of one step write n records of up to n rows. 120 rows
-// write 3 MB and allocate 145 MB, and a step has few evaluators.
+// These costs grow with the square of the count. A step has one record with the rows of all its evaluators, and each
+// row is committed as soon as it arrives. So n evaluators of one step write n records of up to n rows. 120 rows write 3
+// MB and allocate 145 MB, and a step has few evaluators.
 bool IsException(std::string_view dimension, std::string_view call) {
   if (dimension == "Reports") return call == "Tidy with reports";
   return dimension == "Evaluators" && (call == "Save" || call == "Evaluate" || call == "SaveAndClose");

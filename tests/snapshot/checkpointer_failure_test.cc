@@ -82,7 +82,7 @@ TEST_F(CheckpointerFailureTest, ReportsAFailureThroughTheFutureAndSavesTheNextSt
   EXPECT_TRUE(trainer_.IsAt(2));
 }
 
-// Makes a save of this step fail, whose future nobody looks at: ready() does not count as looking.
+// Makes a save of this step fail, and reads no error from its future: ready() does not count as reading.
 void FailUnseen(FailingFileSystem& files, AsyncCheckpointer& checkpointer, State& state, int64_t step) {
   files.FailOperation("Create", absl::ResourceExhaustedError("no room"));
   auto save = checkpointer.Save(step, state);

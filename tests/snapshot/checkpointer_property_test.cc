@@ -1,10 +1,9 @@
-// AsyncCheckpointer against a model: random sequences of what a run asks of it, with evaluators in its own process,
-// late metrics, workers' reports and reopenings, held after every operation against the plain list of steps that
-// retention_property_test.cc keeps too.
+// AsyncCheckpointer against a model: random sequences of operations, with evaluators in the same process, late metrics,
+// workers' reports and reopenings. After every operation the store is compared with a plain list of steps, the model of
+// retention_property_test.cc.
 //
-// When housekeeping looks at the steps is its own affair: it may do so after each thing that happens, or only after
-// several. So there are several models until it has been asked to tidy up; what it has done must be what one of them
-// says.
+// Housekeeping may apply retention after each operation or only after several. So several models are kept until Tidy is
+// called, and the store must agree with one of them.
 //
 // Longer than 500 lines: one class of random runs, whose operations share the store and its model.
 

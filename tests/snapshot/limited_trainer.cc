@@ -45,7 +45,7 @@ bool IsInRocksDb(void* frame) {
   return dladdr(frame, &info) != 0 && std::string_view(info.dli_fname).find("librocksdb") != std::string_view::npos;
 }
 
-// Of an exception that nobody catches the stack is still there.
+// An exception that is not caught leaves the stack as it was at the throw.
 void SayWhoAborts(int) {
   std::array<void*, 64> frames = {};
   const int count = backtrace(frames.data(), static_cast<int>(frames.size()));

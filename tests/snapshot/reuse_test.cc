@@ -285,7 +285,7 @@ TEST_F(ReuseTest, KeepsFilesOfAtMostThreeTimesAWholeStepAfterAChangeThatNothingF
   EXPECT_GT(most, 2 * whole + storage::kNeededBytesSlack) << "else the bound is better than the header says";
 }
 
-// The first step is deleted after the second save. Its file has the index to which those of later steps are deltas.
+// The first step is deleted after the second save. Its file has the index that is the base of later steps' deltas.
 TEST_F(ReuseTest, KeepsTheIndexOfADeletedStepForTheDeltasToIt) {
   constexpr int64_t kTensors = 12'000;
   std::vector<float> numbers(kTensors * 4);

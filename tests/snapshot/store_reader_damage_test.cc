@@ -125,8 +125,8 @@ class StoreReaderDamageTest : public testing::Test {
     ++cases_;
   }
 
-  // All of what is no log, and of each header in a log and where its value begins; some of the values, of which every
-  // change is one that breaks their checksum.
+  // Every byte outside of the logs; in a log every byte of a header and the first of its value, and some other bytes of
+  // the values, where every change breaks the checksum.
   static std::vector<size_t> BytesToChange(const std::string& path, const std::string& bytes) {
     constexpr size_t kHeader = 7;
     std::vector<size_t> chosen;
@@ -188,7 +188,7 @@ TEST_F(StoreReaderDamageTest, EndsWhicheverByteOfTheManifestChanges) {
   EXPECT_EQ(follower_->steps().size(), size_t{kSteps});
 }
 
-// Of the types of a record, which are the seventh byte of each, and of those of recycled logs, at which RocksDB waits.
+// The seventh byte of a record is its type. At the types of recycled logs RocksDB would wait for ever.
 TEST_F(StoreReaderDamageTest, EndsWhateverGarbageIsBehindALog) {
   SCOPED_TRACE(testing::Message() << "seed " << seed_);
   const size_t one_of = OneOf(31, 149);

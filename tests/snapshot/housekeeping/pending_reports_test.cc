@@ -92,7 +92,7 @@ TEST_F(PendingReportsTest, KnowsWhichAttemptARowIsOfWhetherItsSaveIsInFlightOrNo
   EXPECT_THAT(pending_reports_.EndSave(second, absl::OkStatus(), "def", &notes_), IsEmpty());
   EXPECT_THAT(Ready(), IsEmpty());
   EXPECT_THAT(pending_reports_.EndSave(first, absl::OkStatus(), "abc", &notes_), IsEmpty());
-  BeginSave(2);  // forgets what nobody can have anything to say of any more
+  BeginSave(2);  // forgets saves that can get no more rows
   pending_reports_.Add(ReportOf(first, 1, "late"));
   EXPECT_THAT(Ready(), ElementsAre("1 early abc", "1 late abc"));
 }

@@ -191,7 +191,7 @@ TEST_F(TorchFileTest, EndsForObjectsThatAreNestedOrSharedWithoutEnd) {
   EXPECT_THAT(Read(), is_too_often);
   Write(Whole("K\x01" + std::string(150, '\x85')));
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("nested too deep")));
-  // 40 dictionaries, of which each has the one before twice.
+  // 40 dictionaries. Each contains the one before it twice.
   std::string nested = Tensor("0", 0, {1}, {1}) + "q\x01";
   for (int i = 0; i < 40; ++i) nested = nested + "0" + "}(" + Text("a") + "h\x01" + Text("b") + "h\x01" + "uq\x01";
   Write(Whole(nested), {{"0", {1}}});

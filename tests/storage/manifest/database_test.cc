@@ -144,7 +144,7 @@ TEST_F(DatabaseTest, IsReadWithoutAHashOfItsList) {
   EXPECT_EQ((*Database::OpenReadOnly(PosixFileSystem(), path_))->list_as_opened(), "");
 }
 
-// RocksDB knows of no other want than that of room on the disk.
+// RocksDB has one code for every shortage, that of a full disk, so the message must name what is short.
 TEST_F(DatabaseTest, SaysWhereAProcessHasTooManyFilesOpen) {
   ASSERT_THAT(Database::Create(PosixFileSystem(), path_), IsOk());
   FailingFileSystem files(PosixFileSystem());

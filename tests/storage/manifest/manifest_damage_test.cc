@@ -156,7 +156,7 @@ TEST_F(ManifestDamageTest, ADumpSaysThatALogEndsInDamage) {
   EXPECT_THAT(keys, testing::ElementsAre("step/10"));
 }
 
-// Of a log of which a table was made nothing is needed any more.
+// RocksDB no longer needs a log after it has written the log's records to a table.
 TEST_F(ManifestDamageTest, ALogThatNoLongerCountsMayBeDamaged) {
   const std::string log = Find(".log");
   std::string old = Bytes(log);

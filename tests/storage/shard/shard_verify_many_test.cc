@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// An entry of so many chunks, of which each is damaged, and so many entries that are tied to it.
+// Verifies a shard with one entry of `chunks` damaged chunks, and `ties` entries tied to it.
 std::vector<ShardDamage> VerifyDamagedTies(uint64_t chunks, uint64_t ties) {
   TestDirectory directory;
   const std::string path = directory / "ties.tmk";

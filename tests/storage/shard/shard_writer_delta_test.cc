@@ -1,5 +1,5 @@
-// Shards whose index is stored as a delta to that of an earlier one: what they cost, and what becomes of them where the
-// earlier one is damaged or gone.
+// Shards whose index is a delta to the index of an earlier shard: their size, and the errors when the earlier shard is
+// damaged or missing.
 
 #include <cstring>
 #include <filesystem>

@@ -55,8 +55,8 @@ ExitCode AnswersExitCode(const std::vector<Answer>& answers);
 // {"request": "pin", "step": 1000, "attempt": "..", "outcome": "done", "reason": ""}
 Json ToJson(const storage::StoreRequest& request, const Answer& answer);
 
-// Asks, and prints the answers: a line for each request, or `document` with "requests", an array of them. `deeds`: for
-// each request, words for its effect, or empty for those of its kind.
+// Sends the requests and prints the answers: a line for each request, or `document` with an array "requests". `deeds`:
+// the words for the effect of each request; if empty, the words of the request's kind.
 ExitCode AskAndPrint(const Invocation& invocation, const std::vector<storage::StoreRequest>& requests,
                      absl::Duration wait, Json document, const std::vector<std::string>& deeds = {});
 

@@ -52,8 +52,8 @@ inline bool IsAnyStep(const StepInfo&) { return true; }
 absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector,
                                  StepPredicate usable = IsAnyStep);
 
-// The mode for a command that only reads: the given one, else that of StoreReader::BestModeOf, else the lowest. A
-// command that deletes refuses in the last case.
+// The mode for a command that only reads: `said`, else StoreReader::BestModeOf, else the lowest. In the last case a
+// command that deletes refuses.
 BestMode BestEnd(const StoreReader& reader, const std::string& metric, std::optional<BestMode> said);
 
 // A note on a metric whose mode is not known: "lower was taken for better: best:x:lowest is step 900 (0.25),

@@ -83,7 +83,7 @@ ExportFormat FormatOf(const ExportArguments& arguments) {
   return arguments.out.ends_with(".npz") ? ExportFormat::kNpz : ExportFormat::kSafetensors;
 }
 
-// Whether the name is that of another format than the one to be written, and --format is not given.
+// Whether the file's name ends like a file of another format, and --format is not given.
 bool IsMisnamed(const ExportArguments& arguments) {
   if (arguments.format) return false;
   const std::string extension = std::filesystem::path(arguments.out).extension();

@@ -118,8 +118,8 @@ std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const st
   return std::nullopt;
 }
 
-// A process that opens the store to restore from it takes in what the manifest does not know, of which no evaluator has
-// said anything.
+// A process that opens the store to restore from it also finds steps that are not in the manifest. No evaluator has
+// called those unhealthy.
 std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const Findings& findings,
                                               bool healthy = false) {
   const std::optional<RestoreCandidate> recorded = FindRecorded(reader, findings.checks, healthy);
