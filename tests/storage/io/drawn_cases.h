@@ -32,6 +32,15 @@ inline size_t OneOf(size_t cases, size_t cases_under_sanitizers) {
   return kThreadSanitizer || kAddressSanitizer ? cases_under_sanitizers : cases;
 }
 
+// The calls that a test lets fail, one in each run: every one of them, under a sanitizer every fifth (an odd number, so
+// that what a test does after every other call has its turn).
+struct DrawnCalls {
+  size_t stride = OneOf(1, 5);
+  size_t first = SeedOfCases() % stride;
+
+  bool are_all() const { return stride == 1; }
+};
+
 }  // namespace tidemark::storage
 
 #endif  // TIDEMARK_TESTS_STORAGE_IO_DRAWN_CASES_H_

@@ -12,6 +12,7 @@
 #include "storage/io/draft_file_system.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/manifest/test_store.h"
@@ -171,7 +172,8 @@ TEST_F(DeletionMarkTest, IsNotLostWhicheverCallOfARebuildFails) {
     ASSERT_THAT(store->RemoveDeleted({}), IsOk());
   }
   size_t opened = 0;
-  for (size_t call = 0; opened < 3; ++call) {
+  const DrawnCalls drawn;
+  for (size_t call = drawn.first; opened < 3; call += drawn.stride) {
     SCOPED_TRACE(call);
     ASSERT_LT(call, 1000u);
     const int64_t value = 1000 + static_cast<int64_t>(call);
@@ -396,7 +398,8 @@ TEST_F(ForgottenDeletionTest, IsLeftToTheNextOpenWhereNobodyCanSayWhetherTheStep
 
 TEST_F(ForgottenDeletionTest, IsRecordedByTheNextOpenWhicheverCallOfOneFails) {
   size_t refused = 0;
-  for (size_t call = 0;; ++call) {
+  const DrawnCalls drawn;
+  for (size_t call = drawn.first;; call += drawn.stride) {
     SCOPED_TRACE(call);
     ASSERT_LT(call, 2000u);
     DraftFileSystem draft(PosixFileSystem(), path_);

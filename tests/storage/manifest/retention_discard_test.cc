@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/pin.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/manifest/retention_testing.h"
 
 namespace tidemark::storage {
@@ -137,7 +138,8 @@ TEST_F(RetentionDiscardTest, LeavesTheStepsUpToSomeNumberWhicheverCallFails) {
   constexpr int64_t kLast = 6;
   for (const bool all_after : {false, true}) {
     std::set<size_t> left;  // numbers of committed steps
-    for (size_t call = 0;; ++call) {
+    const DrawnCalls drawn;
+    for (size_t call = drawn.first;; call += drawn.stride) {
       SCOPED_TRACE(testing::Message() << "call " << call << (all_after ? " and all after it" : ""));
       ASSERT_LT(call, 300u);
       for (int64_t step = 1; step <= kLast; ++step) {
@@ -167,7 +169,9 @@ TEST_F(RetentionDiscardTest, LeavesTheStepsUpToSomeNumberWhicheverCallFails) {
       left.insert(committed.size());
       if (!met) break;
     }
-    EXPECT_THAT(left, testing::IsSupersetOf({size_t{6}, size_t{4}, size_t{2}}));
+    if (drawn.are_all()) {
+      EXPECT_THAT(left, testing::IsSupersetOf({size_t{6}, size_t{4}, size_t{2}}));
+    }
   }
 }
 
