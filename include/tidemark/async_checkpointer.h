@@ -50,7 +50,14 @@ struct Machine;
 // Owned by the trainer. Functions are called by one thread at a time (thread-compatible), unless they say otherwise.
 // After Close every function is kFailedPrecondition, unless it says otherwise. An exception becomes an error of the
 // function that returns a status or a future: kResourceExhausted for std::bad_alloc, kInternal for others. Only where
-// there is no memory even for a future that has the error, Committed and ReportMetrics throw std::bad_alloc.
+// there is no memory even for a future that has the error, Committed and ReportMetrics throw std::bad_alloc. A function
+// that reads records of steps may also return the manifest's own errors: kDataLoss, kInternal.
+//
+// Threads that still run when Close runs out of time, or behind the destructor, go on in the background. Evaluators,
+// callbacks and a State that is being copied must therefore own all that they use, or return. The next process
+// evaluates queued steps that are on disk (WhenLagging::kQueue). Other waiting snapshots are recorded as skipped.
+// Retention deletes nothing any more. If a callback or an evaluator drops the last owner, another thread closes the
+// store, and the destructor does not wait.
 //
 // A forked child must not use it: every function is kFailedPrecondition there, ShouldSave is false and statistics() are
 // empty. Futures that had no result at the fork resolve there with that error, and the destructor releases nothing. A
@@ -62,27 +69,21 @@ class AsyncCheckpointer {
   //   kInvalidArgument: an option is out of its range; the message has the range.
   //   kNotFound: there is no store, and CheckpointerOptions::create is off.
   //   kFailedPrecondition: the directory holds something that is not a store.
-  //   kUnavailable: another process holds the store; the message names it. If it is checkpoint-inspect, Open waits up
-  //     to 10 s: a pin or tag takes some 50 ms. For other holders it does not wait.
+  //   kUnavailable: another process holds the store; the message names it. (Open waits 10 s for checkpoint-inspect.)
   //   kUnimplemented: a newer version wrote the store.
   //   kPermissionDenied, kResourceExhausted: the directory cannot be written.
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(CheckpointerOptions options);
 
-  // Closes as Close does; its error is a warning. After a Close that ran out of time it does not wait again.
-  //
-  // Threads that still run then go on in the background. Evaluators, callbacks and a State that is being copied must
-  // therefore own all that they use, or return. If only evaluators still run, the store is released first; the
-  // destructor waits at most 10 s for that. The next process evaluates queued steps that are on disk
-  // (WhenLagging::kQueue). Other waiting snapshots are recorded as skipped. Retention deletes nothing any more. If a
-  // callback or an evaluator drops the last owner, another thread does all this, and the destructor does not wait.
+  // Closes as Close does; its error is a warning. After a Close that ran out of time it does not wait again. If only
+  // evaluators still run, the store is released first, which the destructor awaits for at most 10 s.
   ~AsyncCheckpointer();
 
   // Whether the options ask for a save at this step. False if the step is being saved, or is committed and not called
   // unhealthy; this is looked up only if a rule says yes. False after Close.
   bool ShouldSave(int64_t step) const;
 
-  // Replaces CheckpointerOptions::save_interval_steps from now on: to save more often when a run turns unstable, or
-  // less often once it is stable. 0: no such rule. Thread-safe. kInvalidArgument: less than 0.
+  // Replaces CheckpointerOptions::save_interval_steps, for example while a run is unstable. 0: no such rule.
+  // Thread-safe. kInvalidArgument: less than 0.
   absl::Status SetSaveInterval(int64_t steps);
 
   // Saves `state` as `step` (0 to 2^63 - 2). Blocks only as SaveOptions::staging says; the rest happens behind the
@@ -94,27 +95,21 @@ class AsyncCheckpointer {
   //   kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory or no thread, or
   //     WhenFull::kFail applied.
   //   kUnimplemented: a sparse or quantised tensor.
-  //   kDataLoss, kInternal: the manifest cannot be read.
-  // Errors after which the step may have a record of the failure: kInternal, kResourceExhausted: the state could not be
-  // copied.
+  // If the state cannot be copied (kInternal, kResourceExhausted), the step may have a record of the failure.
   //
-  // An earlier failure that was not read yet does not prevent this save. A warning names it once, and
-  // SaveHandle::earlier_failure() has the first such failure. CheckForErrors returns the others, one in each call. Of
-  // those after the first ten it returns the number, and the last failure.
+  // An earlier failure that was not read does not prevent this save. A warning names it once, and
+  // SaveHandle::earlier_failure() has the first one. CheckForErrors returns the others.
   absl::StatusOr<SaveHandle> Save(int64_t step, State& state, SaveOptions options = {});
 
-  // Gives the evaluators and companions a snapshot of `state` as `step`, and saves nothing. Their results are kept as
-  // the history of a step in the state `unsaved`. If the step was saved before, and is now deleted, lost or damaged,
-  // its record stays that of the save; the results are dropped with a warning. Errors: those of Save, and
-  // kAlreadyExists for every step that is committed or being saved.
+  // Gives the evaluators and companions a snapshot of `state` as `step`, and saves nothing. Their results become the
+  // history of a step in the state `unsaved`. If the step was saved before, and is now deleted, lost or damaged, they
+  // are dropped with a warning. Errors: those of Save, and kAlreadyExists for a step that is committed or in flight.
   absl::StatusOr<SaveHandle> Evaluate(int64_t step, State& state, EvaluateOptions options = {});
 
-  // Blocks until the last save is staged; its error if that failed.
+  // Blocks until the last save is staged, or one entry of it; its error if that failed. An entry, for trainers that
+  // update a layer as soon as its gradient is there: parameters are copied in the order in which they were added, each
+  // followed by its optimizer state. kNotFound: the last save has no such entry.
   absl::Status WaitUntilStaged();
-
-  // Blocks until the entry of this name is staged, for trainers that update a layer as soon as its gradient is there.
-  // Parameters are copied in the order in which they were added, each followed by its optimizer state. kNotFound: the
-  // last save has no such entry.
   absl::Status WaitUntilStaged(std::string_view entry);
 
   // Takes the memory that a save of `state` needs, and touches it, so that the first save is as fast as later ones.
@@ -128,8 +123,8 @@ class AsyncCheckpointer {
   // is resolved: ok if the step is committed, else kNotFound.
   Future Committed(int64_t step) const;
 
-  // The first failure of a background save that was not read yet; it then counts as read. Never blocks. Thread-safe;
-  // may be called after Close.
+  // The first failure of a background save that was not read yet; it then counts as read. Of those after the first ten,
+  // one call returns the number and the last failure. Never blocks. Thread-safe; may be called after Close.
   absl::Status CheckForErrors();
 
   // Fills `state` from the highest committed step, after waiting for saves in flight. A step that turns out damaged is
@@ -140,71 +135,62 @@ class AsyncCheckpointer {
   //     the state has been touched.
   //   kDataLoss: every candidate is damaged or lost. Tensors of the state may hold parts of it, values never do. Also:
   //     an older step does not fill every tensor that a damaged one had begun to fill.
-  //   kResourceExhausted, and errors of the state itself. The `load` of an object (State::AddObject) may return any
-  //     code. If it fails, all tensors and the earlier objects have changed, and no value has.
+  //   kResourceExhausted, and errors of the state itself; of an object's `load` see State::AddObject.
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
 
   // Fills `state` as RestoreLatest does, and returns the step to train next: the restored step + 1. Returns 0, with
-  // `state` untouched, in a fresh run, where no step has ever been committed.
-  //
-  // Stop the training on any error:
+  // `state` untouched, in a fresh run, where no step has ever been committed. Stop the training on any error:
   //   kFailedPrecondition: steps have been committed, but `options` wants none of them, or all were deleted. A fresh
   //     run needs another directory.
   //   kOutOfRange: the restored step is INT64_MAX. `state` has been filled.
   //   Other errors: those of RestoreLatest. kDataLoss: no committed step can be restored.
   absl::StatusOr<int64_t> Resume(State& state, const RestoreOptions& options = {});
 
-  // Fills `state` from the selected step; a number selects its step (tidemark/step_selector.h). If a step is named by
-  // its number and marked damaged or lost, it is examined anew. The mark is taken back if every byte of the step
-  // verifies. With "best" the next best step takes the place of a step that turns out damaged. Else as RestoreLatest.
+  // Fills `state` from the selected step; a number selects its step (tidemark/step_selector.h). A step that is named by
+  // its number and marked damaged or lost is examined anew; if every byte verifies, the mark is taken back. With "best"
+  // the next best step takes the place of one that turns out damaged. Else as RestoreLatest.
   //
-  // Steps after the restored one stay. A restart therefore resumes from the highest of them, and ShouldSave is false
-  // for them. A run that goes on from an older step gives them up by DiscardAfter, saves each anew with
-  // SaveOptions::overwrite, or uses a store of its own.
+  // Steps after the restored one stay: a restart resumes from the highest of them, and ShouldSave is false for them. A
+  // run that goes on from an older step calls DiscardAfter, saves with SaveOptions::overwrite, or has another store.
   //   kNotFound: no committed step is selected, or `options` wants none of them.
   //   kFailedPrecondition: several steps have the tag.
   //   kDataLoss: the selected steps are damaged.
   absl::StatusOr<RestoreReport> Restore(const StepSelector& step, State& state, const RestoreOptions& options = {});
 
-  // The highest committed step. kNotFound: no step is committed. Other errors here and below are the manifest's own.
+  // The highest committed step. kNotFound: no step is committed.
   absl::StatusOr<StepInfo> LatestStep() const;
 
   // The committed, healthy step at which the metric was best; of several the last. NaN and infinities are never best. A
-  // step is healthy unless an evaluation says otherwise. kNotFound: no such step has the metric.
+  // step is healthy unless an evaluation says otherwise. Without a mode, the one that the store has recorded counts
+  // (KeepBest::mode, EvaluatorOptions::best), else the one that the metric's name gives (BestModeOfName).
+  //   kNotFound: no such step has the metric.
+  //   kInvalidArgument: no mode is given, recorded, or known by the name.
   absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
-
-  // The same with the mode that the store has recorded (KeepBest::mode, EvaluatorOptions::best), else with the mode
-  // that the metric's name gives (BestModeOfName). kInvalidArgument: neither gives one.
   absl::StatusOr<StepInfo> BestStep(std::string_view metric) const;
 
   // All steps that the manifest knows, ascending by step, including those that were deleted or only evaluated.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
-  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say.
-  //
-  // If retention awaits this evaluator (RetentionOptions::keep_unevaluated_until), it waits for saves in flight. Then
-  // it handles committed steps that are due and lack a record of this evaluator. Such steps were saved before this
-  // call, or an earlier process ended too soon. With WhenLagging::kQueue they are evaluated first, from the store.
-  // Otherwise they are recorded as skipped, so that retention goes on. Errors of the manifest are then possible too.
+  // Calls `function` on threads of its own with every snapshot from the next save on, as the options say. If retention
+  // awaits this evaluator (RetentionOptions::keep_unevaluated_until), it first waits for saves in flight, and handles
+  // committed steps that are due and lack a record of it: with WhenLagging::kQueue they are evaluated first, from the
+  // store; otherwise they are recorded as skipped, so that retention goes on.
   //   kInvalidArgument: an option is out of its range.
-  //   kAlreadyExists: the name is taken.
-  //   kResourceExhausted: no thread.
+  //   kAlreadyExists: the name is taken. kResourceExhausted: no thread.
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function);
 
   // Gives the companion every snapshot from the next save on; its entries are saved with it. Waits for saves in flight.
   // A save is then not written before all of it is staged. A restore fills the companion from the same step as the
-  // state, so add it before. If the step has no entries of the companion, the companion begins anew, with a warning.
-  // Entries that do not fit it are kInvalidArgument, and nothing is touched. Damage in its entries is damage of the
-  // step.
-  //   kInvalidArgument: the prefix is empty, or has one of ".*?" or a line end. Or the prefixes of all companions, and
+  // state, so add it before. If the step has no entries of the companion, it begins anew, with a warning. If they do
+  // not fit, the restore is kInvalidArgument and touches nothing. Damage in its entries is damage of the step.
+  //   kInvalidArgument: the prefix is empty, or has one of ".*?" or a line end. Or the prefixes of all companions, with
   //     a line end between them, have more than 64 KiB.
   //   kAlreadyExists: the prefix is taken.
   absl::Status AddCompanion(std::shared_ptr<Companion> companion);
 
   // Records metrics of a saved step, at any time. They are known as "evaluator/name", and replace the earlier record of
   // that evaluator for the step. Thread-safe; never blocks. Resolves when step and metrics survive power loss.
-  //   kNotFound: there is no such step, or its save failed.
-  //   kInvalidArgument: a name.
+  //   kNotFound: there is no such step, or its save failed. kInvalidArgument: a name.
   //   Any other error is the disk's. The metrics may be on disk all the same, and be recorded by the next Open.
   Future ReportMetrics(int64_t step, std::string evaluator, Metrics metrics);
 
@@ -224,33 +210,27 @@ class AsyncCheckpointer {
 
   // Deletes a committed step, with this reason in its record, which stays. The deletion survives power loss when this
   // returns ok; the files are removed behind the training. Thread-safe.
-  //   kNotFound: the step is not committed.
+  //   kNotFound: the step is not committed. kUnavailable: a restore is going on.
   //   kFailedPrecondition: the step stays under all rules (tidemark/retention.h): the latest, the latest healthy one,
   //     pinned ones, and those that are being read. The message says which. Also in a callback that retention calls
   //     while it deletes other steps: RetentionOptions::keep, KeepBest::score, CheckpointObserver::Warning.
-  //   kUnavailable: a restore is going on.
   absl::Status Delete(int64_t step, std::string reason = "deleted by the trainer");
 
-  // Deletes all committed steps after `step`, the latest included, with this reason in their records, and returns them,
-  // the highest first. For a run that was restored to an older step and goes on from there: Resume and RestoreLatest
-  // then find that run's steps, and ShouldSave is true for the numbers of the discarded ones. Waits for saves in
-  // flight. What has been deleted survives power loss when this returns ok; files are removed behind the training. The
-  // next save writes every chunk.
-  //
-  // The highest step goes first. A crash, or an error of the disk, therefore leaves all steps up to some number at or
+  // Deletes all committed steps after `step`, the latest included, as Delete does, and returns them. For a run that was
+  // restored to an older step and goes on from there: Resume and RestoreLatest then find that run's steps, and
+  // ShouldSave is true for the numbers of the discarded ones. Waits for saves in flight. The next save writes every
+  // chunk. The highest step goes first, so a crash, or an error of the disk, leaves all steps up to some number at or
   // after `step`. Then call it again.
   //   kFailedPrecondition: a later step is pinned or tagged (Unpin first), is being read by a worker or another
   //     process, or an evaluator has yet to read it (WaitUntilEvaluated first). The message names these steps. Or no
-  //     step up to `step` is committed, so nothing would remain. Nothing is deleted then. Also in callbacks, as Delete.
-  //   kUnavailable: a restore is going on.
+  //     step up to `step` is committed, so nothing would remain. Nothing is deleted then.
+  //   Other errors, and those in callbacks: as Delete.
   absl::StatusOr<std::vector<int64_t>> DiscardAfter(int64_t step,
                                                     std::string reason = "the run went back to an earlier step");
 
   // Blocks until the evaluators have finished their snapshots and the results are recorded. Returns the first error of
-  // recording it, which is tried again.
+  // recording, which is tried again. kDeadlineExceeded names the saves and evaluators that still run.
   absl::Status WaitUntilEvaluated();
-
-  // The same until `deadline`, then kDeadlineExceeded, which names the saves and evaluators that still run.
   absl::Status WaitUntilEvaluated(absl::Time deadline);
 
   // Reads workers' reports and requests, applies retention now, and blocks until that is done. Returns the first error;
@@ -258,19 +238,17 @@ class AsyncCheckpointer {
   // RetentionOptions::keep. Thread-safe.
   absl::Status Tidy();
 
-  // What retention would keep and delete now, and why: every committed step, ascending. Changes nothing.
-  // kFailedPrecondition: as for Tidy. Thread-safe.
+  // What retention would keep and delete now, and why: every committed step, ascending. kFailedPrecondition: as for
+  // Tidy. Thread-safe.
   absl::StatusOr<std::vector<RetentionDecision>> RetentionPlan() const;
 
   // Empty where there is no memory for them. Thread-safe; may be called after Close.
   CheckpointerStatistics statistics() const;
 
   // Waits for the saves in flight and for the evaluators, then releases the store. Returns the first failure that was
-  // not read yet; further ones are warnings. If no save failed, an error may say how many evaluations the disk
-  // refused to record. Idempotent. Without a deadline it waits for CheckpointerOptions::close_timeout.
-  //
-  // kDeadlineExceeded names the saves and evaluators that still run. They go on in the background, the store stays
-  // locked, and Close may be called again.
+  // not read yet; further ones are warnings. If no save failed, an error may say how many evaluations the disk refused
+  // to record. Idempotent. Without a deadline it waits for CheckpointerOptions::close_timeout. kDeadlineExceeded names
+  // the saves and evaluators that still run; the store stays locked, and Close may be called again.
   absl::Status Close();
   absl::Status Close(absl::Time deadline);
 

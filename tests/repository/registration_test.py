@@ -14,6 +14,7 @@ import source_tree
 LINES_MAX = 500
 REASON = re.compile(r"longer than 500 lines", re.IGNORECASE)
 REASON_LINES = 40  # the reason stands in the file's opening comment
+PUBLIC_CLASS_LINES_MAX = 199  # what a reader takes in at one sitting; prose that a class shares stands above it
 
 # Put together from halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "T" + "BD", "W" + "IP"]) + r")\b|" +
@@ -92,6 +93,19 @@ def too_long(root):
     return found
 
 
+def long_classes(root):
+    """Classes of public headers, from their first line to their last, that are too long to be read at one sitting."""
+    found = []
+    for path in source_tree.files(root, ".h"):
+        if not path.startswith("include/"):
+            continue
+        for match in re.finditer(r"^(?:class|struct) (\w+)[^;]*?\{$.*?^\};$", source_tree.read(root, path), re.M | re.S):
+            lines = match.group(0).count("\n") + 1
+            if lines > PUBLIC_CLASS_LINES_MAX:
+                found.append(f"{path}: {match.group(1)} has {lines} lines; at most {PUBLIC_CLASS_LINES_MAX}")
+    return found
+
+
 def unfinished(root):
     found = []
     for path in source_tree.files(root, ".h", ".cc", ".py", ".txt", ".cmake", ".in", ".sh"):
@@ -123,6 +137,9 @@ class Registration(unittest.TestCase):
     def test_every_long_file_of_the_tree_says_why(self):
         self.assertEqual(too_long(self.root), [])
 
+    def test_every_public_class_is_short_enough_to_be_read(self):
+        self.assertEqual(long_classes(self.root), [])
+
     def test_the_tree_announces_no_unfinished_work(self):
         self.assertEqual(unfinished(self.root), [])
 
@@ -153,6 +170,14 @@ class Registration(unittest.TestCase):
                 "storage/io/c.cc": "int a;\n" * 500,
         }) as root:
             self.assertEqual([line.split(":")[0] for line in too_long(root)], ["storage/io/a.cc"])
+
+    def test_finds_long_classes_of_public_headers(self):
+        with source_tree.MadeUpTree({
+                "include/a.h": "class Forward;\nclass Long final : public B {\n" + "  int a;\n" * 198 + "};\n",
+                "include/b.h": "struct Short {\n" + "  int a;\n" * 197 + "};\nclass C {\n" + "  int a;\n" * 9 + "};\n",
+                "storage/c.h": "class Private {\n" + "  int a;\n" * 300 + "};\n",
+        }) as root:
+            self.assertEqual(long_classes(root), ["include/a.h: Long has 200 lines; at most 199"])
 
     def test_finds_unfinished_work(self):
         with source_tree.MadeUpTree({
