@@ -127,8 +127,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // `*why_not` is set.
   absl::StatusOr<Image> TakeImage(State& state, const StagingPlan& plan, std::string* why_not);
 
-  // Copies the tensors on the staging thread; resolves when that is done.
-  Future StageBehind(State& state, std::shared_ptr<OpenStaging> staging);
+  // Copies the tensors on the staging thread; resolves when that is done. `check` may be null.
+  Future StageBehind(State& state, std::shared_ptr<OpenStaging> staging, std::shared_ptr<OverlapCheck> check);
 
   // Brings a device's copies to the host on the staging thread.
   void DrainBehind(Image image, std::shared_ptr<OpenStaging> staging);

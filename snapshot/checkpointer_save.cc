@@ -66,6 +66,12 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::Save(const Deadline* last_ch
       snapshot->set_staging("blocking: " + why_not);
     }
   }
+  std::shared_ptr<OverlapCheck> check;
+  if (wanted == Staging::kOverlapped && options.tuning.check_overlapped_saves) {
+    auto read = Guarded("the reading of the state", [&] { return stager.ReadForCheck(state, *snapshot); });
+    if (!read.ok()) return read.status();
+    check = *std::move(read);
+  }
   last_plan = snapshot->shared_plan();
   last_progress = snapshot->progress();
   handle.committed_ = snapshot->committed()->future();
@@ -84,7 +90,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::Save(const Deadline* last_ch
   };
   if (handle.staging_ == Staging::kOverlapped) {
     note_times(0);
-    handle.staged_ = StageBehind(state, staging);
+    handle.staged_ = StageBehind(state, staging, std::move(check));
   } else {
     const bool all = image.copies == nullptr;
     const absl::Status status = Guarded("the copying of the state", [&] {
@@ -138,16 +144,17 @@ absl::StatusOr<AsyncCheckpointer::Impl::Image> AsyncCheckpointer::Impl::TakeImag
   return Image{.copies = *std::move(copies), .bytes = *bytes};
 }
 
-Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<OpenStaging> staging) {
+Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<OpenStaging> staging,
+                                            std::shared_ptr<OverlapCheck> check) {
   auto staged = std::make_shared<Promise>();
   Future future = staged->future();
   last_overlapped = staging->snapshot().progress();
   state.NoteStaging(future);
-  staging_thread->Add([this, &state, staged, staging = std::move(staging)] {
+  staging_thread->Add([this, &state, staged, staging = std::move(staging), check = std::move(check)] {
     const SavePhases::Time begin = SavePhases::Now();
     StagedSnapshot& snapshot = staging->snapshot();
     const absl::Status status =
-        Guarded("the copying of the state", [&] { return stager.CopyTensors(state, snapshot); });
+        Guarded("the copying of the state", [&] { return stager.CopyTensors(state, snapshot, check.get()); });
     storage::BestEffort([&] {
       snapshot.NoteCopied(kStagingLane, begin, snapshot.plan().host_bytes() + snapshot.plan().device_bytes());
     });

@@ -23,8 +23,9 @@ enum class Staging {
   kBlocking,
   // At once. Values, generators and buffers of modules have been copied by then, because the next forward pass changes
   // them. Parameters and optimizer state must not change before WaitUntilStaged has returned: call it before
-  // optimizer.step(). The State and its tensors must stay alive until then, or until Close has returned anything but
-  // kDeadlineExceeded.
+  // optimizer.step(). If a trainer forgets that, a step may mix the tensors of two steps, and
+  // Tuning::check_overlapped_saves tells so. The State and its tensors must stay alive until then, or until Close has
+  // returned anything but kDeadlineExceeded.
   kOverlapped,
   // When tensors on devices have been copied to other memory of the same device, and everything else is staged. The
   // trainer may then change its tensors, and the State need not outlive Save. The copies go to the host behind the next

@@ -74,6 +74,7 @@ std::string_view OutcomeName(Evaluation::Outcome outcome);
 //   "refresh"       finding changes of the state's entries
 //   "room"          waiting for staging memory
 //   "values"        copying what the next forward pass changes
+//   "digest"        reading the tensors for Tuning::check_overlapped_saves
 //   "copy"          copying the tensors
 //   "queue"         waiting until the persister had finished earlier saves
 //   "companions"    updating averages, including the wait for the copy

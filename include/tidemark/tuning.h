@@ -49,6 +49,14 @@ struct Tuning {
   uint64_t scrub_bytes_per_second_max = 8 << 20;
   // Bytes of device memory that Staging::kOnDevice may hold, over all devices. 0: as much as the devices give.
   uint64_t device_staging_bytes_max = 0;
+  // A debug check for Staging::kOverlapped: whether a tensor changed after Save and before it was copied. Such a step
+  // would hold bytes of two steps. With the check it is not committed: `staged` and `committed` are kAborted, and the
+  // message names the first tensors. A tensor that has been copied may change (WaitUntilStaged of one entry).
+  //
+  // Save computes a digest of every tensor, and the copy is compared with it. For tensors that are not contiguous in
+  // host memory (on devices, strided, with another saved dtype) that takes one more copy. Save therefore blocks about
+  // as long as with kBlocking: find the fault with this, then turn it off. It has no effect on saves in other modes.
+  bool check_overlapped_saves = false;
 
   // How often the checkpointer looks for reports of worker processes and for requests of checkpoint-inspect. More than
   // 0; infinite: only when a save ends, and in Tidy.

@@ -100,6 +100,10 @@ class StagedSnapshot final : public Snapshot {
   void NoteCopied(std::string_view lane, SavePhases::Time begin, uint64_t bytes) {
     phases_.Add("copy", lane, begin, SavePhases::Now(), bytes);
   }
+  // The same for their digests, on the trainer's thread.
+  void NoteDigested(SavePhases::Time begin, uint64_t bytes) {
+    phases_.Add("digest", kTrainerLane, begin, SavePhases::Now(), bytes);
+  }
   // Where the bytes of an entry go.
   std::byte* data(size_t index) const { return block_->data() + PlaceOf(index).offset; }
   // Before progress() ends.

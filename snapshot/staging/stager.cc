@@ -49,9 +49,9 @@ absl::Status Refresh(State& state) {
 }
 
 // Copies the tensors that the host cannot reach, run by run. `source` is a State or a DeviceImage, `what` names its
-// function that copies.
-template <typename Source>
-absl::Status CopyDeviceTensors(Source& source, std::string_view what, StagedSnapshot& snapshot) {
+// function that copies. Calls copied(run) after each run.
+template <typename Source, typename Copied>
+absl::Status CopyDeviceTensors(Source& source, std::string_view what, StagedSnapshot& snapshot, const Copied& copied) {
   const StagingPlan& plan = snapshot.plan();
   for (size_t i = 0; i < plan.runs().size(); ++i) {
     const StagingPlan::Run& run = plan.runs()[i];
@@ -59,9 +59,15 @@ absl::Status CopyDeviceTensors(Source& source, std::string_view what, StagedSnap
     const auto entries = std::span(plan.device_tensors()).subspan(run.first, run.last - run.first);
     absl::Status status = Guarded(what, [&] { return source.CopyToHost(Requests(entries, snapshot)); });
     if (!status.ok()) return status;
-    snapshot.progress()->FinishRun(i);
+    copied(i);
   }
   return absl::OkStatus();
+}
+
+// A tensor that had host memory when the plan was made, and has none now.
+absl::Status LeftHostMemory(const State::Entry& entry) {
+  return absl::InternalError(
+      fmt::format("entry '{}' left host memory without a new structure_version", entry.spec.name));
 }
 
 // Readers print strings, and put them into JSON. Bytes that are not UTF-8 would be changed there.
@@ -204,16 +210,56 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   return snapshot;
 }
 
-absl::Status Stager::CopyTensors(State& state, StagedSnapshot& snapshot) {
-  if (absl::Status status = CopyHostTensors(state, snapshot); !status.ok()) return status;
-  return CopyDeviceTensors(state, "State::CopyToHost", snapshot);
+absl::StatusOr<std::unique_ptr<OverlapCheck>> Stager::ReadForCheck(State& state, StagedSnapshot& snapshot) {
+  const SavePhases::Time begin = SavePhases::Now();
+  const StagingPlan& plan = snapshot.plan();
+  const std::span<const State::Entry> entries = state.entries();
+  auto check = std::make_unique<OverlapCheck>(snapshot.shared_plan());
+  std::atomic<int64_t> without_memory{-1};
+  pool_.Run(plan.runs().size(), [&](size_t i) {
+    const StagingPlan::Run& run = plan.runs()[i];
+    for (size_t p = run.first; run.on_host && p < run.last; ++p) {
+      const StagingPlan::CopyPiece& piece = plan.pieces()[p];
+      const std::byte* source = entries[piece.entry].host;
+      if (source == nullptr) {
+        without_memory = static_cast<int64_t>(piece.entry);
+        return;
+      }
+      check->NotePiece(p, {source + piece.begin, piece.bytes});
+    }
+  });
+  if (without_memory >= 0) return LeftHostMemory(entries[static_cast<size_t>(without_memory)]);
+  absl::Status status = CopyDeviceTensors(state, "State::CopyToHost", snapshot, [&](size_t i) {
+    const StagingPlan::Run& run = plan.runs()[i];
+    for (size_t t = run.first; t < run.last; ++t) {
+      check->NoteDeviceTensor(t, snapshot.bytes(plan.device_tensors()[t]));
+    }
+  });
+  if (!status.ok()) return status;
+  snapshot.NoteDigested(begin, plan.host_bytes() + plan.device_bytes());
+  return check;
+}
+
+absl::Status Stager::CopyTensors(State& state, StagedSnapshot& snapshot, OverlapCheck* check) {
+  if (absl::Status status = CopyHostTensors(state, snapshot, check); !status.ok()) return status;
+  absl::Status status = CopyDeviceTensors(state, "State::CopyToHost", snapshot, [&](size_t i) {
+    const StagingPlan& plan = snapshot.plan();
+    const StagingPlan::Run& run = plan.runs()[i];
+    for (size_t t = run.first; check != nullptr && t < run.last; ++t) {
+      check->CompareDeviceTensor(t, snapshot.bytes(plan.device_tensors()[t]));
+    }
+    snapshot.progress()->FinishRun(i);
+  });
+  if (status.ok() && check != nullptr) status = check->Result(snapshot.step());
+  return status;
 }
 
 absl::Status Stager::DrainImage(State::DeviceImage& image, StagedSnapshot& snapshot) {
-  return CopyDeviceTensors(image, "State::DeviceImage::CopyToHost", snapshot);
+  return CopyDeviceTensors(image, "State::DeviceImage::CopyToHost", snapshot,
+                           [&](size_t i) { snapshot.progress()->FinishRun(i); });
 }
 
-absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapshot) {
+absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapshot, OverlapCheck* check) {
   const StagingPlan& plan = snapshot.plan();
   const std::span<const State::Entry> entries = state.entries();
   const auto copy_long =
@@ -229,14 +275,15 @@ absl::Status Stager::CopyHostTensors(const State& state, StagedSnapshot& snapsho
         without_memory = static_cast<int64_t>(piece.entry);
         return;
       }
-      (piece.bytes >= kStreamingPieceBytesMin ? copy_long : CopyPortably)(snapshot.data(piece.entry) + piece.begin,
-                                                                          source + piece.begin, piece.bytes);
+      std::byte* const destination = snapshot.data(piece.entry) + piece.begin;
+      (piece.bytes >= kStreamingPieceBytesMin ? copy_long : CopyPortably)(destination, source + piece.begin,
+                                                                          piece.bytes);
+      if (check != nullptr) check->ComparePiece(p, {destination, piece.bytes});
     }
     snapshot.progress()->FinishRun(i);
   });
   if (without_memory < 0) return absl::OkStatus();
-  return absl::InternalError(fmt::format("entry '{}' left host memory without a new structure_version",
-                                         entries[static_cast<size_t>(without_memory)].spec.name));
+  return LeftHostMemory(entries[static_cast<size_t>(without_memory)]);
 }
 
 }  // namespace tidemark

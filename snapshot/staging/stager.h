@@ -17,6 +17,7 @@
 #include "snapshot/save_request.h"
 #include "snapshot/staging/available_memory.h"
 #include "snapshot/staging/copy_pool.h"
+#include "snapshot/staging/overlap_check.h"
 #include "snapshot/staging/staged_snapshot.h"
 #include "snapshot/staging/staging_arena.h"
 #include "snapshot/staging/staging_plan.h"
@@ -53,12 +54,17 @@ class Stager {
                                                         absl::Time created, SavePhases* phases = nullptr,
                                                         const Deadline* last_chance = nullptr);
 
+  // After Begin, on the trainer's thread, for a snapshot that nobody reads yet: reads the tensors as they are now. What
+  // the host cannot reach is copied into the snapshot for that. Errors: the state's own, and those of CopyTensors.
+  absl::StatusOr<std::unique_ptr<OverlapCheck>> ReadForCheck(State& state, StagedSnapshot& snapshot);
+
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is
-  // there. Not that staging has ended.
-  absl::Status CopyTensors(State& state, StagedSnapshot& snapshot);
+  // there. Not that staging has ended. With a `check`: kAborted if a copy is not what the check has read; everything is
+  // copied then, too.
+  absl::Status CopyTensors(State& state, StagedSnapshot& snapshot, OverlapCheck* check = nullptr);
 
   // The same in two parts: what the host can reach; and the rest from copies of it that the devices have.
-  absl::Status CopyHostTensors(const State& state, StagedSnapshot& snapshot);
+  absl::Status CopyHostTensors(const State& state, StagedSnapshot& snapshot, OverlapCheck* check = nullptr);
   static absl::Status DrainImage(State::DeviceImage& image, StagedSnapshot& snapshot);
 
   // Takes and gives back the memory that a snapshot of the state needs.
