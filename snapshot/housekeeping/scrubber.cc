@@ -52,6 +52,7 @@ struct Scrubber::Work {
   bool in_host ABSL_GUARDED_BY(mutex) = false;
   bool ended ABSL_GUARDED_BY(mutex) = false;
   uint64_t saves_ended ABSL_GUARDED_BY(mutex) = 0;
+  std::thread thread ABSL_GUARDED_BY(mutex);  // taken by the Stop that joins it
 };
 
 bool Scrubber::Work::AwaitSave() {
@@ -149,11 +150,12 @@ absl::StatusOr<std::unique_ptr<Scrubber>> Scrubber::Start(ScrubberHost host, Scr
   const auto work = std::make_shared<Work>(std::move(host), options);
   std::unique_ptr<Scrubber> scrubber(new Scrubber(work));
   try {
-    scrubber->thread_ = std::thread([work] { work->Loop(); });
+    absl::MutexLock lock(&work->mutex);
+    work->thread = std::thread([work] { work->Loop(); });
+    scrubber->thread_id_ = work->thread.get_id();
   } catch (const std::system_error& error) {
     return absl::ResourceExhaustedError(fmt::format("start a thread: {}", error.what()));
   }
-  scrubber->thread_id_ = scrubber->thread_.get_id();
   return scrubber;
 }
 
@@ -168,7 +170,7 @@ void Scrubber::SaveEnded() {
 }
 
 void Scrubber::Stop() {
-  if (!thread_.joinable()) return;
+  std::thread thread;
   bool ended = false;
   {
     absl::MutexLock lock(&work_->mutex);
@@ -176,13 +178,16 @@ void Scrubber::Stop() {
     work_->changed.NotifyAll();
     const auto out_of_host = [this]() ABSL_SHARED_LOCKS_REQUIRED(work_->mutex) { return !work_->in_host; };
     work_->changed.Await(&work_->mutex, out_of_host, Deadline::Never());
+    if (!work_->thread.joinable()) return;
     const auto has_ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(work_->mutex) { return work_->ended; };
     ended = work_->changed.Await(&work_->mutex, has_ended, Deadline::After(kStopTimeout));
+    thread = std::move(work_->thread);
   }
+  if (!thread.joinable()) return;  // another Stop has taken it
   if (ended) {
-    thread_.join();
+    thread.join();
   } else {
-    thread_.detach();
+    thread.detach();
   }
 }
 

@@ -58,7 +58,8 @@ class Scrubber {
 
   // Ends a pause at once. Waits for a function of the host, and at most kStopTimeout for a read of at most
   // ChunkScrub::kBufferBytes. If the disk does not answer in that time, the thread ends when it does, and uses only
-  // ScrubberHost::files until then. Idempotent. Precondition: not the scrubber's thread.
+  // ScrubberHost::files until then. Idempotent, also on several threads at once. Precondition: not the scrubber's
+  // thread.
   void Stop();
   static constexpr absl::Duration kStopTimeout = absl::Seconds(1);
 
@@ -70,8 +71,7 @@ class Scrubber {
   explicit Scrubber(std::shared_ptr<Work> work) : work_(std::move(work)) {}
 
   const std::shared_ptr<Work> work_;  // shared with the thread
-  std::thread thread_;
-  std::thread::id thread_id_;
+  std::thread::id thread_id_;         // constant after Start
 };
 
 }  // namespace tidemark

@@ -1,5 +1,7 @@
 #include "snapshot/housekeeping/scrubber.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -8,6 +10,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "storage/shard/shard_format.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/sleeping_thread.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -367,6 +371,37 @@ TEST_F(LoneScrubberTest, IsNotWaitedForIfTheDiskDoesNotAnswer) {
   }
   answer.Notify();
   answered.WaitForNotification();
+}
+
+// Both wait for the host's function. One of them ends the thread.
+TEST_F(LoneScrubberTest, IsStoppedByTwoThreadsAtOnce) {
+  absl::Notification in_host, leave;
+  std::atomic<bool> left = false;
+  auto scrubber = Start(
+      [&] {
+        in_host.Notify();
+        leave.WaitForNotification();
+        left = true;
+        return false;
+      },
+      [](const storage::ChunkDamage&) { FAIL(); });
+  scrubber->SaveEnded();
+  in_host.WaitForNotification();
+  std::atomic<pid_t> ids[2] = {0, 0};
+  std::vector<std::thread> stopping;
+  for (std::atomic<pid_t>& id : ids) {
+    stopping.emplace_back([&scrubber, &left, &id] {
+      id = gettid();
+      scrubber->Stop();
+      EXPECT_TRUE(left);
+    });
+  }
+  for (const std::atomic<pid_t>& id : ids) {
+    while (id == 0 || !Sleeps(id)) std::this_thread::yield();
+  }
+  leave.Notify();
+  for (std::thread& thread : stopping) thread.join();
+  scrubber->Stop();
 }
 
 }  // namespace
