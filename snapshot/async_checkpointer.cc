@@ -333,9 +333,9 @@ absl::StatusOr<std::vector<int64_t>> AsyncCheckpointer::DiscardAfter(int64_t ste
   return Guarded("DiscardAfter", [&]() -> absl::StatusOr<std::vector<int64_t>> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     impl_->Settle();
-    // Before a file goes: the scrub must not miss it, and the next save must not refer to it.
-    impl_->persister->ForgetCommitted();
-    absl::StatusOr<std::vector<int64_t>> discarded = impl_->housekeeper->DiscardAfter(step, reason);
+    // The scrub must not miss a file that goes, and the next save must not refer to it.
+    absl::StatusOr<std::vector<int64_t>> discarded =
+        impl_->housekeeper->DiscardAfter(step, reason, [this] { impl_->persister->ForgetCommitted(); });
     absl::StatusOr<std::optional<int64_t>> latest = impl_->store->manifest().LatestCommitted();
     if (latest.ok()) impl_->last_saved_step = *latest;
     return discarded;

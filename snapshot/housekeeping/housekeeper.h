@@ -119,7 +119,10 @@ class Housekeeper final : public EvaluationSink {
 
   // See AsyncCheckpointer. kFailedPrecondition also after Stop. kDataLoss: the step's record names no attempt.
   absl::Status Delete(int64_t step, std::string reason);
-  absl::StatusOr<std::vector<int64_t>> DiscardAfter(int64_t step, const std::string& reason);
+  // `before_files_go` is called on the housekeeping thread once steps may be marked as deleted, before any of their
+  // files is removed. Not if the discard is refused, or if there is nothing to discard. Must not throw.
+  absl::StatusOr<std::vector<int64_t>> DiscardAfter(int64_t step, const std::string& reason,
+                                                    const std::function<void()>& before_files_go);
   absl::Status Tag(int64_t step, std::string_view name);
   absl::Status Untag(std::string_view name);
 

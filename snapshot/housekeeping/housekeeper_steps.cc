@@ -1,6 +1,7 @@
 // The trainer's requests for single steps: delete one, tag one.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,7 +50,8 @@ void Housekeeper::EndDeletion() {
   retention_due_ = wake_ = true;  // retention removes the files
 }
 
-absl::StatusOr<std::vector<int64_t>> Housekeeper::DiscardAfter(int64_t step, const std::string& reason) {
+absl::StatusOr<std::vector<int64_t>> Housekeeper::DiscardAfter(int64_t step, const std::string& reason,
+                                                               const std::function<void()>& before_files_go) {
   std::vector<int64_t> deleted;
   absl::Status status = Run([&](storage::Store&) -> absl::Status {
     if (absl::Status refused = BeginDeletion(fmt::format("the steps after {} are not discarded", step)); !refused.ok())
@@ -57,6 +59,7 @@ absl::StatusOr<std::vector<int64_t>> Housekeeper::DiscardAfter(int64_t step, con
     storage::Retention::Discarded discarded;
     const absl::Status done =
         Guarded("DiscardAfter", [&] { retention_.DiscardAfter(step, reason, host_.claims, &discarded); });
+    if (discarded.began) before_files_go();
     EndDeletion();
     deleted = std::move(discarded.deleted);
     host_.statistics.AddDeleted(deleted.size());

@@ -208,6 +208,7 @@ void Retention::DiscardAfter(int64_t after, const std::string& reason, const Rea
       left.push_back({.step = info->step, .attempt = info->attempt, .deleted = true, .reason = reason});
     }
   }
+  discarded->began = !left.empty();
   do {
     const size_t count = std::min(left.size(), changes_max_);
     const absl::StatusOr<Store::NotedSteps> noted =

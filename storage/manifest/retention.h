@@ -78,6 +78,7 @@ class Retention {
   // The steps that a call has marked, in its order, and why it ended before the others.
   struct Discarded {
     std::vector<int64_t> deleted;
+    bool began = false;  // marks were to be written; after an error some may be on disk that `deleted` lacks
     absl::Status error;
   };
   // Marks all committed steps behind `after` as deleted, with the reason: a run that goes on from an older step gives

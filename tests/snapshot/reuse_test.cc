@@ -122,6 +122,22 @@ TEST_F(ReuseTest, BuildsUponTheLastStepOfAnEarlierProcess) {
   ExpectRestores(*Open(), 2);
 }
 
+TEST_F(ReuseTest, BuildsUponTheLastStepAfterADiscardThatDeletesNothing) {
+  auto checkpointer = Open();
+  const uint64_t first = Save(*checkpointer, 1).stored_bytes;
+  Save(*checkpointer, 2);
+  ASSERT_THAT(checkpointer->Pin(2), IsOk());
+  EXPECT_THAT(checkpointer->DiscardAfter(1),
+              storage::StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("step 2 is kept")));
+  EXPECT_LT(Save(*checkpointer, 3).stored_bytes, first / 10);
+  EXPECT_THAT(*checkpointer->DiscardAfter(3), testing::IsEmpty());
+  EXPECT_LT(Save(*checkpointer, 4).stored_bytes, first / 10);
+  // One that deletes a step may take files away.
+  EXPECT_THAT(*checkpointer->DiscardAfter(3), testing::ElementsAre(4));
+  EXPECT_EQ(Save(*checkpointer, 4).reused_bytes, 0u);
+  ExpectRestores(*checkpointer, 4);
+}
+
 TEST_F(ReuseTest, WritesEverythingWhereItIsOff) {
   auto checkpointer = Open({.reuse = false});
   const StepInfo first = Save(*checkpointer, 1);
