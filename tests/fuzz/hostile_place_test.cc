@@ -1,6 +1,7 @@
 // What lies where a file of a store should be: links, devices, fifos, sockets, folders, names and numbers of them. No
 // reader follows, waits, or takes a path from any of it, nor much time or memory for it.
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -49,12 +50,11 @@ bool MakeSocket(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address = {.sun_family = AF_UNIX};
   // Its path may have a hundred bytes and no more.
-  const fs::path before = fs::current_path();
-  fs::current_path(fs::path(path).parent_path());
-  const std::string name = fs::path(path).filename();
+  const int folder = open(fs::path(path).parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const std::string name = fmt::format("/proc/self/fd/{}/{}", folder, fs::path(path).filename().string());
   name.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const bool made = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  fs::current_path(before);
+  close(folder);
   close(fd);
   return made;
 }

@@ -32,7 +32,7 @@ TEST(JsonFields, KeepNumbersThatJsonLacks) {
   EXPECT_EQ(Refusal([] { DecodeNumber(true); }), "boolean is not a number");
 }
 
-// Run in another locale by tests/locale.
+// Under the test preset asan in another locale.
 TEST(JsonFields, HaveAPointInNumbersWhateverTheLocale) {
   const std::string point = std::localeconv()->decimal_point;
   EXPECT_EQ(ParseJson(R"({"loss":0.25})").at("loss").get<double>(), 0.25);
