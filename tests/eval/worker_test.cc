@@ -82,5 +82,34 @@ TEST(FollowStore, EndsAfterTheCurrentStepWhenASignalComes) {
   EXPECT_THAT(reported, ElementsAre(1, 2, 3, 4));
 }
 
+volatile sig_atomic_t former_calls = 0;
+void CountFormerCall(int) { former_calls = former_calls + 1; }
+
+TEST(FollowStore, GivesASecondSignalItsPreviousEffect) {
+  const storage::TestDirectory directory;
+  std::string warnings;
+  const auto store = storage::OpenSoundStore(directory / "store", &warnings);
+  ASSERT_NE(store, nullptr);
+  storage::CommitStep(*store, 1, 1);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const auto before = std::signal(signal, CountFormerCall);
+    former_calls = 0;
+    const auto report = FollowStore({.directory = directory / "store", .evaluator = std::to_string(signal)},
+                                    [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                      raise(signal);
+                                      EXPECT_EQ(former_calls, 0) << "the first only ends the call";
+                                      raise(signal);
+                                      EXPECT_EQ(former_calls, 1);
+                                      return Metrics{};
+                                    });
+    raise(signal);
+    EXPECT_EQ(former_calls, 2) << "after the call it is as it was";
+    std::signal(signal, before);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->end, WorkerReport::End::kSignal);
+    EXPECT_EQ(report->evaluated, 1);
+  }
+}
+
 }  // namespace
 }  // namespace tidemark

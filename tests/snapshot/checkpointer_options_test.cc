@@ -109,6 +109,7 @@ TEST(WriterOptions, CarryEveryKnob) {
   options.tuning.write_bytes_per_second_max = 7 << 20;
   options.tuning.background_nice = 11;
   options.tuning.background_io_idle = true;
+  options.tuning.reuse_saves_max = 13;
   const storage::ShardWriterOptions writer = WriterOptions(options);
   EXPECT_EQ(writer.policy, storage::CodecPolicy::kNone);
   EXPECT_EQ(writer.chunk_bytes, 8192u);
@@ -118,6 +119,7 @@ TEST(WriterOptions, CarryEveryKnob) {
   EXPECT_EQ(writer.bytes_per_second_max, uint64_t{7} << 20);
   EXPECT_EQ(writer.nice, 11);
   EXPECT_TRUE(writer.idle_io);
+  EXPECT_EQ(writer.reuse_saves_max, 13u);
   const storage::ShardReadOptions reader = ReadOptions(options.tuning);
   EXPECT_EQ(reader.codec_threads, 3);
   EXPECT_EQ(reader.io, storage::IoQueueKind::kThreads);

@@ -9,6 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/posix_file_system.h"
+#include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
@@ -85,6 +87,22 @@ TEST_F(CheckpointerWritingTest, WorksOnEveryBackendAndCompression) {
       EXPECT_EQ(properties.at("chunk_bytes"), "65536");
     }
   }
+}
+
+// Whatever the kernel at hand lets us use.
+TEST_F(CheckpointerWritingTest, IsRefusedUringOrTakesThreadsWhereThereIsNone) {
+  storage::PosixFiles files([](size_t) { return absl::UnavailableError("no io_uring in this container"); });
+  const auto open = [&](IoBackend io) {
+    return CheckpointerOnFileSystem::Open(Machine(files),
+                                          {.directory = store_, .tuning = {.io = io}, .observer = NoWarnings()});
+  };
+  EXPECT_THAT(open(IoBackend::kUring),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no io_uring in this container")));
+  auto checkpointer = open(IoBackend::kAuto);
+  ASSERT_THAT(checkpointer, IsOk());
+  SaveStep(**checkpointer, 1);
+  EXPECT_EQ(PropertiesOf(1).at("io"), "threads");
+  EXPECT_EQ(PropertiesOf(1).at("io_reason"), "no io_uring in this container");
 }
 
 TEST_F(CheckpointerWritingTest, NotesHowSavesGiveWay) {

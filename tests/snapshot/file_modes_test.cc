@@ -1,11 +1,14 @@
 // Who may read a store: its owner alone, whatever the umask, and each of its files.
 
+#include <grp.h>
 #include <linux/posix_acl.h>
 #include <linux/posix_acl_xattr.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +21,8 @@
 #include "storage/manifest/inbox.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/child_process.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/store_reader.h"
@@ -110,19 +115,27 @@ TEST_F(FileModesTest, EveryFileOfAStoreIsItsOwnersAlone) {
   EXPECT_THAT(Walk(), IsSupersetOf({"inbox", "pin.json", "metrics-", "metrics.prom"}));
 }
 
-// As `setfacl -d -m u:65534:rwx` does: what is made in the directory is another user's too, as far as its mode allows.
-bool SetDefaultAcl(const std::string& directory) {
+constexpr uid_t kOtherUser = 65534;
+
+// As `setfacl -m u:65534:PERMISSIONS` does, whose other lines are these too.
+bool SetAcl(const std::string& path, const char* attribute, uint16_t owner, uint16_t other_user, uint16_t rest) {
   struct Acl {
     posix_acl_xattr_header header = {.a_version = POSIX_ACL_XATTR_VERSION};
-    posix_acl_xattr_entry entries[5] = {
-        {ACL_USER_OBJ, 7, ~0u}, {ACL_USER, 7, 65534}, {ACL_GROUP_OBJ, 7, ~0u}, {ACL_MASK, 7, ~0u}, {ACL_OTHER, 7, ~0u}};
-  } const acl;
-  return setxattr(directory.c_str(), "system.posix_acl_default", &acl, sizeof(acl), 0) == 0;
+    posix_acl_xattr_entry entries[5];
+  } const acl = {.entries = {{ACL_USER_OBJ, owner, ~0u},
+                             {ACL_USER, other_user, kOtherUser},
+                             {ACL_GROUP_OBJ, rest, ~0u},
+                             {ACL_MASK, other_user, ~0u},
+                             {ACL_OTHER, rest, ~0u}}};
+  return setxattr(path.c_str(), attribute, &acl, sizeof(acl), 0) == 0;
 }
 
 // The group's bits of a mode are the mask of an access control list, if there is one.
 TEST_F(FileModesTest, ADefaultAclOpensNothingToOthers) {
-  if (!SetDefaultAcl(directory_.path())) GTEST_SKIP() << "no access control lists: " << std::strerror(errno);
+  // What is made in the directory is another user's too, as far as its mode allows.
+  if (!SetAcl(directory_.path(), "system.posix_acl_default", 7, 7, 7)) {
+    GTEST_SKIP() << "no access control lists: " << std::strerror(errno);
+  }
   const std::string plain = directory_ / "plain";
   std::ofstream(plain).close();
   ASSERT_GT(getxattr(plain.c_str(), "system.posix_acl_access", nullptr, 0), 0) << "files in it get the list";
@@ -146,6 +159,40 @@ TEST_F(FileModesTest, SoIsWhatARebuildMakes) {
   ASSERT_THAT(Open()->Close(), IsOk());
   EXPECT_THAT(Walk(),
               testing::IsSupersetOf({testing::StartsWith("manifest.broken-"), testing::StartsWith("quarantine")}));
+}
+
+// Reads the store as a user who owns none of it and has no rights of root's.
+std::string ReadAsOtherUser(const std::string& store) {
+  return storage::InChild([&]() -> std::string {
+    if (setgroups(0, nullptr) != 0 || setgid(kOtherUser) != 0 || setuid(kOtherUser) != 0) return "may not be another user";
+    const auto reader = StoreReader::Open(store);
+    if (!reader.ok()) return reader.status().ToString();
+    const auto epoch = (*reader)->ReadEntry(1, "epoch");
+    if (!epoch.ok()) return epoch.status().ToString();
+    const absl::StatusOr<VerifyReport> verified = (*reader)->Verify(1);
+    if (!verified.ok()) return verified.status().ToString();
+    return verified->damage.empty() && (*reader)->manifest_problem().ok() ? "read" : "not all of it";
+  });
+}
+
+TEST_F(FileModesTest, AnAclOnTheFilesThatExistOpensThemToAnotherUser) {
+  if (storage::kThreadSanitizer) GTEST_SKIP() << storage::kNoThreadsInChild;
+  if (geteuid() != 0) GTEST_SKIP() << "only root may be another user";
+  {
+    auto checkpointer = Open();
+    TestTrainer trainer;
+    ASSERT_THAT(checkpointer->Save(1, trainer.state), IsOk());
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+  }
+  EXPECT_THAT(ReadAsOtherUser(store_), testing::HasSubstr("Permission denied"));
+  const auto open_to_read = [](const std::string& path) {
+    return SetAcl(path, "system.posix_acl_access", 7, std::filesystem::is_directory(path) ? 5 : 4, 0);
+  };
+  if (!open_to_read(directory_.path())) GTEST_SKIP() << "no access control lists: " << std::strerror(errno);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
+    ASSERT_TRUE(open_to_read(entry.path())) << entry.path();
+  }
+  EXPECT_EQ(ReadAsOtherUser(store_), "read");
 }
 
 }  // namespace

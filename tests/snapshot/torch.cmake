@@ -41,3 +41,4 @@ tidemark_torch_tests(snapshot_torch_device_tests
   torch/torch_device_image_test.cc
   torch/torch_load_test.cc
   torch/torch_saved_dtype_test.cc)
+target_link_libraries(snapshot_torch_device_tests PRIVATE tidemark_eval)

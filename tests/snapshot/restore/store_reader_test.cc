@@ -142,8 +142,13 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgressToTheCallersThread
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   VerifyProgress last;
+  int calls = 0;
+  const absl::Time begin = absl::Now();
   auto report = (*reader)->Verify(1, [&](const VerifyProgress& progress) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
+    if (++calls == 1) {
+      EXPECT_LT(progress.bytes_done, progress.bytes_total) << "of the first bytes, not of all";
+    }
     EXPECT_GE(progress.bytes_done, last.bytes_done);
     last = progress;
   });
@@ -152,6 +157,8 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgressToTheCallersThread
   EXPECT_EQ(report->bytes_read, std::filesystem::file_size(ShardPath(store_, 1)));
   EXPECT_EQ(last.bytes_done, report->bytes_read);
   EXPECT_EQ(last.bytes_total, report->bytes_read);
+  // Of the first bytes, of the end, and in between at most one in 100 ms.
+  EXPECT_LE(calls, 2 + (absl::Now() - begin) / absl::Milliseconds(100));
 }
 
 TEST_F(StoreReaderTest, EndsAVerificationThatIsCancelled) {

@@ -12,6 +12,10 @@
 #include "tests/snapshot/torch/torch_test_headers.h"
 #include "tests/snapshot/torch/torch_test_model.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tidemark/async_checkpointer.h"
+#include "tidemark/average.h"
+#include "tidemark/store_reader.h"
 
 namespace tidemark {
 namespace {
@@ -129,6 +133,43 @@ TEST(LoadModule, ReadsAverages) {
   Model model;
   ASSERT_THAT(LoadModule(snapshot, "ema.model", model), IsOk());
   ExpectSameValues(model, saved);
+}
+
+// As an evaluator does that knows the store's directory and the module's type, and nothing else.
+TEST(LoadModule, LoadsTheAverageThatAStoreReaderReads) {
+  const storage::TestDirectory directory;
+  Model trained;
+  {
+    auto checkpointer = AsyncCheckpointer::Open({.directory = directory / "store"});
+    ASSERT_THAT(checkpointer, IsOk());
+    ASSERT_THAT((*checkpointer)->AddCompanion(*MakeAverage({.kind = AverageOptions::Kind::kUniform})), IsOk());
+    TorchState state;
+    state.AddModule("model", trained);
+    for (const int64_t step : {1, 2, 3}) {
+      const torch::NoGradGuard guard;
+      for (at::Tensor& tensor : trained.parameters()) tensor.fill_(static_cast<double>(step * step));
+      for (at::Tensor& tensor : trained.buffers()) tensor.fill_(step * step);
+      ASSERT_THAT((*checkpointer)->Save(step, state), IsOk());
+    }
+    ASSERT_THAT((*checkpointer)->Close(), IsOk());
+  }
+  const auto reader = StoreReader::Open(directory / "store");
+  ASSERT_THAT(reader, IsOk());
+  const auto snapshot = (*reader)->Load(StepSelector::Latest(), {"ema.model.*"});
+  ASSERT_THAT(snapshot, IsOk());
+  Model average;
+  ASSERT_THAT(LoadModule(**snapshot, "ema.model", average), IsOk());
+  for (const at::Tensor& tensor : average.parameters()) {
+    EXPECT_TRUE(at::allclose(tensor.detach(), torch::full_like(tensor, 14.0 / 3)));
+  }
+  EXPECT_EQ(average.first->norm->num_batches_tracked.item<int64_t>(), 9) << "counts are those of the newest step";
+  // The step's own parameters are beside them, and what the reader did not read cannot be loaded.
+  EXPECT_THAT(LoadModule(**snapshot, "model", average),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("first.scale")));
+  const auto whole = (*reader)->Load(3);
+  ASSERT_THAT(whole, IsOk());
+  ASSERT_THAT(LoadModule(**whole, "model", average), IsOk());
+  ExpectSameValues(average, trained);
 }
 
 TEST(LoadModule, LoadsDifferentModulesOnDifferentThreads) {

@@ -253,6 +253,19 @@ TEST_F(LeaseTest, OfAnotherMachineLivesAsLongAsItsRenewalsMove) {
   EXPECT_FALSE(std::filesystem::exists(PathOf(Note())));
 }
 
+TEST_F(LeaseTest, OfAnotherMachineEndsByTheExpiryInItsNote) {
+  LeaseNote brief = Note("brief", 1);
+  brief.expiry = absl::Seconds(5);
+  LeaseNote lasting = Note("lasting", 2);
+  lasting.expiry = absl::Hours(1);
+  LeaveNote(brief, "elsewhere");
+  LeaveNote(lasting, "elsewhere");
+  LeaseObserver observer = Observer();
+  EXPECT_THAT(Holders(observer), testing::UnorderedElementsAre("brief", "lasting"));
+  now_ += absl::Seconds(5);
+  EXPECT_THAT(Holders(observer), ElementsAre("lasting"));
+}
+
 TEST_F(LeaseTest, OfAnotherMachineIsTakenOverOnceItStoodStill) {
   LeaveNote(Note(), "elsewhere");
   LeaseObserver observer = Observer();
