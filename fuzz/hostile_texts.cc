@@ -8,6 +8,7 @@
 #include "fuzz/store_image.h"
 #include "nlohmann/json.hpp"
 #include "storage/manifest/folder_note.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
@@ -35,7 +36,7 @@ std::string SoundReport() {
 
 // The sound text with a change, without what a report has behind it.
 std::string Changed(const std::string& sound, const Change& change) {
-  Json json = Json::parse(sound);
+  Json json = storage::ParseJson(sound);
   json.erase("check");
   change(json);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -2,6 +2,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
+#include "storage/manifest/c_locale.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/shard/utf8.h"
 
@@ -47,6 +48,7 @@ bool StrictJsonHandler::Refuse(std::string_view why) {
 
 absl::Status ParseStrictJson(std::string_view text, size_t string_bytes_max, StrictJsonHandler& handler) {
   if (absl::Status status = CheckBytes(text, string_bytes_max); !status.ok()) return status;
+  const storage::CLocale c_locale;
   if (nlohmann::json::sax_parse(text.begin(), text.end(), &handler)) return absl::OkStatus();
   return handler.status();
 }

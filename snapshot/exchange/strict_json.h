@@ -40,8 +40,9 @@ class StrictJsonHandler : public nlohmann::json_sax<nlohmann::json> {
   absl::Status status_;
 };
 
-// Hands `text` to the handler: one JSON object that begins with the first byte. kDataLoss: it is not UTF-8, is no JSON
-// or has a string of more bytes than `string_bytes_max`; else the handler's status.
+// Hands `text` to the handler: one JSON object that begins with the first byte. The process's locale does not matter.
+// kDataLoss: it is not UTF-8, is no JSON or has a string of more bytes than `string_bytes_max`; else the handler's
+// status.
 absl::Status ParseStrictJson(std::string_view text, size_t string_bytes_max, StrictJsonHandler& handler);
 
 // As JSON has a string, with its quotation marks.

@@ -1,28 +1,11 @@
 #include "storage/manifest/json_fields.h"
 
-#include <locale.h>
-
 #include <cmath>
+
+#include "storage/manifest/c_locale.h"
 
 namespace tidemark::storage {
 namespace {
-
-// While it lives, the calling thread has C's locale, with a point in its numbers.
-class CLocale {
- public:
-  CLocale() : before_(uselocale(C())) {}
-  ~CLocale() { uselocale(before_); }
-  CLocale(const CLocale&) = delete;
-  CLocale& operator=(const CLocale&) = delete;
-
- private:
-  static locale_t C() {
-    static const locale_t locale = newlocale(LC_ALL_MASK, "C", nullptr);  // lives as long as the process
-    return locale;
-  }
-
-  const locale_t before_;
-};
 
 Evaluation::Outcome DecodeOutcome(const std::string& name) {
   using enum Evaluation::Outcome;

@@ -74,8 +74,8 @@ ScopedJson JsonObject(NamesAndValues&&... fields) {
 
 // Parses JSON, independently of the process's locale. Throws the library's exceptions. If `allow_exceptions` is false,
 // it returns a discarded value instead. `look`: the library's callback; null: none. All JSON is parsed by this
-// function, because the library's parser expects the locale's decimal point in numbers. Of a decimal point of several
-// bytes it knows only the first.
+// function or under a CLocale, because the library's parser expects the locale's decimal point in numbers. Of a decimal
+// point of several bytes it knows only the first.
 Json ParseJson(std::string_view bytes, const Json::parser_callback_t& look = nullptr, bool allow_exceptions = true);
 
 // Whether the bytes are JSON. Keeps no value.

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "storage/manifest/json_fields.h"
 #include "storage/shard/byte_reader.h"
 #include "tests/format/golden_contents.h"
 #include "tests/storage/io/status_matchers.h"
@@ -29,7 +30,7 @@ std::string OutputOf(const std::string& command) {
 
 nlohmann::json ReadWithPython(const std::string& path) {
   const auto output = OutputOf("python3 '" TIDEMARK_SOURCE_DIR "/tests/format/read_shard.py' '" + path + "'");
-  return nlohmann::json::parse(output, nullptr, /*allow_exceptions=*/false);
+  return ParseJson(output, nullptr, /*allow_exceptions=*/false);
 }
 
 std::string Sha256(const TestDirectory& directory, std::span<const std::byte> bytes) {
@@ -60,7 +61,7 @@ void ExpectSame(const nlohmann::json& shard, const TestContents& contents) {
   }
   EXPECT_EQ(shard["created_unix_ns"], contents.get().created_unix_ns);
   EXPECT_EQ(shard["blocked_ns"], contents.get().blocked_ns == nullptr ? 0 : contents.get().blocked_ns());
-  EXPECT_EQ(shard["user_metadata"], nlohmann::json::parse(contents.get().user_metadata));
+  EXPECT_EQ(shard["user_metadata"], ParseJson(contents.get().user_metadata));
   for (const auto& [key, value] : contents.get().properties) EXPECT_EQ(shard["properties"][key], value);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/statistics_collector.h"
@@ -104,9 +105,8 @@ class PrometheusReader {
     ASSERT_EQ(line[at], ' ');
     const std::string number = line.substr(at + 1);
     ASSERT_FALSE(number.empty());
-    char* end = nullptr;
-    sample.value = std::strtod(number.c_str(), &end);
-    ASSERT_EQ(*end, '\0') << number;
+    ASSERT_EQ(number.find(' '), std::string::npos);
+    ASSERT_TRUE(absl::SimpleAtod(number, &sample.value)) << number;
     ASSERT_TRUE(series_.insert({sample.name, sample.labels}).second) << "twice";
     samples.push_back(sample);
   }

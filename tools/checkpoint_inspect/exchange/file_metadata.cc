@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "snapshot/exchange/value_text.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/shard/shard_format.h"
 #include "tools/checkpoint_inspect/output/json.h"
 #include "tools/checkpoint_inspect/output/text.h"
@@ -35,7 +36,7 @@ std::optional<double> NumberFromJson(const nlohmann::json& json) {
 // nullopt: MetricsJson makes no such text, to the letter.
 std::optional<Metrics> ParseMetrics(const std::string& text) {
   if (text.size() > kStepTextBytesMax) return std::nullopt;
-  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json object = storage::ParseJson(text, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return std::nullopt;
   Metrics metrics;
   for (const auto& [name, json] : object.items()) {
@@ -178,7 +179,7 @@ absl::StatusOr<std::string> FileMetadata::UserMetadata(const std::vector<std::st
   const auto exported = step_.find(std::string(kUserMetadataKey));
   if (exported != step_.end()) {
     if (strings_.empty()) return exported->second.text;
-    object = nlohmann::json::parse(exported->second.text, nullptr, /*allow_exceptions=*/false);
+    object = storage::ParseJson(exported->second.text, nullptr, /*allow_exceptions=*/false);
   }
   for (const auto& [key, text] : strings_) {
     if (exported != step_.end() && object.contains(key) && object[key] != text.text) {
