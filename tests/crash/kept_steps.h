@@ -16,6 +16,7 @@ class KeptSteps {
   void Saved(int64_t step);  // be it again
   void Pinned(int64_t step, bool pinned);
   void Gone(int64_t step);
+  bool PinnedAfter(int64_t step) const { return pinned_.upper_bound(step) != pinned_.end(); }
 
   // Those that a store goes without where `max_to_keep` are kept; ascending. 0: every step is kept.
   std::vector<int64_t> Due(int64_t max_to_keep) const;

@@ -36,6 +36,14 @@ TEST(KeptSteps, HaveThePinnedAmongThemUntilTheyAreDeleted) {
   EXPECT_THAT(steps.Due(2), ElementsAre(1, 2));
 }
 
+TEST(KeptSteps, KnowWhetherOneBehindAStepIsPinned) {
+  KeptSteps kept = KeptAfter({1, 2, 3});
+  EXPECT_FALSE(kept.PinnedAfter(1));
+  kept.Pinned(2, true);
+  EXPECT_TRUE(kept.PinnedAfter(1));
+  EXPECT_FALSE(kept.PinnedAfter(2));
+}
+
 TEST(KeptSteps, HaveNothingToDoWithWhatIsGone) {
   KeptSteps steps = KeptAfter({1, 2, 3, 4});
   steps.Gone(1);

@@ -23,6 +23,8 @@ std::string Saving(int64_t step, int64_t content) { return absl::StrCat("saving 
 std::string Saved(int64_t step, int64_t content) { return absl::StrCat("saved ", step, " ", content); }
 std::string Deleting(int64_t step) { return absl::StrCat("letting-go ", step); }
 std::string LetGo(int64_t step) { return absl::StrCat("let-go ", step); }
+std::string Discarding(int64_t after) { return absl::StrCat("discarding ", after); }
+std::string Discarded(int64_t after) { return absl::StrCat("discarded ", after); }
 std::string Damaged(int64_t step) { return absl::StrCat("damaged ", step); }
 std::string Reporting(int64_t step, std::string_view metric, double value) {
   return absl::StrCat("reporting ", step, " ", std::string(metric), " ", value);
@@ -48,6 +50,7 @@ void Oracle::Hear(std::string_view mark) {
   int64_t number = -1;
   words >> what >> number;
   storage::Check(!words.fail() && number >= 0, "a mark that is none");
+  if (what == "discarding" || what == "discarded") return HearOfDiscard(number, what == "discarded");
   Step& step = steps_[number];
   if (what == "saving" || what == "saved") {
     int64_t content = -1;
@@ -55,6 +58,8 @@ void Oracle::Hear(std::string_view mark) {
     if (what == "saved") {
       std::erase_if(step.contents, [&](const auto& other) { return other.first != content; });
       step.may_be_absent = false;
+      step.being_discarded = false;
+      step.discarded.clear();
     }
     step.contents.try_emplace(content);
   } else if (what == "letting-go") {
@@ -93,6 +98,15 @@ void Oracle::Hear(std::string_view mark) {
   storage::Check(!words.fail(), "a mark that was cut short");
 }
 
+void Oracle::HearOfDiscard(int64_t after, bool promised) {
+  for (auto step = steps_.upper_bound(after); step != steps_.end(); ++step) {
+    Step& later = step->second;
+    later.being_discarded = !promised && !later.may_be_absent;
+    later.may_be_absent = true;
+    if (promised) later.discarded.merge(std::exchange(later.contents, {}));
+  }
+}
+
 void Oracle::HearOfTag(Step& step, const std::string& name, bool tag, bool promised) {
   std::set<bool>& tagged = step.tags.try_emplace(name, std::set<bool>{false}).first->second;
   if (promised) tagged.clear();
@@ -105,6 +119,8 @@ void Oracle::HearOfTag(Step& step, const std::string& name, bool tag, bool promi
 void Oracle::LoseManifest() {
   for (auto& [number, step] : steps_) {
     step.may_be_forgotten = true;
+    step.being_discarded = false;
+    step.contents.merge(std::exchange(step.discarded, {}));
     if (!step.may_be_absent) continue;
     for (auto& [content, metrics] : step.contents) {
       for (auto& [metric, values] : metrics) values.insert(std::nullopt);
@@ -131,6 +147,18 @@ void Oracle::TagViolations(const Step& step, const SeenStep& seen, std::vector<s
   }
   if (!tags.empty() && !seen.pinned) {
     violations.push_back(absl::StrCat("tags: step ", seen.step, " has tags, and is not pinned"));
+  }
+}
+
+void Oracle::OrderViolations(const std::set<int64_t>& committed, std::vector<std::string>& violations) const {
+  std::optional<int64_t> gone;
+  for (const auto& [number, step] : steps_) {
+    if (!step.being_discarded) continue;
+    if (!committed.contains(number)) {
+      gone = gone.value_or(number);
+    } else if (gone) {
+      violations.push_back(absl::StrCat("discard: step ", *gone, " is gone, and step ", number, " behind it is not"));
+    }
   }
 }
 
@@ -197,13 +225,15 @@ void Oracle::ViolationsAt(const Step& step, const SeenStep& seen, std::vector<st
 std::vector<std::string> Oracle::Violations(const Seen& seen) const {
   std::vector<std::string> violations;
   std::set<int64_t> shown;
-  std::optional<int64_t> highest;
+  std::set<int64_t> committed;
   for (const SeenStep& step : seen.steps) {
     shown.insert(step.step);
-    if (step.state == StepState::kCommitted) highest = std::max(highest.value_or(-1), step.step);
+    if (step.state == StepState::kCommitted) committed.insert(step.step);
     const auto heard = steps_.find(step.step);
     ViolationsAt(heard == steps_.end() ? Step() : heard->second, step, violations);
   }
+  const int64_t highest = committed.empty() ? -1 : *committed.rbegin();
+  OrderViolations(committed, violations);
   for (const auto& [number, step] : steps_) {
     if (step.damaged && !seen.with_shards.contains(number)) {
       violations.push_back(absl::StrCat("quarantine: step ", number, " was damaged, and its shard is gone"));
@@ -211,10 +241,10 @@ std::vector<std::string> Oracle::Violations(const Seen& seen) const {
     if (!shown.contains(number) && !step.may_be_absent) {
       violations.push_back(absl::StrCat("I1: step ", number, " was acknowledged, and nobody knows of it"));
     }
-    if (step.may_be_absent || highest.value_or(-1) >= number) continue;
-    violations.push_back(absl::StrCat("I3: the latest step is ", highest.value_or(-1), ", behind step ", number));
+    if (step.may_be_absent || highest >= number) continue;
+    violations.push_back(absl::StrCat("I3: the latest step is ", highest, ", behind step ", number));
   }
-  if (!highest) {
+  if (committed.empty()) {
     if (!absl::IsNotFound(seen.found_latest) || !absl::IsNotFound(seen.restored_latest)) {
       violations.push_back(absl::StrCat("I3: nothing is committed, and the latest step is ", seen.latest, " (",
                                         seen.found_latest.ToString(), "), restored ", seen.restored_step, " (",
@@ -222,19 +252,19 @@ std::vector<std::string> Oracle::Violations(const Seen& seen) const {
     }
     return violations;
   }
-  if (!seen.found_latest.ok() || seen.latest != *highest) {
-    violations.push_back(absl::StrCat("I3: step ", *highest, " is committed, and the latest is ", seen.latest, ": ",
+  if (!seen.found_latest.ok() || seen.latest != highest) {
+    violations.push_back(absl::StrCat("I3: step ", highest, " is committed, and the latest is ", seen.latest, ": ",
                                       seen.found_latest.ToString()));
   }
-  if (!seen.restored_latest.ok() || seen.restored_step != *highest) {
-    violations.push_back(absl::StrCat("I3: step ", *highest, " is committed, and the latest restored is ",
+  if (!seen.restored_latest.ok() || seen.restored_step != highest) {
+    violations.push_back(absl::StrCat("I3: step ", highest, " is committed, and the latest restored is ",
                                       seen.restored_step, ": ", seen.restored_latest.ToString()));
     return violations;
   }
-  const auto heard = steps_.find(*highest);
+  const auto heard = steps_.find(highest);
   if (!seen.restored_content || heard == steps_.end() || !heard->second.contents.contains(*seen.restored_content)) {
     violations.push_back(
-        absl::StrCat("I4: the latest step, ", *highest, ", was restored, and is ", ContentText(seen.restored_content)));
+        absl::StrCat("I4: the latest step, ", highest, ", was restored, and is ", ContentText(seen.restored_content)));
   }
   return violations;
 }

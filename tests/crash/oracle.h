@@ -24,7 +24,11 @@ namespace tidemark::crash {
 std::string Saving(int64_t step, int64_t content);
 std::string Saved(int64_t step, int64_t content);
 std::string Deleting(int64_t step);  // it may be deleted from now on
-std::string LetGo(int64_t step);     // it is
+std::string LetGo(int64_t step);     // it is, and so are its files
+// The run goes back to a step: all behind it may be gone from now on, the highest ones first.
+std::string Discarding(int64_t after);
+// They are, also what was begun there and not promised. Their files may still be there, so a rebuild may find them.
+std::string Discarded(int64_t after);
 // Its only copy was damaged: it never restores again, and may count as committed until somebody reads it, but not as
 // the latest step. It is not forgotten, and its files stay. Nothing is saved at it any more.
 std::string Damaged(int64_t step);
@@ -86,16 +90,21 @@ class Oracle {
   // What may be in a place; nullopt: nothing.
   using Values = std::set<std::optional<double>>;
   struct Step {
-    std::map<int64_t, std::map<std::string, Values>> contents;  // those that may be there, and the metrics of each
+    using Contents = std::map<int64_t, std::map<std::string, Values>>;
+    Contents contents;   // those that may be there, and the metrics of each
+    Contents discarded;  // those that may be there only if the manifest was lost
     bool may_be_absent = true;
+    bool being_discarded = false;  // it was promised before
     bool damaged = false;
     bool may_be_forgotten = false;  // of a damaged one
     std::set<bool> pinned = {false};
     std::map<std::string, std::set<bool>> tags;  // of each name whether the step may have it, and may lack it
   };
 
+  void HearOfDiscard(int64_t after, bool promised);
   static void HearOfTag(Step& step, const std::string& name, bool tag, bool promised);
   static void TagViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations);
+  void OrderViolations(const std::set<int64_t>& committed, std::vector<std::string>& violations) const;
   static void DamageViolations(const Step& step, const SeenStep& seen, std::vector<std::string>& violations);
   void ViolationsAt(const Step& step, const SeenStep& seen, std::vector<std::string>& violations) const;
 

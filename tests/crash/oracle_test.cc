@@ -108,6 +108,34 @@ TEST(Oracle, WantsNothingBackThatWasDeleted) {
   EXPECT_THAT(oracle.Violations(deleted), IsEmpty());
 }
 
+TEST(Oracle, LetsStepsBeDiscardedFromTheHighestDown) {
+  const Oracle oracle = After(
+      {Saving(1, 7), Saved(1, 7), Saving(2, 7), Saved(2, 7), Saving(3, 7), Saved(3, 7), Saving(4, 7), Discarding(1)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7), Step(3, 7), Step(4, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(3, 7)})),
+              ElementsAre("discard: step 2 is gone, and step 3 behind it is not"));
+  EXPECT_THAT(oracle.Violations(Store({})), Contains(StartsWith("I1: step 1 was acknowledged")));
+}
+
+TEST(Oracle, WantsNoStepBackThatWasDiscarded) {
+  Oracle oracle =
+      After({Saving(1, 7), Saved(1, 7), Saving(2, 7), Saved(2, 7), Saving(3, 7), Discarding(1), Discarded(1)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7)})), Contains(StartsWith("I4: step 2 was restored")));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(3, 7)})), Contains(StartsWith("I4: step 3 was restored")));
+  Oracle rebuilt = oracle;
+  rebuilt.LoseManifest();
+  EXPECT_THAT(rebuilt.Violations(Store({Step(1, 7), Step(2, 7), Step(3, 7)})), IsEmpty());
+  EXPECT_THAT(rebuilt.Violations(Store({Step(1, 7), Step(2, 8)})), Contains(StartsWith("I4: step 2 was restored")));
+  oracle.Hear(Saving(2, 9));
+  oracle.Hear(Saved(2, 9));
+  oracle.LoseManifest();
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 9)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7)})), Contains(StartsWith("I4: step 2 was restored")));
+}
+
 TEST(Oracle, WantsADamagedStepToBeKnownAndKeptAndNeverRestored) {
   const Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(2, 8), Saved(2, 8), Damaged(1)});
   Seen seen = Store({Gone(1, StepState::kLost), Step(2, 8)});

@@ -78,13 +78,22 @@ class RandomLife {
     See(due);
   }
 
+  void Discard() {
+    const int64_t after = Any();
+    if (after == stage_.steps().rbegin()->first || kept_.PinnedAfter(after)) return;
+    std::vector<int64_t> going;
+    for (auto later = stage_.steps().rbegin(); later->first > after; ++later) going.push_back(later->first);
+    stage_.DiscardAfter(after, going);
+    for (const int64_t gone : going) kept_.Gone(gone);
+  }
+
   void Operate(int64_t content) {
     const auto& steps = stage_.steps();
     if (steps.empty() || Chance(2)) {
       const int64_t next = steps.empty() ? 1 : steps.rbegin()->first + 1;
       return Save(!steps.empty() && Chance(3) ? Any() : next, content);
     }
-    switch (random_() % 5) {
+    switch (random_() % 6) {
       case 0:
         return stage_.Report(Any(), "bench", static_cast<double>(content));
       case 1:
@@ -93,6 +102,8 @@ class RandomLife {
       case 2:
       case 3:
         return ChangePin();
+      case 4:
+        return Discard();
       default:
         stage_.Close();
         return Open();
@@ -356,6 +367,35 @@ Scenario DeleteAfterFailedSaves() {
                 unlucky.SaveInVain(3, 2);
                 unlucky.Report(3, "bench", 0.5);  // on the attempt that there is
                 unlucky.Close();
+              }};
+}
+
+Scenario GoBack() {
+  return {.name = "GoBack",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                for (const int64_t step : {1, 2, 3, 4, 5}) stage.Save(step, 1);
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                FailingDisk failing(stage.disk());
+                Stage back(stage.disk(), failing.files());
+                back.Open();
+                back.Save(6, 1);
+                // Leaves a whole attempt in steps/.
+                failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
+                back.SaveInVain(7, 1);
+                back.DiscardAfter(4, {6, 5});
+                back.Save(5, 2);  // refers to nothing
+                back.Save(7, 2);  // refers to that
+                back.Close();
+                back.PruneAfter(2, {7, 5, 4, 3});
+                back.Open();
+                back.Save(3, 2);
+                back.Close();
               }};
 }
 

@@ -23,6 +23,7 @@ Scenario Recover();                    // a kill has left attempts that are comp
 Scenario Repair();                     // of a store with damaged steps, leftovers, and a manifest that cannot be read
 Scenario SaveOnAFailingDisk();         // attempts that are given up, and commits of which nobody knows what became
 Scenario DeleteAfterFailedSaves();     // of the steps at which they were, or of their pins
+Scenario GoBack();                     // steps are discarded, attempts that nobody was promised too, and saved anew
 Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order
 Scenario CloseAndReopen();             // in good order
 
@@ -47,6 +48,7 @@ inline constexpr MakeScenario kScenarios[] = {
     WithoutSeed<Repair>,
     WithoutSeed<SaveOnAFailingDisk>,
     WithoutSeed<DeleteAfterFailedSaves>,
+    WithoutSeed<GoBack>,
     LiveAtRandom,
     WithoutSeed<CloseAndReopen>,
 };

@@ -17,7 +17,7 @@ namespace tidemark::crash {
 namespace {
 
 // Of each scenario. All of them together take five minutes of one core.
-constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'750;
+constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'650;
 
 static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || std::size(kScenarios) * kStates >= 20'000);
 

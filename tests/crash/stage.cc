@@ -10,6 +10,8 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/repair.h"
 #include "storage/manifest/request_inbox.h"
+#include "storage/manifest/retention.h"
+#include "storage/manifest/store.h"
 #include "storage/manifest/store_identity.h"
 #include "tests/crash/oracle.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
@@ -82,6 +84,12 @@ void Stage::Open(const CheckpointerOptions& options) {
   CheckpointerOptions small = SmallOptions();
   small.retention = options.retention;
   small.reuse = options.reuse;
+  // Files are removed on the thread that tells of this, and right after it.
+  small.observer = ObserverOf({.deleted =
+                                   [this](int64_t step, std::string_view) {
+                                     if (step == discarded_last_) disk_.Mark(Discarded(discards_after_));
+                                   },
+                               .warning = [](std::string_view) {}});
   if (options.compression == Compression::kNone) small.compression = Compression::kNone;
   // Retention notes why a step stays, and does so in the midst of what comes next where nobody waits for it.
   retains_ = small.retention.any();
@@ -190,6 +198,45 @@ void Stage::AskToTag(int64_t step, const std::string& name, bool tag) {
 void Stage::AskToDelete(int64_t step) {
   LetGoOf({step});
   Ask(storage::StoreRequest::Kind::kDelete, step);
+}
+
+void Stage::DiscardAfter(int64_t after, const std::vector<int64_t>& going) {
+  disk_.Mark(Discarding(after));
+  discards_after_ = after;
+  discarded_last_ = going.back();
+  const auto discarded = checkpointer_->DiscardAfter(after);
+  discarded_last_ = -1;
+  Expect(discarded.status(), "discard");
+  if (!discarded.ok()) return;
+  EXPECT_EQ(*discarded, going);
+  ExpectGone(going);
+}
+
+void Stage::PruneAfter(int64_t after, const std::vector<int64_t>& going) {
+  const auto ignore = [](std::string_view) {};
+  const auto store =
+      storage::Store::Open(files_, {.directory = kStore,
+                                    .warn = ignore,
+                                    .read = {.codec_threads = 1, .io = storage::IoQueueKind::kThreads, .io_depth = 1}});
+  Expect(store.status(), "open");
+  if (!store.ok()) return;
+  storage::Retention retention(
+      **store, {}, ignore,
+      storage::LeaseObserver(files_, storage::StoreLayout(kStore), storage::ThisMachine(), storage::MonotonicNow),
+      /*changes_max=*/1);
+  disk_.Mark(Discarding(after));
+  storage::Retention::Discarded discarded;
+  retention.DiscardAfter(after, "the run went back", /*claims=*/{}, &discarded);
+  disk_.Mark(Discarded(after));
+  Expect(discarded.error, "discard");
+  EXPECT_EQ(discarded.deleted, going);
+  do {
+    Expect(retention.Apply({}).status(), "remove files");
+  } while (retention.unfinished());
+  for (const int64_t gone : going) {
+    disk_.Mark(LetGo(gone));
+    steps_.erase(gone);
+  }
 }
 
 void Stage::Ask(storage::StoreRequest::Kind kind, int64_t step, const std::string& text) {

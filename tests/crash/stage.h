@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_TESTS_CRASH_STAGE_H_
 #define TIDEMARK_TESTS_CRASH_STAGE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -72,6 +73,10 @@ class Stage {
   void AskToTag(int64_t step, const std::string& name, bool tag);
   // The step may go from now on; ExpectGone sees to it that it has.
   void AskToDelete(int64_t step);
+  // The run goes back to a step. All behind it, `going`, the highest first, must be gone with their files then.
+  void DiscardAfter(int64_t after, const std::vector<int64_t>& going);
+  // As a person does whose store is closed, with one step in each batch of the manifest.
+  void PruneAfter(int64_t after, const std::vector<int64_t>& going);
   // As an evaluator on this machine does, until it is released: retention must not delete the step meanwhile.
   void Lease(int64_t step);
   void Release(int64_t step) { leases_.erase(step); }
@@ -117,6 +122,8 @@ class Stage {
   SmallTrainer trainer_;
   std::map<int64_t, int64_t> steps_;
   std::map<int64_t, std::unique_ptr<storage::Lease>> leases_;  // by step
+  std::atomic<int64_t> discards_after_ = -1;                   // while it does, and
+  std::atomic<int64_t> discarded_last_ = -1;                   // the step that goes last, after which the promise holds
   int64_t asked_ = 0;                                          // so many requests
   bool retains_ = false;
   Gate gate_;
