@@ -1,10 +1,11 @@
 #include "snapshot/restore/entry_match.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -124,6 +125,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   bool is_precision = false;  // a difference is one of floating-point dtypes alone
   const std::vector<bool> replaced = FindReplaced(index, saved);
   storage::NameMap<size_t> by_name;
+  by_name.reserve(saved.size());
   for (size_t i = 0; i < saved.size(); ++i) {
     if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
@@ -131,8 +133,9 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   }
   FindSlips(index, state, options, others, by_name, differences);
   std::vector<bool> used(saved.size(), false);
-  std::unordered_map<size_t, size_t> source_of;  // by the first of a group of tied entries of the state
   const std::span<const State::Entry> entries = state.entries();
+  constexpr size_t kNoSource = std::numeric_limits<size_t>::max();
+  std::vector<size_t> source_of(entries.size(), kNoSource);  // of the first of a group of tied entries of the state
   for (size_t i = 0; i < entries.size(); ++i) {
     const State::Entry& entry = entries[i];
     if (!IsWanted(entry.spec.name, options)) continue;
@@ -153,10 +156,10 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
       continue;
     }
     const size_t root = entry.alias_of >= 0 ? static_cast<size_t>(entry.alias_of) : i;
-    const auto [first, is_first] = source_of.emplace(root, source);
-    if (is_first) {
+    if (source_of[root] == kNoSource) {
+      source_of[root] = source;
       match.pairs.push_back({source, i});
-    } else if (!HaveSameBytes(index, first->second, source)) {
+    } else if (!HaveSameBytes(index, source_of[root], source)) {
       differences.push_back(fmt::format("'{}': it is tied to '{}' in the state, but they differ in the checkpoint",
                                         entry.spec.name, entries[root].spec.name));
     }

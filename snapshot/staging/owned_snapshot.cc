@@ -29,6 +29,7 @@ uint64_t AlignmentOf(uint64_t bytes) {
 }  // namespace
 
 OwnedSnapshot::OwnedSnapshot(Contents contents) : contents_(std::move(contents)) {
+  by_name_.reserve(contents_.entries.size());
   for (size_t i = 0; i < contents_.entries.size(); ++i) by_name_.emplace(contents_.entries[i].name, i);
 }
 

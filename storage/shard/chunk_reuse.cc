@@ -128,6 +128,7 @@ std::span<const ChunkRecord> ChunkReuse::ChunksOf(size_t number, std::string_vie
   const std::vector<ShardEntry>& entries = source_->index.entries;
   if (number >= entries.size() || entries[number].spec.name != name) {
     if (entries_.empty()) {
+      entries_.reserve(entries.size());
       for (size_t i = 0; i < entries.size(); ++i) entries_.emplace(entries[i].spec.name, i);
     }
     const auto found = entries_.find(name);

@@ -181,6 +181,7 @@ class EntryTable {
   // Decodes so many entries, checks each and hands it to `take`.
   void Get(uint64_t count, absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take) {
     if (!in_->CheckCount(count, kEntryBytesMin, "entry count")) return;
+    names_.reserve(count);
     for (uint64_t i = 0; i < count && in_->ok(); ++i) {
       start_ = in_->offset();
       number_ = i;
@@ -201,6 +202,7 @@ class EntryTable {
   // Checks entries that are decoded. They must outlive this.
   void Check(const std::vector<ShardEntry>& entries) {
     start_ = in_->offset();
+    names_.reserve(entries.size());
     for (number_ = 0; number_ < entries.size() && in_->ok(); ++number_) {
       Check(entries[number_], entries[number_].spec.name);
     }

@@ -69,6 +69,8 @@ absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents
   }
   NameSet names;
   std::vector<uint64_t> sizes;
+  names.reserve(contents.entries.size());
+  sizes.reserve(contents.entries.size());
   for (const ShardContents::Entry& entry : contents.entries) {
     uint64_t bytes = 0;
     if (auto status = ValidateEntry(entry.spec, &bytes); !status.ok()) return status;
