@@ -1,16 +1,24 @@
-// What checkpoint-inspect makes of hostile files, in little time and memory: its commands over a store that is made of
-// a shard, and its readers of other tools' files. What the library says to them is in hostile_reader_test.cc.
+// What checkpoint-inspect --untrusted makes of hostile files, in little time and memory: its commands over a store that
+// is made of a shard, or has the file at its place beside a sound shard, and its readers of other tools' files. All
+// files but records of steps are here, which no command reads from a stranger. What the library says to them is in
+// hostile_reader_test.cc.
 
 #include "fuzz/hostile_case.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "fuzz/inspect_commands.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/printable_text.h"
+#include "storage/manifest/lease.h"
+#include "storage/manifest/metric_report.h"
+#include "storage/manifest/store_request.h"
 #include "tests/fuzz/hostile_store.h"
 #include "tests/fuzz/measured_child.h"
 #include "tests/storage/io/test_directory.h"
@@ -24,6 +32,7 @@ namespace tidemark::fuzz {
 namespace {
 
 using testing::HasSubstr;
+using testing::Key;
 
 class InspectedStore : public HostileStore {
  public:
@@ -43,6 +52,36 @@ class InspectedStore : public HostileStore {
     });
     if (!trouble.empty()) return trouble;
     return verified == inspect::ExitCode::kOk ? "verify calls it sound" : "";
+  }
+
+  // Puts the file where the store would have it: in one place of several, by its ending. False: there is none.
+  bool Place(const HostileCase& hostile, size_t place) const {
+    const std::string folder = layout_.attempt(identity_.step, identity_.attempt);
+    const std::string ending = hostile.file.substr(hostile.file.rfind('.'));
+    std::vector<std::string> paths;
+    if (ending == ".identity") paths = {layout_.identity()};
+    if (ending == ".note") paths = {folder + "/pin.json", folder + "/deleted.json"};
+    if (ending == ".lease") paths = {layout_.leases() + "/" + storage::LeaseFileName(identity_.attempt, "e")};
+    if (ending == ".report") {
+      paths = {folder + "/" + storage::MetricFileName("e"),
+               layout_.inbox() + "/" + storage::InboxFileName(identity_.step, identity_.attempt, "e")};
+    }
+    if (ending == ".request")
+      paths = {layout_.inbox() + "/" + storage::RequestFileName({identity_.step, identity_.attempt}, hostile.bytes)};
+    if (place >= paths.size()) return false;
+    std::filesystem::create_directories(std::filesystem::path(paths[place]).parent_path());
+    storage::WriteWhole(paths[place], hostile.bytes);
+    return true;
+  }
+
+  // Whether any of the commands prints what a terminal should not get. A store without a name that can be read is none.
+  std::string InspectAll(const std::vector<InspectCommand>& commands) const {
+    const absl::Status opened = StoreReader::OpenUntrusted(directory_.path()).status();
+    if (!opened.ok()) return storage::PrintableText(opened.ToString()) == opened.ToString() ? "" : "the error";
+    for (const InspectCommand& command : commands) {
+      if (std::string trouble = Inspect(command); !trouble.empty()) return trouble;
+    }
+    return "";
   }
 
   // Whether the command prints what a terminal should not get.
@@ -96,6 +135,23 @@ TEST(HostileFiles, AreInspectedWithoutHarm) {
       EXPECT_EQ(InMeasuredChild([&] { return store.Inspect(command); }), "");
     }
   }
+}
+
+TEST(HostileFiles, BesideASoundShardAreInspectedWithoutHarm) {
+  const storage::ShardHeader header{.identity = IdentityAt(kHostilePlace), .chunk_bytes = 4096};
+  const HostileCase sound{.file = "sound.tmk", .bytes = AssembleShard(header, "", storage::EncodeShardIndex({}))};
+  std::map<std::string, int> placed;  // by the ending
+  for (const HostileCase& hostile : HostileCases()) {
+    SCOPED_TRACE(hostile.file);
+    for (size_t place = 0;; ++place) {
+      const InspectedStore store(sound);
+      if (!store.Place(hostile, place)) break;
+      ++placed[hostile.file.substr(hostile.file.rfind('.'))];
+      EXPECT_EQ(InMeasuredChild([&] { return store.InspectAll(LookingCommands()); }), "");
+    }
+  }
+  EXPECT_THAT(placed, testing::UnorderedElementsAre(Key(".identity"), Key(".note"), Key(".lease"), Key(".report"),
+                                                    Key(".request")));
 }
 
 TEST(HostileFiles, OfOtherToolsGetTheirErrorInLittleTimeAndMemory) {
