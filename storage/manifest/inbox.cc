@@ -1,9 +1,12 @@
 #include "storage/manifest/inbox.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "storage/manifest/inbox_files.h"
@@ -27,6 +30,20 @@ std::optional<InboxName> ParseDraftName(std::string_view name) {
 
 bool IsOf(const StepRecord& record, const AttemptId& attempt) { return record.info.attempt == ToHex(attempt.bytes); }
 
+// About.
+size_t ReportBytes(const Evaluation& said) {
+  size_t bytes =
+      sizeof(Evaluation) + said.evaluator.size() + said.worker.size() + said.reason.size() + said.unhealthy.size();
+  for (const auto& [metric, value] : said.metrics) bytes += sizeof(value) + sizeof(metric) + metric.size();
+  return bytes;
+}
+
+// In every byte.
+bool SaysTheSame(const MetricReport& a, const MetricReport& b) {
+  const absl::StatusOr<std::string> bytes = EncodeMetricReport(a);
+  return bytes.ok() && bytes == EncodeMetricReport(b);
+}
+
 // One look at the inbox, or one report of the trainer's own on its way through it.
 class Collection {
  public:
@@ -38,7 +55,11 @@ class Collection {
   InboxResult Run() {
     absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files_, layout_);
     if (!entries.ok()) return InboxResult{.error = entries.status()};
+    // Reports on one attempt follow each other.
+    std::sort(entries->begin(), entries->end(),
+              [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.name < b.name; });
     for (const DirectoryEntry& entry : *entries) result_.error.Update(Consider(entry));
+    result_.error.Update(RecordDelivered());
     if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
     return std::move(result_);
   }
@@ -51,6 +72,15 @@ class Collection {
   }
 
  private:
+  // A report that lies in the inbox.
+  struct Delivered {
+    std::string file;
+    InboxName name;
+    MetricReport report;
+  };
+  // So much of reports is in memory at once, and one more.
+  static constexpr size_t kDeliveredBytesMax = 4 << 20;
+
   absl::Status Consider(const DirectoryEntry& entry) {
     // What a file server or an editor hides is nobody's report.
     if (entry.name.starts_with(".")) return absl::OkStatus();
@@ -77,7 +107,19 @@ class Collection {
       return Reject(entry.name, fmt::format("it is the result of evaluator '{}' for step {}, attempt {}",
                                             report->evaluation.evaluator, report->step, ToHex(report->attempt.bytes)));
     }
-    return Record(entry.name, *name, *report).status();
+    const bool is_of_another = !delivered_.empty() && (delivered_.front().report.step != report->step ||
+                                                       delivered_.front().report.attempt != report->attempt);
+    absl::Status status;
+    if (is_of_another || delivered_bytes_ >= kDeliveredBytesMax) status = RecordDelivered();
+    delivered_bytes_ += ReportBytes(report->evaluation);
+    delivered_.push_back({entry.name, *name, *std::move(report)});
+    return status;
+  }
+
+  absl::Status RecordDelivered() {
+    const std::vector<Delivered> delivered = std::exchange(delivered_, {});
+    delivered_bytes_ = 0;
+    return delivered.empty() ? absl::OkStatus() : Record(delivered).status();
   }
 
   absl::Status RecordOwn(const MetricReport& report, std::string_view bytes) {
@@ -108,43 +150,80 @@ class Collection {
       // kNotFound would say that there is no such step.
       return absl::IsNotFound(status) ? absl::InternalError(status.message()) : status;
     }
-    absl::StatusOr<bool> recorded = Record(file, *ParseInboxFileName(file), report);
+    const Delivered delivered{file, *ParseInboxFileName(file), report};
+    absl::StatusOr<bool> recorded = Record({&delivered, 1});
     if (!recorded.ok()) return recorded.status();
     return *recorded ? absl::OkStatus() : missing();
   }
 
-  // Whether the step's record has it, or a report that outranks it.
-  absl::StatusOr<bool> Record(const std::string& file, const InboxName& name, const MetricReport& report) {
-    const auto unless_failed = [](const absl::Status& status, bool recorded) {
-      return status.ok() ? absl::StatusOr<bool>(recorded) : status;
-    };
-    absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
+  // Whether the step's record has them, or reports that outrank them. All are of one attempt, not none, and their rows
+  // are written at once: the record has the rows of all evaluators.
+  absl::StatusOr<bool> Record(std::span<const Delivered> group) {
+    const MetricReport& first = group.front().report;
+    absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(first.step);
     if (!record.ok()) return record.status();
-    if (!record->has_value()) {
-      return unless_failed(Reject(file, fmt::format("there is no step {}", report.step)), false);
+    const bool is_there = record->has_value() && IsOf(**record, first.attempt);
+    std::vector<bool> of_use;
+    if (is_there) {
+      std::vector<const MetricReport*> reports;
+      for (const Delivered& delivered : group) reports.push_back(&delivered.report);
+      absl::Status status = RecordRows(reports, of_use);
+      if (!status.ok() && group.size() > 1) return RecordOneByOne(group);
+      if (!status.ok()) return status;
     }
-    if (!IsOf(**record, report.attempt)) {
-      warn_(
-          fmt::format("the result of evaluator '{}' for step {} is dropped: it is about attempt {}, which another "
-                      "attempt has replaced",
-                      report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
-      return unless_failed(Remove(file), false);
+    absl::Status first_error;
+    for (size_t i = 0; i < group.size(); ++i) {
+      const auto& [file, name, report] = group[i];
+      if (is_there) {
+        first_error.Update(of_use[i] ? Keep(file, name, report) : Remove(file));
+      } else if (!record->has_value()) {
+        first_error.Update(Reject(file, fmt::format("there is no step {}", report.step)));
+      } else {
+        warn_(
+            fmt::format("the result of evaluator '{}' for step {} is dropped: it is about attempt {}, which another "
+                        "attempt has replaced",
+                        report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
+        first_error.Update(Remove(file));
+      }
     }
-    bool of_use = false;
-    if (absl::Status status = RecordRow(report, of_use); !status.ok()) return status;
-    return unless_failed(of_use ? Keep(file, name, report) : Remove(file), true);
+    if (!first_error.ok()) return first_error;
+    return is_there;
   }
 
-  // `of_use`: whether a rebuild of the manifest should find the report.
+  // One of them may be what the record has no room for.
+  absl::StatusOr<bool> RecordOneByOne(std::span<const Delivered> group) {
+    absl::Status first_error;
+    for (const Delivered& delivered : group) first_error.Update(Record({&delivered, 1}).status());
+    if (!first_error.ok()) return first_error;
+    return true;
+  }
+
+  // All are of one attempt. `of_use`: whether a rebuild of the manifest should find each report.
+  absl::Status RecordRows(std::span<const MetricReport* const> reports, std::vector<bool>& of_use) {
+    std::vector<const MetricReport*> news;
+    const auto apply = [&](StepRecord& current) {
+      of_use.clear();
+      news.clear();
+      for (const MetricReport* report : reports) {
+        const Evaluation& said = report->evaluation;
+        of_use.push_back(current.info.state != StepState::kDeleted && !IsOutranked(current.info, said));
+        if (HasEvaluation(current.info, said)) continue;
+        ApplyEvaluation(current.info, said);
+        news.push_back(report);
+      }
+      return !news.empty();
+    };
+    absl::Status status = store_.UpdateStep(reports[0]->step, ToHex(reports[0]->attempt.bytes), apply);
+    if (!status.ok()) return status;
+    for (const MetricReport* report : news) result_.recorded.push_back(*report);
+    return status;
+  }
+
   absl::Status RecordRow(const MetricReport& report, bool& of_use) {
-    bool changed = false;
-    absl::Status status = store_.UpdateStep(report.step, ToHex(report.attempt.bytes), [&](StepRecord& current) {
-      of_use = current.info.state != StepState::kDeleted && !IsOutranked(current.info, report.evaluation);
-      changed = !HasEvaluation(current.info, report.evaluation);
-      if (changed) ApplyEvaluation(current.info, report.evaluation);
-      return changed;
-    });
-    if (status.ok() && changed) result_.recorded.push_back(report);
+    const MetricReport* const one = &report;
+    std::vector<bool> of_use_each;
+    absl::Status status = RecordRows({&one, 1}, of_use_each);
+    of_use = status.ok() && of_use_each[0];
     return status;
   }
 
@@ -169,7 +248,7 @@ class Collection {
           "the result of evaluator '{}' for step {} is recorded, but a rebuild of the manifest may lose it: {}",
           recorded.evaluation.evaluator, recorded.step, std::string(there.status().message())));
     } else if (there->store == recorded.store && there->step == recorded.step && there->attempt == recorded.attempt &&
-               there->evaluation.evaluator == recorded.evaluation.evaluator) {
+               there->evaluation.evaluator == recorded.evaluation.evaluator && !SaysTheSame(*there, recorded)) {
       status = RecordRow(*there, of_use);
     }
     // What was read first had more to say, and is what a rebuild is to find.
@@ -229,6 +308,8 @@ class Collection {
   const StoreLayout& layout_;
   const std::function<void(std::string_view)>& warn_;
   std::set<std::string>* const warned_;
+  std::vector<Delivered> delivered_;  // of one attempt, to be recorded at once
+  size_t delivered_bytes_ = 0;
   InboxResult result_;
   bool inbox_changed_ = false;
 };

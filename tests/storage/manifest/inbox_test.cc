@@ -1,5 +1,6 @@
 #include "storage/manifest/inbox.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -26,6 +27,11 @@ using testing::SizeIs;
 namespace fs = std::filesystem;
 
 class InboxTest : public ReportInboxFixture {};
+
+bool IsManifestsSync(const FailingFileSystem::Call& call) {
+  return call.operation == "SyncData" && call.path.find("/manifest/") != std::string::npos &&
+         call.path.ends_with(".log");
+}
 
 TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
   const MetricReport report = ReportOn(step_, 0.5);
@@ -339,6 +345,47 @@ TEST_F(InboxTest, KeepsTheReportWhereTheManifestCannotBeWritten) {
   ASSERT_THAT(collected.error, IsOk());
   EXPECT_THAT(collected.recorded, SizeIs(1));
   EXPECT_THAT(Info(10).evaluations, SizeIs(1));
+}
+
+TEST_F(InboxTest, WritesTheRowsOfAnAttemptTogether) {
+  const ShardIdentity other = CommitStep(*store_, 20, 43);
+  store_.reset();
+  store_ = OpenSoundStore(path_, &warnings_, failing_);
+  ASSERT_NE(store_, nullptr);
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.75, "loss")), IsOk());
+  ASSERT_THAT(Collect().error, IsOk());  // which also removes the mark of a clean shutdown
+  for (const ShardIdentity& identity : {step_, other}) {
+    for (const char* evaluator : {"loss", "test", "validation"}) {
+      ASSERT_THAT(Deliver(ReportOn(identity, 0.5, evaluator)), IsOk());
+    }
+  }
+  failing_.Reset();
+  EXPECT_THAT(Collect().recorded, SizeIs(6));
+  const std::vector<FailingFileSystem::Call> calls = failing_.calls();
+  EXPECT_EQ(std::count_if(calls.begin(), calls.end(), IsManifestsSync), 2);
+  EXPECT_THAT(Info(10).evaluations, SizeIs(3));
+  EXPECT_THAT(Info(20).evaluations, SizeIs(3));
+  EXPECT_THAT(Inbox(), IsEmpty());
+}
+
+TEST_F(InboxTest, WritesTheRowsOfAnAttemptOneByOneWhereTheyCannotBeWrittenTogether) {
+  store_.reset();
+  store_ = OpenSoundStore(path_, &warnings_, failing_);
+  ASSERT_NE(store_, nullptr);
+  for (const char* evaluator : {"loss", "test", "validation"}) {
+    ASSERT_THAT(Deliver(ReportOn(step_, 0.5, evaluator)), IsOk());
+  }
+  int syncs = 0;
+  failing_.SetRule([&](const FailingFileSystem::Call& call) {
+    return IsManifestsSync(call) && ++syncs == 1 ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  const auto collected = Collect();
+  failing_.Reset();
+  EXPECT_THAT(collected.error, IsOk());
+  EXPECT_THAT(collected.recorded, SizeIs(3));
+  EXPECT_GT(syncs, 1);
+  EXPECT_THAT(Info(10).evaluations, SizeIs(3));
+  EXPECT_THAT(Inbox(), IsEmpty());
 }
 
 TEST_F(InboxTest, TakesInTheOtherReportsWhereOneCannotBeMoved) {
