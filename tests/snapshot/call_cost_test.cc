@@ -1,6 +1,10 @@
 // What a public call costs grows with each count of what it works on as the count does: tests/fuzz/cost_growth.h has
-// the measure. Bytes and calls are counted, and no time is taken. Every call is run over every count, also over those
-// that it should not depend on. The LibTorch edge is left out; tests/fuzz/decoder_cost_test.cc has the decoders.
+// the measure. Every call is run over every count, also over those that it should not depend on. The LibTorch edge is
+// left out; tests/fuzz/decoder_cost_test.cc has the decoders.
+//
+// What grows too much must do so from two numbers, the second half as large again as the first. A buffer that is
+// doubled, a table that the database writes in the background, or a machine that is slow for a while, is met by one of
+// them alone.
 //
 // Longer than 500 lines: one table of all calls, and the store that they are run on.
 
@@ -64,7 +68,8 @@ struct Counts {
   uint64_t entries = 4;
   uint64_t ties = 0;  // further names of the first entry
   uint64_t chunks = 1;
-  uint64_t references = 0;  // saves before the last one, each of another chunk
+  uint64_t saves = 0;       // before the last one, each of another chunk
+  uint64_t references = 0;  // those chunks, which the saves change in turn; 0: of all
   uint64_t steps = 8;       // before those
   uint64_t rows = 1;        // evaluation records of each step
   uint64_t reports = 1;     // that workers leave in the inbox
@@ -75,10 +80,12 @@ struct Counts {
 // A tensor of many chunks that has many names, and many small tensors.
 struct CountedState {
   static constexpr uint32_t kChunkBytes = 4096;
+  static constexpr size_t kChunkValues = kChunkBytes / sizeof(uint64_t);
 
   explicit CountedState(const Counts& counts, std::string_view prefix = "model")
-      : weight(std::max({uint64_t{1}, counts.chunks, counts.references}) * kChunkBytes / sizeof(uint64_t)),
-        layers(counts.entries) {
+      : weight(std::max({uint64_t{1}, counts.chunks, counts.saves}) * kChunkBytes / sizeof(uint64_t)),
+        layers(counts.entries),
+        changing(counts.references > 0 ? counts.references : weight.size() / kChunkValues) {
     std::mt19937_64 random(20261124);
     for (uint64_t& value : weight) value = random();
     AddWeight(fmt::format("{}.weight", prefix));
@@ -93,13 +100,11 @@ struct CountedState {
   }
 
   // Another chunk at each call, in turn.
-  void ChangeChunk() {
-    constexpr size_t kValues = kChunkBytes / sizeof(uint64_t);
-    weight[changes++ * kValues % weight.size()] += 1;
-  }
+  void ChangeChunk() { weight[changes++ % changing * kChunkValues] += 1; }
 
   std::vector<uint64_t> weight;
   std::vector<std::array<float, 4>> layers;
+  const size_t changing;  // chunks
   size_t changes = 0;
   State state;
 };
@@ -112,7 +117,7 @@ class CountedRun {
   explicit CountedRun(const Counts& counts) : counts_(counts), model(counts), other(counts, "other") {
     MakeSteps();
     Open();
-    for (uint64_t i = 0; i < counts_.references; ++i) Save();
+    for (uint64_t i = 0; i < counts_.saves; ++i) Save();
     Save();
     latest = next_step - 1;
     Close();
@@ -509,12 +514,15 @@ struct Dimension {
   std::string_view name;
   uint64_t Counts::*count;
   uint64_t first;  // and its double, and the double of that
+  // The same for each of them: a store of n saves, each of which refers to those before it, has n * n references.
+  uint64_t saves = 0;
 };
 
 void PrintTo(const Dimension& dimension, std::ostream* out) { *out << dimension.name; }
 
 std::vector<Cost> CostsWith(const Dimension& dimension, uint64_t count, const std::vector<Call>& calls) {
   Counts counts;
+  counts.saves = dimension.saves;
   counts.*dimension.count = count;
   CountedRun run(counts);
   std::vector<Cost> costs;
@@ -529,12 +537,25 @@ std::vector<Cost> CostsWith(const Dimension& dimension, uint64_t count, const st
   return costs;
 }
 
-// These costs grow with the square of the count. A step has one record with the rows of all its evaluators, and each
-// row is committed as soon as it arrives. So n evaluators of one step write n records of up to n rows. 120 rows write 3
-// MB and allocate 145 MB, and a step has few evaluators.
+// These costs grow with the square of the count. A step has one record with the rows of all its evaluators. Rows that
+// arrive together are written together (Tidy with reports), but an evaluator's row is committed as soon as it arrives.
+// So n evaluators of one step write n records of up to n rows: 40 of them 180 kB, and they allocate 16 MB. A key for
+// each row would be another format.
 bool IsException(std::string_view dimension, std::string_view call) {
-  if (dimension == "Reports") return call == "Tidy with reports";
   return dimension == "Evaluators" && (call == "Save" || call == "Evaluate" || call == "SaveAndClose");
+}
+
+// Of each call, from `first` on; empty: it grows as it should.
+std::vector<std::string> GrowthsFrom(const Dimension& dimension, uint64_t first, const std::vector<Call>& calls) {
+  const std::vector<Cost> once = CostsWith(dimension, first, calls);
+  const std::vector<Cost> twice = CostsWith(dimension, 2 * first, calls);
+  const std::vector<Cost> four_times = CostsWith(dimension, 4 * first, calls);
+  std::vector<std::string> growths(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (IsException(dimension.name, calls[i].name)) continue;
+    growths[i] = storage::Growth(once[i], twice[i], four_times[i]) + storage::TimeGrowth(once[i], four_times[i]);
+  }
+  return growths;
 }
 
 class CallCost : public testing::TestWithParam<Dimension> {};
@@ -555,24 +576,23 @@ TEST_P(CallCost, GrowsAsTheCount) {
   if (storage::kAddressSanitizer) GTEST_SKIP() << "allocations are not counted under AddressSanitizer";
   const Dimension& dimension = GetParam();
   const std::vector<Call> calls = AllCalls();
-  const std::vector<Cost> once = CostsWith(dimension, dimension.first, calls);
-  const std::vector<Cost> twice = CostsWith(dimension, 2 * dimension.first, calls);
-  const std::vector<Cost> four_times = CostsWith(dimension, 4 * dimension.first, calls);
+  const std::vector<std::string> growths = GrowthsFrom(dimension, dimension.first, calls);
+  if (std::all_of(growths.begin(), growths.end(), [](const std::string& growth) { return growth.empty(); })) return;
+  const std::vector<std::string> again = GrowthsFrom(dimension, dimension.first * 3 / 2, calls);
   for (size_t i = 0; i < calls.size(); ++i) {
-    if (IsException(dimension.name, calls[i].name)) continue;
-    EXPECT_EQ(storage::Growth(once[i], twice[i], four_times[i]), "") << calls[i].name;
+    EXPECT_TRUE(growths[i].empty() || again[i].empty()) << calls[i].name << " " << growths[i] << again[i];
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, CallCost,
-                         testing::Values(Dimension{"Entries", &Counts::entries, 400},       //
-                                         Dimension{"Ties", &Counts::ties, 400},             //
-                                         Dimension{"Chunks", &Counts::chunks, 200},         //
-                                         Dimension{"References", &Counts::references, 30},  //
-                                         Dimension{"Steps", &Counts::steps, 100},           //
-                                         Dimension{"Rows", &Counts::rows, 60},              //
-                                         Dimension{"Reports", &Counts::reports, 30},        //
-                                         Dimension{"Leases", &Counts::leases, 100},         //
+                         testing::Values(Dimension{"Entries", &Counts::entries, 1000},                    //
+                                         Dimension{"Ties", &Counts::ties, 1000},                          //
+                                         Dimension{"Chunks", &Counts::chunks, 500},                       //
+                                         Dimension{"References", &Counts::references, 15, /*saves=*/90},  //
+                                         Dimension{"Steps", &Counts::steps, 100},                         //
+                                         Dimension{"Rows", &Counts::rows, 40},                            //
+                                         Dimension{"Reports", &Counts::reports, 30},                      //
+                                         Dimension{"Leases", &Counts::leases, 100},                       //
                                          Dimension{"Evaluators", &Counts::evaluators, 10}),
                          [](const auto& info) { return std::string(info.param.name); });
 
