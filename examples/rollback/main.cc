@@ -1,9 +1,10 @@
 // Trains a line through points with a learning rate that is too high at first. When the loss grows, it goes back to a
 // copy of the state in memory and halves the rate: a rollback without the disk. It also saves checkpoints to the disk.
 //
-//   rollback STORE
+//   rollback STORE [STEP]
 //
-// Started again, it goes on from the latest checkpoint. Exit status: 0 done, 1 an error, 2 wrong usage.
+// Started again, it goes on from the latest checkpoint. With STEP it goes back to that step of the store, discards the
+// later ones, and trains on from there. Exit status: 0 done, 1 an error, 2 wrong usage.
 
 #include <fmt/format.h>
 
@@ -11,11 +12,14 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/capture.h"
 
@@ -47,7 +51,21 @@ struct Line {
   }
 };
 
-absl::Status Train(const std::string& store) {
+// Fills `state` from the store, and returns the step to train next. Without `back_to`: from the latest step, or 0 in a
+// fresh run.
+absl::StatusOr<int64_t> Begin(tidemark::AsyncCheckpointer& checkpointer, std::optional<int64_t> back_to,
+                              tidemark::State& state) {
+  if (!back_to) return checkpointer.Resume(state);
+  const absl::StatusOr<tidemark::RestoreReport> restored = checkpointer.Restore(*back_to, state);
+  if (!restored.ok()) return restored.status();
+  // Otherwise the next start would resume from the steps that this run gives up.
+  const absl::StatusOr<std::vector<int64_t>> discarded = checkpointer.DiscardAfter(restored->step);
+  if (!discarded.ok()) return discarded.status();
+  fmt::print("back to step {}; {} later steps discarded\n", restored->step, discarded->size());
+  return restored->step + 1;
+}
+
+absl::Status Train(const std::string& store, std::optional<int64_t> back_to) {
   auto checkpointer =
       tidemark::AsyncCheckpointer::Open({.directory = store, .save_interval_steps = 20, .save_on_steps = {kSteps - 1}});
   if (!checkpointer.ok()) return checkpointer.status();
@@ -58,7 +76,7 @@ absl::Status Train(const std::string& store) {
   state.AddValue("offset", &line.offset);
   state.AddValue("learning_rate", &line.learning_rate);
   state.AddValue("best", &best);
-  const absl::StatusOr<int64_t> first = (*checkpointer)->Resume(state);
+  const absl::StatusOr<int64_t> first = Begin(**checkpointer, back_to, state);
   if (!first.ok()) return first.status();
 
   absl::StatusOr<std::shared_ptr<const tidemark::Snapshot>> good = tidemark::Capture(state);
@@ -88,11 +106,14 @@ absl::Status Train(const std::string& store) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: rollback STORE\n");
+  std::optional<int64_t> back_to;
+  int64_t step = 0;
+  if (argc == 3 && absl::SimpleAtoi(argv[2], &step)) back_to = step;
+  if (argc != 2 && !back_to) {
+    fmt::print(stderr, "usage: rollback STORE [STEP]\n");
     return 2;
   }
-  const absl::Status trained = Train(argv[1]);
+  const absl::Status trained = Train(argv[1], back_to);
   if (trained.ok()) return 0;
   fmt::print(stderr, "rollback: {}\n", trained.ToString());
   return 1;
