@@ -29,6 +29,7 @@ struct Model {
 };
 
 inline double Loss(const tidemark::Snapshot& snapshot) { return static_cast<double>(snapshot.step()); }
+inline double Loss(const float* weight, const std::vector<int64_t>& shape) { return shape.empty() ? 0 : *weight; }
 
 }  // namespace tidemark_samples
 
