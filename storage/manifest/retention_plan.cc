@@ -15,8 +15,9 @@
 namespace tidemark::storage {
 namespace {
 
-// Parts of the reasons' text: Join and YetToRead write it, and NotedHolds reads it again.
+// Parts of the reasons' text: Join, YetToRead and AddRules write it, and NotedHolds reads it again.
 constexpr std::string_view kBetweenReasons = "; ";
+constexpr std::string_view kNextToJudge = "the next step for an evaluator to judge";
 constexpr std::string_view kHoldBegin = "evaluator '";
 constexpr std::string_view kYetToRead = "' has not read it yet";
 
@@ -222,7 +223,7 @@ void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged
     judged->reasons.push_back("the latest that evaluators found healthy");
   }
   // So that an evaluator that always lags behind still comes to one that is there.
-  if (next != nullptr && next != latest) next->reasons.push_back("the next that an evaluator has not judged yet");
+  if (next != nullptr && next != latest) next->reasons.emplace_back(kNextToJudge);
 }
 
 }  // namespace
@@ -236,6 +237,7 @@ std::vector<std::string> NotedHolds(const StepInfo& info) {
     const size_t end = std::min(rest.find(kBetweenReasons), rest.size());
     const std::string_view reason = rest.substr(0, end);
     rest.remove_prefix(std::min(end + kBetweenReasons.size(), rest.size()));
+    if (reason == kNextToJudge) holds.emplace_back(reason);
     if (!reason.starts_with(kHoldBegin) || !reason.ends_with(kYetToRead)) continue;
     if (reason.size() < kHoldBegin.size() + kYetToRead.size()) continue;
     const std::string_view evaluator =

@@ -30,8 +30,9 @@ bool IsHealthy(const StepInfo& info);
 // The words of a claim by an evaluator in this process: "evaluator 'validation' has not read it yet".
 std::string YetToRead(std::string_view who);
 
-// The claims of that kind that the trainer noted on the step when it last planned (StepInfo::kept), except those of
-// evaluators that have given their row since. It refuses to delete the step as long as they hold.
+// What the trainer noted on the step when it last planned (StepInfo::kept), and only it can know: the claims of that
+// kind, except those of evaluators that have given their row since, and that the step is the next one for an evaluator
+// to judge. The trainer refuses to delete the step as long as they hold.
 std::vector<std::string> NotedHolds(const StepInfo& info);
 
 // The steps that lack a row of an evaluator that has judged any of them. It is used in a plan without the trainer: only

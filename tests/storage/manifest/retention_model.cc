@@ -139,7 +139,7 @@ std::string RuleOf(std::string_view text) {
                                                             {"committed last", "recent"},
                                                             {"the latest healthy one", "healthy"},
                                                             {"the latest that evaluators found", "healthy"},
-                                                            {"the next that an evaluator has not judged yet", "next"},
+                                                            {"the next step for an evaluator to judge", "next"},
                                                             {"pinned", "pinned"},
                                                             {"divisible by ", "every"},
                                                             {"first in ", "interval"},

@@ -164,10 +164,9 @@ TEST(RetentionPlan, KeepsWhatIsKnownToBeHealthyUntilTheNextIs) {
 TEST(RetentionPlan, KeepsWhatIsHealthyAsFarAsIsKnownAndWhatIsKnownToBe) {
   std::vector<StepInfo> steps = Steps({1, 2, 3, 4, 5});
   steps[4].evaluations = {{.evaluator = "health", .unhealthy = "1 NaN"}};
-  EXPECT_THAT(
-      Plan({.max_to_keep = 1}, steps, {}, {3, 4}),
-      ElementsAre("-1: not among the latest 1", "2: the latest that evaluators found healthy",
-                  "3: the next that an evaluator has not judged yet", "4: the latest healthy one", "5: latest"));
+  EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {3, 4}),
+              ElementsAre("-1: not among the latest 1", "2: the latest that evaluators found healthy",
+                          "3: the next step for an evaluator to judge", "4: the latest healthy one", "5: latest"));
   steps[4].evaluations.clear();
   EXPECT_THAT(Plan({.max_to_keep = 1}, steps, {}, {5}),
               ElementsAre("-1: not among the latest 1", "-2: not among the latest 1", "-3: not among the latest 1",
@@ -180,6 +179,8 @@ TEST(RetentionPlan, ReadsItsNotesOfEvaluatorsThatHaveYetToReadAStep) {
   EXPECT_THAT(NotedHolds(info), ElementsAre("evaluator 'a' has not read it yet", "evaluator 'b' has not read it yet"));
   info.evaluations = {{.evaluator = "a"}};
   EXPECT_THAT(NotedHolds(info), ElementsAre("evaluator 'b' has not read it yet"));
+  info.kept = "the latest healthy one; the next step for an evaluator to judge";
+  EXPECT_THAT(NotedHolds(info), ElementsAre("the next step for an evaluator to judge"));
   for (const char* kept : {"", "evaluator '", "evaluator a has not reported yet", "; ;", "has not read it yet"}) {
     info.kept = kept;
     EXPECT_THAT(NotedHolds(info), testing::IsEmpty()) << kept;

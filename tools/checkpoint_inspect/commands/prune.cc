@@ -35,8 +35,8 @@ struct PruneOptions {
   absl::Duration wait = absl::Seconds(5);
 };
 
-// The steps that evaluators in a live trainer have yet to read, by the trainer's notes on the steps. It would refuse to
-// delete these.
+// The steps that evaluators in a live trainer have yet to read or to judge, by the trainer's notes on the steps. It
+// would refuse to delete these.
 void AddHoldsOfTrainer(const Invocation& invocation, storage::Claims* claims) {
   if (StoreHolder(invocation.link_free).empty()) return;
   for (const StepInfo& info : invocation.reader.steps()) {
@@ -309,7 +309,7 @@ A step stays if any rule keeps it. These stay under all rules:
   - the latest step, and the step that was committed last
   - the latest healthy step, and the latest that evaluators found healthy
   - pinned and tagged steps, and steps that a process is reading
-  - steps that an evaluator of a live trainer has not read yet
+  - steps that an evaluator of a live trainer has not read yet, and the next one that it is to judge
 If a trainer holds the store, --apply asks it to delete the others.
 
 METRIC:lowest or METRIC:highest says which value of a metric is the best. Without it the trainer's record decides, then

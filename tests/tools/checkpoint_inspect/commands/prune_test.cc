@@ -240,6 +240,8 @@ TEST(Prune, PlansWithWhatALiveTrainersEvaluatorsHaveYetToRead) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("evaluator 'validation' has not read it yet"));
   const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", trainer.store().directory()});
+  EXPECT_EQ(plan["plan"][0]["action"], "keep") << "the evaluator is reading it";
+  EXPECT_EQ(plan["plan"][0]["reason"], "the next step for an evaluator to judge");
   EXPECT_EQ(plan["plan"][1]["action"], "keep");
   EXPECT_EQ(plan["plan"][2]["action"], "keep");
 }
