@@ -67,7 +67,7 @@ std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepP
 // Where on the command line a metric is named.
 struct MetricPlace {
   std::string_view before;       // "best:", "--keep-best ": what stands before it
-  std::string_view no_end = "";  // the error if ":highest" follows, "only valid with --plot"; empty: it may follow
+  std::string_view no_end = "";  // the error if ":highest" follows, "only valid with --plot, ..."; empty: it may follow
 };
 
 // "no step has a metric 'x'; there are: a, b", of the metrics of all steps: kNotFound; ok if some step has it. Of a

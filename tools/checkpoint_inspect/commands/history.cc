@@ -148,7 +148,8 @@ std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics) {
   Console& console = invocation.console;
   const StoreReader& reader = invocation.reader;
-  constexpr MetricPlace kPlace = {.before = "history ", .no_end = "only valid with --plot"};
+  constexpr MetricPlace kPlace = {.before = "history ",
+                                  .no_end = "only valid with --plot, as METRIC:highest or METRIC:lowest"};
   for (const std::string& metric : metrics) {
     if (const absl::Status known = CheckMetric(reader, metric, kPlace); !known.ok()) {
       console.Fail(known);

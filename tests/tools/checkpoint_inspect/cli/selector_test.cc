@@ -182,7 +182,8 @@ TEST(CheckMetric, SaysItInTheWordsOfTheCommand) {
          "'max' is neither highest nor lowest; use --metric loss:highest or --metric loss:lowest"},
         {{"ls", "--sort", "metric:loss:highest"},
          "--sort metric:loss:highest is not valid: the highest value is always last"},
-        {{"history", "loss:lowest"}, "history loss:lowest is only valid with --plot"}}) {
+        {{"history", "loss:lowest"},
+         "history loss:lowest is only valid with --plot, as METRIC:highest or METRIC:lowest"}}) {
     const Finished run = RunInspect(wrong.command, {.directory = store.directory()});
     EXPECT_EQ(run.exit_code, 1) << wrong.error;
     EXPECT_EQ(run.out, "") << wrong.error;
