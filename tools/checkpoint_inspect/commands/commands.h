@@ -69,10 +69,11 @@ ExitCode PlotHistory(const Invocation& invocation, const HistoryPlotOptions& opt
 // What the store is made of, how fast it grows, and when the disk will be full.
 ExitCode ShowStatistics(const Invocation& invocation);
 
-// How much verify reads.
+// How much verify reads, and says.
 struct ReadData {
   double share = 1;  // 0 to 1, of the chunks
   uint32_t seed = 0;
+  bool quiet = false;  // no line for a step in which nothing is wrong; the last line sums up all the same
 };
 
 // Every byte of one step, or of all that were committed; or a sample of them.

@@ -309,7 +309,9 @@ ExitCode CheckSteps(const Invocation& invocation, const std::vector<StepInfo>& c
       return ExitCode::kInterrupted;
     }
     line.FinishPart(bytes_of(info));
-    if (invocation.json) continue;
+    const CheckResult result = checks->back().result;
+    const bool good = result == CheckResult::kSound || result == CheckResult::kSampled;
+    if (invocation.json || (read.quiet && good)) continue;
     console.PrintData(FormatCheck(console, checks->back()));
     // Seen now, not after the next step's gigabytes; a failure is remembered by the console.
     console.FlushData().IgnoreError();
@@ -438,14 +440,16 @@ void AddVerify(CommandLine& line) {
   const auto selector = std::make_shared<std::optional<Selector>>();
   const auto share = std::make_shared<std::string>("100%");
   const auto seed = std::make_shared<std::optional<uint32_t>>();
+  const auto quiet = std::make_shared<bool>(false);
   CLI::App* verify = line.Add(
       {.group = CommandGroup::kCheck,
        .name = "verify",
        .description = "Read every byte and compare it with its checksum"},
-      [selector, share, seed](const Invocation& invocation) {
+      [selector, share, seed, quiet](const Invocation& invocation) {
         CatchInterrupts();
-        return VerifySteps(invocation, *selector,
-                           {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed()});
+        return VerifySteps(
+            invocation, *selector,
+            {.share = ParsePercentage(*share).value_or(1), .seed = *seed ? **seed : DrawSeed(), .quiet = *quiet});
       });
   AddSelector(verify, "STEP", *selector, fmt::format("{}; by default every committed step", kSelectorHelp));
   CLI::Option* read_data =
@@ -462,6 +466,7 @@ void AddVerify(CommandLine& line) {
           "Draw the same chunks as the run that printed this seed")
       ->type_name("N")
       ->needs(read_data);
+  verify->add_flag("--quiet", *quiet, "Print no line for a step in which nothing is wrong");
   verify->footer(R"(
 The last line sums up and says which step a restore takes. Nothing is changed; 'repair' lists what it would do about
 damaged and lost steps, and does it with --apply. The pin and the evaluation records of a step are files of their own.
@@ -478,6 +483,7 @@ Exit status:
 
 Examples:
   checkpoint-inspect --store run/ckpt verify
+  checkpoint-inspect --store run/ckpt verify --quiet
   checkpoint-inspect --store run/ckpt verify latest --read-data=10%
   checkpoint-inspect --store downloaded --untrusted verify latest)");
 }

@@ -1,3 +1,6 @@
+// All that verify can find wrong in a store, a test for each, and what it says of it. Longer than 500 lines, because each
+// kind of damage has its own place in the store, and its own line, exit code and JSON.
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -33,6 +36,22 @@ TEST(Verify, PrintsALineForEverySoundStep) {
   EXPECT_THAT(verify.out, MatchesRegex("step 1: sound, [0-9.]+ KiB in 16 chunks\n"
                                        "step 2: sound, [0-9.]+ KiB in 16 chunks\n"
                                        "2 of 2 steps sound; a restore takes step 2\n"));
+}
+
+TEST(Verify, PrintsOnlyWhatIsWrongWhereItIsToBeQuiet) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "--quiet"}).out,
+            "3 of 3 steps sound; a restore takes step 3\n");
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify", "--quiet", "--read-data=0%"}).out,
+              MatchesRegex("a sample of 0 % of [^\n]+\n3 of 3 steps without damage in the sample; [^\n]+\n"));
+  store.DamageChunk(2);
+  const Finished damaged = RunInspect({"--store", store.directory(), "verify", "--quiet"});
+  EXPECT_EQ(damaged.exit_code, 3);
+  EXPECT_THAT(damaged.out, AllOf(StartsWith("step 2: damaged\n"), Not(HasSubstr("step 1")),
+                                 EndsWith("2 of 3 steps sound; damaged: 2; a restore takes step 3\n")));
+  const json document = RunInspectJson({"--store", store.directory(), "verify", "--quiet"}, 3);
+  EXPECT_THAT(document["steps"], SizeIs(3));
 }
 
 TEST(Verify, GivesResultsAsJson) {
