@@ -18,6 +18,11 @@
 //
 // Two words are used in one sense only. *Staged*: the state has been copied, the trainer may change its tensors.
 // *Committed*: the step survives power loss, and restore finds it.
+//
+// The other programs of a run:
+//   an evaluator         AddEvaluator, or tidemark/worker.h for a process of its own (examples/follow)
+//   an inference loader  tidemark/store_reader.h, which takes no lock (examples/serve)
+//   a rollback           Restore and DiscardAfter, or tidemark/capture.h without the disk (examples/rollback)
 
 #ifndef TIDEMARK_ASYNC_CHECKPOINTER_H_
 #define TIDEMARK_ASYNC_CHECKPOINTER_H_

@@ -11,18 +11,18 @@
 // with {.only = {"model.*"}, .renames = {{"ema.model", "model"}}}. That converts nothing, so it fits models of float32
 // and float64. For others see TorchState::set_converts_dtypes.
 //
-// The value ema.snapshots is how many snapshots have been taken in. A step that comes twice in a row, because its save
-// failed and is repeated, counts once, as it was the first time; after a restore it is taken in anew. Memory: that of
-// the averaged tensors, and twice that while a restore runs; tied tensors once.
+// The value ema.snapshots is the number of snapshots in the average. If a save failed and is repeated, its step comes
+// twice in a row; it counts once, as it was the first time. After a restore it counts anew. Memory: that of the
+// averaged tensors, and twice that while a restore runs. Tied tensors count once.
 //
 // Every snapshot counts, also that of a PreemptionGuard's last save, which an uninterrupted run does not make. A run
 // that was preempted and resumed then has another average than an uninterrupted run. The state itself is the same. To
 // have the same average, set `every_steps` to the interval of the regular saves.
 //
-// An average is one of the same tensors all along: a save whose snapshot has others under the patterns, or has them in
-// another shape or dtype or tied otherwise, fails with kFailedPrecondition, which names the first. To go on with the
-// new tensors, call Companion::Reset after WaitUntilCommitted. NaN and infinities are taken in like other numbers; a
-// rollback brings the average of the restored step back.
+// The tensors under the patterns must stay the same. If a snapshot has others, or has one with another shape, dtype or
+// tie, its save fails with kFailedPrecondition, which names the first such tensor. To go on with the new tensors, call
+// Companion::Reset after WaitUntilCommitted. NaN and infinities are averaged like other numbers. A rollback brings the
+// average of the restored step back.
 
 #ifndef TIDEMARK_AVERAGE_H_
 #define TIDEMARK_AVERAGE_H_

@@ -7,7 +7,7 @@
 //
 // A step is kept if any rule wants it. Without a rule all steps are kept. Always kept:
 //   - the latest committed step, and the one that was committed last (another one after a rollback)
-//   - the latest healthy step: the highest one that no evaluator distrusts
+//   - the latest healthy step: the highest one that no evaluator called unhealthy
 //   - while an awaited evaluator (below), or one in this process, has not reported on that step: also the latest
 //     healthy step that all of them have judged, and the next step after it
 //   - pinned and tagged steps, and steps on which a live reader holds a lease

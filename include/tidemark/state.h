@@ -43,13 +43,13 @@ class State {
   // share memory. If several lie in the very same bytes (tied weights), one is stored and all are restored from it;
   // their dtypes and shapes may differ. Tensors that share only a part of their memory are each stored in full.
   //
-  // Every Add function may be given anything; what is wrong with it (a name used twice, a negative extent) is
-  // remembered and returned by Save and Restore as kInvalidArgument, naming the entry.
+  // The Add functions return no error. A wrong argument (a name used twice, a negative extent) makes every Save and
+  // Restore kInvalidArgument. The message names the entry.
   void AddTensor(std::string name, Dtype dtype, std::vector<int64_t> shape, void* data);
 
-  // Adds a variable, read at every Save (on the caller's thread, before Save returns, in every staging mode) and
-  // set by a Restore that succeeds. Not owned, not null. A string is UTF-8 when it is saved; else the Save is
-  // kInvalidArgument. Other bytes are added as a vector of bytes.
+  // Adds a variable. Every Save reads it on the caller's thread, before it returns, in every staging mode. A Restore
+  // that succeeds sets it. Not owned, not null. A string must be UTF-8 at each Save, else that is kInvalidArgument. For
+  // other bytes add a vector of bytes.
   void AddValue(std::string name, int64_t* value);
   void AddValue(std::string name, double* value);
   void AddValue(std::string name, bool* value);

@@ -21,7 +21,7 @@ class StepSelector {
  public:
   enum class Kind {
     kLatest,         // "latest": the highest committed step
-    kLatestHealthy,  // "latest-healthy": the highest committed step against which no evaluator has said anything
+    kLatestHealthy,  // "latest-healthy": the highest committed step that no evaluator called unhealthy
     kBest,           // "best:METRIC", "best:METRIC:lowest", "best:METRIC:highest": as AsyncCheckpointer::BestStep
     kTag,            // "tag:NAME": the committed step of that name
     kStep,           // "step:1000" or "1000": that step

@@ -1,5 +1,5 @@
-// StoreReader: looks into a store without changing it, beside a live trainer or long after it. What checkpoint-inspect
-// is made of.
+// StoreReader: reads a store without changing it, beside a live trainer or long after it. checkpoint-inspect is built
+// on it.
 
 #ifndef TIDEMARK_STORE_READER_H_
 #define TIDEMARK_STORE_READER_H_
@@ -64,8 +64,8 @@ struct VerifyOptions {
 };
 
 // Thread-compatible. An exception becomes an error of the function that returns a status: kResourceExhausted for
-// std::bad_alloc, kInternal for others. Never takes the store's lock. Writes nothing to the store but leases, while it
-// restores or loads. Holds a few of the manifest's files open, so that Refresh reads only new records.
+// std::bad_alloc, kInternal for others. Never takes the store's lock. Writes only leases to the store, and only while
+// it restores or loads. Holds a few of the manifest's files open, so that Refresh reads only new records.
 //
 //   auto reader = tidemark::StoreReader::Open("run/ckpt");
 //   if (!reader.ok()) return reader.status();
@@ -74,41 +74,42 @@ struct VerifyOptions {
 //   absl::Status loaded = tidemark::LoadModule(**best, "model", *model);  // tidemark/torch.h
 class StoreReader {
  public:
-  // kNotFound: no such directory, or no store in it. kUnimplemented: written by a newer version. Where the manifest
-  // cannot be read the steps are found by their shards, and manifest_problem() says why; where there is none yet and no
-  // step either, the store is just being made.
+  // If the manifest cannot be read, the steps come from the shards, and manifest_problem() says why. A store without a
+  // manifest and without steps is one that a trainer is just making; that is no error.
+  //   kNotFound: no such directory, or no store in it.
+  //   kUnimplemented: a newer version wrote the store.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
 
-  // The same for a store from a stranger. RocksDB is not made for files that mean harm, so the manifest is never
-  // opened: the steps are those of the shards, what only a manifest knows is missing, and manifest_problem() is ok.
-  // Decodes on one thread, so that chunks made to be large take their memory once.
+  // The same for a store that may be malicious. RocksDB does not defend itself against malicious files, so the manifest
+  // is never opened. The steps come from the shards, records of the manifest alone are missing, and manifest_problem()
+  // is ok. Decodes on one thread, so that maliciously large chunks take their memory only once.
   static absl::StatusOr<std::unique_ptr<StoreReader>> OpenUntrusted(const std::string& directory);
   ~StoreReader();
 
   // 32 hexadecimal digits.
   const std::string& store_id() const;
 
-  // Ok, or why the steps below come from the shards though the manifest was to tell.
+  // Ok, or why the steps come from the shards and not from the manifest.
   const absl::Status& manifest_problem() const;
 
-  // As of Open or the last Refresh, ascending by step; those that were deleted or only evaluated included. With reports
-  // that workers have left and no trainer has taken in yet, as far as these can be read.
+  // As of Open or the last Refresh, ascending by step, including steps that were deleted or only evaluated. Includes
+  // the readable reports of workers that no trainer has recorded yet.
   const std::vector<StepInfo>& steps() const;
 
-  // Where the steps come from the shards: of each attempt that is not among them because it could not be read, its
-  // folder and why. One that is just being written is among these.
+  // If the steps come from the shards: a line for each attempt that could not be read, with its folder and the reason.
+  // An attempt that a trainer is writing now is among them.
   const std::vector<std::string>& unread() const;
 
-  // Takes in what has been committed, recorded or deleted since. Where that is nothing, at little cost, unless the
-  // steps come from the shards. kFailedPrecondition: the store was moved or replaced. The steps read so far stay, and
-  // other calls go on reading the store that was opened.
+  // Reads what has been committed, recorded or deleted since. Costs little if nothing has, unless the steps come from
+  // the shards. kFailedPrecondition: the store was moved or replaced. The steps read so far stay, and other calls go on
+  // reading the store that was opened.
   absl::Status Refresh();
 
   // The highest committed step; kNotFound if there is none.
   absl::StatusOr<StepInfo> Latest() const;
 
-  // The highest committed step that no evaluator distrusts: RestoreOptions::healthy_only begins with it. kNotFound:
-  // there is none.
+  // The highest committed step that no evaluator called unhealthy. RestoreOptions::healthy_only begins with it.
+  // kNotFound: there is none.
   absl::StatusOr<StepInfo> LatestHealthy() const;
 
   // As AsyncCheckpointer::BestStep. Without a mode, kInvalidArgument if neither the record nor the name gives one.
@@ -129,10 +130,10 @@ class StoreReader {
   // Fills `state` from the selected step, after Refresh. Works beside a trainer and on a read-only disk.
   //
   // While it reads, a lease keeps the trainer's retention from deleting the step. There is no lease without the right
-  // to write to leases/, on a read-only disk, or on a full one. If the step is deleted before
-  // it is read, the selection is made once more. A damaged step is passed over, as AsyncCheckpointer::RestoreLatest
-  // does. Only the holder of the store marks it. RestoreReport::passed_over names it. RestoreOptions::healthy_only
-  // waits for nothing. Entries of companions are left out.
+  // to write to leases/, on a read-only disk, or on a full one. If the step is deleted before it is read, a step is
+  // selected once more. A damaged step is passed over, as by AsyncCheckpointer::RestoreLatest, but only the holder of
+  // the store marks it. RestoreReport::passed_over names it. RestoreOptions::healthy_only does not wait for
+  // evaluations. Entries of companions are left out.
   //
   // Errors as of AsyncCheckpointer::RestoreLatest and Restore, and of Refresh.
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
@@ -149,47 +150,47 @@ class StoreReader {
   absl::StatusOr<std::shared_ptr<const Snapshot>> Load(const StepSelector& step,
                                                        const std::vector<std::string>& entries = {});
 
-  // The attempts, 32 hexadecimal digits each, in whose files chunks of the step lie besides its own, by its record; no
-  // order. None where the step was deleted or never saved, or there is no record of it. kResourceExhausted: no memory.
+  // The other attempts (32 hexadecimal digits each, in no order) whose files hold chunks of the step, by its record.
+  // Empty if the step was deleted or never saved, or has no record. kResourceExhausted: no memory.
   absl::StatusOr<std::vector<std::string>> References(int64_t step) const;
 
-  // What the step's save was busy with, and when. Empty where nothing is known: of steps that were never saved, that
-  // were saved by a version which did not record it, or whose manifest was rebuilt or is not read. "commit" may be
-  // missing: it is recorded by whatever is written next, a later step or the end of the trainer at the latest.
-  // kNotFound if there is no record of the step. kDataLoss, kUnimplemented: what was recorded cannot be read.
+  // The phases of the step's save and their times. Empty if nothing is recorded: the step was never saved, an old
+  // version saved it, or the manifest was rebuilt or is not read. "commit" may be missing, because the next write to
+  // the manifest records it: a later step, or the end of the trainer.
+  //   kNotFound: no record of the step.
+  //   kDataLoss, kUnimplemented: the phases are recorded and cannot be read.
   absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step) const;
 
-  // Reads the index of each of the step's shards, and no tensor. kDataLoss where one is damaged, kNotFound where one is
+  // Reads the index of each of the step's shards, and no tensor. kDataLoss: an index is damaged. kNotFound: a shard is
   // gone, or the step was deleted or never saved.
   absl::StatusOr<StepContents> Contents(int64_t step) const;
 
-  // Holds the step's shards open to read more of it than one entry. Errors as of Contents.
+  // Holds the step's shards open, to read several entries. Errors as of Contents.
   absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step) const;
 
-  // The bytes of one entry, checked. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged. A reader
-  // holds no lease, so either may also mean that a trainer has deleted the step meanwhile; after Refresh Find tells.
+  // The bytes of one entry, checked. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged. This
+  // takes no lease, so a trainer may delete the step meanwhile, with either error. Refresh and Find then show that.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
 
-  // The bytes [offset, offset + bytes) of the entry, of which those chunks are read and checked in which a byte of them
-  // lies, and no others. Rows of a tensor follow each other: row r of one of shape [rows, ...], held as a whole, begins
-  // at r times the bytes of a row. kOutOfRange: they do not all lie in the entry. Else as above.
+  // The bytes [offset, offset + bytes) of the entry. Reads and checks only the chunks that hold them. Tensors are
+  // row-major: row r of a tensor of shape [rows, ...] begins at r times the bytes of a row. kOutOfRange: the range
+  // leaves the entry. Else as above.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name, uint64_t offset,
                                                    uint64_t bytes) const;
 
-  // Reads every byte of the step's shards and holds it against its checksum: header, index, footer, padding, every
-  // chunk as stored and as decoded. Damage is in the report; a Status that is not ok means that reading itself failed.
-  // `progress` is called on this thread: when the first bytes have been read, then at most every 100 ms as more are
-  // read, and at the end. A disk that does not answer delays it.
+  // Reads every byte of the step's shards and compares it with its checksum: header, index, footer, padding, and every
+  // chunk as stored and as decoded. The report lists the damage. A Status that is not ok means that reading itself
+  // failed. `progress` is called on this thread: when the first bytes have been read, then at most every 100 ms as more
+  // are read, and at the end. A disk that does not answer delays it.
   absl::StatusOr<VerifyReport> Verify(int64_t step,
                                       const std::function<void(const VerifyProgress&)>& progress = nullptr) const;
 
-  // The same of a sample of the chunks; no damage in it says little of the rest. kInvalidArgument: the share is not 0
-  // to 1.
+  // The same for a sample of the chunks. A sample without damage says little about the other chunks. kInvalidArgument:
+  // the share is not 0 to 1.
   absl::StatusOr<VerifyReport> Verify(int64_t step, const VerifyOptions& options) const;
 
-  // Reads every block of the tables that the manifest consists of, those included that no question has needed.
-  // kDataLoss where one is damaged: the steps above are right all the same, but the manifest will have to be rebuilt.
-  // Ok where the steps come from the shards.
+  // Reads every block of the manifest's tables. kDataLoss: a block is damaged. The steps above are right all the same,
+  // but the manifest will have to be rebuilt. Ok if the steps come from the shards.
   absl::Status VerifyManifest() const;
 
  private:

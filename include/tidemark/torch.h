@@ -18,43 +18,44 @@
 //   optimizer.lbfgs.old_dirs.0            LBFGS keeps one state for all parameters
 //   scheduler.step_count                  of a learning rate scheduler; the rates are the optimizer's options
 //
-// Tensors: any strided tensor of any dtype, on any device. Views that do not cover their memory in order are stored as
-// what they read as. Two entries that are the same view of the same storage are stored once; views that merely overlap
-// are each stored in full. An expanded tensor (stride 0) is stored as what it reads as; restored, every repetition must
-// hold the same, else kFailedPrecondition, which shows only as the tensor is read: others may have been written then.
-// Quantised, sparse, MKL-DNN, meta and nested tensors, and tensors whose own
-// elements overlap in any other way, are kUnimplemented; an undefined tensor is kInvalidArgument; both name the entry.
+// Tensors: any strided tensor of any dtype, on any device. A view is stored with the values that it shows, in row-major
+// order. Two entries that are the same view of the same storage are stored once. Views that overlap in part are each
+// stored in full. An expanded tensor (stride 0) is stored with all of its repetitions. A restore into one needs equal
+// repetitions in the checkpoint, else it is kFailedPrecondition; other tensors may have been written by then.
+//   kUnimplemented     quantised, sparse, MKL-DNN, meta and nested tensors, and tensors whose own elements overlap in
+//                      any other way. The message names the entry.
+//   kInvalidArgument   an undefined tensor. The message names the entry.
 //
-// Overlapped staging: parameters and optimizer states are copied while the next forward and backward run, and must not
-// change until WaitUntilStaged, which therefore goes before optimizer.step(). The buffers of modules (BatchNorm's
-// running_mean) change in forward already, so they are copied before Save returns, like values; if any is on a device,
-// Save waits for the work that was enqueued there before it. A tensor of AddTensor counts as a parameter: if forward
-// changes it, register it as a buffer, or call WaitUntilStaged before forward.
+// Overlapped staging: parameters and optimizer states are copied during the next forward and backward pass. They must
+// not change before WaitUntilStaged has returned, so call it before optimizer.step(). The buffers of modules
+// (BatchNorm's running_mean) change in the forward pass. They are therefore copied before Save returns, like values. If
+// a buffer is on a device, Save waits for the work that was enqueued there before it. A tensor of AddTensor counts as a
+// parameter: if the forward pass changes it, register it as a buffer, or call WaitUntilStaged before the forward pass.
 //
 // Devices: a save sees the work that was enqueued on each device's current stream of the thread that calls Save, and
-// nothing that is enqueued later. Work on other streams must be joined into the current one first. The copies run on a
-// stream of their own from the device's pool, through c10's device-generic interfaces, into host memory that LibTorch
-// has page-locked, if its accelerator has such memory.
+// nothing that is enqueued later. Join work on other streams into the current one first. The copies run on a stream of
+// their own from the device's pool. They go into host memory that LibTorch has page-locked, if its accelerator has such
+// memory.
 //
-// Staging on the device: Save enqueues copies from device memory to device memory behind the same work, makes the
-// current streams wait for them, and returns without waiting itself. So the copies are safe from whatever is enqueued
-// on those streams afterwards, and on others that are made to wait for those. They are in one allocation for each
-// device, from LibTorch's allocator, which keeps that memory for the next save; it may give it back to the device when
-// memory becomes scarce. Where it has none to give, Save does what it does without staging on the device.
+// Staging on the device: behind the same work, Save enqueues copies from device memory to device memory. It makes the
+// current streams wait for them, and returns without waiting itself. So later work on those streams cannot change the
+// copies, nor can work on streams that wait for those. Each device has one allocation for the copies, from LibTorch's
+// allocator, which keeps the memory for the next save, or frees it when memory becomes scarce. If it has no memory, the
+// save is as without staging on the device.
 //
-// Restoring into an optimizer that has not stepped yet makes its state, as the checkpoint holds it, and nothing of it
-// is visible before the restore has succeeded. Into one that has stepped, the tensors of its state that fit are written
-// in place, as the parameters are, so that they need no memory twice: a restore that fails midway may leave parts of
-// the checkpoint in them. Options, step counts and tensors that do not fit are replaced only when the restore has
-// succeeded.
+// Restoring into an optimizer that has not stepped yet makes its state. That becomes visible only when the restore has
+// succeeded. In an optimizer that has stepped, tensors that fit are written in place, like the parameters, so that they
+// need no memory twice. A restore that fails midway may therefore leave parts of the checkpoint in them. Options, step
+// counts and tensors that do not fit are replaced only when the restore has succeeded.
 //
-// A generator's state must have the length of the present generator's, which tells kinds of generators apart, else
-// kInvalidArgument, like bytes that the generator refuses; nothing has been touched then.
+// A generator's state in the checkpoint must be as long as that of the present generator, because different kinds of
+// generators have different lengths. Otherwise, or if the generator refuses the bytes, the restore is kInvalidArgument
+// and changes nothing.
 //
-// A TorchState keeps handles of the tensors of the last save or restore until the next: memory that the trainer gives
-// up in between is freed then.
+// A TorchState keeps handles of the tensors of the last save or restore until the next one. Memory that the trainer
+// releases in between is freed then.
 //
-// Thread-compatible, except that CopyToHost may run on one other thread, while none of the other functions does.
+// Thread-compatible. CopyToHost may also run on one other thread, while no other function runs.
 
 #ifndef TIDEMARK_TORCH_H_
 #define TIDEMARK_TORCH_H_
@@ -128,8 +129,8 @@ class TorchState : public State {
   void AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, std::vector<NamedModule> modules = {});
 
   // Adds the number of steps of a learning rate scheduler, so that StepLR decays at the right steps after a resume. Add
-  // its optimizer too, which holds the rates. Fields of a scheduler class of your own need AddValue or AddObject.
-  // The scheduler is not owned.
+  // its optimizer too, which holds the rates. Fields of a scheduler class of your own need AddValue or AddObject. The
+  // scheduler is not owned.
   void AddScheduler(std::string name, torch::optim::LRScheduler& scheduler);
 #if TIDEMARK_HAS_PLATEAU_SCHEDULER
   // The same for the counters of a ReduceLROnPlateauScheduler and the best metric that it has seen.
