@@ -67,7 +67,8 @@ class Contents(unittest.TestCase):
 
     def test_it_has_the_package_and_the_program_and_nothing_else(self):
         sources = pathlib.Path(__file__).parents[2] / "python" / "tidemark"
-        wanted = {f"tidemark/{path.relative_to(sources)}" for path in sources.rglob("*") if path.suffix == ".py" or path.name == "py.typed"}
+        wanted = {f"tidemark/{path.relative_to(sources)}" for path in sources.rglob("*")
+                  if path.suffix in (".py", ".pyi") or path.name == "py.typed"}
         found = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
         mine = {path for path in found if not path.startswith(self.information.name)}
         self.assertEqual(mine, wanted | {str(path.relative_to(self.folder)) for path in (self.module, self.program)})

@@ -8,6 +8,7 @@ each version of Python that the wheel was installed into, for interpreters that 
 """
 
 import itertools
+import json
 import os
 import pathlib
 import subprocess
@@ -52,14 +53,16 @@ class Installed(unittest.TestCase):
                 saved = run(environment / "bin" / "python", HERE / "save_and_restore.py", folder, "tidemark")
                 self.assertEqual(saved.returncode, 0, saved.stderr)
                 program = environment / "bin" / "checkpoint-inspect"
-                listed = run(program, "list", folder / "store", "--json")
+                listed = run(program, "--store", folder / "store", "--json", "ls")
                 self.assertEqual(listed.returncode, 0, listed.stderr)
-                self.assertIn('"step":2', listed.stdout.replace(" ", ""))
-                verified = run(program, "verify", folder / "store")
+                steps = [(step["step"], step["state"], step["metrics"]) for step in json.loads(listed.stdout)["steps"]]
+                self.assertEqual(steps, [(1, "committed", {"loss": 1.0}), (2, "committed", {"loss": 0.5})])
+                verified = run(program, "--store", folder / "store", "verify")
                 self.assertEqual(verified.returncode, 0, verified.stderr + verified.stdout)
-                missing = run(program, "list", folder / "none")
+                self.assertIn("2 of 2 steps sound", verified.stdout)
+                missing = run(program, "--store", folder / "none", "ls")
                 self.assertNotEqual(missing.returncode, 0)
-                self.assertIn("none", missing.stderr)
+                self.assertIn("none is not a Tidemark store", missing.stderr)
 
     def test_it_restores_beside_frameworks_in_either_order(self):
         for python in self.framework_pythons:
