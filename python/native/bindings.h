@@ -11,6 +11,7 @@
 namespace tidemark::python {
 
 void BindCheckpointer(nanobind::module_& module);
+void BindExchange(nanobind::module_& module);
 void BindHealthMonitor(nanobind::module_& module);
 void BindStepFile(nanobind::module_& module);
 void BindWorker(nanobind::module_& module);

@@ -23,6 +23,8 @@
 #include "python/native/event_queue.h"
 #include "python/native/interpreter_lock.h"
 #include "python/native/options_dict.h"
+#include "python/native/python_functions.h"
+#include "python/native/releasable.h"
 #include "python/native/snapshot_view.h"
 #include "python/native/status_error.h"
 #include "python/native/tree_state.h"
@@ -41,8 +43,8 @@ namespace {
 using ArrayTuple = std::tuple<std::string, std::string, std::vector<int64_t>, uint64_t, std::vector<int64_t>, bool>;
 // Name, kind, bytes.
 using ValueTuple = std::tuple<std::string, std::string, nb::bytes>;
-// Name of a metric, mode ("" for none), count, whether steps without it stay.
-using KeepBestTuple = std::tuple<std::string, std::string, int64_t, bool>;
+// Name of a metric, mode ("" for none), count, whether steps without it stay, function or None.
+using KeepBestTuple = std::tuple<std::string, std::string, int64_t, bool, nb::object>;
 
 Staging StagingOf(const std::string& staging) {
   if (staging == "blocking") return Staging::kBlocking;
@@ -148,10 +150,15 @@ CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueu
   out.retention.keep_every_steps = number("keep_every_steps");
   out.retention.keep_interval = absl::Seconds(real("keep_interval"));
   out.retention.keep_for = absl::Seconds(real("keep_for"));
-  for (const auto& [metric, mode, count, without] : nb::cast<std::vector<KeepBestTuple>>(options["keep_best"])) {
-    out.retention.keep_best.push_back(
-        {.metric = metric, .mode = ModeOf(mode), .count = count, .keep_without_metric = without});
+  for (const auto& [metric, mode, count, without, score] : nb::cast<std::vector<KeepBestTuple>>(options["keep_best"])) {
+    out.retention.keep_best.push_back({.metric = metric,
+                                       .mode = ModeOf(mode),
+                                       .count = count,
+                                       .score = ScoreOf(score),
+                                       .keep_without_metric = without});
   }
+  out.retention.keep = StepPredicateOf(options["keep"]);
+  out.save_when = SaveRuleOf(options["save_when"]);
   for (const auto& [evaluator, steps] :
        nb::cast<std::vector<std::pair<std::string, int64_t>>>(options["keep_unevaluated_until"])) {
     out.retention.keep_unevaluated_until.push_back({.evaluator = evaluator, .every_steps = steps});
@@ -178,13 +185,15 @@ AverageOptions AverageOptionsOf(const nb::dict& options) {
 
 RestoreOptions RestoreOptionsOf(const nb::dict& options) {
   return {.healthy_only = nb::cast<bool>(options["healthy_only"]),
+          .evaluations_timeout = absl::Seconds(Option<double>(options, "evaluations_timeout")),
+          .accept = StepPredicateOf(options["accept"]),
           .only = nb::cast<std::vector<std::string>>(options["only"]),
-          .renames = nb::cast<std::vector<std::pair<std::string, std::string>>>(options["renames"]),
+          .renames = Option<Renames>(options, "renames"),
           .allow_missing = nb::cast<bool>(options["allow_missing"]),
           .allow_unexpected = nb::cast<bool>(options["allow_unexpected"])};
 }
 
-// The checkpointer and its events. Thread-compatible, like AsyncCheckpointer.
+// The checkpointer and its events.
 class Handle {
  public:
   explicit Handle(const nb::dict& options) : events_(std::make_shared<EventQueue>()) {
@@ -194,26 +203,21 @@ class Handle {
       const Unlocked unlocked;
       opened = AsyncCheckpointer::Open(std::move(native));
     }
-    checkpointer_ = ValueOrRaise(std::move(opened));
-  }
-
-  ~Handle() {
-    const Unlocked unlocked;  // it waits for the saves
-    checkpointer_.reset();
+    checkpointer_.Set(ValueOrRaise(std::move(opened)));
   }
 
   // Runs without the interpreter's lock.
   template <typename Function>
   auto Call(Function function) {
-    const Unlocked unlocked;
-    return function(*checkpointer_);
+    return checkpointer_.Call(std::move(function));
   }
 
+  void Release() { checkpointer_.Release(); }
   EventQueue& events() { return *events_; }
 
  private:
-  std::shared_ptr<EventQueue> events_;
-  std::unique_ptr<AsyncCheckpointer> checkpointer_;
+  const std::shared_ptr<EventQueue> events_;
+  Releasable<AsyncCheckpointer> checkpointer_{"the checkpointer"};
 };
 
 nb::dict ReportDict(const RestoreReport& report) {
@@ -415,6 +419,12 @@ void BindCheckpointer(nb::module_& module) {
            [](Handle& handle, int64_t step, const std::string& reason) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.Delete(step, reason); }));
            })
+      .def("discard_after",
+           [](Handle& handle, int64_t step, const std::string& reason) {
+             return ValueOrRaise(handle.Call([&](auto& c) { return c.DiscardAfter(step, reason); }));
+           })
+      .def("committed",
+           [](Handle& handle, int64_t step) { return handle.Call([&](auto& c) { return c.Committed(step); }); })
       .def("set_save_interval",
            [](Handle& handle, int64_t steps) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.SetSaveInterval(steps); }));
@@ -438,24 +448,15 @@ void BindCheckpointer(nb::module_& module) {
       .def("statistics", [](Handle& handle) { return DictOf(handle.Call([](auto& c) { return c.statistics(); })); })
       .def("check_for_errors",
            [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.CheckForErrors(); })); })
-      .def("tidy", [](Handle& handle) { RaiseUnlessOk(handle.Call([](auto& c) { return c.Tidy(); })); })
       .def(
           "close",
           [](Handle& handle, double seconds) {
             RaiseUnlessOk(handle.Call([&](auto& c) { return c.Close(absl::Now() + absl::Seconds(seconds)); }));
           },
           "Raises DeadlineExceededError if it is not closed within so many seconds; it may be called again.")
+      .def("release", &Handle::Release, "After a close that ran out of time: gives up what still runs.")
       .def("wait_for_events",
-           [](Handle& handle, double seconds) {
-             std::vector<EventQueue::Event> events;
-             {
-               const Unlocked unlocked;
-               events = handle.events().Wait(seconds);
-             }
-             std::vector<std::pair<std::string, std::string>> out;
-             for (EventQueue::Event& event : events) out.emplace_back(std::move(event.kind), std::move(event.text));
-             return out;
-           })
+           [](Handle& handle, double seconds) { return WaitForEvents(handle.events(), seconds); })
       .def("wake", [](Handle& handle) { handle.events().Wake(); });
 }
 

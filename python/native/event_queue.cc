@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "python/native/interpreter_lock.h"
+
 namespace tidemark::python {
 namespace {
 
@@ -31,6 +33,13 @@ std::vector<EventQueue::Event> EventQueue::Wait(double seconds) {
   std::vector<Event> events(events_.begin(), events_.end());
   events_.clear();
   return events;
+}
+
+std::vector<std::pair<std::string, std::string>> WaitForEvents(EventQueue& events, double seconds) {
+  const Unlocked unlocked;
+  std::vector<std::pair<std::string, std::string>> out;
+  for (EventQueue::Event& event : events.Wait(seconds)) out.emplace_back(std::move(event.kind), std::move(event.text));
+  return out;
 }
 
 }  // namespace tidemark::python

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tidemark/checkpoint_observer.h"
@@ -43,6 +44,9 @@ class EventQueue final : public CheckpointObserver {
   std::condition_variable arrived_;
   std::deque<Event> events_;  // at most kEventsMax; the oldest go first
 };
+
+// EventQueue::Wait without the interpreter's lock: (kind, text) of each event.
+std::vector<std::pair<std::string, std::string>> WaitForEvents(EventQueue& events, double seconds);
 
 }  // namespace tidemark::python
 

@@ -6,6 +6,7 @@ NB_MODULE(_native, module) {
   tidemark::python::BindCheckpointer(module);
   tidemark::python::BindHealthMonitor(module);
   tidemark::python::BindSnapshot(module);
+  tidemark::python::BindExchange(module);
   tidemark::python::BindStepFile(module);
   tidemark::python::BindWorker(module);
 }

@@ -5,17 +5,23 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "nanobind/nanobind.h"
 #include "nanobind/stl/map.h"
 #include "nanobind/stl/optional.h"
+#include "nanobind/stl/pair.h"
 #include "nanobind/stl/string.h"
 #include "nanobind/stl/vector.h"
 #include "python/native/status_error.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::python {
+
+// (Name in the checkpoint, name elsewhere).
+using Renames = std::vector<std::pair<std::string, std::string>>;
 
 template <typename T>
 T Option(const nanobind::dict& options, const char* name) {

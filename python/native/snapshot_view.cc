@@ -3,17 +3,19 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "nanobind/ndarray.h"
 #include "nanobind/stl/map.h"
 #include "nanobind/stl/optional.h"
+#include "nanobind/stl/pair.h"
 #include "nanobind/stl/string.h"
 #include "nanobind/stl/tuple.h"
 #include "nanobind/stl/vector.h"
 #include "python/native/bindings.h"
+#include "python/native/options_dict.h"
 #include "python/native/status_error.h"
 #include "python/native/tree_state.h"
+#include "tidemark/capture.h"
 
 namespace nb = nanobind;
 
@@ -28,33 +30,30 @@ absl::StatusOr<Verdict> VerdictOf(const nb::object& result) {
 
 // Read-only, and an owner of the memory.
 nb::object MemoryOf(const SnapshotView& view, size_t index) {
-  const std::span<const std::byte> bytes = view.bytes.at(index);
-  const nb::capsule owner(new std::shared_ptr<const void>(view.memory),
+  const std::span<const std::byte> bytes = view.bytes(index);
+  const nb::capsule owner(new std::shared_ptr<const void>(view.memory()),
                           [](void* memory) noexcept { delete static_cast<std::shared_ptr<const void>*>(memory); });
   return nb::cast(nb::ndarray<nb::memview, const uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()}, owner));
-}
-
-absl::Status Fill(const SnapshotView& view, TreeState& state) {
-  absl::flat_hash_map<std::string_view, size_t> by_name;
-  for (size_t i = 0; i < view.entries.size(); ++i) by_name.emplace(view.entries[i].name, i);
-  for (size_t i = 0; i < state.entries().size(); ++i) {
-    const auto found = by_name.find(state.entries()[i].spec.name);
-    if (found == by_name.end()) continue;
-    if (absl::Status status = state.Receive(i, view.bytes[found->second]); !status.ok()) return status;
-  }
-  return state.FinishRestore();
 }
 
 }  // namespace
 
 SnapshotView::SnapshotView(const Snapshot& snapshot)
-    : step(snapshot.step()),
-      entries(snapshot.entries().begin(), snapshot.entries().end()),
-      memory(snapshot.memory()),
-      metrics(snapshot.metrics()),
-      user_metadata(snapshot.user_metadata()) {
-  bytes.reserve(entries.size());
-  for (size_t i = 0; i < entries.size(); ++i) bytes.push_back(snapshot.bytes(i));
+    : step_(snapshot.step()),
+      entries_(snapshot.entries().begin(), snapshot.entries().end()),
+      memory_(snapshot.memory()),
+      metrics_(snapshot.metrics()),
+      user_metadata_(snapshot.user_metadata()) {
+  bytes_.reserve(entries_.size());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    bytes_.push_back(snapshot.bytes(i));
+    by_name_.emplace(entries_[i].name, i);
+  }
+}
+
+std::optional<size_t> SnapshotView::Find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? std::nullopt : std::optional(found->second);
 }
 
 EvaluatorFunction FunctionOf(nb::object function, std::function<void(nb::python_error)> on_raise) {
@@ -76,14 +75,14 @@ EvaluatorFunction FunctionOf(nb::object function, std::function<void(nb::python_
 
 void BindSnapshot(nb::module_& module) {
   nb::class_<SnapshotView>(module, "Snapshot")
-      .def_ro("step", &SnapshotView::step)
-      .def_ro("metrics", &SnapshotView::metrics)
-      .def_ro("user_metadata", &SnapshotView::user_metadata)
+      .def_prop_ro("step", &SnapshotView::step)
+      .def_prop_ro("metrics", [](const SnapshotView& view) { return view.metrics(); })
+      .def_prop_ro("user_metadata", [](const SnapshotView& view) { return view.user_metadata(); })
       .def(
           "entries",
           [](const SnapshotView& view) {
             nb::list out;
-            for (const EntrySpec& spec : view.entries) {
+            for (const EntrySpec& spec : view.entries()) {
               out.append(nb::make_tuple(spec.name, std::string(EntryKindName(spec.kind)),
                                         std::string(GetDtypeInfo(spec.dtype).name), spec.held_shape()));
             }
@@ -92,20 +91,31 @@ void BindSnapshot(nb::module_& module) {
           "[(name, kind, dtype, shape)]")
       .def("memory", &MemoryOf, "The bytes of an entry, read-only. Keeps the snapshot's memory.")
       .def(
-          "prepare",
-          [](const SnapshotView& view, TreeState& state) { RaiseUnlessOk(state.PrepareRestore(view.entries)); },
-          "Compares the snapshot with the state's destinations; see TreeState.differences.")
-      .def(
-          "fill",
-          [](const SnapshotView& view, TreeState& state) {
+          "restore",
+          [](const SnapshotView& view, TreeState& state, const nb::dict& options) {
+            const RestoreOptions native{.only = Option<std::vector<std::string>>(options, "only"),
+                                        .renames = Option<Renames>(options, "renames"),
+                                        .allow_missing = Option<bool>(options, "allow_missing"),
+                                        .allow_unexpected = true};
             absl::Status status;
             {
               const Unlocked unlocked;
-              status = Fill(view, state);
+              status = RestoreFrom(view, state, native);
             }
             RaiseUnlessOk(status);
           },
-          "After prepare: copies what both have.");
+          "Fills the state's destinations; see TreeState.differences.");
+  module.def(
+      "capture",
+      [](TreeState& state) {
+        absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot;
+        {
+          const Unlocked unlocked;
+          snapshot = Capture(state);
+        }
+        return SnapshotView(*ValueOrRaise(std::move(snapshot)));
+      },
+      "Copies the state into memory of its own.");
   module.def(
       "refuse_calls",
       [](bool some_run) {

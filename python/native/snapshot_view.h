@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "python/native/interpreter_lock.h"
@@ -18,16 +21,27 @@
 
 namespace tidemark::python {
 
-// Immutable. Shares the snapshot's memory, and so do the arrays that are made of it.
-struct SnapshotView {
+// Shares the memory of the snapshot that it was made of, and so do the arrays that are made of it.
+class SnapshotView final : public Snapshot {
+ public:
   explicit SnapshotView(const Snapshot& snapshot);
 
-  int64_t step;
-  std::vector<EntrySpec> entries;
-  std::vector<std::span<const std::byte>> bytes;  // by entry
-  std::shared_ptr<const void> memory;
-  Metrics metrics;
-  std::string user_metadata;
+  int64_t step() const override { return step_; }
+  std::span<const EntrySpec> entries() const override { return entries_; }
+  std::span<const std::byte> bytes(size_t index) const override { return bytes_.at(index); }
+  std::shared_ptr<const void> memory() const override { return memory_; }
+  std::optional<size_t> Find(std::string_view name) const override;
+  const std::map<std::string, double>& metrics() const override { return metrics_; }
+  const std::string& user_metadata() const override { return user_metadata_; }
+
+ private:
+  int64_t step_;
+  std::vector<EntrySpec> entries_;
+  std::vector<std::span<const std::byte>> bytes_;      // by entry
+  std::map<std::string, size_t, std::less<>> by_name_;  // into entries_
+  std::shared_ptr<const void> memory_;
+  Metrics metrics_;
+  std::string user_metadata_;
 };
 
 // Calls the function of Python with a SnapshotView. It returns (metrics, unhealthy, error): the error is None, or text

@@ -11,24 +11,25 @@ Importing this module imports no framework: it knows arrays of NumPy and PyTorch
 """
 
 from . import errors
-from ._checkpointer import Checkpointer, RestoreReport, SaveHandle
+from ._checkpointer import Checkpointer
 from ._codec import register
-from ._evaluator import Snapshot, Verdict
+from ._evaluator import Snapshot, Verdict, capture
+from ._export import BestFile, export_safetensors
 from ._follow import WorkerReport, follow
-from ._futures import Future
+from ._futures import Future, SaveHandle
 from ._health import Divergence, HealthMonitor
-from ._options import AwaitEvaluation, KeepBest, Retention, Tuning
+from ._options import AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
 from ._preemption import PreemptionGuard, PreemptionReport
 from ._reader import Damage, Slice, Step, VerifyReport, open, steps, verify  # noqa: A004
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
-from ._step_info import Evaluation, StepInfo
+from ._step_info import Evaluation, RestoreReport, StepInfo
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AlreadyHeldError", "AwaitEvaluation", "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram",
-    "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "PreemptionGuard",
-    "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "Slice", "Snapshot", "Statistics",
-    "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport", "WorkerReport", "errors", "follow",
-    "open", "register", "rng", "steps", "verify",
+    "AlreadyHeldError", "AwaitEvaluation", "BestFile", "Checkpointer", "Damage", "DataLossError", "Divergence",
+    "DurationHistogram", "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError",
+    "PreemptionGuard", "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SaveQuestion",
+    "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport",
+    "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "register", "rng", "steps", "verify",
 ]

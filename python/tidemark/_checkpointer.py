@@ -3,57 +3,27 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import os
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from . import _native
 from ._evaluator import EvaluatorFunction, guarded, modes_of
-from ._futures import SLICE, Future, Notifier, logger
+from ._futures import SLICE, Future, Notifier, SaveHandle, logger
 from ._health import HealthMonitor
-from ._options import Retention, Tuning, options_of
+from ._options import Retention, SaveQuestion, Tuning, native_predicate, native_save_rule, options_of
 from ._pattern import matches
 from ._statistics import RetentionDecision, Statistics, statistics
-from ._step_info import StepInfo, step_info
+from ._step_info import RestoreReport, StepInfo, step_info
 from ._tree import Tree
 from .errors import (
     DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, MismatchError, from_status)
 
 F = TypeVar("F", bound=EvaluatorFunction)
-
-
-@dataclasses.dataclass(frozen=True)
-class RestoreReport:
-    """What a restore did. `passed_over`: [(step, reason)] of the steps that would have come first."""
-
-    step: int
-    info: StepInfo
-    passed_over: list[tuple[int, str]]
-    missing: list[str]
-    unexpected: list[str]
-    bytes: int
-
-
-class SaveHandle:
-    """One save. Can be awaited: that waits for `committed`.
-
-    `staged` resolves when the trainer may change its arrays, `committed` when the step survives power loss. Both have
-    the step as their result. `skipped`: nothing was saved, because `when_full` is "skip" and there was no room.
-    """
-
-    def __init__(self, step: int, skipped: bool, staged: Future, committed: Future) -> None:
-        self.step = step
-        self.skipped = skipped
-        self.staged = staged
-        self.committed = committed
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.committed.__await__()
 
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
@@ -64,15 +34,16 @@ class Checkpointer:
     """Opens or creates the store at `path` and takes its lock. A context manager: leaving it closes.
 
     Every option has the name, the default and the range of the C++ library's CheckpointerOptions; times are in seconds.
-    `save_timeout` and `close_timeout` may be `float("inf")`. Use it from one thread at a time, except that the methods
+    `save_timeout` and `close_timeout` may be `float("inf")`. `save_when` is called by `should_save`; if it raises, the step
+    is to be saved, and a warning has the message. Use it from one thread at a time, except that the methods
     that name a step (`tag`, `pin`, `delete`, `report_metrics`) may run on any. In a forked child it cannot be used.
 
     AlreadyHeldError: another process holds the store. NotFoundError: there is none, and `create` is False.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, save_interval_steps: int = 0,
-                 save_on_steps: Sequence[int] = (), save_interval_seconds: float = 0.0, staging_bytes_max: int = 0,
-                 when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
+                 save_on_steps: Sequence[int] = (), save_interval_seconds: float = 0.0,
+                 save_when: Callable[[SaveQuestion], bool] | None = None, staging_bytes_max: int = 0, when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
                  retention: Retention | None = None, tuning: Tuning | None = None, save_timeout: float = float("inf"),
                  close_timeout: float = 1800.0, metrics_file: str | os.PathLike[str] = "") -> None:
         self.path = os.path.abspath(path)
@@ -82,6 +53,7 @@ class Checkpointer:
         self._native = _native.Checkpointer({
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
+            "save_when": native_save_rule(save_when),
             "staging_bytes_max": staging_bytes_max, "when_full": when_full, "staging": staging, "compression": compression,
             "reuse": reuse, "save_timeout": float(save_timeout), "close_timeout": float(close_timeout),
             "metrics_file": os.fspath(metrics_file), **options_of(retention or Retention(), tuning or Tuning())})
@@ -91,6 +63,7 @@ class Checkpointer:
         self._notifier = Notifier(self._native)
         self._committing: list[Future] = []
         self._failure: Error | None = None  # that a close has read, which then ran out of time
+        self._last_statistics: Statistics | None = None  # of a checkpointer that has given evaluations up
         _open.add(self)
 
     def __enter__(self) -> Checkpointer:
@@ -279,39 +252,47 @@ class Checkpointer:
 
     def check_for_errors(self) -> None:
         """Raises the first failure of a save that was not seen yet. Never blocks."""
-        self._native.check_for_errors()
+        if self._last_statistics is None:
+            self._native.check_for_errors()
 
     def resume(self, state: Any, *, healthy_only: bool = False, only: Sequence[str] = (),
-               renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False) -> int:
+               renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
+               accept: Callable[[StepInfo], bool] | None = None, evaluations_timeout: float = 300.0) -> int:
         """Fills the state from the highest committed step, and returns the step to train next: that step + 1.
 
         Returns 0, with the state untouched, in a fresh run. Stop the training on any exception. MismatchError: the
         checkpoint does not fit.
         """
         native = self._require()
-        options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected)
+        options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
         return int(self._fill(state, options, lambda destination: native.resume(destination, options)))
 
     def restore(self, state: Any, step: int | str = "latest", *, healthy_only: bool = False, only: Sequence[str] = (),
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
-                allow_unexpected: bool = False) -> RestoreReport:
+                allow_unexpected: bool = False, accept: Callable[[StepInfo], bool] | None = None,
+                evaluations_timeout: float = 300.0) -> RestoreReport:
         """Fills the state from a step: a number, "latest", "latest-healthy", "best:METRIC" or "tag:NAME".
 
         `only` are patterns of names with "*" and "?"; `renames` are (name in the checkpoint, name in the state). Arrays
-        are written in place, and values are replaced. NotFoundError: there is no such step. MismatchError: it does not
-        fit. DataLossError: it is damaged.
+        are written in place, and values are replaced. `accept` chooses among the steps: only those for which it returns
+        true. `healthy_only` first waits for evaluations, at most `evaluations_timeout` seconds.
+
+        NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
+        InternalError: `accept` raised.
         """
         native = self._require()
-        options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected)
+        options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
         report = self._fill(state, options, lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
         return RestoreReport(**report)
 
     @staticmethod
     def _options(healthy_only: bool, only: Sequence[str], renames: Sequence[tuple[str, str]], allow_missing: bool,
-                 allow_unexpected: bool) -> dict[str, Any]:
+                 allow_unexpected: bool, accept: Callable[[StepInfo], bool] | None,
+                 evaluations_timeout: float) -> dict[str, Any]:
         return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
-                "allow_unexpected": allow_unexpected}
+                "allow_unexpected": allow_unexpected, "accept": native_predicate(accept),
+                "evaluations_timeout": float(evaluations_timeout)}
 
     def _fill(self, state: Any, options: dict[str, Any], restore: Any) -> Any:
         self._state.await_staging()
@@ -375,6 +356,20 @@ class Checkpointer:
         """Deletes a committed step. FailedPreconditionError: it stays under all rules."""
         self._require().delete(step, reason)
 
+    def discard_after(self, step: int, reason: str = "the run went back to an earlier step") -> list[int]:
+        """Deletes all committed steps after `step`, the latest included, and returns them, the highest first. For a run that
+        was restored to an older step and goes on from there. Waits for saves in flight.
+
+        FailedPreconditionError names the later steps that are pinned, tagged, or still being read, or no step up to `step`
+        is committed; nothing is deleted then. AlreadyHeldError: a restore is going on.
+        """
+        return list(self._require().discard_after(step, reason))
+
+    def committed(self, step: int) -> Future:
+        """The `committed` of the step's save in flight. Without one it is resolved: with the step if it is committed, else
+        with NotFoundError."""
+        return self._notifier.add(Future(self._require().committed(step), step))
+
     def set_save_interval(self, steps: int) -> None:
         """Replaces `save_interval_steps` from now on. 0: no such rule."""
         self._require().set_save_interval(steps)
@@ -396,25 +391,32 @@ class Checkpointer:
 
     def statistics(self) -> Statistics:
         """Counters and durations since the checkpointer was opened. May be called after `close`, and on any thread."""
-        return statistics(self._native.statistics())
+        return self._last_statistics or statistics(self._native.statistics())
 
-    def close(self, timeout: float | None = None) -> None:
-        """Waits for the saves and releases the store. Raises the first failure that was not seen yet.
+    def close(self, timeout: float | None = None, *, drain: float | None = None) -> None:
+        """Waits for the saves and the evaluators, and releases the store. Raises the first failure that was not seen yet.
 
         DeadlineExceededError after `timeout` seconds (None: `close_timeout`): the store stays locked, and close may be
         called again. Ctrl-C ends the wait in the same way.
+
+        `drain`: how many seconds evaluations may take, from this call; None: as long as `timeout`. Those that have not
+        ended then are given up, with a warning, and the store is released. Those that wait are recorded as skipped. One
+        that runs goes on until the process ends, and its result is lost.
         """
         if self._closed:
             return
         if self._pid != os.getpid():
             raise FailedPreconditionError("the checkpointer belongs to the process that forked this one")
-        deadline = time.monotonic() + (self._close_timeout if timeout is None else timeout)
+        begun = time.monotonic()
+        deadline = begun + (self._close_timeout if timeout is None else timeout)
         while time.monotonic() < deadline and not all(future.done() for future in self._committing):
             time.sleep(SLICE / 10)
         # Failures are read before: that of a save that ran out of time has the type of a close that did.
         while self._has_failure():
             pass
-        while True:
+        if drain is not None and all(future.done() for future in self._committing):
+            self._give_evaluations_up(begun + drain)
+        while self._last_statistics is None:
             try:
                 self._native.close(min(SLICE, max(0.0, deadline - time.monotonic())))
                 break
@@ -427,6 +429,26 @@ class Checkpointer:
         self._finish()
         if self._failure is not None:
             raise self._failure
+
+    def _give_evaluations_up(self, deadline: float) -> None:
+        """Waits for the evaluators until the deadline. Releases the store then if any has not ended."""
+        native = self._native
+        try:
+            self._in_slices(native.wait_until_evaluated, max(0.0, deadline - time.monotonic()))
+            return
+        except DeadlineExceededError as error:
+            logger.warning("closing without the evaluations that have not ended: %s", error)
+        except Error:
+            return  # close has it too
+        try:
+            native.close(0.0)
+        except DeadlineExceededError:
+            pass
+        except Error as error:
+            self._keep(error)
+        self._last_statistics = self.statistics()
+        native.release()
+        _left_running.append(native)  # evaluators may hold snapshots of it
 
     def _has_failure(self) -> bool:
         try:

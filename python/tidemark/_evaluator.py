@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from . import _arrays, _codec, _native
 from ._futures import logger
+from ._pattern import matches
 from ._tree import Tree, object_state
-from .errors import MismatchError
+from .errors import InvalidArgumentError, MismatchError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,27 +78,56 @@ class Snapshot(Mapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
+    def dtype_of(self, name: str) -> str:
+        """The dtype of a tensor, as NumPy and PyTorch spell it: "bfloat16". Empty: there is no tensor of that name."""
+        _, kind, dtype, _ = self._entries.get(name, (0, "", "", []))
+        return dtype if kind == "tensor" else ""
+
     def __repr__(self) -> str:
         return f"<tidemark.Snapshot of step {self.step}, {len(self)} entries>"
 
-    def restore(self, state: Any, *, allow_missing: bool = False) -> None:
+    def restore(self, state: Any, *, only: Sequence[str] = (), renames: Sequence[tuple[str, str]] = (),
+                allow_missing: bool = False) -> None:
         """Fills a state from the snapshot, as `Checkpointer.restore` does: `snapshot.restore({"model": model})`.
 
-        Entries that the state lacks are passed over. MismatchError: the snapshot lacks entries of the state, and
+        Entries that the state lacks are passed over. An overlapped save must not read the state's arrays: call
+        `Checkpointer.wait_until_staged` before. MismatchError: the snapshot lacks entries of the state, and
         `allow_missing` is off, or has others in their place; nothing of the state has been touched.
         """
         tree = Tree(state, writable=True)
         destination = _native.TreeState()
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects))
-        self._native.prepare(destination)
-        missing, _, reshaped, retyped = destination.differences()
-        missing = [] if allow_missing else missing
-        if missing or reshaped or retyped:
-            named = sorted([*missing, *reshaped, *retyped])
-            raise MismatchError(f"the snapshot of step {self.step} does not fit the state; {len(named)} differences: "
-                                f"{', '.join(named[:20])}", missing, [], reshaped, retyped)
-        self._native.fill(destination)
+        try:
+            self._native.restore(destination, {"only": list(only), "renames": list(renames), "allow_missing": allow_missing})
+        except InvalidArgumentError as error:
+            missing, _, reshaped, retyped = ([name for name in names if not only or matches(name, list(only))]
+                                             for names in destination.differences())
+            if reshaped or retyped or (missing and not allow_missing):
+                raise MismatchError(str(error), [] if allow_missing else missing, [], reshaped, retyped) from None
+            raise
         tree.assign(destination.take_received())
+
+    def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),
+                           renames: Sequence[tuple[str, str]] = (), dtype: str = "", replace: bool = False) -> None:
+        """Writes the entries to a safetensors file; options and errors are those of `tidemark.export_safetensors`."""
+        _native.export_snapshot(self._native, os.path.abspath(path), export_options(entries, renames, dtype, replace))
+
+
+def capture(state: Any) -> Snapshot:
+    """A copy of the state in host memory of its own, for a rollback without the disk: `capture(state).restore(state)`.
+
+    Blocks until all is copied. No checkpointer is needed; the snapshot's step is 0, and its memory is released with the
+    snapshot and its arrays. Call it on the thread that changes the state. UnsupportedTypeError: the state has something
+    that cannot be copied. ResourceExhaustedError: too little memory.
+    """
+    tree = Tree(state, writable=False)
+    native = _native.TreeState()
+    native.set_entries(tree.arrays, tree.entries_of_values())
+    return Snapshot(_native.capture(native))
+
+
+def export_options(entries: Sequence[str], renames: Sequence[tuple[str, str]], dtype: str, replace: bool) -> dict[str, Any]:
+    return {"entries": list(entries), "renames": list(renames), "dtype": dtype, "replace": replace}
 
 
 def verdict_of(result: Any) -> Verdict:

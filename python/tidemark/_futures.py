@@ -1,4 +1,4 @@
-"""Results of saves as concurrent.futures.Future, and the thread that resolves them."""
+"""Saves and their results as concurrent.futures.Future, and the thread that resolves them."""
 
 from __future__ import annotations
 
@@ -73,6 +73,23 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
         import asyncio  # takes longer than the rest of the package
 
         return asyncio.wrap_future(self).__await__()
+
+
+class SaveHandle:
+    """One save. Can be awaited: that waits for `committed`.
+
+    `staged` resolves when the trainer may change its arrays, `committed` when the step survives power loss. Both have
+    the step as their result. `skipped`: nothing was saved, because `when_full` is "skip" and there was no room.
+    """
+
+    def __init__(self, step: int, skipped: bool, staged: Future, committed: Future) -> None:
+        self.step = step
+        self.skipped = skipped
+        self.staged = staged
+        self.committed = committed
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.committed.__await__()
 
 
 class Notifier:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from ._step_info import StepInfo, step_info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,12 +14,17 @@ class KeepBest:
     """Keeps the `count` best steps by a metric. `mode`: "lowest" or "highest"; "": what the metric's name says.
 
     `keep_without_metric`: steps that lack the metric stay, and are not counted.
+
+    `score` computes the value from all metrics of the step, {name: value}; NaN: the step has none. `mode` "" is then the
+    lowest, and `metric` may be empty. It is called on a thread of the library. If it raises, the step stays, and a
+    warning has the message. It must not call the checkpointer.
     """
 
-    metric: str
+    metric: str = ""
     mode: str = ""
     count: int = 1
     keep_without_metric: bool = False
+    score: Callable[[Mapping[str, float]], float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Retention:
 
     max_to_keep: this many, the newest commits. keep_best: the best steps by each metric. keep_every_steps: steps
     divisible by it. keep_interval: the first step in every such span of seconds. keep_for: steps that were saved at most
-    so many seconds before the last commit. 0 and (): no such rule.
+    so many seconds before the last commit. keep: those for which it returns true; called on a thread of the library for
+    every committed step, as KeepBest.score. 0, () and None: no such rule.
 
     keep_unevaluated_until: no rule by itself. Delays deletions, so that a late metric can still make a step the best one.
     """
@@ -45,6 +53,18 @@ class Retention:
     keep_interval: float = 0.0
     keep_for: float = 0.0
     keep_unevaluated_until: Sequence[AwaitEvaluation | str] = ()
+    keep: Callable[[StepInfo], bool] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveQuestion:
+    """What `save_when` is asked. `last_saved`: the step of the last save, or the highest committed one at the opening.
+    `since_last`: seconds since the last save, or since the opening. `in_flight`: a save is not committed yet."""
+
+    step: int
+    last_saved: int | None
+    since_last: float
+    in_flight: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,5 +100,22 @@ def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
     return {**tuned, "inbox_poll_interval": float(tuning.inbox_poll_interval),
             "max_to_keep": retention.max_to_keep, "keep_every_steps": retention.keep_every_steps,
             "keep_interval": float(retention.keep_interval), "keep_for": float(retention.keep_for),
-            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric) for rule in best],
+            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric, native_score(rule.score))
+                          for rule in best],
+            "keep": native_predicate(retention.keep),
             "keep_unevaluated_until": [(rule.evaluator, rule.every_steps) for rule in awaited]}
+
+
+# The native module takes functions that return exactly a bool or a float.
+
+
+def native_score(score: Callable[[Mapping[str, float]], float] | None) -> Callable[[dict[str, float]], float] | None:
+    return None if score is None else lambda metrics: float(score(metrics))
+
+
+def native_predicate(predicate: Callable[[StepInfo], bool] | None) -> Callable[[dict[str, Any]], bool] | None:
+    return None if predicate is None else lambda record: bool(predicate(step_info(record)))
+
+
+def native_save_rule(rule: Callable[[SaveQuestion], bool] | None) -> Callable[[tuple[Any, ...]], bool] | None:
+    return None if rule is None else lambda question: bool(rule(SaveQuestion(*question)))

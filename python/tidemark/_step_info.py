@@ -49,3 +49,15 @@ class StepInfo:
 def step_info(record: dict[str, Any]) -> StepInfo:
     """The StepInfo that a record of the native module stands for."""
     return StepInfo(**{**record, "evaluations": [Evaluation(**evaluation) for evaluation in record["evaluations"]]})
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreReport:
+    """What a restore did. `passed_over`: [(step, reason)] of the steps that would have come first."""
+
+    step: int
+    info: StepInfo
+    passed_over: list[tuple[int, str]]
+    missing: list[str]
+    unexpected: list[str]
+    bytes: int

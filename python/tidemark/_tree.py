@@ -50,7 +50,7 @@ def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
     return any(_holds_places(item, (*above, id(value))) for item in items)
 
 
-def _fqn(name: str) -> str:
+def bare_name(name: str) -> str:
     """The name without what wrappers of modules put into it."""
     parts = [part for part in name.split(".")
              if part not in ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")]
@@ -82,7 +82,7 @@ class Tree:
         for value in items:
             if is_module(value):
                 for name, parameter in value.named_parameters():
-                    names.setdefault(id(parameter), _fqn(name))
+                    names.setdefault(id(parameter), bare_name(name))
         return names
 
     def _walk(self, value: Any, path: str, put: _Set) -> None:
@@ -105,10 +105,10 @@ class Tree:
         self.owners.append(value)
 
     def _walk_module(self, module: Any, path: str) -> None:
-        parameters = {_fqn(name) for name, _ in module.named_parameters()}
+        parameters = {bare_name(name) for name, _ in module.named_parameters()}
         extra: dict[str, Any] = {}
         for key, value in module.state_dict().items():
-            name = _fqn(key)
+            name = bare_name(key)
             if _arrays.is_array(value):
                 self._add_array(value, f"{path}.{name}", changes_early=name not in parameters)
             else:

@@ -22,10 +22,12 @@ import jax
 import numpy
 
 from . import _codec
-from ._checkpointer import Checkpointer, RestoreReport, SaveHandle
+from ._checkpointer import Checkpointer
+from ._futures import SaveHandle
 from ._pattern import matches
 from ._reader import Step, open as open_step
 from ._rng import adapter_of
+from ._step_info import RestoreReport
 from ._tree import has_state
 from .errors import DataLossError, Error, InvalidArgumentError, MismatchError, UnimplementedError
 

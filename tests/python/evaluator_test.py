@@ -307,6 +307,63 @@ def test_an_evaluator_that_hangs_does_not_hold_up_close_beyond_its_deadline(tmp_
         assert step.info.step == 1
 
 
+def test_a_drain_gives_up_the_evaluations_that_have_not_ended(tmp_path, caplog):
+    go, begun, done = threading.Event(), threading.Event(), threading.Event()
+    checkpointer = tidemark.Checkpointer(tmp_path / "store")
+
+    def hang(snapshot):
+        begun.set()
+        go.wait(600)
+        assert snapshot["w"][0] == snapshot.step
+        done.set()
+
+    checkpointer.evaluator("e", hang, max_pending=2, when_lagging="skip")
+    for step in (1, 2):
+        checkpointer.save(step, {"w": np.full(100, step)})
+    assert begun.wait(60)
+    checkpointer.close(drain=0.05)
+    assert "closing without the evaluations that have not ended" in caplog.text and "evaluator 'e' at step 1" in caplog.text
+    assert checkpointer.statistics().saves_committed == 2
+    checkpointer.check_for_errors()
+    checkpointer.close()
+    with pytest.raises(errors.FailedPreconditionError, match="closed"):
+        checkpointer.steps()
+    with tidemark.Checkpointer(tmp_path / "store") as other:  # the store is free
+        records = {info.step: info.evaluations for info in other.steps()}
+        assert sorted(records) == [1, 2] and [record.outcome for record in records[2]] == ["skipped"]
+        go.set()
+        assert done.wait(60)  # it has the memory of its snapshot
+        assert records[1] == []
+
+
+def test_a_drain_waits_for_evaluations_that_end_in_time(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.evaluator("e", lambda snapshot: time.sleep(0.1) or 1, when_lagging="block")
+        for step in (1, 2):
+            checkpointer.save(step, {"w": 1})
+        checkpointer.close(drain=60)
+    assert [info.metrics for info in tidemark.steps(tmp_path / "store")] == [{"e/value": 1.0}] * 2
+
+
+def test_a_failed_save_is_raised_by_a_close_that_gives_evaluations_up(tmp_path):
+    go = threading.Event()
+    checkpointer = tidemark.Checkpointer(tmp_path / "store", save_timeout=1e-9)
+    checkpointer.evaluator("e", lambda snapshot: go.wait(600) and None)
+    try:
+        checkpointer.save(1, {"w": 1})
+        while True:  # until the failed save runs no longer, and the evaluator alone does
+            with pytest.raises(errors.DeadlineExceededError) as caught:
+                checkpointer.wait_until_evaluated(0.01)
+            if "the save of" not in str(caught.value):
+                break
+        with pytest.raises(errors.DeadlineExceededError, match="step 1"):
+            checkpointer.close(drain=0)
+        checkpointer.close()
+        tidemark.Checkpointer(tmp_path / "store").close()
+    finally:
+        go.set()
+
+
 def test_the_function_is_released_by_close(tmp_path):
     class Function:
         def __call__(self, snapshot):

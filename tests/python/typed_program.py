@@ -11,8 +11,11 @@ import tidemark
 def train(store: str) -> int:
     weights = np.zeros(8, np.float32)
     state = {"weights": weights, "rng": tidemark.rng()}
-    retention = tidemark.Retention(max_to_keep=2, keep_best=["validation/loss", tidemark.KeepBest("loss", "lowest")])
-    with tidemark.Checkpointer(store, retention=retention, save_interval_steps=2) as checkpointer:
+    score = tidemark.KeepBest(score=lambda metrics: metrics.get("loss", 0.0), mode="highest")
+    retention = tidemark.Retention(max_to_keep=2, keep_best=["validation/loss", tidemark.KeepBest("loss", "lowest"), score],
+                                   keep=lambda info: info.step == 0)
+    with tidemark.Checkpointer(store, retention=retention, save_interval_steps=2,
+                               save_when=lambda question: not question.in_flight and question.step == 5) as checkpointer:
 
         @checkpointer.evaluator("validation", entries=["weights"], best={"loss": "lowest"})
         def validate(snapshot: tidemark.Snapshot) -> dict[str, float]:
@@ -28,8 +31,16 @@ def train(store: str) -> int:
         best: tidemark.StepInfo = checkpointer.best_step("validation/loss")
         statistics: tidemark.Statistics = checkpointer.statistics()
         print(best.step, best.metrics, statistics.saves_committed, validate.__name__)
+        before: tidemark.Snapshot = tidemark.capture(state)
+        before.restore(state, only=["weights"])
+        discarded: list[int] = checkpointer.discard_after(4)
+        print(discarded, checkpointer.committed(4).result())
     with tidemark.open(store, "best:validation/loss") as opened:
         print(opened.get_tensor("weights"), opened.get_slice("weights").get_shape())
+    with tidemark.BestFile(store, "loss", store + ".safetensors", mode="lowest", replace=True) as file:
+        file.update()
+    exported: int = tidemark.export_safetensors(store, store + ".copy", dtype="float16")
+    print(exported)
     report = tidemark.follow(store, lambda snapshot: len(snapshot), evaluator="size", idle_timeout=0.0)
     try:
         tidemark.open(store, 1000)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy
 
 from .. import jax as _jax
-from .._checkpointer import Checkpointer, SaveHandle
+from .._checkpointer import Checkpointer
+from .._futures import SaveHandle
 from .._options import KeepBest, Retention
 from .._reader import Step, open as open_step
 from .._step_info import StepInfo

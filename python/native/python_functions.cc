@@ -1,0 +1,68 @@
+#include "python/native/python_functions.h"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "nanobind/stl/map.h"
+#include "nanobind/stl/string.h"
+#include "python/native/bindings.h"
+#include "python/native/interpreter_lock.h"
+
+namespace nb = nanobind;
+
+namespace tidemark::python {
+namespace {
+
+// `argument()` makes the one argument, with the interpreter's lock held.
+template <typename Result, typename Argument>
+Result Ask(const SharedObject& function, Argument argument) {
+  std::string raised;
+  {
+    const Locked locked;
+    if (!locked) throw std::runtime_error("the Python interpreter has ended");
+    try {
+      return nb::cast<Result>(CallPython(function.get(), nb::object(argument())));
+    } catch (const nb::python_error& error) {
+      raised = error.what();  // a traceback, and a line with the type and the text
+      raised.erase(0, raised.find_last_of('\n') + 1);
+    } catch (const nb::cast_error&) {
+      raised = "the function returned neither a bool nor a number";
+    }
+  }
+  throw std::runtime_error(raised);
+}
+
+// Null for None.
+std::shared_ptr<const SharedObject> SharedOf(nb::object function) {
+  return function.is_none() ? nullptr : std::make_shared<const SharedObject>(std::move(function));
+}
+
+}  // namespace
+
+std::function<bool(const StepInfo&)> StepPredicateOf(nb::object function) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared](const StepInfo& info) { return Ask<bool>(*shared, [&] { return DictOf(info); }); };
+}
+
+std::function<double(const Metrics&)> ScoreOf(nb::object function) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared](const Metrics& metrics) { return Ask<double>(*shared, [&] { return nb::cast(metrics); }); };
+}
+
+std::function<bool(const SaveQuestion&)> SaveRuleOf(nb::object function) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared](const SaveQuestion& question) {
+    return Ask<bool>(*shared, [&] {
+      const nb::object last = question.last_saved.has_value() ? nb::cast(*question.last_saved) : nb::none();
+      return nb::make_tuple(question.step, last, absl::ToDoubleSeconds(question.since_last), question.in_flight);
+    });
+  };
+}
+
+}  // namespace tidemark::python

@@ -1,0 +1,26 @@
+// Functions of Python as those that options of the library have.
+
+#ifndef TIDEMARK_PYTHON_NATIVE_PYTHON_FUNCTIONS_H_
+#define TIDEMARK_PYTHON_NATIVE_PYTHON_FUNCTIONS_H_
+
+#include <functional>
+
+#include "nanobind/nanobind.h"
+#include "tidemark/checkpointer_options.h"
+
+namespace tidemark::python {
+
+// Each takes None for no function, and calls the function on the thread of the library, with the interpreter's lock.
+// What the function raises is thrown as std::runtime_error with its type and text. So is a call after the interpreter
+// has ended. The package gives functions that return exactly a bool or a float.
+
+// function(dict of StepInfo) -> bool
+std::function<bool(const StepInfo&)> StepPredicateOf(nanobind::object function);
+// function(metrics) -> float
+std::function<double(const Metrics&)> ScoreOf(nanobind::object function);
+// function((step, last saved step or None, seconds since the last save, whether one is in flight)) -> bool
+std::function<bool(const SaveQuestion&)> SaveRuleOf(nanobind::object function);
+
+}  // namespace tidemark::python
+
+#endif  // TIDEMARK_PYTHON_NATIVE_PYTHON_FUNCTIONS_H_
