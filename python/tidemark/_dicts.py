@@ -9,7 +9,7 @@ from typing import Any
 from . import _arrays
 from ._reader import Step
 from ._reader import open as open_step
-from .errors import InvalidArgumentError, NotFoundError
+from .errors import NotFoundError
 
 
 class _Rest:
@@ -54,24 +54,3 @@ def checkpoint_of(step: Step, rest: str) -> dict[str, Any]:
 def load_checkpoint(store: str | os.PathLike[str], step: int | str, rest: str) -> dict[str, Any]:
     with open_step(store, step, "pt") as opened:
         return checkpoint_of(opened, rest)
-
-
-def load_module(step: Step, module: Any, prefix: str = "model") -> None:
-    """Copies the tensors "PREFIX.NAME" of a step into a module of PyTorch, which may have another dtype or device.
-
-    InvalidArgumentError: the step lacks one, or it has another shape. The module may then be half loaded.
-    """
-    import torch
-
-    names = set(step.keys())
-    with torch.no_grad():
-        for name, tensor in module.state_dict().items():
-            if not _arrays.is_array(tensor):
-                continue
-            if f"{prefix}.{name}" not in names:
-                raise InvalidArgumentError(f"step {step.info.step} has no tensor '{prefix}.{name}'")
-            stored = step.get_tensor(f"{prefix}.{name}")
-            if stored.shape != tensor.shape:
-                raise InvalidArgumentError(f"'{prefix}.{name}' has the shape {list(stored.shape)} in step {step.info.step}, "
-                                           f"and {list(tensor.shape)} in the module")
-            tensor.copy_(stored)

@@ -1,41 +1,41 @@
-"""Evaluation of saved steps beside the training, on a thread of Python, for the doors to frameworks."""
+"""Evaluation of saved steps beside the training, for the doors to frameworks: evaluators that are given a module."""
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import copy
 import dataclasses
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ._checkpointer import Checkpointer, SaveHandle
-from ._dicts import load_module
-from ._futures import logger
-from ._reader import open as open_step
-from .errors import InvalidArgumentError, NotFoundError
+from . import _arrays
+from ._checkpointer import Checkpointer
+from ._evaluator import Snapshot
+from ._reader import steps
+from ._tree import bare_name
+from .errors import InvalidArgumentError
+
+_WHEN_LAGGING = {"skip": "skip", "oldest": "latest", "block": "block", "queue": "queue"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How saved steps are evaluated beside the training.
+    """How saved steps are evaluated beside the training: by an evaluator of the checkpointer.
 
-    function: called with a module that has the weights of the step, on a thread of its own; returns {name: number}.
-        The numbers become metrics of the step, as "NAME/name". What it raises is logged, and the step has no metrics.
+    function: called with a module that has the weights of the step, on a thread of the library; returns {name: number},
+        a number, None or a `tidemark.Verdict`. The numbers become metrics of the step, as "NAME/name". If it raises, the
+        step has a record of that, and a warning has the traceback.
     name: of the evaluator.
-    max_pending: so many steps may wait or be evaluated at a time; at least 1.
-    on_backpressure: when there are so many: "skip" leaves the new step out, "oldest" the one that has waited longest,
-        "block" lets the training wait.
-    drain: how many seconds the end of the training waits for pending evaluations; those left then are dropped.
+    max_pending: so many steps may wait or be evaluated at a time, and hold a copy of the weights each; at least 1.
+    on_backpressure: when there are so many: "skip" leaves the new step out, "oldest" the one that waits (one may wait, even
+        while max_pending are evaluated), "block" lets the training wait, "queue" reads the step from the disk when its
+        turn comes.
+    drain: how many seconds the end of the training waits for pending evaluations; those left then are given up.
     half: the module computes in "bfloat16" or "float16"; "": as it was trained.
 
-    One module is copied when the training begins and serves every evaluation. A step that retention has deleted before
-    its turn is left out: keep at least max_pending + 1 steps.
+    One module is copied when the training begins and serves every evaluation.
     """
 
-    function: Callable[[Any], Mapping[str, float]]
+    function: Callable[[Any], Any]
     name: str = "validation"
     max_pending: int = 1
     on_backpressure: str = "skip"
@@ -45,105 +45,62 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.max_pending < 1:
             raise InvalidArgumentError(f"max_pending is {self.max_pending}, not at least 1")
-        if self.on_backpressure not in ("skip", "oldest", "block"):
-            raise InvalidArgumentError(f"on_backpressure is '{self.on_backpressure}', not 'skip', 'oldest' or 'block'")
+        if self.on_backpressure not in _WHEN_LAGGING:
+            raise InvalidArgumentError(f"on_backpressure is '{self.on_backpressure}', not 'skip', 'oldest', 'block' or 'queue'")
         if self.half not in ("", "bfloat16", "float16"):
             raise InvalidArgumentError(f"half is '{self.half}', not '', 'bfloat16' or 'float16'")
 
 
-class Evaluator:
-    """Runs an Evaluation. `submit` and `close` belong to the thread of the training.
-
-    `skipped`: [(step, reason)] of the steps that were left out, in their order.
-    """
+class ModuleEvaluator:
+    """The evaluator of one training. Belongs to the thread of the training."""
 
     def __init__(self, checkpointer: Checkpointer, evaluation: Evaluation, module: Any) -> None:
         import torch
 
-        self._checkpointer = checkpointer
-        self._evaluation = evaluation
         # A copy draws no random numbers, which the training would miss.
-        self._module = copy.deepcopy(module).eval().requires_grad_(False)
+        warm = copy.deepcopy(module).eval().requires_grad_(False)
         if evaluation.half:
-            self._module.to(getattr(torch, evaluation.half))
-        self.skipped: list[tuple[int, str]] = []
-        self._waiting: collections.deque[SaveHandle] = collections.deque()
-        self._running = 0
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="tidemark evaluation", daemon=True)
-        self._thread.start()
+            warm.to(getattr(torch, evaluation.half))
 
-    def submit(self, save: SaveHandle) -> None:
-        """Has the step evaluated once it is committed."""
-        if save.skipped:
-            return
-        with self._changed:
-            if len(self._waiting) + self._running >= self._evaluation.max_pending:
-                if self._evaluation.on_backpressure == "block":
-                    while len(self._waiting) + self._running >= self._evaluation.max_pending and self._thread.is_alive():
-                        self._changed.wait(0.05)  # in slices, so that Ctrl-C ends it
-                elif self._evaluation.on_backpressure == "oldest" and self._waiting:
-                    self._skip(self._waiting.popleft().step, "a newer step took its place")
-                else:
-                    self._skip(save.step, "too many evaluations were pending")
-                    return
-            self._waiting.append(save)
-            self._changed.notify_all()
+        def evaluate(snapshot: Snapshot) -> Any:
+            load_module(snapshot, warm)
+            return evaluation.function(warm)
 
-    def close(self, drain: float | None = None) -> None:
-        """Waits for what is pending, for at most `drain` seconds; None: those of the Evaluation. An evaluation that runs
-        longer ends with the process. May be called again.
-        """
-        drain = self._evaluation.drain if drain is None else drain
-        deadline = time.monotonic() + drain
-        with self._changed:
-            while (self._waiting or self._running) and time.monotonic() < deadline:
-                self._changed.wait(0.05)
-            self._stopping = True
-            while self._waiting:
-                self._skip(self._waiting.popleft().step, "the training ended")
-            abandoned = self._running > 0
-            self._changed.notify_all()
-        if abandoned:
-            logger.warning("evaluator '%s' is still at work after %g s", self._evaluation.name, drain)
-        else:
-            self._thread.join()
+        checkpointer.evaluator(evaluation.name, evaluate, entries=["model.*"], max_pending=evaluation.max_pending,
+                               when_lagging=_WHEN_LAGGING[evaluation.on_backpressure], half_precision=evaluation.half)
+        self._store = checkpointer.path
+        self._name = evaluation.name
+        self._saved: set[int] = set()
 
-    def _skip(self, step: int, reason: str) -> None:
-        self.skipped.append((step, reason))
-        logger.info("evaluator '%s' left step %d out: %s", self._evaluation.name, step, reason)
+    def note(self, step: int) -> None:
+        """The training has saved this step."""
+        self._saved.add(step)
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._stopping:
-                    self._changed.wait()
-                if not self._waiting:
-                    return
-                save = self._waiting.popleft()
-                self._running = 1
-            try:
-                self._evaluate(save)
-            except Exception as error:  # noqa: BLE001: the training goes on
-                logger.warning("evaluator '%s' failed at step %d: %r", self._evaluation.name, save.step, error)
-                with self._changed:
-                    self.skipped.append((save.step, repr(error)))
-            finally:
-                with self._changed:
-                    self._running = 0
-                    self._changed.notify_all()
+    def left_out(self) -> list[tuple[int, str]]:
+        """[(step, reason)] of the saved steps that were skipped or failed, ascending, as the store has recorded them."""
+        return [(info.step, evaluation.reason) for info in steps(self._store) if info.step in self._saved
+                for evaluation in info.evaluations if evaluation.evaluator == self._name and evaluation.outcome != "done"]
 
-    def _evaluate(self, save: SaveHandle) -> None:
-        # Waits without looking at the outcome: a failure stays unseen for the trainer to find.
-        concurrent.futures.wait([save.committed])
-        try:
-            with open_step(self._checkpointer.path, save.step, "pt") as step:
-                load_module(step, self._module)
-        except NotFoundError as error:
-            with self._changed:
-                self._skip(save.step, str(error))
-            return
-        metrics = {name: float(value) for name, value in self._evaluation.function(self._module).items()}
-        if not self._stopping:
-            self._checkpointer.report_metrics(save.step, self._evaluation.name, metrics).result()
+
+def load_module(snapshot: Snapshot, module: Any, prefix: str = "model") -> None:
+    """Copies the tensors "PREFIX.NAME" of a snapshot into a module of PyTorch, which may have other dtypes or devices.
+
+    MismatchError: the snapshot lacks a tensor of the module, or has it in another shape. Nothing was touched then.
+    """
+    import torch
+
+    wanted: dict[str, Any] = {}  # what the snapshot fills
+    converted: list[tuple[Any, Any]] = []
+    for key, tensor in module.state_dict().items():
+        if not _arrays.is_array(tensor):
+            continue
+        name = key if f"{prefix}.{key}" in snapshot else bare_name(key)
+        dtype = snapshot.dtype_of(f"{prefix}.{name}")
+        wanted[name] = tensor
+        if tensor.device.type != "cpu" or (dtype and _arrays.torch_dtype(dtype) != tensor.dtype):
+            wanted[name] = torch.empty(tensor.shape, dtype=_arrays.torch_dtype(dtype) if dtype else tensor.dtype)
+            converted.append((tensor, wanted[name]))
+    snapshot.restore({prefix: wanted})
+    with torch.no_grad():
+        for tensor, stored in converted:
+            tensor.copy_(stored)

@@ -26,7 +26,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from . import _dicts
 from ._checkpointer import Checkpointer
-from ._evaluation import Evaluation, Evaluator
+from ._evaluation import Evaluation, ModuleEvaluator
 from ._futures import logger
 from ._options import KeepBest, Retention
 from ._reader import open as open_step
@@ -222,15 +222,16 @@ class TidemarkCheckpoint(Checkpoint):
         if mode not in ("min", "max"):
             raise InvalidArgumentError(f"mode is '{mode}', not 'min' or 'max'")
         best = [KeepBest(monitor, {"min": "lowest", "max": "highest"}[mode], save_top_k)] if monitor else []
-        pending = evaluation.max_pending if evaluation else 0
-        options.setdefault("retention", Retention(max_to_keep=1 + pending, keep_best=best))
+        # The steps among which the evaluator has yet to find the best one stay until it has.
+        awaited = [evaluation.name] if evaluation and monitor.startswith(evaluation.name + "/") else []
+        options.setdefault("retention", Retention(max_to_keep=1, keep_best=best, keep_unevaluated_until=awaited))
         self.store = os.path.abspath(store)
         self._options = options
         self._every_n_train_steps = every_n_train_steps
         self._evaluation = evaluation
         self._monitor = monitor
         self._checkpointer: Checkpointer | None = None
-        self._evaluator: Evaluator | None = None
+        self._evaluator: ModuleEvaluator | None = None
         self._generators: dict[str, Any] | None = None
         self._saved_step = -1
 
@@ -249,8 +250,8 @@ class TidemarkCheckpoint(Checkpoint):
 
     @property
     def skipped_evaluations(self) -> list[tuple[int, str]]:
-        """[(step, reason)] of the steps of this fit that were not evaluated."""
-        return list(self._evaluator.skipped) if self._evaluator else []
+        """[(step, reason)] of the steps of this fit whose evaluation was skipped or has failed, by their records."""
+        return self._evaluator.left_out() if self._evaluator else []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if trainer.world_size > 1:
@@ -263,7 +264,7 @@ class TidemarkCheckpoint(Checkpoint):
         self._checkpointer = Checkpointer(self.store, **self._options)
         self._saved_step = trainer.global_step
         if self._evaluation:
-            self._evaluator = Evaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
+            self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._generators is not None:
@@ -289,9 +290,9 @@ class TidemarkCheckpoint(Checkpoint):
         self._saved_step = step
         checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        save = self._checkpointer.save(step, _dicts.state_of(checkpoint, _REST), metrics=metrics, overwrite=True)
+        self._checkpointer.save(step, _dicts.state_of(checkpoint, _REST), metrics=metrics, overwrite=True)
         if self._evaluator:
-            self._evaluator.submit(save)
+            self._evaluator.note(step)
 
     def state_dict(self) -> dict[str, Any]:
         return {"rng": rng().state_dict()}
@@ -300,7 +301,7 @@ class TidemarkCheckpoint(Checkpoint):
         self._generators = state_dict["rng"]
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        self._close()
+        self._close(self._evaluation.drain if self._evaluation else None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         try:
@@ -308,12 +309,10 @@ class TidemarkCheckpoint(Checkpoint):
         except Error as error:
             logger.warning("closing after %r: %s", exception, error)
 
-    def _close(self, drain: float | None = None) -> None:
+    def _close(self, drain: float | None) -> None:
         checkpointer, self._checkpointer = self._checkpointer, None
         if checkpointer is not None:
-            if self._evaluator:
-                self._evaluator.close(drain)
-            checkpointer.close()
+            checkpointer.close(drain=drain)
 
 
 class _StepPaths(CheckpointIO):

@@ -25,9 +25,9 @@ import transformers
 from transformers.trainer_callback import ExportableState
 
 from . import _dicts
-from ._checkpointer import Checkpointer, SaveHandle
-from ._evaluation import Evaluation, Evaluator
-from ._futures import logger
+from ._checkpointer import Checkpointer
+from ._evaluation import Evaluation, ModuleEvaluator
+from ._futures import SaveHandle, logger
 from ._options import KeepBest, Retention
 from ._reader import open as open_step
 from ._rng import rng
@@ -57,14 +57,14 @@ class TidemarkTrainerMixin:
         self._evaluation = evaluation
         self._options = dict(checkpointer_options or {})
         self._checkpointer: Checkpointer | None = None
-        self._evaluator: Evaluator | None = None
+        self._evaluator: ModuleEvaluator | None = None
         self._resumed: tuple[str, int] | None = None  # the folder that stands for a step, and the step
         self._files: dict[str, bytes] | None = None
 
     @property
     def skipped_evaluations(self) -> list[tuple[int, str]]:
-        """[(step, reason)] of the steps of this training that were not evaluated."""
-        return list(self._evaluator.skipped) if self._evaluator else []
+        """[(step, reason)] of the steps of this training whose evaluation was skipped or has failed, by their records."""
+        return self._evaluator.left_out() if self._evaluator else []
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As Trainer.train. True resumes the latest step of the store, and begins afresh if there is none. "tidemark:STEP"
@@ -80,19 +80,18 @@ class TidemarkTrainerMixin:
                     folder = self._stand_in(step, fresh=resume_from_checkpoint is True)
                     resume_from_checkpoint = folder
                 if self._evaluation:
-                    self._evaluator = Evaluator(checkpointer, self._evaluation, self.model)  # type: ignore[attr-defined]
+                    self._evaluator = ModuleEvaluator(checkpointer, self._evaluation, self.model)  # type: ignore[attr-defined]
                 output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
-                if self._evaluator:
-                    self._evaluator.close()
-                checkpointer.wait_until_committed()
-                return output
+            except BaseException as error:
+                _close_after(error, checkpointer)
+                raise
             finally:
-                if self._evaluator:
-                    self._evaluator.close(drain=0)
                 self._checkpointer = None
                 self._resumed = None
                 if folder:
                     shutil.rmtree(folder, ignore_errors=True)
+            checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
+            return output
 
     def _require_one_process(self) -> None:
         trainer: Any = self
@@ -113,8 +112,7 @@ class TidemarkTrainerMixin:
                 metric = trainer.args.metric_for_best_model
                 metric = metric if metric.startswith("eval_") else f"eval_{metric}"
                 best = [KeepBest(metric, "highest" if trainer.args.greater_is_better else "lowest")]
-            pending = self._evaluation.max_pending if self._evaluation else 0
-            options["retention"] = Retention(max_to_keep=trainer.args.save_total_limit + pending, keep_best=best)
+            options["retention"] = Retention(max_to_keep=trainer.args.save_total_limit, keep_best=best)
         return options
 
     def _stand_in(self, selector: str, *, fresh: bool) -> str | None:
@@ -165,9 +163,9 @@ class TidemarkTrainerMixin:
         if self._files is None:
             self._files = _files_of(trainer.model, trainer.processing_class)
         state = {**self._parts(), "trainer_state": json.dumps(dataclasses.asdict(trainer.state)), **self._files}
-        save = self._checkpointer.save(step, state, metrics=_metrics_of(trainer.state), overwrite=True)
+        self._checkpointer.save(step, state, metrics=_metrics_of(trainer.state), overwrite=True)
         if self._evaluator:
-            self._evaluator.submit(save)
+            self._evaluator.note(step)
 
     def _is_step(self, checkpoint: str | None) -> bool:
         return self._resumed is not None and checkpoint == self._resumed[0]
@@ -233,18 +231,19 @@ class TidemarkCallback(transformers.TrainerCallback):
         self._evaluation = evaluation
         self._options = options
         self._checkpointer: Checkpointer | None = None
-        self._evaluator: Evaluator | None = None
+        self._evaluator: ModuleEvaluator | None = None
 
     @property
     def skipped_evaluations(self) -> list[tuple[int, str]]:
-        """[(step, reason)] of the steps of this training that were not evaluated."""
-        return list(self._evaluator.skipped) if self._evaluator else []
+        """[(step, reason)] of the steps of this training whose evaluation was skipped or has failed, by their records."""
+        return self._evaluator.left_out() if self._evaluator else []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        self._close(after_error=True)  # of a training that an exception has ended
+        if self._checkpointer is not None:  # of a training that an exception has ended
+            _close_after("an earlier training", self._checkpointer)
         self._checkpointer = Checkpointer(self.store, **self._options)
         if self._evaluation:
-            self._evaluator = Evaluator(self._checkpointer, self._evaluation, model)
+            self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._every_steps and state.global_step % self._every_steps == 0:
@@ -261,24 +260,21 @@ class TidemarkCallback(transformers.TrainerCallback):
         save = self._checkpointer.save(state.global_step, {name: part for name, part in parts.items() if part is not None},
                                        metrics=_metrics_of(state), overwrite=True)
         if self._evaluator:
-            self._evaluator.submit(save)
+            self._evaluator.note(state.global_step)
         return save
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._close(after_error=False)
-
-    def _close(self, *, after_error: bool) -> None:
         checkpointer, self._checkpointer = self._checkpointer, None
-        if checkpointer is None:
-            return
-        if self._evaluator:
-            self._evaluator.close(drain=0 if after_error else None)
-        try:
-            checkpointer.close()
-        except Error as error:
-            if not after_error:
-                raise
-            logger.warning("closing the store of an earlier training: %s", error)
+        if checkpointer is not None:
+            checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
+
+
+def _close_after(what: object, checkpointer: Checkpointer) -> None:
+    """Closes without the evaluations that have not ended. A failure is a warning."""
+    try:
+        checkpointer.close(drain=0.0)
+    except Error as error:
+        logger.warning("closing after %r: %s", what, error)
 
 
 def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: int | str = "latest") -> None:

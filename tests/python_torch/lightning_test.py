@@ -96,19 +96,59 @@ def test_saves_by_steps(tmp_path):
         assert [info.step for info in checkpointer.steps()] == [4, 8, 12]
 
 
+def records(store):
+    """{step: (outcome, reason)} of the evaluator "validation"."""
+    return {info.step: (evaluation.outcome, evaluation.reason) for info in tidemark.steps(store)
+            for evaluation in info.evaluations if evaluation.evaluator == "validation"}
+
+
 def test_saved_steps_are_evaluated_beside_the_training(tmp_path):
+    counted = []
+
+    class Counting(TidemarkCheckpoint):
+        def on_fit_end(self, trainer, pl_module):
+            checkpointer = self._checkpointer
+            super().on_fit_end(trainer, pl_module)
+            counted.append(checkpointer.statistics().background["evaluate"].count)
+
     def evaluate(module):
         assert not module.training and module.layer[1].weight.dtype == torch.bfloat16
-        assert threading.current_thread().name == "tidemark evaluation"
+        assert threading.current_thread() is not threading.main_thread()
         return {"norm": module.layer[1].weight.float().norm()}
 
     evaluation = Evaluation(evaluate, max_pending=8, half="bfloat16")
-    model, _ = fit(tmp_path, TidemarkCheckpoint(tmp_path / "store", evaluation=evaluation), 3)
+    model, _ = fit(tmp_path, Counting(tmp_path / "store", evaluation=evaluation), 3)
     assert model.layer[1].weight.dtype == torch.float32
-    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
-        steps = {info.step: info.metrics for info in checkpointer.steps()}
+    steps = {info.step: info.metrics for info in tidemark.steps(tmp_path / "store")}
     assert set(steps) == {3, 6, 9} and all("validation/norm" in metrics for metrics in steps.values())
     assert steps[9]["validation/norm"] == pytest.approx(model.layer[1].weight.norm().item(), rel=0.02)
+    assert records(tmp_path / "store") == {step: ("done", "") for step in steps} and counted == [3]
+
+
+def test_the_best_step_stays_whose_evaluation_comes_late(tmp_path):
+    gate = threading.Event()
+    losses = {3: 1.0, 6: 0.5, 9: 2.0, 12: 3.0}
+    pending = []
+
+    class Opening(TidemarkCheckpoint):
+        def on_fit_end(self, trainer, pl_module):
+            self._checkpointer.wait_until_committed()
+            self._checkpointer.tidy()
+            pending.extend(info.step for info in self._checkpointer.steps() if info.state == "committed")
+            gate.set()
+            super().on_fit_end(trainer, pl_module)
+
+    def evaluate(module):
+        gate.wait()
+        return {"loss": losses.pop(min(losses))}
+
+    callback = Opening(tmp_path / "store", monitor="validation/loss", evaluation=Evaluation(evaluate, max_pending=4))
+    fit(tmp_path, callback, 4)
+    assert pending == [3, 6, 9, 12]
+    with tidemark.Checkpointer(tmp_path / "store", retention=tidemark.Retention(
+            max_to_keep=1, keep_best=["validation/loss"])) as checkpointer:
+        checkpointer.tidy()
+        assert [info.step for info in checkpointer.steps() if info.state == "committed"] == [6, 12]
 
 
 def test_an_evaluation_that_fails_leaves_the_training_alone(tmp_path, caplog):
@@ -118,7 +158,9 @@ def test_an_evaluation_that_fails_leaves_the_training_alone(tmp_path, caplog):
     callback = TidemarkCheckpoint(tmp_path / "store", evaluation=Evaluation(evaluate, max_pending=8))
     fit(tmp_path, callback, 2)
     assert [step for step, _ in callback.skipped_evaluations] == [3, 6]
-    assert "evaluator 'validation' failed at step 3: RuntimeError('no such data')" in caplog.text
+    assert all("RuntimeError: no such data" in reason for _, reason in callback.skipped_evaluations)
+    assert "evaluator 'validation' failed at step 3" in caplog.text and "no such data" in caplog.text
+    assert {outcome for outcome, _ in records(tmp_path / "store").values()} == {"failed"}
 
 
 def test_more_evaluations_than_may_wait_are_left_out(tmp_path):
@@ -135,7 +177,31 @@ def test_more_evaluations_than_may_wait_are_left_out(tmp_path):
 
     callback = Opening(tmp_path / "store", evaluation=Evaluation(evaluate))
     fit(tmp_path, callback, 3)
-    assert callback.skipped_evaluations == [(6, "too many evaluations were pending"), (9, "too many evaluations were pending")]
+    assert [step for step, _ in callback.skipped_evaluations] == [6, 9]
+    assert records(tmp_path / "store") == {3: ("done", ""), **{step: ("skipped", why) for step, why in callback.skipped_evaluations}}
+
+
+def test_those_that_are_queued_are_read_from_the_disk(tmp_path):
+    gate = threading.Event()
+    norms = []
+
+    def evaluate(module):
+        gate.wait()
+        norms.append(module.layer[1].weight.norm().item())
+
+    class Opening(TidemarkCheckpoint):
+        def on_fit_end(self, trainer, pl_module):
+            gate.set()
+            super().on_fit_end(trainer, pl_module)
+
+    callback = Opening(tmp_path / "store", evaluation=Evaluation(evaluate, on_backpressure="queue"),
+                       retention=tidemark.Retention())
+    fit(tmp_path, callback, 4)
+    stored = []
+    for step in (3, 6, 9, 12):
+        with tidemark.open(tmp_path / "store", step, framework="pt") as opened:
+            stored.append(opened.get_tensor("model.layer.1.weight").norm().item())
+    assert norms == stored and callback.skipped_evaluations == []
 
 
 def test_one_that_is_not_done_in_time_is_given_up(tmp_path, caplog):
@@ -144,8 +210,30 @@ def test_one_that_is_not_done_in_time_is_given_up(tmp_path, caplog):
         lambda module: gate.wait() and {}, max_pending=2, on_backpressure="oldest", drain=0))
     try:
         fit(tmp_path, callback, 4)
-        assert "evaluator 'validation' is still at work after 0 s" in caplog.text
-        assert callback.skipped_evaluations[-1] == (12, "the training ended")
+        assert "closing without the evaluations that have not ended" in caplog.text and "'validation'" in caplog.text
+        assert callback.skipped_evaluations[-1][0] == 12
+        tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
+    finally:
+        gate.set()
+
+
+def test_after_an_exception_no_evaluation_is_waited_for(tmp_path):
+    gate = threading.Event()
+
+    class Stopped(Exception):
+        pass
+
+    class Stopping(TidemarkCheckpoint):
+        def on_train_batch_end(self, trainer, *arguments):
+            super().on_train_batch_end(trainer, *arguments)
+            if trainer.global_step == 4:
+                raise Stopped
+
+    try:
+        with pytest.raises(Stopped):
+            fit(tmp_path, Stopping(tmp_path / "store", evaluation=Evaluation(lambda module: gate.wait() and {})), 4)
+        with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+            assert checkpointer.latest_step().step == 3
     finally:
         gate.set()
 
