@@ -15,7 +15,7 @@ from . import _native
 from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, SaveHandle, logger
 from ._health import HealthMonitor
-from ._options import Retention, SaveQuestion, Tuning, native_predicate, native_save_rule, options_of
+from ._options import Retention, SaveQuestion, Tuning, asked_for_saves, asked_for_steps, options_of
 from ._pattern import matches
 from ._statistics import RetentionDecision, Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -50,13 +50,15 @@ class Checkpointer:
         self._close_timeout = close_timeout
         self._pid = os.getpid()
         self._closed = True  # until it is open
-        self._native = _native.Checkpointer({
+        options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
-            "save_when": native_save_rule(save_when),
+            "save_when": asked_for_saves(save_when),
             "staging_bytes_max": staging_bytes_max, "when_full": when_full, "staging": staging, "compression": compression,
             "reuse": reuse, "save_timeout": float(save_timeout), "close_timeout": float(close_timeout),
-            "metrics_file": os.fspath(metrics_file), **options_of(retention or Retention(), tuning or Tuning())})
+            "metrics_file": os.fspath(metrics_file), **options_of(retention or Retention(), tuning or Tuning())}
+        self._native = _native.Checkpointer(options)
+        self._asked = [options["save_when"], options["keep"], *(rule[-1] for rule in options["keep_best"])]
         self._closed = False
         self._state = _native.TreeState()
         self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
@@ -291,7 +293,7 @@ class Checkpointer:
                  allow_unexpected: bool, accept: Callable[[StepInfo], bool] | None,
                  evaluations_timeout: float) -> dict[str, Any]:
         return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
-                "allow_unexpected": allow_unexpected, "accept": native_predicate(accept),
+                "allow_unexpected": allow_unexpected, "accept": asked_for_steps(accept),
                 "evaluations_timeout": float(evaluations_timeout)}
 
     def _fill(self, state: Any, options: dict[str, Any], restore: Any) -> Any:
@@ -467,6 +469,9 @@ class Checkpointer:
 
     def _finish(self) -> None:
         self._closed = True
+        for asked in self._asked:
+            if asked is not None:
+                asked.forget()
         self._owners = []
         self._notifier.stop()
         _open.discard(self)

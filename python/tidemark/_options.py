@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ._step_info import StepInfo, step_info
+from .errors import FailedPreconditionError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,22 +101,42 @@ def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
     return {**tuned, "inbox_poll_interval": float(tuning.inbox_poll_interval),
             "max_to_keep": retention.max_to_keep, "keep_every_steps": retention.keep_every_steps,
             "keep_interval": float(retention.keep_interval), "keep_for": float(retention.keep_for),
-            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric, native_score(rule.score))
+            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric, asked_for_score(rule.score))
                           for rule in best],
-            "keep": native_predicate(retention.keep),
+            "keep": asked_for_steps(retention.keep),
             "keep_unevaluated_until": [(rule.evaluator, rule.every_steps) for rule in awaited]}
 
 
-# The native module takes functions that return exactly a bool or a float.
+class Asked:
+    """A function of the trainer, as the native module takes it: it returns exactly a bool or a float.
+
+    The native module keeps it, and the garbage collector does not see that. So a function that refers to its checkpointer
+    would keep both for ever: `forget` ends that.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], argument: Callable[[Any], Any],
+                 result: Callable[[Any], bool | float]) -> None:
+        self._function: Callable[[Any], Any] | None = function
+        self._argument = argument
+        self._result = result
+
+    def __call__(self, given: Any) -> bool | float:
+        function = self._function
+        if function is None:
+            raise FailedPreconditionError("the checkpointer is closed")
+        return self._result(function(self._argument(given)))
+
+    def forget(self) -> None:
+        self._function = None
 
 
-def native_score(score: Callable[[Mapping[str, float]], float] | None) -> Callable[[dict[str, float]], float] | None:
-    return None if score is None else lambda metrics: float(score(metrics))
+def asked_for_steps(function: Callable[[StepInfo], bool] | None) -> Asked | None:
+    return None if function is None else Asked(function, step_info, bool)
 
 
-def native_predicate(predicate: Callable[[StepInfo], bool] | None) -> Callable[[dict[str, Any]], bool] | None:
-    return None if predicate is None else lambda record: bool(predicate(step_info(record)))
+def asked_for_score(function: Callable[[Mapping[str, float]], float] | None) -> Asked | None:
+    return None if function is None else Asked(function, dict, float)
 
 
-def native_save_rule(rule: Callable[[SaveQuestion], bool] | None) -> Callable[[tuple[Any, ...]], bool] | None:
-    return None if rule is None else lambda question: bool(rule(SaveQuestion(*question)))
+def asked_for_saves(function: Callable[[SaveQuestion], bool] | None) -> Asked | None:
+    return None if function is None else Asked(function, lambda given: SaveQuestion(*given), bool)

@@ -1,7 +1,9 @@
 """Functions of the trainer that the core asks: which steps to save, to keep and to restore."""
 
+import gc
 import math
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -106,19 +108,22 @@ def test_a_restore_takes_only_accepted_steps(tmp_path):
         assert state["w"][0] == 0
 
 
-def test_the_functions_are_released_by_the_end_of_the_checkpointer(tmp_path):
-    import gc
-    import weakref
+def test_functions_that_refer_to_their_checkpointer_are_released_by_its_end(tmp_path):
+    checkpointers = []
 
     class Rule:
         def __call__(self, _):
-            return True
+            return len(checkpointers) == 1
 
-    rules = [Rule(), Rule()]
+    rules = [Rule(), Rule(), Rule()]
     gone = [weakref.ref(rule) for rule in rules]
-    checkpointer = tidemark.Checkpointer(tmp_path / "store", save_when=rules[0], retention=tidemark.Retention(keep=rules[1]))
-    save(checkpointer, 1)
-    checkpointer.close()
-    del rules, checkpointer
+    best = tidemark.KeepBest(score=rules[2])
+    checkpointers.append(tidemark.Checkpointer(tmp_path / "store", save_when=rules[0],
+                                               retention=tidemark.Retention(keep=rules[1], keep_best=[best])))
+    assert checkpointers[0].should_save(1)
+    save(checkpointers[0], 1)
+    checkpointers[0].close()
+    assert not checkpointers[0].should_save(2)
+    del rules, best
     gc.collect()
-    assert [reference() for reference in gone] == [None, None]
+    assert [reference() for reference in gone] == [None, None, None]
