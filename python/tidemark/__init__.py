@@ -24,12 +24,14 @@ from ._reader import Damage, Slice, Step, VerifyReport, open, steps, verify  # n
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
 from ._step_info import Evaluation, RestoreReport, StepInfo
+from ._trainer import AsyncTrainer, TrainingReport
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AlreadyHeldError", "AwaitEvaluation", "BestFile", "Checkpointer", "Damage", "DataLossError", "Divergence",
-    "DurationHistogram", "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError",
-    "PreemptionGuard", "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SaveQuestion",
-    "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport",
-    "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "register", "rng", "steps", "verify",
+    "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "Checkpointer", "Damage", "DataLossError",
+    "Divergence", "DurationHistogram", "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError",
+    "NotFoundError", "PreemptionGuard", "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle",
+    "SaveQuestion", "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning",
+    "UnsupportedTypeError", "Verdict", "VerifyReport", "WorkerReport", "capture", "errors", "export_safetensors", "follow",
+    "open", "register", "rng", "steps", "verify",
 ]

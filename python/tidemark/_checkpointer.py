@@ -43,7 +43,8 @@ class Checkpointer:
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, save_interval_steps: int = 0,
                  save_on_steps: Sequence[int] = (), save_interval_seconds: float = 0.0,
-                 save_when: Callable[[SaveQuestion], bool] | None = None, staging_bytes_max: int = 0, when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
+                 save_when: Callable[[SaveQuestion], bool] | None = None, staging_bytes_max: int = 0,
+                 when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
                  retention: Retention | None = None, tuning: Tuning | None = None, save_timeout: float = float("inf"),
                  close_timeout: float = 1800.0, metrics_file: str | os.PathLike[str] = "") -> None:
         self.path = os.path.abspath(path)
@@ -74,11 +75,8 @@ class Checkpointer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.close()
-            return
-        try:
-            self.close()
-        except Error as second:
-            logger.warning("closing after %r: %s", error, second)
+        else:
+            close_after(error, self, drain=None)
 
     def __del__(self) -> None:
         if getattr(self, "_closed", True) or self._pid != os.getpid():
@@ -403,7 +401,8 @@ class Checkpointer:
 
         `drain`: how many seconds evaluations may take, from this call; None: as long as `timeout`. Those that have not
         ended then are given up, with a warning, and the store is released. Those that wait are recorded as skipped. One
-        that runs goes on until the process ends, and its result is lost.
+        that runs goes on until the process ends, and its result is lost. If a save that has failed by its `save_timeout`
+        still hangs in the disk, the store stays locked as long.
         """
         if self._closed:
             return
@@ -416,7 +415,7 @@ class Checkpointer:
         # Failures are read before: that of a save that ran out of time has the type of a close that did.
         while self._has_failure():
             pass
-        if drain is not None and all(future.done() for future in self._committing):
+        if drain is not None and begun + drain < deadline and all(future.done() for future in self._committing):
             self._give_evaluations_up(begun + drain)
         while self._last_statistics is None:
             try:
@@ -475,6 +474,14 @@ class Checkpointer:
         self._owners = []
         self._notifier.stop()
         _open.discard(self)
+
+
+def close_after(what: object, checkpointer: Checkpointer, drain: float | None = 0.0) -> None:
+    """Closes after an error, or something else, that is raised already. A failure is a warning."""
+    try:
+        checkpointer.close(drain=drain)
+    except Error as error:
+        logger.warning("closing after %r: %s", what, error)
 
 
 @atexit.register

@@ -25,13 +25,12 @@ from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
 from . import _dicts
-from ._checkpointer import Checkpointer
+from ._checkpointer import Checkpointer, close_after
 from ._evaluation import Evaluation, ModuleEvaluator
-from ._futures import logger
 from ._options import KeepBest, Retention
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import Error, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 __all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
 
@@ -301,18 +300,14 @@ class TidemarkCheckpoint(Checkpoint):
         self._generators = state_dict["rng"]
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        self._close(self._evaluation.drain if self._evaluation else None)
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        try:
-            self._close(drain=0)
-        except Error as error:
-            logger.warning("closing after %r: %s", exception, error)
-
-    def _close(self, drain: float | None) -> None:
         checkpointer, self._checkpointer = self._checkpointer, None
         if checkpointer is not None:
-            checkpointer.close(drain=drain)
+            checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        checkpointer, self._checkpointer = self._checkpointer, None
+        if checkpointer is not None:
+            close_after(exception, checkpointer)
 
 
 class _StepPaths(CheckpointIO):

@@ -25,13 +25,13 @@ import transformers
 from transformers.trainer_callback import ExportableState
 
 from . import _dicts
-from ._checkpointer import Checkpointer
+from ._checkpointer import Checkpointer, close_after
 from ._evaluation import Evaluation, ModuleEvaluator
-from ._futures import SaveHandle, logger
+from ._futures import SaveHandle
 from ._options import KeepBest, Retention
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import Error, InvalidArgumentError, NotFoundError, UnimplementedError
+from .errors import InvalidArgumentError, NotFoundError, UnimplementedError
 
 __all__ = ["Evaluation", "TidemarkCallback", "TidemarkTrainerMixin", "export"]
 
@@ -83,7 +83,7 @@ class TidemarkTrainerMixin:
                     self._evaluator = ModuleEvaluator(checkpointer, self._evaluation, self.model)  # type: ignore[attr-defined]
                 output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
             except BaseException as error:
-                _close_after(error, checkpointer)
+                close_after(error, checkpointer)
                 raise
             finally:
                 self._checkpointer = None
@@ -240,7 +240,7 @@ class TidemarkCallback(transformers.TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if self._checkpointer is not None:  # of a training that an exception has ended
-            _close_after("an earlier training", self._checkpointer)
+            close_after("an earlier training", self._checkpointer)
         self._checkpointer = Checkpointer(self.store, **self._options)
         if self._evaluation:
             self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, model)
@@ -267,14 +267,6 @@ class TidemarkCallback(transformers.TrainerCallback):
         checkpointer, self._checkpointer = self._checkpointer, None
         if checkpointer is not None:
             checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
-
-
-def _close_after(what: object, checkpointer: Checkpointer) -> None:
-    """Closes without the evaluations that have not ended. A failure is a warning."""
-    try:
-        checkpointer.close(drain=0.0)
-    except Error as error:
-        logger.warning("closing after %r: %s", what, error)
 
 
 def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: int | str = "latest") -> None:

@@ -41,6 +41,14 @@ def train(store: str) -> int:
         file.update()
     exported: int = tidemark.export_safetensors(store, store + ".copy", dtype="float16")
     print(exported)
+    trainer = tidemark.AsyncTrainer(store + ".trainer", state, lambda step: {"loss": 1.0 / (step + 1)}, signals=())
+
+    @trainer.evaluator("sum")
+    def total(snapshot: tidemark.Snapshot) -> float:
+        return float(snapshot["weights"].sum())
+
+    trained: tidemark.TrainingReport = trainer.run(3)
+    print(trained.next, trained.preempted, total.__name__)
     report = tidemark.follow(store, lambda snapshot: len(snapshot), evaluator="size", idle_timeout=0.0)
     try:
         tidemark.open(store, 1000)

@@ -1,0 +1,299 @@
+"""AsyncTrainer: that it resumes after kills and signals, rolls back, and closes rightly after whatever ends it."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import tidemark
+from tidemark import errors
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "python" / "async_trainer.py"
+STEPS = 200
+
+
+class Run:
+    """A state whose every step depends on the one before, and the trainer of it."""
+
+    def __init__(self, store, **options):
+        self.state = {"w": np.zeros(100), "draws": np.random.default_rng(1), "epoch": 0}
+        self.trained = []
+        self.before = lambda step: None
+        self.trainer = tidemark.AsyncTrainer(store, self.state, self.train, **options)
+
+    def train(self, step):
+        self.before(step)
+        self.state["w"] += self.state["draws"].normal(size=100) + step
+        self.state["epoch"] = step // 10
+        self.trained.append(step)
+        return {"loss": np.float32(100 - step)}
+
+
+def states(store):
+    return {info.step: info.state for info in tidemark.steps(store)}
+
+
+def test_a_run_is_saved_by_the_rules_and_at_its_end(tmp_path):
+    run = Run(tmp_path / "store", save_interval_steps=4)
+    report = run.trainer.run(11)
+    assert (report.first, report.next, report.rollbacks, report.preempted) == (0, 11, [], None)
+    assert run.trained == list(range(11)) and sorted(states(tmp_path / "store")) == [0, 4, 8, 10]
+    with tidemark.open(tmp_path / "store") as step:
+        assert step.info.metrics == {"loss": 90.0} and (step.get_tensor("w") == run.state["w"]).all()
+
+
+def test_the_next_run_goes_on_where_the_last_one_ended(tmp_path):
+    whole = Run(tmp_path / "whole")
+    whole.trainer.run(20)
+    parts = [Run(tmp_path / "parts", save_interval_steps=3) for _ in range(3)]
+    assert [run.trainer.run(steps).first for run, steps in zip(parts, (5, 12, 20), strict=True)] == [0, 5, 12]
+    assert (parts[2].state["w"] == whole.state["w"]).all() and parts[2].state["epoch"] == 1
+    done = parts[2].trainer.run(20)  # nothing is left to do
+    assert (done.first, done.next) == (20, 20) and parts[2].trained == list(range(12, 20))
+    assert parts[2].trainer.run(22).first == 20 and whole.trainer.run(22).next == 22
+    assert (parts[2].state["w"] == whole.state["w"]).all()
+
+
+def test_evaluators_and_setup_work_beside_it(tmp_path):
+    best_of = tidemark.KeepBest("validation/sum", "lowest")
+    kept = tidemark.Retention(max_to_keep=1, keep_best=[best_of], keep_unevaluated_until=["validation"])
+    run = Run(tmp_path / "store", save_interval_steps=2, retention=kept,
+              setup=lambda checkpointer: checkpointer.add_average("ema", entries=["w"]))
+    sums = {}
+
+    @run.trainer.evaluator("validation", entries=["w"], when_lagging="block")
+    def validate(snapshot):
+        assert threading.current_thread() is not threading.main_thread() and list(snapshot) == ["w"]
+        sums[snapshot.step] = float(abs(snapshot["w"].sum() - 1500))  # that of step 4 or so
+        return {"sum": sums[snapshot.step]}
+
+    run.trainer.run(9)
+    best = min(sums, key=sums.get)
+    assert sorted(sums) == [0, 2, 4, 6, 8] and best not in (0, 8)
+    with tidemark.Checkpointer(tmp_path / "store", retention=kept) as checkpointer:
+        checkpointer.tidy()
+        assert {info.step for info in checkpointer.steps() if info.state == "committed"} == {best, 8}
+    with tidemark.open(tmp_path / "store") as step:
+        assert "ema.w" in step.keys()
+
+
+def test_an_exception_ends_the_run_and_what_was_saved_is_there(tmp_path):
+    run = Run(tmp_path / "store", save_interval_steps=2)
+    gate = threading.Event()
+
+    class Stopped(Exception):
+        pass
+
+    def stop(step):
+        if step == 5:
+            raise Stopped
+
+    run.before = stop
+    run.trainer.evaluator("never")(lambda snapshot: gate.wait() and None)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(Stopped):
+            run.trainer.run(9)
+        assert states(tmp_path / "store") == {0: "committed", 2: "committed", 4: "committed"}
+        assert signal.getsignal(signal.SIGTERM) is handler
+        with pytest.raises(errors.FailedPreconditionError, match="only during"):
+            run.trainer.checkpointer
+    finally:
+        gate.set()
+    other = Run(tmp_path / "store", save_interval_steps=2)
+    assert other.trainer.run(9).first == 5
+
+
+def test_a_signal_ends_the_run_with_one_last_save(tmp_path):
+    whole = Run(tmp_path / "whole")
+    whole.trainer.run(12)
+    run = Run(tmp_path / "store", save_interval_steps=1000)
+    run.before = lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 7 else None
+    report = run.trainer.run(12)
+    assert (report.first, report.next) == (0, 8) and report.preempted.committed
+    assert "step 7 is committed" in str(report.preempted)
+    rest = Run(tmp_path / "store", save_interval_steps=1000)
+    assert rest.trainer.run(12).first == 8
+    assert (rest.state["w"] == whole.state["w"]).all()
+
+
+def test_the_end_of_the_time_ends_the_run(tmp_path):
+    run = Run(tmp_path / "store", save_interval_steps=1000, grace=60, end=time.time() + 30, signals=())
+    report = run.trainer.run(5)
+    assert report.next == 1 and report.preempted.committed and states(tmp_path / "store") == {0: "committed"}
+
+
+def test_it_runs_on_another_thread_without_signals_only(tmp_path):
+    found = []
+
+    def work():
+        try:
+            Run(tmp_path / "a").trainer.run(2)
+        except errors.FailedPreconditionError as error:
+            found.append(str(error))
+        found.append(Run(tmp_path / "a", signals=()).trainer.run(2).next)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "main thread" in found[0] and found[1] == 2
+
+
+def test_a_diverged_run_goes_back_and_on(tmp_path):
+    rate = {"rate": 1.0}
+    state = {"w": np.ones(50), "rate": rate}
+    divergences = []
+
+    def train(step):
+        state["w"] *= 1000.0 if rate["rate"] == 1.0 and step >= 6 else 1.01
+        return {"loss": 1.0}
+
+    def lower(divergence):
+        divergences.append(divergence)
+        rate["rate"] = 0.5
+
+    monitor = tidemark.HealthMonitor(entries=["w"], norm_jump_max=10.0)
+    trainer = tidemark.AsyncTrainer(tmp_path / "store", state, train, save_interval_steps=2, health=monitor,
+                                    on_divergence=lower)
+    report = trainer.run(12)
+    assert report.next == 12 and report.first == 0 and len(divergences) == 1
+    assert report.rollbacks == [(divergences[0], 4)] and divergences[0].remediation == "roll_back"
+    assert state["w"][0] == pytest.approx(1.01 ** 12)
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        info = {info.step: info for info in checkpointer.steps()}
+        assert [info[step].unhealthy for step in (6, 8, 10, 11)] == [""] * 4 and checkpointer.latest_step().step == 11
+
+
+def test_a_run_that_diverges_at_its_last_step_goes_back_too(tmp_path):
+    state = {"w": np.ones(50)}
+    calls = []
+
+    def train(step):
+        calls.append(step)
+        state["w"] *= 1000.0 if step == 5 and calls.count(5) == 1 else 1.01
+
+    trainer = tidemark.AsyncTrainer(tmp_path / "store", state, train, save_interval_steps=2,
+                                    health=tidemark.HealthMonitor(entries=["w"]))
+    assert [step for _, step in trainer.run(6).rollbacks] == [4]
+    assert calls == [0, 1, 2, 3, 4, 5, 5] and state["w"][0] == pytest.approx(1.01 ** 6)
+
+
+def test_a_run_that_always_diverges_ends(tmp_path):
+    state = {"w": np.ones(50)}
+
+    def train(step):
+        state["w"] *= 1000.0 if step >= 5 else 1.01
+
+    trainer = tidemark.AsyncTrainer(tmp_path / "store", state, train, health=tidemark.HealthMonitor(entries=["w"]),
+                                    max_rollbacks=2)
+    with pytest.raises(errors.FailedPreconditionError, match="diverged again at step .* after 2 rollbacks"):
+        trainer.run(50)
+    tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
+
+
+def test_the_last_step_is_saved_also_where_saves_are_skipped(tmp_path):
+    begun, gate = threading.Event(), threading.Event()
+    run = Run(tmp_path / "store", when_full="skip", staging_bytes_max=4096 * 3)
+
+    @run.trainer.evaluator("slow", when_lagging="skip")
+    def slow(snapshot):
+        if snapshot.step == 0:
+            begun.set()
+            gate.wait()
+
+    def step(number):
+        if number == 1:
+            begun.wait()
+        if number == 9:
+            threading.Timer(0.05, gate.set).start()
+
+    run.before = step
+    run.trainer.run(10)
+    assert max(states(tmp_path / "store")) == 9 and states(tmp_path / "store")[9] == "committed"
+
+
+def test_a_failed_save_is_raised_at_the_end(tmp_path, caplog):
+    run = Run(tmp_path / "store", save_timeout=1e-9, staging_bytes_max=1 << 20)
+    with pytest.raises(errors.DeadlineExceededError, match="step 0"):
+        run.trainer.run(3)
+    assert run.trained == [0, 1, 2] and "step 2 was not committed" in caplog.text
+
+
+def test_what_cannot_run_is_refused(tmp_path):
+    for options in ({"max_rollbacks": -1}, {"drain": -1.0}):
+        with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
+            Run(tmp_path / "store", **options)
+    with pytest.raises(errors.InvalidArgumentError, match="train is a dict, not a function"):
+        tidemark.AsyncTrainer(tmp_path / "store", {}, {})
+    with pytest.raises(errors.InvalidArgumentError, match="grace"):
+        Run(tmp_path / "store", grace=-1).trainer.run(1)
+    with pytest.raises(TypeError, match="save_interval_step"):
+        Run(tmp_path / "store", save_interval_step=3).trainer.run(1)
+    run = Run(tmp_path / "store")
+    run.before = lambda step: run.trainer.run(1)
+    with pytest.raises(errors.FailedPreconditionError, match="runs already"):
+        run.trainer.run(1)
+    with tidemark.Checkpointer(tmp_path / "store"), pytest.raises(tidemark.AlreadyHeldError):
+        Run(tmp_path / "store").trainer.run(1)
+    Run(tmp_path / "store").trainer.run(1)
+    with pytest.raises(tidemark.MismatchError):
+        tidemark.AsyncTrainer(tmp_path / "store", {"other": np.zeros(3)}, lambda step: None).run(2)
+
+
+def start(folder, name):
+    return subprocess.Popen([sys.executable, str(EXAMPLE), "--store", str(folder / name), "--steps", str(STEPS), "--save-every",
+                             "7", "--loss-log", str(folder / f"{name}.losses")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True)
+
+
+def losses(folder, name):
+    path = folder / f"{name}.losses"
+    # The last line of a killed run may be cut.
+    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
+    return [(int(step), loss) for step, loss in lines]
+
+
+def test_the_example_that_is_killed_and_terminated_continues_bit_for_bit(tmp_path):
+    reference = start(tmp_path, "whole")
+    output, _ = reference.communicate()
+    assert reference.returncode == 0, output
+    expected = dict(losses(tmp_path, "whole"))
+    assert sorted(expected) == list(range(STEPS))
+
+    seed = time.time_ns() % 2**31
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    ended = {signal.SIGKILL: 0, signal.SIGTERM: 0}
+    for _ in range(100):
+        number = moments.choice(list(ended))
+        before = len(losses(tmp_path, "parts"))
+        process = start(tmp_path, "parts")
+        # A number of steps, not a time: every run gets somewhere, however slow the machine is.
+        steps = moments.randrange(10, 60)
+        while process.poll() is None and len(losses(tmp_path, "parts")) < before + steps:
+            time.sleep(0.001)
+        if process.poll() is None:
+            process.send_signal(number)
+        output, _ = process.communicate()
+        assert process.returncode in (0, -number), output
+        if "is committed" in output:
+            ended[signal.SIGTERM] += 1
+        elif process.returncode == -signal.SIGKILL:
+            ended[signal.SIGKILL] += 1
+        else:  # its last step was done, though the signal may have come before its end
+            break
+    else:
+        raise AssertionError(f"no run reached its last step: {sorted(dict(losses(tmp_path, 'parts')))[-1:]}")
+    last = start(tmp_path, "parts")
+    output, _ = last.communicate()
+    assert last.returncode == 0, output
+    logged = losses(tmp_path, "parts")
+    assert {step for step, _ in logged} == set(range(STEPS))
+    assert [entry for entry in logged if expected[entry[0]] != entry[1]] == []
+    assert sum(ended.values()) > 0 and output.startswith("no step is left; best loss 0.")
