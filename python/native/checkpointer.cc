@@ -269,13 +269,15 @@ void BindCheckpointer(nb::module_& module) {
              }
              RaiseUnlessOk(status);
            })
-      .def("set_destinations",
-           [](TreeState& state, const std::vector<ArrayTuple>& arrays, std::vector<std::string> values,
-              std::vector<std::string> open) {
-             std::vector<Array> native_arrays = ArraysOf(arrays);
-             const Unlocked unlocked;
-             state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open));
-           })
+      .def(
+          "set_destinations",
+          [](TreeState& state, const std::vector<ArrayTuple>& arrays, std::vector<std::string> values,
+             std::vector<std::string> open, bool converts) {
+            std::vector<Array> native_arrays = ArraysOf(arrays);
+            const Unlocked unlocked;
+            state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open), converts);
+          },
+          "arrays"_a, "values"_a, "open"_a, "converts"_a = false)
       .def("await_staging",
            [](const TreeState& state) {
              const Unlocked unlocked;
@@ -455,8 +457,7 @@ void BindCheckpointer(nb::module_& module) {
           },
           "Raises DeadlineExceededError if it is not closed within so many seconds; it may be called again.")
       .def("release", &Handle::Release, "After a close that ran out of time: gives up what still runs.")
-      .def("wait_for_events",
-           [](Handle& handle, double seconds) { return WaitForEvents(handle.events(), seconds); })
+      .def("wait_for_events", [](Handle& handle, double seconds) { return WaitForEvents(handle.events(), seconds); })
       .def("wake", [](Handle& handle) { handle.events().Wake(); });
 }
 

@@ -37,7 +37,7 @@ class SnapshotView final : public Snapshot {
  private:
   int64_t step_;
   std::vector<EntrySpec> entries_;
-  std::vector<std::span<const std::byte>> bytes_;      // by entry
+  std::vector<std::span<const std::byte>> bytes_;       // by entry
   std::map<std::string, size_t, std::less<>> by_name_;  // into entries_
   std::shared_ptr<const void> memory_;
   Metrics metrics_;

@@ -36,6 +36,16 @@ void ForEachRun(const Array& array, uint64_t bytes, Function function) {
   }
 }
 
+bool IsFloatingPoint(Dtype dtype) {
+  return dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64;
+}
+
+// Whether the numbers of one tensor can be converted to the dtype of the other, and have to be.
+bool IsConverted(const EntrySpec& saved, const EntrySpec& wanted) {
+  return saved.kind == EntryKind::kTensor && saved.dtype != wanted.dtype && IsFloatingPoint(saved.dtype) &&
+         IsFloatingPoint(wanted.dtype);
+}
+
 absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& arrays) {
   std::vector<State::Entry> entries;
   entries.reserve(arrays.size());
@@ -87,8 +97,9 @@ absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value>
 }
 
 void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::string> values,
-                                std::vector<std::string> open) {
+                                std::vector<std::string> open, bool converts) {
   AwaitStaging();
+  converts_ = converts;
   arrays_ = std::move(arrays);
   names_ = std::move(values);
   open_ = std::move(open);
@@ -129,11 +140,18 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
     if (by_name.contains(prefix + ".type")) has_entries.insert(prefix);
   }
   std::set<std::string> known;
-  for (const Array& array : arrays_) {
+  kept_.assign(arrays_.size(), false);
+  for (size_t i = 0; i < arrays_.size(); ++i) {
+    const Array& array = arrays_[i];
     known.insert(array.spec.name);
     const auto found = by_name.find(array.spec.name);
     if (found == by_name.end()) {
       differences_.missing.push_back(array.spec.name);
+    } else if (converts_ && IsConverted(*found->second, array.spec)) {
+      kept_[i] = true;
+      (*destinations)[i].spec.dtype = found->second->dtype;
+      (*destinations)[i].host = nullptr;
+      if (found->second->shape != array.spec.shape) differences_.reshaped.push_back(array.spec.name);
     } else if (found->second->kind != array.spec.kind || found->second->dtype != array.spec.dtype) {
       differences_.retyped.push_back(array.spec.name);
     } else if (found->second->shape != array.spec.shape) {
@@ -171,7 +189,7 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
 }
 
 absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) {
-  if (index >= arrays_.size()) {
+  if (index >= arrays_.size() || kept_[index]) {
     Received& received = receiving_[entries()[index].spec.name];
     received.spec = entries()[index].spec;
     if (received.spec.kind == EntryKind::kBytes || received.spec.kind == EntryKind::kString) {

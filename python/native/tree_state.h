@@ -52,8 +52,10 @@ class TreeState : public State {
   absl::Status SetEntries(std::vector<Array> arrays, std::vector<Value> values);
 
   // For the next restore: it writes into `arrays`. For each of `values`, which are names, and for each entry whose name
-  // begins with one of `open` and a dot, it keeps what the checkpoint has.
-  void SetDestinations(std::vector<Array> arrays, std::vector<std::string> values, std::vector<std::string> open);
+  // begins with one of `open` and a dot, it keeps what the checkpoint has. So it does with `converts` for each of
+  // `arrays` that has another floating-point dtype in the checkpoint, and Python converts it.
+  void SetDestinations(std::vector<Array> arrays, std::vector<std::string> values, std::vector<std::string> open,
+                       bool converts);
 
   // Of the last restore that succeeded, by name.
   std::map<std::string, Received> TakeReceived() { return std::move(received_); }
@@ -73,6 +75,8 @@ class TreeState : public State {
   std::vector<Value> values_;  // of a save: the entries behind them
   std::vector<std::string> names_;
   std::vector<std::string> open_;
+  bool converts_ = false;
+  std::vector<bool> kept_;  // of a restore: by index into arrays_, those that Python converts
   std::map<std::string, Received> receiving_;
   std::map<std::string, Received> received_;
   Differences differences_;

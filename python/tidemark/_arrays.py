@@ -138,6 +138,21 @@ def array_over(memory: memoryview, dtype: str, shape: list[int]) -> Any:
     return numpy.frombuffer(memory, dtype=numpy_dtype(dtype)).reshape(shape)
 
 
+def convert(destination: Any, source: Any) -> None:
+    """Copies the numbers of one array to another of the same library and shape, in its dtype: rounded to nearest, and to
+    infinity where they are too large."""
+    if is_torch(destination):
+        import torch
+
+        with torch.no_grad():
+            destination.copy_(source)
+        return
+    import numpy
+
+    with numpy.errstate(over="ignore", under="ignore", invalid="ignore"):
+        numpy.copyto(destination, source, casting="unsafe")
+
+
 def copy_into(array: Any, content: bytearray | memoryview) -> None:
     """Copies the bytes to the array, which is contiguous and as large."""
     import ctypes

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from . import _native
+from ._conversion import SavedDtypes
 from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, SaveHandle, logger
 from ._health import HealthMonitor
-from ._options import Retention, SaveQuestion, Tuning, asked_for_saves, asked_for_steps, options_of
+from ._options import Retention, SaveQuestion, Tuning, asked_for_saves, options_of, restore_options
 from ._pattern import matches
 from ._statistics import RetentionDecision, Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -35,7 +36,10 @@ class Checkpointer:
 
     Every option has the name, the default and the range of the C++ library's CheckpointerOptions; times are in seconds.
     `save_timeout` and `close_timeout` may be `float("inf")`. `save_when` is called by `should_save`; if it raises, the step
-    is to be saved, and a warning has the message. Use it from one thread at a time, except that the methods
+    is to be saved, and a warning has the message. `saved_dtypes`: {pattern of names: "float16", "bfloat16", "float32" or
+    "float64"}: floating-point arrays whose names match are stored in that dtype, rounded to nearest, and evaluators get
+    them so; a restore of them needs `convert_dtypes`. The save converts them before it returns, in memory that it keeps.
+    Use it from one thread at a time, except that the methods
     that name a step (`tag`, `pin`, `delete`, `report_metrics`) may run on any. In a forked child it cannot be used.
 
     AlreadyHeldError: another process holds the store. NotFoundError: there is none, and `create` is False.
@@ -45,12 +49,13 @@ class Checkpointer:
                  save_on_steps: Sequence[int] = (), save_interval_seconds: float = 0.0,
                  save_when: Callable[[SaveQuestion], bool] | None = None, staging_bytes_max: int = 0,
                  when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
-                 retention: Retention | None = None, tuning: Tuning | None = None, save_timeout: float = float("inf"),
-                 close_timeout: float = 1800.0, metrics_file: str | os.PathLike[str] = "") -> None:
+                 saved_dtypes: Mapping[str, str] | None = None, retention: Retention | None = None, tuning: Tuning | None = None,
+                 save_timeout: float = float("inf"), close_timeout: float = 1800.0, metrics_file: str | os.PathLike[str] = "") -> None:
         self.path = os.path.abspath(path)
         self._close_timeout = close_timeout
         self._pid = os.getpid()
         self._closed = True  # until it is open
+        self._saved_dtypes = SavedDtypes(saved_dtypes or {})
         options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
@@ -130,6 +135,7 @@ class Checkpointer:
         tree = Tree(state, writable=False)
         values = tree.entries_of_values()
         self._state.await_staging()
+        self._saved_dtypes.convert(tree)
         self._state.set_entries(tree.arrays, values)
         return tree.owners
 
@@ -257,49 +263,44 @@ class Checkpointer:
 
     def resume(self, state: Any, *, healthy_only: bool = False, only: Sequence[str] = (),
                renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
-               accept: Callable[[StepInfo], bool] | None = None, evaluations_timeout: float = 300.0) -> int:
+               convert_dtypes: bool = False, accept: Callable[[StepInfo], bool] | None = None,
+               evaluations_timeout: float = 300.0) -> int:
         """Fills the state from the highest committed step, and returns the step to train next: that step + 1.
 
         Returns 0, with the state untouched, in a fresh run. Stop the training on any exception. MismatchError: the
         checkpoint does not fit.
         """
         native = self._require()
-        options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
-        return int(self._fill(state, options, lambda destination: native.resume(destination, options)))
+        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
+        return int(self._fill(state, options, convert_dtypes, lambda destination: native.resume(destination, options)))
 
     def restore(self, state: Any, step: int | str = "latest", *, healthy_only: bool = False, only: Sequence[str] = (),
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
-                allow_unexpected: bool = False, accept: Callable[[StepInfo], bool] | None = None,
-                evaluations_timeout: float = 300.0) -> RestoreReport:
+                allow_unexpected: bool = False, convert_dtypes: bool = False,
+                accept: Callable[[StepInfo], bool] | None = None, evaluations_timeout: float = 300.0) -> RestoreReport:
         """Fills the state from a step: a number, "latest", "latest-healthy", "best:METRIC" or "tag:NAME".
 
         `only` are patterns of names with "*" and "?"; `renames` are (name in the checkpoint, name in the state). Arrays
         are written in place, and values are replaced. `accept` chooses among the steps: only those for which it returns
-        true. `healthy_only` first waits for evaluations, at most `evaluations_timeout` seconds.
+        true. `healthy_only` first waits for evaluations, at most `evaluations_timeout` seconds. `convert_dtypes`: an array
+        may have another floating-point dtype than in the checkpoint; that takes memory for those that have.
 
         NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
         InternalError: `accept` raised.
         """
         native = self._require()
-        options = self._options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
-        report = self._fill(state, options, lambda destination: native.restore(destination, str(step), options))
+        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
+        report = self._fill(state, options, convert_dtypes, lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
         return RestoreReport(**report)
 
-    @staticmethod
-    def _options(healthy_only: bool, only: Sequence[str], renames: Sequence[tuple[str, str]], allow_missing: bool,
-                 allow_unexpected: bool, accept: Callable[[StepInfo], bool] | None,
-                 evaluations_timeout: float) -> dict[str, Any]:
-        return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
-                "allow_unexpected": allow_unexpected, "accept": asked_for_steps(accept),
-                "evaluations_timeout": float(evaluations_timeout)}
-
-    def _fill(self, state: Any, options: dict[str, Any], restore: Any) -> Any:
+    def _fill(self, state: Any, options: dict[str, Any], convert_dtypes: bool, restore: Any) -> Any:
         self._state.await_staging()
         tree = Tree(state, writable=True)
         destination = _native.TreeState()
         # Entries of the package itself may be there, whatever the state is.
-        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"])
+        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"],
+                                     convert_dtypes)
         try:
             result = restore(destination)
         except InvalidArgumentError as error:

@@ -87,7 +87,7 @@ class Snapshot(Mapping[str, Any]):
         return f"<tidemark.Snapshot of step {self.step}, {len(self)} entries>"
 
     def restore(self, state: Any, *, only: Sequence[str] = (), renames: Sequence[tuple[str, str]] = (),
-                allow_missing: bool = False) -> None:
+                allow_missing: bool = False, convert_dtypes: bool = False) -> None:
         """Fills a state from the snapshot, as `Checkpointer.restore` does: `snapshot.restore({"model": model})`.
 
         Entries that the state lacks are passed over. An overlapped save must not read the state's arrays: call
@@ -96,7 +96,7 @@ class Snapshot(Mapping[str, Any]):
         """
         tree = Tree(state, writable=True)
         destination = _native.TreeState()
-        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects))
+        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes)
         try:
             self._native.restore(destination, {"only": list(only), "renames": list(renames), "allow_missing": allow_missing})
         except InvalidArgumentError as error:

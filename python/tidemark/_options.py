@@ -107,6 +107,14 @@ def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
             "keep_unevaluated_until": [(rule.evaluator, rule.every_steps) for rule in awaited]}
 
 
+def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[tuple[str, str]], allow_missing: bool,
+                    allow_unexpected: bool, accept: Callable[[StepInfo], bool] | None,
+                    evaluations_timeout: float) -> dict[str, Any]:
+    return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
+            "allow_unexpected": allow_unexpected, "accept": asked_for_steps(accept),
+            "evaluations_timeout": float(evaluations_timeout)}
+
+
 class Asked:
     """A function of the trainer, as the native module takes it: it returns exactly a bool or a float.
 

@@ -88,6 +88,7 @@ class AsyncTrainer:
         self._guard: dict[str, Any] = {"signals": signals, "grace": grace, "end": end}
         self._drain = float(drain)
         self._options = options
+        self._converts = bool(options.get("saved_dtypes"))
         self._evaluators: dict[str, tuple[EvaluatorFunction, dict[str, Any]]] = {}
         self._checkpointer: Checkpointer | None = None
 
@@ -142,7 +143,7 @@ class AsyncTrainer:
             checkpointer.add_health_monitor(self._health)
         for name, (function, options) in self._evaluators.items():
             checkpointer.evaluator(name, function, **options)
-        first = step = checkpointer.resume(self._state, healthy_only=self._health is not None)
+        first = step = checkpointer.resume(self._state, healthy_only=self._health is not None, convert_dtypes=self._converts)
         rollbacks: list[tuple[Divergence, int]] = []
         while True:
             if step < steps:
@@ -187,7 +188,7 @@ class AsyncTrainer:
             raise FailedPreconditionError(f"the run has diverged again at step {divergence.step}, after {len(rollbacks)} "
                                           f"rollbacks: {divergence.reason}")
         checkpointer.wait_until_evaluated()  # nothing reads a step that is discarded
-        healthy = checkpointer.restore(self._state, healthy_only=True).step
+        healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts).step
         checkpointer.discard_after(healthy, f"the run diverged at step {divergence.step}: {divergence.reason}")
         assert self._health is not None
         while self._health.take_divergence() is not None:

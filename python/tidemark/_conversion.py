@@ -1,0 +1,54 @@
+"""Floating-point arrays that a checkpoint holds in another dtype than the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import _arrays
+from ._pattern import matches
+from ._tree import Tree
+from .errors import InvalidArgumentError
+
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+class SavedDtypes:
+    """Converts arrays for saves, by {pattern of names: dtype}; the first pattern that matches counts. Keeps the memory of the
+    copies for the next save, and as long as a save may read it. Thread-compatible."""
+
+    def __init__(self, dtypes: Mapping[str, str]) -> None:
+        for pattern, dtype in dtypes.items():
+            if dtype not in _FLOATING:
+                raise InvalidArgumentError(f"saved_dtypes['{pattern}'] is '{dtype}', not one of {', '.join(_FLOATING)}")
+        self._dtypes = dict(dtypes)
+        self._copies: dict[str, Any] = {}
+
+    def convert(self, tree: Tree) -> None:
+        """Puts converted copies in the place of the arrays of a state. No save may read the earlier copies any more."""
+        if not self._dtypes:
+            return
+        copies: dict[str, Any] = {}
+        first: dict[Any, Any] = {}  # by place in memory: tied arrays are stored as the first of them
+        for i, (name, dtype, shape, address, strides, early) in enumerate(tree.arrays):
+            if dtype not in _FLOATING:
+                continue
+            key = (address, dtype, tuple(shape), tuple(strides))
+            if key not in first:
+                wanted = next((to for pattern, to in self._dtypes.items() if matches(name, [pattern])), dtype)
+                first[key] = None
+                if wanted != dtype:
+                    copies[name] = first[key] = self._copy(name, tree.owners[i], wanted)
+            if first[key] is not None:
+                tree.arrays[i] = _arrays.place_of(first[key], name, writable=False, changes_early=early)
+                tree.owners[i] = first[key]
+        self._copies = copies
+
+    def _copy(self, name: str, array: Any, dtype: str) -> Any:
+        framework = "pt" if _arrays.is_torch(array) else "np"
+        copy = self._copies.get(name)
+        if copy is None or _arrays.is_torch(copy) != _arrays.is_torch(array) or copy.shape != array.shape or (
+                _arrays.place_of(copy, name, writable=False)[1] != dtype):
+            copy = _arrays.new_array(framework, dtype, list(array.shape))
+        _arrays.convert(copy, array)
+        return copy
