@@ -4,8 +4,9 @@
 # The package is built by CMake with the flags of the preset dev, in build/python, so that the compiler cache has the core
 # already. What pip installs is kept in a virtual environment in the user's cache folder. PyTorch is Debian's, of the CPU,
 # so the environment is one of Debian's Python. Exits with 77 and says SKIPPED if, and only if, the package index is out of
-# reach. With --build it runs no tests. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without
-# PyTorch in it, its tests fail.
+# reach. With --build it runs no tests. With --bench it measures instead: the other arguments are those of
+# python/bench/bench.py. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in
+# it, its tests fail.
 set -eu
 
 nanobind_version=3.1.0
@@ -44,10 +45,17 @@ build=$root/build/python
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
   -DTIDEMARK_WERROR=ON -DTIDEMARK_PYTHON=ON -DTIDEMARK_TORCH=OFF -DTIDEMARK_TESTS=OFF -DTIDEMARK_TOOLS=OFF \
   -DTIDEMARK_EXAMPLES=OFF -DPython_EXECUTABLE="$venv/bin/python3"
-cmake --build "$build" -j "$jobs" --target _native
+targets=_native
+[ "${1:-}" != --bench ] || targets="_native bench_python_core"
+# shellcheck disable=SC2086 # several targets
+cmake --build "$build" -j "$jobs" --target $targets
 rm -rf "$build/package"
 cmake --install "$build" --component python --prefix "$build/package" >/dev/null
 [ "${1:-}" != --build ] || exit 0
 export PYTHONPATH="$build/package" PYTHONDONTWRITEBYTECODE=1
 cd "$root"
+if [ "${1:-}" = --bench ]; then
+  shift
+  exec "$venv/bin/python3" python/bench/bench.py --core "$build/python/bench/libbench_python_core.so" "$@"
+fi
 exec "$venv/bin/python3" -m pytest -q -p no:cacheprovider "${@:-tests/python}"

@@ -18,6 +18,7 @@
 #include "nanobind/stl/string.h"
 #include "nanobind/stl/tuple.h"
 #include "nanobind/stl/vector.h"
+#include "python/native/array_places.h"
 #include "python/native/bindings.h"
 #include "python/native/evaluator_options.h"
 #include "python/native/event_queue.h"
@@ -39,8 +40,6 @@ using namespace nb::literals;  // NOLINT: arguments' names
 namespace tidemark::python {
 namespace {
 
-// Name, dtype, shape, address, strides in bytes (empty: contiguous), changes early.
-using ArrayTuple = std::tuple<std::string, std::string, std::vector<int64_t>, uint64_t, std::vector<int64_t>, bool>;
 // Name, kind, bytes.
 using ValueTuple = std::tuple<std::string, std::string, nb::bytes>;
 // Name of a metric, mode ("" for none), count, whether steps without it stay, function or None.
@@ -64,22 +63,6 @@ Compression CompressionOf(const std::string& compression) {
   if (compression == "space") return Compression::kSpace;
   if (compression == "none") return Compression::kNone;
   Raise(absl::InvalidArgumentError("compression is '" + compression + "', not 'throughput', 'space' or 'none'"));
-}
-
-std::vector<Array> ArraysOf(const std::vector<ArrayTuple>& tuples) {
-  std::vector<Array> arrays;
-  arrays.reserve(tuples.size());
-  for (const auto& [name, dtype, shape, address, strides, changes_early] : tuples) {
-    const DtypeInfo* info = FindDtype(dtype);
-    if (info == nullptr) {
-      Raise(absl::UnimplementedError("entry '" + name + "': the dtype " + dtype + " cannot be stored"));
-    }
-    arrays.push_back({.spec = {.name = name, .kind = EntryKind::kTensor, .dtype = info->dtype, .shape = shape},
-                      .data = reinterpret_cast<std::byte*>(address),
-                      .strides = strides,
-                      .changes_early = changes_early});
-  }
-  return arrays;
 }
 
 std::vector<Value> ValuesOf(const std::vector<ValueTuple>& tuples) {
@@ -259,7 +242,7 @@ void BindCheckpointer(nb::module_& module) {
   nb::class_<TreeState>(module, "TreeState")
       .def(nb::init<>())
       .def("set_entries",
-           [](TreeState& state, const std::vector<ArrayTuple>& arrays, const std::vector<ValueTuple>& values) {
+           [](TreeState& state, const nb::list& arrays, const std::vector<ValueTuple>& values) {
              std::vector<Array> native_arrays = ArraysOf(arrays);
              std::vector<Value> native_values = ValuesOf(values);
              absl::Status status;
@@ -271,7 +254,7 @@ void BindCheckpointer(nb::module_& module) {
            })
       .def(
           "set_destinations",
-          [](TreeState& state, const std::vector<ArrayTuple>& arrays, std::vector<std::string> values,
+          [](TreeState& state, const nb::list& arrays, std::vector<std::string> values,
              std::vector<std::string> open, bool converts) {
             std::vector<Array> native_arrays = ArraysOf(arrays);
             const Unlocked unlocked;

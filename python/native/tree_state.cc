@@ -2,11 +2,14 @@
 
 #include <cstring>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace tidemark::python {
 namespace {
@@ -49,7 +52,9 @@ bool IsConverted(const EntrySpec& saved, const EntrySpec& wanted) {
 absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& arrays) {
   std::vector<State::Entry> entries;
   entries.reserve(arrays.size());
-  std::map<std::tuple<const std::byte*, uint64_t, std::vector<int64_t>, std::vector<int64_t>>, int64_t> first_there;
+  using Numbers = absl::Span<const int64_t>;
+  absl::flat_hash_map<std::tuple<const std::byte*, uint64_t, Numbers, Numbers>, int64_t> first_there;
+  first_there.reserve(arrays.size());
   for (const Array& array : arrays) {
     State::Entry entry{.spec = array.spec};
     if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
@@ -58,7 +63,7 @@ absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& ar
     entry.changes_early = array.changes_early;
     if (entry.bytes > 0) {
       const auto [first, is_new] = first_there.emplace(
-          std::tuple(array.data, entry.bytes, array.strides, contiguous ? std::vector<int64_t>() : array.spec.shape),
+          std::tuple(array.data, entry.bytes, Numbers(array.strides), contiguous ? Numbers() : Numbers(array.spec.shape)),
           static_cast<int64_t>(entries.size()));
       if (!is_new) entry.alias_of = first->second;
     }
@@ -133,13 +138,15 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
   differences_ = {};
   absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(arrays_);
   if (!destinations.ok()) return destinations.status();
-  absl::flat_hash_map<std::string, const EntrySpec*> by_name;
+  absl::flat_hash_map<std::string_view, const EntrySpec*> by_name;
+  by_name.reserve(saved.size());
   for (const EntrySpec& spec : saved) by_name.emplace(spec.name, &spec);
   std::set<std::string> has_entries;  // of open_
   for (const std::string& prefix : open_) {
     if (by_name.contains(prefix + ".type")) has_entries.insert(prefix);
   }
-  std::set<std::string> known;
+  absl::flat_hash_set<std::string_view> known;
+  known.reserve(arrays_.size() + names_.size());
   kept_.assign(arrays_.size(), false);
   for (size_t i = 0; i < arrays_.size(); ++i) {
     const Array& array = arrays_[i];

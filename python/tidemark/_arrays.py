@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Union
 
 from .errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeError
 
-# Name, dtype, shape, address, strides in bytes (empty: contiguous), whether the next forward pass changes it.
-Place = tuple[str, str, list[int], int, list[int], bool]
+# The last field: whether the next forward pass changes it. An array of NumPy says itself where it lies.
+NumpyPlace = tuple[str, str, Any, bool]
+# Name, dtype, shape, address, strides in bytes (empty: contiguous), and the last field.
+TorchPlace = tuple[str, str, list[int], int, list[int], bool]
+Place = Union[NumpyPlace, TorchPlace]
 
 _TORCH_NAMES = {"torch." + name: name for name in (
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
@@ -35,24 +39,35 @@ def is_array(value: object) -> bool:
 def place_of(value: Any, name: str, *, writable: bool, changes_early: bool = False) -> Place:
     """Where the array lies. With `writable` it must be possible to write to it."""
     if is_numpy(value):
-        return _place_of_numpy(value, name, writable, changes_early)
+        return place_of_numpy(value, name, writable, changes_early)
     return _place_of_torch(value, name, writable, changes_early)
 
 
-def _place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> Place:
-    dtype = value.dtype
+_names: dict[Any, str] = {}  # of NumPy's dtypes, which take long to say theirs
+
+
+def _name_of(dtype: Any, name: str) -> str:
     if dtype.kind not in _NUMPY_KINDS and dtype.type.__module__ != "ml_dtypes":
         raise UnsupportedTypeError(f"'{name}' is an array of {dtype}, which cannot be stored. Store its parts as arrays of "
                                    f"numbers, or its contents as a list")
     if not dtype.isnative:
         raise UnsupportedTypeError(f"'{name}' has the foreign byte order {dtype.str}: use array.astype(array.dtype.newbyteorder('='))")
-    if writable and not value.flags.writeable:
-        raise InvalidArgumentError(f"'{name}' is a read-only array, so nothing can be restored into it")
-    strides = [] if value.flags.c_contiguous else list(value.strides)
-    return _checked((name, dtype.name, list(value.shape), value.ctypes.data, strides, changes_early), writable)
+    return _names.setdefault(dtype, dtype.name)
 
 
-def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) -> Place:
+def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> NumpyPlace:
+    """As `place_of`, of an array of NumPy."""
+    dtype = value.dtype
+    stored = _names.get(dtype) or _name_of(dtype, name)
+    if writable:
+        if not value.flags.writeable:
+            raise InvalidArgumentError(f"'{name}' is a read-only array, so nothing can be restored into it")
+        if not value.flags.c_contiguous:
+            _refuse_expanded(name, value.shape, value.strides)
+    return name, stored, value, changes_early
+
+
+def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) -> TorchPlace:
     torch = sys.modules["torch"]
     if value.layout != torch.strided or value.is_quantized:
         raise UnimplementedError(f"'{name}' is a sparse or quantised tensor, which cannot be stored")
@@ -69,15 +84,15 @@ def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) 
         raise UnimplementedError(f"'{name}' has the dtype {value.dtype}, which cannot be stored")
     size = value.element_size()
     strides = [] if value.is_contiguous() else [stride * size for stride in value.stride()]
-    return _checked((name, dtype, list(value.shape), value.data_ptr(), strides, changes_early), writable)
+    if writable:
+        _refuse_expanded(name, value.shape, strides)
+    return name, dtype, list(value.shape), value.data_ptr(), strides, changes_early
 
 
-def _checked(place: Place, writable: bool) -> Place:
-    name, _, shape, _, strides, _ = place
-    if writable and any(stride == 0 and extent > 1 for stride, extent in zip(strides, shape)):
+def _refuse_expanded(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    if any(stride == 0 and extent > 1 for stride, extent in zip(strides, shape)):
         raise InvalidArgumentError(f"'{name}' is expanded: several of its elements share memory, so nothing can be "
                                    f"restored into it")
-    return place
 
 
 def numpy_dtype(name: str) -> Any:

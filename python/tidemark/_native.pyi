@@ -1,9 +1,9 @@
 # The types of the native module, for the modules of the package.
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Union
 
-_Place = tuple[str, str, list[int], int, list[int], bool]
+_Place = Union[tuple[str, str, Any, bool], tuple[str, str, list[int], int, list[int], bool]]
 _Outcome = tuple[dict[str, float], str, str | None]
 
 class Future:

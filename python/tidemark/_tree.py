@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_gen
 from .errors import DataLossError, Error, InvalidArgumentError
 
 _Set = Callable[[Any], None]
+# Values whatever else holds, unless a codec is registered for them.
+_SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
 
 
 def has_state(value: object) -> bool:
@@ -66,6 +69,8 @@ class Tree:
         self.values: dict[str, tuple[Any, _Set]] = {}
         self.objects: dict[str, Any] = {}
         self._writable = writable
+        # In a state of many small arrays the walk takes longer than the save, so the most frequent type is looked at first.
+        self._ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
         self._parameters = self._parameter_names(state)
         if not isinstance(state, dict) and not _is_record(state):
             raise InvalidArgumentError(f"the state is a {type(state).__name__}, not a dict or dataclass")
@@ -80,7 +85,7 @@ class Tree:
         names: dict[int, str] = {}
         items = state.values() if isinstance(state, dict) else (vars(state).values() if _is_record(state) else ())
         for value in items:
-            if is_module(value):
+            if type(value) is not self._ndarray and is_module(value):
                 for name, parameter in value.named_parameters():
                     names.setdefault(id(parameter), bare_name(name))
         return names
@@ -88,6 +93,8 @@ class Tree:
     def _walk(self, value: Any, path: str, put: _Set) -> None:
         if _arrays.is_array(value):
             self._add_array(value, path)
+        elif type(value) in _SCALARS:
+            self.values[path] = (value, put)
         elif is_module(value) and not _codec.is_registered(value):
             self._walk_module(value, path)
         elif not _codec.is_registered(value) and (has_state(value) or adapter_of(value) is not None):
@@ -125,7 +132,11 @@ class Tree:
             for key, item in value.items():
                 if type(key) not in (str, int):
                     raise _codec.unsupported(f"{prefix}{key} (the key)", key)
-                self._walk(item, f"{prefix}{key}", lambda new, key=key: value.__setitem__(key, new))  # type: ignore[misc]
+                if type(item) is self._ndarray:
+                    self.arrays.append(_arrays.place_of_numpy(item, f"{prefix}{key}", self._writable, False))
+                    self.owners.append(item)
+                else:
+                    self._walk(item, f"{prefix}{key}", lambda new, key=key: value.__setitem__(key, new))  # type: ignore[misc]
         elif isinstance(value, list):
             for i, item in enumerate(value):
                 self._walk(item, f"{prefix}{i}", lambda new, i=i: value.__setitem__(i, new))  # type: ignore[misc]
@@ -247,14 +258,12 @@ class Tree:
 
     def _mark_written(self) -> None:
         """Tells autograd that the tensors have changed."""
-        import sys
-
         torch = sys.modules.get("torch")
         bump = getattr(getattr(torch, "autograd", None), "graph", None)
         bump = getattr(bump, "increment_version", None)
         if bump is not None:
             for owner in self.owners:
-                if _arrays.is_torch(owner) and not owner.is_inference():
+                if type(owner) is not self._ndarray and _arrays.is_torch(owner) and not owner.is_inference():
                     bump(owner)
 
 
