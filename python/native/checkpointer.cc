@@ -1,5 +1,6 @@
 // AsyncCheckpointer, Future and TreeState for Python. Every call that may block releases the interpreter's lock.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -198,7 +199,23 @@ class Handle {
   void Release() { checkpointer_.Release(); }
   EventQueue& events() { return *events_; }
 
+  // What Python must not lose to a KeyboardInterrupt, which may come as soon as a call returns. With the interpreter's
+  // lock held.
+  void NoteSave(const Future& committed) {
+    std::erase_if(committing_, [](const Future& future) { return future.ready(); });
+    committing_.push_back(committed);
+  }
+  bool all_committed() const {
+    return std::all_of(committing_.begin(), committing_.end(), [](const Future& future) { return future.ready(); });
+  }
+  void NoteFailure(const absl::Status& status) {
+    failures_.emplace_back(static_cast<int>(status.code()), status.message());
+  }
+  const std::vector<std::pair<int, std::string>>& failures() const { return failures_; }
+
  private:
+  std::vector<Future> committing_;
+  std::vector<std::pair<int, std::string>> failures_;
   const std::shared_ptr<EventQueue> events_;
   Releasable<AsyncCheckpointer> checkpointer_{"the checkpointer"};
 };
@@ -233,7 +250,8 @@ void BindCheckpointer(nb::module_& module) {
               const Unlocked unlocked;
               status = future.WaitUntil(absl::Now() + absl::Seconds(seconds));
             }
-            if (!future.ready()) return false;
+            // In a forked child a result that did not come before the fork is an error at once, and never ready.
+            if (!future.ready() && absl::IsDeadlineExceeded(status)) return false;
             RaiseUnlessOk(status.code() == absl::StatusCode::kDeadlineExceeded ? future.Wait() : status);
             return true;
           },
@@ -301,7 +319,9 @@ void BindCheckpointer(nb::module_& module) {
             SaveOptions options{
                 .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
             if (staging.has_value()) options.staging = StagingOf(*staging);
-            return ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
+            SaveHandle save = ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
+            handle.NoteSave(save.committed());
+            return save;
           },
           "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
       .def(
@@ -436,9 +456,25 @@ void BindCheckpointer(nb::module_& module) {
       .def(
           "close",
           [](Handle& handle, double seconds) {
-            RaiseUnlessOk(handle.Call([&](auto& c) { return c.Close(absl::Now() + absl::Seconds(seconds)); }));
+            const absl::Status status =
+                handle.Call([&](auto& c) { return c.Close(absl::Now() + absl::Seconds(seconds)); });
+            if (absl::IsDeadlineExceeded(status)) Raise(status);
+            if (!status.ok()) handle.NoteFailure(status);
           },
-          "Raises DeadlineExceededError if it is not closed within so many seconds; it may be called again.")
+          "Raises DeadlineExceededError if it is not closed within so many seconds; it may be called again. Every other "
+          "failure is one of failures().")
+      .def("all_committed", &Handle::all_committed, "Whether no save is in flight. Does not look at the outcomes.")
+      .def(
+          "gather_failures",
+          [](Handle& handle) {
+            for (;;) {
+              const absl::Status status = handle.Call([](auto& c) { return c.CheckForErrors(); });
+              if (status.ok()) return;
+              handle.NoteFailure(status);
+            }
+          },
+          "Reads every failure that was not read yet, for failures().")
+      .def("failures", &Handle::failures, "[(code, message)] that gather_failures and close have read.")
       .def("release", &Handle::Release, "After a close that ran out of time: gives up what still runs.")
       .def("wait_for_events", [](Handle& handle, double seconds) { return WaitForEvents(handle.events(), seconds); })
       .def("wake", [](Handle& handle) { handle.events().Wake(); });

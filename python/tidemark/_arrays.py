@@ -176,5 +176,14 @@ def copy_into(array: Any, content: bytearray | memoryview) -> None:
         ctypes.memmove(address_of(array), bytes(content), len(content))
 
 
+def memory_of(place: Place) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+    """Address, dtype, shape, and strides in bytes (none: contiguous). Tied arrays have the same."""
+    if len(place) == 4:
+        _, dtype, array, _ = place
+        return address_of(array), dtype, array.shape, () if array.flags.c_contiguous else array.strides
+    _, dtype, shape, address, strides, _ = place
+    return address, dtype, tuple(shape), tuple(strides)
+
+
 def address_of(array: Any) -> int:
     return int(array.data_ptr() if is_torch(array) else array.ctypes.data)

@@ -54,8 +54,15 @@ class Checkpointer:
         self.path = os.path.abspath(path)
         self._close_timeout = close_timeout
         self._pid = os.getpid()
+        # A KeyboardInterrupt may come between any two of these lines. Whatever is there by then must close.
         self._closed = True  # until it is open
+        self._opened = False
+        self._notifier: Notifier | None = None
+        self._failure_raised = False  # that of a close
+        self._last_statistics: Statistics | None = None  # of a checkpointer that has given evaluations up
+        self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
+        self._state = _native.TreeState()
         options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
@@ -63,16 +70,13 @@ class Checkpointer:
             "staging_bytes_max": staging_bytes_max, "when_full": when_full, "staging": staging, "compression": compression,
             "reuse": reuse, "save_timeout": float(save_timeout), "close_timeout": float(close_timeout),
             "metrics_file": os.fspath(metrics_file), **options_of(retention or Retention(), tuning or Tuning())}
-        self._native = _native.Checkpointer(options)
         self._asked = [options["save_when"], options["keep"], *(rule[-1] for rule in options["keep_best"])]
+        self._native = _native.Checkpointer(options)
         self._closed = False
-        self._state = _native.TreeState()
-        self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
         self._notifier = Notifier(self._native)
-        self._committing: list[Future] = []
-        self._failure: Error | None = None  # that a close has read, which then ran out of time
-        self._last_statistics: Statistics | None = None  # of a checkpointer that has given evaluations up
         _open.add(self)
+        self._notifier.start()
+        self._opened = True  # the user has it
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -86,11 +90,12 @@ class Checkpointer:
     def __del__(self) -> None:
         if getattr(self, "_closed", True) or self._pid != os.getpid():
             return
-        warnings.warn("a tidemark.Checkpointer was not closed", ResourceWarning, stacklevel=1, source=self)
         try:
             self.close()
         except Error as error:
             logger.warning("closing: %s", error)
+        if self._opened:
+            warnings.warn("a tidemark.Checkpointer was not closed", ResourceWarning, stacklevel=1, source=self)
 
     def _require(self) -> _native.Checkpointer:
         if self._closed:
@@ -114,10 +119,8 @@ class Checkpointer:
         `overwrite` is off. ResourceExhaustedError: no memory.
         """
         native = self._require()
-        owners = self._gather(state)
-        save = self._handle_of(native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging), owners)
-        self._committing = [future for future in self._committing if not future.done()] + [save.committed]
-        return save
+        self._gather(state)
+        return self._handle_of(native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging))
 
     def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
                  staging: str | None = None) -> SaveHandle:
@@ -127,23 +130,28 @@ class Checkpointer:
         the state "unsaved". Errors: those of `save`; AlreadyExistsError for every step that is committed or being saved.
         """
         native = self._require()
-        owners = self._gather(state)
-        return self._handle_of(native.evaluate(step, self._state, metrics or {}, user_metadata, staging), owners)
+        self._gather(state)
+        return self._handle_of(native.evaluate(step, self._state, metrics or {}, user_metadata, staging))
 
-    def _gather(self, state: Any) -> list[Any]:
-        """Has the native state refer to this one. Returns the owners of its arrays."""
+    def _gather(self, state: Any) -> None:
+        """Has the native state refer to this one, and keeps the owners of its arrays."""
         tree = Tree(state, writable=False)
         values = tree.entries_of_values()
         self._state.await_staging()
+        # Before there can be a save that reads their memory. A conversion puts its copies in their places.
         self._saved_dtypes.convert(tree)
+        self._owners = tree.owners
         self._state.set_entries(tree.arrays, values)
-        return tree.owners
 
-    def _handle_of(self, handle: _native.SaveHandle, owners: list[Any]) -> SaveHandle:
-        self._owners = [] if handle.staged.ready() else owners
-        staged = self._notifier.add(Future(handle.staged, handle.step))
-        committed = self._notifier.add(Future(handle.committed, handle.step))
+    def _handle_of(self, handle: _native.SaveHandle) -> SaveHandle:
+        if handle.staged.ready():
+            self._owners = []
+        staged = self._watched(Future(handle.staged, handle.step))
+        committed = self._watched(Future(handle.committed, handle.step))
         return SaveHandle(handle.step, handle.skipped, staged, committed)
+
+    def _watched(self, future: Future) -> Future:
+        return future if self._notifier is None else self._notifier.add(future)
 
     @overload
     def evaluator(self, name: str, function: None = None, *, entries: Sequence[str] = (), every_steps: int = 1,
@@ -212,11 +220,11 @@ class Checkpointer:
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:
         """For PreemptionGuard: the failures of the save and of the close, and a line about both."""
         native = self._require()
-        owners = self._gather(state)
+        self._gather(state)
         save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
         if any(isinstance(error, DeadlineExceededError) for error in errors):
-            _left_running.append((native, self._state, owners))  # threads of the library may still use them
+            _left_running.append((native, self._state, self._owners))  # threads of the library may still use them
         self._finish()
         return errors[0], errors[1], line
 
@@ -252,7 +260,7 @@ class Checkpointer:
     def wait_until_committed(self) -> None:
         """Blocks until every save so far has ended. Raises the first failure that was not seen yet."""
         native = self._require()
-        while not all(future.done() for future in self._committing):
+        while not native.all_committed():
             time.sleep(SLICE / 10)
         native.check_for_errors()
 
@@ -335,7 +343,7 @@ class Checkpointer:
 
     def report_metrics(self, step: int, evaluator: str, metrics: dict[str, float]) -> Future:
         """Records metrics of a saved step as "evaluator/name". Resolves when they survive power loss."""
-        return self._notifier.add(Future(self._require().report_metrics(step, evaluator, metrics), step))
+        return self._watched(Future(self._require().report_metrics(step, evaluator, metrics), step))
 
     def pin(self, step: int, note: str = "") -> None:
         """Keeps a step from being deleted by retention."""
@@ -378,9 +386,9 @@ class Checkpointer:
     def prepare(self, state: Any) -> None:
         """Takes the memory that a save of the state needs, so that the first save is as fast as later ones."""
         native = self._require()
-        owners = self._gather(state)
+        self._gather(state)
         native.prepare(self._state)
-        del owners
+        self._owners = []
 
     def tidy(self) -> None:
         """Reads the reports of workers and applies retention now, and blocks until that is done."""
@@ -405,19 +413,30 @@ class Checkpointer:
         that runs goes on until the process ends, and its result is lost. If a save that has failed by its `save_timeout`
         still hangs in the disk, the store stays locked as long.
         """
-        if self._closed:
+        if not self._closed:
+            self._close(self._close_timeout if timeout is None else timeout, drain)
+        # Those of a close that was interrupted, too.
+        failures = self._native.failures()
+        if not failures or self._failure_raised:
             return
+        for _, message in failures[1:]:
+            logger.warning("closing: %s", message)
+        error = from_status(*failures[0])
+        self._failure_raised = True
+        raise error
+
+    def _close(self, timeout: float, drain: float | None) -> None:
         if self._pid != os.getpid():
             raise FailedPreconditionError("the checkpointer belongs to the process that forked this one")
         begun = time.monotonic()
-        deadline = begun + (self._close_timeout if timeout is None else timeout)
-        while time.monotonic() < deadline and not all(future.done() for future in self._committing):
-            time.sleep(SLICE / 10)
-        # Failures are read before: that of a save that ran out of time has the type of a close that did.
-        while self._has_failure():
-            pass
-        if drain is not None and begun + drain < deadline and all(future.done() for future in self._committing):
-            self._give_evaluations_up(begun + drain)
+        deadline = begun + timeout
+        if self._last_statistics is None:
+            while time.monotonic() < deadline and not self._native.all_committed():
+                time.sleep(SLICE / 10)
+            # Failures are read before: that of a save that ran out of time has the type of a close that did.
+            self._native.gather_failures()
+            if drain is not None and begun + drain < deadline and self._native.all_committed():
+                self._give_evaluations_up(begun + drain)
         while self._last_statistics is None:
             try:
                 self._native.close(min(SLICE, max(0.0, deadline - time.monotonic())))
@@ -425,15 +444,13 @@ class Checkpointer:
             except DeadlineExceededError:
                 if time.monotonic() >= deadline:
                     raise
-            except Error as error:
-                self._keep(error)
-                break
+        if self._last_statistics is not None:
+            self._native.release()
+            _left_running.append(self._native)  # evaluators may hold snapshots of it
         self._finish()
-        if self._failure is not None:
-            raise self._failure
 
     def _give_evaluations_up(self, deadline: float) -> None:
-        """Waits for the evaluators until the deadline. Releases the store then if any has not ended."""
+        """Waits for the evaluators until the deadline. If any has not ended then, `_close` releases the store."""
         native = self._native
         try:
             self._in_slices(native.wait_until_evaluated, max(0.0, deadline - time.monotonic()))
@@ -446,35 +463,17 @@ class Checkpointer:
             native.close(0.0)
         except DeadlineExceededError:
             pass
-        except Error as error:
-            self._keep(error)
         self._last_statistics = self.statistics()
-        native.release()
-        _left_running.append(native)  # evaluators may hold snapshots of it
-
-    def _has_failure(self) -> bool:
-        try:
-            self._native.check_for_errors()
-        except Error as error:
-            self._keep(error)
-            return True
-        return False
-
-    def _keep(self, failure: Error) -> None:
-        """The first failure is raised by close, and each further one is a warning."""
-        if self._failure is None:
-            self._failure = failure
-        else:
-            logger.warning("closing: %s", failure)
 
     def _finish(self) -> None:
-        self._closed = True
         for asked in self._asked:
             if asked is not None:
                 asked.forget()
         self._owners = []
-        self._notifier.stop()
+        if self._notifier is not None:
+            self._notifier.stop()
         _open.discard(self)
+        self._closed = True  # the last: a close that is interrupted before can be repeated
 
 
 def close_after(what: object, checkpointer: Checkpointer, drain: float | None = 0.0) -> None:

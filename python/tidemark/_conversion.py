@@ -30,10 +30,11 @@ class SavedDtypes:
             return
         copies: dict[str, Any] = {}
         first: dict[Any, Any] = {}  # by place in memory: tied arrays are stored as the first of them
-        for i, (name, dtype, shape, address, strides, early) in enumerate(tree.arrays):
+        for i, place in enumerate(tree.arrays):
+            name, dtype, early = place[0], place[1], place[-1]
             if dtype not in _FLOATING:
                 continue
-            key = (address, dtype, tuple(shape), tuple(strides))
+            key = _arrays.memory_of(place)
             if key not in first:
                 wanted = next((to for pattern, to in self._dtypes.items() if matches(name, [pattern])), dtype)
                 first[key] = None

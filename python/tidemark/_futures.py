@@ -21,7 +21,8 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
     """A result that arrives later. `result()` and `exception()` wait for it, and a failure then counts as seen.
 
     Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`, and can be awaited. It cannot be
-    cancelled. Callbacks run on a thread of Python that may call the checkpointer.
+    cancelled. Callbacks run on a thread of Python that may call the checkpointer. In a forked child a result that was not
+    there before the fork is FailedPreconditionError.
     """
 
     def __init__(self, native: Any, value: Any) -> None:
@@ -93,7 +94,7 @@ class SaveHandle:
 
 
 class Notifier:
-    """Resolves futures and hands lines to `logging`, on a thread of its own. Thread-safe."""
+    """Resolves futures and hands lines to `logging`, on a thread of its own, from `start` to `stop`. Thread-safe."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -101,6 +102,8 @@ class Notifier:
         self._lock = threading.Lock()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="tidemark", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def add(self, future: Future) -> Future:
@@ -113,7 +116,7 @@ class Notifier:
     def stop(self) -> None:
         self._stopping = True
         self._native.wake()
-        if self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:

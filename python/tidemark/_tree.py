@@ -50,7 +50,10 @@ def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
     if id(value) in above:
         raise InvalidArgumentError("a container of the state contains itself")
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return any(_holds_places(item, (*above, id(value))) for item in items)
+    for item in items:
+        if _holds_places(item, (*above, id(value))):
+            return True
+    return False
 
 
 def bare_name(name: str) -> str:

@@ -122,6 +122,38 @@ def test_a_forked_child_is_refused_and_ends_cleanly(tmp_path):
     assert (result.stdout, result.returncode) == ("7\n", 0), result.stderr
 
 
+def test_a_worker_of_a_data_loader_that_touches_a_handle_is_refused(tmp_path):
+    # A DataLoader forks its workers. The evaluation keeps a result from coming until the workers have gone.
+    result = run("import sys, threading, warnings\n"
+                 "warnings.simplefilter('ignore')\n"  # PyTorch's about NumPy
+                 "import tidemark, torch\n"
+                 "go = threading.Event()\n"
+                 "checkpointer = tidemark.Checkpointer(sys.argv[1])\n"
+                 "save = checkpointer.save(1, {'w': torch.ones(3)})\n"
+                 "assert save.committed.result() == 1\n"
+                 "checkpointer.evaluator('e', lambda snapshot: go.wait() and None)\n"
+                 "pending = checkpointer.evaluate(2, {'w': torch.ones(3)})\n"
+                 "calls = [lambda: checkpointer.save(3, {}), lambda: checkpointer.resume({}), checkpointer.steps,\n"
+                 "         pending.committed.result, checkpointer.close,\n"
+                 "         checkpointer.wait_until_committed, checkpointer.wait_until_evaluated, save.committed.result]\n"
+                 "class Touching(torch.utils.data.Dataset):\n"
+                 "  def __len__(self): return len(calls)\n"
+                 "  def __getitem__(self, i):\n"
+                 "    try: return str(calls[i]())\n"
+                 "    except tidemark.errors.FailedPreconditionError as error: return 'refused: ' + str(error)\n"
+                 "for batch in torch.utils.data.DataLoader(Touching(), num_workers=2, collate_fn=list, timeout=60):\n"
+                 "  print(*batch)\n"
+                 "go.set()\n"
+                 "assert pending.committed.result() == 2 and pending.staged.result() == 2\n"
+                 "checkpointer.save(4, {'w': 1}).committed.result()\n"
+                 "checkpointer.close()\n", tmp_path / "store")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 8 and all(line.startswith("refused: ") for line in lines[:-1]) and lines[-1] == "1"
+    with tidemark.open(tmp_path / "store") as step:
+        assert step.info.step == 4
+
+
 def test_warnings_go_to_logging(tmp_path, caplog):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         checkpointer._native.wake()
