@@ -158,6 +158,14 @@ AverageOptions AverageOptionsOf(const nb::dict& options) {
                      .decay = Option<double>(options, "decay"),
                      .begin_step = Option<int64_t>(options, "begin_step"),
                      .every_steps = Option<int64_t>(options, "every_steps")};
+  if (!options["adaptive"].is_none()) {
+    const auto adaptive = Option<nb::dict>(options, "adaptive");
+    out.adaptive = {.metric = Option<std::string>(adaptive, "metric"),
+                    .window = Option<int64_t>(adaptive, "window"),
+                    .every_steps_min = Option<int64_t>(adaptive, "every_steps_min"),
+                    .every_steps_max = Option<int64_t>(adaptive, "every_steps_max"),
+                    .noise_max = Option<double>(adaptive, "noise_max")};
+  }
   const auto kind = Option<std::string>(options, "kind");
   if (kind == "uniform") {
     out.kind = AverageOptions::Kind::kUniform;

@@ -25,8 +25,12 @@ struct StepFile {
   std::unique_ptr<StepReader> reader;
 };
 
-absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSelector& selector) {
-  absl::StatusOr<std::unique_ptr<StoreReader>> store = StoreReader::Open(directory);
+absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory, bool untrusted) {
+  return untrusted ? StoreReader::OpenUntrusted(directory) : StoreReader::Open(directory);
+}
+
+absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSelector& selector, bool untrusted) {
+  absl::StatusOr<std::unique_ptr<StoreReader>> store = OpenStore(directory, untrusted);
   if (!store.ok()) return store.status();
   absl::StatusOr<StepInfo> info = (*store)->Find(selector);
   if (!info.ok()) return info.status();
@@ -35,13 +39,14 @@ absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSe
   return StepFile{*std::move(info), *std::move(reader)};
 }
 
-absl::StatusOr<VerifyReport> Verify(const std::string& directory, const StepSelector& selector, int64_t* step) {
-  absl::StatusOr<std::unique_ptr<StoreReader>> store = StoreReader::Open(directory);
+absl::StatusOr<VerifyReport> Verify(const std::string& directory, const StepSelector& selector,
+                                    const VerifyOptions& options, bool untrusted, int64_t* step) {
+  absl::StatusOr<std::unique_ptr<StoreReader>> store = OpenStore(directory, untrusted);
   if (!store.ok()) return store.status();
   absl::StatusOr<StepInfo> info = (*store)->Find(selector);
   if (!info.ok()) return info.status();
   *step = info->step;
-  return (*store)->Verify(info->step);
+  return (*store)->Verify(info->step, options);
 }
 
 }  // namespace
@@ -87,36 +92,38 @@ void BindStepFile(nb::module_& module) {
         RaiseUnlessOk(status);
         return nb::bytes(bytes.data(), bytes.size());
       });
-  module.def("list_steps", [](const std::string& directory) {
+  module.def("list_steps", [](const std::string& directory, bool untrusted) {
     absl::StatusOr<std::unique_ptr<StoreReader>> store;
     {
       const Unlocked unlocked;
-      store = StoreReader::Open(directory);
+      store = OpenStore(directory, untrusted);
     }
     RaiseUnlessOk(store.status());
     nb::list out;
     for (const StepInfo& info : (*store)->steps()) out.append(DictOf(info));
     return out;
   });
-  module.def("verify_step", [](const std::string& directory, const std::string& text) {
-    const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
-    absl::StatusOr<VerifyReport> report;
-    int64_t step = 0;
-    {
-      const Unlocked unlocked;
-      report = Verify(directory, selector, &step);
-    }
-    RaiseUnlessOk(report.status());
-    nb::list damage;
-    for (const Damage& one : report->damage) damage.append(nb::make_tuple(one.path, one.what, one.entries));
-    return nb::make_tuple(step, report->bytes_read, report->chunks, damage);
-  });
-  module.def("open_step", [](const std::string& directory, const std::string& text) {
+  module.def("verify_step",
+             [](const std::string& directory, const std::string& text, double share, uint64_t seed, bool untrusted) {
+               const VerifyOptions options{.share = share, .seed = seed};
+               const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
+               absl::StatusOr<VerifyReport> report;
+               int64_t step = 0;
+               {
+                 const Unlocked unlocked;
+                 report = Verify(directory, selector, options, untrusted, &step);
+               }
+               RaiseUnlessOk(report.status());
+               nb::list damage;
+               for (const Damage& one : report->damage) damage.append(nb::make_tuple(one.path, one.what, one.entries));
+               return nb::make_tuple(step, report->bytes_read, report->chunks, report->chunks_total, damage);
+             });
+  module.def("open_step", [](const std::string& directory, const std::string& text, bool untrusted) {
     const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
     absl::StatusOr<StepFile> file;
     {
       const Unlocked unlocked;
-      file = OpenStepFile(directory, selector);
+      file = OpenStepFile(directory, selector, untrusted);
     }
     return ValueOrRaise(std::move(file));
   });

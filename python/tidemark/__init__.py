@@ -18,7 +18,7 @@ from ._export import BestFile, export_safetensors
 from ._follow import WorkerReport, follow
 from ._futures import Future, SaveHandle
 from ._health import Divergence, HealthMonitor
-from ._options import AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
+from ._options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
 from ._preemption import PreemptionGuard, PreemptionReport
 from ._reader import Damage, Slice, Step, VerifyReport, open, steps, verify  # noqa: A004
 from ._rng import rng
@@ -28,8 +28,8 @@ from ._trainer import AsyncTrainer, TrainingReport
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "Checkpointer", "Damage", "DataLossError",
-    "Divergence", "DurationHistogram", "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError",
+    "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "Checkpointer", "Damage",
+    "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError",
     "NotFoundError", "PreemptionGuard", "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle",
     "SaveQuestion", "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning",
     "UnsupportedTypeError", "Verdict", "VerifyReport", "WorkerReport", "capture", "errors", "export_safetensors", "follow",

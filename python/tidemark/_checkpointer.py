@@ -16,13 +16,12 @@ from ._conversion import SavedDtypes
 from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, SaveHandle, logger
 from ._health import HealthMonitor
-from ._options import Retention, SaveQuestion, Tuning, asked_for_saves, options_of, restore_options
-from ._pattern import matches
+from ._options import AdaptivePeriod, Retention, SaveQuestion, Tuning, asked_for_saves, mismatch, options_of, restore_options
 from ._statistics import RetentionDecision, Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
 from ._tree import Tree
 from .errors import (
-    DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, MismatchError, from_status)
+    DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, from_status)
 
 F = TypeVar("F", bound=EvaluatorFunction)
 
@@ -49,8 +48,9 @@ class Checkpointer:
                  save_on_steps: Sequence[int] = (), save_interval_seconds: float = 0.0,
                  save_when: Callable[[SaveQuestion], bool] | None = None, staging_bytes_max: int = 0,
                  when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
-                 saved_dtypes: Mapping[str, str] | None = None, retention: Retention | None = None, tuning: Tuning | None = None,
-                 save_timeout: float = float("inf"), close_timeout: float = 1800.0, metrics_file: str | os.PathLike[str] = "") -> None:
+                 saved_dtypes: Mapping[str, str] | None = None, retention: Retention | None = None,
+                 tuning: Tuning | None = None, save_timeout: float = float("inf"), close_timeout: float = 1800.0,
+                 metrics_file: str | os.PathLike[str] = "") -> None:
         self.path = os.path.abspath(path)
         self._close_timeout = close_timeout
         self._pid = os.getpid()
@@ -66,10 +66,10 @@ class Checkpointer:
         options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
-            "save_when": asked_for_saves(save_when),
-            "staging_bytes_max": staging_bytes_max, "when_full": when_full, "staging": staging, "compression": compression,
-            "reuse": reuse, "save_timeout": float(save_timeout), "close_timeout": float(close_timeout),
-            "metrics_file": os.fspath(metrics_file), **options_of(retention or Retention(), tuning or Tuning())}
+            "save_when": asked_for_saves(save_when), "staging_bytes_max": staging_bytes_max, "when_full": when_full,
+            "staging": staging, "compression": compression, "reuse": reuse, "save_timeout": float(save_timeout),
+            "close_timeout": float(close_timeout), "metrics_file": os.fspath(metrics_file),
+            **options_of(retention or Retention(), tuning or Tuning())}
         self._asked = [options["save_when"], options["keep"], *(rule[-1] for rule in options["keep_best"])]
         self._native = _native.Checkpointer(options)
         self._closed = False
@@ -203,18 +203,20 @@ class Checkpointer:
         self._require().add_health_monitor(monitor._native)
 
     def add_average(self, name: str = "ema", *, entries: Sequence[str] = ("model.*",), kind: str = "exponential",
-                    decay: float = 0.999, begin_step: int = 0, every_steps: int = 1) -> None:
+                    decay: float = 0.999, begin_step: int = 0, every_steps: int = 1,
+                    adaptive: AdaptivePeriod | None = None) -> None:
         """Averages entries over the snapshots from now on, and saves the average in the same step: that of
         "model.weight" is the entry "ema.model.weight". A restore brings it back, so add it before.
 
         `kind`: "exponential", by `decay` for each snapshot, or "uniform": the mean since `begin_step`. `every_steps`: only
-        steps divisible by it are taken in. To load an average: `restore(state, only=["model.*"], renames=[("ema.model",
-        "model")])`.
+        steps divisible by it are taken in, and of these as `adaptive` says. To load an average: `restore(state,
+        only=["model.*"], renames=[("ema.model", "model")])`.
 
         InvalidArgumentError: an option is out of its range. AlreadyExistsError: the name is taken.
         """
         self._require().add_average({"name": name, "entries": list(entries), "kind": kind, "decay": float(decay),
-                                     "begin_step": begin_step, "every_steps": every_steps})
+                                     "begin_step": begin_step, "every_steps": every_steps,
+                                     "adaptive": adaptive and vars(adaptive)})
 
     def _save_and_close(self, step: int, state: Any, metrics: dict[str, float], user_metadata: str, overwrite: bool,
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:
@@ -298,7 +300,8 @@ class Checkpointer:
         """
         native = self._require()
         options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
-        report = self._fill(state, options, convert_dtypes, lambda destination: native.restore(destination, str(step), options))
+        report = self._fill(state, options, convert_dtypes,
+                            lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
         return RestoreReport(**report)
 
@@ -312,22 +315,9 @@ class Checkpointer:
         try:
             result = restore(destination)
         except InvalidArgumentError as error:
-            found = self._differences(destination, options)
-            if any(found.values()):
-                raise MismatchError(str(error), **found) from None
-            raise
+            raise mismatch(error, destination, options) from None
         tree.assign(destination.take_received())
         return result
-
-    @staticmethod
-    def _differences(destination: Any, options: dict[str, Any]) -> dict[str, list[str]]:
-        missing, unexpected, reshaped, retyped = destination.differences()
-        if options["only"]:
-            missing, reshaped, retyped = ([name for name in names if matches(name, options["only"])]
-                                          for names in (missing, reshaped, retyped))
-        return {"missing": [] if options["allow_missing"] else missing,
-                "unexpected": [] if options["allow_unexpected"] or options["only"] else unexpected,
-                "reshaped": reshaped, "retyped": retyped}
 
     def steps(self) -> list[StepInfo]:
         """All steps that the store knows, ascending, including deleted ones."""

@@ -10,9 +10,9 @@ from typing import Any, Union
 
 from . import _arrays, _codec, _native
 from ._futures import logger
-from ._pattern import matches
+from ._options import mismatch
 from ._tree import Tree, object_state
-from .errors import InvalidArgumentError, MismatchError
+from .errors import InvalidArgumentError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,14 +97,11 @@ class Snapshot(Mapping[str, Any]):
         tree = Tree(state, writable=True)
         destination = _native.TreeState()
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes)
+        options = {"only": list(only), "renames": list(renames), "allow_missing": allow_missing, "allow_unexpected": True}
         try:
-            self._native.restore(destination, {"only": list(only), "renames": list(renames), "allow_missing": allow_missing})
+            self._native.restore(destination, options)
         except InvalidArgumentError as error:
-            missing, _, reshaped, retyped = ([name for name in names if not only or matches(name, list(only))]
-                                             for names in destination.differences())
-            if reshaped or retyped or (missing and not allow_missing):
-                raise MismatchError(str(error), [] if allow_missing else missing, [], reshaped, retyped) from None
-            raise
+            raise mismatch(error, destination, options) from None
         tree.assign(destination.take_received())
 
     def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),

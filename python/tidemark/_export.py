@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
@@ -57,16 +58,24 @@ class BestFile:
                  entries: Sequence[str] = (), renames: Sequence[tuple[str, str]] = (), dtype: str = "",
                  replace: bool = False, poll_interval: float = 1.0) -> None:
         self._pid = os.getpid()
+        self._closed = True  # until it runs
         self._native = _native.BestFile({
             "store": os.path.abspath(store), "metric": metric, "mode": mode, "path": os.path.abspath(path),
             "poll_interval": float(poll_interval), **export_options(entries, renames, dtype, replace)})
         self._notifier = Notifier(self._native)
+        self._closed = False
         _open.add(self)
 
     def __enter__(self) -> BestFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) or self._pid != os.getpid():
+            return
+        warnings.warn("a tidemark.BestFile was not closed", ResourceWarning, stacklevel=1, source=self)
         self.close()
 
     def update(self) -> None:
@@ -79,8 +88,9 @@ class BestFile:
     def close(self) -> None:
         """Waits for an export that is running, and ends the thread. Call `update` before, if the last steps are to count.
         May be called again."""
-        if self not in _open or self._pid != os.getpid():
+        if self._closed or self._pid != os.getpid():
             return
+        self._closed = True
         _open.discard(self)
         self._native.release()
         self._notifier.stop()

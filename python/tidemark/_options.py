@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from . import _native
+from ._pattern import matches
 from ._step_info import StepInfo, step_info
-from .errors import FailedPreconditionError
+from .errors import FailedPreconditionError, InvalidArgumentError, MismatchError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +57,22 @@ class Retention:
     keep_for: float = 0.0
     keep_unevaluated_until: Sequence[AwaitEvaluation | str] = ()
     keep: Callable[[StepInfo], bool] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptivePeriod:
+    """How often an average takes a step in, by the noise of a metric that is given with the saves: noisy training more
+    often, calm training less often. tidemark/average.h has the formula.
+
+    `window`: so many values of the metric count, 2 to 65536. The period is `every_steps_min` steps from the noise
+    `noise_max` on, a part of the metric's mean, and up to `every_steps_max` below it.
+    """
+
+    metric: str = "loss"
+    window: int = 50
+    every_steps_min: int = 1
+    every_steps_max: int = 10
+    noise_max: float = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +131,19 @@ def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[t
     return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
             "allow_unexpected": allow_unexpected, "accept": asked_for_steps(accept),
             "evaluations_timeout": float(evaluations_timeout)}
+
+
+def mismatch(error: InvalidArgumentError, destination: _native.TreeState, options: dict[str, Any]) -> InvalidArgumentError:
+    """The error of a restore, with the names of what differs between checkpoint and state if that is the reason."""
+    missing, unexpected, reshaped, retyped = destination.differences()
+    if options["only"]:
+        missing, reshaped, retyped = ([name for name in names if matches(name, options["only"])]
+                                      for names in (missing, reshaped, retyped))
+    missing = [] if options["allow_missing"] else missing
+    unexpected = [] if options["allow_unexpected"] or options["only"] else unexpected
+    if missing or unexpected or reshaped or retyped:
+        return MismatchError(str(error), missing, unexpected, reshaped, retyped)
+    return error
 
 
 class Asked:

@@ -59,11 +59,11 @@ class Step:
     The step can be read to its end even if the trainer deletes it meanwhile.
     """
 
-    def __init__(self, store: str | os.PathLike[str], step: int | str, framework: str) -> None:
+    def __init__(self, store: str | os.PathLike[str], step: int | str, framework: str, untrusted: bool = False) -> None:
         if framework not in ("np", "pt", "jax"):
             raise InvalidArgumentError(f"framework is '{framework}', not 'np', 'pt' or 'jax'")
         self.framework = framework
-        file = _native.open_step(os.fspath(store), str(step))
+        file = _native.open_step(os.fspath(store), str(step), untrusted)
         self.info = step_info(file.info())
         self._entries = {entry[0]: (i, *entry[1:]) for i, entry in enumerate(file.entries())}
         self._file: _native.StepFile | None = file
@@ -137,19 +137,25 @@ class Step:
         return array
 
 
-def open(store: str | os.PathLike[str], step: int | str = "latest", framework: str = "np") -> Step:  # noqa: A001
+def open(store: str | os.PathLike[str], step: int | str = "latest", framework: str = "np", *,  # noqa: A001
+         untrusted: bool = False) -> Step:
     """Opens a step of a store without changing it.
 
     `step`: its number, "latest", "latest-healthy", "best:METRIC", "best:METRIC:lowest" or "tag:NAME". `framework`: "np"
-    for NumPy's arrays, "pt" for PyTorch's tensors, "jax" for arrays of JAX on its default device. NotFoundError: there is no such store or step.
+    for NumPy's arrays, "pt" for PyTorch's tensors, "jax" for arrays of JAX on its default device. NotFoundError: there
+    is no such store or step.
+
+    `untrusted`: for a store from a stranger. RocksDB, which is not made for files that mean harm, then reads nothing of
+    it, and what only the manifest knows is missing, such as deleted steps.
     """
-    return Step(store, step, framework)
+    return Step(store, step, framework, untrusted)
 
 
-def steps(store: str | os.PathLike[str]) -> list[StepInfo]:
+def steps(store: str | os.PathLike[str], *, untrusted: bool = False) -> list[StepInfo]:
     """All steps that a store knows, ascending, including deleted ones, without its lock: beside a trainer or without one.
-    Reports that workers have left are taken in. NotFoundError: there is no such store."""
-    return [step_info(info) for info in _native.list_steps(os.fspath(store))]
+    Reports that workers have left are taken in. `untrusted`: as in `open`; only the steps that are there are known then.
+    NotFoundError: there is no such store."""
+    return [step_info(info) for info in _native.list_steps(os.fspath(store), untrusted)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,18 +169,23 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyReport:
-    """What `verify` read, in bytes and chunks, and what is damaged. No `damage`: every byte is sound."""
+    """What `verify` read, in bytes and chunks, and what is damaged. No `damage`: every byte that was read is sound.
+    `chunks_total`: those that the step has."""
 
     step: int
     bytes_read: int
     chunks: int
+    chunks_total: int
     damage: list[Damage]
 
 
-def verify(store: str | os.PathLike[str], step: int | str = "latest") -> VerifyReport:
-    """Reads every byte of a step and holds it against its checksum. `step`: as in `tidemark.open`.
+def verify(store: str | os.PathLike[str], step: int | str = "latest", *, share: float = 1.0, seed: int = 0,
+           untrusted: bool = False) -> VerifyReport:
+    """Reads a step and holds it against its checksums. `step` and `untrusted`: as in `tidemark.open`.
 
-    NotFoundError: there is no such store or step. Damage is no error, but in the report.
+    `share`: of the chunks, 0 to 1; of the same step the same `seed`, 0 to 2^64 - 1, draws the same ones. 1: every byte.
+
+    NotFoundError: there is no such store or step. InvalidArgumentError: the share. Damage is no error, but in the report.
     """
-    number, bytes_read, chunks, damage = _native.verify_step(os.fspath(store), str(step))
-    return VerifyReport(number, bytes_read, chunks, [Damage(*place) for place in damage])
+    number, bytes_read, chunks, total, damage = _native.verify_step(os.fspath(store), str(step), float(share), seed, untrusted)
+    return VerifyReport(number, bytes_read, chunks, total, [Damage(*place) for place in damage])

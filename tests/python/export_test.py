@@ -3,6 +3,8 @@
 import json
 import os
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -123,3 +125,17 @@ def test_a_best_file_that_cannot_work_is_refused(tmp_path):
     with pytest.raises(errors.AlreadyExistsError):
         tidemark.BestFile(tmp_path / "store", "loss", tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == b"mine"
+
+
+def test_one_that_was_not_closed_ends_with_the_process_and_with_its_last_reference(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save(1, state_of(1), metrics={"loss": 1.0}).committed.result(60)
+    program = ("import sys, tidemark\n"
+               "best = tidemark.BestFile(sys.argv[1], 'loss', sys.argv[2], poll_interval=0.001)\n"
+               "best.update()\n")
+    result = subprocess.run([sys.executable, "-W", "error", "-c", program, str(tmp_path / "store"), str(tmp_path / "out")],
+                            capture_output=True, text=True, timeout=300)
+    assert (result.returncode, result.stderr) == (0, "") and (tmp_path / "out").exists()
+    best = tidemark.BestFile(tmp_path / "store", "loss", tmp_path / "out")
+    with pytest.warns(ResourceWarning, match="BestFile was not closed"):
+        del best

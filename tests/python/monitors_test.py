@@ -89,7 +89,22 @@ def test_an_average_goes_on_after_a_restore_and_can_be_loaded(tmp_path):
         assert state["model"]["w"].tolist() == [3.0] * 4
 
 
-@pytest.mark.parametrize("options", [{"decay": 1.0}, {"kind": "median"}, {"every_steps": 0}, {"name": "a.b"}])
+@pytest.mark.parametrize(("losses", "expected"), [([1.0] * 8, [0, 4]), ([1.0, 2.0] * 4, [0, *range(1, 8)])])
+def test_an_average_takes_in_noisy_steps_more_often(tmp_path, losses, expected):
+    period = tidemark.AdaptivePeriod(window=4, every_steps_max=4)
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_average("mean", entries=["w"], kind="uniform", adaptive=period)
+        taken, before = [], None
+        for step, loss in enumerate(losses):
+            checkpointer.save(step, {"w": np.full(3, 2.0 ** step)}, metrics={"loss": loss}).committed.result(60)
+            with tidemark.open(tmp_path / "store") as opened:
+                mean = opened.get_tensor("mean.w")[0]
+            taken += [step] if mean != before else []
+            before = mean
+    assert taken[-2:] == expected[-2:], taken
+
+
+@pytest.mark.parametrize("options", [{"adaptive": tidemark.AdaptivePeriod(window=1)}, {"decay": 1.0}, {"kind": "median"}, {"every_steps": 0}, {"name": "a.b"}])
 def test_an_option_of_an_average_out_of_its_range_is_refused(tmp_path, options):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         with pytest.raises(errors.InvalidArgumentError):

@@ -105,3 +105,39 @@ def test_a_step_is_verified_and_damage_is_named(tmp_path):
         tidemark.verify(tmp_path / "store", 4)
     with pytest.raises(tidemark.errors.InvalidArgumentError):
         tidemark.verify(tmp_path / "store", "newest")
+
+
+def test_a_sample_of_a_step_is_verified(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store", compression="none",
+                               tuning=tidemark.Tuning(chunk_bytes=4096)) as checkpointer:
+        checkpointer.save(3, {"w": np.random.default_rng(1).normal(size=100_000)})
+    store = tmp_path / "store"
+    whole, part = tidemark.verify(store), tidemark.verify(store, share=0.1, seed=5)
+    assert whole.chunks == whole.chunks_total == part.chunks_total >= 195
+    assert part.chunks == pytest.approx(0.1 * whole.chunks, abs=2) and part.bytes_read < whole.bytes_read
+    assert part == tidemark.verify(store, share=0.1, seed=5)
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(tidemark.errors.InvalidArgumentError, match="share"):
+            tidemark.verify(store, share=share)
+
+
+def test_a_store_from_a_stranger_is_read_without_its_manifest(tmp_path):
+    store = tmp_path / "store"
+    with tidemark.Checkpointer(store) as checkpointer:
+        for step in (1, 2, 3):
+            checkpointer.save(step, {"w": np.full(10, step)}, metrics={"loss": 1.0}).committed.result(60)
+        checkpointer.delete(1)
+    assert [info.state for info in tidemark.steps(store)] == ["deleted", "committed", "committed"]
+    # A manifest that harms whoever opens it: here it cannot be opened at all.
+    for path in [path for path in (store / "manifest").rglob("*") if path.is_file()]:
+        path.write_bytes(b"harm")
+    found = tidemark.steps(store, untrusted=True)
+    assert [(info.step, info.state, info.metrics) for info in found] == [(2, "committed", {"loss": 1.0}),
+                                                                         (3, "committed", {"loss": 1.0})]
+    with tidemark.open(store, untrusted=True) as step:
+        assert step.info.step == 3 and (step.get_tensor("w") == 3).all()
+    assert tidemark.verify(store, 2, untrusted=True).damage == []
+    with pytest.raises(tidemark.NotFoundError):
+        tidemark.open(store, 1, untrusted=True)
+    with pytest.raises(tidemark.NotFoundError):
+        tidemark.open(tmp_path, untrusted=True)
