@@ -6,7 +6,7 @@ TESTS_AT_ONCE = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 test-interop test-python kill-python bench-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
+.PHONY: help demo test test-torch2 test-interop test-python kill-python fuzz-python bench-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-interop  hold export, import, statistics and report against Python's safetensors, numpy, Prometheus client, and Chromium"
 	@echo "make test-python   build the Python package and run its tests; needs PyPI once"
 	@echo "make kill-python   kill the Python example at 50 random moments; KILLS=N, SEED=N"
+	@echo "make fuzz-python   fuzz the Python package's reading of values, under Atheris, for SECONDS_EACH=30; needs PyPI once"
 	@echo "make bench-python  measure the Python package against the C++ library, in some minutes; BENCH=\"--only NAME ...\""
 	@echo "make wheel         make one self-contained wheel of the Python package in build/wheel, and test what is in it"
 	@echo "make test-wheel    the same, and test it installed, in every Python that is here and beside frameworks; needs PyPI"
@@ -77,6 +78,11 @@ kill-python:
 	@tools/setup python
 	TIDEMARK_KILLS=$(or $(KILLS),50) $(if $(SEED),TIDEMARK_SEED=$(SEED)) JOBS=$(JOBS) \
 	  tests/python.sh -s tests/python/example_test.py || [ $$? -eq 77 ] # as above
+
+# Under Atheris, a package of 35 MB. Stops at the first finding.
+fuzz-python:
+	@tools/setup python
+	JOBS=$(JOBS) tests/python.sh --fuzz $(SECONDS_EACH) || [ $$? -eq 77 ] # as above
 
 # The build and the Python of test-python. BENCH: options of python/bench/bench.py.
 bench-python:

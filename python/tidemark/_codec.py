@@ -13,16 +13,21 @@ import base64
 import collections
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
-from .errors import DataLossError, UnsupportedTypeError
+from .errors import DataLossError, Error, UnsupportedTypeError
 
 # Begins every stored text that is such JSON. A string of the user that begins with it is stored as JSON too.
 MARK = "tidemark.value.1\n"
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
+# What reading raises on text that no save has written.
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+# The dtypes of NumPy's scalars: one number, or a text, bytes or a time of a size that the spelling has.
+_SCALAR = re.compile(r"[<>|=]?([biufc?]\d{0,2}|[SUV]\d{1,6}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}\])?)")
 _DICTS: dict[str, Callable[[dict[Any, Any]], Any]] = {
     "$dict": dict, "$OrderedDict": collections.OrderedDict, "$Counter": collections.Counter}
 _registered: dict[type, tuple[str, Encode]] = {}
@@ -55,8 +60,11 @@ def unsupported(path: str, value: object) -> UnsupportedTypeError:
 
 def encode(value: object, path: str, array: Callable[[object, str], bool]) -> Any:
     """The value as what json.dumps takes. `array(value, path)` tells whether it has taken the value as an entry."""
-    if value is None or value is True or value is False or type(value) in (str, int):
+    if value is None or value is True or value is False or type(value) is int:
         return value
+    if type(value) is str:
+        # Two halves of a pair side by side would come back from JSON as one character.
+        return value if _is_text(value) else {"$str": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
     if type(value) is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if is_registered(value):
@@ -77,7 +85,8 @@ def encode(value: object, path: str, array: Callable[[object, str], bool]) -> An
         items = [encode(item, path, array) for item in value]  # type: ignore[attr-defined]
         return {f"${type(value).__name__}": sorted(items, key=json.dumps)}
     if type(value) in (dict, collections.OrderedDict, collections.Counter):
-        plain = type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value)
+        plain = type(value) is dict and all(
+            type(key) is str and not key.startswith("$") and _is_text(key) for key in value)
         if plain:
             return {key: encode(item, f"{path}.{key}", array) for key, item in value.items()}  # type: ignore[attr-defined]
         return {f"${type(value).__name__}": [[encode(key, path, array), encode(item, f"{path}.{key}", array)]
@@ -89,8 +98,22 @@ def encode(value: object, path: str, array: Callable[[object, str], bool]) -> An
     raise unsupported(path, value)
 
 
+def once(arrays: Callable[[str], object]) -> Callable[[str], object]:
+    """`arrays`, which refuses to read an array twice. A text that no save has written could else name one array so often
+    that the copies take any amount of memory."""
+    read: set[str] = set()
+
+    def array(name: str) -> object:
+        if name in read:
+            raise DataLossError(f"a stored value has the array '{name}' twice")
+        read.add(name)
+        return arrays(name)
+
+    return array
+
+
 def decode(value: Any, arrays: Callable[[str], object]) -> Any:
-    """The opposite of `encode`. `arrays(name)` returns the array of that entry."""
+    """The opposite of `encode`. `arrays(name)` returns the array of that entry. Raises errors of tidemark and UNREADABLE."""
     if isinstance(value, list):
         return [decode(item, arrays) for item in value]
     if not isinstance(value, dict):
@@ -105,6 +128,8 @@ def decode(value: Any, arrays: Callable[[str], object]) -> Any:
 def _decode_kind(kind: str, content: Any, arrays: Callable[[str], object]) -> Any:
     if kind == "$float":
         return float(content)
+    if kind == "$str":
+        return base64.b64decode(content).decode("utf-8", "surrogatepass")
     if kind == "$tuple":
         return tuple(decode(item, arrays) for item in content)
     if kind == "$bytes":
@@ -124,13 +149,25 @@ def _decode_kind(kind: str, content: Any, arrays: Callable[[str], object]) -> An
     if kind == "$scalar":
         import numpy
 
-        return numpy.frombuffer(base64.b64decode(content[1]), dtype=numpy.dtype(content[0]))[0]
+        spelling, data = content
+        if not _SCALAR.fullmatch(spelling):
+            raise DataLossError(f"a stored value has the dtype '{spelling}', which is none of a number of NumPy")
+        try:
+            return numpy.frombuffer(base64.b64decode(data), dtype=numpy.dtype(spelling), count=1)[0]
+        except SystemError as error:  # numbers beyond Unicode in a text
+            raise DataLossError(f"a stored value of the dtype '{spelling}' cannot be read: {error}") from error
     if kind == "$registered":
         name, inner = content
         if name not in _decoders:
             raise UnsupportedTypeError(f"the checkpoint has an object of the codec '{name}', which is not registered: "
                                        f"call tidemark.register before the restore")
-        return _decoders[name](decode(inner, arrays))
+        found = decode(inner, arrays)
+        try:
+            return _decoders[name](found)
+        except Error:
+            raise
+        except Exception as error:
+            raise DataLossError(f"the codec '{name}' cannot read what the checkpoint has: {error!r}") from error
     raise DataLossError(f"the checkpoint has a value of the unknown kind '{kind}'")
 
 
@@ -148,29 +185,42 @@ def to_entry(value: object, path: str) -> tuple[str, bytes]:
         import struct
 
         return "double", struct.pack("<d", value)
-    if type(value) is str and not value.startswith(MARK):
+    if type(value) is str and not value.startswith(MARK) and _is_text(value):
         return "string", value.encode()
     if type(value) is bytes:
         return "bytes", value
     return "string", to_text(encode(value, path, lambda value, path: False))
 
 
-def from_entry(kind: str, content: bytes, arrays: Callable[[str], object]) -> Any:
-    """The value of an entry of that kind."""
-    if kind == "bool":
-        return content != b"\0"
-    if kind == "int64":
-        return int.from_bytes(content, "little", signed=True)
-    if kind == "double":
-        import struct
-
-        return struct.unpack("<d", content)[0]
-    if kind == "bytes":
-        return bytes(content)
-    text = content.decode()
-    if not text.startswith(MARK):
-        return text
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 has it: not if it has a half of a surrogate pair."""
     try:
-        return decode(json.loads(text[len(MARK):]), arrays)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        value.encode()
+        return True
+    except UnicodeEncodeError:
+        return False
+
+
+def from_entry(kind: str, content: bytes, arrays: Callable[[str], object]) -> Any:
+    """The value of an entry of that kind. DataLossError: no save has written these bytes."""
+    try:
+        if kind == "bool":
+            return content != b"\0"
+        if kind == "int64":
+            return int.from_bytes(content, "little", signed=True)
+        if kind == "double":
+            import struct
+
+            if len(content) != 8:
+                raise DataLossError(f"a stored number has {len(content)} bytes, not 8")
+            return struct.unpack("<d", content)[0]
+        if kind == "bytes":
+            return bytes(content)
+        text = content.decode()
+        if not text.startswith(MARK):
+            return text
+        return decode(json.loads(text[len(MARK):]), once(arrays))
+    except UNREADABLE as error:
+        if isinstance(error, Error):
+            raise
         raise DataLossError(f"a stored value cannot be read: {error}") from error

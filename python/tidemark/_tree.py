@@ -213,7 +213,7 @@ class Tree:
                   for path, (_, put) in self.values.items() if path in received]
         converted = [(owner, self._received_array(owner, received[place[0]]))
                      for place, owner in zip(self.arrays, self.owners, strict=True) if place[0] in received]
-        objects = [(value, self._object_state(value, path, received)) for path, value in self.objects.items()
+        objects = [(value, self._readable_state(value, path, received)) for path, value in self.objects.items()
                    if path in received or f"{path}.type" in received]
         for owner, array in converted:
             _arrays.convert(owner, array)
@@ -230,6 +230,14 @@ class Tree:
         made = _arrays.new_array("pt" if _arrays.is_torch(owner) else "np", dtype, shape)
         _arrays.copy_into(made, content)
         return made
+
+    def _readable_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
+        try:
+            return self._object_state(value, path, received)
+        except _codec.UNREADABLE as error:
+            if isinstance(error, Error):
+                raise
+            raise DataLossError(f"'{path}' cannot be read: {error!r}") from error
 
     def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
         def array(entry: str, framework: str) -> Any:
@@ -300,10 +308,9 @@ def object_state(kind: str, content: bytes, path: str, array: Callable[[str, str
         if not isinstance(value, dict) or "$object" not in value:
             return None
         encoded, frameworks, by_name = value["$object"]
-
-
-        return _codec.decode(encoded, lambda name: array(_entry_of(path, name, by_name), frameworks[name])), bool(by_name)
-    except Error:
-        raise
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        read = _codec.once(lambda name: array(_entry_of(path, name, by_name), frameworks[name]))
+        return _codec.decode(encoded, read), bool(by_name)
+    except _codec.UNREADABLE as error:
+        if isinstance(error, Error):
+            raise
         raise DataLossError(f"'{path}' cannot be read: {error}") from error
