@@ -211,7 +211,7 @@ class Tree:
 
         values = [(put, _codec.from_entry(received[path][0], bytes(received[path][3]), no_array))
                   for path, (_, put) in self.values.items() if path in received]
-        converted = [(owner, self._received_array(owner, received[place[0]]))
+        converted = [(owner, self._received_array("pt" if _arrays.is_torch(owner) else "np", received[place[0]]))
                      for place, owner in zip(self.arrays, self.owners, strict=True) if place[0] in received]
         objects = [(value, self._readable_state(value, path, received)) for path, value in self.objects.items()
                    if path in received or f"{path}.type" in received]
@@ -224,10 +224,10 @@ class Tree:
         self._mark_written()
 
     @staticmethod
-    def _received_array(owner: Any, received: tuple[str, str, list[int], bytearray]) -> Any:
-        """An array of the owner's library that has the dtype of the checkpoint."""
+    def _received_array(framework: str, received: tuple[str, str, list[int], bytearray]) -> Any:
+        """A new array of the framework, "np" or "pt", in the dtype of the checkpoint."""
         _, dtype, shape, content = received
-        made = _arrays.new_array("pt" if _arrays.is_torch(owner) else "np", dtype, shape)
+        made = _arrays.new_array(framework, dtype, shape)
         _arrays.copy_into(made, content)
         return made
 
@@ -241,10 +241,7 @@ class Tree:
 
     def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
         def array(entry: str, framework: str) -> Any:
-            _, dtype, shape, content = received[entry]
-            made = _arrays.new_array(framework, dtype, shape)
-            _arrays.copy_into(made, content)
-            return made
+            return self._received_array(framework, received[entry])
 
         def no_array(name: str) -> object:
             raise KeyError(name)
