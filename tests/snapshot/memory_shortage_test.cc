@@ -20,6 +20,8 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "snapshot/housekeeping/housekeeper.h"
+#include "storage/manifest/store.h"
 #include "tests/snapshot/observers.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
@@ -158,6 +160,37 @@ TEST_F(MemoryShortageTest, KeepsNoPreemptedTrainerFromClosing) {
   EXPECT_THAT(report.close, IsOk());
   // The store is free.
   EXPECT_THAT(Open()->Save(1, state_)->committed().Wait(), IsOk());
+}
+
+// It would count as pending for as long as anyone holds the save.
+TEST_F(MemoryShortageTest, LeavesNoStepWaitingForARowThatIsDropped) {
+  auto store = storage::Store::Open(storage::PosixFileSystem(), {.directory = store_, .warn = [](std::string_view) {}});
+  ASSERT_THAT(store, IsOk());
+  std::string warnings;
+  const Listeners listeners(ObserverOf({.warning = [&](std::string_view line) { warnings += line; }}));
+  StatisticsCollector statistics;
+  auto keeper = Housekeeper::Start({.files = storage::PosixFileSystem(),
+                                    .store = **store,
+                                    .listeners = listeners,
+                                    .statistics = statistics,
+                                    .read_statistics = [] { return CheckpointerStatistics(); },
+                                    .claims = [] { return storage::Claims(); }},
+                                   {});
+  ASSERT_THAT(keeper, IsOk());
+  const auto save = std::make_shared<const PendingSave>(1, /*persist=*/true);
+  (*keeper)->BeginSave(save, nullptr);
+  save->ExpectRow();
+  Evaluation evaluation{.evaluator = "validation"};
+  allocation_max = sizeof(Report);  // the room for a report fails, and nothing that is smaller
+  (*keeper)->Evaluated(*save, std::move(evaluation));
+  allocation_max = SIZE_MAX;
+  EXPECT_FALSE(save->expects_rows());
+  EXPECT_EQ(warnings, "the result of an evaluator is dropped, because the system has no memory for it");
+  SaveOutcome outcome;
+  outcome.save = save->number();
+  outcome.step = 1;
+  (*keeper)->EndSave(outcome);
+  EXPECT_THAT((*keeper)->Stop(), IsOk());
 }
 
 struct PublicCall {
