@@ -1,7 +1,6 @@
 #include "tidemark/statistics.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
