@@ -189,6 +189,7 @@ Scenario ReportMetrics() {
                 stage.Tidy();
                 stage.Report(1, "bench", 0.75);
                 stage.Deliver(2, "validation", 2.5);
+                stage.Deliver(2, "test", 1.5);  // both rows at once
                 stage.Tidy();
                 stage.Close();
               }};
