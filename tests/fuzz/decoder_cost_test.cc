@@ -367,5 +367,14 @@ TEST_F(DecoderCost, ThatIsAProductIsFound) {
   EXPECT_THAT(Growth(looping, 1'000), ::testing::HasSubstr("takes"));
 }
 
+TEST_F(DecoderCost, ThatIsAProductBesideAFixedCostIsFound) {
+  const auto cost = [](uint64_t bytes) {
+    return Cost{.allocated_bytes = (100 << 20) + bytes, .file_calls = 0, .file_bytes = 0, .processor_seconds = 0};
+  };
+  constexpr uint64_t kMib = 1 << 20;
+  EXPECT_EQ(storage::Growth(cost(kMib), cost(2 * kMib), cost(4 * kMib)), "");
+  EXPECT_THAT(storage::Growth(cost(kMib), cost(4 * kMib), cost(16 * kMib)), ::testing::HasSubstr("allocates"));
+}
+
 }  // namespace
 }  // namespace tidemark::storage
