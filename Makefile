@@ -18,7 +18,7 @@ help:
 	@echo "make fuzz-python   fuzz the Python package's reading of values, under Atheris, for SECONDS_EACH=30; needs PyPI once"
 	@echo "make bench-python  measure the Python package against the C++ library, in some minutes; BENCH=\"--only NAME ...\""
 	@echo "make wheel         make one self-contained wheel of the Python package in build/wheel, and test what is in it"
-	@echo "make test-wheel    the same, and test it installed, in every Python that is here and beside frameworks; needs PyPI"
+	@echo "make test-wheel    the same; test it in every Python that is here, beside frameworks, with the examples; needs PyPI once, for 7.6 GB"
 	@echo "make test-python-jax   run the tests of its doors to JAX, Orbax and Keras; needs PyPI once"
 	@echo "make test-python-torch  the same with torch 2.x, and the doors to Lightning and Hugging Face; needs PyPI once, for 5.6 GB"
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
