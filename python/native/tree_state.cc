@@ -1,6 +1,8 @@
 #include "python/native/tree_state.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -76,28 +78,37 @@ absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& ar
 
 absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value> values) {
   AwaitStaging();
+  // Most saves of a run are of the same arrays, and comparing them is a tenth of the work.
+  const bool known = std::exchange(entries_are_of_arrays_, false) && arrays == arrays_ && values.size() == values_.size();
   arrays_ = std::move(arrays);
   values_ = std::move(values);
-  absl::StatusOr<std::vector<Entry>> found = EntriesOf(arrays_);
-  if (!found.ok()) return found.status();
+  std::vector<Entry> of_values;
+  of_values.reserve(values_.size());
   for (Value& value : values_) {
     Entry entry{.spec = value.spec};
     if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
     entry.host = reinterpret_cast<std::byte*>(value.bytes.data());
     entry.changes_early = true;
-    found->push_back(std::move(entry));
+    of_values.push_back(std::move(entry));
   }
   const auto same = [](const Entry& a, const Entry& b) {
     return a.spec == b.spec && a.alias_of == b.alias_of && a.changes_early == b.changes_early &&
            (a.host == nullptr) == (b.host == nullptr);
   };
-  bool all_same = entries().size() == found->size();
-  for (size_t i = 0; all_same && i < found->size(); ++i) all_same = same(entries()[i], (*found)[i]);
-  if (all_same) {
-    for (size_t i = 0; i < found->size(); ++i) mutable_entries()[i].host = (*found)[i].host;
-  } else {
-    SetDerivedEntries(*std::move(found));
+  // Entries from `first` on are those of `found`: only their places may differ.
+  const auto replace = [&](size_t first, const std::vector<Entry>& found) {
+    bool all_same = entries().size() == first + found.size();
+    for (size_t i = 0; all_same && i < found.size(); ++i) all_same = same(entries()[first + i], found[i]);
+    for (size_t i = 0; all_same && i < found.size(); ++i) mutable_entries()[first + i].host = found[i].host;
+    return all_same;
+  };
+  if (!known || !replace(arrays_.size(), of_values)) {
+    absl::StatusOr<std::vector<Entry>> found = EntriesOf(arrays_);
+    if (!found.ok()) return found.status();
+    std::move(of_values.begin(), of_values.end(), std::back_inserter(*found));
+    if (!replace(0, *found)) SetDerivedEntries(*std::move(found));
   }
+  entries_are_of_arrays_ = true;
   return absl::OkStatus();
 }
 
@@ -105,6 +116,7 @@ void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::stri
                                 std::vector<std::string> open, bool converts) {
   AwaitStaging();
   converts_ = converts;
+  entries_are_of_arrays_ = false;
   arrays_ = std::move(arrays);
   names_ = std::move(values);
   open_ = std::move(open);

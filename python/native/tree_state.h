@@ -21,6 +21,7 @@ struct Array {
   std::byte* data = nullptr;
   std::vector<int64_t> strides;  // in bytes, for each dimension; empty: row-major and contiguous
   bool changes_early = false;    // as State::Entry
+  bool operator==(const Array&) const = default;
 };
 
 // A value in the bytes that the shard stores.
@@ -72,6 +73,7 @@ class TreeState : public State {
   bool IsOpen(const std::string& name) const;
 
   std::vector<Array> arrays_;  // the first entries, in their order
+  bool entries_are_of_arrays_ = false;  // of a save: entries() are what arrays_ and values_ ask for
   std::vector<Value> values_;  // of a save: the entries behind them
   std::vector<std::string> names_;
   std::vector<std::string> open_;

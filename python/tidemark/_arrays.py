@@ -120,12 +120,16 @@ def torch_dtype(name: str) -> Any:
 
 
 def new_array(framework: str, dtype: str, shape: list[int]) -> Any:
-    """An array of `shape` in host memory, not initialised: of PyTorch for "pt", else of NumPy."""
+    """An array of `shape` in host memory, not initialised: of PyTorch for "pt", else of NumPy. UnimplementedError: there is
+    no such library or dtype here."""
     if framework != "pt":
         import numpy
 
         return numpy.empty(shape, dtype=numpy_dtype(dtype))
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise UnimplementedError("a tensor of PyTorch cannot be made: install torch") from None
 
     return torch.empty(shape, dtype=torch_dtype(dtype))
 

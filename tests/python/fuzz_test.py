@@ -19,7 +19,7 @@ import pytest
 import tidemark
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tidemark import _codec, _tree, errors
+from tidemark import _arrays, _codec, _tree, errors
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "fuzz" / "python"))
 import value_fuzzer  # noqa: E402
@@ -93,6 +93,12 @@ def test_a_codec_that_cannot_read_its_part_is_data_loss():
     with pytest.raises(tidemark.DataLossError, match="the codec 'fuzzed' cannot read"):
         _codec.from_entry("string", _codec.to_text({"$registered": ["fuzzed", []]}), value_fuzzer.array)
     del _codec._registered[value_fuzzer.Optimizer], _codec._decoders["fuzzed"]
+
+
+def test_a_tensor_without_pytorch_is_an_error_that_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(errors.UnimplementedError, match="install torch"):
+        _arrays.new_array("pt", "float32", [3])
 
 
 @pytest.mark.parametrize("text", ['["' + "x" * 100_000 + '"]', "[" + "[]," * 30_000 + "1]", "[" + "1e5," * 25_000 + "1]",

@@ -143,6 +143,32 @@ def test_generators_go_on_where_they_were(checkpointer):
     assert draw() == drawn
 
 
+def test_what_changes_between_two_saves_is_noticed(checkpointer):
+    first, second = np.arange(6), np.arange(6) + 10
+    states = [{"a": first, "n": 1}, {"a": first, "n": "a text"}, {"a": second, "n": 2}, {"a": second[::2], "n": 2},
+              {"a": second.astype(np.float32), "n": 2}, {"a": second.reshape(2, 3), "n": 2}, {"b": second, "n": 2},
+              {"b": second, "c": second, "n": 2}, {"b": second, "c": second.copy(), "n": 2}, {"b": second}, {"n": 2}]
+    for step, state in enumerate(states):
+        if step in (3, 7):  # a state that is refused, and then again, and leaves nothing behind
+            for _ in range(2):
+                with pytest.raises(tidemark.errors.InvalidArgumentError):
+                    checkpointer.save(100, {"a": first, "x" * 100_000: first})
+        if step == 2:
+            first += 1  # the same place
+            checkpointer.save(200, states[0])
+        checkpointer.save(step, state).committed.result(60)
+    for step, state in enumerate(states):
+        with tidemark.open(checkpointer.path, step) as opened:
+            for name in opened.keys():
+                expected = np.arange(6) if state[name] is first else state[name]
+                assert opened.get_tensor(name).dtype == expected.dtype
+                np.testing.assert_array_equal(opened.get_tensor(name), expected)
+            assert {*opened.keys(), *opened.value_keys()} == set(state)
+            assert all(opened.get_value(name) == state[name] for name in opened.value_keys())
+    with tidemark.open(checkpointer.path, 200) as opened:
+        assert opened.get_tensor("a").tolist() == [1, 2, 3, 4, 5, 6]
+
+
 class Point:
     def __init__(self, x):
         self.x = x
