@@ -33,7 +33,7 @@ void TryContents(std::string_view bytes, const std::vector<ZipRecord>& records) 
   if (!contents.ok()) return Require(IsExpected(contents.status()), "contents are refused for another reason");
   for (const TorchTensor& tensor : contents->tensors) {
     const uint64_t element_bytes = GetDtypeInfo(tensor.spec.dtype).element_bytes;
-    const std::optional<uint64_t> record_bytes = bytes_of(tensor.record);
+    const std::optional<uint64_t> record_bytes = bytes_of(contents->records.at(tensor.record));
     Require(record_bytes.has_value(), "a tensor has no record");
     uint64_t end = tensor.bytes == 0 ? tensor.offset : tensor.offset + 1;
     for (size_t d = 0; d < tensor.strides.size() && tensor.bytes > 0; ++d) {

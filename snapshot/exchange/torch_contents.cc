@@ -91,6 +91,10 @@ class Finder {
  private:
   // The identity of a tensor, to find it again: record, dtype, offset, sizes, strides.
   using Place = std::tuple<std::string_view, Dtype, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
+  struct Record {
+    size_t index;  // in TorchContents::records
+    uint64_t bytes;
+  };
 
   const PickleNode& Node(uint32_t index) const { return pickle_.nodes[index]; }
   // An item of the tuple of arguments; null if there is none.
@@ -304,8 +308,7 @@ class Finder {
   absl::Status Add(const Place& place, const std::string& name) {
     const auto& [key, dtype, offset, sizes, strides] = place;
     TorchTensor tensor{.spec = {.name = name, .dtype = dtype, .shape = sizes}};
-    tensor.record = fmt::format("data/{}", key);
-    if (absl::Status status = CheckPlace(place, tensor.record); !status.ok()) return status;
+    if (absl::Status status = CheckPlace(place, &tensor.record); !status.ok()) return status;
     if (absl::Status status = ValidateEntry(tensor.spec, &tensor.bytes); !status.ok()) return status;
     if (!names_.insert(name).second) {
       return absl::InvalidArgumentError(fmt::format("two tensors have the name {}", Shown(name)));
@@ -322,20 +325,22 @@ class Finder {
     return absl::OkStatus();
   }
 
-  absl::Status CheckPlace(const Place& place, const std::string& record_name) {
+  // Sets `*index` to the record's in found_.records.
+  absl::Status CheckPlace(const Place& place, size_t* index) {
     const auto& [key, dtype, offset, sizes, strides] = place;
     auto record = records_.find(key);
     if (record == records_.end()) {
-      const std::optional<uint64_t> bytes = record_bytes_(record_name);
-      if (!bytes) {
-        return absl::DataLossError(fmt::format("the record {} is absent", storage::PrintableText(record_name)));
-      }
-      record = records_.emplace(key, *bytes).first;
+      std::string name = fmt::format("data/{}", key);
+      const std::optional<uint64_t> bytes = record_bytes_(name);
+      if (!bytes) return absl::DataLossError(fmt::format("the record {} is absent", storage::PrintableText(name)));
+      record = records_.emplace(key, Record{.index = found_.records.size(), .bytes = *bytes}).first;
+      found_.records.push_back(std::move(name));
       stored_bytes_ += *bytes;
     }
-    const auto elements = static_cast<int64_t>(record->second / GetDtypeInfo(dtype).element_bytes);
+    *index = record->second.index;
+    const auto elements = static_cast<int64_t>(record->second.bytes / GetDtypeInfo(dtype).element_bytes);
     // `reach` is the index of the last element. No product overflows: each factor is at most `elements`.
-    const auto fail = [&bytes = record->second] {
+    const auto fail = [bytes = record->second.bytes] {
       return absl::DataLossError(fmt::format("a tensor that is not in its record of {} bytes", bytes));
     };
     if (offset < 0 || offset > elements) return fail();
@@ -380,7 +385,7 @@ class Finder {
   uint64_t view_bytes_ = 0;
   uint64_t stored_bytes_ = 0;  // of the records that tensors lie in
   absl::flat_hash_set<std::string> names_;
-  absl::flat_hash_map<std::string_view, uint64_t> records_;
+  absl::flat_hash_map<std::string_view, Record> records_;  // by key
   std::map<Place, size_t> places_;
 };
 

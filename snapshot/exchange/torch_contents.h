@@ -23,7 +23,7 @@ namespace tidemark {
 struct TorchTensor {
   EntrySpec spec;
   uint64_t bytes = 0;
-  std::string record;             // "data/0"
+  size_t record = 0;              // in TorchContents::records
   uint64_t offset = 0;            // of the first element in the record, in elements
   std::vector<int64_t> strides;   // in elements, one for each dimension; at least 1 where a dimension has 2 or more
   std::optional<size_t> tied_to;  // the earlier tensor that is the same part of the same record
@@ -38,6 +38,8 @@ struct TorchValue {
 
 struct TorchContents {
   std::vector<TorchTensor> tensors;
+  // The names of the records that tensors lie in, once each, in the order of first use: "data/0".
+  std::vector<std::string> records;
   std::vector<TorchValue> values;
   size_t left_out = 0;         // objects that are neither
   std::string first_left_out;  // its name and class, for people

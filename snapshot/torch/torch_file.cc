@@ -71,8 +71,8 @@ class TensorLoader {
     return record == nullptr ? std::nullopt : std::optional<uint64_t>(record->bytes);
   }
 
-  // Precondition: RecordBytes has been asked for its record.
-  absl::StatusOr<at::Tensor> Load(const TorchTensor& tensor) {
+  // Precondition: RecordBytes has been asked for `record_name`, the tensor's.
+  absl::StatusOr<at::Tensor> Load(const TorchTensor& tensor, const std::string& record_name) {
     const std::optional<at::ScalarType> dtype = ToScalarType(tensor.spec.dtype);
     if (!dtype) {
       return absl::UnimplementedError(fmt::format("'{}': a {}, which this LibTorch does not have",
@@ -81,7 +81,7 @@ class TensorLoader {
     }
     const at::TensorOptions options = at::TensorOptions().dtype(*dtype);
     if (tensor.bytes == 0) return at::empty(tensor.spec.shape, options);
-    const Record& record = *Find(tensor.record);
+    const Record& record = *Find(record_name);
     auto* begin =
         static_cast<std::byte*>(record.data->get()) + tensor.offset * GetDtypeInfo(tensor.spec.dtype).element_bytes;
     const at::Tensor loaded = at::from_blob(
@@ -133,7 +133,7 @@ absl::Status ReadInto(const std::string& path, std::string_view prefix, FileSnap
       snapshot.Add(tensor.spec, snapshot.tensor(*tensor.tied_to));
       continue;
     }
-    const absl::StatusOr<at::Tensor> loaded = loader.Load(tensor);
+    const absl::StatusOr<at::Tensor> loaded = loader.Load(tensor, contents->records[tensor.record]);
     if (!loaded.ok()) return loaded.status();
     snapshot.Add(tensor.spec, *loaded);
   }

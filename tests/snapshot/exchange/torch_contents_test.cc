@@ -50,11 +50,27 @@ TEST(TorchContents, HasTensorsWithTheirPlacesAndTies) {
   const TorchTensor& tensor = contents->tensors[0];
   EXPECT_EQ(tensor.spec, (EntrySpec{.name = "model.a", .dtype = Dtype::kFloat32, .shape = {3}}));
   EXPECT_EQ(tensor.bytes, 12u);
-  EXPECT_EQ(tensor.record, "data/0");
+  EXPECT_THAT(contents->records, testing::ElementsAre("data/0"));
+  EXPECT_EQ(tensor.record, 0u);
   EXPECT_EQ(tensor.offset, 1u);
   EXPECT_EQ(tensor.tied_to, std::nullopt);
   EXPECT_EQ(contents->tensors[1].spec.name, "model.b.7");
   EXPECT_EQ(contents->tensors[1].tied_to, 0u);
+}
+
+// A storage's key has up to 256 bytes, and a file up to 131,072 tensors.
+TEST(TorchContents, HasTheNameOfARecordOnceForAllOfItsTensors) {
+  const std::string key(200, 'k');
+  std::vector<std::string> items;
+  for (int i = 0; i < 100; ++i) {
+    items.push_back(Integer(i));
+    items.push_back(Tensor(i % 10 == 9 ? "other" : key, i % 4, {1}, {1}));
+  }
+  const auto contents = ContentsOf(Dict(items));
+  ASSERT_THAT(contents, IsOk());
+  ASSERT_EQ(contents->tensors.size(), 100u);
+  EXPECT_THAT(contents->records, testing::ElementsAre("data/" + key, "data/other"));
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(contents->tensors[i].record, i % 10 == 9 ? 1u : 0u) << i;
 }
 
 TEST(TorchContents, HasTypesThatAreNamedBesideAnUntypedStorage) {

@@ -12,7 +12,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
 #include "snapshot/exchange/torch_contents.h"
@@ -314,16 +313,13 @@ absl::StatusOr<std::unique_ptr<TensorSource>> OpenTorchSave(const std::string& p
                             torch.left_out, torch.left_out == 1 ? "" : "s", torch.left_out == 1 ? "is" : "are",
                             Shorten(torch.first_left_out, 200), torch.left_out == 1 ? "" : ", ...");
   }
-  absl::flat_hash_set<std::string_view> checked;
-  for (const TorchTensor& tensor : torch.tensors) {
-    if (!checked.insert(tensor.record).second) continue;
-    absl::Status status = CheckCrc(*file, *contents->archive.Find(tensor.record), buffer);
-    if (!status.ok()) return status;
+  for (const std::string& name : torch.records) {
+    if (absl::Status status = CheckCrc(*file, *contents->archive.Find(name), buffer); !status.ok()) return status;
   }
   auto source = std::make_unique<TorchSource>(*std::move(file));
   for (TorchTensor& tensor : torch.tensors) {
     if (tensor.tied_to) continue;
-    const ZipRecord& record = *contents->archive.Find(tensor.record);
+    const ZipRecord& record = *contents->archive.Find(torch.records[tensor.record]);
     source->Add(std::move(tensor), record);
   }
   return source;
