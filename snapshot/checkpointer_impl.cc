@@ -33,11 +33,13 @@ AsyncCheckpointer::Impl::Impl(const Machine& machine, CheckpointerOptions given)
 
 absl::Status AsyncCheckpointer::Impl::OpenStore() {
   const auto warn = [this](std::string_view line) { listeners.Warn(line); };
-  auto opened = storage::Store::Open(files, {.directory = options.directory,
-                                             .warn = warn,
-                                             .read = read_options,
-                                             .create = options.create,
-                                             .awaits_inspect = true});
+  auto opened =
+      storage::Store::Open(files, {.directory = options.directory,
+                                   .warn = warn,
+                                   .note = [this](std::string_view line) { listeners.SaveLine(std::string(line)); },
+                                   .read = read_options,
+                                   .create = options.create,
+                                   .awaits_inspect = true});
   if (!opened.ok()) return opened.status();
   store = *std::move(opened);
   LeaveOutStaticDestructorsInChildren();

@@ -52,7 +52,8 @@ class CheckpointObserver {
   virtual void Exported(int64_t /*step*/, std::string_view /*path*/) {}
 
   // A save or an Evaluate ended. The line has the step, the time that the trainer was blocked, the time of the rest,
-  // the sizes, and anything that was skipped, with the reason.
+  // the sizes, and anything that was skipped, with the reason. Also in Open, on the trainer's thread: a save that the
+  // end of an earlier process cut short was removed.
   virtual void SaveLine(std::string_view /*line*/) {}
 
   // An event that a person should know of and that no Status carries: a damaged step that was passed over, a record

@@ -368,10 +368,12 @@ absl::Status Reconciliation::DiscardFolder(const Discard& discard) {
   absl::StatusOr<bool> deleted = IsOfDeletedStep(folder);
   if (!deleted.ok()) return deleted.status();
   if (!to_quarantine) {
-    // What every kill leaves; what a step may need is not among it. on_change_ is told the details.
-    warn_(fmt::format("removed the unfinished save of step {} ({})", folder.step,
-                      absl::IsAlreadyExists(why) ? std::string(why.message())
-                                                 : "the previous process ended before it was committed"));
+    // What every kill leaves, so no warning; what a step may need is not among it. on_change_ is told the details.
+    if (note_ != nullptr) {
+      note_(fmt::format("removed the unfinished save of step {} ({})", folder.step,
+                        absl::IsAlreadyExists(why) ? std::string(why.message())
+                                                   : "the previous process ended before it was committed"));
+    }
   } else {
     warn_(fmt::format("{} was {} and is moved to quarantine: {}", name, *deleted ? "deleted" : "never committed",
                       std::string(why.message())));

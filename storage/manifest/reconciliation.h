@@ -30,14 +30,16 @@ class Reconciliation {
  public:
   using Warn = std::function<void(std::string_view)>;
 
+  // `note`: see StoreOptions.
   Reconciliation(FileSystem& files, const StoreLayout& layout, const StoreId& store, Manifest& manifest,
-                 const ShardReadOptions& read, const Warn& warn, const OnStoreChange& on_change)
+                 const ShardReadOptions& read, const Warn& warn, const Warn& note, const OnStoreChange& on_change)
       : files_(files),
         layout_(layout),
         store_(store),
         manifest_(manifest),
         read_(read),
         warn_(warn),
+        note_(note),
         on_change_(on_change) {}
 
   // Committed steps whose folder is gone, or that of an attempt that they refer to, become kLost; they are committed
@@ -89,6 +91,7 @@ class Reconciliation {
   Manifest& manifest_;
   const ShardReadOptions& read_;
   const Warn& warn_;
+  const Warn& note_;  // may be null
   const OnStoreChange& on_change_;
 
   std::vector<StepFolder> folders_;  // as listed, once

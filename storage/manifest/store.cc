@@ -263,7 +263,8 @@ absl::Status Store::Reconcile() {
             .path = layout_.manifest(),
             .why = fmt::format("{} keys did not match the records", *repaired)});
     }
-    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn, options_.on_change);
+    Reconciliation reconciliation(files_, layout_, id_, *manifest_, options_.read, options_.warn, options_.note,
+                                  options_.on_change);
     if (absl::Status status = reconciliation.Run(); !status.ok()) return status;
     settled = SettleForgotten(files_, *this, reconciliation.forgotten(), options_);
     if (!settled.ok()) return settled.status();

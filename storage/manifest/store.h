@@ -41,11 +41,13 @@ namespace tidemark::storage {
 struct StoreOptions {
   std::string directory;
   std::function<void(std::string_view)> warn;  // any thread; not null
-  ShardReadOptions read;                       // for verifying an attempt before it is adopted
-  bool look_at_everything = false;             // opening looks at every step, in whatever order the store was closed
-  OnStoreChange on_change = nullptr;           // of what opening does; the opener's thread
-  bool create = true;                          // false: kNotFound where there is no store
-  bool awaits_inspect = false;                 // see kInspectTriesMax
+  // What opening removed of a save that a kill cut short, which is no fault. The opener's thread; null: not told.
+  std::function<void(std::string_view)> note = nullptr;
+  ShardReadOptions read;              // for verifying an attempt before it is adopted
+  bool look_at_everything = false;    // opening looks at every step, in whatever order the store was closed
+  OnStoreChange on_change = nullptr;  // of what opening does; the opener's thread
+  bool create = true;                 // false: kNotFound where there is no store
+  bool awaits_inspect = false;        // see kInspectTriesMax
 };
 
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.

@@ -239,7 +239,7 @@ TEST_F(RecoveryTest, SaysWhatItTakesAwayAndKeepsWhatHasAnIndex) {
   fs::resize_file(layout_.shard(4, torn.attempt, 0, 1), 5000);
   Flip(rotten, 4096);
   ExpectSteps(*Open());
-  EXPECT_THAT(warnings_, AllOf(HasSubstr("removed the unfinished save of step 4 "
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("note: removed the unfinished save of step 4 "
                                          "(the previous process ended before it was committed)\n"),
                                HasSubstr(StepFolderName(5, rotten.attempt) +
                                          " was never committed and is moved to quarantine: ")));

@@ -19,11 +19,14 @@
 
 namespace tidemark::storage {
 
+// A note is a line of `*warnings` that begins with "note: ".
 inline absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& directory, std::string* warnings,
                                                         FileSystem& files = PosixFileSystem()) {
-  return Store::Open(files, {.directory = directory,
-                             .warn = [warnings](std::string_view line) { *warnings += std::string(line) + "\n"; },
-                             .read = {.io = IoQueueKind::kThreads}});
+  return Store::Open(files,
+                     {.directory = directory,
+                      .warn = [warnings](std::string_view line) { *warnings += std::string(line) + "\n"; },
+                      .note = [warnings](std::string_view line) { *warnings += "note: " + std::string(line) + "\n"; },
+                      .read = {.io = IoQueueKind::kThreads}});
 }
 
 // The same for a test that counts on it: null, and the test has failed, if it cannot be opened. Forgets earlier
