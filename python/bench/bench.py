@@ -268,9 +268,12 @@ def main():
     print("".join(f"{name:12} {value}\n" for name, value in described.items()))
     print(table(outcomes))
     if options.json:
-        results = [{"name": row.name, "compared": row.compared, "goal": row.goal, **(
-            {"ratio": outcome.ratio, "met": outcome.ratio <= row.goal, "ratios": outcome.ratios}
-            if isinstance(outcome, Measurement) else {"skipped" if isinstance(outcome, str) else "error": str(outcome)}), "conditions": described} for row, outcome in outcomes]
+        results = []
+        for row, outcome in outcomes:
+            found = {"skipped" if isinstance(outcome, str) else "error": str(outcome)}
+            if isinstance(outcome, Measurement):
+                found = {"ratio": outcome.ratio, "met": outcome.ratio <= row.goal, "ratios": outcome.ratios}
+            results.append({"name": row.name, "compared": row.compared, "goal": row.goal, **found, "conditions": described})
         pathlib.Path(options.json).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 1 if failed else 0
 

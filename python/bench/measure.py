@@ -42,7 +42,7 @@ def in_pairs(pairs: int, numerator: Callable[[], float], denominator: Callable[[
 
 
 def quantity(value: float, unit: str) -> str:
-    scales = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")] if unit == "s" else [(2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")]
+    scales = {"s": [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")], "B": [(2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")]}[unit]
     size, name = next((scale for scale in scales if value >= scale[0]), scales[-1])
     scaled = value / size
     return f"{scaled:.{0 if scaled >= 100 else 1 if scaled >= 10 else 2}f} {name}"

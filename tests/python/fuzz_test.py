@@ -180,7 +180,8 @@ def text_of(value):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    with tidemark.Checkpointer(tmp_path_factory.mktemp("fuzz") / "store", retention=tidemark.Retention(max_to_keep=2)) as opened:
+    path = tmp_path_factory.mktemp("fuzz") / "store"
+    with tidemark.Checkpointer(path, retention=tidemark.Retention(max_to_keep=2)) as opened:
         yield opened
 
 

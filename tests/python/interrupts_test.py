@@ -237,13 +237,14 @@ def test_an_opening_leaves_the_store_free(tmp_path):
 
 @pytest.fixture
 def keyboard():
-    """press(function, *arguments, **options): calls it, and presses Ctrl-C once the main thread is in it and waits for
-    something without the interpreter's lock. Returns "interrupted", or what the call returned before that."""
+    """press(function, *arguments): calls it, and presses Ctrl-C once the main thread is in it and waits for something without
+    the interpreter's lock; with `inside`, in the package's function of that name. Calls `then` after. Returns "interrupted",
+    or what the call returned before that."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
     interval = sys.getswitchinterval()
     main = threading.get_ident()
 
-    def press(function, *arguments, then=lambda: None, **options):
+    def press(function, *arguments, inside=None, then=lambda: None):
         ended, began = threading.Event(), threading.Event()
 
         def watch():
@@ -252,7 +253,7 @@ def keyboard():
                 frame = sys._current_frames()[main]
                 while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
                     frame = frame.f_back
-                if frame is not None:
+                if frame is not None and inside in (None, frame.f_code.co_name):
                     os.kill(os.getpid(), signal.SIGINT)
                     then()
                     return
@@ -263,7 +264,7 @@ def keyboard():
         began.wait()
         sys.setswitchinterval(1000)  # so the watcher runs only while the main thread has given the lock up
         try:
-            return function(*arguments, **options)
+            return function(*arguments)
         except KeyboardInterrupt:
             return "interrupted"
         finally:
@@ -306,7 +307,7 @@ def test_ctrl_c_in_a_save_that_waits_for_an_evaluator_comes_out_when_it_returns(
 
         checkpointer.save(1, {"w": np.ones(10)})
         assert begun.wait(60)
-        assert keyboard(checkpointer.save, 2, {"w": np.ones(10)}, then=gate.set) == "interrupted"
+        assert keyboard(checkpointer.save, 2, {"w": np.ones(10)}, inside="save", then=gate.set) == "interrupted"
         checkpointer.wait_until_committed()
         assert committed(checkpointer) == {1, 2}
         checkpointer.save(3, {"w": np.ones(10)}).committed.result(60)
