@@ -70,7 +70,7 @@ class DirectoryChanger : public testing::EmptyTestEventListener {
       for (const size_t place : {1, 0}) {
         if (chdir(places_[place].c_str()) != 0) error_ = errno;
         if (++changes_ == 1) changes_.notify_all();
-        std::this_thread::sleep_for(std::chrono::microseconds(100));  // a pause, which leaves the tests the processor
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a pause, which leaves the tests the processor
       }
     }
   }
