@@ -108,6 +108,7 @@ Tuning TuningOf(const nb::dict& options) {
           .reuse_saves_max = Option<int64_t>(options, "reuse_saves_max"),
           .scrub_bytes_per_second_max = Option<uint64_t>(options, "scrub_bytes_per_second_max"),
           .device_staging_bytes_max = Option<uint64_t>(options, "device_staging_bytes_max"),
+          .check_overlapped_saves = Option<bool>(options, "check_overlapped_saves"),
           .inbox_poll_interval = absl::Seconds(Option<double>(options, "inbox_poll_interval"))};
 }
 

@@ -367,7 +367,7 @@ class Checkpointer:
     def committed(self, step: int) -> Future:
         """The `committed` of the step's save in flight. Without one it is resolved: with the step if it is committed, else
         with NotFoundError."""
-        return self._notifier.add(Future(self._require().committed(step), step))
+        return self._watched(Future(self._require().committed(step), step))
 
     def set_save_interval(self, steps: int) -> None:
         """Replaces `save_interval_steps` from now on. 0: no such rule."""

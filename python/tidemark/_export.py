@@ -65,6 +65,7 @@ class BestFile:
         self._notifier = Notifier(self._native)
         self._closed = False
         _open.add(self)
+        self._notifier.start()
 
     def __enter__(self) -> BestFile:
         return self

@@ -95,6 +95,8 @@ class Tuning:
     write_bytes_per_second_max: of saves; 0: no limit. background_nice: niceness of the threads behind a save.
     background_io_idle: writes only while the disk is idle. reuse_saves_max: how old a file may be that a new step refers
     to, in saves; 0: no limit. scrub_bytes_per_second_max: 0: no scrub. device_staging_bytes_max: 0: as much as there is.
+    check_overlapped_saves: whether an array that changes in an overlapped save before it was copied makes the save fail, with
+    AbortedError; for debugging, since such a save blocks as long as any other.
     inbox_poll_interval: seconds between looks for the reports of workers.
     """
 
@@ -108,6 +110,7 @@ class Tuning:
     reuse_saves_max: int = 100
     scrub_bytes_per_second_max: int = 8 << 20
     device_staging_bytes_max: int = 0
+    check_overlapped_saves: bool = False
     inbox_poll_interval: float = 1.0
 
 

@@ -100,6 +100,12 @@ class CancelledError(Error):
     code = "CANCELLED"
 
 
+class AbortedError(Error):
+    """An array changed under an overlapped save, which `Tuning.check_overlapped_saves` looks for. Nothing was committed."""
+
+    code = "ABORTED"
+
+
 class StepRangeError(Error, IndexError):
     """A number is outside of its range."""
 
@@ -115,7 +121,7 @@ class InternalError(Error):
 # By the numbers of absl::StatusCode.
 _BY_CODE: dict[int, type[Error]] = {
     1: CancelledError, 3: InvalidArgumentError, 4: DeadlineExceededError, 5: NotFoundError, 6: AlreadyExistsError,
-    7: StorePermissionError, 8: ResourceExhaustedError, 9: FailedPreconditionError, 11: StepRangeError,
+    7: StorePermissionError, 8: ResourceExhaustedError, 9: FailedPreconditionError, 10: AbortedError, 11: StepRangeError,
     12: UnimplementedError, 13: InternalError, 14: AlreadyHeldError, 15: DataLossError,
 }
 

@@ -149,6 +149,22 @@ def test_one_entry_can_be_waited_for(tmp_path):
         checkpointer.wait_until_staged()
 
 
+def test_an_array_that_changes_under_an_overlapped_save_is_found(tmp_path):
+    weights = np.zeros(32 << 20, np.uint8)
+    with tidemark.Checkpointer(tmp_path / "store", staging="overlapped",
+                               tuning=tidemark.Tuning(check_overlapped_saves=True)) as checkpointer:
+        for step in range(100):
+            save = checkpointer.save(step, {"weights": weights})
+            weights[-1] += 1  # copied last; where this thread was held up, it is copied already
+            if isinstance(failure := save.committed.exception(60), errors.AbortedError):
+                break
+        assert "weights" in str(failure)
+        save = checkpointer.save(step, {"weights": weights})
+        checkpointer.wait_until_staged()
+        weights[-1] += 1
+        assert save.committed.result(60) == step
+
+
 def test_tuning_is_the_librarys(tmp_path):
     tuning = tidemark.Tuning(chunk_bytes=4096, codec_threads=1, io="threads", io_depth=2, background_nice=0,
                              reuse_saves_max=0, scrub_bytes_per_second_max=0, write_bytes_per_second_max=1 << 30,
