@@ -218,7 +218,7 @@ void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const st
   unsaved->reason = "it was only evaluated";
   // An evaluator that never returns may release the snapshot after the checkpointer is destroyed.
   snapshot.committed()->Watch([weak = weak_from_this(), number = snapshot.pending_save()->number(),
-                               step = snapshot.step(), held, behind = Stopwatch()](const absl::Status& status) {
+                               step = snapshot.step(), held, begun = Stopwatch()](const absl::Status& status) {
     const std::shared_ptr<Impl> self = weak.lock();
     if (self == nullptr) return;
     SaveOutcome outcome;
@@ -227,7 +227,7 @@ void AsyncCheckpointer::Impl::BeginSave(const StagedSnapshot& snapshot, const st
     outcome.persist = false;
     outcome.status = status;
     outcome.held = *held;
-    outcome.behind = std::max(absl::ZeroDuration(), behind.elapsed() - held->copy);
+    outcome.behind = std::max(absl::ZeroDuration(), begun.elapsed() - held->copy);
     self->EndSave(std::move(outcome));
   });
   statistics.Begin();

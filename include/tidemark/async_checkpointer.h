@@ -58,7 +58,7 @@ struct Machine;
 // there is no memory even for a future that has the error, Committed and ReportMetrics throw std::bad_alloc. A function
 // that reads records of steps may also return the manifest's own errors: kDataLoss, kInternal.
 //
-// Threads that still run when Close runs out of time, or behind the destructor, go on in the background. Evaluators,
+// Threads that still run when Close runs out of time, or after the destructor, go on in the background. Evaluators,
 // callbacks and a State that is being copied must therefore own all that they use, or return. The next process
 // evaluates queued steps that are on disk (WhenLagging::kQueue). Other waiting snapshots are recorded as skipped.
 // Retention deletes nothing any more. If a callback or an evaluator drops the last owner, another thread closes the
@@ -74,7 +74,7 @@ class AsyncCheckpointer {
   //   kInvalidArgument: an option is out of its range; the message has the range.
   //   kNotFound: there is no store, and CheckpointerOptions::create is off.
   //   kFailedPrecondition: the directory holds something that is not a store.
-  //   kUnavailable: another process holds the store; the message names it. (Open waits 10 s for checkpoint-inspect.)
+  //   kUnavailable: another process holds the store; the message names it. (For checkpoint-inspect Open waits 10 s.)
   //   kUnimplemented: a newer version wrote the store.
   //   kPermissionDenied, kResourceExhausted: the directory cannot be written.
   static absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> Open(CheckpointerOptions options);
@@ -111,8 +111,8 @@ class AsyncCheckpointer {
   // are dropped with a warning. Errors: those of Save, and kAlreadyExists for a step that is committed or in flight.
   absl::StatusOr<SaveHandle> Evaluate(int64_t step, State& state, EvaluateOptions options = {});
 
-  // Blocks until the last save is staged, or one entry of it; its error if that failed. An entry, for trainers that
-  // update a layer as soon as its gradient is there: parameters are copied in the order in which they were added, each
+  // Blocks until the last save is staged, or one entry of it; its error if that failed. Trainers that update a layer as
+  // soon as its gradient is there wait for an entry: parameters are copied in the order in which they were added, each
   // followed by its optimizer state. kNotFound: the last save has no such entry.
   absl::Status WaitUntilStaged();
   absl::Status WaitUntilStaged(std::string_view entry);
@@ -221,11 +221,11 @@ class AsyncCheckpointer {
   //     while it deletes other steps: RetentionOptions::keep, KeepBest::score, CheckpointObserver::Warning.
   absl::Status Delete(int64_t step, std::string reason = "deleted by the trainer");
 
-  // Deletes all committed steps after `step`, the latest included, as Delete does, and returns them. For a run that was
-  // restored to an older step and goes on from there: Resume and RestoreLatest then find that run's steps, and
-  // ShouldSave is true for the numbers of the discarded ones. Waits for saves in flight. The next save writes every
-  // chunk. The highest step goes first, so a crash, or an error of the disk, leaves all steps up to some number at or
-  // after `step`. Then call it again.
+  // Deletes all committed steps after `step`, the latest included, as Delete does, and returns them, the highest first.
+  // For a run that was restored to an older step and goes on from there: Resume and RestoreLatest then find that run's
+  // steps, and ShouldSave is true for the numbers of the discarded ones. Waits for saves in flight. If a step was
+  // deleted, the next save writes every chunk. A crash, or an error of the disk, leaves all steps up to some number at
+  // or after `step`. Then call it again.
   //   kFailedPrecondition: a later step is pinned or tagged (Unpin first), is being read by a worker or another
   //     process, or an evaluator has yet to read it (WaitUntilEvaluated first). The message names these steps. Or no
   //     step up to `step` is committed, so nothing would remain. Nothing is deleted then.
@@ -234,7 +234,7 @@ class AsyncCheckpointer {
                                                     std::string reason = "the run went back to an earlier step");
 
   // Blocks until the evaluators have finished their snapshots and the results are recorded. Returns the first error of
-  // recording, which is tried again. kDeadlineExceeded names the saves and evaluators that still run.
+  // recording, which is tried again. At the deadline kDeadlineExceeded names the saves and evaluators that still run.
   absl::Status WaitUntilEvaluated();
   absl::Status WaitUntilEvaluated(absl::Time deadline);
 

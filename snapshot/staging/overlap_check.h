@@ -4,6 +4,7 @@
 #define TIDEMARK_SNAPSHOT_STAGING_OVERLAP_CHECK_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <span>

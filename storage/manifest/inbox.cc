@@ -30,7 +30,7 @@ std::optional<InboxName> ParseDraftName(std::string_view name) {
 
 bool IsOf(const StepRecord& record, const AttemptId& attempt) { return record.info.attempt == ToHex(attempt.bytes); }
 
-// About.
+// An estimate of the memory of a report.
 size_t ReportBytes(const Evaluation& said) {
   size_t bytes =
       sizeof(Evaluation) + said.evaluator.size() + said.worker.size() + said.reason.size() + said.unhealthy.size();
@@ -38,7 +38,7 @@ size_t ReportBytes(const Evaluation& said) {
   return bytes;
 }
 
-// In every byte.
+// Whether their encodings are equal.
 bool SaysTheSame(const MetricReport& a, const MetricReport& b) {
   const absl::StatusOr<std::string> bytes = EncodeMetricReport(a);
   return bytes.ok() && bytes == EncodeMetricReport(b);
@@ -78,7 +78,7 @@ class Collection {
     InboxName name;
     MetricReport report;
   };
-  // So much of reports is in memory at once, and one more.
+  // Reports are recorded once they take this much memory; one more may be added.
   static constexpr size_t kDeliveredBytesMax = 4 << 20;
 
   absl::Status Consider(const DirectoryEntry& entry) {

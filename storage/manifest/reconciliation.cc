@@ -428,7 +428,7 @@ absl::StatusOr<bool> FinishDeletions(FileSystem& files, const StoreLayout& layou
     if (!referenced.ok()) return referenced.status();
     (*referenced ? staying : going).push_back(std::move(deletion));
   }
-  // They come in the order of their ids, which are random. A discard, too, lets go of the highest step first.
+  // They come in the order of their ids, which are random. A discard also deletes the highest step first.
   std::stable_sort(going.begin(), going.end(),
                    [](const DeletionRecord& a, const DeletionRecord& b) { return a.step > b.step; });
   if (!going.empty()) {

@@ -15,9 +15,8 @@
 namespace tidemark::storage {
 namespace {
 
-// Parts of the reasons' text: Join, YetToRead and AddRules write it, and NotedHolds reads it again.
+// Parts of the reasons' text: Join, YetToRead and AddRules write it, and NotedReasons reads it again.
 constexpr std::string_view kBetweenReasons = "; ";
-constexpr std::string_view kNextToJudge = "the next step for an evaluator to judge";
 constexpr std::string_view kHoldBegin = "evaluator '";
 constexpr std::string_view kYetToRead = "' has not read it yet";
 
@@ -226,18 +225,24 @@ void AddRules(const RetentionOptions& options, const std::set<int64_t>& unjudged
   if (next != nullptr && next != latest) next->reasons.emplace_back(kNextToJudge);
 }
 
+std::vector<std::string_view> NotedReasons(const StepInfo& info) {
+  std::vector<std::string_view> reasons;
+  std::string_view rest = info.kept;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(kBetweenReasons), rest.size());
+    reasons.push_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + kBetweenReasons.size(), rest.size()));
+  }
+  return reasons;
+}
+
 }  // namespace
 
 std::string YetToRead(std::string_view who) { return fmt::format("{} has not read it yet", who); }
 
 std::vector<std::string> NotedHolds(const StepInfo& info) {
   std::vector<std::string> holds;
-  std::string_view rest = info.kept;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find(kBetweenReasons), rest.size());
-    const std::string_view reason = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + kBetweenReasons.size(), rest.size()));
-    if (reason == kNextToJudge) holds.emplace_back(reason);
+  for (const std::string_view reason : NotedReasons(info)) {
     if (!reason.starts_with(kHoldBegin) || !reason.ends_with(kYetToRead)) continue;
     if (reason.size() < kHoldBegin.size() + kYetToRead.size()) continue;
     const std::string_view evaluator =
@@ -245,6 +250,11 @@ std::vector<std::string> NotedHolds(const StepInfo& info) {
     if (!info.evaluated_by(evaluator)) holds.emplace_back(reason);
   }
   return holds;
+}
+
+bool IsNotedNextToJudge(const StepInfo& info) {
+  const std::vector<std::string_view> reasons = NotedReasons(info);
+  return std::find(reasons.begin(), reasons.end(), kNextToJudge) != reasons.end();
 }
 
 absl::Status CheckDiscard(int64_t after, const CommittedSteps& steps, const Claims& claims) {

@@ -30,10 +30,16 @@ bool IsHealthy(const StepInfo& info);
 // The words of a claim by an evaluator in this process: "evaluator 'validation' has not read it yet".
 std::string YetToRead(std::string_view who);
 
-// What the trainer noted on the step when it last planned (StepInfo::kept), and only it can know: the claims of that
-// kind, except those of evaluators that have given their row since, and that the step is the next one for an evaluator
-// to judge. The trainer refuses to delete the step as long as they hold.
+// The claims of that kind that the trainer noted on the step when it last planned (StepInfo::kept), except those of
+// evaluators that have given their row since. It refuses to delete the step as long as they hold.
 std::vector<std::string> NotedHolds(const StepInfo& info);
+
+// Why a plan keeps the step that the evaluators come to next.
+inline constexpr std::string_view kNextToJudge = "the next step for an evaluator to judge";
+
+// Whether the trainer noted that reason on the step when it last planned. Its rules keep the step until it is judged,
+// which it may have been since.
+bool IsNotedNextToJudge(const StepInfo& info);
 
 // The steps that lack a row of an evaluator that has judged any of them. It is used in a plan without the trainer: only
 // the trainer knows which steps its evaluators will still judge.

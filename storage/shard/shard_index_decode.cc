@@ -22,6 +22,8 @@ namespace {
 // An entry takes many times the bytes here that it may have in the index: no more memory is taken ahead than for these,
 // whatever count an index of zeros claims.
 constexpr uint64_t kEntriesReservedMax = 1 << 16;
+// A name takes 8 bytes ahead, a third of what the smallest entry has in the index.
+constexpr uint64_t kNamesReservedMax = 1 << 20;
 
 struct Preamble {
   uint64_t chunk_count = 0;
@@ -181,7 +183,7 @@ class EntryTable {
   // Decodes so many entries, checks each and hands it to `take`.
   void Get(uint64_t count, absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take) {
     if (!in_->CheckCount(count, kEntryBytesMin, "entry count")) return;
-    names_.reserve(count);
+    names_.reserve(std::min(count, kNamesReservedMax));
     for (uint64_t i = 0; i < count && in_->ok(); ++i) {
       start_ = in_->offset();
       number_ = i;

@@ -123,7 +123,7 @@ inline std::string TimeGrowth(const Cost& once, const Cost& four_times) {
   if (growth <= kMax) return "";
   const double machine = MachineGrowth(once.allocated_bytes, four_times.allocated_bytes);
   if (growth <= kMax * machine) return "";
-  return fmt::format("takes {:.6f} and then {:.6f} s of a processor, {:.2f} of it the machine's own growth; ",
+  return fmt::format("takes {:.6f} and then {:.6f} s of a processor, the machine alone accounting for {:.2f} times; ",
                      once.processor_seconds, four_times.processor_seconds, machine);
 }
 

@@ -553,7 +553,9 @@ std::vector<std::string> GrowthsFrom(const Dimension& dimension, uint64_t first,
   std::vector<std::string> growths(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
     if (IsException(dimension.name, calls[i].name)) continue;
-    growths[i] = storage::Growth(once[i], twice[i], four_times[i]) + storage::TimeGrowth(once[i], four_times[i]);
+    growths[i] = storage::Growth(once[i], twice[i], four_times[i]);
+    // Of one run alone the time says little.
+    if (calls[i].runs > 1) growths[i] += storage::TimeGrowth(once[i], four_times[i]);
   }
   return growths;
 }

@@ -1,22 +1,15 @@
 // What the next process says when one was killed in a save: nothing at the level of a warning.
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
-#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
@@ -26,38 +19,14 @@ namespace {
 
 using storage::IsOk;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
-// A process that saves step 1 and kills itself at the call of its files with that number in the save of step 2. True:
-// it was killed; false: there was no such call.
+// Runs killed_trainer. True: it was killed; false: there was no such call.
 bool SaveAndDie(const std::string& store, int call_that_kills) {
-  const pid_t child = fork();
-  if (child == 0) {
-    storage::FailingFileSystem files(storage::PosixFileSystem());
-    TestTrainer trainer(1000);
-    auto checkpointer = CheckpointerOnFileSystem::Open(
-        Machine(files),
-        {.directory = store, .tuning = {.codec_threads = 1, .io = IoBackend::kThreads}, .observer = NoWarnings()});
-    const auto save = [&](int64_t step) {
-      trainer.SetTo(step);
-      auto saved = (*checkpointer)->Save(step, trainer.state);
-      return saved.ok() && saved->committed().Wait().ok();
-    };
-    if (!checkpointer.ok() || !save(1)) _exit(1);
-    std::atomic<int> calls = 0;
-    files.SetGate([&](const std::string&, const std::string&) {
-      if (++calls == call_that_kills) kill(getpid(), SIGKILL);
-    });
-    if (!save(2)) _exit(1);
-    files.SetGate(nullptr);
-    _exit((*checkpointer)->Close().ok() ? 0 : 1);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGKILL;
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  return false;
+  const std::string answer = storage::InProgram(KILLED_TRAINER, {store, std::to_string(call_that_kills)});
+  if (answer.empty()) return false;
+  EXPECT_EQ(answer, "killed by signal 9");
+  return true;
 }
 
 TEST(KilledSaveTest, IsNoWarningOfTheNextProcess) {

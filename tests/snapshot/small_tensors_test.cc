@@ -54,10 +54,10 @@ double ResidentBytes(std::string_view name) {
 }
 
 // The peak is what is resident now, from here on.
-void ForgetPeak() {
+bool ForgetPeak() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;
-  storage::Check(file.good(), "the peak of resident memory could not be reset");
+  return file.good();
 }
 
 // CLOCK_PROCESS_CPUTIME_ID or CLOCK_THREAD_CPUTIME_ID.
@@ -92,7 +92,9 @@ class ManyTensors {
 class Stopwatches {
  public:
   // Forgets the peak.
-  explicit Stopwatches(double resident_bytes) : resident_bytes_(resident_bytes) { ForgetPeak(); }
+  explicit Stopwatches(double resident_bytes) : resident_bytes_(resident_bytes) {
+    storage::Check(ForgetPeak(), "the peak of resident memory could not be reset");
+  }
 
   double seconds() const { return absl::ToDoubleSeconds(absl::Now() - begun_); }
   double callers_processor_seconds() const { return ProcessorSecondsNow(CLOCK_THREAD_CPUTIME_ID) - callers_begun_; }
@@ -193,11 +195,13 @@ void Print(size_t entries, const std::vector<Work>& works) {
 
 constexpr size_t kEntries = 50'000;  // and twice as many
 
-// What each of these may cost.
+// What each of these may cost. Of a processor they take 2 to 6 us: slower machines, and neighbours in the caches, have
+// room. What grows too much is found by the growth.
+constexpr double kSecondsMost = 30e-6;
 constexpr std::array<Work, kWorks.size()> kMost = {{
-    {.processor_seconds = 12e-6, .peak_bytes = 2000, .written_bytes = 180},
-    {.processor_seconds = 12e-6, .peak_bytes = 2000, .written_bytes = 2},
-    {.processor_seconds = 12e-6, .peak_bytes = 2000, .written_bytes = 0},
+    {.processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 180},
+    {.processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 2},
+    {.processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 0},
 }};
 
 // What is too much of them; empty: nothing.
@@ -233,6 +237,7 @@ void MeasureAgain(size_t entries, std::vector<Work>* least) {
 
 TEST(SmallTensors, CostOfEachIsBounded) {
   if (storage::kAddressSanitizer || storage::kThreadSanitizer) GTEST_SKIP() << "sanitizers take memory and time";
+  if (!ForgetPeak()) GTEST_SKIP() << "the peak of resident memory cannot be reset here";
   if (const char* asked = std::getenv("TIDEMARK_SMALL_TENSORS")) {
     const storage::TestDirectory directory;
     const size_t entries = std::strtoull(asked, nullptr, 10);

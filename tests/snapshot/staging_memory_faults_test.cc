@@ -83,8 +83,11 @@ class SaveWithoutMemoryTest : public testing::Test {
 // Each save needs memory of another size, so that none finds that of the one before.
 TEST_F(SaveWithoutMemoryTest, FailsAndTheNextOneIsWhole) {
   constexpr int64_t kWeights = 600'000;  // more than a huge page
-  const size_t one_of = storage::kThreadSanitizer || storage::kAddressSanitizer ? 2 : 1;
-  const size_t first = storage::SeedOfCases() % one_of;
+  const bool sanitized = storage::kThreadSanitizer || storage::kAddressSanitizer;
+  const size_t one_of = sanitized ? 2 : 1;
+  const uint32_t seed = storage::SeedOfCases();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  const size_t first = seed % one_of;
   int64_t step = 0;
   for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped}) {
     auto checkpointer = Open(staging);

@@ -45,7 +45,7 @@ TEST(SurroundingsTest, TheDecimalPointHasSeveralBytesWhereTheBuildOrTheEnvironme
     EXPECT_THAT(half, StrEq("0.5"));
     return;
   }
-  if (!std::filesystem::exists(TESTS_LOCALE)) GTEST_SKIP() << "the locale could not be made: no localedef, or no source";
+  if (!std::filesystem::exists(TESTS_LOCALE)) GTEST_SKIP() << "no localedef, or no source: the locale was not made";
   EXPECT_THAT(std::localeconv()->decimal_point, StrEq("\u066b"))
       << "ctest --preset asan sets TIDEMARK_TEST_LOCALE, LOCPATH and LC_ALL; they must have an effect";
   EXPECT_THAT(half, StrEq("0\u066b5"));

@@ -10,6 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "snapshot/stopwatch.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store.h"
 #include "tests/snapshot/observers.h"
@@ -143,7 +144,7 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgressToTheCallersThread
   ASSERT_THAT(reader, IsOk());
   VerifyProgress last;
   int calls = 0;
-  const absl::Time begin = absl::Now();
+  const Stopwatch stopwatch;
   auto report = (*reader)->Verify(1, [&](const VerifyProgress& progress) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     if (++calls == 1) {
@@ -158,7 +159,7 @@ TEST_F(StoreReaderTest, FindsASoundStepSoundAndReportsProgressToTheCallersThread
   EXPECT_EQ(last.bytes_done, report->bytes_read);
   EXPECT_EQ(last.bytes_total, report->bytes_read);
   // Of the first bytes, of the end, and in between at most one in 100 ms.
-  EXPECT_LE(calls, 2 + (absl::Now() - begin) / absl::Milliseconds(100));
+  EXPECT_LE(calls, 2 + stopwatch.elapsed() / absl::Milliseconds(100));
 }
 
 TEST_F(StoreReaderTest, EndsAVerificationThatIsCancelled) {

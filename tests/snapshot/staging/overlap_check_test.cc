@@ -2,9 +2,12 @@
 
 #include "snapshot/staging/overlap_check.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -101,6 +104,13 @@ class OverlappedState final : public State {
 
 class OverlapCheckTest : public testing::Test {
  protected:
+  // A test that has failed must not leave a save waiting.
+  void TearDown() override {
+    for (absl::Notification* gate : {&gates_->drain, &gates_->device}) {
+      if (!gate->HasBeenNotified()) gate->Notify();
+    }
+  }
+
   void Open(bool check) {
     auto checkpointer = AsyncCheckpointer::Open({.directory = store_,
                                                  .staging = Staging::kOverlapped,

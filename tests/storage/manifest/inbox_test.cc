@@ -368,6 +368,26 @@ TEST_F(InboxTest, WritesTheRowsOfAnAttemptTogether) {
   EXPECT_THAT(Inbox(), IsEmpty());
 }
 
+// However many there are, a few megabytes of them are in memory at once.
+TEST_F(InboxTest, WritesLargeRowsOfAnAttemptInParts) {
+  store_.reset();
+  store_ = OpenSoundStore(path_, &warnings_, failing_);
+  ASSERT_NE(store_, nullptr);
+  ASSERT_THAT(Deliver(ReportOn(step_, 0.75, "loss")), IsOk());
+  ASSERT_THAT(Collect().error, IsOk());  // which also removes the mark of a clean shutdown
+  for (const char* evaluator : {"a", "b", "c", "d", "e", "f"}) {
+    MetricReport report = ReportOn(step_, 0.5, evaluator);
+    report.evaluation.reason.assign(900'000, 'x');
+    ASSERT_THAT(Deliver(report), IsOk());
+  }
+  failing_.Reset();
+  EXPECT_THAT(Collect().recorded, SizeIs(6));
+  const std::vector<FailingFileSystem::Call> calls = failing_.calls();
+  EXPECT_EQ(std::count_if(calls.begin(), calls.end(), IsManifestsSync), 2) << "five of them, and the last one";
+  EXPECT_THAT(Info(10).evaluations, SizeIs(7));
+  EXPECT_THAT(Inbox(), IsEmpty());
+}
+
 TEST_F(InboxTest, WritesTheRowsOfAnAttemptOneByOneWhereTheyCannotBeWrittenTogether) {
   store_.reset();
   store_ = OpenSoundStore(path_, &warnings_, failing_);

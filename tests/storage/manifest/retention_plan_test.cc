@@ -179,8 +179,10 @@ TEST(RetentionPlan, ReadsItsNotesOfEvaluatorsThatHaveYetToReadAStep) {
   EXPECT_THAT(NotedHolds(info), ElementsAre("evaluator 'a' has not read it yet", "evaluator 'b' has not read it yet"));
   info.evaluations = {{.evaluator = "a"}};
   EXPECT_THAT(NotedHolds(info), ElementsAre("evaluator 'b' has not read it yet"));
+  EXPECT_FALSE(IsNotedNextToJudge(info));
   info.kept = "the latest healthy one; the next step for an evaluator to judge";
-  EXPECT_THAT(NotedHolds(info), ElementsAre("the next step for an evaluator to judge"));
+  EXPECT_THAT(NotedHolds(info), testing::IsEmpty());
+  EXPECT_TRUE(IsNotedNextToJudge(info));
   for (const char* kept : {"", "evaluator '", "evaluator a has not reported yet", "; ;", "has not read it yet"}) {
     info.kept = kept;
     EXPECT_THAT(NotedHolds(info), testing::IsEmpty()) << kept;

@@ -236,7 +236,7 @@ TEST_P(TinyTensors, AreInFilesOfAtMostTwiceAWholeStepWithTheirIndices) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
-  const size_t one_of = kThreadSanitizer || kAddressSanitizer ? 2 : 1;
+  const size_t one_of = OneOf(1, 2);
   for (size_t drawn = seed % one_of; drawn < 2; drawn += one_of) {
     const uint64_t saves_max = drawn == 0 ? 0 : 100;
     SCOPED_TRACE(saves_max);

@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "nlohmann/json.hpp"
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/inbox_files.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/report_files.h"
@@ -24,7 +24,7 @@ constexpr size_t kNoteFileBytesMax = 8 * storage::kFolderNoteBytesMax;
 absl::Status CheckIsObject(storage::FileSystem& files, const std::string& path) {
   const absl::StatusOr<std::string> bytes = storage::ReadSmallFile(files, path, kNoteFileBytesMax);
   if (!bytes.ok()) return bytes.status();
-  if (nlohmann::json::parse(*bytes, nullptr, /*allow_exceptions=*/false).is_object()) return absl::OkStatus();
+  if (storage::ParseJson(*bytes, nullptr, /*allow_exceptions=*/false).is_object()) return absl::OkStatus();
   return absl::DataLossError("it is not a JSON object");
 }
 

@@ -7,13 +7,14 @@
 #include "storage/io/draft_file_system.h"
 #include "storage/io/file_system.h"
 #include "storage/io/lock_note.h"
+#include "storage/manifest/json_fields.h"
 #include "storage/manifest/store_layout.h"
 #include "tools/checkpoint_inspect/output/text.h"
 
 namespace tidemark::inspect {
 
 std::string HolderText(std::string_view note) {
-  const nlohmann::json json = nlohmann::json::parse(note, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = storage::ParseJson(note, nullptr, /*allow_exceptions=*/false);
   const bool known = json.is_object() && json.contains("pid") && json["pid"].is_number_integer() &&
                      json.contains("host") && json["host"].is_string() && json.contains("program") &&
                      json["program"].is_string();

@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<storage::Store>> OpenStore(Console& console, cons
   return storage::Store::Open(storage::PosixFileSystem(),
                               {.directory = directory,
                                .warn = [&console](std::string_view line) { console.Warn(line); },
+                               .note = [&console](std::string_view line) { console.Note(line); },
                                .read = {.codec_threads = 2, .io = storage::IoQueueKind::kAuto, .io_depth = 8}});
 }
 

@@ -73,7 +73,7 @@ ExitCode ShowStatistics(const Invocation& invocation);
 struct ReadData {
   double share = 1;  // 0 to 1, of the chunks
   uint32_t seed = 0;
-  bool quiet = false;  // no line for a step in which nothing is wrong; the last line sums up all the same
+  bool quiet = false;  // no line for a step in which nothing is wrong; of all steps, the last line sums up
 };
 
 // Every byte of one step, or of all that were committed; or a sample of them.

@@ -18,7 +18,7 @@ namespace {
 // One field of the record on each line.
 std::string FieldLines(const std::string& value) {
   if (value.empty()) return "";
-  const Json fields = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  const Json fields = ParseOrdered(value);
   std::string text;
   for (const auto& [name, field] : fields.items()) text += fmt::format("  {}: {}", Escape(name), DumpLine(field));
   return text;
@@ -43,7 +43,7 @@ Json RecordToJson(const storage::DumpedRecord& record) {
     json["problem"] = std::string(record.status.message());
     json["bytes"] = Hexadecimal(record.value);
   } else if (!record.value.empty()) {
-    json["value"] = Json::parse(record.value, nullptr, /*allow_exceptions=*/false);
+    json["value"] = ParseOrdered(record.value);
   }
   return json;
 }

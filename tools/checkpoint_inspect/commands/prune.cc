@@ -35,18 +35,21 @@ struct PruneOptions {
   absl::Duration wait = absl::Seconds(5);
 };
 
-// The steps that evaluators in a live trainer have yet to read or to judge, by the trainer's notes on the steps. It
-// would refuse to delete these.
-void AddHoldsOfTrainer(const Invocation& invocation, storage::Claims* claims) {
+// The steps that a live trainer would refuse to delete, by its notes on the steps: those that its evaluators have yet to
+// read, and by rules also the one that they come to next.
+void AddHoldsOfTrainer(const Invocation& invocation, bool by_rules, storage::Claims* claims) {
   if (StoreHolder(invocation.link_free).empty()) return;
+  const std::set<int64_t> unjudged = storage::UnjudgedByRecord(CommittedOf(invocation.reader.steps()));
   for (const StepInfo& info : invocation.reader.steps()) {
     for (std::string& hold : storage::NotedHolds(info)) claims->emplace(info.step, std::move(hold));
+    const bool may_be_judged = info.evaluations.empty() || unjudged.contains(info.step);
+    if (by_rules && may_be_judged && storage::IsNotedNextToJudge(info)) claims->emplace(info.step, storage::kNextToJudge);
   }
 }
 
 // What live readers hold, found out as retention does it, and nothing is written: a dead holder's file stays. A lease
 // of another machine counts, for whether it stands still one look does not tell.
-absl::StatusOr<storage::Claims> ReadClaims(const Invocation& invocation) {
+absl::StatusOr<storage::Claims> ReadClaims(const Invocation& invocation, bool by_rules) {
   const storage::StoreLayout layout(invocation.link_free);
   storage::DraftFileSystem draft(storage::PosixFileSystem(), layout.directory());
   storage::LeaseObserver observer(draft, layout, storage::ThisMachine(), storage::MonotonicNow);
@@ -61,7 +64,7 @@ absl::StatusOr<storage::Claims> ReadClaims(const Invocation& invocation) {
     claims.emplace(step->second, held.readable ? fmt::format("leased by {}", held.note.holder)
                                                : "leased by a process whose note cannot be read");
   }
-  AddHoldsOfTrainer(invocation, &claims);
+  AddHoldsOfTrainer(invocation, by_rules, &claims);
   return claims;
 }
 
@@ -184,7 +187,7 @@ std::optional<PrunePlan> MakePlan(const Invocation& invocation, const PruneOptio
   *code = SettleBestRules(invocation, &rules);
   if (*code != ExitCode::kOk) return std::nullopt;
   *code = ExitCode::kFailure;
-  const absl::StatusOr<storage::Claims> claims = ReadClaims(invocation);
+  const absl::StatusOr<storage::Claims> claims = ReadClaims(invocation, /*by_rules=*/!options.after);
   if (!claims.ok()) {
     console.Fail(claims.status());
     return std::nullopt;

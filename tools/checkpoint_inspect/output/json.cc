@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/manifest/c_locale.h"
 #include "tools/checkpoint_inspect/commands/steps.h"
 #include "tools/checkpoint_inspect/output/text.h"
 
@@ -157,10 +158,15 @@ Json ToJson(const StoredEntry& entry) {
           {"digest", entry.digest}};
 }
 
+Json ParseOrdered(std::string_view text) {
+  const storage::CLocale locale;
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 Json MetadataToJson(const std::string& text) {
   // Writing JSON recurses, so what is nested without end never gets that far; nor does what takes too much memory.
   if (!KeepsToLimits(text)) return nullptr;
-  Json metadata = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json metadata = ParseOrdered(text);
   if (!metadata.is_object()) return nullptr;
   return metadata;
 }

@@ -17,6 +17,9 @@ namespace tidemark::inspect {
 // Keeps its fields in the order in which they were put in.
 using Json = nlohmann::ordered_json;
 
+// Parses JSON, independently of the process's locale, and keeps the order of keys. A discarded value: it is not JSON.
+Json ParseOrdered(std::string_view text);
+
 // Grows when a field goes away or changes its meaning; new fields leave it as it is.
 inline constexpr int kSchemaVersion = 1;
 

@@ -204,15 +204,16 @@ TEST(Prune, HandsTheDeletionsToALiveTrainer) {
 // A trainer whose evaluator reads no step until it is let, and its store of four steps.
 class LaggingTrainer {
  public:
-  explicit LaggingTrainer(int64_t max_to_keep) {
+  // Its evaluator judges the steps up to `judged`, and then waits for Judge.
+  explicit LaggingTrainer(int64_t max_to_keep, int64_t judged = 0) {
     auto opened = AsyncCheckpointer::Open({.directory = store_.directory(),
                                            .retention = {.max_to_keep = max_to_keep},
                                            .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
                                            .observer = NoWarnings()});
     EXPECT_TRUE(opened.ok()) << opened.status();
     checkpointer_ = *std::move(opened);
-    const auto evaluate = [this](const Snapshot&) -> absl::StatusOr<tidemark::Verdict> {
-      gate_.WaitForNotification();
+    const auto evaluate = [this, judged](const Snapshot& snapshot) -> absl::StatusOr<tidemark::Verdict> {
+      if (snapshot.step() > judged) gate_.WaitForNotification();
       return tidemark::Verdict();
     };
     EXPECT_TRUE(
@@ -221,10 +222,20 @@ class LaggingTrainer {
     for (int64_t step : {1, 2, 3, 4}) {
       EXPECT_TRUE(checkpointer_->Save(step, state).ok());
       EXPECT_TRUE(checkpointer_->WaitUntilCommitted().ok());
+      if (step <= judged) {
+        EXPECT_TRUE(checkpointer_->WaitUntilEvaluated().ok());
+      }
     }
     EXPECT_TRUE(checkpointer_->Tidy().ok());
   }
-  ~LaggingTrainer() { gate_.Notify(); }
+  ~LaggingTrainer() {
+    if (!gate_.HasBeenNotified()) gate_.Notify();
+  }
+
+  void Judge() {
+    gate_.Notify();
+    EXPECT_TRUE(checkpointer_->WaitUntilEvaluated().ok());
+  }
 
   const TestStore& store() const { return store_; }
 
@@ -244,6 +255,28 @@ TEST(Prune, PlansWithWhatALiveTrainersEvaluatorsHaveYetToRead) {
   EXPECT_EQ(plan["plan"][0]["reason"], "the next step for an evaluator to judge");
   EXPECT_EQ(plan["plan"][1]["action"], "keep");
   EXPECT_EQ(plan["plan"][2]["action"], "keep");
+}
+
+// A trainer without rules plans for a request alone, so its note stays.
+TEST(Prune, DoesNotKeepAStepThatHasBeenJudgedSinceTheNote) {
+  LaggingTrainer trainer(/*max_to_keep=*/0);
+  EXPECT_EQ(Prune(trainer.store(), {"--keep-latest", "1", "--apply", kPatience}).exit_code, 1);
+  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->Find(1)->kept,
+              HasSubstr("the next step for an evaluator to judge"));
+  trainer.Judge();
+  const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", trainer.store().directory()});
+  EXPECT_EQ(plan["plan"][0]["action"], "delete") << plan["plan"][0]["reason"];
+}
+
+// A trainer refuses a discard for what is being read, and not for what only rules keep.
+TEST(Prune, SaysOfADiscardOnlyWhatATrainerWouldRefuseItFor) {
+  const LaggingTrainer trainer(/*max_to_keep=*/9, /*judged=*/1);
+  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->Find(2)->kept,
+              HasSubstr("the next step for an evaluator to judge"));
+  const Finished run = Prune(trainer.store(), {"--after", "1"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("step 3 is kept: evaluator 'validation' has not read it yet"),
+                             testing::Not(HasSubstr("the next step for an evaluator"))));
 }
 
 // One without rules has noted nothing.
