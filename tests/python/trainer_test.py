@@ -1,4 +1,7 @@
-"""AsyncTrainer: that it resumes after kills and signals, rolls back, and closes rightly after whatever ends it."""
+"""AsyncTrainer: that it resumes after kills and signals, rolls back, and closes rightly after whatever ends it.
+
+TIDEMARK_SEED: a seed that a run has printed; the kills are real, so timing decides how far it repeats.
+"""
 
 import os
 import pathlib
@@ -124,7 +127,7 @@ def test_a_signal_ends_the_run_with_one_last_save(tmp_path):
 
 
 def test_the_end_of_the_time_ends_the_run(tmp_path):
-    run = Run(tmp_path / "store", save_interval_steps=1000, grace=60, end=time.time() + 30, signals=())
+    run = Run(tmp_path / "store", save_interval_steps=1000, grace=1200, end=time.time() + 600, signals=())
     report = run.trainer.run(5)
     assert report.next == 1 and report.preempted.committed and states(tmp_path / "store") == {0: "committed"}
 
@@ -197,25 +200,38 @@ def test_a_run_that_always_diverges_ends(tmp_path):
     tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
 
 
+def watched_saves(skipped, when_skipped):
+    """A `setup` that notes the steps whose save was skipped, and calls `when_skipped(step)` of each."""
+    def setup(checkpointer):
+        save = checkpointer.save
+
+        def watched(step, *arguments, **options):
+            handle = save(step, *arguments, **options)
+            if handle.skipped:
+                skipped.append(step)
+                when_skipped(step)
+            return handle
+
+        checkpointer.save = watched
+
+    return setup
+
+
 def test_the_last_step_is_saved_also_where_saves_are_skipped(tmp_path):
     begun, gate = threading.Event(), threading.Event()
-    run = Run(tmp_path / "store", when_full="skip", staging_bytes_max=4096 * 3)
+    skipped = []
+    run = Run(tmp_path / "store", when_full="skip", staging_bytes_max=4096 * 3,
+              setup=watched_saves(skipped, lambda step: gate.set() if step == 9 else None))
 
     @run.trainer.evaluator("slow", when_lagging="skip")
     def slow(snapshot):
         if snapshot.step == 0:
             begun.set()
-            gate.wait()
+            assert gate.wait(600)
 
-    def step(number):
-        if number == 1:
-            begun.wait()
-        if number == 9:
-            threading.Timer(0.05, gate.set).start()
-
-    run.before = step
+    run.before = lambda step: begun.wait(600) if step == 1 else None
     run.trainer.run(10)
-    assert max(states(tmp_path / "store")) == 9 and states(tmp_path / "store")[9] == "committed"
+    assert 9 in skipped and states(tmp_path / "store")[9] == "committed"
 
 
 def test_a_failed_save_is_raised_at_the_end(tmp_path, caplog):
@@ -259,6 +275,30 @@ def losses(folder, name):
     return [(int(step), loss) for step, loss in lines]
 
 
+def signal_until_done(folder, name, moments):
+    """Starts the run again and again, and kills or terminates it, until its last step is done. How often either met it."""
+    met = {signal.SIGKILL: 0, signal.SIGTERM: 0}
+    for _ in range(100):
+        number = moments.choice(list(met))
+        before = len(losses(folder, name))
+        process = start(folder, name)
+        # A number of steps, not a time: every run gets somewhere, however slow the machine is.
+        steps = moments.randrange(10, 60)
+        while process.poll() is None and len(losses(folder, name)) < before + steps:
+            time.sleep(0.001)
+        if process.poll() is None:
+            process.send_signal(number)
+        output, _ = process.communicate()
+        assert process.returncode in (0, -number), output
+        if "is committed" in output:
+            met[signal.SIGTERM] += 1
+        elif process.returncode == -signal.SIGKILL:
+            met[signal.SIGKILL] += 1
+        else:  # its last step was done, though the signal may have come before its end
+            return met
+    raise AssertionError(f"no run reached its last step: {sorted(dict(losses(folder, name)))[-1:]}")
+
+
 def test_the_example_that_is_killed_and_terminated_continues_bit_for_bit(tmp_path):
     reference = start(tmp_path, "whole")
     output, _ = reference.communicate()
@@ -266,34 +306,22 @@ def test_the_example_that_is_killed_and_terminated_continues_bit_for_bit(tmp_pat
     expected = dict(losses(tmp_path, "whole"))
     assert sorted(expected) == list(range(STEPS))
 
-    seed = time.time_ns() % 2**31
+    seed = int(os.environ.get("TIDEMARK_SEED", time.time_ns() % 2**31))
     print(f"seed {seed}")
     moments = random.Random(seed)
-    ended = {signal.SIGKILL: 0, signal.SIGTERM: 0}
-    for _ in range(100):
-        number = moments.choice(list(ended))
-        before = len(losses(tmp_path, "parts"))
-        process = start(tmp_path, "parts")
-        # A number of steps, not a time: every run gets somewhere, however slow the machine is.
-        steps = moments.randrange(10, 60)
-        while process.poll() is None and len(losses(tmp_path, "parts")) < before + steps:
-            time.sleep(0.001)
-        if process.poll() is None:
-            process.send_signal(number)
-        output, _ = process.communicate()
-        assert process.returncode in (0, -number), output
-        if "is committed" in output:
-            ended[signal.SIGTERM] += 1
-        elif process.returncode == -signal.SIGKILL:
-            ended[signal.SIGKILL] += 1
-        else:  # its last step was done, though the signal may have come before its end
-            break
-    else:
-        raise AssertionError(f"no run reached its last step: {sorted(dict(losses(tmp_path, 'parts')))[-1:]}")
-    last = start(tmp_path, "parts")
-    output, _ = last.communicate()
-    assert last.returncode == 0, output
-    logged = losses(tmp_path, "parts")
-    assert {step for step, _ in logged} == set(range(STEPS))
-    assert [entry for entry in logged if expected[entry[0]] != entry[1]] == []
-    assert sum(ended.values()) > 0 and output.startswith("no step is left; best loss 0.")
+    killed, attempt = 0, 0
+    # A machine may do all steps before this process looks, so that no kill meets the run.
+    while killed == 0:
+        attempt += 1
+        assert attempt <= 10, "no kill met a run"
+        name = f"parts{attempt}"
+        met = signal_until_done(tmp_path, name, moments)
+        print(f"{name}: {met[signal.SIGKILL]} kills and {met[signal.SIGTERM]} terminations met a run")
+        killed += met[signal.SIGKILL]
+        last = start(tmp_path, name)
+        output, _ = last.communicate()
+        assert last.returncode == 0, output
+        logged = losses(tmp_path, name)
+        assert {step for step, _ in logged} == set(range(STEPS))
+        assert [entry for entry in logged if expected[entry[0]] != entry[1]] == []
+        assert output.startswith("no step is left; best loss 0.")
