@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -104,7 +105,9 @@ def test_a_thread_exports_by_itself_and_its_warnings_are_logged(tmp_path, caplog
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         checkpointer.save(1, state_of(1), metrics={"loss": 1.0}).committed.result(60)
     with tidemark.BestFile(tmp_path / "store", "loss", path, poll_interval=0.01):
+        deadline = time.monotonic() + 120
         while not path.exists():
+            assert time.monotonic() < deadline, caplog.text
             os.sched_yield()
     with tidemark.BestFile(tmp_path / "store", "loss", tmp_path / "other", entries=["nothing"], poll_interval=600) as best:
         with pytest.raises(errors.InvalidArgumentError, match="nothing"):
