@@ -20,6 +20,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "python"
 # Of each: what it imports beside the wheel and NumPy, the options of a short run, and how many steps that has.
 EXAMPLES = {
     "regression.py": ([], ["--steps", "1000", "--save-every", "20"], 1000),
+    "async_trainer.py": ([], ["--steps", "400", "--save-every", "7"], 400),
     "char_lm.py": (["torch"], ["--steps", "120", "--save-every", "3", "--layers", "1", "--heads", "2", "--width", "16",
                                "--context", "16", "--batch", "2"], 120),
     "digits_jax.py": (["jax", "optax", "sklearn"], ["--steps", "400", "--save-every", "7"], 400),
@@ -92,10 +93,12 @@ class Examples(unittest.TestCase):
                 return
         self.fail(f"no run was resumed; seed {seed}")
 
-    def test_the_example_of_numpy_continues_after_a_kill_in_every_python(self):
+    def test_examples_of_numpy_continue_after_a_kill_in_every_python(self):
         for environment in self.environments:
-            with self.subTest(environment.name):
-                self.assert_resumes(environment / "bin" / "python", "regression.py")
+            for example, (needs, _, _) in EXAMPLES.items():
+                if not needs:
+                    with self.subTest(environment.name, example=example):
+                        self.assert_resumes(environment / "bin" / "python", example)
 
     def test_examples_of_frameworks_continue_after_a_kill(self):
         if self.framework_python is None:
