@@ -16,6 +16,26 @@ namespace nb = nanobind;
 namespace tidemark::python {
 namespace {
 
+// str(object), with escapes for what UTF-8 does not have.
+std::string TextOf(nb::handle object) {
+  PyObject* const bytes = PyUnicode_AsEncodedString(nb::str(object).ptr(), "utf-8", "backslashreplace");
+  if (bytes == nullptr) throw nb::python_error();
+  const nb::bytes owned = nb::steal<nb::bytes>(bytes);
+  return {owned.c_str(), owned.size()};
+}
+
+// As the last line of a traceback, but with all lines of the text. Only the type if the text cannot be had.
+std::string TypeAndText(const nb::python_error& error) {
+  std::string found = "an exception";
+  try {
+    found = TextOf(error.type().attr("__name__"));
+    const std::string text = TextOf(error.value());
+    if (!text.empty()) found += ": " + text;
+  } catch (const nb::python_error&) {
+  }
+  return found;
+}
+
 // `argument()` makes the one argument, with the interpreter's lock held.
 template <typename Result, typename Argument>
 Result Ask(const SharedObject& function, Argument argument) {
@@ -26,8 +46,8 @@ Result Ask(const SharedObject& function, Argument argument) {
     try {
       return nb::cast<Result>(CallPython(function.get(), nb::object(argument())));
     } catch (const nb::python_error& error) {
-      raised = error.what();  // a traceback, and a line with the type and the text
-      raised.erase(0, raised.find_last_of('\n') + 1);
+      raised = TypeAndText(error);
+      if (!error.matches(PyExc_Exception)) nb::setattr(function.get(), "interruption", error.value());
     } catch (const nb::cast_error&) {
       raised = "the function returned neither a bool nor a number";
     }

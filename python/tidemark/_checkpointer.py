@@ -16,12 +16,13 @@ from ._conversion import SavedDtypes
 from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, SaveHandle, logger
 from ._health import HealthMonitor
-from ._options import AdaptivePeriod, Retention, SaveQuestion, Tuning, asked_for_saves, mismatch, options_of, restore_options
+from ._options import (
+    AdaptivePeriod, Retention, SaveQuestion, Tuning, mismatch, options_of, raise_interruption, restore_options, save_rule)
 from ._statistics import RetentionDecision, Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
 from ._tree import Tree
 from .errors import (
-    DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, from_status)
+    DeadlineExceededError, Error, FailedPreconditionError, InternalError, InvalidArgumentError, from_status)
 
 F = TypeVar("F", bound=EvaluatorFunction)
 
@@ -66,11 +67,12 @@ class Checkpointer:
         options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
-            "save_when": asked_for_saves(save_when), "staging_bytes_max": staging_bytes_max, "when_full": when_full,
+            "save_when": save_rule(save_when), "staging_bytes_max": staging_bytes_max, "when_full": when_full,
             "staging": staging, "compression": compression, "reuse": reuse, "save_timeout": float(save_timeout),
             "close_timeout": float(close_timeout), "metrics_file": os.fspath(metrics_file),
             **options_of(retention or Retention(), tuning or Tuning())}
-        self._asked = [options["save_when"], options["keep"], *(rule[-1] for rule in options["keep_best"])]
+        self._save_rule = options["save_when"]
+        self._functions = [self._save_rule, options["keep"], *(rule[-1] for rule in options["keep_best"])]
         self._native = _native.Checkpointer(options)
         self._closed = False
         self._notifier = Notifier(self._native)
@@ -106,7 +108,9 @@ class Checkpointer:
 
     def should_save(self, step: int) -> bool:
         """Whether the options ask for a save at this step. Without a rule: at every step."""
-        return not self._closed and bool(self._native.should_save(step))
+        wanted = not self._closed and bool(self._native.should_save(step))
+        raise_interruption(self._save_rule)
+        return wanted
 
     def save(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
              overwrite: bool = False, staging: str | None = None) -> SaveHandle:
@@ -316,6 +320,9 @@ class Checkpointer:
             result = restore(destination)
         except InvalidArgumentError as error:
             raise mismatch(error, destination, options) from None
+        except InternalError:
+            raise_interruption(options["accept"])
+            raise
         tree.assign(destination.take_received())
         return result
 
@@ -456,9 +463,9 @@ class Checkpointer:
         self._last_statistics = self.statistics()
 
     def _finish(self) -> None:
-        for asked in self._asked:
-            if asked is not None:
-                asked.forget()
+        for function in self._functions:
+            if function is not None:
+                function.forget()
         self._owners = []
         if self._notifier is not None:
             self._notifier.stop()

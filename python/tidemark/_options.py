@@ -122,9 +122,9 @@ def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
     return {**tuned, "inbox_poll_interval": float(tuning.inbox_poll_interval),
             "max_to_keep": retention.max_to_keep, "keep_every_steps": retention.keep_every_steps,
             "keep_interval": float(retention.keep_interval), "keep_for": float(retention.keep_for),
-            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric, asked_for_score(rule.score))
+            "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric, score(rule.score))
                           for rule in best],
-            "keep": asked_for_steps(retention.keep),
+            "keep": step_predicate(retention.keep),
             "keep_unevaluated_until": [(rule.evaluator, rule.every_steps) for rule in awaited]}
 
 
@@ -132,7 +132,7 @@ def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[t
                     allow_unexpected: bool, accept: Callable[[StepInfo], bool] | None,
                     evaluations_timeout: float) -> dict[str, Any]:
     return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
-            "allow_unexpected": allow_unexpected, "accept": asked_for_steps(accept),
+            "allow_unexpected": allow_unexpected, "accept": step_predicate(accept),
             "evaluations_timeout": float(evaluations_timeout)}
 
 
@@ -149,11 +149,14 @@ def mismatch(error: InvalidArgumentError, destination: _native.TreeState, option
     return error
 
 
-class Asked:
+class TrainerFunction:
     """A function of the trainer, as the native module takes it: it returns exactly a bool or a float.
 
     The native module keeps it, and the garbage collector does not see that. So a function that refers to its checkpointer
     would keep both for ever: `forget` ends that.
+
+    `interruption`: what a call has raised that is no Exception, such as a KeyboardInterrupt. The native module sets it, since
+    its own errors cannot carry it. Where the trainer's thread calls, `raise_interruption` raises it after the native call.
     """
 
     def __init__(self, function: Callable[[Any], Any], argument: Callable[[Any], Any],
@@ -161,6 +164,7 @@ class Asked:
         self._function: Callable[[Any], Any] | None = function
         self._argument = argument
         self._result = result
+        self.interruption: BaseException | None = None
 
     def __call__(self, given: Any) -> bool | float:
         function = self._function
@@ -172,13 +176,20 @@ class Asked:
         self._function = None
 
 
-def asked_for_steps(function: Callable[[StepInfo], bool] | None) -> Asked | None:
-    return None if function is None else Asked(function, step_info, bool)
+def raise_interruption(function: TrainerFunction | None) -> None:
+    """Raises, once, what interrupted the last call of the function, if anything did."""
+    if function is not None and function.interruption is not None:
+        interruption, function.interruption = function.interruption, None
+        raise interruption from None
 
 
-def asked_for_score(function: Callable[[Mapping[str, float]], float] | None) -> Asked | None:
-    return None if function is None else Asked(function, dict, float)
+def step_predicate(function: Callable[[StepInfo], bool] | None) -> TrainerFunction | None:
+    return None if function is None else TrainerFunction(function, step_info, bool)
 
 
-def asked_for_saves(function: Callable[[SaveQuestion], bool] | None) -> Asked | None:
-    return None if function is None else Asked(function, lambda given: SaveQuestion(*given), bool)
+def score(function: Callable[[Mapping[str, float]], float] | None) -> TrainerFunction | None:
+    return None if function is None else TrainerFunction(function, dict, float)
+
+
+def save_rule(function: Callable[[SaveQuestion], bool] | None) -> TrainerFunction | None:
+    return None if function is None else TrainerFunction(function, lambda given: SaveQuestion(*given), bool)

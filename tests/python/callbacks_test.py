@@ -1,4 +1,4 @@
-"""Functions of the trainer that the core asks: which steps to save, to keep and to restore."""
+"""Functions of the trainer that the core calls: which steps to save, to keep and to restore."""
 
 import gc
 import math
@@ -45,6 +45,55 @@ def test_a_rule_that_raises_saves_and_warns(tmp_path, caplog):
     with tidemark.Checkpointer(tmp_path / "store", save_when=rule) as checkpointer:
         assert checkpointer.should_save(1)
     assert "step 1 is to be saved" in caplog.text and "KeyError: 'no such plan'" in caplog.text
+
+
+def raising(error):
+    def function(_):
+        raise error
+
+    return function
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise KeyError("no text")
+
+
+@pytest.mark.parametrize("error,text", [
+    (ValueError("one\ntwo"), r"ValueError: one\ntwo"), (ValueError("one\n"), r"ValueError: one\n"),
+    (ValueError(), "ValueError"), (Unprintable(), "Unprintable"), (ValueError("\udc80"), r"ValueError: \udc80")])
+def test_a_warning_has_the_type_and_the_whole_text(tmp_path, caplog, error, text):
+    with tidemark.Checkpointer(tmp_path / "store", save_when=raising(error)) as checkpointer:
+        assert checkpointer.should_save(1)
+    assert f"step 1 is to be saved, though that is not known: INTERNAL: ShouldSave threw: {text}\n" in caplog.text
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt("now"), SystemExit(3)])
+def test_an_interruption_in_a_rule_comes_out_once(tmp_path, interruption):
+    asked = []
+
+    def rule(question):
+        asked.append(question.step)
+        if question.step == 1:
+            raise interruption
+        return False
+
+    with tidemark.Checkpointer(tmp_path / "store", save_when=rule) as checkpointer:
+        with pytest.raises(type(interruption)) as caught:
+            checkpointer.should_save(1)
+        assert caught.value is interruption and not checkpointer.should_save(2) and asked == [1, 2]
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt("now"), SystemExit(3)])
+def test_an_interruption_in_accept_comes_out_of_the_restore(tmp_path, interruption):
+    state = {"w": np.zeros(10, np.int64)}
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        save(checkpointer, 1)
+        for restore in (checkpointer.restore, checkpointer.resume):
+            with pytest.raises(type(interruption)) as caught:
+                restore(state, accept=raising(interruption))
+            assert caught.value is interruption and state["w"][0] == 0
+        assert checkpointer.resume(state) == 2 and state["w"][0] == 1
 
 
 def test_a_function_keeps_steps(tmp_path):
