@@ -5,16 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ._checkpointer import Checkpointer, close_after
 from ._evaluator import EvaluatorFunction
+from ._futures import logger
 from ._health import Divergence, HealthMonitor
 from ._preemption import PreemptionGuard, PreemptionReport
-from .errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
+from .errors import (
+    AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
 
 F = TypeVar("F", bound=EvaluatorFunction)
+
+PAUSE_MAX = 0.5  # seconds: how late a wait sees a signal, or memory that has become free
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +61,15 @@ class AsyncTrainer:
     saved.
 
     `setup(checkpointer)` is called before the state is restored, for averages and the like. `signals` end the run with one
-    last save within `grace` seconds, and so does `end`, a time of time.time(): see PreemptionGuard. `drain`: how many
-    seconds the end of the run waits for evaluations: see Checkpointer.close.
+    last save within `grace` seconds, and so does `end`, a time of time.time(): see PreemptionGuard. Waits of the trainer end
+    for that; `train`, and a save that waits for room with when_full="block", do not. `drain`: how many seconds the end of
+    the run waits for evaluations, which are given up then: see Checkpointer.close.
 
     `health`: the run goes back to the latest healthy step when the monitor says so. Later steps are then discarded, and
     `on_divergence(divergence)` is called, which may change the state: without a change, the run diverges again. It is also
     called if the monitor only asks for more frequent saves: `trainer.checkpointer.set_save_interval`. After
-    `max_rollbacks` in one call of `run` the next divergence ends it.
+    `max_rollbacks` in one call of `run` the next divergence ends it. A rollback first waits for all evaluations, for at
+    most `close_timeout` seconds.
 
     Use it from one thread. InvalidArgumentError: an option is out of its range.
     """
@@ -101,9 +108,11 @@ class AsyncTrainer:
 
     def evaluator(self, name: str, **options: Any) -> Callable[[F], F]:
         """Has the function evaluate each save of every `run` from now on; a decorator. Options and function are those of
-        `Checkpointer.evaluator`, which also raises the errors, when a run begins."""
+        `Checkpointer.evaluator`, which also raises the errors, when a run begins. AlreadyExistsError: the name is taken."""
 
         def add(function: F) -> F:
+            if name in self._evaluators:
+                raise AlreadyExistsError(f"the trainer has an evaluator '{name}' already")
             self._evaluators[name] = (function, options)
             return function
 
@@ -118,7 +127,9 @@ class AsyncTrainer:
 
         AlreadyHeldError: another process holds the store. MismatchError: the checkpoint does not fit the state.
         FailedPreconditionError: it has diverged more than `max_rollbacks` times, or no committed step can be resumed, or
-        this is not the main thread and there are `signals`, or the trainer runs already.
+        this is not the main thread and there are `signals`, or the trainer runs already. ResourceExhaustedError: evaluators
+        held the memory that the last save needs for `drain` seconds. DeadlineExceededError: an evaluator has held up a
+        rollback, or saves the end, for `close_timeout` seconds.
         """
         if self._checkpointer is not None:
             raise FailedPreconditionError("the trainer runs already")
@@ -140,6 +151,8 @@ class AsyncTrainer:
         if self._setup is not None:
             self._setup(checkpointer)
         if self._health is not None:
+            while self._health.take_divergence() is not None:
+                pass  # of an earlier run
             checkpointer.add_health_monitor(self._health)
         for name, (function, options) in self._evaluators.items():
             checkpointer.evaluator(name, function, **options)
@@ -148,50 +161,100 @@ class AsyncTrainer:
         while True:
             if step < steps:
                 metrics = {str(name): float(value) for name, value in (self._train(step) or {}).items()}
+                if not guard.preempted:
+                    if step == steps - 1:
+                        self._save_last(checkpointer, guard, step, metrics)
+                    elif checkpointer.should_save(step):
+                        checkpointer.save(step, self._state, metrics=metrics)
                 if guard.preempted:
                     last = guard.save_and_close(checkpointer, step, self._state, metrics=metrics)
                     return TrainingReport(first, step + 1, rollbacks, last)
-                if step == steps - 1:
-                    self._save_last(checkpointer, step, metrics)
-                elif checkpointer.should_save(step):
-                    checkpointer.save(step, self._state, metrics=metrics)
                 step += 1
-            divergence = self._divergence(checkpointer, wait=step >= steps)
+            ended = step < steps or self._wait_for_the_end(checkpointer, guard)
+            if guard.preempted and step >= max(steps, 1):
+                last = guard.save_and_close(checkpointer, step - 1, self._state)
+                return TrainingReport(first, step, rollbacks, last)
+            divergence = None if self._health is None else self._health.take_divergence()
             if divergence is not None:
                 if divergence.remediation == "roll_back":
-                    step = self._go_back(checkpointer, divergence, rollbacks) + 1
+                    healthy, discarded = self._go_back(checkpointer, guard, divergence, rollbacks)
+                    step = healthy + 1
+                    if not discarded:
+                        return TrainingReport(first, step, rollbacks, guard.save_and_close(checkpointer, healthy, self._state))
                 if self._on_divergence is not None:
                     self._on_divergence(divergence)
             elif step >= steps:
+                if not ended:
+                    checkpointer.close(drain=0.0)
                 return TrainingReport(first, max(step, first), rollbacks, None)
 
-    def _save_last(self, checkpointer: Checkpointer, step: int, metrics: dict[str, float]) -> None:
-        """Also where the options say that a save without room is skipped."""
+    def _save_last(self, checkpointer: Checkpointer, guard: PreemptionGuard, step: int, metrics: dict[str, float]) -> None:
+        """Also where the options say that a save without room is skipped: then again, until there is room. Returns early if
+        the run is preempted. ResourceExhaustedError: evaluators held the memory for `drain` seconds after the last save."""
+        pause, deadline = 0.01, None
         while checkpointer.save(step, self._state, metrics=metrics).skipped:
-            checkpointer.wait_until_evaluated()  # and until earlier saves have ended
+            if deadline is None and checkpointer.statistics().in_flight == 0:
+                deadline = time.monotonic() + self._drain
+            elif deadline is not None and time.monotonic() >= deadline:
+                raise ResourceExhaustedError(
+                    f"step {step}, the last one, could not be saved: evaluators have held the staging memory for "
+                    f"{self._drain:g} seconds. Raise staging_bytes_max, or keep no arrays of snapshots")
+            # An evaluator may also keep arrays of a snapshot after it has ended.
+            again = time.monotonic() + pause
+            self._wait_for_evaluators(checkpointer, guard, pause)
+            time.sleep(max(0.0, again - time.monotonic()))
+            if guard.preempted:
+                return
+            pause = min(2 * pause, PAUSE_MAX)
 
-    def _divergence(self, checkpointer: Checkpointer, *, wait: bool) -> Divergence | None:
-        """The next one that the monitor has found; with `wait` of all steps so far, within `drain` seconds."""
-        if self._health is None:
-            return None
-        if wait:
+    def _wait_for_the_end(self, checkpointer: Checkpointer, guard: PreemptionGuard) -> bool:
+        """Waits for the saves, and `drain` seconds for the evaluators. Whether all have ended; not if the run is preempted."""
+        deadline = time.monotonic() + checkpointer._close_timeout
+        while checkpointer.statistics().in_flight > 0 and not guard.preempted:
+            if time.monotonic() >= deadline:
+                checkpointer.close(0.0, drain=0.0)  # raises DeadlineExceededError
+            time.sleep(0.005)
+        return self._wait_for_evaluators(checkpointer, guard, self._drain) is None
+
+    @staticmethod
+    def _wait_for_evaluators(checkpointer: Checkpointer, guard: PreemptionGuard,
+                             seconds: float) -> DeadlineExceededError | None:
+        """None: all have ended. Else what still runs when `seconds` are over, or when the run is preempted."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = 0.0 if guard.preempted else max(0.0, deadline - time.monotonic())
             try:
-                checkpointer.wait_until_evaluated(self._drain)
-            except DeadlineExceededError:
+                checkpointer.wait_until_evaluated(min(left, PAUSE_MAX))
                 return None
-        return self._health.take_divergence()
+            except DeadlineExceededError as error:
+                if left <= PAUSE_MAX:
+                    return error
 
-    def _go_back(self, checkpointer: Checkpointer, divergence: Divergence,
-                 rollbacks: list[tuple[Divergence, int]]) -> int:
-        """Restores the latest healthy step, discards later ones, and returns it."""
+    def _go_back(self, checkpointer: Checkpointer, guard: PreemptionGuard, divergence: Divergence,
+                 rollbacks: list[tuple[Divergence, int]]) -> tuple[int, bool]:
+        """Restores the latest healthy step, and discards later ones. Returns it, and whether they were discarded: if the run
+        is preempted, nothing is waited for, and they may have to stay."""
         if len(rollbacks) >= self._max_rollbacks:
             raise FailedPreconditionError(f"the run has diverged again at step {divergence.step}, after {len(rollbacks)} "
                                           f"rollbacks: {divergence.reason}")
-        checkpointer.wait_until_evaluated()  # nothing reads a step that is discarded
-        healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts).step
-        checkpointer.discard_after(healthy, f"the run diverged at step {divergence.step}: {divergence.reason}")
+        # Nothing reads a step that is discarded.
+        running = self._wait_for_evaluators(checkpointer, guard, checkpointer._close_timeout)
+        if running is not None and not guard.preempted:
+            raise running
+        healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts,
+                                       evaluations_timeout=0.0 if guard.preempted else 300.0).step
+        discarded = True
+        try:
+            if guard.preempted and checkpointer.statistics().in_flight > 0:
+                raise FailedPreconditionError("they are being saved")
+            checkpointer.discard_after(healthy, f"the run diverged at step {divergence.step}: {divergence.reason}")
+        except Error as error:
+            if not guard.preempted:
+                raise
+            logger.warning("steps after %d, which the run went back to, stay: %s", healthy, error)
+            discarded = False
         assert self._health is not None
         while self._health.take_divergence() is not None:
             pass  # of the steps that are gone
         rollbacks.append((divergence, healthy))
-        return healthy
+        return healthy, discarded

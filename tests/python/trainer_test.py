@@ -234,6 +234,164 @@ def test_the_last_step_is_saved_also_where_saves_are_skipped(tmp_path):
     assert 9 in skipped and states(tmp_path / "store")[9] == "committed"
 
 
+def run_whose_evaluator_keeps_arrays(store, when_skipped, **options):
+    """So that no later save has room. And the arrays."""
+    kept = []
+    run = Run(store, when_full="skip", staging_bytes_max=4096 * 3, setup=watched_saves([], when_skipped), **options)
+    run.trainer.evaluator("keeper", entries=["w"])(lambda snapshot: kept.append(snapshot["w"]))
+    run.before = lambda step: step and run.trainer.checkpointer.wait_until_evaluated(600)
+    return run, kept
+
+
+def test_memory_that_evaluators_keep_ends_the_run_after_the_drain(tmp_path):
+    tried = []
+    run, kept = run_whose_evaluator_keeps_arrays(tmp_path / "store", tried.append, drain=1.0)
+    with pytest.raises(errors.ResourceExhaustedError, match="step 5, the last one.* for 1 seconds"):
+        run.trainer.run(6)
+    assert len(kept) > 0 and 1 < tried.count(5) < 20  # not at full load
+    kept.clear()
+    assert Run(tmp_path / "store").trainer.run(6).next == 6
+
+
+def test_a_signal_ends_the_wait_for_memory_that_evaluators_keep(tmp_path):
+    run, kept = run_whose_evaluator_keeps_arrays(
+        tmp_path / "store", lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 5 else None)
+    report = run.trainer.run(6)
+    assert len(kept) > 0 and report.preempted.committed and report.next == 6 and states(tmp_path / "store")[5] == "committed"
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Opened by the last save of a preempted run, and not before."""
+    opened = threading.Event()
+    save_and_close = tidemark.PreemptionGuard.save_and_close
+
+    def open_and_save(*arguments, **options):
+        opened.set()
+        return save_and_close(*arguments, **options)
+
+    monkeypatch.setattr(tidemark.PreemptionGuard, "save_and_close", open_and_save)
+    return opened
+
+
+def test_a_signal_ends_the_wait_for_the_last_evaluations(tmp_path, gate):
+    run = Run(tmp_path / "store")
+
+    @run.trainer.evaluator("slow", when_lagging="queue")
+    def slow(snapshot):
+        if snapshot.step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert gate.wait(600)
+
+    report = run.trainer.run(5)
+    assert gate.is_set() and report.preempted.committed and report.next == 5 and max(states(tmp_path / "store")) == 4
+
+
+def test_evaluations_that_do_not_end_are_given_up_after_the_drain(tmp_path, caplog):
+    run, gate = Run(tmp_path / "store", drain=0.2), threading.Event()
+    run.trainer.evaluator("slow")(lambda snapshot: gate.wait(600) and None)
+    try:
+        assert run.trainer.run(5).preempted is None and "slow" in caplog.text
+        assert Run(tmp_path / "store").trainer.run(6).first == 5  # the store is free
+    finally:
+        gate.set()
+
+
+class TerminatingMonitor(tidemark.HealthMonitor):
+    """Calls `before`, and sends SIGTERM, when the first divergence is taken: a second one would end the process."""
+
+    before = None
+
+    def take_divergence(self):
+        found = super().take_divergence()
+        if found is not None and self.before is not None:
+            before, self.before = self.before, None
+            before()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+
+def diverging_run(store, monitor, **options):
+    """A trainer whose run diverges at step 5, the first time, and trains step 6 only when that is known; its state, and the
+    steps that were trained."""
+    state, trained = {"w": np.ones(50)}, []
+
+    def train(step):
+        if step == 6 and trained.count(5) == 1:
+            trainer.checkpointer.committed(5).result(600)
+            while not trainer.checkpointer.steps()[5].unhealthy:
+                time.sleep(0.001)
+        state["w"] *= 1000.0 if step == 5 and step not in trained else 1.01
+        trained.append(step)
+
+    trainer = tidemark.AsyncTrainer(store, state, train, health=monitor, **options)
+    return trainer, state, trained
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_signal_ends_the_wait_before_a_rollback(tmp_path, gate, caplog, pinned):
+    monitor, hangs = TerminatingMonitor(entries=["w"]), threading.Event()
+    trainer, state, trained = diverging_run(tmp_path / "store", monitor)
+
+    @trainer.evaluator("slow")
+    def slow(snapshot):
+        hangs.set()
+        assert gate.wait(600)
+
+    def before():
+        assert hangs.wait(600)
+        if pinned:  # so that the diverged step cannot be discarded
+            trainer.checkpointer.committed(5).result(600)
+            trainer.checkpointer.pin(5)
+
+    monitor.before = before
+    report = trainer.run(50)
+    assert gate.is_set() and [step for _, step in report.rollbacks] == [4]
+    assert report.preempted.committed
+    there = {step for step, kind in states(tmp_path / "store").items() if kind == "committed"}
+    if pinned:
+        assert report.next == 5 and max(there) > 4 and "steps after 4, which the run went back to, stay" in caplog.text
+        assert state["w"][0] == pytest.approx(1.01 ** 5)
+    else:
+        assert report.next == 6 and max(there) == 5 and trained[-1] == 5 and state["w"][0] == pytest.approx(1.01 ** 6)
+
+
+def test_a_hanging_evaluator_holds_a_rollback_up_no_longer_than_the_close_timeout(tmp_path):
+    trainer, _, _ = diverging_run(tmp_path / "store", tidemark.HealthMonitor(entries=["w"]), close_timeout=1.0)
+    gate = threading.Event()
+    trainer.evaluator("slow")(lambda snapshot: gate.wait(600) and None)
+    try:
+        with pytest.raises(errors.DeadlineExceededError, match="slow"):
+            trainer.run(50)
+    finally:
+        gate.set()
+
+
+def test_a_divergence_of_an_earlier_run_is_forgotten(tmp_path):
+    state, divergences = {"w": np.ones(50)}, []
+
+    class Stopped(Exception):
+        pass
+
+    def train(step):
+        if step == 5 and not stopped:
+            stopped.append(step)
+            state["w"] *= 1000.0
+            trainer.checkpointer.save(5, state)
+            trainer.checkpointer.wait_until_evaluated(600)
+            raise Stopped
+        state["w"] *= 1.01
+
+    stopped = []
+    trainer = tidemark.AsyncTrainer(tmp_path / "store", state, train, health=tidemark.HealthMonitor(entries=["w"]),
+                                    on_divergence=divergences.append)
+    with pytest.raises(Stopped):
+        trainer.run(8)
+    report = trainer.run(8)
+    assert report.first == 5 and report.next == 8 and report.rollbacks == [] and divergences == []
+    assert state["w"][0] == pytest.approx(1.01 ** 8)
+
+
 def test_a_failed_save_is_raised_at_the_end(tmp_path, caplog):
     run = Run(tmp_path / "store", save_timeout=1e-9, staging_bytes_max=1 << 20)
     with pytest.raises(errors.DeadlineExceededError, match="step 0"):
@@ -251,6 +409,10 @@ def test_what_cannot_run_is_refused(tmp_path):
         Run(tmp_path / "store", grace=-1).trainer.run(1)
     with pytest.raises(TypeError, match="save_interval_step"):
         Run(tmp_path / "store", save_interval_step=3).trainer.run(1)
+    run = Run(tmp_path / "store")
+    run.trainer.evaluator("e")(lambda snapshot: None)
+    with pytest.raises(errors.AlreadyExistsError, match="an evaluator 'e' already"):
+        run.trainer.evaluator("e")(lambda snapshot: None)
     run = Run(tmp_path / "store")
     run.before = lambda step: run.trainer.run(1)
     with pytest.raises(errors.FailedPreconditionError, match="runs already"):
