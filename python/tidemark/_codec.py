@@ -37,8 +37,9 @@ _decoders: dict[str, Decode] = {}
 def register(kind: type, encode: Encode, decode: Decode, name: str | None = None) -> None:
     """Makes objects of exactly the class `kind` storable.
 
-    `encode(object)` returns scalars, strings, bytes or containers of them. `decode` makes an object of what it returned. `name` is written to the checkpoint, and must be registered when it is read; the default is the
-    module and the name of the class. A second registration of a class or a name replaces the first.
+    `encode(object)` returns scalars, strings, bytes or containers of them. `decode` makes an object of what it returned.
+    `name` is written to the checkpoint, and must be registered when it is read; the default is the module and the name of
+    the class. A second registration of a class or a name replaces the first.
     """
     name = name or f"{kind.__module__}.{kind.__qualname__}"
     _registered[kind] = (name, encode)

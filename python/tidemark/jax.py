@@ -83,8 +83,8 @@ def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = 
     """The tree of a step, read beside the trainer or without one. `step` as in `tidemark.open`.
 
     Without `like` the containers are dicts, lists and tuples: of a class, its attributes are the keys of a dict. The
-    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more. InvalidArgumentError: without `like`, the tree has an object with state, or
-    `tidemark.jax` did not save it.
+    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more.
+    InvalidArgumentError: without `like`, the tree has an object with state, or `tidemark.jax` did not save it.
     """
     with open_step(store, step, framework="np") as opened:
         return load_like(opened, like, allow_unexpected=allow_unexpected) if like is not None else load_as_saved(opened)
