@@ -5,32 +5,21 @@ kills are real, so timing decides how far it repeats.
 """
 
 import os
-import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 
+import example_runs
 import tidemark
+from example_runs import losses
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "python" / "regression.py"
 STEPS = 400
 KILLS = int(os.environ.get("TIDEMARK_KILLS", "8"))
 KILLS_OF_A_RUN = 8
 
 
 def start(folder, name):
-    return subprocess.Popen([sys.executable, str(EXAMPLE), "--store", str(folder / name), "--steps", str(STEPS), "--save-every",
-                             "7", "--loss-log", str(folder / f"{name}.losses")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True)
-
-
-def losses(folder, name):
-    path = folder / f"{name}.losses"
-    # The last line of a killed run may be cut.
-    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
-    return [(int(step), loss) for step, loss in lines]
+    return example_runs.start("regression.py", folder, name, "--steps", str(STEPS), "--save-every", "7")
 
 
 def last_step(folder, name):

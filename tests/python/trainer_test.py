@@ -4,20 +4,18 @@ TIDEMARK_SEED: a seed that a run has printed; the kills are real, so timing deci
 """
 
 import os
-import pathlib
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 
+import example_runs
 import numpy as np
 import pytest
 import tidemark
+from example_runs import losses
 from tidemark import errors
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "python" / "async_trainer.py"
 STEPS = 200
 
 
@@ -425,16 +423,7 @@ def test_what_cannot_run_is_refused(tmp_path):
 
 
 def start(folder, name):
-    return subprocess.Popen([sys.executable, str(EXAMPLE), "--store", str(folder / name), "--steps", str(STEPS), "--save-every",
-                             "7", "--loss-log", str(folder / f"{name}.losses")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True)
-
-
-def losses(folder, name):
-    path = folder / f"{name}.losses"
-    # The last line of a killed run may be cut.
-    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
-    return [(int(step), loss) for step, loss in lines]
+    return example_runs.start("async_trainer.py", folder, name, "--steps", str(STEPS), "--save-every", "7")
 
 
 def signal_until_done(folder, name, moments):

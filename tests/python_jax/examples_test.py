@@ -1,33 +1,15 @@
 """The examples are killed at random moments, and their losses are those of runs that were not killed."""
 
-import pathlib
 import random
-import subprocess
-import sys
 import time
 
 import pytest
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
-
-
-def start(folder, name, program, options):
-    return subprocess.Popen([sys.executable, str(EXAMPLES / program), "--store", str(folder / name), "--loss-log",
-                             str(folder / f"{name}.losses"), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True)
-
-
-def losses(folder, name):
-    path = folder / f"{name}.losses"
-    # The last line of a killed run may be cut.
-    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
-    return [(int(step), loss) for step, loss in lines]
-
+from example_runs import losses, start
 
 @pytest.mark.parametrize("program,options,count", [
     ("digits_jax.py", ["--steps", "400", "--save-every", "7"], 400), ("digits_keras.py", ["--epochs", "9"], 9)])
 def test_a_killed_run_continues_bit_for_bit(tmp_path, program, options, count):
-    whole = start(tmp_path, "whole", program, options)
+    whole = start(program, tmp_path, "whole", *options)
     output, _ = whole.communicate()
     assert whole.returncode == 0, output
     expected = dict(losses(tmp_path, "whole"))
@@ -41,7 +23,7 @@ def test_a_killed_run_continues_bit_for_bit(tmp_path, program, options, count):
     started_at = []
     for last in (False, False, True):
         before = len(losses(tmp_path, "killed"))
-        process = start(tmp_path, "killed", program, options)
+        process = start(program, tmp_path, "killed", *options)
         # A number of steps, not a time: every run gets somewhere, however slow the machine is.
         steps = moments.randrange(2, max(4, count // 5))
         while not last and process.poll() is None and len(losses(tmp_path, "killed")) < before + steps:

@@ -1,39 +1,30 @@
 """examples/python/char_lm.py: killed at random moments, and side by side with the trainer in C++."""
 
 import os
-import pathlib
 import random
 import subprocess
 import sys
 import time
 
+import example_runs
 import pytest
 import tidemark
 import torch
+from example_runs import losses
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "python" / "char_lm.py"
 TWIN = os.environ["TIDEMARK_CHAR_LM"]
 SMALL = ["--layers", "1", "--heads", "2", "--width", "16", "--context", "16", "--batch", "2"]
 STEPS = 120
 
 
 def start(folder, name, *flags):
-    return subprocess.Popen([sys.executable, str(EXAMPLE), "--store", str(folder / name), "--steps", str(STEPS), "--save-every",
-                             "3", *SMALL, "--loss-log", str(folder / f"{name}.losses"), *flags], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True)
+    return example_runs.start("char_lm.py", folder, name, "--steps", str(STEPS), "--save-every", "3", *SMALL, *flags)
 
 
 def finish(process):
     output, _ = process.communicate()
     assert process.returncode == 0, output
     return output
-
-
-def losses(folder, name):
-    path = folder / f"{name}.losses"
-    # The last line of a killed run may be cut.
-    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
-    return [(int(step), loss) for step, loss in lines]
 
 
 def attempts(folder, name):
@@ -103,7 +94,7 @@ def test_the_twin_in_cpp_and_this_example_resume_what_the_other_has_saved(tmp_pa
 
 
 def test_what_the_twin_saved_arrives_in_modules_optimizers_and_generators_byte_for_byte(tmp_path):
-    sys.path.insert(0, str(EXAMPLE.parent))
+    sys.path.insert(0, str(example_runs.EXAMPLES))
     try:
         import char_lm
     finally:

@@ -16,7 +16,10 @@ import tempfile
 import time
 import unittest
 
-FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "python"
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
+import example_runs  # noqa: E402
+from example_runs import losses  # noqa: E402
+
 # Of each: what it imports beside the wheel and NumPy, the options of a short run, and how many steps that has.
 EXAMPLES = {
     "regression.py": ([], ["--steps", "1000", "--save-every", "20"], 1000),
@@ -31,17 +34,7 @@ EXAMPLES = {
 def start(python, example, folder, name):
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
     env.pop("PYTHONPATH", None)
-    _, options, _ = EXAMPLES[example]
-    return subprocess.Popen([str(python), str(FOLDER / example), "--store", str(folder / name), "--loss-log",
-                             str(folder / f"{name}.losses"), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env=env)
-
-
-def losses(folder, name):
-    path = folder / f"{name}.losses"
-    # The last line of a killed run may be cut.
-    lines = [line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.exists() else []
-    return [(int(step), loss) for step, loss in lines]
+    return example_runs.start(example, folder, name, *EXAMPLES[example][1], python=python, stderr=subprocess.PIPE, env=env)
 
 
 class Examples(unittest.TestCase):
@@ -109,7 +102,7 @@ class Examples(unittest.TestCase):
                     self.assert_resumes(self.framework_python, example)
 
     def test_no_example_is_left_out(self):
-        self.assertEqual(set(EXAMPLES), {path.name for path in FOLDER.glob("*.py")})
+        self.assertEqual(set(EXAMPLES), {path.name for path in example_runs.EXAMPLES.glob("*.py")})
 
 
 if __name__ == "__main__":
