@@ -12,8 +12,8 @@ namespace tidemark::python {
 
 // Each takes None for no function, and calls the function on the thread of the library, with the interpreter's lock.
 // What the function raises is thrown as std::runtime_error with its type and text. So is a call after the interpreter
-// has ended. If it is no Exception, but a KeyboardInterrupt or the like, it also becomes the attribute `interruption` of
-// the function. The package gives functions that have it, and that return exactly a bool or a float.
+// has ended. If it is no Exception, but a KeyboardInterrupt or the like, it also becomes the attribute `interruption`
+// of the function. The package gives functions that have it, and that return exactly a bool or a float.
 
 // function(dict of StepInfo) -> bool
 std::function<bool(const StepInfo&)> StepPredicateOf(nanobind::object function);
