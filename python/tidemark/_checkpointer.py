@@ -433,7 +433,7 @@ class Checkpointer:
             # Failures are read before: that of a save that ran out of time has the type of a close that did.
             self._native.gather_failures()
             if drain is not None and begun + drain < deadline and self._native.all_committed():
-                self._give_evaluations_up(begun + drain)
+                self._wait_for_evaluators(begun + drain)
         while self._last_statistics is None:
             try:
                 self._native.close(min(SLICE, max(0.0, deadline - time.monotonic())))
@@ -442,20 +442,25 @@ class Checkpointer:
                 if time.monotonic() >= deadline:
                     raise
         if self._last_statistics is not None:
+            # Evaluators may hold snapshots of it, and a save that has failed by its deadline may still read the arrays.
+            _left_running.append((self._native, self._state, self._owners))
             self._native.release()
-            _left_running.append(self._native)  # evaluators may hold snapshots of it
         self._finish()
 
-    def _give_evaluations_up(self, deadline: float) -> None:
-        """Waits for the evaluators until the deadline. If any has not ended then, `_close` releases the store."""
+    def _wait_for_evaluators(self, deadline: float) -> None:
+        """Until the deadline. If any has not ended then, `_last_statistics` is set, and `_close` gives them up."""
         native = self._native
+        left = max(0.0, deadline - time.monotonic())
         try:
-            self._in_slices(native.wait_until_evaluated, max(0.0, deadline - time.monotonic()))
+            try:
+                self._in_slices(native.wait_until_evaluated, left)
+            except DeadlineExceededError:
+                raise
+            except Error:  # an earlier close ran out of time, or was interrupted: only another one can wait now
+                self._in_slices(native.close, left)
             return
         except DeadlineExceededError as error:
             logger.warning("closing without the evaluations that have not ended: %s", error)
-        except Error:
-            return  # close has it too
         try:
             native.close(0.0)
         except DeadlineExceededError:
@@ -479,6 +484,18 @@ def close_after(what: object, checkpointer: Checkpointer, drain: float | None = 
         checkpointer.close(drain=drain)
     except Error as error:
         logger.warning("closing after %r: %s", what, error)
+
+
+def close_or_give_up(checkpointer: Checkpointer, drain: float | None) -> None:
+    """`close` for who forgets the checkpointer afterwards. If it is interrupted, evaluations are given up at once, so that
+    the store is free."""
+    try:
+        checkpointer.close(drain=drain)
+    except Error:
+        raise
+    except BaseException as error:
+        close_after(error, checkpointer)
+        raise
 
 
 @atexit.register

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ._checkpointer import Checkpointer, close_after
+from ._checkpointer import Checkpointer, close_after, close_or_give_up
 from ._evaluator import EvaluatorFunction
 from ._futures import logger
 from ._health import Divergence, HealthMonitor
@@ -144,7 +144,7 @@ class AsyncTrainer:
             finally:
                 self._checkpointer = None
             if report.preempted is None:
-                checkpointer.close(drain=self._drain)
+                close_or_give_up(checkpointer, self._drain)
             return report
 
     def _run(self, checkpointer: Checkpointer, guard: PreemptionGuard, steps: int) -> TrainingReport:

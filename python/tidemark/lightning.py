@@ -25,7 +25,7 @@ from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
 from . import _dicts
-from ._checkpointer import Checkpointer, close_after
+from ._checkpointer import Checkpointer, close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._options import KeepBest, Retention
 from ._reader import open as open_step
@@ -302,7 +302,7 @@ class TidemarkCheckpoint(Checkpoint):
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         checkpointer, self._checkpointer = self._checkpointer, None
         if checkpointer is not None:
-            checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
+            close_or_give_up(checkpointer, self._evaluation.drain if self._evaluation else None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         checkpointer, self._checkpointer = self._checkpointer, None

@@ -25,7 +25,7 @@ import transformers
 from transformers.trainer_callback import ExportableState
 
 from . import _dicts
-from ._checkpointer import Checkpointer, close_after
+from ._checkpointer import Checkpointer, close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._futures import SaveHandle
 from ._options import KeepBest, Retention
@@ -90,7 +90,7 @@ class TidemarkTrainerMixin:
                 self._resumed = None
                 if folder:
                     shutil.rmtree(folder, ignore_errors=True)
-            checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
+            close_or_give_up(checkpointer, self._evaluation.drain if self._evaluation else None)
             return output
 
     def _require_one_process(self) -> None:
@@ -266,7 +266,7 @@ class TidemarkCallback(transformers.TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         checkpointer, self._checkpointer = self._checkpointer, None
         if checkpointer is not None:
-            checkpointer.close(drain=self._evaluation.drain if self._evaluation else None)
+            close_or_give_up(checkpointer, self._evaluation.drain if self._evaluation else None)
 
 
 def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: int | str = "latest") -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -336,6 +337,41 @@ def test_a_drain_gives_up_the_evaluations_that_have_not_ended(tmp_path, caplog):
         assert records[1] == []
 
 
+@pytest.mark.parametrize("drain", [0, 0.05])
+def test_a_drain_gives_evaluations_up_after_a_close_that_ran_out_of_time(tmp_path, drain):
+    go, begun = threading.Event(), threading.Event()
+    checkpointer = tidemark.Checkpointer(tmp_path / "store", close_timeout=300)
+    checkpointer.evaluator("e", lambda snapshot: begun.set() or go.wait(600) and None)
+    try:
+        checkpointer.save(1, {"w": 1})
+        assert begun.wait(60)
+        with pytest.raises(errors.DeadlineExceededError, match="evaluator 'e' at step 1"):
+            checkpointer.close(0.1)
+        began = time.monotonic()
+        checkpointer.close(drain=drain)
+        assert time.monotonic() - began < 100 and not go.is_set()
+        tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
+    finally:
+        go.set()
+
+
+def test_arrays_that_may_still_be_read_outlive_a_close_that_gives_evaluations_up(tmp_path):
+    go = threading.Event()
+    checkpointer = tidemark.Checkpointer(tmp_path / "store")
+    checkpointer.evaluator("e", lambda snapshot: go.wait(600) and None)
+    array = np.ones(1 << 22)
+    kept = weakref.ref(array)
+    try:
+        checkpointer.evaluate(1, {"w": array}, staging="overlapped")  # may be copying it when close returns
+        del array
+        checkpointer.close(drain=0)
+        del checkpointer
+        gc.collect()
+        assert kept() is not None
+    finally:
+        go.set()
+
+
 def test_a_drain_waits_for_evaluations_that_end_in_time(tmp_path):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         checkpointer.evaluator("e", lambda snapshot: time.sleep(0.1) or 1, when_lagging="block")
@@ -368,8 +404,6 @@ def test_the_function_is_released_by_close(tmp_path):
     class Function:
         def __call__(self, snapshot):
             return 1
-
-    import weakref
 
     function = Function()
     gone = weakref.ref(function)
