@@ -288,6 +288,7 @@ void BindCheckpointer(nb::module_& module) {
             state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open), converts);
           },
           "arrays"_a, "values"_a, "open"_a, "converts"_a = false)
+      .def("may_be_in", [](const TreeState& state, const nb::list& arrays) { return state.MayBeIn(ArraysOf(arrays)); })
       .def("await_staging",
            [](const TreeState& state) {
              const Unlocked unlocked;

@@ -120,6 +120,16 @@ void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::stri
   arrays_ = std::move(arrays);
   names_ = std::move(values);
   open_ = std::move(open);
+  received_.clear();
+  differences_ = {};
+}
+
+bool TreeState::MayBeIn(const std::vector<Array>& arrays) const {
+  absl::flat_hash_set<const std::byte*> places;
+  places.reserve(arrays_.size());
+  for (const Array& array : arrays_) places.insert(array.data);
+  return arrays_.empty() ||
+         std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) { return places.contains(array.data); });
 }
 
 bool TreeState::IsOpen(const std::string& name) const {

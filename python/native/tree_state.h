@@ -58,6 +58,9 @@ class TreeState : public State {
   void SetDestinations(std::vector<Array> arrays, std::vector<std::string> values, std::vector<std::string> open,
                        bool converts);
 
+  // False if all of the arrays lie elsewhere than all those of the last save or restore: they are of another state.
+  bool MayBeIn(const std::vector<Array>& arrays) const;
+
   // Of the last restore that succeeded, by name.
   std::map<std::string, Received> TakeReceived() { return std::move(received_); }
   // Of the last restore.

@@ -312,7 +312,8 @@ class Checkpointer:
     def _fill(self, state: Any, options: dict[str, Any], convert_dtypes: bool, restore: Any) -> Any:
         self._state.await_staging()
         tree = Tree(state, writable=True)
-        destination = _native.TreeState()
+        # By the native state a later `_save_and_close` knows that the training went back. Another one is there for comparison.
+        destination = self._state if self._state.may_be_in(tree.arrays) else _native.TreeState()
         # Entries of the package itself may be there, whatever the state is.
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"],
                                      convert_dtypes)

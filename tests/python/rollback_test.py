@@ -2,6 +2,7 @@
 
 import pathlib
 import resource
+import signal
 
 import numpy as np
 import pytest
@@ -28,6 +29,31 @@ def test_a_run_goes_on_from_an_older_step(tmp_path):
         assert checkpointer.resume(state) == 3
         checkpointer.save(3, state)
         assert checkpointer.resume(state) == 4
+
+
+@pytest.mark.parametrize("restored", ["same", "other"])
+def test_the_last_save_of_a_run_that_went_back_replaces_its_unhealthy_step(tmp_path, restored):
+    state = {"w": np.zeros(1000), "epoch": 0}
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.evaluator("e", lambda snapshot: tidemark.Verdict({}, "astray" if snapshot["w"][0] == 70 else ""),
+                               when_lagging="block")
+        for step, weight in ((6, 6), (7, 70)):
+            state["w"][:] = weight
+            checkpointer.save(step, state)
+        checkpointer.wait_until_evaluated(60)
+        with pytest.raises(tidemark.NotFoundError):
+            checkpointer.restore(state, 5)
+        with pytest.raises(tidemark.MismatchError, match="more"):
+            checkpointer.restore({**state, "more": np.zeros(3)})
+        filled = state if restored == "same" else {"w": np.zeros(1000), "epoch": 0}
+        assert checkpointer.resume(filled, healthy_only=True) == 7 and filled["w"][0] == 6
+        state["w"] += 1
+        with tidemark.PreemptionGuard() as guard:
+            signal.raise_signal(signal.SIGTERM)
+            assert guard.preempted and guard.save_and_close(checkpointer, 7, state).committed
+    with tidemark.open(tmp_path / "store", 7) as step:
+        # A state that was restored beside the training says nothing about that: the verdict stays.
+        assert step.get_tensor("w")[0] == (7 if restored == "same" else 70)
 
 
 def test_what_holds_a_later_step_is_named_and_nothing_is_discarded(tmp_path):
