@@ -466,13 +466,16 @@ void BindCheckpointer(nb::module_& module) {
       .def(
           "close",
           [](Handle& handle, double seconds) {
-            const absl::Status status =
-                handle.Call([&](auto& c) { return c.Close(absl::Now() + absl::Seconds(seconds)); });
+            const auto close = [&](auto& c) { return c.Close(absl::Now() + absl::Seconds(seconds)); };
+            const absl::Status status = handle.Call(close);
             if (absl::IsDeadlineExceeded(status)) Raise(status);
+            // Of a checkpointer that is closed, failures of saves included, the second call has nothing to say.
+            RaiseUnlessOk(status.ok() ? status : handle.Call(close));
             if (!status.ok()) handle.NoteFailure(status);
           },
-          "Raises DeadlineExceededError if it is not closed within so many seconds; it may be called again. Every other "
-          "failure is one of failures().")
+          "Raises if it is not closed: DeadlineExceededError within so many seconds, FailedPreconditionError called by an "
+          "evaluator, ResourceExhaustedError without a thread. It may be called again then. Failures of saves are in "
+          "failures().")
       .def("all_committed", &Handle::all_committed, "Whether no save is in flight. Does not look at the outcomes.")
       .def(
           "gather_failures",

@@ -372,6 +372,40 @@ def test_arrays_that_may_still_be_read_outlive_a_close_that_gives_evaluations_up
         go.set()
 
 
+def test_an_evaluator_that_closes_is_refused_and_the_trainer_closes_as_ever(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        for name, options in (("e", {}), ("drain", {"drain": 0})):
+            checkpointer.evaluator(name, lambda snapshot, options=options: checkpointer.close(60, **options))
+        save(checkpointer, 1, {"w": 1})
+        for name in ("e", "drain"):
+            record = evaluation(checkpointer, 1, name)
+            assert record.outcome == "failed" and "called by a callback or an evaluator" in record.reason
+        save(checkpointer, 2, {"w": 2})
+        with pytest.raises(errors.AlreadyHeldError):
+            tidemark.Checkpointer(tmp_path / "store")
+    tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
+
+
+def test_a_close_without_a_thread_can_be_repeated(tmp_path):
+    result = run("import resource\n"
+                 "checkpointer.save(1, {'w': numpy.ones(1000)}).committed.result()\n"
+                 "soft, hard = resource.getrlimit(resource.RLIMIT_AS)\n"
+                 "with open('/proc/self/status') as file: status = file.read()\n"
+                 "in_use = int(status.partition('VmSize:')[2].split()[0]) << 10\n"
+                 "resource.setrlimit(resource.RLIMIT_AS, (in_use + (4 << 20), hard))\n"  # less than a thread's stack
+                 "go = threading.Event()\n"
+                 "try:\n"  # so that no stack of an earlier thread is left
+                 "  while True: threading.Thread(target=go.wait).start()\n"
+                 "except RuntimeError: pass\n"
+                 "try: checkpointer.close()\n"
+                 "except tidemark.errors.ResourceExhaustedError as error: print('start a thread' in str(error), flush=True)\n"
+                 "resource.setrlimit(resource.RLIMIT_AS, (soft, hard))\n"
+                 "go.set()\n"
+                 "checkpointer.close()\n"
+                 "tidemark.Checkpointer(sys.argv[1]).close()\n", tmp_path / "store", 60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
+
+
 def test_a_drain_waits_for_evaluations_that_end_in_time(tmp_path):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         checkpointer.evaluator("e", lambda snapshot: time.sleep(0.1) or 1, when_lagging="block")
