@@ -215,6 +215,34 @@ def test_a_close_can_be_repeated_and_loses_no_failure(tmp_path):
     assert interrupted(close, after) > 20
 
 
+def test_a_close_that_gives_evaluations_up_can_be_repeated(tmp_path):
+    gate, opened = threading.Event(), []
+
+    def close(moment):
+        begun = threading.Event()
+        opened.append(tidemark.Checkpointer(tmp_path / f"store{moment}", close_timeout=300))
+        opened[-1].evaluator("e", lambda snapshot: begun.set() or gate.wait(600) and None)
+        opened[-1].save(moment, {"w": np.ones(1000)}).committed.result(60)
+        assert begun.wait(60)
+        opened[-1].close(drain=0)
+        return True
+
+    def after(moment, ended):
+        began = time.monotonic()
+        for checkpointer in opened:
+            checkpointer.close(drain=0)
+            assert not checkpointer._notifier._thread.is_alive()
+        opened.clear()
+        with tidemark.Checkpointer(tmp_path / f"store{moment}") as again:  # the store is free
+            assert ended is None or committed(again) == {moment}
+        assert time.monotonic() - began < 100 and not gate.is_set()
+
+    try:
+        assert interrupted(close, after) > 20
+    finally:
+        gate.set()
+
+
 def test_an_opening_leaves_the_store_free(tmp_path):
     opened = {}
 
@@ -295,6 +323,19 @@ def test_ctrl_c_ends_a_wait_while_the_evaluator_hangs(tmp_path, keyboard, wait):
     checkpointer.close()
     with tidemark.Checkpointer(tmp_path / "store") as again:
         assert 1 in committed(again)
+
+
+def test_ctrl_c_in_the_last_close_of_a_trainer_gives_the_evaluations_up(tmp_path, keyboard):
+    gate = threading.Event()
+    trainer = tidemark.AsyncTrainer(tmp_path / "store", {"w": np.ones(10)}, lambda step: {}, drain=300, close_timeout=300)
+    trainer.evaluator("e")(lambda snapshot: gate.wait(600) and None)
+    began = time.monotonic()
+    try:
+        assert keyboard(trainer.run, 1, inside="_close") == "interrupted" and time.monotonic() - began < 100
+        with tidemark.Checkpointer(tmp_path / "store") as again:  # the store is free
+            assert committed(again) == {0}
+    finally:
+        gate.set()
 
 
 def test_ctrl_c_in_a_save_that_waits_for_an_evaluator_comes_out_when_it_returns(tmp_path, keyboard):
