@@ -57,6 +57,9 @@ def _name_of(dtype: Any, name: str) -> str:
 
 def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> NumpyPlace:
     """As `place_of`, of an array of NumPy."""
+    if type(value).__module__ != "numpy" and hasattr(value, "mask") and isinstance(value, sys.modules["numpy"].ma.MaskedArray):
+        raise UnsupportedTypeError(f"'{name}' is a masked array, whose mask would be lost. Give the state its parts: "
+                                   f"array.data and array.mask")
     dtype = value.dtype
     stored = _names.get(dtype) or _name_of(dtype, name)
     if writable:

@@ -186,6 +186,18 @@ def test_what_cannot_be_stored_is_named_with_the_way_out(checkpointer):
     assert checkpointer.steps() == []
 
 
+def test_a_masked_array_is_refused(tmp_path):
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        for state in ({"w": masked}, {"deep": [{"w": masked}]}):
+            with pytest.raises(tidemark.UnsupportedTypeError, match=r"w' is a masked array.*array\.mask"):
+                checkpointer.save(1, state)
+        checkpointer.save(1, {"w": {"data": masked.data, "mask": masked.mask}})
+        with pytest.raises(tidemark.UnsupportedTypeError, match="'w' is a masked array"):
+            checkpointer.restore({"w": masked})
+        checkpointer.save(2, {"w": np.array([1.0, 2.0]).view(np.recarray)})  # other subclasses have no more than their numbers
+
+
 def test_a_registered_type_comes_back(checkpointer):
     class Spot(Point):
         pass
