@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 import warnings
@@ -408,7 +409,8 @@ class Checkpointer:
 
         `drain`: how many seconds evaluations may take, from this call; None: as long as `timeout`. Those that have not
         ended then are given up, with a warning, and the store is released. Those that wait are recorded as skipped. One
-        that runs goes on until the process ends, and its result is lost. If a save that has failed by its `save_timeout`
+        that runs goes on until the process ends, and its result is lost: a future of `evaluate` that waits for it raises
+        CancelledError. If a save that has failed by its `save_timeout`
         still hangs in the disk, the store stays locked as long.
         """
         if not self._closed:
@@ -499,14 +501,19 @@ def close_or_give_up(checkpointer: Checkpointer, drain: float | None) -> None:
         raise
 
 
+def _close_at_exit(checkpointer: Checkpointer) -> None:
+    if checkpointer._pid != os.getpid():
+        return
+    try:
+        close_or_give_up(checkpointer, drain=None)
+    except Error as error:
+        logger.warning("closing at exit: %s", error)
+
+
 @atexit.register
 def _close_all() -> None:
     """At the end of the interpreter: what is in flight is committed before the process goes."""
-    for checkpointer in list(_open):
-        if checkpointer._pid != os.getpid():
-            continue
-        try:
-            checkpointer.close()
-        except Error as error:
-            logger.warning("closing at exit: %s", error)
-    _native.refuse_calls(bool(_open) or bool(_left_running))
+    with contextlib.ExitStack() as all_of_them:  # after Ctrl-C in one of them, too
+        all_of_them.callback(lambda: _native.refuse_calls(bool(_open) or bool(_left_running)))
+        for checkpointer in list(_open):
+            all_of_them.callback(_close_at_exit, checkpointer)

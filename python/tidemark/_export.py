@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import warnings
 import weakref
@@ -91,13 +92,14 @@ class BestFile:
         May be called again."""
         if self._closed or self._pid != os.getpid():
             return
-        self._closed = True
-        _open.discard(self)
         self._native.release()
         self._notifier.stop()
+        _open.discard(self)
+        self._closed = True  # the last: a close that is interrupted before can be repeated
 
 
 @atexit.register
 def _close_all() -> None:
-    for file in list(_open):
-        file.close()
+    with contextlib.ExitStack() as all_of_them:  # after Ctrl-C in one of them, too
+        for file in list(_open):
+            all_of_them.callback(file.close)

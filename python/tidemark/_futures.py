@@ -20,9 +20,9 @@ SLICE = 0.05
 class Future(concurrent.futures.Future):  # type: ignore[type-arg]
     """A result that arrives later. `result()` and `exception()` wait for it, and a failure then counts as seen.
 
-    Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`, and can be awaited. It cannot be
-    cancelled. Callbacks run on a thread of Python that may call the checkpointer. In a forked child a result that was not
-    there before the fork is FailedPreconditionError.
+    Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`, and can be awaited. `cancel` does nothing,
+    but a close that does not wait for the result cancels it: CancelledError. Callbacks run on a thread of Python that may
+    call the checkpointer. In a forked child a result that was not there before the fork is FailedPreconditionError.
     """
 
     def __init__(self, native: Any, value: Any) -> None:
@@ -43,8 +43,16 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
             super().set_result(self._value)
         return True
 
+    def give_up(self) -> None:
+        """If the result has not arrived: it will not be waited for any longer, and counts as cancelled."""
+        if self.resolve_if_ready():
+            return
+        super().cancel()
+        if self._state == "CANCELLED":
+            self.set_running_or_notify_cancel()
+
     def done(self) -> bool:
-        return bool(self._native.ready())
+        return bool(self._native.ready()) or self.cancelled()
 
     def cancel(self) -> bool:
         return False
@@ -52,6 +60,8 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
     def _wait(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
+            if self.cancelled():
+                raise concurrent.futures.CancelledError
             left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
             if self._native.wait(max(left, 0.0)):
                 return
@@ -94,7 +104,8 @@ class SaveHandle:
 
 
 class Notifier:
-    """Resolves futures and hands lines to `logging`, on a thread of its own, from `start` to `stop`. Thread-safe."""
+    """Resolves futures and hands lines to `logging`, on a thread of its own, from `start` to `stop`, which cancels those
+    that have no result. Thread-safe."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -118,6 +129,10 @@ class Notifier:
         self._native.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+        with self._lock:
+            pending = list(self._pending)
+        for future in pending:
+            future.give_up()
 
     def _run(self) -> None:
         while True:

@@ -1,5 +1,7 @@
 """Evaluators beside the training: what they are given, what becomes of their results, and of those that misbehave."""
 
+import asyncio
+import concurrent.futures
 import gc
 import signal
 import subprocess
@@ -372,6 +374,35 @@ def test_arrays_that_may_still_be_read_outlive_a_close_that_gives_evaluations_up
         go.set()
 
 
+def test_the_future_of_an_evaluation_that_is_given_up_is_cancelled(tmp_path):
+    go, begun, told = threading.Event(), threading.Event(), threading.Event()
+    checkpointer = tidemark.Checkpointer(tmp_path / "store")
+    checkpointer.evaluator("e", lambda snapshot: begun.set() or go.wait(600) and None)
+    try:
+        handle = checkpointer.evaluate(1, {"w": 1})
+        future = handle.committed
+        future.add_done_callback(lambda _: told.set())
+        assert begun.wait(60)
+        waiter = concurrent.futures.ThreadPoolExecutor(1)
+        result = waiter.submit(future.exception)
+        assert not future.done() and not future.cancel()
+        checkpointer.close(drain=0)
+        assert concurrent.futures.wait([future], 60).not_done == set() and told.wait(60)
+        assert future.done() and future.cancelled() and handle.staged.result(0) == 1
+        for call in (future.result, future.exception, result.result):
+            with pytest.raises(concurrent.futures.CancelledError):
+                call(60)
+
+        async def wait():
+            await handle
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(asyncio.wait_for(wait(), 60))
+        waiter.shutdown()
+    finally:
+        go.set()
+
+
 def test_an_evaluator_that_closes_is_refused_and_the_trainer_closes_as_ever(tmp_path):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         for name, options in (("e", {}), ("drain", {"drain": 0})):
@@ -507,6 +538,27 @@ def test_an_evaluator_that_never_returns_neither_crashes_nor_holds_up_the_end(tm
     assert "evaluator 'e' at step 1" in result.stderr
     assert "Fatal" not in result.stderr and "terminate" not in result.stderr and "leaked" not in result.stderr
     assert time.monotonic() - began < 120
+
+
+def test_ctrl_c_at_the_end_of_the_interpreter_ends_the_wait_for_one_checkpointer(tmp_path):
+    result = run("import os\n"
+                 "close, closing = tidemark.Checkpointer.close, {}\n"
+                 "def noted(self, *arguments, **options):\n"
+                 "  closing[self.path].set()\n"
+                 "  return close(self, *arguments, **options)\n"
+                 "tidemark.Checkpointer.close = noted\n"
+                 "def hang(path):\n"
+                 "  closing[path].wait()\n"
+                 "  os.kill(os.getpid(), signal.SIGINT)\n"
+                 "  threading.Event().wait()\n"
+                 "opened = [checkpointer, tidemark.Checkpointer(sys.argv[1] + '2', close_timeout=600)]\n"
+                 "for each in opened:\n"
+                 "  closing[each.path] = threading.Event()\n"
+                 "  each.evaluator('e', lambda snapshot, path=each.path: hang(path))\n"
+                 "  each.save(1, {'w': numpy.ones(1000)}).committed.result()\n", tmp_path / "store", 600)
+    for name in ("store", "store2"):
+        assert f"{name}: still running: evaluator 'e' at step 1" in result.stderr, result.stderr
+    assert "KeyboardInterrupt" in result.stderr and "Fatal" not in result.stderr and "leaked" not in result.stderr
 
 
 def test_snapshots_that_wait_at_the_end_of_the_interpreter_are_left_out(tmp_path):

@@ -243,6 +243,23 @@ def test_a_close_that_gives_evaluations_up_can_be_repeated(tmp_path):
         gate.set()
 
 
+def test_the_close_of_a_best_file_can_be_repeated(checkpointer, tmp_path):
+    checkpointer.save(1, {"w": np.ones(10)}, metrics={"loss": 1.0}).committed.result(60)
+
+    def best_file():
+        return tidemark.BestFile(checkpointer.path, "loss", tmp_path / "best.safetensors", poll_interval=600)
+
+    opened = [best_file()]
+
+    def after(*_):
+        opened[0].close()
+        assert not opened[0]._notifier._thread.is_alive()
+        opened[0] = best_file()
+
+    assert interrupted(lambda _: opened[0].close(), after) >= 1
+    opened[0].close()
+
+
 def test_an_opening_leaves_the_store_free(tmp_path):
     opened = {}
 
