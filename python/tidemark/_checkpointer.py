@@ -453,17 +453,25 @@ class Checkpointer:
     def _wait_for_evaluators(self, deadline: float) -> None:
         """Until the deadline. If any has not ended then, `_last_statistics` is set, and `_close` gives them up."""
         native = self._native
-        left = max(0.0, deadline - time.monotonic())
-        try:
+
+        def wait(seconds: float) -> None:
             try:
-                self._in_slices(native.wait_until_evaluated, left)
+                native.wait_until_evaluated(seconds)
             except DeadlineExceededError:
                 raise
             except Error:  # an earlier close ran out of time, or was interrupted: only another one can wait now
-                self._in_slices(native.close, left)
-            return
-        except DeadlineExceededError as error:
-            logger.warning("closing without the evaluations that have not ended: %s", error)
+                native.close(seconds)
+
+        # A save is committed a moment before its thread has done with it, and with the store. One may also hang.
+        patience = max(deadline, time.monotonic()) + 1.0
+        while True:
+            try:
+                return self._in_slices(wait, max(0.0, deadline - time.monotonic()))
+            except DeadlineExceededError as error:
+                if "the save of" not in str(error) or time.monotonic() >= patience:
+                    logger.warning("closing without the evaluations that have not ended: %s", error)
+                    break
+            time.sleep(SLICE / 10)
         try:
             native.close(0.0)
         except DeadlineExceededError:
