@@ -473,9 +473,9 @@ void BindCheckpointer(nb::module_& module) {
             RaiseUnlessOk(status.ok() ? status : handle.Call(close));
             if (!status.ok()) handle.NoteFailure(status);
           },
-          "Raises if it is not closed: DeadlineExceededError within so many seconds, FailedPreconditionError called by an "
-          "evaluator, ResourceExhaustedError without a thread. It may be called again then. Failures of saves are in "
-          "failures().")
+          "Raises if it is not closed, and may be called again then: DeadlineExceededError within so many seconds, "
+          "FailedPreconditionError called by an evaluator, ResourceExhaustedError without a thread. Those of saves are "
+          "in failures().")
       .def("all_committed", &Handle::all_committed, "Whether no save is in flight. Does not look at the outcomes.")
       .def(
           "gather_failures",

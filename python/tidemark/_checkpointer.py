@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from . import _native
+from ._closing import close_after, left_running, opened
 from ._conversion import SavedDtypes
 from ._evaluator import EvaluatorFunction, guarded, modes_of
 from ._futures import SLICE, Future, Notifier, SaveHandle, logger
@@ -26,10 +24,6 @@ from .errors import (
     DeadlineExceededError, Error, FailedPreconditionError, InternalError, InvalidArgumentError, from_status)
 
 F = TypeVar("F", bound=EvaluatorFunction)
-
-
-_open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
-_left_running: list[Any] = []  # until the end of the process
 
 
 class Checkpointer:
@@ -77,7 +71,7 @@ class Checkpointer:
         self._native = _native.Checkpointer(options)
         self._closed = False
         self._notifier = Notifier(self._native)
-        _open.add(self)
+        opened.add(self)
         self._notifier.start()
         self._opened = True  # the user has it
 
@@ -231,7 +225,7 @@ class Checkpointer:
         save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
         if any(isinstance(error, DeadlineExceededError) for error in errors):
-            _left_running.append((native, self._state, self._owners))  # threads of the library may still use them
+            left_running.append((native, self._state, self._owners))  # threads of the library may still use them
         self._finish()
         return errors[0], errors[1], line
 
@@ -446,7 +440,7 @@ class Checkpointer:
                     raise
         if self._last_statistics is not None:
             # Evaluators may hold snapshots of it, and a save that has failed by its deadline may still read the arrays.
-            _left_running.append((self._native, self._state, self._owners))
+            left_running.append((self._native, self._state, self._owners))
             self._native.release()
         self._finish()
 
@@ -485,43 +479,5 @@ class Checkpointer:
         self._owners = []
         if self._notifier is not None:
             self._notifier.stop()
-        _open.discard(self)
+        opened.discard(self)
         self._closed = True  # the last: a close that is interrupted before can be repeated
-
-
-def close_after(what: object, checkpointer: Checkpointer, drain: float | None = 0.0) -> None:
-    """Closes after an error, or something else, that is raised already. A failure is a warning."""
-    try:
-        checkpointer.close(drain=drain)
-    except Error as error:
-        logger.warning("closing after %r: %s", what, error)
-
-
-def close_or_give_up(checkpointer: Checkpointer, drain: float | None) -> None:
-    """`close` for who forgets the checkpointer afterwards. If it is interrupted, evaluations are given up at once, so that
-    the store is free."""
-    try:
-        checkpointer.close(drain=drain)
-    except Error:
-        raise
-    except BaseException as error:
-        close_after(error, checkpointer)
-        raise
-
-
-def _close_at_exit(checkpointer: Checkpointer) -> None:
-    if checkpointer._pid != os.getpid():
-        return
-    try:
-        close_or_give_up(checkpointer, drain=None)
-    except Error as error:
-        logger.warning("closing at exit: %s", error)
-
-
-@atexit.register
-def _close_all() -> None:
-    """At the end of the interpreter: what is in flight is committed before the process goes."""
-    with contextlib.ExitStack() as all_of_them:  # after Ctrl-C in one of them, too
-        all_of_them.callback(lambda: _native.refuse_calls(bool(_open) or bool(_left_running)))
-        for checkpointer in list(_open):
-            all_of_them.callback(_close_at_exit, checkpointer)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ._checkpointer import Checkpointer, close_after, close_or_give_up
+from ._checkpointer import Checkpointer
+from ._closing import close_after, close_or_give_up
 from ._evaluator import EvaluatorFunction
 from ._futures import logger
 from ._health import Divergence, HealthMonitor

@@ -25,7 +25,8 @@ from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
 from . import _dicts
-from ._checkpointer import Checkpointer, close_after, close_or_give_up
+from ._checkpointer import Checkpointer
+from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._options import KeepBest, Retention
 from ._reader import open as open_step

@@ -25,7 +25,8 @@ import transformers
 from transformers.trainer_callback import ExportableState
 
 from . import _dicts
-from ._checkpointer import Checkpointer, close_after, close_or_give_up
+from ._checkpointer import Checkpointer
+from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._futures import SaveHandle
 from ._options import KeepBest, Retention

@@ -1,7 +1,5 @@
 """Evaluators beside the training: what they are given, what becomes of their results, and of those that misbehave."""
 
-import asyncio
-import concurrent.futures
 import gc
 import signal
 import subprocess
@@ -310,99 +308,6 @@ def test_an_evaluator_that_hangs_does_not_hold_up_close_beyond_its_deadline(tmp_
         assert step.info.step == 1
 
 
-def test_a_drain_gives_up_the_evaluations_that_have_not_ended(tmp_path, caplog):
-    go, begun, done = threading.Event(), threading.Event(), threading.Event()
-    checkpointer = tidemark.Checkpointer(tmp_path / "store")
-
-    def hang(snapshot):
-        begun.set()
-        go.wait(600)
-        assert snapshot["w"][0] == snapshot.step
-        done.set()
-
-    checkpointer.evaluator("e", hang, max_pending=2, when_lagging="skip")
-    for step in (1, 2):
-        checkpointer.save(step, {"w": np.full(100, step)})
-    assert begun.wait(60)
-    checkpointer.close(drain=0.05)
-    assert "closing without the evaluations that have not ended" in caplog.text and "evaluator 'e' at step 1" in caplog.text
-    assert checkpointer.statistics().saves_committed == 2
-    checkpointer.check_for_errors()
-    checkpointer.close()
-    with pytest.raises(errors.FailedPreconditionError, match="closed"):
-        checkpointer.steps()
-    with tidemark.Checkpointer(tmp_path / "store") as other:  # the store is free
-        records = {info.step: info.evaluations for info in other.steps()}
-        assert sorted(records) == [1, 2] and [record.outcome for record in records[2]] == ["skipped"]
-        go.set()
-        assert done.wait(60)  # it has the memory of its snapshot
-        assert records[1] == []
-
-
-@pytest.mark.parametrize("drain", [0, 0.05])
-def test_a_drain_gives_evaluations_up_after_a_close_that_ran_out_of_time(tmp_path, drain):
-    go, begun = threading.Event(), threading.Event()
-    checkpointer = tidemark.Checkpointer(tmp_path / "store", close_timeout=300)
-    checkpointer.evaluator("e", lambda snapshot: begun.set() or go.wait(600) and None)
-    try:
-        checkpointer.save(1, {"w": 1})
-        assert begun.wait(60)
-        with pytest.raises(errors.DeadlineExceededError, match="evaluator 'e' at step 1"):
-            checkpointer.close(0.1)
-        began = time.monotonic()
-        checkpointer.close(drain=drain)
-        assert time.monotonic() - began < 100 and not go.is_set()
-        tidemark.Checkpointer(tmp_path / "store").close()  # the store is free
-    finally:
-        go.set()
-
-
-def test_arrays_that_may_still_be_read_outlive_a_close_that_gives_evaluations_up(tmp_path):
-    go = threading.Event()
-    checkpointer = tidemark.Checkpointer(tmp_path / "store")
-    checkpointer.evaluator("e", lambda snapshot: go.wait(600) and None)
-    array = np.ones(1 << 22)
-    kept = weakref.ref(array)
-    try:
-        checkpointer.evaluate(1, {"w": array}, staging="overlapped")  # may be copying it when close returns
-        del array
-        checkpointer.close(drain=0)
-        del checkpointer
-        gc.collect()
-        assert kept() is not None
-    finally:
-        go.set()
-
-
-def test_the_future_of_an_evaluation_that_is_given_up_is_cancelled(tmp_path):
-    go, begun, told = threading.Event(), threading.Event(), threading.Event()
-    checkpointer = tidemark.Checkpointer(tmp_path / "store")
-    checkpointer.evaluator("e", lambda snapshot: begun.set() or go.wait(600) and None)
-    try:
-        handle = checkpointer.evaluate(1, {"w": 1})
-        future = handle.committed
-        future.add_done_callback(lambda _: told.set())
-        assert begun.wait(60)
-        waiter = concurrent.futures.ThreadPoolExecutor(1)
-        result = waiter.submit(future.exception)
-        assert not future.done() and not future.cancel()
-        checkpointer.close(drain=0)
-        assert concurrent.futures.wait([future], 60).not_done == set() and told.wait(60)
-        assert future.done() and future.cancelled() and handle.staged.result(0) == 1
-        for call in (future.result, future.exception, result.result):
-            with pytest.raises(concurrent.futures.CancelledError):
-                call(60)
-
-        async def wait():
-            await handle
-
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(asyncio.wait_for(wait(), 60))
-        waiter.shutdown()
-    finally:
-        go.set()
-
-
 def test_an_evaluator_that_closes_is_refused_and_the_trainer_closes_as_ever(tmp_path):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         for name, options in (("e", {}), ("drain", {"drain": 0})):
@@ -435,34 +340,6 @@ def test_a_close_without_a_thread_can_be_repeated(tmp_path):
                  "checkpointer.close()\n"
                  "tidemark.Checkpointer(sys.argv[1]).close()\n", tmp_path / "store", 60)
     assert (result.returncode, result.stdout, result.stderr) == (0, "True\n", "")
-
-
-def test_a_drain_waits_for_evaluations_that_end_in_time(tmp_path):
-    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
-        checkpointer.evaluator("e", lambda snapshot: time.sleep(0.1) or 1, when_lagging="block")
-        for step in (1, 2):
-            checkpointer.save(step, {"w": 1})
-        checkpointer.close(drain=60)
-    assert [info.metrics for info in tidemark.steps(tmp_path / "store")] == [{"e/value": 1.0}] * 2
-
-
-def test_a_failed_save_is_raised_by_a_close_that_gives_evaluations_up(tmp_path):
-    go = threading.Event()
-    checkpointer = tidemark.Checkpointer(tmp_path / "store", save_timeout=1e-9)
-    checkpointer.evaluator("e", lambda snapshot: go.wait(600) and None)
-    try:
-        checkpointer.save(1, {"w": 1})
-        while True:  # until the failed save runs no longer, and the evaluator alone does
-            with pytest.raises(errors.DeadlineExceededError) as caught:
-                checkpointer.wait_until_evaluated(0.01)
-            if "the save of" not in str(caught.value):
-                break
-        with pytest.raises(errors.DeadlineExceededError, match="step 1"):
-            checkpointer.close(drain=0)
-        checkpointer.close()
-        tidemark.Checkpointer(tmp_path / "store").close()
-    finally:
-        go.set()
 
 
 def test_the_function_is_released_by_close(tmp_path):
