@@ -34,7 +34,9 @@ void PlaceInMemory(const nb::handle array, const nb::str& attribute, Array& out)
   const nb::object capsule = nb::getattr(array, attribute);
   const auto* found = static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
   if (found == nullptr) throw nb::python_error();
-  if (found->two != 2) Raise(absl::InternalError("entry '" + out.spec.name + "': NumPy's array interface is another one"));
+  if (found->two != 2) {
+    Raise(absl::InternalError("entry '" + out.spec.name + "': NumPy's array interface is another one"));
+  }
   out.data = static_cast<std::byte*>(found->data);
   out.spec.shape.assign(found->shape, found->shape + found->dimensions);
   if ((found->flags & ArrayInterface::kContiguous) == 0) {

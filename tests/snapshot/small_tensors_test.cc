@@ -1,7 +1,7 @@
 // What a state of very many small tensors costs: a first save, one after a hundredth of them has changed, and a
-// restore, each with all that happens behind it. The figures are for each entry. Each state
-// is saved in a process of its own, whose peak of resident memory is looked at. TIDEMARK_SMALL_TENSORS=1000000 prints
-// the figures of so many, on the disk, for docs/performance.md.
+// restore, each with all that happens behind it. Each state is saved in a process of its own, whose peak of resident
+// memory is looked at. TIDEMARK_SMALL_TENSORS=1000000 prints the figures of so many, on the disk, for
+// docs/performance.md.
 
 #include <algorithm>
 #include <array>
