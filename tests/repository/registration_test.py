@@ -14,7 +14,7 @@ import source_tree
 LINES_MAX = 500
 REASON = re.compile(r"longer than 500 lines", re.IGNORECASE)
 REASON_LINES = 40  # the reason stands in the file's opening comment
-PUBLIC_CLASS_LINES_MAX = 199  # what a reader takes in at one sitting; prose that a class shares stands above it
+PUBLIC_CLASS_LINES_MAX = 199  # what a reader takes in at once; prose that a class shares stands above it
 
 # Put together from halves, so that this file does not find itself.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "T" + "BD", "W" + "IP"]) + r")\b|" +
@@ -94,7 +94,7 @@ def too_long(root):
 
 
 def long_classes(root):
-    """Classes of public headers, from their first line to their last, that are too long to be read at one sitting."""
+    """Classes of public headers, from their first line to their last, that are too long to be read at once."""
     found = []
     for path in source_tree.files(root, ".h"):
         if not path.startswith("include/"):
