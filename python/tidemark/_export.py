@@ -81,8 +81,9 @@ class BestFile:
         self.close()
 
     def update(self) -> None:
-        """Looks for a new best step now, and exports it before it returns. Raises what goes wrong; errors are those of
-        `export_safetensors`. FailedPreconditionError: it is closed."""
+        """Looks for a new best step now, and exports it before it returns.
+
+        Errors are those of `export_safetensors`. FailedPreconditionError: the best file is closed."""
         if self._pid != os.getpid():
             raise FailedPreconditionError("the best file belongs to the process that forked this one")
         self._native.update()

@@ -54,8 +54,8 @@ class Stager {
                                                         absl::Time created, SavePhases* phases = nullptr,
                                                         const Deadline* last_chance = nullptr);
 
-  // After Begin, on the trainer's thread, for a snapshot that nobody reads yet: reads the tensors as they are now. What
-  // the host cannot reach is copied into the snapshot for that. Errors: the state's own, and those of CopyTensors.
+  // Reads the tensors as they are now. Tensors that the host cannot reach are first copied into the snapshot. Called
+  // after Begin, on the trainer's thread, before others read the snapshot. Errors: the state's, those of CopyTensors.
   absl::StatusOr<std::unique_ptr<OverlapCheck>> ReadForCheck(State& state, StagedSnapshot& snapshot);
 
   // On any thread, while the trainer leaves the tensors alone: copies them, and says to the snapshot's progress what is

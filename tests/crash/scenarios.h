@@ -23,7 +23,7 @@ Scenario Recover();                    // a kill has left attempts that are comp
 Scenario Repair();                     // of a store with damaged steps, leftovers, and a manifest that cannot be read
 Scenario SaveOnAFailingDisk();         // attempts that are given up, and commits of which nobody knows what became
 Scenario DeleteAfterFailedSaves();     // of the steps at which they were, or of their pins
-Scenario GoBack();                     // steps are discarded, attempts that nobody was promised too, and saved anew
+Scenario GoBack();                     // a run discards steps, committed ones and unfinished ones, and saves them anew
 Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order
 Scenario CloseAndReopen();             // in good order
 

@@ -109,9 +109,21 @@ def test_the_future_of_an_evaluation_that_is_given_up_is_cancelled(tmp_path):
         go.set()
 
 
-def test_a_drain_waits_for_evaluations_that_end_in_time(tmp_path):
+def test_a_drain_waits_for_evaluations_that_end_in_time(tmp_path, monkeypatch):
+    closing = threading.Event()
+    wait = tidemark.Checkpointer._wait_for_evaluators
+
+    def wait_for_evaluators(*arguments):
+        closing.set()
+        return wait(*arguments)
+
+    def evaluate(snapshot):
+        assert snapshot.step == 1 or closing.wait(60)
+        return 1
+
+    monkeypatch.setattr(tidemark.Checkpointer, "_wait_for_evaluators", wait_for_evaluators)
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
-        checkpointer.evaluator("e", lambda snapshot: time.sleep(0.1) or 1, when_lagging="block")
+        checkpointer.evaluator("e", evaluate, when_lagging="block")
         for step in (1, 2):
             checkpointer.save(step, {"w": 1})
         checkpointer.close(drain=60)

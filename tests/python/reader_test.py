@@ -128,7 +128,7 @@ def test_a_store_from_a_stranger_is_read_without_its_manifest(tmp_path):
             checkpointer.save(step, {"w": np.full(10, step)}, metrics={"loss": 1.0}).committed.result(60)
         checkpointer.delete(1)
     assert [info.state for info in tidemark.steps(store)] == ["deleted", "committed", "committed"]
-    # A manifest that harms whoever opens it: here it cannot be opened at all.
+    # Every file of the manifest is damaged, so nothing can be read from it.
     for path in [path for path in (store / "manifest").rglob("*") if path.is_file()]:
         path.write_bytes(b"harm")
     found = tidemark.steps(store, untrusted=True)

@@ -514,7 +514,8 @@ struct Dimension {
   std::string_view name;
   uint64_t Counts::*count;
   uint64_t first;  // and its double, and the double of that
-  // The same for each of them: a store of n saves, each of which refers to those before it, has n * n references.
+  // How many saves come before the last one, whatever the count is. Each refers to those before it, so n saves would have
+  // n * n references.
   uint64_t saves = 0;
 };
 
