@@ -347,6 +347,29 @@ void Housekeeper::AskAgain(std::list<Request>& requests) {
   }
 }
 
+absl::Status Housekeeper::Settle(std::list<Report>& together, const absl::Status& thrown, std::list<Report>& failed) {
+  absl::Status first;
+  while (!together.empty()) {
+    Report& report = together.front();
+    absl::Status status = thrown.ok() ? report.last_try : thrown;
+    if (status.ok()) {
+      // A try that failed may have reached the disk all the same, and this one had no news then.
+      if (report.tried && !report.told) Recorded(report.step, report.evaluation);
+      if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
+      together.pop_front();
+    } else if (IsFinal(status)) {
+      storage::BestEffort([&] { GiveUp(report, std::move(status)); });
+      together.pop_front();
+    } else {
+      first.Update(status);
+      report.tried = true;
+      report.last_try = std::move(status);
+      failed.splice(failed.end(), together, together.begin());
+    }
+  }
+  return first;
+}
+
 absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
   for (const Report& report : fresh) storage::BestEffort([&] { WarnIfFailed(report); });
   std::list<Report> reports;
@@ -369,28 +392,20 @@ absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
       unrecorded_.splice(unrecorded_.end(), reports, reports.begin());
       continue;
     }
-    absl::Status status = Guarded("the record of an evaluation", [&] { return RecordOrReplace(report); });
-    if (status.ok()) {
-      // A try that failed may have reached the disk all the same, and this one had no news then.
-      if (report.tried && !report.told) Recorded(report.step, report.evaluation);
-      if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
-      reports.pop_front();
-    } else if (IsFinal(status)) {
-      storage::BestEffort([&] { GiveUp(report, std::move(status)); });
-      reports.pop_front();
-    } else {
-      first.Update(status);
-      if (IsCommon(status)) common.Update(status);
-      report.tried = true;
-      report.last_try = status;
-      of_stuck.splice(of_stuck.end(), reports, reports.begin());
-      try {
-        stuck.emplace(of_stuck.back().step, status);
-      } catch (...) {
-        // Without a note of the step, the later ones of it would overtake this one.
-        for (Report& later : reports) later.last_try = status;
-        of_stuck.splice(of_stuck.end(), reports);
-      }
+    std::list<Report> together;
+    together.splice(together.end(), reports, reports.begin(),
+                    std::next(reports.begin(), static_cast<std::ptrdiff_t>(TogetherWithFirst(reports))));
+    const absl::Status thrown = Guarded("the record of an evaluation", [&] { RecordOrReplace(together); });
+    const absl::Status status = Settle(together, thrown, of_stuck);
+    if (status.ok()) continue;
+    first.Update(status);
+    if (IsCommon(status)) common.Update(status);
+    try {
+      stuck.emplace(of_stuck.back().step, status);
+    } catch (...) {
+      // Without a note of the step, the later ones of it would overtake this one.
+      for (Report& later : reports) later.last_try = status;
+      of_stuck.splice(of_stuck.end(), reports);
     }
   }
   unrecorded_.splice(unrecorded_.end(), of_stuck);

@@ -4,12 +4,14 @@
 #ifndef TIDEMARK_SNAPSHOT_HOUSEKEEPING_HOUSEKEEPER_H_
 #define TIDEMARK_SNAPSHOT_HOUSEKEEPING_HOUSEKEEPER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -191,8 +193,19 @@ class Housekeeper final : public EvaluationSink {
   // Takes the reports. `last`: there will be no other try.
   absl::Status RecordReports(std::list<Report>& fresh, bool last);
   void AskAgain(std::list<Request>& requests);
-  absl::Status Record(Report& report);
-  absl::Status RecordOrReplace(Report& report);
+  // How many reports, from the first on, are of one step and of different evaluators: they are recorded in one change
+  // of the step's record.
+  static size_t TogetherWithFirst(const std::list<Report>& reports);
+  // After a try to record them, which may have thrown: tells who waits for those that are recorded or never will be,
+  // and moves the others to the end of `failed`. Returns the first error of these.
+  absl::Status Settle(std::list<Report>& together, const absl::Status& thrown, std::list<Report>& failed);
+  // Each sets Report::last_try of all that it is given, ok where the report is recorded.
+  void RecordOrReplace(std::list<Report>& together);
+  void Record(std::span<Report* const> reports);
+  void RecordWithFiles(const StepInfo& info, std::span<Report* const> reports);
+  void RecordAlone(const StepInfo& info, std::span<Report* const> reports);
+  // Why the report is not of what the record is of.
+  static absl::Status CheckTarget(const Report& report, const std::optional<storage::StepRecord>& record);
   void WarnIfFailed(const Report& report);
   absl::Status CollectFromInbox();
   absl::Status CarryOutRequests();

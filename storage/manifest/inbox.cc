@@ -30,6 +30,13 @@ std::optional<InboxName> ParseDraftName(std::string_view name) {
 
 bool IsOf(const StepRecord& record, const AttemptId& attempt) { return record.info.attempt == ToHex(attempt.bytes); }
 
+// Whether another try meets the same error.
+bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
+
+InboxName NameOf(const MetricReport& report) {
+  return {{report.step, report.attempt}, MetricFileName(report.evaluation.evaluator)};
+}
+
 // An estimate of the memory of a report.
 size_t ReportBytes(const Evaluation& said) {
   size_t bytes =
@@ -64,11 +71,31 @@ class Collection {
     return std::move(result_);
   }
 
-  // What who has the store open has to say; `bytes` are the report's.
-  InboxResult RunOwn(const MetricReport& report, std::string_view bytes) {
-    result_.error = RecordOwn(report, bytes);
-    if (inbox_changed_) result_.error.Update(files_.SyncDirectory(layout_.inbox()));
-    return std::move(result_);
+  // What who has the store open has to say of one attempt, at least one report.
+  OwnReportsResult RunOwn(std::span<const MetricReport> reports) {
+    own_.resize(reports.size());
+    const absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(reports[0].step);
+    absl::Status refused = record.status();
+    std::vector<Own> delivered;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!refused.ok()) {
+        own_[i].status = refused;
+        continue;
+      }
+      absl::StatusOr<Own> own = DeliverOwn(i, reports[i], *record);
+      if (own.ok()) {
+        delivered_bytes_ += ReportBytes(own->report.evaluation);
+        delivered.push_back(*std::move(own));
+      } else {
+        own_[i].status = own.status();
+        if (!IsFinal(own.status())) refused = own.status();
+      }
+      if (delivered_bytes_ >= kDeliveredBytesMax) refused.Update(RecordOwn(std::exchange(delivered, {})));
+    }
+    RecordOwn(std::move(delivered)).IgnoreError();  // it is in own_
+    absl::Status synced = inbox_changed_ ? files_.SyncDirectory(layout_.inbox()) : absl::OkStatus();
+    for (OwnReportsResult::Each& own : own_) own.status.Update(synced);
+    return {.each = std::move(own_), .recorded = std::move(result_.recorded)};
   }
 
  private:
@@ -77,6 +104,17 @@ class Collection {
     std::string file;
     InboxName name;
     MetricReport report;
+  };
+  // One of the trainer's own.
+  struct Own {
+    size_t index = 0;  // in own_
+    std::string file;  // in the inbox; empty: it is to be written into the step's folder
+    MetricReport report;
+  };
+  // What became of the rows of reports.
+  struct Rows {
+    std::vector<bool> of_use;  // whether a rebuild of the manifest should find the report
+    std::vector<bool> news;
   };
   // Reports are recorded once they take this much memory; one more may be added.
   static constexpr size_t kDeliveredBytesMax = 4 << 20;
@@ -122,18 +160,21 @@ class Collection {
     return delivered.empty() ? absl::OkStatus() : Record(delivered).status();
   }
 
-  absl::Status RecordOwn(const MetricReport& report, std::string_view bytes) {
-    const Evaluation& said = report.evaluation;
-    const auto missing = [&] {
-      return absl::NotFoundError(
-          fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
-                      said.evaluator, report.step, ToHex(report.attempt.bytes)));
-    };
-    absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
-    if (!record.ok()) return record.status();
-    if (!record->has_value() || !IsOf(**record, report.attempt)) return missing();
-    if (!MayHaveFiles((*record)->info.state)) return missing();
-    if (IsOutranked((*record)->info, said)) {
+  static absl::Status MissingError(const MetricReport& report) {
+    return absl::NotFoundError(
+        fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
+                    report.evaluation.evaluator, report.step, ToHex(report.attempt.bytes)));
+  }
+
+  absl::StatusOr<Own> DeliverOwn(size_t index, const MetricReport& report, const std::optional<StepRecord>& record) {
+    const absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
+    if (!bytes.ok()) return bytes.status();
+    // As it will be read: text that is not UTF-8 has been replaced by then.
+    absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
+    if (!as_read.ok()) return as_read.status();
+    if (!record || !IsOf(*record, report.attempt) || !MayHaveFiles(record->info.state)) return MissingError(report);
+    const Evaluation& said = as_read->evaluation;
+    if (IsOutranked(record->info, said)) {
       return absl::AlreadyExistsError(
           fmt::format("evaluator '{}' has already reported a result for step {}", said.evaluator, report.step));
     }
@@ -142,18 +183,40 @@ class Collection {
     if (found_nothing || absl::IsUnimplemented(ReadReport(files_, InboxPath(layout_, file)).status())) {
       // In the inbox it would take the place of a worker's report that waits there: one that it may not outrank, or one
       // for a newer version.
-      bool of_use = false;
-      absl::Status status = RecordRow(report, of_use);
-      return status.ok() && of_use ? WriteIntoFolder(report) : status;
+      return Own{index, "", *std::move(as_read)};
     }
-    if (absl::Status status = DeliverToInbox(files_, layout_, file, bytes); !status.ok()) {
+    if (absl::Status status = DeliverToInbox(files_, layout_, file, *bytes); !status.ok()) {
       // kNotFound would say that there is no such step.
       return absl::IsNotFound(status) ? absl::InternalError(status.message()) : status;
     }
-    const Delivered delivered{file, *ParseInboxFileName(file), report};
-    absl::StatusOr<bool> recorded = Record({&delivered, 1});
-    if (!recorded.ok()) return recorded.status();
-    return *recorded ? absl::OkStatus() : missing();
+    return Own{index, file, *std::move(as_read)};
+  }
+
+  // Records them in one change and puts their results into own_. Returns the first error that another try may mend.
+  absl::Status RecordOwn(const std::vector<Own>& group) {
+    delivered_bytes_ = 0;
+    if (group.empty()) return absl::OkStatus();
+    std::vector<const MetricReport*> reports;
+    for (const Own& own : group) reports.push_back(&own.report);
+    Rows rows;
+    const absl::Status status = RecordRows(reports, rows);
+    absl::Status first_error;
+    for (size_t i = 0; i < group.size(); ++i) {
+      const auto& [index, file, report] = group[i];
+      OwnReportsResult::Each& own = own_[index];
+      own.status = status;
+      if (status.ok()) {
+        const size_t recorded = result_.recorded.size();
+        own.status = file.empty() ? (rows.of_use[i] ? WriteIntoFolder(report) : absl::OkStatus())
+                                  : (rows.of_use[i] ? Keep(file, NameOf(report), report) : Remove(file));
+        own.recorded = rows.news[i] || result_.recorded.size() > recorded;
+      } else if (absl::IsNotFound(status)) {  // another attempt has replaced it meanwhile
+        own.status = file.empty() ? absl::OkStatus() : Remove(file);
+        own.status.Update(MissingError(report));
+      }
+      if (!IsFinal(own.status)) first_error.Update(own.status);
+    }
+    return first_error;
   }
 
   // Whether the step's record has them, or reports that outrank them. All are of one attempt, not none, and their rows
@@ -163,11 +226,11 @@ class Collection {
     absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(first.step);
     if (!record.ok()) return record.status();
     const bool is_there = record->has_value() && IsOf(**record, first.attempt);
-    std::vector<bool> of_use;
+    Rows rows;
     if (is_there) {
       std::vector<const MetricReport*> reports;
       for (const Delivered& delivered : group) reports.push_back(&delivered.report);
-      absl::Status status = RecordRows(reports, of_use);
+      absl::Status status = RecordRows(reports, rows);
       if (!status.ok() && group.size() > 1) return RecordOneByOne(group);
       if (!status.ok()) return status;
     }
@@ -175,7 +238,7 @@ class Collection {
     for (size_t i = 0; i < group.size(); ++i) {
       const auto& [file, name, report] = group[i];
       if (is_there) {
-        first_error.Update(of_use[i] ? Keep(file, name, report) : Remove(file));
+        first_error.Update(rows.of_use[i] ? Keep(file, name, report) : Remove(file));
       } else if (!record->has_value()) {
         first_error.Update(Reject(file, fmt::format("there is no step {}", report.step)));
       } else {
@@ -198,32 +261,31 @@ class Collection {
     return true;
   }
 
-  // All are of one attempt. `of_use`: whether a rebuild of the manifest should find each report.
-  absl::Status RecordRows(std::span<const MetricReport* const> reports, std::vector<bool>& of_use) {
-    std::vector<const MetricReport*> news;
+  // All are of one attempt.
+  absl::Status RecordRows(std::span<const MetricReport* const> reports, Rows& rows) {
     const auto apply = [&](StepRecord& current) {
-      of_use.clear();
-      news.clear();
+      rows = {};
       for (const MetricReport* report : reports) {
         const Evaluation& said = report->evaluation;
-        of_use.push_back(current.info.state != StepState::kDeleted && !IsOutranked(current.info, said));
-        if (HasEvaluation(current.info, said)) continue;
-        ApplyEvaluation(current.info, said);
-        news.push_back(report);
+        rows.of_use.push_back(current.info.state != StepState::kDeleted && !IsOutranked(current.info, said));
+        rows.news.push_back(!HasEvaluation(current.info, said));
+        if (rows.news.back()) ApplyEvaluation(current.info, said);
       }
-      return !news.empty();
+      return std::find(rows.news.begin(), rows.news.end(), true) != rows.news.end();
     };
     absl::Status status = store_.UpdateStep(reports[0]->step, ToHex(reports[0]->attempt.bytes), apply);
     if (!status.ok()) return status;
-    for (const MetricReport* report : news) result_.recorded.push_back(*report);
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (rows.news[i]) result_.recorded.push_back(*reports[i]);
+    }
     return status;
   }
 
   absl::Status RecordRow(const MetricReport& report, bool& of_use) {
     const MetricReport* const one = &report;
-    std::vector<bool> of_use_each;
-    absl::Status status = RecordRows({&one, 1}, of_use_each);
-    of_use = status.ok() && of_use_each[0];
+    Rows rows;
+    absl::Status status = RecordRows({&one, 1}, rows);
+    of_use = status.ok() && rows.of_use[0];
     return status;
   }
 
@@ -310,6 +372,7 @@ class Collection {
   std::set<std::string>* const warned_;
   std::vector<Delivered> delivered_;  // of one attempt, to be recorded at once
   size_t delivered_bytes_ = 0;
+  std::vector<OwnReportsResult::Each> own_;
   InboxResult result_;
   bool inbox_changed_ = false;
 };
@@ -357,14 +420,10 @@ InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<vo
   return Collection(files, store, warn, warned).Run();
 }
 
-InboxResult RecordReport(FileSystem& files, Store& store, const MetricReport& report,
-                         const std::function<void(std::string_view)>& warn) {
-  absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
-  if (!bytes.ok()) return {.error = bytes.status()};
-  // As it will be read: text that is not UTF-8 has been replaced by then.
-  absl::StatusOr<MetricReport> as_read = DecodeMetricReport(*bytes);
-  if (!as_read.ok()) return {.error = as_read.status()};
-  return Collection(files, store, warn, nullptr).RunOwn(*as_read, *bytes);
+OwnReportsResult RecordReports(FileSystem& files, Store& store, std::span<const MetricReport> reports,
+                               const std::function<void(std::string_view)>& warn) {
+  if (reports.empty()) return {};
+  return Collection(files, store, warn, nullptr).RunOwn(reports);
 }
 
 }  // namespace tidemark::storage

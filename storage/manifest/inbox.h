@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,19 +57,31 @@ struct InboxResult {
 InboxResult CollectInbox(FileSystem& files, Store& store, const std::function<void(std::string_view)>& warn,
                          std::set<std::string>* warned = nullptr);
 
-// What the trainer itself has to say. What it found goes the same way: delivered, recorded, moved into the step's
-// folder. Were it written there after the record, a crash in between would leave a row that no rebuild of the manifest
-// finds. Only a report that found nothing out (not kDone, and not unhealthy), or in whose place a newer version's lies,
-// is written there after its record: in the inbox it would take the place of a worker's that waits. `recorded` has it
-// where it says something new, and a worker's that came while it was being moved.
+// What became of reports of the trainer's own.
+struct OwnReportsResult {
+  struct Each {
+    absl::Status status;    // see RecordReports
+    bool recorded = false;  // whether it is among `recorded`, or a worker's that took its place is
+  };
+  std::vector<Each> each;              // as the reports that were given
+  std::vector<MetricReport> recorded;  // those that said something new, also after an error
+};
+
+// What the trainer itself has to say of one attempt: reports of different evaluators, which are recorded in one change
+// of the step's record. What they found goes the same way: delivered, recorded, moved into the step's folder. Were it
+// written there after the record, a crash in between would leave a row that no rebuild of the manifest finds. Only a
+// report that found nothing out (not kDone, and not unhealthy), or in whose place a newer version's lies, is written
+// there after its record: in the inbox it would take the place of a worker's that waits. `recorded` has also a worker's
+// that came while the trainer's was being moved.
 //
 // No error: row and file survive power loss, but for the file where the step's folder is gone, and where a warning says
 // so. kNotFound: the step's record is not of that attempt, or it was never committed or has been deleted.
 // kAlreadyExists: it is outranked (IsOutranked) by what the evaluator found before, and nothing changes.
-// kInvalidArgument: as of EncodeMetricReport. After any other error, as after a crash, it may lie in the inbox, and be
+// kInvalidArgument: as of EncodeMetricReport. Once the disk refuses a report, those behind it have the same error and
+// are not tried. After any other error than these three, as after a crash, a report may lie in the inbox, and be
 // recorded by the next CollectInbox; it may be given again.
-InboxResult RecordReport(FileSystem& files, Store& store, const MetricReport& report,
-                         const std::function<void(std::string_view)>& warn);
+OwnReportsResult RecordReports(FileSystem& files, Store& store, std::span<const MetricReport> reports,
+                               const std::function<void(std::string_view)>& warn);
 
 }  // namespace tidemark::storage
 

@@ -187,7 +187,7 @@ Scenario ReportMetrics() {
                 stage.Deliver(2, "validation", 0.25);
                 stage.Deliver(1, "validation", 0.125);
                 stage.Tidy();
-                stage.Report(1, "bench", 0.75);
+                stage.ReportTogether(1, "first", {{"bench", 0.75}, {"health", 2}, {"test", 3}});
                 stage.Deliver(2, "validation", 2.5);
                 stage.Deliver(2, "test", 1.5);  // both rows at once
                 stage.Tidy();

@@ -89,6 +89,10 @@ void Stage::Open(const CheckpointerOptions& options) {
                                    [this](int64_t step, std::string_view) {
                                      if (step == discarded_last_) disk_.Mark(Discarded(discards_after_));
                                    },
+                               .evaluated =
+                                   [this](int64_t, const Evaluation&) {
+                                     if (const auto report = std::exchange(next_report_, nullptr)) report();
+                                   },
                                .warning = [](std::string_view) {}});
   if (options.compression == Compression::kNone) small.compression = Compression::kNone;
   // Retention notes why a step stays, and does so in the midst of what comes next where nobody waits for it.
@@ -161,6 +165,22 @@ void Stage::Report(int64_t step, const std::string& evaluator, double value) {
   disk_.Mark(Reporting(step, metric, value));
   Expect(checkpointer_->ReportMetrics(step, evaluator, {{"score", value}}).Wait(), "report");
   disk_.Mark(Reported(step, metric, value));
+}
+
+void Stage::ReportTogether(int64_t step, const std::string& first, const std::map<std::string, double>& behind) {
+  std::vector<Future> recorded;
+  for (const auto& [evaluator, value] : behind) disk_.Mark(Reporting(step, evaluator + "/score", value));
+  next_report_ = [&] {
+    for (const auto& [evaluator, value] : behind) {
+      recorded.push_back(checkpointer_->ReportMetrics(step, evaluator, {{"score", value}}));
+    }
+  };
+  Report(step, first, 1);
+  size_t i = 0;
+  for (const auto& [evaluator, value] : behind) {
+    Expect(recorded.at(i++).Wait(), "report");
+    disk_.Mark(Reported(step, evaluator + "/score", value));
+  }
 }
 
 void Stage::Deliver(int64_t step, const std::string& evaluator, double value) {

@@ -64,7 +64,9 @@ class Stage {
   void SaveInVain(int64_t step, int64_t content);
   // Of a metric "score", by the trainer.
   void Report(int64_t step, const std::string& evaluator, double value);
-  // The same by a worker, into the inbox; Tidy takes it in.
+  // The same of evaluators that report while the row of `first`, which is 1, is recorded: they are recorded at once.
+  void ReportTogether(int64_t step, const std::string& first, const std::map<std::string, double>& behind);
+  // By a worker, into the inbox; Tidy takes it in.
   void Deliver(int64_t step, const std::string& evaluator, double value);
   void Pin(int64_t step, bool pin);
   // The same by somebody else, into the inbox; Tidy carries it out. From its delivery on it is promised.
@@ -124,7 +126,9 @@ class Stage {
   std::map<int64_t, std::unique_ptr<storage::Lease>> leases_;  // by step
   std::atomic<int64_t> discards_after_ = -1;                   // while it does, and
   std::atomic<int64_t> discarded_last_ = -1;                   // the step that goes last, after which the promise holds
-  int64_t asked_ = 0;                                          // so many requests
+  // Called on the housekeeping thread once the next row is recorded; null: nothing is.
+  std::function<void()> next_report_;
+  int64_t asked_ = 0;  // so many requests
   bool retains_ = false;
   Gate gate_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;

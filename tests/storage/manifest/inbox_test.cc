@@ -28,11 +28,6 @@ namespace fs = std::filesystem;
 
 class InboxTest : public ReportInboxFixture {};
 
-bool IsManifestsSync(const FailingFileSystem::Call& call) {
-  return call.operation == "SyncData" && call.path.find("/manifest/") != std::string::npos &&
-         call.path.ends_with(".log");
-}
-
 TEST_F(InboxTest, TakesInAReportAndKeepsItWithTheStep) {
   const MetricReport report = ReportOn(step_, 0.5);
   EXPECT_FALSE(*HasReport(files_, layout_, 10, step_.attempt, "validation"));

@@ -22,6 +22,11 @@
 
 namespace tidemark::storage {
 
+inline bool IsManifestsSync(const FailingFileSystem::Call& call) {
+  return call.operation == "SyncData" && call.path.find("/manifest/") != std::string::npos &&
+         call.path.ends_with(".log");
+}
+
 // A test opens `store_` itself, on `files_` or, where its own calls are to fail as well, on `failing_`.
 class InboxFixture : public testing::Test {
  protected:

@@ -1,6 +1,10 @@
 // What the trainer itself says of a step, and an inbox in which workers may have said something too.
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -187,6 +191,141 @@ TEST_F(OwnReportTest, ThatFoundNothingOutIsRecordedAtTheSecondTryWhicheverCallFa
     EXPECT_THAT(Info(identity.step).evaluations, SizeIs(1));
   }
   EXPECT_THAT(Inbox(), IsEmpty());
+}
+
+class OwnReportsTest : public OwnReportTest {
+ protected:
+  // The store does all that it does on `failing_`, and has taken back its mark of a clean shutdown.
+  void SetUp() override {
+    OwnReportTest::SetUp();
+    store_.reset();
+    store_ = OpenSoundStore(path_, &warnings_, failing_);
+    ASSERT_NE(store_, nullptr);
+    ASSERT_THAT(RecordOwn(failing_, *store_, ReportOn(step_, 0.25, "earlier")), IsOk());
+    failing_.Reset();
+  }
+
+  OwnReportsResult Record(const std::vector<MetricReport>& reports) {
+    return RecordReports(failing_, *store_, reports, Warn());
+  }
+
+  int64_t ManifestSyncs() const {
+    const std::vector<FailingFileSystem::Call> calls = failing_.calls();
+    return std::count_if(calls.begin(), calls.end(), IsManifestsSync);
+  }
+
+  MetricReport Skipped(const std::string& evaluator) const {
+    MetricReport report = ReportOn(step_, 0, evaluator);
+    report.evaluation = {.evaluator = evaluator, .outcome = Evaluation::Outcome::kSkipped, .reason = "lagging"};
+    return report;
+  }
+};
+
+TEST_F(OwnReportsTest, AreRecordedInOneChangeOfTheStepsRecord) {
+  const std::vector<MetricReport> reports = {ReportOn(step_, 0.5, "a"), Skipped("earlier"), ReportOn(step_, 0.5, ""),
+                                             Skipped("b"), ReportOn(step_, 0.75, "c")};
+  const OwnReportsResult result = Record(reports);
+  EXPECT_EQ(ManifestSyncs(), 1);
+  ASSERT_THAT(result.each, SizeIs(5));
+  for (const size_t i : {0, 3, 4}) {
+    EXPECT_THAT(result.each[i].status, IsOk());
+    EXPECT_TRUE(result.each[i].recorded);
+    EXPECT_TRUE(fs::exists(FolderPathOf(reports[i])));
+  }
+  EXPECT_THAT(result.each[1].status, StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("'earlier'")));
+  EXPECT_THAT(result.each[2].status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 bytes")));
+  for (const size_t i : {1, 2}) EXPECT_FALSE(result.each[i].recorded);
+  EXPECT_THAT(result.recorded, SizeIs(3));
+  EXPECT_THAT(Info(10).evaluations, SizeIs(4));
+  EXPECT_THAT(Inbox(), IsEmpty());
+}
+
+TEST_F(OwnReportsTest, AreRecordedInPartsWhereTheyAreLarge) {
+  std::vector<MetricReport> reports;
+  for (const char* evaluator : {"a", "b", "c", "d", "e", "f"}) {
+    reports.push_back(ReportOn(step_, 0.5, evaluator));
+    reports.back().evaluation.reason.assign(900'000, 'x');
+  }
+  EXPECT_THAT(Record(reports).recorded, SizeIs(6));
+  EXPECT_EQ(ManifestSyncs(), 2) << "five of them, and the last one";
+  EXPECT_THAT(Info(10).evaluations, SizeIs(7));
+}
+
+TEST_F(OwnReportsTest, AreNotTriedBehindOneThatTheDiskRefuses) {
+  const std::vector<MetricReport> reports = {ReportOn(step_, 0.5, "a"), ReportOn(step_, 0.5, "b"),
+                                             ReportOn(step_, 0.5, "c")};
+  failing_.FailOperation("Create", absl::ResourceExhaustedError("ENOSPC"), /*before=*/1);
+  const OwnReportsResult result = Record(reports);
+  EXPECT_THAT(result.each[0].status, IsOk());
+  for (const size_t i : {1, 2}) {
+    EXPECT_THAT(result.each[i].status, StatusIs(absl::StatusCode::kResourceExhausted, "ENOSPC"));
+    EXPECT_FALSE(result.each[i].recorded);
+    EXPECT_FALSE(fs::exists(FolderPathOf(reports[i])));
+  }
+  EXPECT_THAT(result.recorded, SizeIs(1));
+  EXPECT_THAT(Info(10).evaluations, SizeIs(2));
+  EXPECT_THAT(Inbox(), IsEmpty()) << "the last one was not tried";
+}
+
+TEST_F(OwnReportsTest, AreRefusedWhereTheStepIsSavedAgainMeanwhile) {
+  bool saved = false;
+  failing_.SetGate([&](const std::string& operation, const std::string& path) {
+    if (saved || operation != "Create" || path.find("/inbox/") == std::string::npos) return;
+    saved = true;
+    CommitStep(*store_, 10, 43);
+  });
+  for (const OwnReportsResult::Each& own : Record({ReportOn(step_, 0.5, "a"), Skipped("b")}).each) {
+    EXPECT_THAT(own.status, StatusIs(absl::StatusCode::kNotFound, HasSubstr("which is not committed")));
+    EXPECT_FALSE(own.recorded);
+  }
+  EXPECT_THAT(Inbox(), IsEmpty());
+  EXPECT_THAT(Info(10).evaluations, IsEmpty());
+}
+
+TEST_F(OwnReportsTest, AreRecordedAtTheSecondTryOrTheNextLookWhicheverCallFails) {
+  const auto on = [this](const ShardIdentity& identity) {
+    return std::vector<MetricReport>{ReportOn(identity, 1, "a"), ReportOn(identity, 2, "b")};
+  };
+  ASSERT_THAT(Record(on(step_)).recorded, SizeIs(2));
+  const size_t calls = failing_.calls().size();
+  EXPECT_GE(calls, 20u);
+  size_t errors = 0;
+  for (const bool again : {true, false}) {
+    for (size_t i = 0; i < calls; ++i) {
+      SCOPED_TRACE(testing::Message() << "call " << i << (again ? ", a second try" : ", the next look"));
+      const ShardIdentity identity = CommitStep(*store_, static_cast<int64_t>(100 + 2 * i + (again ? 1 : 0)), 1);
+      const std::vector<MetricReport> reports = on(identity);
+      failing_.Reset();
+      failing_.FailCall(i, absl::ResourceExhaustedError("ENOSPC"));
+      const OwnReportsResult first = Record(reports);
+      failing_.Reset();
+      for (size_t j = 0; j < 2; ++j) {
+        if (first.each[j].status.ok()) continue;
+        ++errors;
+        EXPECT_THAT(first.each[j].status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+      }
+      if (again) {
+        const OwnReportsResult second = Record(reports);
+        for (size_t j = 0; j < 2; ++j) {
+          EXPECT_THAT(second.each[j].status, IsOk());
+          EXPECT_FALSE(first.each[j].recorded && second.each[j].recorded) << "told once";
+        }
+        EXPECT_THAT(Info(identity.step).evaluations, SizeIs(2));
+        continue;
+      }
+      std::set<std::string> found;
+      for (const MetricReport& report : reports) {
+        const std::string& evaluator = report.evaluation.evaluator;
+        if (*HasReport(files_, layout_, identity.step, identity.attempt, evaluator)) found.insert(evaluator);
+      }
+      EXPECT_THAT(Collect().error, IsOk());
+      std::set<std::string> rows;
+      for (const Evaluation& row : Info(identity.step).evaluations) rows.insert(row.evaluator);
+      EXPECT_EQ(rows, found) << "a rebuild knows what the manifest knows";
+      EXPECT_THAT(Inbox(), IsEmpty());
+    }
+  }
+  EXPECT_GE(errors, 40u);
 }
 
 }  // namespace

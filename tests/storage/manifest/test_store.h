@@ -73,7 +73,14 @@ inline ShardIdentity CommitStep(Store& store, int64_t step, int64_t value, FileS
   return identity;
 }
 
-// What the trainer says; of the outcome only the error.
+// What the trainer says with one report.
+inline InboxResult RecordReport(FileSystem& files, Store& store, const MetricReport& report,
+                                const std::function<void(std::string_view)>& warn) {
+  OwnReportsResult result = RecordReports(files, store, {&report, 1}, warn);
+  return {.recorded = std::move(result.recorded), .error = std::move(result.each[0].status)};
+}
+
+// Of the outcome only the error.
 inline absl::Status RecordOwn(FileSystem& files, Store& store, const MetricReport& report) {
   return RecordReport(files, store, report, [](std::string_view) {}).error;
 }
