@@ -66,7 +66,7 @@ class ManifestlessStoreTest : public testing::Test {
     checkpointer_.reset();
     std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
     ASSERT_THAT(reader_->Refresh(), IsOk());
-    EXPECT_FALSE(reader_->manifest_problem().ok());
+    EXPECT_THAT(reader_->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
     Reopen();
     ExpectWhatTheTrainerKnows();
   }

@@ -108,7 +108,7 @@ TEST(OpenSaves, LeavesOutWhatSomebodyHasSeen) {
   Promise committed;
   saves.Add(1, Future(), committed.future());
   committed.Set(absl::InternalError("x"));
-  EXPECT_FALSE(committed.future().Wait().ok());
+  EXPECT_EQ(committed.future().Wait(), absl::InternalError("x"));
   EXPECT_TRUE(saves.TakeFailure().ok());
 }
 
@@ -121,7 +121,7 @@ TEST(OpenSaves, CountsAFailureSeenThroughStaged) {
     committed.Set(absl::InternalError("x"));
     staged.Set(absl::InternalError("x"));
     if (seen) {
-      EXPECT_FALSE(staged.future().Wait().ok());
+      EXPECT_EQ(staged.future().Wait(), absl::InternalError("x"));
     }
     EXPECT_EQ(saves.TakeFailure().ok(), seen);
   }

@@ -178,7 +178,7 @@ TEST_F(ReuseTest, BuildsUponNothingOnceDamageWasSeen) {
   Save(*checkpointer, 2);
   FlipBit(ShardPath(store_, 1), first.stored_bytes / 2);  // a chunk of the frozen tensor, which step 2 refers to
   Finetuner restored;
-  EXPECT_FALSE(checkpointer->RestoreLatest(restored.state).ok());
+  EXPECT_THAT(checkpointer->RestoreLatest(restored.state), storage::StatusIs(absl::StatusCode::kDataLoss, testing::_));
   EXPECT_THAT(warnings_, HasSubstr("step 2 is damaged"));
   const StepInfo third = Save(*checkpointer, 3);
   EXPECT_EQ(third.reused_bytes, 0u);
@@ -194,7 +194,7 @@ TEST_F(ReuseTest, BuildsUponNothingThatAnEarlierProcessFoundDamaged) {
     Save(*checkpointer, 2);
     FlipBit(ShardPath(store_, 1), first.stored_bytes / 2);
     Finetuner restored;
-    EXPECT_FALSE(checkpointer->Restore(1, restored.state).ok());
+    EXPECT_THAT(checkpointer->Restore(1, restored.state), storage::StatusIs(absl::StatusCode::kDataLoss, testing::_));
   }
   {
     // Step 2 was not looked at and counts as committed, but refers to what is damaged.
@@ -205,7 +205,8 @@ TEST_F(ReuseTest, BuildsUponNothingThatAnEarlierProcessFoundDamaged) {
   {
     auto checkpointer = Open();
     Finetuner restored;
-    EXPECT_FALSE(checkpointer->Restore(1, restored.state).ok());  // looked at once more, and still damaged
+    EXPECT_THAT(checkpointer->Restore(1, restored.state),
+                storage::StatusIs(absl::StatusCode::kDataLoss, testing::_));  // looked at once more, and still damaged
     EXPECT_EQ(Save(*checkpointer, 4).reused_bytes, 0u);
   }
 }

@@ -172,7 +172,7 @@ TEST_F(PersisterTest, MakesRoomForTheNextSaveWhereOneFindsNone) {
   };
   ASSERT_THAT(save(1), IsOk());
   RefuseCommits();
-  EXPECT_FALSE(save(2).ok());
+  EXPECT_THAT(save(2), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
   ASSERT_EQ(folders(), 2);
   files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
     return call.operation == "QueueWrite" && folders() > 2 ? absl::ResourceExhaustedError("disk full")
@@ -190,7 +190,7 @@ TEST_F(PersisterTest, KeepsWhatAFailedCommitLeftWhereTheTrainersCopyHasNoRoom) {
   RefuseCommits();
   auto save = checkpointer->Save(1, state);
   ASSERT_THAT(save, IsOk());
-  EXPECT_FALSE(save->committed().Wait().ok());
+  EXPECT_THAT(save->committed().Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk full")));
   files_.Reset();
   state.copy_status = absl::ResourceExhaustedError("the device has no memory");
   save = checkpointer->Save(2, state);

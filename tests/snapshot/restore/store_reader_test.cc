@@ -231,7 +231,7 @@ TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
   std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_FALSE((*reader)->manifest_problem().ok());
+  EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
   ASSERT_EQ((*reader)->steps().size(), 2u);
   EXPECT_EQ((*reader)->Latest()->metrics.at("loss"), 0.5);
   EXPECT_THAT((*reader)->Verify(2)->damage, IsEmpty());
@@ -253,7 +253,7 @@ TEST_F(StoreReaderTest, FindsPinsByTheirFilesWhenTheManifestIsBroken) {
   std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_FALSE((*reader)->manifest_problem().ok());
+  EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
   EXPECT_TRUE((*reader)->Find(1)->pinned);
   EXPECT_EQ((*reader)->Find(1)->pin_note, "the paper's");
   EXPECT_FALSE((*reader)->Find(2)->pinned);

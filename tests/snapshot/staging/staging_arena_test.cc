@@ -185,7 +185,8 @@ TEST(StagingArena, GivesBackWhatIsIdleBeforeItIsShortOfMemory) {
     return FromSystem(bytes);
   };
   // What was given back is there to be taken.
-  EXPECT_FALSE(arena->Acquire(kBlock / 2, WhenFull::kBlock, source).ok());
+  EXPECT_THAT(arena->Acquire(kBlock / 2, WhenFull::kBlock, source),
+              StatusIs(absl::StatusCode::kResourceExhausted, testing::_));
   EXPECT_EQ(arena->bytes_mapped(), 0u);
   left = kBlock;
   EXPECT_THAT(arena->Acquire(kBlock / 2, WhenFull::kBlock, source), IsOk());
