@@ -58,7 +58,7 @@ TEST(ParseFioRate, RefusesWhatIsNoReport) {
     EXPECT_EQ(rate.status().code(), absl::StatusCode::kInternal) << text;
     EXPECT_THAT(rate.status().message(), HasSubstr("its report is not what was expected")) << text;
   }
-  EXPECT_FALSE(ParseFioRate(With("1298", "\"soon\""), FioDirection::kWrite).ok());
+  EXPECT_EQ(ParseFioRate(With("1298", "\"soon\""), FioDirection::kWrite).status().code(), absl::StatusCode::kInternal);
 }
 
 TEST(FioProblem, SaysThatFioIsNotInstalledOrTriesIt) {

@@ -326,8 +326,8 @@ TEST_P(FailedCommitTest, IsTriedAgainWhereItCannotBeDeleted) {
   ASSERT_THAT(store_->Pin(2, "mine"), IsOk());
   const ShardIdentity failed = FailToCommit(1, 101, GetParam());
   Fail(Failing::kManifest);
-  EXPECT_FALSE(Delete(old).ok());
-  EXPECT_FALSE(store_->Unpin(2).ok());
+  EXPECT_THAT(Delete(old), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_THAT(store_->Unpin(2), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   files_.Reset();
   EXPECT_TRUE(Info(2).pinned);
   ASSERT_THAT(Delete(old), IsOk());
@@ -436,7 +436,7 @@ TEST_F(AbandonedAttemptsTest, AreSyncedAwayLaterWhereThatFails) {
   EXPECT_THAT(warnings_, HasSubstr("the failure of step 2 could not be recorded: EIO"));
   EXPECT_FALSE(IsThere(failed));
   store_->AbandonAttempt(WriteAttempt(*store_, 1, 101, files_), absl::Now(), absl::InternalError("the same"));
-  EXPECT_FALSE(Delete(old).ok());
+  EXPECT_THAT(Delete(old), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   files_.Reset();
   CommitStep(*store_, 3, 300, files_);
   EXPECT_EQ(Info(2).state, StepState::kFailed);

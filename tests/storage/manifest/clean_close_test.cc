@@ -148,7 +148,7 @@ TEST_F(CleanCloseTest, IsNoticedWhereAnAttemptFailed) {
     auto store = Open();
     const ShardIdentity identity = WriteAttempt(*store, 3, 300);
     files_.FailOperation("SyncDirectory", absl::InternalError("EIO"));
-    EXPECT_FALSE(Commit(*store, identity).ok());
+    EXPECT_THAT(Commit(*store, identity), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   }
   EXPECT_TRUE(LooksAtEverything());
   EXPECT_EQ(ValueAt(*Open(), 3), 300);
@@ -411,7 +411,7 @@ TEST_F(DamagedManifestTest, IsRebuiltWhereTheDatabaseTakesNoMoreWrites) {
   Damage(Marker(2));
   {
     auto store = Open();
-    EXPECT_FALSE(store->manifest().Find(2).ok());
+    EXPECT_THAT(store->manifest().Find(2), StatusIs(absl::StatusCode::kDataLoss, _));
     UnwritableFiles unwritable;
     store.reset();
   }
@@ -425,7 +425,7 @@ TEST_F(DamagedManifestTest, IsRebuiltAlsoWhereStepsCannotBeWrittenTo) {
   Damage(Marker(2));
   {
     auto store = Open();
-    EXPECT_FALSE(store->manifest().Find(2).ok());
+    EXPECT_THAT(store->manifest().Find(2), StatusIs(absl::StatusCode::kDataLoss, _));
     files_.FailOperation("CreateDirectory", absl::InternalError("EIO"));
     UnwritableFiles unwritable;
     store.reset();

@@ -423,7 +423,7 @@ TEST_F(LeaseTest, RenewalThatFailsLeavesTheLeaseHeld) {
   }
   // A write that was cut short.
   files_.FailOperation("WriteNote", absl::ResourceExhaustedError("no room"));
-  EXPECT_FALSE((*lease)->Renew().ok());
+  EXPECT_THAT((*lease)->Renew(), StatusIs(StatusCode::kResourceExhausted, "no room"));
   files_.Reset();
   Leave(Note(), "{\"version\":1,\"att");
   EXPECT_THAT((*lease)->Renew(), IsOk());

@@ -86,7 +86,7 @@ TEST_F(ManifestPhasesTest, NotedOnesAreLostWithAWriteThatFailedAndWithTheProcess
   ASSERT_THAT(manifest_->Commit(MakeRecord(10, 1)), IsOk());
   manifest_->NotePhases(MakePhases(10, 1, "commit"));
   files_.SetRule([](const FailingFileSystem::Call&) { return absl::InternalError("EIO"); });
-  EXPECT_FALSE(manifest_->Update(MakeRecord(10, 1)).ok());
+  EXPECT_THAT(manifest_->Update(MakeRecord(10, 1)), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   files_.Reset();
   ASSERT_THAT(manifest_->Update(MakeRecord(10, 1)), IsOk());
   EXPECT_THAT(Names(10, 1), IsEmpty());

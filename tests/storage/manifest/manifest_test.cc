@@ -381,7 +381,7 @@ TEST_F(ManifestTest, LooksOnTheDiskForNoStepAboveAllThatHaveARecord) {
   ASSERT_THAT(manifest, IsOk());
   files.SetRule([](const FailingFileSystem::Call& call) { return ErrnoStatus(EIO, call.operation, call.path); });
   EXPECT_FALSE((*manifest)->Find(11)->has_value());
-  EXPECT_FALSE((*manifest)->Commit(MakeRecord(12, 2, 2)).ok());
+  EXPECT_THAT((*manifest)->Commit(MakeRecord(12, 2, 2)), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
   EXPECT_FALSE((*manifest)->Find(13)->has_value());
   files.SetRule(nullptr);
   ASSERT_THAT((*manifest)->Commit(MakeRecord(14, 3, 3)), IsOk());

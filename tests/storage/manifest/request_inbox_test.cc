@@ -411,7 +411,7 @@ TEST_F(RequestInboxTest, KeepsTheRequestWhereTheManifestCannotBeWritten) {
   Deliver(Request(Kind::kDelete, 2));
   {
     const UnwritableFiles full;
-    EXPECT_FALSE(Take().error.ok());
+    EXPECT_THAT(Take().error, StatusIs(absl::StatusCode::kResourceExhausted, testing::_));
   }
   EXPECT_THAT(Inbox(), SizeIs(2));
   const RequestsTaken taken = Take();

@@ -121,7 +121,7 @@ TEST_F(RetentionDiscardTest, RemovesALaterAttemptWhoseCommitFailed) {
       const bool fails = call.operation == "SyncDirectory" && call.path == store_->layout().steps();
       return fails ? absl::InternalError("EIO") : absl::OkStatus();
     });
-    EXPECT_FALSE(Commit(*store_, failed, files_).ok());
+    EXPECT_THAT(Commit(*store_, failed, files_), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
     files_.Reset();
     ASSERT_TRUE(HasFiles(failed));
     EXPECT_THAT(Discard(2).error, IsOk());

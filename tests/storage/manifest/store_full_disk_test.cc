@@ -109,7 +109,7 @@ TEST_F(StoreFullDiskTest, SaysThatAFailedSaveStillTakesRoom) {
   CommitStep(**store, 1, 100);
   const ShardIdentity failed = WriteAttempt(**store, 2, 200, files_);
   Fill(/*for_good=*/true);
-  EXPECT_FALSE(Commit(**store, failed, files_).ok());
+  EXPECT_THAT(Commit(**store, failed, files_), StatusIs(absl::StatusCode::kResourceExhausted, testing::_));
   (*store)->MakeRoom();
   EXPECT_TRUE(std::filesystem::exists(layout_.attempt(2, failed.attempt))) << "nobody knows whether it is committed";
   EXPECT_THAT(warnings_, HasSubstr("files of failed saves still use disk space: "));
