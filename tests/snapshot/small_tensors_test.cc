@@ -198,10 +198,13 @@ constexpr size_t kEntries = 50'000;  // and twice as many
 // What each of these may cost. Of a processor they take 1 to 6 us, and more where others use the caches, so that their
 // growth says little. Work that is a product of two counts is above the bound: it has 0.3 ns for each pair of entries.
 constexpr double kSecondsMost = 30e-6;
+// By the clock they took 1 to 18 us while eight other programs shared 2 cores. A wait for each entry, be it for a thread
+// or for the disk, takes more than the bound, and no time of the processor.
+constexpr double kClockSecondsMost = 60e-6;
 constexpr std::array<Work, kWorks.size()> kMost = {{
-    {.processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 180},
-    {.processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 2},
-    {.processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 0},
+    {.seconds = kClockSecondsMost, .processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 180},
+    {.seconds = kClockSecondsMost, .processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 2},
+    {.seconds = kClockSecondsMost, .processor_seconds = kSecondsMost, .peak_bytes = 2000, .written_bytes = 0},
 }};
 
 // What is too much of them; empty: nothing.
@@ -214,6 +217,7 @@ std::string TooMuch(const std::vector<Work>& once, const std::vector<Work>& twic
     };
     compare("memory of twice as many", twice[i].peak_bytes, kGrowthMax * once[i].peak_bytes);
     compare("CPU", twice[i].processor_seconds, kMost[i].processor_seconds * 2 * kEntries);
+    compare("time", twice[i].seconds, kMost[i].seconds * 2 * kEntries);
     compare("memory", twice[i].peak_bytes, kMost[i].peak_bytes * 2 * kEntries);
     compare("written bytes", twice[i].written_bytes, kMost[i].written_bytes * 2 * kEntries);
   }
@@ -227,6 +231,7 @@ void MeasureAgain(size_t entries, std::vector<Work>* least) {
   Print(entries, works);
   if (least->empty()) *least = works;
   for (size_t i = 0; i < works.size(); ++i) {
+    (*least)[i].seconds = std::min((*least)[i].seconds, works[i].seconds);
     (*least)[i].processor_seconds = std::min((*least)[i].processor_seconds, works[i].processor_seconds);
     (*least)[i].peak_bytes = std::min((*least)[i].peak_bytes, works[i].peak_bytes);
   }
