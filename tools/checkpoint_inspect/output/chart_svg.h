@@ -12,7 +12,7 @@
 
 namespace tidemark::inspect {
 
-inline constexpr size_t kSeriesColours = 7;
+inline constexpr size_t kSeriesColours = 8;
 
 // What is special about a step. Each has a shape of its own, so that nobody needs to tell colours apart.
 enum class Mark { kSaved, kDeleted, kDamaged, kPinned, kBest, kUnhealthy };

@@ -15,7 +15,8 @@ constexpr std::string_view kStyle = R"css(
   color-scheme: light dark;
   --paper: #ffffff; --card: #ffffff; --ink: #1b1f24; --soft: #57606a; --rule: #d8dee4; --grid: #e7ebef; --shade: #f3f5f7;
   --good: #116329; --warning: #7d4e00; --bad: #b3261e; --hover: #57606a22;
-  --s0: #0072b2; --s1: #b97f00; --s2: #009e73; --s3: #cc79a7; --s4: #d55e00; --s5: #3a97cf; --s6: #8a929a;
+  --s0: #0072b2; --s1: #b97f00; --s2: #009e73; --s3: #cc79a7; --s4: #d55e00; --s5: #857b00; --s6: #3a97cf;
+  --s7: #8a929a;
   --over: #1b1f24; --star: #b97f00; --pin: #9a4f7c;
   --h0: #e4f4b8; --h1: #c7e9b4; --h2: #7fcdbb; --h3: #41b6c4; --h4: #1d91c0; --h5: #225ea8; --h6: #253494; --h7: #081d58;
   --same: #e4e7ea; --equal: #b9c1c9; --fromzero: #cc79a7; --nonfinite: #d55e00;
@@ -24,7 +25,8 @@ constexpr std::string_view kStyle = R"css(
   :root {
     --paper: #0f1318; --card: #161b22; --ink: #e6eaef; --soft: #a3adb8; --rule: #343c46; --grid: #262d36; --shade: #1d242c;
     --good: #6fd58b; --warning: #f0b44c; --bad: #ff9489; --hover: #a3adb82e;
-    --s0: #56b4e9; --s1: #e69f00; --s2: #1fbf92; --s3: #e08fbc; --s4: #ff8a4c; --s5: #8fd0f5; --s6: #9aa4ae;
+    --s0: #56b4e9; --s1: #e69f00; --s2: #1fbf92; --s3: #e08fbc; --s4: #ff8a4c; --s5: #f0e442; --s6: #8fd0f5;
+    --s7: #9aa4ae;
     --over: #e6eaef; --star: #f5b92e; --pin: #e08fbc;
     --h0: #3b2c6b; --h1: #3e4a89; --h2: #31688e; --h3: #26828e; --h4: #1f9e89; --h5: #4ec36b; --h6: #a5db36; --h7: #fde725;
     --same: #2b323b; --equal: #4a535e; --fromzero: #e08fbc; --nonfinite: #ff7a33;
@@ -79,7 +81,7 @@ path.notfinite { fill: var(--s4); }
 rect.hover { fill: transparent; }
 rect.hover:hover { fill: var(--hover); }
 .s0 { fill: var(--s0); } .s1 { fill: var(--s1); } .s2 { fill: var(--s2); } .s3 { fill: var(--s3); }
-.s4 { fill: var(--s4); } .s5 { fill: var(--s5); } .s6 { fill: var(--s6); }
+.s4 { fill: var(--s4); } .s5 { fill: var(--s5); } .s6 { fill: var(--s6); } .s7 { fill: var(--s7); }
 .h0 { fill: var(--h0); background: var(--h0); } .h1 { fill: var(--h1); background: var(--h1); }
 .h2 { fill: var(--h2); background: var(--h2); } .h3 { fill: var(--h3); background: var(--h3); }
 .h4 { fill: var(--h4); background: var(--h4); } .h5 { fill: var(--h5); background: var(--h5); }

@@ -59,8 +59,8 @@ absl::Status ChooseMetrics(const StoreReader& reader, std::vector<MetricChoice> 
 }
 
 // Of SavePhase::name those that are on the trainer's time line, in their order. One more colour is for the rest.
-constexpr std::array<std::string_view, kSeriesColours - 1> kTrainerPhases = {"earlier save", "consumers", "refresh",
-                                                                             "room",         "values",    "copy"};
+constexpr std::array<std::string_view, kSeriesColours - 1> kTrainerPhases = {
+    "earlier save", "consumers", "refresh", "room", "values", "digest", "copy"};
 
 // By the phases on the trainer's time line. What these do not account for, or all of it where a step has none, is a
 // part of its own, which is the last.

@@ -85,7 +85,7 @@ TEST(HtmlPage, HasGraphicsThatCanBeSeenInLightAndDark) {
   const std::string page = HtmlPage("", "");
   for (const int block : {0, 1}) {
     const std::map<std::string, std::string> colours = Colours(page, block);
-    for (const char* drawn : {"s0", "s1", "s2", "s3", "s4", "s5", "s6", "over", "star", "pin"}) {
+    for (const char* drawn : {"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "over", "star", "pin"}) {
       EXPECT_GE(Contrast(colours.at(drawn), colours.at("card")), 3) << block << " " << drawn;
     }
   }

@@ -1,7 +1,10 @@
 #include "tools/checkpoint_inspect/report/report_data.h"
 
 #include <limits>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -137,6 +140,23 @@ TEST(GatherReport, SplitsTheBlockedTimeByThePhasesOfTheTrainer) {
     EXPECT_EQ(sum, info.blocked);
   }
   EXPECT_THAT(names, testing::Contains("copy"));
+}
+
+TEST(GatherReport, NamesTheDigestThatChecksAnOverlappedSave) {
+  TestStore store;
+  {
+    CheckpointerOptions options{.directory = store.directory()};
+    options.tuning.check_overlapped_saves = true;
+    auto checkpointer = AsyncCheckpointer::Open(std::move(options));
+    ASSERT_TRUE(checkpointer.ok()) << checkpointer.status();
+    TestState state(500'000);
+    ASSERT_TRUE((*checkpointer)->Save(1, state, {.staging = Staging::kOverlapped}).ok());
+    ASSERT_TRUE((*checkpointer)->Close().ok());
+  }
+  const Gathered data = Gather(store);
+  std::map<std::string, size_t> colours;
+  for (const BlockedPart& part : data.blocked) colours[part.name] = part.colour;
+  EXPECT_THAT(colours, testing::Contains(testing::Pair("digest", 5)));
 }
 
 TEST(GatherReport, NamesTheLatestHealthyStep) {
