@@ -26,6 +26,7 @@
 #include "tests/storage/io/file_tree.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/surroundings/keep_directory.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/store_reader.h"
 #include "tidemark/worker.h"
@@ -89,6 +90,7 @@ class StoreDirectoryTest : public testing::Test {
 };
 
 TEST_F(StoreDirectoryTest, StaysTheOneThatWasOpenedWhenTheProcessChangesItsDirectory) {
+  KeepDirectory();
   MakeStore(directory_ / "two/ckpt", 3);
   const auto other = FilesOf(directory_ / "two/ckpt");
   fs::current_path(directory_ / "one");
@@ -109,6 +111,7 @@ TEST_F(StoreDirectoryTest, StaysTheOneThatWasOpenedWhenTheProcessChangesItsDirec
 }
 
 TEST_F(StoreDirectoryTest, StaysTheOneThatWasOpenedWhileAThreadChangesTheDirectory) {
+  KeepDirectory();
   MakeStore(directory_ / "two/ckpt", 3);
   const auto other = FilesOf(directory_ / "two/ckpt");
   fs::current_path(directory_ / "one");
@@ -274,6 +277,7 @@ TEST_F(StoreDirectoryTest, StaysLockedAndWritableWhenTheProcessForks) {
 }
 
 TEST_F(StoreDirectoryTest, ItsReaderGoesOnReadingItAndSaysThatItWasReplaced) {
+  KeepDirectory();
   MakeStore(directory_ / "one/ckpt", 2);
   MakeStore(directory_ / "two/ckpt", 3);
   fs::current_path(directory_ / "one");
@@ -293,6 +297,7 @@ TEST_F(StoreDirectoryTest, ItsReaderGoesOnReadingItAndSaysThatItWasReplaced) {
 }
 
 TEST_F(StoreDirectoryTest, ItsWorkerEndsWhereItWasReplaced) {
+  KeepDirectory();
   MakeStore(directory_ / "one/ckpt", 2);
   MakeStore(directory_ / "two/ckpt", 3);
   fs::current_path(directory_ / "one");

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -15,34 +14,22 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
 
 #include "gtest/gtest.h"
+#include "tests/surroundings/keep_directory.h"
 
 namespace tidemark {
 namespace {
-
-// All tests without the thread, and why.
-constexpr std::pair<std::string_view, std::string_view> kStill[] = {
-    {"StoreDirectoryTest", "they change the directory themselves, at moments of their choice"},
-};
-
-bool IsStill(std::string_view suite) {
-  return std::any_of(std::begin(kStill), std::end(kStill), [&](const auto& still) { return still.first == suite; });
-}
 
 // Its loop takes no memory and no lock, since tests make those fail and count those.
 class DirectoryChanger : public testing::EmptyTestEventListener {
  public:
   DirectoryChanger() : places_{std::filesystem::current_path().string(), "/"} {}
 
-  void OnTestStart(const testing::TestInfo& test) override {
-    if (IsStill(test.test_suite_name())) return;
+  void OnTestStart(const testing::TestInfo&) override {
     stop_ = false;
     error_ = 0;
     changes_ = 0;
@@ -56,7 +43,9 @@ class DirectoryChanger : public testing::EmptyTestEventListener {
     changes_.wait(0);  // so that the shortest of tests has it, too
   }
 
-  void OnTestEnd(const testing::TestInfo&) override {
+  void OnTestEnd(const testing::TestInfo&) override { Stop(); }
+
+  void Stop() {
     if (!thread_.joinable()) return;
     stop_ = true;
     thread_.join();
@@ -82,11 +71,18 @@ class DirectoryChanger : public testing::EmptyTestEventListener {
   std::atomic<int64_t> changes_ = 0;
 };
 
-[[maybe_unused]] const bool is_appended = [] {
-  if (std::getenv("TIDEMARK_TEST_CHDIR") == nullptr) return false;
-  testing::UnitTest::GetInstance()->listeners().Append(std::make_unique<DirectoryChanger>().release());
-  return true;
+// Owned by the listeners of GoogleTest; null: the environment does not ask for it.
+DirectoryChanger* const changer = [] {
+  if (std::getenv("TIDEMARK_TEST_CHDIR") == nullptr) return static_cast<DirectoryChanger*>(nullptr);
+  auto* const appended = std::make_unique<DirectoryChanger>().release();
+  testing::UnitTest::GetInstance()->listeners().Append(appended);
+  return appended;
 }();
 
 }  // namespace
+
+void KeepDirectory() {
+  if (changer != nullptr) changer->Stop();
+}
+
 }  // namespace tidemark

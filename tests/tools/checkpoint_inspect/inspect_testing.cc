@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "gmock/gmock.h"
+#include "storage/manifest/c_locale.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -166,11 +167,16 @@ Finished RunningInspect::Finish(int signal) {
   return finished;
 }
 
+nlohmann::json ParseJson(std::string_view text, std::nullptr_t, bool allow_exceptions) {
+  const storage::CLocale locale;
+  return nlohmann::json::parse(text, nullptr, allow_exceptions);
+}
+
 nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_exit_code) {
   arguments.push_back("--json");
   const Finished finished = RunInspect(arguments);
   EXPECT_EQ(finished.exit_code, expected_exit_code) << finished.err;
-  nlohmann::json json = nlohmann::json::parse(finished.out, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = ParseJson(finished.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_FALSE(json.is_discarded()) << finished.out;
   return json;
 }

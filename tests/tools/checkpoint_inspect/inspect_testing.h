@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nlohmann/json.hpp"
@@ -66,7 +67,11 @@ class RunningInspect {
   int err_ = -1;
 };
 
-// The same, with standard output as JSON; fails the test if it is none.
+// In C's locale, since the parser expects the decimal point of the process's. Without exceptions, what is no JSON is a
+// discarded value.
+nlohmann::json ParseJson(std::string_view text, std::nullptr_t = nullptr, bool allow_exceptions = true);
+
+// The same as RunInspect, with standard output as JSON; fails the test if it is none.
 nlohmann::json RunInspectJson(std::vector<std::string> arguments, int expected_exit_code = 0);
 
 // The names in a document's "entries", in their order.

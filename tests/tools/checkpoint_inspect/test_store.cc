@@ -30,6 +30,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Before main: a thread may change the directory while a test runs. CTest runs the tests in the build tree.
+const std::string kParent = fs::current_path();
+
 // Offsets and sizes that docs/format.md fixes: the header, and where its version is.
 constexpr size_t kBlockBytes = 4096;
 constexpr size_t kVersionOffset = 8;
@@ -82,7 +85,7 @@ absl::Status TestState::Refresh() {
 }
 
 TestStore::TestStore() {
-  std::string name = fs::current_path() / "inspect-XXXXXX";
+  std::string name = kParent + "/inspect-XXXXXX";
   EXPECT_NE(mkdtemp(name.data()), nullptr);
   directory_ = name;
 }

@@ -76,7 +76,7 @@ TEST_F(UnrecordedSteps, AreNamedWhateverLengthTheLogIsCutTo) {
     SCOPED_TRACE(testing::Message() << "cut to " << length << " of " << whole.size());
     WriteWhole(log_, std::string_view(whole).substr(0, length));
     const Finished verify = RunInspect({"--store", store_.directory(), "--json", "verify"});
-    const json document = json::parse(verify.out, nullptr, /*allow_exceptions=*/false);
+    const json document = ParseJson(verify.out, nullptr, /*allow_exceptions=*/false);
     ASSERT_TRUE(document.is_object()) << verify.err;
     auto steps = document["unrecorded_steps"].get<std::vector<int64_t>>();
     lost += steps.size();
@@ -88,8 +88,7 @@ TEST_F(UnrecordedSteps, AreNamedWhateverLengthTheLogIsCutTo) {
     }
     EXPECT_THAT(steps, UnorderedElementsAre(100, 200, 400, 500, 600, 700, 800));
     EXPECT_EQ(document["restore"]["step"], 800);
-    const json repair =
-        json::parse(RunInspect({"--store", store_.directory(), "--json", "repair"}).out, nullptr, false);
+    const json repair = ParseJson(RunInspect({"--store", store_.directory(), "--json", "repair"}).out, nullptr, false);
     ASSERT_TRUE(repair.is_object());
     EXPECT_EQ(repair["restore"], 800);
     if (HasFailure()) return;
@@ -118,7 +117,7 @@ TEST_F(UnrecordedSteps, AreAStepThatRemainsWhereNoRecordedOneIsSound) {
   LoseLog();
   store_.DamageIndex(100);
   store_.DamageIndex(200);
-  EXPECT_EQ(VerifyJson(store_, 3)["restore"], json::parse(R"({"step": 800, "verified": false})"));
+  EXPECT_EQ(VerifyJson(store_, 3)["restore"], ParseJson(R"({"step": 800, "verified": false})"));
 }
 
 TEST_F(UnrecordedSteps, AreNoneThatAreNotWholeOrWereDeleted) {
@@ -181,7 +180,7 @@ TEST_F(UnrecordedSteps, AreThoseWhoseLatestSaveTheManifestDoesNotKnow) {
   fs::copy(before.directory() + "/manifest", store_.directory() + "/manifest", fs::copy_options::recursive);
   const json document = VerifyJson(store_, 3);
   EXPECT_EQ(document["unrecorded_steps"], json::array({200}));
-  EXPECT_EQ(document["restore"], json::parse(R"({"step": 800, "verified": true})"));
+  EXPECT_EQ(document["restore"], ParseJson(R"({"step": 800, "verified": true})"));
 }
 
 // As after a commit that was refused, and another save of the step that failed while it was written.

@@ -111,7 +111,7 @@ TEST_F(DiffTwoSteps, GivesEveryFieldAsJson) {
   EXPECT_THAT(document["b"]["attempt"].get<std::string>(), SizeIs(32));
   EXPECT_EQ(document["structure_only"], false);
   EXPECT_EQ(document["counts"],
-            json::parse(R"({"changed": 6, "added": 1, "removed": 1, "held_differently": 0, "same": 1})"));
+            ParseJson(R"({"changed": 6, "added": 1, "removed": 1, "held_differently": 0, "same": 1})"));
   ASSERT_THAT(document["entries"], SizeIs(8));
   const json& gone = document["entries"][0];
   EXPECT_EQ(gone["difference"], "removed");
@@ -127,7 +127,7 @@ TEST_F(DiffTwoSteps, GivesEveryFieldAsJson) {
   json change = weight["change"];
   EXPECT_NEAR(change["cosine"].get<double>(), std::sqrt(0.5), 1e-15);
   change.erase("cosine");
-  EXPECT_EQ(change, json::parse(R"({"relative": 1.0, "norm": 5.0, "largest": 5.0, "largest_at": [1, 0], "numbers": 4,
+  EXPECT_EQ(change, ParseJson(R"({"relative": 1.0, "norm": 5.0, "largest": 5.0, "largest_at": [1, 0], "numbers": 4,
                                     "not_finite": 0})"));
   EXPECT_EQ(document["entries"][4]["change"]["not_finite"], 1);
   EXPECT_EQ(document["entries"][7]["differs_in"], json({"dtype"}));

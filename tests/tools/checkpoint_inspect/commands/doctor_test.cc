@@ -61,7 +61,7 @@ TEST(Doctor, GivesEveryFieldAsJson) {
   EXPECT_EQ(document["looked_at"], folder.directory());
   EXPECT_NE(document["verdict"], "missing");
   EXPECT_EQ(CheckNamed(document, "writable"),
-            json::parse(R"({"check": "writable", "verdict": "ok", "found": "yes", "advice": ""})"));
+            ParseJson(R"({"check": "writable", "verdict": "ok", "found": "yes", "advice": ""})"));
   EXPECT_GT(document["speed"]["bytes"], 0);
   EXPECT_LE(document["speed"]["bytes"], 8 << 20);
   EXPECT_GT(document["speed"]["write_bytes_per_second"], 0.0);

@@ -63,7 +63,7 @@ class ExportTest : public testing::Test {
     const std::string file = ReadWhole(path);
     uint64_t length = 0;
     std::memcpy(&length, file.data(), sizeof(length));
-    return json::parse(file.substr(sizeof(length), length));
+    return ParseJson(file.substr(sizeof(length), length));
   }
 
   static std::string Read(const TensorSource& source, const std::string& name) {
@@ -99,7 +99,7 @@ TEST_F(ExportTest, SafetensorsHaveTheTensorsAndSayTheRest) {
   const json metadata = HeaderOf(out).at("__metadata__");
   EXPECT_EQ(metadata.at("format"), "pt");
   EXPECT_EQ(metadata.at("tidemark.step"), "2");
-  EXPECT_EQ(json::parse(metadata.at("tidemark.metrics").get<std::string>()), json({{"loss", kLoss}}));
+  EXPECT_EQ(ParseJson(metadata.at("tidemark.metrics").get<std::string>()), json({{"loss", kLoss}}));
   EXPECT_EQ(metadata.at("tidemark.store").get<std::string>().size(), 32u);
   EXPECT_EQ(metadata.at("model.tied_too"), "model.tied");
   EXPECT_EQ(metadata.at("epoch"), "3");
@@ -149,7 +149,7 @@ TEST_F(ExportTest, ManyBytesAreSeveralFilesAndAnIndex) {
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_THAT(Names(),
               ElementsAre("m-00001-of-00002.safetensors", "m-00002-of-00002.safetensors", "m.safetensors.index.json"));
-  const json index = json::parse(ReadWhole(Out("m.safetensors.index.json")));
+  const json index = ParseJson(ReadWhole(Out("m.safetensors.index.json")));
   EXPECT_EQ(index.at("metadata").at("total_size"), 2 * 20'000 + 12);
   EXPECT_EQ(index.at("weight_map").at("model.weight"), "m-00001-of-00002.safetensors");
   const auto source = OpenSafetensors(Out("m.safetensors.index.json"));
@@ -188,7 +188,7 @@ TEST_F(ExportTest, NpzRefusesWhatNumpyDoesNotHave) {
 TEST_F(ExportTest, RawHasAFileForEachEntry) {
   const Finished finished = Export({"2", "--format", "raw", "-o", Out("raw")});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  const json index = json::parse(ReadWhole(Out("raw/index.json")));
+  const json index = ParseJson(ReadWhole(Out("raw/index.json")));
   std::set<std::string> files;
   for (const json& entry : index.at("entries")) {
     const std::string file = entry.at("file");

@@ -24,12 +24,12 @@ TEST(Follow, PrintsALineOfJsonForEachStepThatIsCommitted) {
   for (const int64_t step : {7, 3}) {
     ASSERT_TRUE(checkpointer->Save(step, state, {.metrics = {{"loss", 0.5}}}).ok());
     ASSERT_TRUE(checkpointer->WaitUntilCommitted().ok());
-    const json line = json::parse(follow.ReadOutLine(), nullptr, /*allow_exceptions=*/false);
+    const json line = ParseJson(follow.ReadOutLine(), nullptr, /*allow_exceptions=*/false);
     EXPECT_EQ(line["schema_version"], 1);
     EXPECT_EQ(line["step"], step);
     EXPECT_EQ(line["state"], "committed");
     EXPECT_EQ(line["created"], "2023-11-14T22:13:20Z");
-    EXPECT_EQ(line["metrics"], json::parse(R"({"loss": 0.5})"));
+    EXPECT_EQ(line["metrics"], ParseJson(R"({"loss": 0.5})"));
   }
   ASSERT_TRUE(checkpointer->Close().ok());
   const Finished finished = follow.Finish(SIGINT);

@@ -77,13 +77,13 @@ TEST_F(HistoryTest, GivesEveryRowAsJson) {
   EXPECT_EQ(document["schema_version"], 1);
   ASSERT_THAT(document["history"], SizeIs(6));
   EXPECT_EQ(document["history"][0]["evaluator"], nullptr);
-  EXPECT_EQ(document["history"][0]["metrics"], json::parse(R"({"loss": 3.0})"));
+  EXPECT_EQ(document["history"][0]["metrics"], ParseJson(R"({"loss": 3.0})"));
   json row = document["history"][1];
   EXPECT_THAT(row["attempt"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
   EXPECT_THAT(row["created"].get<std::string>(), HasSubstr("Z"));
   row.erase("attempt");
   row.erase("created");
-  EXPECT_EQ(row, json::parse(R"({"step": 1, "state": "deleted", "evaluator": "validation", "outcome": "done",
+  EXPECT_EQ(row, ParseJson(R"({"step": 1, "state": "deleted", "evaluator": "validation", "outcome": "done",
                                  "reason": "", "metrics": {"loss": 0.5}, "unhealthy": "", "worker": "pid 7 on node-3",
                                  "reported": "2023-11-14T22:13:20Z", "seconds": 1.5})"));
   EXPECT_EQ(document["history"][3]["reason"], "no\nfile");
@@ -99,10 +99,10 @@ TEST_F(HistoryTest, SetsNamedMetricsAgainstTheSteps) {
                                         " +2 +3 h +committed +NaN +3\n"
                                         " +3 +[0-9]+ s +unsaved +0.25 +-\n"));
   const json document = RunInspectJson({"--store", store_.directory(), "history", "loss", "validation/loss"});
-  EXPECT_EQ(document["metrics"], json::parse(R"(["loss", "validation/loss"])"));
+  EXPECT_EQ(document["metrics"], ParseJson(R"(["loss", "validation/loss"])"));
   ASSERT_THAT(document["steps"], SizeIs(3));
-  EXPECT_EQ(document["steps"][1]["values"], json::parse(R"({"loss": 3.0, "validation/loss": "NaN"})"));
-  EXPECT_EQ(document["steps"][2]["values"], json::parse(R"({"loss": null, "validation/loss": 0.25})"));
+  EXPECT_EQ(document["steps"][1]["values"], ParseJson(R"({"loss": 3.0, "validation/loss": "NaN"})"));
+  EXPECT_EQ(document["steps"][2]["values"], ParseJson(R"({"loss": null, "validation/loss": 0.25})"));
 }
 
 TEST_F(HistoryTest, LeavesOutStepsWithoutTheMetric) {
@@ -121,8 +121,8 @@ TEST(History, TakesTheNameOfAMetricInBracketsAsItIs) {
   TestStore store;
   store.Save({1}, {.metrics = {{"[a,b]", 0.5}, {"a", 2}, {"b", 3}}});
   const json document = RunInspectJson({"--store", store.directory(), "history", "[a,b]", "b"});
-  EXPECT_EQ(document["metrics"], json::parse(R"(["[a,b]", "b"])"));
-  EXPECT_EQ(document["steps"][0]["values"], json::parse(R"({"[a,b]": 0.5, "b": 3.0})"));
+  EXPECT_EQ(document["metrics"], ParseJson(R"(["[a,b]", "b"])"));
+  EXPECT_EQ(document["steps"][0]["values"], ParseJson(R"({"[a,b]": 0.5, "b": 3.0})"));
   const Finished plot = RunInspect({"--store", store.directory(), "history", "--plot", "[a,b]"});
   EXPECT_THAT(plot.out, AllOf(StartsWith("[a,b]\n"), Not(HasSubstr("\na\n"))));
 }
@@ -156,7 +156,7 @@ TEST(History, HasARowForTheMetricsOfAStepThatWasNotEvaluated) {
   EXPECT_EQ(rows[1]["step"], 2);
   rows[0].erase("attempt");
   rows[0].erase("created");
-  EXPECT_EQ(rows[0], json::parse(R"({"step": 1, "state": "committed", "evaluator": null, "outcome": null, "reason": "",
+  EXPECT_EQ(rows[0], ParseJson(R"({"step": 1, "state": "committed", "evaluator": null, "outcome": null, "reason": "",
                                      "metrics": {"loss": 3.0, "rate": "NaN"}, "unhealthy": "", "worker": null,
                                      "reported": null, "seconds": null})"));
   store.Deliver(2, Loss("validation", 0.5));

@@ -68,7 +68,7 @@ TEST(Ls, GivesEveryFieldAsJson) {
   EXPECT_GE(step["blocked_seconds"], 0.0);
   for (const char* measured : {"attempt", "stored_bytes", "blocked_seconds"}) step.erase(measured);
   // 5000 floats twice, 3 floats, two numbers, a bool, "hello" and a blob of 2.
-  EXPECT_EQ(step, json::parse(R"({"step": 7, "state": "committed", "sequence": 1, "created": "2023-11-14T22:13:20.5Z",
+  EXPECT_EQ(step, ParseJson(R"({"step": 7, "state": "committed", "sequence": 1, "created": "2023-11-14T22:13:20.5Z",
                                   "metrics": {"loss": 0.5, "bad": "NaN"}, "user_metadata": {"run": "a"},
                                   "logical_bytes": 40036, "reused_bytes": 0, "entries": 9, "world_size": 1,
                                   "reason": "", "evaluations": [], "unhealthy": "", "pinned": false, "pin_note": "",
@@ -108,7 +108,7 @@ TEST(Ls, LeavesOutWhatWasDeletedOrNeverSavedUnlessAsked) {
                           MatchesRegex(" +4 .* unsaved +validation/loss=0.25 .* -")));
   const json document = RunInspectJson({"--store", store.directory(), "ls"});
   EXPECT_THAT(document["steps"], SizeIs(1));
-  EXPECT_EQ(document["left_out"], json::parse(R"({"deleted": 2, "unsaved": 1, "earlier": 0})"));
+  EXPECT_EQ(document["left_out"], ParseJson(R"({"deleted": 2, "unsaved": 1, "earlier": 0})"));
   EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls", "--all"})["steps"], SizeIs(4));
 }
 
@@ -284,7 +284,7 @@ TEST(Ls, NotesWhatUserMetadataIsNull) {
       ls.err,
       "checkpoint-inspect: the user metadata of 1 step is null, because it is not a JSON object of at most 8192 keys, "
       "32768 values and a depth of 256\n");
-  const json steps = json::parse(ls.out).at("steps");
+  const json steps = ParseJson(ls.out).at("steps");
   EXPECT_EQ(steps.at(0).at("user_metadata"), json::object());
   EXPECT_EQ(steps.at(1).at("user_metadata"), nullptr);
   // There it is not listed.
@@ -328,7 +328,7 @@ TEST(Ls, ListsAsManyOfTheLastAsItIsTold) {
   EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), MatchesRegex(" +3 .*")));
   const json document = RunInspectJson({"--store", store.directory(), "ls", "--all", "--last", "2"});
   EXPECT_THAT(StepsOf(document), ElementsAre(2, 3));
-  EXPECT_EQ(document["left_out"], json::parse(R"({"deleted": 0, "unsaved": 0, "earlier": 1})"));
+  EXPECT_EQ(document["left_out"], ParseJson(R"({"deleted": 0, "unsaved": 0, "earlier": 1})"));
   EXPECT_THAT(StepsOf(RunInspectJson({"--store", store.directory(), "ls", "--last", "9"})), ElementsAre(1, 3));
 }
 

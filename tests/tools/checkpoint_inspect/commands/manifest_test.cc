@@ -59,14 +59,14 @@ TEST_F(ManifestTest, PrintsALineOfJsonForEachRecord) {
   std::vector<json> lines;
   for (size_t begin = 0; begin < dump.out.size();) {
     const size_t end = dump.out.find('\n', begin);
-    lines.push_back(json::parse(dump.out.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false));
+    lines.push_back(ParseJson(dump.out.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false));
     begin = end + 1;
   }
   ASSERT_EQ(lines.size(), 7u) << dump.out;
   EXPECT_EQ(lines[0]["schema_version"], 1);
   EXPECT_EQ(lines[0]["store"]["directory"], store_.directory());
   EXPECT_THAT(lines[0]["store"]["id"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
-  EXPECT_EQ(lines[1], json::parse(R"({"key": "committed/7", "value": null, "problem": null, "bytes": null})"));
+  EXPECT_EQ(lines[1], ParseJson(R"({"key": "committed/7", "value": null, "problem": null, "bytes": null})"));
   EXPECT_EQ(lines[3]["key"], "phases/7");
   EXPECT_EQ(lines[5]["key"], "step/7");
   EXPECT_EQ(lines[5]["value"]["metrics"]["loss"], 0.5);
@@ -90,7 +90,7 @@ TEST_F(ManifestTest, ShowsTheBytesOfWhatCannotBeDecoded) {
   EXPECT_EQ(dump.err, "checkpoint-inspect: error: 1 of 1 records cannot be decoded\n");
   const Finished as_json = Dump({"--json", "--prefix", "z"});
   EXPECT_EQ(as_json.exit_code, 3);
-  const json line = json::parse(as_json.out.substr(as_json.out.find('\n') + 1), nullptr, /*allow_exceptions=*/false);
+  const json line = ParseJson(as_json.out.substr(as_json.out.find('\n') + 1), nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(line["value"], nullptr);
   EXPECT_EQ(line["bytes"], "6e6f0a7265636f7264ff");
   // One does not hide the others.

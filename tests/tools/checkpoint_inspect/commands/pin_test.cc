@@ -95,7 +95,7 @@ TEST(Pin, HandsTheRequestToALiveTrainer) {
   const Finished unpinned = RunInspect({"unpin", "1", kPatience, "--json", "--store", store.directory()});
   EXPECT_EQ(unpinned.exit_code, 0);
   EXPECT_THAT(unpinned.err, HasSubstr("asking the trainer ("));
-  const auto json = nlohmann::json::parse(unpinned.out, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(unpinned.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(json["schema_version"], 1);
   ASSERT_EQ(json["requests"].size(), 1u);
   EXPECT_EQ(json["requests"][0]["request"], "unpin");

@@ -58,7 +58,7 @@ TEST(Show, GivesEverythingAsJson) {
   weight.erase("stored_bytes");
   EXPECT_THAT(weight["digest"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
   weight.erase("digest");
-  EXPECT_EQ(weight, json::parse(R"({"name": "model.weight", "kind": "tensor", "dtype": "float32", "shape": [5000, 1],
+  EXPECT_EQ(weight, ParseJson(R"({"name": "model.weight", "kind": "tensor", "dtype": "float32", "shape": [5000, 1],
                                     "box": null, "bytes": 20000, "reused_bytes": 0, "rank": 0, "tied_to": null})"));
   EXPECT_EQ(document["entries"][8]["name"], "model.tied_too");
   EXPECT_EQ(document["entries"][8]["tied_to"], "model.tied");
@@ -169,7 +169,7 @@ TEST(Show, PrintsUserMetadataOfVeryManyKeysAsItIs) {
   EXPECT_THAT(show.out, HasSubstr("\nuser metadata\n  " + text + "\n"));
   const Finished as_json = RunInspect({"--store", store.directory(), "--json", "show", "5"});
   EXPECT_EQ(as_json.err, "checkpoint-inspect: the user metadata is null" + limits);
-  EXPECT_EQ(json::parse(as_json.out).at("step").at("user_metadata"), nullptr);
+  EXPECT_EQ(ParseJson(as_json.out).at("step").at("user_metadata"), nullptr);
 }
 
 TEST(Show, FailsForLatestWhereNothingIsCommitted) {
@@ -319,9 +319,9 @@ TEST(Show, ReadsTheAttemptThatTookThePlaceOfTheOneItHad) {
   const ExitCode code = ShowStep({console, *reader, store.directory(), /*json=*/true, absl::Now(), store.directory()},
                                  {.kind = Selector::Kind::kStep, .step = 1});
   EXPECT_TRUE(console.FlushData().ok());
-  const json document = json::parse(testing::internal::GetCapturedStdout());
+  const json document = ParseJson(testing::internal::GetCapturedStdout());
   EXPECT_EQ(code, ExitCode::kOk);
-  EXPECT_EQ(document["step"]["metrics"], json::parse(R"({"second": 1.0})"));
+  EXPECT_EQ(document["step"]["metrics"], ParseJson(R"({"second": 1.0})"));
   EXPECT_THAT(document["entries"], SizeIs(9));
 }
 

@@ -82,7 +82,7 @@ TEST(Tensors, GivesEveryFieldAsJson) {
   json& entry = document["entries"][0];
   EXPECT_THAT(entry["digest"].get<std::string>(), SizeIs(32));
   for (const char* measured : {"digest", "stored_bytes"}) entry.erase(measured);
-  EXPECT_EQ(entry, json::parse(R"({"name": "model.bias", "kind": "tensor", "dtype": "float32", "shape": [3],
+  EXPECT_EQ(entry, ParseJson(R"({"name": "model.bias", "kind": "tensor", "dtype": "float32", "shape": [3],
                                    "box": null, "bytes": 12, "reused_bytes": 0, "rank": 0, "tied_to": null,
                                    "statistics": {"numbers": 3, "min": 1.0, "max": 1.0, "mean": 1.0,
                                                   "standard_deviation": 0.0, "norm": 1.7320508075688772,
@@ -126,7 +126,7 @@ TEST(Tensors, KnowsTheStatisticsOfEveryKindOfEntry) {
   EXPECT_EQ(statistics["weight"]["zeros"], 1);
   EXPECT_EQ(statistics["weight"]["max"], 3399.0);
   EXPECT_NEAR(statistics["weight"]["norm"].get<double>(), std::sqrt(squares), 1e-9);
-  EXPECT_EQ(statistics["broken"], json::parse(R"({"numbers": 2, "min": null, "max": null, "mean": null,
+  EXPECT_EQ(statistics["broken"], ParseJson(R"({"numbers": 2, "min": null, "max": null, "mean": null,
                                                   "standard_deviation": null, "norm": null, "zeros": 0, "nan": 1,
                                                   "inf": 1})"));
   EXPECT_EQ(statistics["far"]["max"], far[0]);

@@ -33,7 +33,7 @@ json Check(const std::string& path, int expected_exit_code = 0) {
   char buffer[4096];
   for (size_t size; (size = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.append(buffer, size);
   EXPECT_EQ(WEXITSTATUS(pclose(pipe)), expected_exit_code) << output;
-  return expected_exit_code == 0 ? json::parse(output, nullptr, false) : json(output);
+  return expected_exit_code == 0 ? ParseJson(output, nullptr, false) : json(output);
 }
 
 class TraceTest : public testing::Test {
@@ -46,7 +46,7 @@ class TraceTest : public testing::Test {
   // Names of the steps in the trace, in its order.
   std::vector<std::string> Steps() const {
     std::vector<std::string> steps;
-    const json trace = json::parse(ReadWhole(path_));
+    const json trace = ParseJson(ReadWhole(path_));
     for (const json& event : trace["traceEvents"]) {
       if (event["name"] == "process_name") steps.push_back(event["args"]["name"]);
     }
@@ -95,7 +95,7 @@ TEST_F(TraceTest, PlacesSavesByWhenTheyWereCalled) {
   Check(path_);
   EXPECT_THAT(Steps(), ElementsAre("step 5", "step 7", "step 10"));
   std::vector<int64_t> begins;
-  const json trace = json::parse(ReadWhole(path_));
+  const json trace = ParseJson(ReadWhole(path_));
   for (const json& event : trace["traceEvents"]) {
     if (event["ph"] == "X" && event["tid"] == 1) begins.push_back(event["ts"]);
   }
@@ -135,7 +135,7 @@ TEST_F(TraceTest, LeavesOutStepsOfWhichNothingIsKnown) {
   ASSERT_THAT(document["saves"], SizeIs(1));
   EXPECT_EQ(document["saves"][0]["step"], 1);
   EXPECT_EQ(document["events"], document["saves"][0]["events"]);
-  EXPECT_EQ(document["events"], json::parse(ReadWhole(path_))["traceEvents"].size());
+  EXPECT_EQ(document["events"], ParseJson(ReadWhole(path_))["traceEvents"].size());
   EXPECT_EQ(document["without_phases"], json({3}));
   const Finished run = Trace({"all", "-o", path_, "--force"});
   EXPECT_THAT(run.err, HasSubstr("left out, because no phases of their saves are recorded: 3\n"));
@@ -213,7 +213,7 @@ TEST_F(TraceTest, TakesAStepInBracketsForNoListOfSteps) {
 TEST_F(TraceTest, IsHeldAgainstRulesThatCanBeBroken) {
   store_.Save({5}, {}, 10);
   ASSERT_EQ(Trace({"5", "-o", path_}).exit_code, 0);
-  const json good = json::parse(ReadWhole(path_));
+  const json good = ParseJson(ReadWhole(path_));
   const auto error_after = [&](auto&& change) {
     json bad = good;
     for (json& event : bad["traceEvents"]) {

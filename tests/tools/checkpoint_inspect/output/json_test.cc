@@ -6,14 +6,22 @@
 #include <ctime>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "gmock/gmock.h"
+#include "storage/manifest/c_locale.h"
 
 namespace tidemark::inspect {
 namespace {
 
+// As tests/tools/checkpoint_inspect/inspect_testing.h has it, with the fields in their order.
+Json Parsed(std::string_view text) {
+  const storage::CLocale locale;
+  return Json::parse(text);
+}
+
 TEST(MetadataToJson, IsAnObjectOrNull) {
-  EXPECT_EQ(MetadataToJson(R"({"run": {"id": 7}})"), Json::parse(R"({"run": {"id": 7}})"));
+  EXPECT_EQ(MetadataToJson(R"({"run": {"id": 7}})"), Parsed(R"({"run": {"id": 7}})"));
   EXPECT_EQ(MetadataToJson("{}"), Json::object());
   EXPECT_EQ(MetadataToJson("[1]"), nullptr);
   EXPECT_EQ(MetadataToJson("{"), nullptr);
@@ -96,7 +104,7 @@ TEST(StepToJson, KeepsNumbersThatJsonLacksAsStrings) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Json json = ToJson(StepInfo{
       .metrics = {{"a", std::numeric_limits<double>::quiet_NaN()}, {"b", infinity}, {"c", -infinity}, {"d", 0.1}}});
-  EXPECT_EQ(json["metrics"], Json::parse(R"({"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": 0.1})"));
+  EXPECT_EQ(json["metrics"], Parsed(R"({"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": 0.1})"));
 }
 
 TEST(StepToJson, HasNoTimeWhereItIsNotKnown) {
@@ -117,20 +125,20 @@ TEST(StepToJson, TellsWhatEvaluatorsSaidAndWhyItStays) {
                                     .pin_note = "paper",
                                     .tags = {"a", "b"},
                                     .kept = "pinned"});
-  EXPECT_EQ(json["evaluations"], Json::parse(R"([{"evaluator": "validation", "outcome": "failed", "reason": "no data",
+  EXPECT_EQ(json["evaluations"], Parsed(R"([{"evaluator": "validation", "outcome": "failed", "reason": "no data",
                                                   "metrics": {"loss": "Infinity"}, "unhealthy": "diverged",
                                                   "worker": "w", "reported": "1970-01-01T00:00:01Z", "seconds": 1.5}])"));
   EXPECT_EQ(json["unhealthy"], "validation: diverged");
   EXPECT_EQ(json["pinned"], true);
   EXPECT_EQ(json["pin_note"], "paper");
-  EXPECT_EQ(json["tags"], Json::parse(R"(["a", "b"])"));
+  EXPECT_EQ(json["tags"], Parsed(R"(["a", "b"])"));
   EXPECT_EQ(json["kept"], "pinned");
 }
 
 TEST(EntryToJson, TellsTheHeldBox) {
   StoredEntry entry;
   entry.spec = {.name = "w", .dtype = Dtype::kFloat32, .shape = {4, 2}, .box_offset = {2, 0}, .box_extent = {2, 2}};
-  EXPECT_EQ(ToJson(entry)["box"], Json::parse(R"({"offset": [2, 0], "extent": [2, 2]})"));
+  EXPECT_EQ(ToJson(entry)["box"], Parsed(R"({"offset": [2, 0], "extent": [2, 2]})"));
 }
 
 TEST(Dump, IsAscii) { EXPECT_EQ(Dump(Json("ö\x1b\x7f\xc2\x9b")), "\"\\u00f6\\u001b\\u007f\\u009b\"\n"); }
