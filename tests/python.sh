@@ -47,15 +47,19 @@ fi
 build=$root/build/python
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
   -DTIDEMARK_WERROR=ON -DTIDEMARK_PYTHON=ON -DTIDEMARK_TORCH=OFF -DTIDEMARK_TESTS=OFF -DTIDEMARK_TOOLS=OFF \
-  -DTIDEMARK_EXAMPLES=OFF -DPython_EXECUTABLE="$venv/bin/python3"
-targets=_native
-[ "${1:-}" != --bench ] || targets="_native bench_python_core"
+  -DTIDEMARK_EXAMPLES=OFF -DTIDEMARK_PRETEND_DEVICE=ON -DPython_EXECUTABLE="$venv/bin/python3"
+case ${1:-} in
+  --build | --fuzz) targets=_native ;;
+  --bench) targets="_native bench_python_core" ;;
+  *) targets="_native pretend_device" ;;
+esac
 # shellcheck disable=SC2086 # several targets
 cmake --build "$build" -j "$jobs" --target $targets
 rm -rf "$build/package"
 cmake --install "$build" --component python --prefix "$build/package" >/dev/null
 [ "${1:-}" != --build ] || exit 0
 export PYTHONPATH="$build/package" PYTHONDONTWRITEBYTECODE=1
+export TIDEMARK_PRETEND_DEVICE="$build/python/libpretend_device.so"
 cd "$root"
 if [ "${1:-}" = --bench ]; then
   shift

@@ -72,6 +72,7 @@ std::vector<Array> ArraysOf(const nb::list& places) {
       array.data = reinterpret_cast<std::byte*>(nb::cast<uint64_t>(fields[3]));
       array.strides = nb::cast<std::vector<int64_t>>(fields[4]);
       array.changes_early = nb::cast<bool>(fields[5]);
+      array.device = nb::cast<std::string>(fields[6]);
     }
     arrays.push_back(std::move(array));
   }

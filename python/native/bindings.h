@@ -14,6 +14,7 @@ void BindCheckpointer(nanobind::module_& module);
 void BindExchange(nanobind::module_& module);
 void BindHealthMonitor(nanobind::module_& module);
 void BindStepFile(nanobind::module_& module);
+void BindTreeState(nanobind::module_& module);
 void BindWorker(nanobind::module_& module);
 
 // The keyword arguments of the data classes that the package has for them.

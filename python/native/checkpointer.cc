@@ -1,4 +1,4 @@
-// AsyncCheckpointer, Future and TreeState for Python. Every call that may block releases the interpreter's lock.
+// AsyncCheckpointer and Future for Python. Every call that may block releases the interpreter's lock.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,6 @@
 #include "nanobind/stl/string.h"
 #include "nanobind/stl/tuple.h"
 #include "nanobind/stl/vector.h"
-#include "python/native/array_places.h"
 #include "python/native/bindings.h"
 #include "python/native/evaluator_options.h"
 #include "python/native/event_queue.h"
@@ -41,15 +40,26 @@ using namespace nb::literals;  // NOLINT: arguments' names
 namespace tidemark::python {
 namespace {
 
-// Name, kind, bytes.
-using ValueTuple = std::tuple<std::string, std::string, nb::bytes>;
 // Name of a metric, mode ("" for none), count, whether steps without it stay, function or None.
 using KeepBestTuple = std::tuple<std::string, std::string, int64_t, bool, nb::object>;
 
 Staging StagingOf(const std::string& staging) {
   if (staging == "blocking") return Staging::kBlocking;
   if (staging == "overlapped") return Staging::kOverlapped;
-  Raise(absl::InvalidArgumentError("staging is '" + staging + "', not 'blocking' or 'overlapped'"));
+  if (staging == "on_device") return Staging::kOnDevice;
+  Raise(absl::InvalidArgumentError("staging is '" + staging + "', not 'blocking', 'overlapped' or 'on_device'"));
+}
+
+std::string StagingName(Staging staging) {
+  switch (staging) {
+    case Staging::kBlocking:
+      return "blocking";
+    case Staging::kOverlapped:
+      return "overlapped";
+    case Staging::kOnDevice:
+      return "on_device";
+  }
+  return "";
 }
 
 WhenFull WhenFullOf(const std::string& when_full) {
@@ -64,30 +74,6 @@ Compression CompressionOf(const std::string& compression) {
   if (compression == "space") return Compression::kSpace;
   if (compression == "none") return Compression::kNone;
   Raise(absl::InvalidArgumentError("compression is '" + compression + "', not 'throughput', 'space' or 'none'"));
-}
-
-std::vector<Value> ValuesOf(const std::vector<ValueTuple>& tuples) {
-  std::vector<Value> values;
-  values.reserve(tuples.size());
-  for (const auto& [name, kind, bytes] : tuples) {
-    Value value{.spec = {.name = name}, .bytes = std::string(bytes.c_str(), bytes.size())};
-    if (kind == "int64") {
-      value.spec.kind = EntryKind::kInt64;
-      value.spec.dtype = Dtype::kInt64;
-    } else if (kind == "double") {
-      value.spec.kind = EntryKind::kDouble;
-      value.spec.dtype = Dtype::kFloat64;
-    } else if (kind == "bool") {
-      value.spec.kind = EntryKind::kBool;
-      value.spec.dtype = Dtype::kBool;
-    } else {
-      value.spec.kind = kind == "string" ? EntryKind::kString : EntryKind::kBytes;
-      value.spec.dtype = Dtype::kUint8;
-      value.spec.shape = {static_cast<int64_t>(bytes.size())};
-    }
-    values.push_back(std::move(value));
-  }
-  return values;
 }
 
 IoBackend IoOf(const std::string& io) {
@@ -266,55 +252,10 @@ void BindCheckpointer(nb::module_& module) {
           },
           "seconds"_a, "Whether the result has arrived; raises the failure, which then counts as seen.");
 
-  nb::class_<TreeState>(module, "TreeState")
-      .def(nb::init<>())
-      .def("set_entries",
-           [](TreeState& state, const nb::list& arrays, const std::vector<ValueTuple>& values) {
-             std::vector<Array> native_arrays = ArraysOf(arrays);
-             std::vector<Value> native_values = ValuesOf(values);
-             absl::Status status;
-             {
-               const Unlocked unlocked;
-               status = state.SetEntries(std::move(native_arrays), std::move(native_values));
-             }
-             RaiseUnlessOk(status);
-           })
-      .def(
-          "set_destinations",
-          [](TreeState& state, const nb::list& arrays, std::vector<std::string> values,
-             std::vector<std::string> open, bool converts) {
-            std::vector<Array> native_arrays = ArraysOf(arrays);
-            const Unlocked unlocked;
-            state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open), converts);
-          },
-          "arrays"_a, "values"_a, "open"_a, "converts"_a = false)
-      .def("may_be_in", [](const TreeState& state, const nb::list& arrays) { return state.MayBeIn(ArraysOf(arrays)); })
-      .def("await_staging",
-           [](const TreeState& state) {
-             const Unlocked unlocked;
-             state.AwaitStaging();
-           })
-      .def("differences",
-           [](const TreeState& state) {
-             const Differences& found = state.differences();
-             return std::make_tuple(found.missing, found.unexpected, found.reshaped, found.retyped);
-           })
-      .def(
-          "take_received",
-          [](TreeState& state) {
-            nb::dict out;
-            for (const auto& [name, received] : state.TakeReceived()) {
-              out[name.c_str()] = nb::make_tuple(
-                  std::string(EntryKindName(received.spec.kind)), std::string(GetDtypeInfo(received.spec.dtype).name),
-                  received.spec.shape, nb::bytearray(received.bytes.data(), received.bytes.size()));
-            }
-            return out;
-          },
-          "{name: (kind, dtype, shape, bytes)}");
-
   nb::class_<SaveHandle>(module, "SaveHandle")
       .def_prop_ro("step", &SaveHandle::step)
       .def_prop_ro("skipped", &SaveHandle::skipped)
+      .def_prop_ro("staging", [](const SaveHandle& handle) { return StagingName(handle.staging()); })
       .def_prop_ro("staged", [](const SaveHandle& handle) { return Future(handle.staged()); })
       .def_prop_ro("committed", [](const SaveHandle& handle) { return Future(handle.committed()); });
 

@@ -3,6 +3,7 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "The C++ core. Private: tidemark's own modules are the interface.";
+  tidemark::python::BindTreeState(module);
   tidemark::python::BindCheckpointer(module);
   tidemark::python::BindHealthMonitor(module);
   tidemark::python::BindSnapshot(module);

@@ -45,6 +45,36 @@ bool IsFloatingPoint(Dtype dtype) {
   return dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64;
 }
 
+// Copies of arrays on their devices, and of strided ones in host memory.
+class CopiedArrays final : public State::DeviceImage {
+ public:
+  CopiedArrays(std::unique_ptr<DeviceTensors::Image> image, absl::flat_hash_map<size_t, std::vector<std::byte>> host,
+               std::span<const State::Entry> entries)
+      : image_(std::move(image)), host_(std::move(host)) {
+    bytes_.reserve(entries.size());
+    for (const State::Entry& entry : entries) bytes_.push_back(entry.bytes);
+  }
+
+  uint64_t bytes() const override { return image_ == nullptr ? 0 : image_->bytes(); }
+
+  absl::Status CopyToHost(std::span<const State::CopyRequest> requests) override {
+    std::vector<DeviceTensors::Request> on_device;
+    for (const State::CopyRequest& request : requests) {
+      if (const auto found = host_.find(request.entry); found != host_.end()) {
+        std::memcpy(request.destination, found->second.data(), found->second.size());
+      } else {
+        on_device.push_back({request.entry, request.destination, bytes_[request.entry]});
+      }
+    }
+    return on_device.empty() ? absl::OkStatus() : image_->CopyToHost(on_device);
+  }
+
+ private:
+  const std::unique_ptr<DeviceTensors::Image> image_;
+  const absl::flat_hash_map<size_t, std::vector<std::byte>> host_;  // by entry
+  std::vector<uint64_t> bytes_;                                     // by entry
+};
+
 // Whether the numbers of one tensor can be converted to the dtype of the other, and have to be.
 bool IsConverted(const EntrySpec& saved, const EntrySpec& wanted) {
   return saved.kind == EntryKind::kTensor && saved.dtype != wanted.dtype && IsFloatingPoint(saved.dtype) &&
@@ -55,18 +85,20 @@ absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& ar
   std::vector<State::Entry> entries;
   entries.reserve(arrays.size());
   using Numbers = absl::Span<const int64_t>;
-  absl::flat_hash_map<std::tuple<const std::byte*, uint64_t, Numbers, Numbers>, int64_t> first_there;
+  using Place = std::tuple<const std::byte*, std::string_view, uint64_t, Numbers, Numbers>;
+  absl::flat_hash_map<Place, int64_t> first_there;
   first_there.reserve(arrays.size());
   for (const Array& array : arrays) {
     State::Entry entry{.spec = array.spec};
     if (absl::Status status = ValidateEntry(entry.spec, &entry.bytes); !status.ok()) return status;
     const bool contiguous = array.strides.empty();
-    entry.host = contiguous ? array.data : nullptr;
+    entry.host = contiguous && array.device.empty() ? array.data : nullptr;
     entry.changes_early = array.changes_early;
     if (entry.bytes > 0) {
-      const auto [first, is_new] = first_there.emplace(
-          std::tuple(array.data, entry.bytes, Numbers(array.strides), contiguous ? Numbers() : Numbers(array.spec.shape)),
-          static_cast<int64_t>(entries.size()));
+      const auto [first, is_new] =
+          first_there.emplace(Place(array.data, array.device, entry.bytes, Numbers(array.strides),
+                                    contiguous ? Numbers() : Numbers(array.spec.shape)),
+                              static_cast<int64_t>(entries.size()));
       if (!is_new) entry.alias_of = first->second;
     }
     entries.push_back(std::move(entry));
@@ -76,10 +108,13 @@ absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& ar
 
 }  // namespace
 
-absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value> values) {
+absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value> values,
+                                   std::shared_ptr<DeviceTensors> devices) {
   AwaitStaging();
+  devices_ = std::move(devices);
   // Most saves of a run are of the same arrays, and comparing them is a tenth of the work.
-  const bool known = std::exchange(entries_are_of_arrays_, false) && arrays == arrays_ && values.size() == values_.size();
+  const bool known =
+      std::exchange(entries_are_of_arrays_, false) && arrays == arrays_ && values.size() == values_.size();
   arrays_ = std::move(arrays);
   values_ = std::move(values);
   std::vector<Entry> of_values;
@@ -113,8 +148,10 @@ absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value>
 }
 
 void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::string> values,
-                                std::vector<std::string> open, bool converts) {
+                                std::vector<std::string> open, bool converts, std::shared_ptr<DeviceTensors> devices) {
   AwaitStaging();
+  devices_ = std::move(devices);
+  writes_.clear();
   converts_ = converts;
   entries_are_of_arrays_ = false;
   arrays_ = std::move(arrays);
@@ -139,19 +176,55 @@ bool TreeState::IsOpen(const std::string& name) const {
   return false;
 }
 
-absl::Status TreeState::CopyToHost(std::span<const CopyRequest> requests) {
-  for (const CopyRequest& request : requests) {
-    const Entry& entry = entries()[request.entry];
-    if (entry.host != nullptr) {
-      std::memcpy(request.destination, entry.host, entry.bytes);
-      continue;
-    }
-    const Array& array = arrays_[request.entry];
-    ForEachRun(array, entry.bytes, [&](int64_t offset, uint64_t done, size_t run) {
-      std::memcpy(request.destination + done, array.data + offset, run);
-    });
+void TreeState::CopyOfHost(size_t entry, std::byte* destination) const {
+  const uint64_t bytes = entries()[entry].bytes;
+  if (const std::byte* const host = entries()[entry].host; host != nullptr) {
+    std::memcpy(destination, host, bytes);
+    return;
   }
-  return absl::OkStatus();
+  const Array& array = arrays_[entry];
+  ForEachRun(array, bytes, [&](int64_t offset, uint64_t done, size_t run) {
+    std::memcpy(destination + done, array.data + offset, run);
+  });
+}
+
+absl::Status TreeState::CopyToHost(std::span<const CopyRequest> requests) {
+  std::vector<DeviceTensors::Request> on_device;
+  for (const CopyRequest& request : requests) {
+    if (request.entry < arrays_.size() && !arrays_[request.entry].device.empty()) {
+      on_device.push_back({request.entry, request.destination, entries()[request.entry].bytes});
+    } else {
+      CopyOfHost(request.entry, request.destination);
+    }
+  }
+  return on_device.empty() ? absl::OkStatus() : devices_->CopyToHost(on_device);
+}
+
+absl::StatusOr<std::unique_ptr<State::DeviceImage>> TreeState::CopyOnDevice(std::span<const size_t> entries,
+                                                                            uint64_t bytes_max) {
+  std::vector<size_t> on_device;
+  absl::flat_hash_map<size_t, std::vector<std::byte>> host;
+  for (const size_t entry : entries) {
+    if (arrays_[entry].device.empty()) {
+      std::vector<std::byte>& copy = host[entry];
+      copy.resize(this->entries()[entry].bytes);
+      CopyOfHost(entry, copy.data());
+    } else {
+      on_device.push_back(entry);
+    }
+  }
+  std::unique_ptr<DeviceTensors::Image> image;
+  if (!on_device.empty()) {
+    auto made = devices_->CopyOnDevice(on_device, bytes_max);
+    if (!made.ok()) return made.status();
+    if (*made == nullptr) return nullptr;
+    image = *std::move(made);
+  }
+  return std::make_unique<CopiedArrays>(std::move(image), std::move(host), this->entries());
+}
+
+std::shared_ptr<std::byte> TreeState::AllocateStaging(uint64_t bytes) {
+  return devices_ == nullptr ? nullptr : DeviceTensors::AllocatePageLocked(bytes);
 }
 
 absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
@@ -228,6 +301,10 @@ absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) 
     return absl::OkStatus();
   }
   const Array& array = arrays_[index];
+  if (!array.device.empty()) {
+    writes_.push_back({index, bytes});
+    return absl::OkStatus();
+  }
   if (array.strides.empty()) {
     std::memcpy(array.data, bytes.data(), bytes.size());
     return absl::OkStatus();
@@ -238,6 +315,11 @@ absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) 
   return absl::OkStatus();
 }
 
+absl::Status TreeState::FlushReceived() {
+  const std::vector<DeviceTensors::Write> writes = std::exchange(writes_, {});
+  return writes.empty() ? absl::OkStatus() : devices_->WriteAll(writes);
+}
+
 absl::Status TreeState::FinishRestore() {
   received_ = std::move(receiving_);
   receiving_.clear();
@@ -246,6 +328,7 @@ absl::Status TreeState::FinishRestore() {
 
 void TreeState::AbandonRestore() {
   receiving_.clear();
+  writes_.clear();
   State::AbandonRestore();
 }
 

@@ -6,21 +6,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "python/native/device_tensors.h"
 #include "tidemark/state.h"
 
 namespace tidemark::python {
 
-// An array of the trainer, in host memory. Not owned.
+// An array of the trainer. Not owned.
 struct Array {
   EntrySpec spec;
   std::byte* data = nullptr;
   std::vector<int64_t> strides;  // in bytes, for each dimension; empty: row-major and contiguous
   bool changes_early = false;    // as State::Entry
+  std::string device;            // on which `data` is; empty: in host memory
   bool operator==(const Array&) const = default;
 };
 
@@ -45,18 +49,19 @@ struct Differences {
 };
 
 // Thread-compatible, except that CopyToHost may run on one other thread, while no other function but AwaitStaging does.
-// Never calls Python.
+// Calls Python only for arrays on devices. No function may be called with the interpreter's lock held.
 class TreeState : public State {
  public:
   // For the next save: exactly these entries. Blocks until no overlapped save reads the earlier ones any more. The
-  // structure counts as unchanged if only places and values differ.
-  absl::Status SetEntries(std::vector<Array> arrays, std::vector<Value> values);
+  // structure counts as unchanged if only places and values differ. `devices` copies the arrays that are on devices;
+  // null if there are none.
+  absl::Status SetEntries(std::vector<Array> arrays, std::vector<Value> values, std::shared_ptr<DeviceTensors> devices);
 
   // For the next restore: it writes into `arrays`. For each of `values`, which are names, and for each entry whose name
   // begins with one of `open` and a dot, it keeps what the checkpoint has. So it does with `converts` for each of
-  // `arrays` that has another floating-point dtype in the checkpoint, and Python converts it.
+  // `arrays` that has another floating-point dtype in the checkpoint, and Python converts it. `devices`: as above.
   void SetDestinations(std::vector<Array> arrays, std::vector<std::string> values, std::vector<std::string> open,
-                       bool converts);
+                       bool converts, std::shared_ptr<DeviceTensors> devices);
 
   // False if all of the arrays lie elsewhere than all those of the last save or restore: they are of another state.
   bool MayBeIn(const std::vector<Array>& arrays) const;
@@ -67,17 +72,23 @@ class TreeState : public State {
   const Differences& differences() const { return differences_; }
 
   absl::Status CopyToHost(std::span<const CopyRequest> requests) override;
+  absl::StatusOr<std::unique_ptr<DeviceImage>> CopyOnDevice(std::span<const size_t> entries,
+                                                            uint64_t bytes_max) override;
+  std::shared_ptr<std::byte> AllocateStaging(uint64_t bytes) override;
   absl::Status PrepareRestore(std::span<const EntrySpec> saved) override;
   absl::Status Receive(size_t entry, std::span<const std::byte> bytes) override;
+  absl::Status FlushReceived() override;
   absl::Status FinishRestore() override;
   void AbandonRestore() override;
 
  private:
   bool IsOpen(const std::string& name) const;
+  // Of an array in host memory.
+  void CopyOfHost(size_t entry, std::byte* destination) const;
 
-  std::vector<Array> arrays_;  // the first entries, in their order
+  std::vector<Array> arrays_;           // the first entries, in their order
   bool entries_are_of_arrays_ = false;  // of a save: entries() are what arrays_ and values_ ask for
-  std::vector<Value> values_;  // of a save: the entries behind them
+  std::vector<Value> values_;           // of a save: the entries behind them
   std::vector<std::string> names_;
   std::vector<std::string> open_;
   bool converts_ = false;
@@ -85,6 +96,8 @@ class TreeState : public State {
   std::map<std::string, Received> receiving_;
   std::map<std::string, Received> received_;
   Differences differences_;
+  std::shared_ptr<DeviceTensors> devices_;
+  std::vector<DeviceTensors::Write> writes_;  // of a restore, since the last FlushReceived
 };
 
 }  // namespace tidemark::python

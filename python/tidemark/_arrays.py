@@ -8,10 +8,11 @@ from typing import Any, Union
 
 from .errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeError
 
-# The last field: whether the next forward pass changes it. An array of NumPy says itself where it lies.
+# Name, dtype, array, and whether the next forward pass changes it. An array of NumPy says itself where it lies.
 NumpyPlace = tuple[str, str, Any, bool]
-# Name, dtype, shape, address, strides in bytes (empty: contiguous), and the last field.
-TorchPlace = tuple[str, str, list[int], int, list[int], bool]
+# Name, dtype, shape, address, strides in bytes (empty: contiguous), whether the next forward pass changes it, and the
+# device ("cuda:0"; "": host memory).
+TorchPlace = tuple[str, str, list[int], int, list[int], bool, str]
 Place = Union[NumpyPlace, TorchPlace]
 
 _TORCH_NAMES = {"torch." + name: name for name in (
@@ -20,6 +21,9 @@ _TORCH_NAMES = {"torch." + name: name for name in (
     "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2")}
 # NumPy's dtypes beyond these come from ml_dtypes, under the same names.
 _NUMPY_KINDS = "biufc"
+
+# Devices whose tensors have no memory, or none that a pointer tells apart.
+_WITHOUT_MEMORY = frozenset(("meta", "xla", "lazy", "ipu", "vulkan", "fpga", "ort", "ve"))
 
 
 def is_numpy(value: object) -> bool:
@@ -74,9 +78,6 @@ def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) 
     torch = sys.modules["torch"]
     if value.layout != torch.strided or value.is_quantized:
         raise UnimplementedError(f"'{name}' is a sparse or quantised tensor, which cannot be stored")
-    if value.device.type != "cpu":
-        raise UnimplementedError(f"'{name}' is on the device {value.device}: only tensors in host memory can be stored. "
-                                 f"Give the state a copy: tensor.cpu()")
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer if hasattr(torch.nn, "Buffer") else torch.Tensor):
         raise UnsupportedTypeError(f"'{name}' is a {type(value).__module__}.{type(value).__qualname__}, a tensor without "
                                    f"memory of its own. Give the state its parts")
@@ -85,11 +86,20 @@ def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) 
     dtype = _TORCH_NAMES.get(str(value.dtype))
     if dtype is None:
         raise UnimplementedError(f"'{name}' has the dtype {value.dtype}, which cannot be stored")
+    device = "" if value.device.type == "cpu" else str(value.device)
+    if device:
+        _refuse_without_memory(value, name)
     size = value.element_size()
     strides = [] if value.is_contiguous() else [stride * size for stride in value.stride()]
     if writable:
         _refuse_expanded(name, value.shape, strides)
-    return name, dtype, list(value.shape), value.data_ptr(), strides, changes_early
+    return name, dtype, list(value.shape), value.data_ptr(), strides, changes_early, device
+
+
+def _refuse_without_memory(tensor: Any, name: str) -> None:
+    if tensor.device.type in _WITHOUT_MEMORY or (tensor.numel() > 0 and tensor.data_ptr() == 0):
+        raise UnimplementedError(f"'{name}' is on the device {tensor.device}, which has no memory that can be copied. Give "
+                                 f"the state a tensor in host memory")
 
 
 def _refuse_expanded(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
@@ -183,13 +193,17 @@ def copy_into(array: Any, content: bytearray | memoryview) -> None:
         ctypes.memmove(address_of(array), bytes(content), len(content))
 
 
-def memory_of(place: Place) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-    """Address, dtype, shape, and strides in bytes (none: contiguous). Tied arrays have the same."""
+def memory_of(place: Place) -> tuple[int, str, tuple[int, ...], tuple[int, ...], str]:
+    """Address, dtype, shape, strides in bytes (none: contiguous), and device. Tied arrays have the same."""
     if len(place) == 4:
         _, dtype, array, _ = place
-        return address_of(array), dtype, array.shape, () if array.flags.c_contiguous else array.strides
-    _, dtype, shape, address, strides, _ = place
-    return address, dtype, tuple(shape), tuple(strides)
+        return address_of(array), dtype, array.shape, () if array.flags.c_contiguous else array.strides, ""
+    _, dtype, shape, address, strides, _, device = place
+    return address, dtype, tuple(shape), tuple(strides), device
+
+
+def changes_early(place: Place) -> bool:
+    return place[3] if len(place) == 4 else place[5]
 
 
 def address_of(array: Any) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from . import _native
 from ._closing import close_after, left_running, opened
 from ._conversion import SavedDtypes
+from ._devices import DeviceTensors, Streams
 from ._evaluator import EvaluatorFunction, guarded, modes_of
-from ._futures import SLICE, Future, Notifier, SaveHandle, logger
+from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices, logger
 from ._health import HealthMonitor
 from ._options import (
     AdaptivePeriod, Retention, SaveQuestion, Tuning, mismatch, options_of, raise_interruption, restore_options, save_rule)
@@ -57,6 +59,8 @@ class Checkpointer:
         self._failure_raised = False  # that of a close
         self._last_statistics: Statistics | None = None  # of a checkpointer that has given evaluations up
         self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
+        self._streams = Streams()
+        self._on_devices: DeviceTensors | None = None  # those of them that are on devices
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
         self._state = _native.TreeState()
         options = {
@@ -111,11 +115,13 @@ class Checkpointer:
              overwrite: bool = False, staging: str | None = None) -> SaveHandle:
         """Saves the state as `step`. Returns when it is staged; with staging="overlapped" at once.
 
-        With "overlapped" the arrays must not change until `wait_until_staged` returns. Values are read before this
-        returns. `user_metadata` is a JSON object.
+        With "overlapped" the arrays must not change until `wait_until_staged` returns. With "on_device" tensors on devices
+        are copied there first: what the trainer's stream does later comes after that. If a device has no room for the
+        copies, the save is "blocking", and the result's `staging` says so. Values are read before this returns.
+        `user_metadata` is a JSON object.
 
         UnsupportedTypeError: the state has something that cannot be stored. AlreadyExistsError: the step is there, and
-        `overwrite` is off. ResourceExhaustedError: no memory.
+        `overwrite` is off. ResourceExhaustedError: no memory. InternalError: PyTorch could not copy a tensor on a device.
         """
         native = self._require()
         self._gather(state)
@@ -140,14 +146,21 @@ class Checkpointer:
         # Before there can be a save that reads their memory. A conversion puts its copies in their places.
         self._saved_dtypes.convert(tree)
         self._owners = tree.owners
-        self._state.set_entries(tree.arrays, values)
+        self._on_devices = tree.on_devices(self._streams)
+        self._state.set_entries(tree.arrays, values, self._on_devices)
+
+    def _forget_arrays(self) -> None:
+        """No save reads them any more."""
+        self._owners = []
+        if self._on_devices is not None:
+            self._on_devices.release()
 
     def _handle_of(self, handle: _native.SaveHandle) -> SaveHandle:
         if handle.staged.ready():
-            self._owners = []
+            self._forget_arrays()
         staged = self._watched(Future(handle.staged, handle.step))
         committed = self._watched(Future(handle.committed, handle.step))
-        return SaveHandle(handle.step, handle.skipped, staged, committed)
+        return SaveHandle(handle.step, handle.skipped, handle.staging, staged, committed)
 
     def _watched(self, future: Future) -> Future:
         return future if self._notifier is None else self._notifier.add(future)
@@ -235,18 +248,7 @@ class Checkpointer:
         DeadlineExceededError after `timeout` seconds; it names what still runs.
         """
         native = self._require()
-        self._in_slices(native.wait_until_evaluated, timeout)
-
-    @staticmethod
-    def _in_slices(wait: Callable[[float], None], timeout: float | None) -> None:
-        """Calls `wait(seconds)` until it returns, so that signals are seen meanwhile."""
-        deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
-        while True:
-            try:
-                return wait(min(SLICE, max(0.0, deadline - time.monotonic())))
-            except DeadlineExceededError:
-                if time.monotonic() >= deadline:
-                    raise
+        in_slices(native.wait_until_evaluated, timeout)
 
     def wait_until_staged(self, entry: str | None = None) -> None:
         """Blocks until no save reads the arrays any more, or no longer that of the `entry`, for trainers that update a layer
@@ -256,7 +258,14 @@ class Checkpointer:
             native.wait_until_entry_staged(entry)
             return
         self._state.await_staging()
-        self._owners = []
+        self._forget_arrays()
+
+    @contextlib.contextmanager
+    def staged(self) -> Iterator[None]:
+        """For the part of a step that changes the arrays: `with checkpointer.staged(): optimizer.step()`. Waits as
+        `wait_until_staged` does before the block runs."""
+        self.wait_until_staged()
+        yield
 
     def wait_until_committed(self) -> None:
         """Blocks until every save so far has ended. Raises the first failure that was not seen yet."""
@@ -310,8 +319,9 @@ class Checkpointer:
         # By the native state a later `_save_and_close` knows that the training went back. Another one is there for comparison.
         destination = self._state if self._state.may_be_in(tree.arrays) else _native.TreeState()
         # Entries of the package itself may be there, whatever the state is.
+        on_devices = tree.on_devices(None)
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"],
-                                     convert_dtypes)
+                                     convert_dtypes, on_devices)
         try:
             result = restore(destination)
         except InvalidArgumentError as error:
@@ -319,6 +329,9 @@ class Checkpointer:
         except InternalError:
             raise_interruption(options["accept"])
             raise
+        finally:
+            if on_devices is not None:
+                on_devices.release()
         tree.assign(destination.take_received())
         return result
 
@@ -381,7 +394,7 @@ class Checkpointer:
         native = self._require()
         self._gather(state)
         native.prepare(self._state)
-        self._owners = []
+        self._forget_arrays()
 
     def tidy(self) -> None:
         """Reads the reports of workers and applies retention now, and blocks until that is done."""
@@ -460,7 +473,7 @@ class Checkpointer:
         patience = max(deadline, time.monotonic()) + 1.0
         while True:
             try:
-                return self._in_slices(wait, max(0.0, deadline - time.monotonic()))
+                return in_slices(wait, max(0.0, deadline - time.monotonic()))
             except DeadlineExceededError as error:
                 if "the save of" not in str(error) or time.monotonic() >= patience:
                     logger.warning("closing without the evaluations that have not ended: %s", error)
@@ -477,6 +490,7 @@ class Checkpointer:
             if function is not None:
                 function.forget()
         self._owners = []
+        self._on_devices = None  # without releasing it: a save that was left running may read it
         if self._notifier is not None:
             self._notifier.stop()
         opened.discard(self)

@@ -25,23 +25,28 @@ class SavedDtypes:
         self._copies: dict[str, Any] = {}
 
     def convert(self, tree: Tree) -> None:
-        """Puts converted copies in the place of the arrays of a state. No save may read the earlier copies any more."""
+        """Puts converted copies in the place of the arrays of a state. No save may read the earlier copies any more. Tensors on
+        devices stay: they are converted there, when they are copied."""
         if not self._dtypes:
             return
         copies: dict[str, Any] = {}
         first: dict[Any, Any] = {}  # by place in memory: tied arrays are stored as the first of them
         for i, place in enumerate(tree.arrays):
-            name, dtype, early = place[0], place[1], place[-1]
+            name, dtype = place[0], place[1]
             if dtype not in _FLOATING:
                 continue
             key = _arrays.memory_of(place)
+            wanted = next((to for pattern, to in self._dtypes.items() if matches(name, [pattern])), dtype)
+            if len(place) == 7 and place[6]:
+                tree.arrays[i] = (name, first.setdefault(key, wanted), *place[2:])
+                continue
             if key not in first:
-                wanted = next((to for pattern, to in self._dtypes.items() if matches(name, [pattern])), dtype)
                 first[key] = None
                 if wanted != dtype:
                     copies[name] = first[key] = self._copy(name, tree.owners[i], wanted)
             if first[key] is not None:
-                tree.arrays[i] = _arrays.place_of(first[key], name, writable=False, changes_early=early)
+                tree.arrays[i] = _arrays.place_of(first[key], name, writable=False,
+                                                    changes_early=_arrays.changes_early(place))
                 tree.owners[i] = first[key]
         self._copies = copies
 

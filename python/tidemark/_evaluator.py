@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from . import _arrays, _codec, _native
+from ._devices import Streams
 from ._futures import logger
 from ._options import mismatch
 from ._tree import Tree, object_state
@@ -96,7 +97,8 @@ class Snapshot(Mapping[str, Any]):
         """
         tree = Tree(state, writable=True)
         destination = _native.TreeState()
-        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes)
+        destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes,
+                                     tree.on_devices(None))
         options = {"only": list(only), "renames": list(renames), "allow_missing": allow_missing, "allow_unexpected": True}
         try:
             self._native.restore(destination, options)
@@ -119,7 +121,8 @@ def capture(state: Any) -> Snapshot:
     """
     tree = Tree(state, writable=False)
     native = _native.TreeState()
-    native.set_entries(tree.arrays, tree.entries_of_values())
+    values = tree.entries_of_values()
+    native.set_entries(tree.arrays, values, tree.on_devices(Streams()))
     return Snapshot(_native.capture(native))
 
 

@@ -6,10 +6,10 @@ import concurrent.futures
 import logging
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
-from .errors import Error
+from .errors import DeadlineExceededError, Error
 
 logger = logging.getLogger("tidemark")
 
@@ -86,16 +86,29 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
         return asyncio.wrap_future(self).__await__()
 
 
+def in_slices(wait: Callable[[float], None], timeout: float | None) -> None:
+    """Calls `wait(seconds)` until it returns, so that signals are seen meanwhile. DeadlineExceededError after `timeout`."""
+    deadline = time.monotonic() + (float("inf") if timeout is None else timeout)
+    while True:
+        try:
+            return wait(min(SLICE, max(0.0, deadline - time.monotonic())))
+        except DeadlineExceededError:
+            if time.monotonic() >= deadline:
+                raise
+
+
 class SaveHandle:
     """One save. Can be awaited: that waits for `committed`.
 
     `staged` resolves when the trainer may change its arrays, `committed` when the step survives power loss. Both have
     the step as their result. `skipped`: nothing was saved, because `when_full` is "skip" and there was no room.
+    `staging`: as asked for, or "blocking" if "on_device" found no room on the device, or no tensor there.
     """
 
-    def __init__(self, step: int, skipped: bool, staged: Future, committed: Future) -> None:
+    def __init__(self, step: int, skipped: bool, staging: str, staged: Future, committed: Future) -> None:
         self.step = step
         self.skipped = skipped
+        self.staging = staging
         self.staged = staged
         self.committed = committed
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import _arrays, _codec, _optimizers
+from . import _arrays, _codec, _devices, _optimizers
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
 from .errors import DataLossError, Error, InvalidArgumentError
 
@@ -156,6 +156,12 @@ class Tree:
             for field in dataclasses.fields(value):
                 self._walk(getattr(value, field.name), f"{prefix}{field.name}",
                            lambda new, name=field.name: setattr(value, name, new))  # type: ignore[misc]
+
+    def on_devices(self, streams: _devices.Streams | None) -> _devices.DeviceTensors | None:
+        """Those of `arrays` that are on devices; None: there are none. On the thread whose work on the devices comes first."""
+        found = {i: (owner, place[1]) for i, (place, owner) in enumerate(zip(self.arrays, self.owners, strict=True))
+                 if len(place) == 7 and place[6]}
+        return _devices.DeviceTensors(found, streams) if found else None
 
     # Saving.
 
