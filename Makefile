@@ -14,7 +14,7 @@ help:
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make test-interop  hold export, import, statistics and report against Python's safetensors, numpy, Prometheus client, and Chromium"
 	@echo "make test-python   build the Python package and run its tests; needs PyPI once"
-	@echo "make kill-python   kill the Python example at 50 random moments; KILLS=N, SEED=N"
+	@echo "make kill-python   kill two Python examples at 50 random moments each; KILLS=N, SEED=N"
 	@echo "make fuzz-python   fuzz the Python package's reading of values, under Atheris, for SECONDS_EACH=30; needs PyPI once"
 	@echo "make bench-python  measure the Python package against the C++ library, in some minutes; BENCH=\"--only NAME ...\""
 	@echo "make wheel         make one self-contained wheel of the Python package in build/wheel, and test what is in it"
