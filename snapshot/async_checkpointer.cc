@@ -359,8 +359,9 @@ absl::Status AsyncCheckpointer::WaitUntilEvaluated(absl::Time time) {
     if (impl_->staging_thread != nullptr && !impl_->staging_thread->DrainUntil(deadline)) {
       running.emplace_back("the copy of a state");
     }
-    if (!impl_->stream->DrainUntil(deadline, &running) || !running.empty()) {
-      return absl::DeadlineExceededError(fmt::format("still running: {}", fmt::join(running, ", ")));
+    size_t saves = 0;
+    if (!impl_->stream->DrainUntil(deadline, &running, &saves) || !running.empty()) {
+      return Impl::StillRunning("", running, saves);
     }
     return impl_->housekeeper->Flush();
   });

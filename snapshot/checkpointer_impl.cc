@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/base/const_init.h"
+#include "absl/strings/cord.h"
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -302,6 +303,13 @@ CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
   return all;
 }
 
+absl::Status AsyncCheckpointer::Impl::StillRunning(std::string_view call, const std::vector<std::string>& running,
+                                                   size_t saves) {
+  absl::Status status = absl::DeadlineExceededError(fmt::format("{}still running: {}", call, fmt::join(running, ", ")));
+  if (saves > 0) status.SetPayload(kSaveRunsPayload, absl::Cord());
+  return status;
+}
+
 absl::Status AsyncCheckpointer::Impl::Close(const Deadline& drained, const Deadline& released) {
   if (absl::Status status = process.Check(); !status.ok()) return status;
   if (OnOwnThread()) {
@@ -313,9 +321,9 @@ absl::Status AsyncCheckpointer::Impl::Close(const Deadline& drained, const Deadl
   if (!closed_down) {
     housekeeper->RefuseReports();
     std::vector<std::string> running;
-    if (!stream->DrainUntil(drained, &running)) {
-      return absl::DeadlineExceededError(
-          fmt::format("close {}: still running: {}", options.directory, fmt::join(running, ", ")));
+    size_t saves = 0;
+    if (!stream->DrainUntil(drained, &running, &saves)) {
+      return StillRunning(fmt::format("close {}: ", options.directory), running, saves);
     }
     if (absl::Status status = StartClosing(); !status.ok()) return status;
   }

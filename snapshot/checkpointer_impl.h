@@ -4,6 +4,7 @@
 #define TIDEMARK_SNAPSHOT_CHECKPOINTER_IMPL_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -148,6 +149,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // See AsyncCheckpointer::Close. Saves and evaluators get the time until `drained`, and the rest is for recording what
   // is left and for releasing the store.
   absl::Status Close(const Deadline& drained, const Deadline& released);
+  // kDeadlineExceeded of a call ("" or "close FOLDER: "), with kSaveRunsPayload if `saves` is not 0.
+  static absl::Status StillRunning(std::string_view call, const std::vector<std::string>& running, size_t saves);
   // The destructor's work in the process that opened the store.
   void CloseAndLeave();
   // Whether the caller is a thread that Close would wait for.

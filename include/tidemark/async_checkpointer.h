@@ -52,6 +52,10 @@ namespace tidemark {
 
 struct Machine;
 
+// The payload of what WaitUntilEvaluated and Close return at their deadline if a save still runs. The thread of one that
+// is committed may not have come to its end.
+inline constexpr char kSaveRunsPayload[] = "tidemark/save-runs";
+
 // Owned by the trainer. Functions are called by one thread at a time (thread-compatible), unless they say otherwise.
 // After Close every function is kFailedPrecondition, unless it says otherwise. An exception becomes an error of the
 // function that returns a status or a future: kResourceExhausted for std::bad_alloc, kInternal for others. Only where
@@ -234,7 +238,8 @@ class AsyncCheckpointer {
                                                     std::string reason = "the run went back to an earlier step");
 
   // Blocks until the evaluators have finished their snapshots and the results are recorded. Returns the first error of
-  // recording, which is tried again. At the deadline kDeadlineExceeded names the saves and evaluators that still run.
+  // recording, which is tried again. At the deadline kDeadlineExceeded names the saves and evaluators that still run; it
+  // has kSaveRunsPayload if a save is among them.
   absl::Status WaitUntilEvaluated();
   absl::Status WaitUntilEvaluated(absl::Time deadline);
 

@@ -475,7 +475,7 @@ class Checkpointer:
             try:
                 return in_slices(wait, max(0.0, deadline - time.monotonic()))
             except DeadlineExceededError as error:
-                if "the save of" not in str(error) or time.monotonic() >= patience:
+                if not error.save_runs or time.monotonic() >= patience:
                     logger.warning("closing without the evaluations that have not ended: %s", error)
                     break
             time.sleep(SLICE / 10)

@@ -89,9 +89,10 @@ class UnimplementedError(Error, NotImplementedError):
 
 
 class DeadlineExceededError(Error, TimeoutError):
-    """The time was up."""
+    """The time was up. `save_runs`: of `close` and `wait_until_evaluated`, whether a save is among what still runs."""
 
     code = "DEADLINE_EXCEEDED"
+    save_runs = False
 
 
 class CancelledError(Error):

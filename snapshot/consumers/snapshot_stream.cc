@@ -126,14 +126,16 @@ void SnapshotStream::DrainEvaluators() {
   for (const auto& evaluator : evaluators_) evaluator->DrainUntil(Deadline::Never(), nullptr);
 }
 
-bool SnapshotStream::DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running) {
+bool SnapshotStream::DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running, size_t* saves) {
   bool drained = true;
+  const size_t named_before = still_running->size();
   for (const auto& subscription : subscriptions_) {
     if (subscription->executor->DrainUntil(deadline)) continue;
     drained = false;
     absl::MutexLock lock(&subscription->mutex);
     for (int64_t step : subscription->steps) still_running->push_back(fmt::format("the save of step {}", step));
   }
+  if (saves != nullptr) *saves = still_running->size() - named_before;
   for (const auto& evaluator : evaluators_) drained = evaluator->DrainUntil(deadline, still_running) && drained;
   return drained;
 }

@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_SNAPSHOT_CONSUMERS_SNAPSHOT_STREAM_H_
 #define TIDEMARK_SNAPSHOT_CONSUMERS_SNAPSHOT_STREAM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -74,8 +75,9 @@ class SnapshotStream {
   void DrainEvaluators();
 
   // Both, but gives up at `deadline`. False: `*still_running` then names what was left, oldest first: "the save of step
-  // 12", "evaluator 'x' at step 12". Nothing is dropped; it goes on, and may be waited for again.
-  bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running);
+  // 12", "evaluator 'x' at step 12". The first `*saves` of these are saves. Nothing is dropped; it goes on, and may be
+  // waited for again.
+  bool DrainUntil(const Deadline& deadline, std::vector<std::string>* still_running, size_t* saves = nullptr);
 
   // Whether the caller is on a thread of a consumer or an evaluator.
   bool OnOwnThread() const;

@@ -92,8 +92,10 @@ TEST(SnapshotStream, NamesTheSavesThatAreInHandAtTheDeadline) {
   for (int64_t step : {3, 5}) stream.Publish(MakeSnapshot(stager, step));
   EXPECT_FALSE(stream.ConsumersAreIdle());
   std::vector<std::string> still_running;
-  EXPECT_FALSE(stream.DrainUntil(Deadline::Passed(), &still_running));
+  size_t saves = 0;
+  EXPECT_FALSE(stream.DrainUntil(Deadline::Passed(), &still_running, &saves));
   EXPECT_THAT(still_running, testing::ElementsAre("the save of step 3", "the save of step 5"));
+  EXPECT_EQ(saves, 2u);
   gate.Notify();
   still_running.clear();
   EXPECT_TRUE(stream.DrainUntil(Deadline::Never(), &still_running));
