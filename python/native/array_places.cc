@@ -1,5 +1,6 @@
 #include "python/native/array_places.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,6 +19,7 @@ namespace {
 // What NumPy's `__array_struct__` points to: the C side of its array interface, version 3.
 struct ArrayInterface {
   static constexpr int kContiguous = 1;  // row-major, in `flags`
+  static constexpr int kWritable = 0x400;
 
   int two;  // 2
   int dimensions;
@@ -30,7 +32,40 @@ struct ArrayInterface {
   PyObject* description;
 };
 
-void PlaceInMemory(const nb::handle array, const nb::str& attribute, Array& out) {
+// The head of an array of NumPy 1 and 2 in memory, which the macros of NumPy's headers have compiled into every
+// extension.
+struct NumpyArray {
+  PyObject head;
+  void* data;
+  int dimensions;
+  const intptr_t* shape;
+  const intptr_t* strides;
+  PyObject* base;
+  PyObject* dtype;
+  int flags;
+};
+
+const NumpyArray& MemoryOf(nb::handle array) { return *reinterpret_cast<const NumpyArray*>(array.ptr()); }
+
+// Sets all but the dtype.
+void PlaceFrom(const NumpyArray& array, Array& out) {
+  out.data = static_cast<std::byte*>(array.data);
+  out.spec.shape.assign(array.shape, array.shape + array.dimensions);
+  if ((array.flags & ArrayInterface::kContiguous) == 0) {
+    out.strides.assign(array.strides, array.strides + array.dimensions);
+  }
+}
+
+// Whether what is there is what NumPy's array interface says of the array: then it is so of all arrays of this NumPy.
+bool IsAsKnown(const NumpyArray& there, const Array& array, const nb::handle dtype, int flags) {
+  constexpr int kCompared = ArrayInterface::kContiguous | ArrayInterface::kWritable;
+  return there.data == array.data && there.dtype == dtype.ptr() && ((there.flags ^ flags) & kCompared) == 0 &&
+         static_cast<size_t>(there.dimensions) == array.spec.shape.size() &&
+         std::equal(array.spec.shape.begin(), array.spec.shape.end(), there.shape);
+}
+
+// Sets all but the dtype. Returns the flags.
+int PlaceInMemory(const nb::handle array, const nb::str& attribute, Array& out) {
   const nb::object capsule = nb::getattr(array, attribute);
   const auto* found = static_cast<const ArrayInterface*>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
   if (found == nullptr) throw nb::python_error();
@@ -42,41 +77,101 @@ void PlaceInMemory(const nb::handle array, const nb::str& attribute, Array& out)
   if ((found->flags & ArrayInterface::kContiguous) == 0) {
     out.strides.assign(found->strides, found->strides + found->dimensions);
   }
+  return found->flags;
+}
+
+Dtype DtypeOf(const std::string& dtype, const std::string& entry) {
+  const DtypeInfo* const found = FindDtype(dtype);
+  if (found == nullptr) {
+    Raise(absl::UnimplementedError("entry '" + entry + "': the dtype " + dtype + " cannot be stored"));
+  }
+  return found->dtype;
+}
+
+Array ArrayOf(const nb::handle place) {
+  const auto fields = nb::borrow<nb::tuple>(place);
+  Array array{.spec = {.name = nb::cast<std::string>(fields[0]), .kind = EntryKind::kTensor}};
+  array.spec.dtype = DtypeOf(nb::cast<std::string>(fields[1]), array.spec.name);
+  if (fields.size() == 4) {
+    PlaceInMemory(fields[2], nb::str("__array_struct__"), array);
+    array.changes_early = nb::cast<bool>(fields[3]);
+  } else {
+    array.spec.shape = nb::cast<std::vector<int64_t>>(fields[2]);
+    array.data = reinterpret_cast<std::byte*>(nb::cast<uint64_t>(fields[3]));
+    array.strides = nb::cast<std::vector<int64_t>>(fields[4]);
+    array.changes_early = nb::cast<bool>(fields[5]);
+    array.device = nb::cast<std::string>(fields[6]);
+  }
+  return array;
 }
 
 }  // namespace
 
-std::vector<Array> ArraysOf(const nb::list& places) {
-  std::vector<Array> arrays;
-  arrays.reserve(places.size());
-  nb::object last_name;  // of a dtype: most arrays have that of the one before
-  const DtypeInfo* dtype = nullptr;
-  const nb::str attribute("__array_struct__");
-  for (const nb::handle place : places) {
-    const auto fields = nb::borrow<nb::tuple>(place);
-    Array array{.spec = {.name = nb::cast<std::string>(fields[0]), .kind = EntryKind::kTensor}};
-    if (!last_name.is(fields[1])) {
-      last_name = fields[1];
-      dtype = FindDtype(nb::cast<std::string>(last_name));
-    }
-    if (dtype == nullptr) {
-      Raise(absl::UnimplementedError("entry '" + array.spec.name + "': the dtype " + nb::cast<std::string>(last_name) +
-                                     " cannot be stored"));
-    }
-    array.spec.dtype = dtype->dtype;
-    if (fields.size() == 4) {
-      PlaceInMemory(fields[2], attribute, array);
-      array.changes_early = nb::cast<bool>(fields[3]);
-    } else {
-      array.spec.shape = nb::cast<std::vector<int64_t>>(fields[2]);
-      array.data = reinterpret_cast<std::byte*>(nb::cast<uint64_t>(fields[3]));
-      array.strides = nb::cast<std::vector<int64_t>>(fields[4]);
-      array.changes_early = nb::cast<bool>(fields[5]);
-      array.device = nb::cast<std::string>(fields[6]);
-    }
-    arrays.push_back(std::move(array));
+void ArrayList::Append(nb::handle place) { arrays_.push_back(ArrayOf(place)); }
+
+void ArrayList::Replace(size_t index, nb::handle place) { arrays_.at(index) = ArrayOf(place); }
+
+nb::object ArrayList::At(size_t index) const {
+  if (index >= arrays_.size()) throw nb::index_error();
+  const Array& array = arrays_[index];
+  return nb::make_tuple(array.spec.name, std::string(GetDtypeInfo(array.spec.dtype).name), array.spec.shape,
+                        reinterpret_cast<uint64_t>(array.data), array.strides, array.changes_early, array.device);
+}
+
+nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, const std::string& prefix,
+                                nb::handle ndarray, const nb::dict& dtypes, bool writable, nb::list owners) {
+  const nb::str interface("__array_struct__");
+  const nb::str dtype_attribute("dtype");
+  nb::object last_dtype;  // most arrays have that of the one before
+  Dtype dtype = Dtype::kUint8;
+  // To ask NumPy for the dtype and the place of an array takes longer than everything else here.
+  bool is_as_known = false;
+  if (const size_t wanted = arrays_.size() + items.size(); wanted > arrays_.capacity()) {
+    arrays_.reserve(std::max(wanted, 2 * arrays_.capacity()));
   }
-  return arrays;
+  PyObject* key = nullptr;
+  PyObject* item = nullptr;
+  while (PyDict_Next(items.ptr(), &position, &key, &item) != 0) {
+    // Borrowed from the dict, which Python may change when it is called.
+    const nb::object name = nb::borrow(key);
+    const nb::object array = nb::borrow(item);
+    const auto other = [&] { return nb::make_tuple(position, name, array); };
+    if (!array.type().is(ndarray) || PyUnicode_CheckExact(key) == 0) return other();
+    nb::object of_array =
+        is_as_known ? nb::borrow(MemoryOf(array).dtype) : nb::object(nb::getattr(array, dtype_attribute));
+    if (!last_dtype.is(of_array)) {
+      if (!dtypes.contains(of_array)) return other();
+      last_dtype = std::move(of_array);
+      dtype = DtypeOf(nb::cast<std::string>(dtypes[last_dtype]), prefix);
+    }
+    Py_ssize_t bytes = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(key, &bytes);
+    if (text == nullptr) throw nb::python_error();
+    Array found{.spec = {.kind = EntryKind::kTensor, .dtype = dtype}};
+    found.spec.name.reserve(prefix.size() + static_cast<size_t>(bytes));
+    found.spec.name.append(prefix).append(text, static_cast<size_t>(bytes));
+    int flags = 0;
+    if (is_as_known) {
+      PlaceFrom(MemoryOf(array), found);
+      flags = MemoryOf(array).flags;
+    } else {
+      flags = PlaceInMemory(array, interface, found);
+      is_as_known = IsAsKnown(MemoryOf(array), found, last_dtype, flags);
+    }
+    if (writable && (!found.strides.empty() || (flags & ArrayInterface::kWritable) == 0)) return other();
+    arrays_.push_back(std::move(found));
+    owners.append(array);
+  }
+  return nb::none();
+}
+
+std::vector<size_t> ArrayList::IndicesIn(const nb::dict& names) const {
+  std::vector<size_t> indices;
+  if (names.size() == 0) return indices;
+  for (size_t i = 0; i < arrays_.size(); ++i) {
+    if (names.contains(arrays_[i].spec.name.c_str())) indices.push_back(i);
+  }
+  return indices;
 }
 
 }  // namespace tidemark::python

@@ -66,12 +66,21 @@ void BindTreeState(nb::module_& module) {
             PyMemoryView_FromMemory(reinterpret_cast<char*>(address), static_cast<Py_ssize_t>(bytes), kWritable));
       },
       "The memory itself, which must live as long as the result.");
+  nb::class_<ArrayList>(module, "ArrayList")
+      .def(nb::init<>())
+      .def("append", &ArrayList::Append)
+      .def("append_run", &ArrayList::AppendRun)
+      .def("indices_in", &ArrayList::IndicesIn)
+      .def("__getitem__", &ArrayList::At)
+      .def("__setitem__", &ArrayList::Replace)
+      .def("__len__", &ArrayList::size);
+
   nb::class_<TreeState>(module, "TreeState")
       .def(nb::init<>())
       .def(
           "set_entries",
-          [](TreeState& state, const nb::list& arrays, const std::vector<ValueTuple>& values, nb::object devices) {
-            std::vector<Array> native_arrays = ArraysOf(arrays);
+          [](TreeState& state, ArrayList& arrays, const std::vector<ValueTuple>& values, nb::object devices) {
+            std::vector<Array> native_arrays = arrays.Take();
             std::vector<Value> native_values = ValuesOf(values);
             std::shared_ptr<DeviceTensors> native_devices = DevicesOf(std::move(devices));
             absl::Status status;
@@ -81,19 +90,19 @@ void BindTreeState(nb::module_& module) {
             }
             RaiseUnlessOk(status);
           },
-          "arrays"_a, "values"_a, "devices"_a.none() = nb::none())
+          "arrays"_a, "values"_a, "devices"_a.none() = nb::none(), "Leaves `arrays` empty.")
       .def(
           "set_destinations",
-          [](TreeState& state, const nb::list& arrays, std::vector<std::string> values, std::vector<std::string> open,
+          [](TreeState& state, ArrayList& arrays, std::vector<std::string> values, std::vector<std::string> open,
              bool converts, nb::object devices) {
-            std::vector<Array> native_arrays = ArraysOf(arrays);
+            std::vector<Array> native_arrays = arrays.arrays();
             std::shared_ptr<DeviceTensors> native_devices = DevicesOf(std::move(devices));
             const Unlocked unlocked;
             state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open), converts,
                                   std::move(native_devices));
           },
           "arrays"_a, "values"_a, "open"_a, "converts"_a = false, "devices"_a.none() = nb::none())
-      .def("may_be_in", [](const TreeState& state, const nb::list& arrays) { return state.MayBeIn(ArraysOf(arrays)); })
+      .def("may_be_in", [](const TreeState& state, ArrayList& arrays) { return state.MayBeIn(arrays.arrays()); })
       .def("await_staging",
            [](const TreeState& state) {
              const Unlocked unlocked;

@@ -47,7 +47,7 @@ def place_of(value: Any, name: str, *, writable: bool, changes_early: bool = Fal
     return _place_of_torch(value, name, writable, changes_early)
 
 
-_names: dict[Any, str] = {}  # of NumPy's dtypes, which take long to say theirs
+dtype_names: dict[Any, str] = {}  # of NumPy's dtypes that were seen: they take long to say theirs
 
 
 def _name_of(dtype: Any, name: str) -> str:
@@ -56,7 +56,7 @@ def _name_of(dtype: Any, name: str) -> str:
                                    f"numbers, or its contents as a list")
     if not dtype.isnative:
         raise UnsupportedTypeError(f"'{name}' has the foreign byte order {dtype.str}: use array.astype(array.dtype.newbyteorder('='))")
-    return _names.setdefault(dtype, dtype.name)
+    return dtype_names.setdefault(dtype, dtype.name)
 
 
 def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> NumpyPlace:
@@ -65,7 +65,7 @@ def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -
         raise UnsupportedTypeError(f"'{name}' is a masked array, whose mask would be lost. Give the state its parts: "
                                    f"array.data and array.mask")
     dtype = value.dtype
-    stored = _names.get(dtype) or _name_of(dtype, name)
+    stored = dtype_names.get(dtype) or _name_of(dtype, name)
     if writable:
         if not value.flags.writeable:
             raise InvalidArgumentError(f"'{name}' is a read-only array, so nothing can be restored into it")
@@ -193,17 +193,10 @@ def copy_into(array: Any, content: bytearray | memoryview) -> None:
         ctypes.memmove(address_of(array), bytes(content), len(content))
 
 
-def memory_of(place: Place) -> tuple[int, str, tuple[int, ...], tuple[int, ...], str]:
+def memory_of(place: TorchPlace) -> tuple[int, str, tuple[int, ...], tuple[int, ...], str]:
     """Address, dtype, shape, strides in bytes (none: contiguous), and device. Tied arrays have the same."""
-    if len(place) == 4:
-        _, dtype, array, _ = place
-        return address_of(array), dtype, array.shape, () if array.flags.c_contiguous else array.strides, ""
     _, dtype, shape, address, strides, _, device = place
     return address, dtype, tuple(shape), tuple(strides), device
-
-
-def changes_early(place: Place) -> bool:
-    return place[3] if len(place) == 4 else place[5]
 
 
 def address_of(array: Any) -> int:

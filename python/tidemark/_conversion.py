@@ -31,13 +31,14 @@ class SavedDtypes:
             return
         copies: dict[str, Any] = {}
         first: dict[Any, Any] = {}  # by place in memory: tied arrays are stored as the first of them
-        for i, place in enumerate(tree.arrays):
+        for i in range(len(tree.arrays)):
+            place = tree.arrays[i]
             name, dtype = place[0], place[1]
             if dtype not in _FLOATING:
                 continue
             key = _arrays.memory_of(place)
             wanted = next((to for pattern, to in self._dtypes.items() if matches(name, [pattern])), dtype)
-            if len(place) == 7 and place[6]:
+            if place[6]:
                 tree.arrays[i] = (name, first.setdefault(key, wanted), *place[2:])
                 continue
             if key not in first:
@@ -45,8 +46,7 @@ class SavedDtypes:
                 if wanted != dtype:
                     copies[name] = first[key] = self._copy(name, tree.owners[i], wanted)
             if first[key] is not None:
-                tree.arrays[i] = _arrays.place_of(first[key], name, writable=False,
-                                                    changes_early=_arrays.changes_early(place))
+                tree.arrays[i] = _arrays.place_of(first[key], name, writable=False, changes_early=place[5])
                 tree.owners[i] = first[key]
         self._copies = copies
 

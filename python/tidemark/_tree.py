@@ -15,10 +15,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _arrays, _codec, _devices, _optimizers
+from . import _arrays, _codec, _devices, _native, _optimizers
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
 from .errors import DataLossError, Error, InvalidArgumentError
 
@@ -67,12 +67,12 @@ class Tree:
     """A state, walked once: for one save or one restore."""
 
     def __init__(self, state: Any, *, writable: bool) -> None:
-        self.arrays: list[_arrays.Place] = []
+        self.arrays = _native.ArrayList()
         self.owners: list[Any] = []  # keeps the memory of `arrays` alive
+        self._on_devices: list[int] = []  # indices of those on devices
         self.values: dict[str, tuple[Any, _Set]] = {}
         self.objects: dict[str, Any] = {}
         self._writable = writable
-        # In a state of many small arrays the walk takes longer than the save, so the most frequent type is looked at first.
         self._ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
         self._parameters = self._parameter_names(state)
         if not isinstance(state, dict) and not _is_record(state):
@@ -111,7 +111,10 @@ class Tree:
             self.values[path] = (value, put)
 
     def _add_array(self, value: Any, path: str, changes_early: bool = False) -> None:
-        self.arrays.append(_arrays.place_of(value, path, writable=self._writable, changes_early=changes_early))
+        place = _arrays.place_of(value, path, writable=self._writable, changes_early=changes_early)
+        if len(place) == 7 and place[6]:
+            self._on_devices.append(len(self.owners))
+        self.arrays.append(place)
         self.owners.append(value)
 
     def _walk_module(self, module: Any, path: str) -> None:
@@ -129,17 +132,23 @@ class Tree:
 
             self.values[f"{path}._extra_state"] = (extra, put)
 
+    def _add_plain_arrays(self, items: dict[Any, Any], prefix: str) -> Iterator[tuple[Any, Any]]:
+        """Adds the arrays of NumPy whose dtype was seen before. Yields each other item, in its turn."""
+        found = self.arrays.append_run(items, 0, prefix, self._ndarray, _arrays.dtype_names, self._writable, self.owners)
+        while found is not None:
+            position, key, item = found
+            yield key, item
+            found = self.arrays.append_run(items, position, prefix, self._ndarray, _arrays.dtype_names, self._writable,
+                                           self.owners)
+
     def _walk_children(self, value: Any, path: str, put: _Set) -> None:
         prefix = f"{path}." if path else ""
         if isinstance(value, dict):
-            for key, item in value.items():
+            plain = type(value) is dict and self._ndarray is not None
+            for key, item in self._add_plain_arrays(value, prefix) if plain else value.items():
                 if type(key) not in (str, int):
                     raise _codec.unsupported(f"{prefix}{key} (the key)", key)
-                if type(item) is self._ndarray:
-                    self.arrays.append(_arrays.place_of_numpy(item, f"{prefix}{key}", self._writable, False))
-                    self.owners.append(item)
-                else:
-                    self._walk(item, f"{prefix}{key}", lambda new, key=key: value.__setitem__(key, new))  # type: ignore[misc]
+                self._walk(item, f"{prefix}{key}", lambda new, key=key: value.__setitem__(key, new))  # type: ignore[misc]
         elif isinstance(value, list):
             for i, item in enumerate(value):
                 self._walk(item, f"{prefix}{i}", lambda new, i=i: value.__setitem__(i, new))  # type: ignore[misc]
@@ -159,8 +168,7 @@ class Tree:
 
     def on_devices(self, streams: _devices.Streams | None) -> _devices.DeviceTensors | None:
         """Those of `arrays` that are on devices; None: there are none. On the thread whose work on the devices comes first."""
-        found = {i: (owner, place[1]) for i, (place, owner) in enumerate(zip(self.arrays, self.owners, strict=True))
-                 if len(place) == 7 and place[6]}
+        found = {i: (self.owners[i], self.arrays[i][1]) for i in self._on_devices}
         return _devices.DeviceTensors(found, streams) if found else None
 
     # Saving.
@@ -217,8 +225,8 @@ class Tree:
 
         values = [(put, _codec.from_entry(received[path][0], bytes(received[path][3]), no_array))
                   for path, (_, put) in self.values.items() if path in received]
-        converted = [(owner, self._received_array("pt" if _arrays.is_torch(owner) else "np", received[place[0]]))
-                     for place, owner in zip(self.arrays, self.owners, strict=True) if place[0] in received]
+        converted = [(owner, self._received_array("pt" if _arrays.is_torch(owner) else "np", received[self.arrays[i][0]]))
+                     for i, owner in ((i, self.owners[i]) for i in self.arrays.indices_in(received))]
         objects = [(value, self._readable_state(value, path, received)) for path, value in self.objects.items()
                    if path in received or f"{path}.type" in received]
         for owner, array in converted:

@@ -176,9 +176,10 @@ def test_tensors_at_the_same_address_of_two_devices_are_not_tied():
             self.requests = [(index, size) for index, _, size in requests]
             return 0, "", None
 
-    state, devices = _native.TreeState(), Devices()
-    state.set_entries([(name, "uint8", [8], 4096, [], False, device) for name, device in (("a", "x:0"), ("b", "x:1"), ("c", "x:0"))],
-                      [], devices)
+    state, devices, arrays = _native.TreeState(), Devices(), _native.ArrayList()
+    for name, device in (("a", "x:0"), ("b", "x:1"), ("c", "x:0")):
+        arrays.append((name, "uint8", [8], 4096, [], False, device))
+    state.set_entries(arrays, [], devices)
     _native.capture(state)
     assert devices.requests == [(0, 8), (1, 8)]
 

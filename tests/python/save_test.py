@@ -266,3 +266,52 @@ def test_the_options_say_when_to_save_and_what_to_keep(tmp_path):
             checkpointer.save(step, {"n": step}, metrics={"loss": float(step)})
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         assert [info.step for info in checkpointer.steps() if info.state == "committed"] == [0, 3]
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_entries_have_the_order_of_the_dict(kind):
+    names = ["a", "b", "list", "c", "wide", "d"]
+    state = kind((name, np.arange(3.0)) for name in names)
+    state["list"] = [np.ones(1), {"x": np.ones(2)}]
+    state["wide"] = np.ones((4, 4))[:, ::2]
+    if kind is not dict:
+        state.move_to_end("a")
+        names = [*names[1:], "a"]
+    expected = [entry for name in names for entry in (["list.0", "list.1.x"] if name == "list" else [name])]
+    copy = tidemark.capture(state)
+    assert [name for name in copy if copy.dtype_of(name)] == expected
+    for name in ("a", "wide"):
+        np.testing.assert_array_equal(copy[name], state[name])
+
+
+def test_keys_that_are_no_plain_strings_are_stored_as_text_or_refused(checkpointer):
+    class Name(str):
+        pass
+
+    checkpointer.save(1, {7: np.ones(2), "n": {-1: np.ones(1), "x": np.ones(1)}}).committed.result(60)
+    with tidemark.open(checkpointer.path) as opened:
+        assert sorted(opened.keys()) == ["7", "n.-1", "n.x"]
+    for key in (Name("a"), 1.5, None):
+        with pytest.raises(tidemark.UnsupportedTypeError, match=r"\(the key\)"):
+            checkpointer.save(2, {"first": np.ones(1), key: np.ones(1)})
+
+
+def test_an_array_that_was_reshaped_or_resized_is_stored_as_it_is_then(checkpointer):
+    array, other = np.arange(6), np.arange(4)
+    state = {"other": other, "a": array}
+    checkpointer.save(1, state).committed.result(60)
+    array.resize((2, 5), refcheck=False)
+    other.shape = (2, 2)
+    checkpointer.save(2, state).committed.result(60)
+    for step, shapes in ((1, [(6,), (4,)]), (2, [(2, 5), (2, 2)])):
+        with tidemark.open(checkpointer.path, step) as opened:
+            assert [opened.get_tensor(name).shape for name in ("a", "other")] == shapes
+    np.testing.assert_array_equal(tidemark.capture(state)["a"], array)
+
+
+def test_a_read_only_array_among_others_is_refused_by_a_restore(checkpointer):
+    state = {name: np.ones(3) for name in "abc"}
+    checkpointer.save(1, state)
+    state["b"].flags.writeable = False
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="'b' is a read-only array"):
+        checkpointer.resume(state)
