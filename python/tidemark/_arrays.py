@@ -144,7 +144,7 @@ def new_array(framework: str, dtype: str, shape: list[int]) -> Any:
     except ModuleNotFoundError:
         raise UnimplementedError("a tensor of PyTorch cannot be made: install torch") from None
 
-    return torch.empty(shape, dtype=torch_dtype(dtype))
+    return torch.empty(shape, dtype=torch_dtype(dtype), device="cpu")  # whatever the default device is
 
 
 def as_framework(framework: str, array: Any, name: str) -> Any:

@@ -2,7 +2,10 @@
 
 import gc
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -12,9 +15,10 @@ import pytest
 import tidemark
 import torch
 from pretend_device import DEVICES, Gate, on_device, ops, to_host
-from tidemark import _devices, _native
+from tidemark import _arrays, _devices, _native
 
 KB = 1024
+HERE = str(pathlib.Path(__file__).parent)
 
 
 def numbers(count=KB, start=0):
@@ -426,3 +430,29 @@ def test_the_module_of_a_device_type_is_looked_up_by_its_name(monkeypatch):
     assert _devices.module_of("xpu") is getattr(torch, "xpu", None)
     monkeypatch.setattr(torch, "get_device_module", lambda kind: f"module of {kind}", raising=False)
     assert _devices.module_of("npu") == "module of npu"
+
+
+def test_the_end_of_the_interpreter_waits_for_tensors_that_are_being_copied(tmp_path):
+    program = """
+import atexit
+import sys
+import pretend_device, tidemark, torch
+tensor = pretend_device.on_device(torch.full((4096,), 1, dtype=torch.uint8))
+gate = pretend_device.Gate()
+before = pretend_device.ops.copies_enqueued()
+checkpointer = tidemark.Checkpointer(sys.argv[1], staging="overlapped")
+checkpointer.save(1, {"w": tensor})
+pretend_device.ops.wait_until_quiescent(before + 1)  # the copy waits for the gate
+atexit.register(gate.open)  # right before the package closes what is open
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], timeout=300, check=False, capture_output=True,
+                          text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], HERE])})
+    assert done.returncode == 0, done.stderr
+    with tidemark.open(tmp_path / "store") as opened:
+        assert opened.get_tensor("w").tolist() == [1] * 4 * KB
+
+
+def test_tensors_are_made_in_host_memory_whatever_the_default_device_is(monkeypatch):
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, device=DEVICES[0], **options: empty(*size, device=device, **options))
+    assert _arrays.new_array("pt", "float32", [3]).device.type == "cpu"
