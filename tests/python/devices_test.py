@@ -56,9 +56,11 @@ STAGINGS = ["blocking", "overlapped", "on_device"]
 def test_tensors_of_every_sort_come_back_to_their_device_in_place(checkpointer, staging):
     def make(fill):
         wide = on_device(fill(torch.arange(120, dtype=torch.float64).reshape(4, 5, 6)))
-        return {"first": on_device(fill(numbers())), "second": on_device(fill(numbers()), 1), "view": wide.as_strided((6, 5, 4), (1, 6, 30)),
-                "bfloat16": on_device(fill(numbers().bfloat16())), "bool": on_device(fill(numbers()) > 5), "scalar": on_device(fill(torch.tensor(3))),
-                "complex": on_device(fill(torch.view_as_complex(numbers().double().view(-1, 2)))), "empty": on_device(torch.zeros(0, 3)),
+        pairs = torch.view_as_complex(numbers().double().view(-1, 2))
+        return {"first": on_device(fill(numbers())), "second": on_device(fill(numbers()), 1),
+                "view": wide.as_strided((6, 5, 4), (1, 6, 30)), "bfloat16": on_device(fill(numbers().bfloat16())),
+                "bool": on_device(fill(numbers()) > 5), "scalar": on_device(fill(torch.tensor(3))),
+                "complex": on_device(fill(pairs)), "empty": on_device(torch.zeros(0, 3)),
                 "host": fill(numbers()), "strided": fill(numbers().view(32, 32).t()), "numpy": fill(np.arange(6).reshape(2, 3).T)}
 
     state = make(lambda array: array + 1)
@@ -277,7 +279,8 @@ def test_a_device_without_memory_to_put_a_tensor_in_order_fails_the_save_and_the
     tensor = on_device(numbers())
     with tidemark.Checkpointer(tmp_path / "store", saved_dtypes={"*": "float16"}) as checkpointer:
         ops.limit_memory(0, ops.memory_taken(0))
-        with pytest.raises(tidemark.errors.ResourceExhaustedError, match="no memory on the device.*the pretend accelerator is full"):
+        with pytest.raises(tidemark.errors.ResourceExhaustedError,
+                           match="no memory on the device.*the pretend accelerator is full"):
             checkpointer.save(1, {"w": tensor})
         ops.limit_memory(0, -1)
         checkpointer.save(1, {"w": tensor}, overwrite=True).committed.result(60)
@@ -445,8 +448,9 @@ checkpointer.save(1, {"w": tensor})
 pretend_device.ops.wait_until_quiescent(before + 1)  # the copy waits for the gate
 atexit.register(gate.open)  # right before the package closes what is open
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], timeout=300, check=False, capture_output=True,
-                          text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], HERE])})
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], HERE])}
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], timeout=300, check=False,
+                          capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     with tidemark.open(tmp_path / "store") as opened:
         assert opened.get_tensor("w").tolist() == [1] * 4 * KB

@@ -16,7 +16,8 @@ from example_runs import losses
 
 # With all flags but those of the number of steps. A start with PyTorch takes seconds.
 EXAMPLES = {"regression.py": ["--save-every", "7"],
-            "char_lm.py": ["--save-every", "3", "--layers", "1", "--heads", "2", "--width", "16", "--context", "16", "--batch", "2"]}
+            "char_lm.py": ["--save-every", "3", "--layers", "1", "--heads", "2", "--width", "16", "--context", "16",
+                           "--batch", "2"]}
 STEPS = 400
 KILLS = int(os.environ.get("TIDEMARK_KILLS", "8"))
 KILLS_OF_A_RUN = 8
