@@ -183,7 +183,11 @@ LeaseObserver::Look LeaseObserver::LookAt(const std::string& name, const Attempt
   look.held.readable = false;
   look.held.problem = fmt::format("{}/{}: {}", layout_.leases(), name, std::string(note.status().message()));
   if (!bytes.ok() || absl::IsUnimplemented(note.status())) return look;
-  if (StoodStill(name, *bytes, bytes->empty() ? kEmptyNoteExpiry : kUnreadableNoteExpiry)) look.life = Life::kByLock;
+  if (StoodStill(name, *bytes, bytes->empty() ? kEmptyNoteExpiry : kUnreadableNoteExpiry)) {
+    look.life = Life::kByLock;
+  } else if (bytes->empty()) {
+    look.held.problem.clear();  // whoever takes it has locked it, and not yet written the note
+  }
   return look;
 }
 

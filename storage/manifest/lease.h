@@ -110,7 +110,7 @@ class LeaseObserver {
   struct Held {
     LeaseNote note;  // only the attempt is known where the note cannot be read
     bool readable = true;
-    std::string problem;  // why it is not readable, for a warning
+    std::string problem;  // why it is not readable, for a warning; empty while the lease may just be being taken
   };
   // Live leases, by file name. Removes the files of dead ones. A note that cannot be read counts as a live holder's
   // until it has stood still (seconds if it is empty, an hour otherwise) and can be locked; a newer version's, or one

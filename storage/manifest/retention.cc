@@ -12,6 +12,7 @@ namespace tidemark::storage {
 namespace {
 
 std::string Describe(const LeaseObserver::Held& held) {
+  if (!held.readable && held.problem.empty()) return "leased by a process that has not written its note yet";
   if (!held.readable) return "leased; the lease's note cannot be read";
   return held.note.evaluator.empty()
              ? fmt::format("leased by {}", held.note.holder)
@@ -36,7 +37,8 @@ absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   if (!live.ok()) return live;
   std::set<std::string> problems;
   for (const LeaseObserver::Held& held : *live) {
-    if (held.readable || !problems.insert(held.problem).second || warned_.contains(held.problem)) continue;
+    if (held.readable || held.problem.empty()) continue;
+    if (!problems.insert(held.problem).second || warned_.contains(held.problem)) continue;
     warn_(fmt::format("a lease that cannot be read keeps its attempt's files: {}", held.problem));
   }
   warned_ = std::move(problems);

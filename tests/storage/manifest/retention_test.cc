@@ -254,6 +254,43 @@ TEST_F(RetentionTest, WarnsOnceOfALeaseThatItCannotRead) {
                            ": lease note has version 2; this library reads up to 1\n");
 }
 
+TEST_F(RetentionTest, KeepsWhatIsJustBeingLeasedWithoutAWarning) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  int passes = 0;
+  files_.SetGate([&](const std::string& operation, const std::string& path) {
+    if (operation != "WriteNote" || path != LeasePath(first)) return;
+    ++passes;
+    EXPECT_THAT(Apply(retention), IsEmpty());
+    EXPECT_EQ(InfoOf(1).kept, "leased by a process that has not written its note yet");
+  });
+  std::unique_ptr<Lease> lease = Take(first);
+  files_.SetGate(nullptr);
+  EXPECT_EQ(passes, 1);
+  EXPECT_TRUE(HasFiles(first));
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(InfoOf(1).kept, "leased by worker 1 (evaluator validation)");
+  EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(RetentionTest, WarnsOfALeaseWhoseHolderWritesNoNote) {
+  const ShardIdentity first = CommitStep(*store_, 1, 10);
+  CommitStep(*store_, 2, 20);
+  std::filesystem::create_directories(store_->layout().leases());
+  auto lock = PosixFileSystem().TryLock(LeasePath(first));
+  ASSERT_THAT(lock, IsOk());
+  Retention retention = Make(RetentionOptions::MaxToKeep(1));
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_EQ(warnings_, "");
+  now_ += absl::Seconds(10);
+  EXPECT_THAT(Apply(retention), IsEmpty());
+  EXPECT_THAT(warnings_, testing::StartsWith("a lease that cannot be read keeps its attempt's files: " +
+                                             LeasePath(first) + ": lease note of 0 bytes"));
+  lock->reset();
+  EXPECT_THAT(Apply(retention), ElementsAre("1: not among the latest 1"));
+}
+
 TEST_F(RetentionTest, KeepsFilesThatStepsWhichStayReferTo) {
   const ShardIdentity base = CommitStep(*store_, 1, 10);
   CommitReferringStep(*store_, 2, base);
