@@ -28,7 +28,7 @@ struct LatestStep {
 absl::StatusOr<LatestStep> OpenLatest(const std::string& directory) {
   auto reader = tidemark::StoreReader::Open(directory);
   if (!reader.ok()) return reader.status();
-  auto latest = (*reader)->Latest();
+  auto latest = (*reader)->LatestStep();
   if (!latest.ok()) return latest.status();
   auto contents = (*reader)->Contents(latest->step);
   if (!contents.ok()) return contents.status();

@@ -93,8 +93,9 @@ class StoreReader {
   const absl::Status& manifest_problem() const;
 
   // As of Open or the last Refresh, ascending by step, including steps that were deleted or only evaluated. Includes
-  // the readable reports of workers that no trainer has recorded yet.
-  const std::vector<StepInfo>& steps() const;
+  // the readable reports of workers that no trainer has recorded yet. Unlike AsyncCheckpointer::Steps, this reads
+  // nothing and cannot fail. The reference is valid until the next Refresh, Restore or Load.
+  const std::vector<StepInfo>& Steps() const;
 
   // If the steps come from the shards: a line for each attempt that could not be read, with its folder and the reason.
   // An attempt that a trainer is writing now is among them.
@@ -106,15 +107,15 @@ class StoreReader {
   absl::Status Refresh();
 
   // The highest committed step; kNotFound if there is none.
-  absl::StatusOr<StepInfo> Latest() const;
+  absl::StatusOr<StepInfo> LatestStep() const;
 
   // The highest committed step that no evaluator called unhealthy. RestoreOptions::healthy_only begins with it.
   // kNotFound: there is none.
-  absl::StatusOr<StepInfo> LatestHealthy() const;
+  absl::StatusOr<StepInfo> LatestHealthyStep() const;
 
   // As AsyncCheckpointer::BestStep. Without a mode, kInvalidArgument if neither the record nor the name gives one.
-  absl::StatusOr<StepInfo> Best(std::string_view metric, BestMode mode) const;
-  absl::StatusOr<StepInfo> Best(std::string_view metric) const;
+  absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
+  absl::StatusOr<StepInfo> BestStep(std::string_view metric) const;
 
   // Whether the lowest or the highest value of the metric is the best: the mode that a trainer has recorded, else the
   // mode that the name gives (BestModeOfName). nullopt: neither gives one.
@@ -125,7 +126,7 @@ class StoreReader {
 
   // The selected step; a number selects its step in any state. kNotFound: there is none. kFailedPrecondition: several
   // steps have the tag.
-  absl::StatusOr<StepInfo> Find(const StepSelector& step) const;
+  absl::StatusOr<StepInfo> FindStep(const StepSelector& step) const;
 
   // Fills `state` from the selected step, after Refresh. Works beside a trainer and on a read-only disk.
   //
@@ -169,7 +170,7 @@ class StoreReader {
   absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step) const;
 
   // The bytes of one entry, checked. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged. This
-  // takes no lease, so a trainer may delete the step meanwhile, with either error. Refresh and Find then show that.
+  // takes no lease, so a trainer may delete the step meanwhile, with either error. Refresh and FindStep then show that.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
 
   // The bytes [offset, offset + bytes) of the entry. Reads and checks only the chunks that hold them. Tensors are

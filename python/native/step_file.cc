@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& direct
 absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSelector& selector, bool untrusted) {
   absl::StatusOr<std::unique_ptr<StoreReader>> store = OpenStore(directory, untrusted);
   if (!store.ok()) return store.status();
-  absl::StatusOr<StepInfo> info = (*store)->Find(selector);
+  absl::StatusOr<StepInfo> info = (*store)->FindStep(selector);
   if (!info.ok()) return info.status();
   absl::StatusOr<std::unique_ptr<StepReader>> reader = (*store)->OpenStep(info->step);
   if (!reader.ok()) return reader.status();
@@ -43,7 +43,7 @@ absl::StatusOr<VerifyReport> Verify(const std::string& directory, const StepSele
                                     const VerifyOptions& options, bool untrusted, int64_t* step) {
   absl::StatusOr<std::unique_ptr<StoreReader>> store = OpenStore(directory, untrusted);
   if (!store.ok()) return store.status();
-  absl::StatusOr<StepInfo> info = (*store)->Find(selector);
+  absl::StatusOr<StepInfo> info = (*store)->FindStep(selector);
   if (!info.ok()) return info.status();
   *step = info->step;
   return (*store)->Verify(info->step, options);
@@ -100,7 +100,7 @@ void BindStepFile(nb::module_& module) {
     }
     RaiseUnlessOk(store.status());
     nb::list out;
-    for (const StepInfo& info : (*store)->steps()) out.append(DictOf(info));
+    for (const StepInfo& info : (*store)->Steps()) out.append(DictOf(info));
     return out;
   });
   module.def("verify_step",

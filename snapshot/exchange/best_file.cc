@@ -95,7 +95,7 @@ struct BestFile::Impl {
     if (absl::Status status = store->Refresh(); !status.ok()) {
       return absl::Status(status.code(), fmt::format("the store cannot be read: {}", std::string(status.message())));
     }
-    const StepInfo* const best = FindBest(store->steps(), options.metric, *options.mode);
+    const StepInfo* const best = FindBest(store->Steps(), options.metric, *options.mode);
     if (best == nullptr || best->state == StepState::kDeleted || best->attempt == exported) return absl::OkStatus();
     const int64_t number = best->step;
     std::string attempt = best->attempt;

@@ -95,7 +95,7 @@ absl::StatusOr<int64_t> ExportSafetensors(StoreReader& store, const StepSelector
     if (absl::Status status = Check(path, options); !status.ok()) return status;
     const absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = store.Load(step, options.entries);
     if (!snapshot.ok()) return snapshot.status();
-    const absl::StatusOr<StepInfo> info = store.Find((*snapshot)->step());
+    const absl::StatusOr<StepInfo> info = store.FindStep((*snapshot)->step());
     const absl::Status written =
         Write(**snapshot, store.store_id(), info.ok() ? info->metrics : (*snapshot)->metrics(), path, options);
     if (!written.ok()) return written;

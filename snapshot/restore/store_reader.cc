@@ -82,7 +82,7 @@ absl::Status StoreReader::VerifyManifest() const {
 
 const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
 
-const std::vector<StepInfo>& StoreReader::steps() const { return impl_->records.steps; }
+const std::vector<StepInfo>& StoreReader::Steps() const { return impl_->records.steps; }
 
 const std::vector<std::string>& StoreReader::unread() const { return impl_->unread; }
 
@@ -105,9 +105,9 @@ absl::StatusOr<std::vector<std::string>> StoreReader::References(int64_t step) c
   });
 }
 
-absl::StatusOr<StepInfo> StoreReader::Latest() const {
-  return Guarded("Latest", [&]() -> absl::StatusOr<StepInfo> {
-    const std::vector<StepInfo>& all = steps();
+absl::StatusOr<StepInfo> StoreReader::LatestStep() const {
+  return Guarded("LatestStep", [&]() -> absl::StatusOr<StepInfo> {
+    const std::vector<StepInfo>& all = Steps();
     const auto found = std::find_if(all.rbegin(), all.rend(),
                                     [](const StepInfo& info) { return info.state == StepState::kCommitted; });
     if (found == all.rend()) {
@@ -117,9 +117,9 @@ absl::StatusOr<StepInfo> StoreReader::Latest() const {
   });
 }
 
-absl::StatusOr<StepInfo> StoreReader::LatestHealthy() const {
-  return Guarded("LatestHealthy", [&]() -> absl::StatusOr<StepInfo> {
-    const std::vector<StepInfo>& all = steps();
+absl::StatusOr<StepInfo> StoreReader::LatestHealthyStep() const {
+  return Guarded("LatestHealthyStep", [&]() -> absl::StatusOr<StepInfo> {
+    const std::vector<StepInfo>& all = Steps();
     const auto found = std::find_if(all.rbegin(), all.rend(), storage::IsHealthy);
     if (found == all.rend()) {
       return absl::NotFoundError(fmt::format("no committed step in {} is healthy", impl_->layout.directory()));
@@ -136,19 +136,19 @@ const std::map<std::string, BestMode, std::less<>>& StoreReader::recorded_best_m
   return impl_->best_modes;
 }
 
-absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric) const {
-  return Guarded("Best", [&]() -> absl::StatusOr<StepInfo> {
+absl::StatusOr<StepInfo> StoreReader::BestStep(std::string_view metric) const {
+  return Guarded("BestStep", [&]() -> absl::StatusOr<StepInfo> {
     const absl::StatusOr<BestMode> mode = storage::RequireBestMode(impl_->best_modes, metric);
     if (!mode.ok()) return mode.status();
-    return Best(metric, *mode);
+    return BestStep(metric, *mode);
   });
 }
 
-absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric, BestMode mode) const {
-  return Guarded("Best", [&]() -> absl::StatusOr<StepInfo> {
+absl::StatusOr<StepInfo> StoreReader::BestStep(std::string_view metric, BestMode mode) const {
+  return Guarded("BestStep", [&]() -> absl::StatusOr<StepInfo> {
     const StepInfo* best = nullptr;
     double best_value = 0;
-    for (const StepInfo& info : steps()) {
+    for (const StepInfo& info : Steps()) {
       const auto found = info.metrics.find(std::string(metric));
       if (info.state != StepState::kCommitted || found == info.metrics.end() || !std::isfinite(found->second)) continue;
       if (!info.unhealthy().empty()) continue;
@@ -166,16 +166,16 @@ absl::StatusOr<StepInfo> StoreReader::Best(std::string_view metric, BestMode mod
   });
 }
 
-absl::StatusOr<StepInfo> StoreReader::Find(const StepSelector& step) const {
-  return Guarded("Find", [&]() -> absl::StatusOr<StepInfo> {
+absl::StatusOr<StepInfo> StoreReader::FindStep(const StepSelector& step) const {
+  return Guarded("FindStep", [&]() -> absl::StatusOr<StepInfo> {
     if (step.kind() == StepSelector::Kind::kStep) {
       const std::optional<size_t> place = impl_->records.Find(step.step());
       if (!place) return impl_->NoStep(step.step());
-      return steps()[*place];
+      return Steps()[*place];
     }
     const absl::StatusOr<StepSelector> with_mode = step.WithMode(recorded_best_modes());
     if (!with_mode.ok()) return with_mode.status();
-    const absl::StatusOr<std::vector<const StepInfo*>> chosen = with_mode->Choose(steps());
+    const absl::StatusOr<std::vector<const StepInfo*>> chosen = with_mode->Choose(Steps());
     if (chosen.ok()) return *chosen->front();
     return absl::Status(chosen.status().code(),
                         fmt::format("{}: {}", impl_->layout.directory(), std::string(chosen.status().message())));
@@ -195,17 +195,17 @@ std::unique_ptr<StoreReader::Catalog> StoreReader::NewCatalog() {
         return impl_->RecordAt(*place);
       },
       .find_at_or_below = [this](int64_t step) -> std::optional<storage::StepRecord> {
-        const auto above = std::upper_bound(steps().begin(), steps().end(), step,
+        const auto above = std::upper_bound(Steps().begin(), Steps().end(), step,
                                             [](int64_t number, const StepInfo& info) { return number < info.step; });
-        if (above == steps().begin()) return std::nullopt;
-        return impl_->RecordAt(static_cast<size_t>(above - steps().begin()) - 1);
+        if (above == Steps().begin()) return std::nullopt;
+        return impl_->RecordAt(static_cast<size_t>(above - Steps().begin()) - 1);
       },
       .refresh = [this] { return Refresh(); }});
 }
 
 absl::StatusOr<std::vector<SavePhase>> StoreReader::Phases(int64_t step) const {
   return Guarded("Phases", [&]() -> absl::StatusOr<std::vector<SavePhase>> {
-    absl::StatusOr<StepInfo> info = Find(step);
+    absl::StatusOr<StepInfo> info = FindStep(step);
     if (!info.ok()) return info.status();
     if (impl_->manifest == nullptr || info->attempt.empty()) return std::vector<SavePhase>();
     return impl_->manifest->Phases(step, info->attempt);
@@ -224,7 +224,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> StoreReader::OpenStep(int64_t step) 
   return Guarded("OpenStep", [&]() -> absl::StatusOr<std::unique_ptr<StepReader>> {
     absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step);
     if (!attempt.ok()) return attempt.status();
-    absl::StatusOr<StepInfo> info = Find(step);
+    absl::StatusOr<StepInfo> info = FindStep(step);
     if (!info.ok()) return info.status();
     std::unique_ptr<StepReader> reader(new StepReader());
     reader->impl_ = std::make_unique<StepReader::Impl>(*std::move(info), std::move(attempt->shards), impl_->read);

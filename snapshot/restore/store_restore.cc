@@ -89,7 +89,7 @@ absl::StatusOr<RestoreReport> StoreReader::Restore(const StepSelector& step, Sta
         files, std::move(catalog), read, {}, [](const StepInfo& info) { return info.unhealthy(); },
         [](std::string_view) {}, [] {});
     return walk.Selected(
-        *with_mode, [this]() -> absl::StatusOr<std::vector<StepInfo>> { return steps(); }, state, options);
+        *with_mode, [this]() -> absl::StatusOr<std::vector<StepInfo>> { return Steps(); }, state, options);
   });
 }
 
@@ -104,7 +104,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> StoreReader::Load(const StepSele
     std::string reasons;
     // Once more after a step was deleted while it was tried: a newer one may be committed by then.
     for (bool anew = true; std::exchange(anew, false);) {
-      const absl::StatusOr<std::vector<const StepInfo*>> chosen = with_mode->Choose(steps());
+      const absl::StatusOr<std::vector<const StepInfo*>> chosen = with_mode->Choose(Steps());
       if (!chosen.ok() && tried.empty()) return chosen.status();
       if (!chosen.ok()) break;
       std::vector<int64_t> numbers;  // the pointers do not outlive a refresh

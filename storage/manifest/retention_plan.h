@@ -24,7 +24,7 @@ namespace tidemark::storage {
 using Claims = std::multimap<int64_t, std::string>;
 
 // Whether a step is committed and no evaluator distrusts it. The highest one is "the latest healthy one" here, to
-// StoreReader::LatestHealthy, and to RestoreOptions::healthy_only.
+// StoreReader::LatestHealthyStep, and to RestoreOptions::healthy_only.
 bool IsHealthy(const StepInfo& info);
 
 // The words of a claim by an evaluator in this process: "evaluator 'validation' has not read it yet".

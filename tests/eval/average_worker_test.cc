@@ -67,7 +67,7 @@ TEST(AverageWorker, EvaluatesTheAverageOfEachStep) {
   ASSERT_THAT(reader, IsOk());
   for (int64_t step = 1; step <= 4; ++step) {
     const double mean = static_cast<double>(step + 1) / 2;
-    auto info = (*reader)->Find(step);
+    auto info = (*reader)->FindStep(step);
     ASSERT_THAT(info, IsOk());
     EXPECT_EQ(info->metrics, (Metrics{{"ema/bias", mean}})) << "step " << step;
     auto bytes = (*reader)->ReadEntry(step, "ema.model.bias");

@@ -114,7 +114,7 @@ class HostilePlaceTest : public testing::Test {
       const auto reader = StoreReader::OpenUntrusted(layout_.directory());
       if (!reader.ok()) return reader.status().ToString();
       std::vector<int64_t> steps;
-      for (const StepInfo& info : (*reader)->steps()) steps.push_back(info.step);
+      for (const StepInfo& info : (*reader)->Steps()) steps.push_back(info.step);
       return testing::PrintToString(steps);
     });
   }
@@ -180,7 +180,7 @@ TEST_F(HostilePlaceTest, ANoteThatIsNoRegularFileCountsByBeingThere) {
     const std::string pin = InMeasuredChild([&] {
       const auto reader = StoreReader::OpenUntrusted(layout_.directory());
       if (!reader.ok()) return reader.status().ToString();
-      const StepInfo info = *(*reader)->Find(1);
+      const StepInfo info = *(*reader)->FindStep(1);
       return fmt::format("pinned: {}, note: '{}'", info.pinned, info.pin_note);
     });
     EXPECT_EQ(pin, "pinned: true, note: ''");

@@ -240,7 +240,7 @@ std::vector<std::string> StepOracle::CheckUnopened(const StoreReader& reader) co
   }
   absl::MutexLock lock(&mutex_);
   std::map<int64_t, StepInfo> infos;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     infos[info.step] = info;
     if (info.state != StepState::kCommitted) continue;
     VersionedState restored;

@@ -202,7 +202,7 @@ class CountedRun {
   // Other ones each time.
   void DeliverReports() {
     const double loss = ++reported;
-    auto info = reader->Find(latest);
+    auto info = reader->FindStep(latest);
     ASSERT_THAT(info, IsOk());
     storage::MetricReport report{.store = {.bytes = *storage::FromHex(reader->store_id())},
                                  .step = latest,
@@ -370,7 +370,7 @@ std::vector<Call> TrainerCalls() {
 
 std::vector<Call> ReaderCalls() {
   const auto finds = [](StepSelector step) {
-    return [step](CountedRun& run) { EXPECT_THAT(run.reader->Find(step), IsOk()); };
+    return [step](CountedRun& run) { EXPECT_THAT(run.reader->FindStep(step), IsOk()); };
   };
   return {
       {"StoreReader::Open", [](CountedRun& run) { run.OpenReader(); }},
@@ -381,13 +381,13 @@ std::vector<Call> ReaderCalls() {
        [](CountedRun& run) { run.Save(); }},
       {"Refresh with reports", [](CountedRun& run) { EXPECT_THAT(run.reader->Refresh(), IsOk()); },
        [](CountedRun& run) { run.DeliverReports(); }},
-      {"Latest", [](CountedRun& run) { EXPECT_THAT(run.reader->Latest(), IsOk()); }},
-      {"LatestHealthy", [](CountedRun& run) { EXPECT_THAT(run.reader->LatestHealthy(), IsOk()); }},
-      {"Best", [](CountedRun& run) { EXPECT_THAT(run.reader->Best("loss"), IsOk()); }},
+      {"LatestStep", [](CountedRun& run) { EXPECT_THAT(run.reader->LatestStep(), IsOk()); }},
+      {"LatestHealthyStep", [](CountedRun& run) { EXPECT_THAT(run.reader->LatestHealthyStep(), IsOk()); }},
+      {"BestStep", [](CountedRun& run) { EXPECT_THAT(run.reader->BestStep("loss"), IsOk()); }},
       {"BestModeOf", [](CountedRun& run) { EXPECT_TRUE(run.reader->BestModeOf("loss")); }},
-      {"Find of a number", [](CountedRun& run) { EXPECT_THAT(run.reader->Find(run.latest), IsOk()); }},
-      {"Find of a tag", finds(StepSelector::Tag("tagged"))},
-      {"Find of the best", finds(StepSelector::Best("loss"))},
+      {"FindStep of a number", [](CountedRun& run) { EXPECT_THAT(run.reader->FindStep(run.latest), IsOk()); }},
+      {"FindStep of a tag", finds(StepSelector::Tag("tagged"))},
+      {"FindStep of the best", finds(StepSelector::Best("loss"))},
       {"StoreReader::Restore",
        [](CountedRun& run) { EXPECT_THAT(run.reader->Restore(run.latest, run.model.state), IsOk()); }},
       {"Load", [](CountedRun& run) { EXPECT_THAT(run.reader->Load(run.latest), IsOk()); }},
@@ -516,8 +516,8 @@ struct Dimension {
   std::string_view name;
   uint64_t Counts::*count;
   uint64_t first;  // and its double, and the double of that
-  // How many saves come before the last one, whatever the count is. Each refers to those before it, so n saves would have
-  // n * n references.
+  // How many saves come before the last one, whatever the count is. Each refers to those before it, so n saves would
+  // have n * n references.
   uint64_t saves = 0;
 };
 

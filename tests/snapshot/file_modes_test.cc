@@ -54,7 +54,7 @@ class FileModesTest : public testing::Test {
     const storage::MetricReport report{
         .store = storage::StoreId{*storage::FromHex((*reader)->store_id())},
         .step = step,
-        .attempt = storage::AttemptId{*storage::FromHex((*reader)->Find(step)->attempt)},
+        .attempt = storage::AttemptId{*storage::FromHex((*reader)->FindStep(step)->attempt)},
         .evaluation = {.evaluator = "worker", .worker = "w", .metrics = {{"loss", 0.5}}}};
     ASSERT_THAT(DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(store_), report), IsOk());
   }

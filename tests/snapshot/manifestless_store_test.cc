@@ -35,7 +35,7 @@ class ManifestlessStoreTest : public testing::Test {
   std::string FolderOf(int64_t step) const { return std::filesystem::path(ShardPath(store_, step)).parent_path(); }
 
   void Lease(int64_t step) const {
-    const auto attempt = storage::FromHex(reader_->Find(step)->attempt);
+    const auto attempt = storage::FromHex(reader_->FindStep(step)->attempt);
     std::filesystem::create_directories(store_ + "/leases");
     std::ofstream(store_ + "/leases/" + storage::LeaseFileName(storage::AttemptId{*attempt}, "validation")) << "{}";
   }
@@ -53,7 +53,7 @@ class ManifestlessStoreTest : public testing::Test {
     ASSERT_THAT(save->committed().Wait(), IsOk());
   }
 
-  void Delete(int64_t step) { DeleteStep(store_, *reader_->Find(step)); }
+  void Delete(int64_t step) { DeleteStep(store_, *reader_->FindStep(step)); }
 
   void Replace(int64_t step) {
     auto save = checkpointer_->Save(step, trainer_.state, {.overwrite = true});
@@ -74,10 +74,10 @@ class ManifestlessStoreTest : public testing::Test {
   void ExpectWhatTheTrainerKnows() {
     auto rebuilt = checkpointer_->Steps();
     ASSERT_THAT(rebuilt, IsOk());
-    ASSERT_EQ(rebuilt->size(), reader_->steps().size());
+    ASSERT_EQ(rebuilt->size(), reader_->Steps().size());
     for (size_t i = 0; i < rebuilt->size(); ++i) {
       const StepInfo& expected = (*rebuilt)[i];
-      const StepInfo& info = reader_->steps()[i];
+      const StepInfo& info = reader_->Steps()[i];
       SCOPED_TRACE(expected.step);
       EXPECT_EQ(info.step, expected.step);
       EXPECT_EQ(info.attempt, expected.attempt);
@@ -102,11 +102,11 @@ TEST_F(ManifestlessStoreTest, ListsADeletedStepThoughItsFilesAreThere) {
   Delete(2);
   ASSERT_TRUE(std::filesystem::exists(ShardPath(store_, 2)));
   BreakManifest();
-  EXPECT_EQ(reader_->Find(1)->state, StepState::kCommitted);
-  EXPECT_EQ(reader_->Find(2)->state, StepState::kDeleted);
-  EXPECT_EQ(reader_->Find(2)->metrics.at("loss"), 0.5);
+  EXPECT_EQ(reader_->FindStep(1)->state, StepState::kCommitted);
+  EXPECT_EQ(reader_->FindStep(2)->state, StepState::kDeleted);
+  EXPECT_EQ(reader_->FindStep(2)->metrics.at("loss"), 0.5);
   EXPECT_THAT(reader_->Verify(2), StatusIs(absl::StatusCode::kNotFound, "step 2 was deleted: too old"));
-  EXPECT_EQ(reader_->Best("loss", BestMode::kHighest)->step, 1);
+  EXPECT_EQ(reader_->BestStep("loss", BestMode::kHighest)->step, 1);
 }
 
 TEST_F(ManifestlessStoreTest, GoesBackToTheManifestOnceItIsRebuilt) {
@@ -116,7 +116,7 @@ TEST_F(ManifestlessStoreTest, GoesBackToTheManifestOnceItIsRebuilt) {
   ExpectWhatTheTrainerKnows();
   Save(4);
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Latest()->step, 4);
+  EXPECT_EQ(reader_->LatestStep()->step, 4);
 }
 
 TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasDeleted) {
@@ -128,9 +128,9 @@ TEST_F(ManifestlessStoreTest, TakesNoPinFromAnAttemptThatWasDeleted) {
   ASSERT_TRUE(std::filesystem::exists(replaced + "/pin.json"));
   ASSERT_THAT(checkpointer_->Unpin(1), IsOk());
   BreakManifest();
-  EXPECT_EQ(reader_->Find(1)->state, StepState::kCommitted);
-  EXPECT_THAT(replaced, Not(HasSubstr(reader_->Find(1)->attempt)));
-  EXPECT_FALSE(reader_->Find(1)->pinned);
+  EXPECT_EQ(reader_->FindStep(1)->state, StepState::kCommitted);
+  EXPECT_THAT(replaced, Not(HasSubstr(reader_->FindStep(1)->attempt)));
+  EXPECT_FALSE(reader_->FindStep(1)->pinned);
 }
 
 // Step 2 has a pin of its own then, and gets the tags of both.
@@ -149,10 +149,10 @@ TEST_F(ManifestlessStoreTest, TakesThePinOfAnEarlierAttemptThatNobodyRemoved) {
   checkpointer_.reset();
   for (int i : {0, 1}) std::filesystem::rename(directory_ / ("copy" + std::to_string(i + 1)), replaced[i]);
   BreakManifest();
-  EXPECT_EQ(reader_->Find(1)->pin_note, "a good one");
-  EXPECT_THAT(reader_->Find(1)->tags, testing::ElementsAre("v1"));
-  EXPECT_EQ(reader_->Find(2)->pin_note, "a better one");
-  EXPECT_THAT(reader_->Find(2)->tags, testing::ElementsAre("v1", "v2"));
+  EXPECT_EQ(reader_->FindStep(1)->pin_note, "a good one");
+  EXPECT_THAT(reader_->FindStep(1)->tags, testing::ElementsAre("v1"));
+  EXPECT_EQ(reader_->FindStep(2)->pin_note, "a better one");
+  EXPECT_THAT(reader_->FindStep(2)->tags, testing::ElementsAre("v1", "v2"));
 }
 
 }  // namespace

@@ -334,12 +334,12 @@ TEST_F(PublicCallsTest, OfAReaderReturnAnErrorWhereNoMemoryIsLeft) {
       {"OpenUntrusted of no store", [&] { return StoreReader::OpenUntrusted(nowhere).status(); }},
       {"VerifyManifest", [&] { return reader.VerifyManifest(); }},
       {"Refresh", [&] { return reader.Refresh(); }},
-      {"Latest", [&] { return reader.Latest().status(); }},
-      {"LatestHealthy", [&] { return reader.LatestHealthy().status(); }},
-      {"Best", [&] { return reader.Best("loss").status(); }},
-      {"Best of no metric", [&] { return reader.Best(long_name, BestMode::kLowest).status(); }},
-      {"Find", [&] { return reader.Find(1).status(); }},
-      {"Find of no step", [&] { return reader.Find(9).status(); }},
+      {"LatestStep", [&] { return reader.LatestStep().status(); }},
+      {"LatestHealthyStep", [&] { return reader.LatestHealthyStep().status(); }},
+      {"BestStep", [&] { return reader.BestStep("loss").status(); }},
+      {"BestStep of no metric", [&] { return reader.BestStep(long_name, BestMode::kLowest).status(); }},
+      {"FindStep", [&] { return reader.FindStep(1).status(); }},
+      {"FindStep of no step", [&] { return reader.FindStep(9).status(); }},
       {"References", [&] { return reader.References(2).status(); }},
       {"BestModeOf",
        [&] {
@@ -441,7 +441,7 @@ TEST_F(PublicCallsTest, RefreshLosesNoChangeWhereNoMemoryIsLeft) {
     if (!status.ok()) {
       EXPECT_THAT((*reader)->Refresh(), IsOk());
     }
-    EXPECT_EQ((*reader)->Find(1)->pin_note, note);
+    EXPECT_EQ((*reader)->FindStep(1)->pin_note, note);
   }
 }
 

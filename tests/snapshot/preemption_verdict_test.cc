@@ -49,7 +49,7 @@ class PreemptionVerdictTest : public testing::Test {
   StepInfo Latest() {
     auto reader = StoreReader::Open(store_);
     EXPECT_THAT(reader, IsOk());
-    auto latest = (*reader)->Latest();
+    auto latest = (*reader)->LatestStep();
     EXPECT_THAT(latest, IsOk());
     return latest.ok() ? *latest : StepInfo{};
   }

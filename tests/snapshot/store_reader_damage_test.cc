@@ -99,7 +99,7 @@ class StoreReaderDamageTest : public testing::Test {
   // Every step, whether the manifest or the shards know it, or, of a log that looks as if it had been cut, fewer.
   void Judge(const absl::Status& status, const StoreReader& reader) {
     ASSERT_THAT(status, IsOk());
-    const size_t steps = reader.steps().size();
+    const size_t steps = reader.Steps().size();
     ASSERT_LE(steps, size_t{kSteps});
     if (!reader.manifest_problem().ok()) {
       ++told_;
@@ -185,7 +185,7 @@ TEST_F(StoreReaderDamageTest, EndsWhicheverByteOfTheManifestChanges) {
   EXPECT_LE(fewer_ * 10, told_) << "damage must not look like a log that was cut";
   ASSERT_THAT(follower_->Refresh(), IsOk());
   EXPECT_THAT(follower_->manifest_problem(), IsOk());
-  EXPECT_EQ(follower_->steps().size(), size_t{kSteps});
+  EXPECT_EQ(follower_->Steps().size(), size_t{kSteps});
 }
 
 // The seventh byte of a record is its type. At the types of recycled logs RocksDB would wait for ever.

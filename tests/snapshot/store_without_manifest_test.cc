@@ -46,12 +46,12 @@ TEST(StoreReaderWithoutManifest, NamesTheStepsThatItCouldNotRead) {
   std::filesystem::resize_file(ShardPath(store, 2), 4096);
   auto reader = StoreReader::Open(store);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_EQ((*reader)->steps().size(), 2u);
+  EXPECT_EQ((*reader)->Steps().size(), 2u);
   EXPECT_THAT((*reader)->unread(), IsEmpty()) << "the manifest knows of it";
   std::ofstream(store + "/manifest/CURRENT") << "garbage";
   reader = StoreReader::Open(store);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_EQ((*reader)->steps().size(), 1u);
+  EXPECT_EQ((*reader)->Steps().size(), 1u);
   EXPECT_THAT((*reader)->unread(), ElementsAre(AllOf(StartsWith(folder + ": "), HasSubstr("shard-00000-of-00001"))));
 }
 
@@ -88,7 +88,7 @@ TEST(StoreReaderWithoutManifest, IsWhatAManifestIsOfWhichATableIsGone) {
       ASSERT_THAT(reader, IsOk());
       EXPECT_THAT((*reader)->manifest_problem(),
                   StatusIs(absl::StatusCode::kDataLoss, HasSubstr(is_cut ? ".sst" : "(ENOENT)")));
-      EXPECT_EQ((*reader)->steps().size(), 3u);
+      EXPECT_EQ((*reader)->Steps().size(), 3u);
     }
   }
 }
@@ -117,8 +117,8 @@ TEST(StoreReaderWithoutManifest, ListsAStepOfMoreShardsThanMayBeOpenAtOnce) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->unread(), IsEmpty());
-  ASSERT_EQ((*reader)->steps().size(), 1u);
-  EXPECT_EQ((*reader)->steps()[0].world_size, kWorldSize);
+  ASSERT_EQ((*reader)->Steps().size(), 1u);
+  EXPECT_EQ((*reader)->Steps()[0].world_size, kWorldSize);
 }
 
 }  // namespace

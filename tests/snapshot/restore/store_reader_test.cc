@@ -61,13 +61,13 @@ TEST_F(StoreReaderTest, ListsStepsBesideALiveTrainer) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->manifest_problem(), IsOk());
-  ASSERT_EQ((*reader)->steps().size(), 2u);
-  EXPECT_EQ((*reader)->Latest()->step, 2);
-  EXPECT_EQ((*reader)->Find(1)->metrics.at("loss"), 1.0);
+  ASSERT_EQ((*reader)->Steps().size(), 2u);
+  EXPECT_EQ((*reader)->LatestStep()->step, 2);
+  EXPECT_EQ((*reader)->FindStep(1)->metrics.at("loss"), 1.0);
   Save(3);
-  EXPECT_EQ((*reader)->Latest()->step, 2);
+  EXPECT_EQ((*reader)->LatestStep()->step, 2);
   ASSERT_THAT((*reader)->Refresh(), IsOk());
-  EXPECT_EQ((*reader)->Latest()->step, 3);
+  EXPECT_EQ((*reader)->LatestStep()->step, 3);
 }
 
 TEST_F(StoreReaderTest, NamesTheAttemptsThatAStepRefersTo) {
@@ -76,8 +76,8 @@ TEST_F(StoreReaderTest, NamesTheAttemptsThatAStepRefersTo) {
   ASSERT_THAT(again->committed().Wait(), IsOk());
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT(*(*reader)->References(3), Contains((*reader)->Find(2)->attempt));
-  EXPECT_THAT(*(*reader)->References(3), Not(Contains((*reader)->Find(3)->attempt)));
+  EXPECT_THAT(*(*reader)->References(3), Contains((*reader)->FindStep(2)->attempt));
+  EXPECT_THAT(*(*reader)->References(3), Not(Contains((*reader)->FindStep(3)->attempt)));
   EXPECT_THAT(*(*reader)->References(1), IsEmpty());
   EXPECT_THAT(*(*reader)->References(99), IsEmpty()) << "no such step";
 }
@@ -232,8 +232,8 @@ TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
-  ASSERT_EQ((*reader)->steps().size(), 2u);
-  EXPECT_EQ((*reader)->Latest()->metrics.at("loss"), 0.5);
+  ASSERT_EQ((*reader)->Steps().size(), 2u);
+  EXPECT_EQ((*reader)->LatestStep()->metrics.at("loss"), 0.5);
   EXPECT_THAT((*reader)->Verify(2)->damage, IsEmpty());
 }
 
@@ -244,7 +244,7 @@ TEST_F(StoreReaderTest, FindsNothingWrongWithAStoreThatIsJustBeingMade) {
   auto reader = StoreReader::Open(other);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->manifest_problem(), IsOk());
-  EXPECT_THAT((*reader)->steps(), IsEmpty());
+  EXPECT_THAT((*reader)->Steps(), IsEmpty());
 }
 
 TEST_F(StoreReaderTest, FindsPinsByTheirFilesWhenTheManifestIsBroken) {
@@ -254,16 +254,16 @@ TEST_F(StoreReaderTest, FindsPinsByTheirFilesWhenTheManifestIsBroken) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
-  EXPECT_TRUE((*reader)->Find(1)->pinned);
-  EXPECT_EQ((*reader)->Find(1)->pin_note, "the paper's");
-  EXPECT_FALSE((*reader)->Find(2)->pinned);
+  EXPECT_TRUE((*reader)->FindStep(1)->pinned);
+  EXPECT_EQ((*reader)->FindStep(1)->pin_note, "the paper's");
+  EXPECT_FALSE((*reader)->FindStep(2)->pinned);
 }
 
 TEST_F(StoreReaderTest, ReadsAStoreWhoseIdentityIsDamaged) {
   std::ofstream(store_ + "/store.json") << "{";
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_EQ((*reader)->steps().size(), 2u);
+  EXPECT_EQ((*reader)->Steps().size(), 2u);
 }
 
 TEST_F(StoreReaderTest, RefusesWhatIsNoStoreOrTooNew) {
@@ -317,13 +317,13 @@ class EvaluatedStoreTest : public StoreReaderTest {
   }
 
   std::string InboxPath(int64_t step, std::string_view evaluator) const {
-    const auto attempt = storage::FromHex(reader_->Find(step)->attempt);
+    const auto attempt = storage::FromHex(reader_->FindStep(step)->attempt);
     return store_ + "/inbox/" + storage::InboxFileName(step, storage::AttemptId{*attempt}, evaluator);
   }
 
   void Deliver(int64_t step, Evaluation evaluation) {
     const auto store = storage::FromHex(reader_->store_id());
-    const auto attempt = storage::FromHex(reader_->Find(step)->attempt);
+    const auto attempt = storage::FromHex(reader_->FindStep(step)->attempt);
     ASSERT_THAT(storage::DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(store_),
                                        {.store = storage::StoreId{*store},
                                         .step = step,
@@ -332,67 +332,68 @@ class EvaluatedStoreTest : public StoreReaderTest {
                 IsOk());
   }
 
-  void Delete(int64_t step) { DeleteStep(store_, *reader_->Find(step)); }
+  void Delete(int64_t step) { DeleteStep(store_, *reader_->FindStep(step)); }
 
   std::unique_ptr<StoreReader> reader_;
 };
 
 TEST_F(EvaluatedStoreTest, HasWhatWorkersLeftInTheInboxAndLeavesItThere) {
   Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
-  EXPECT_THAT(reader_->Find(1)->evaluations, IsEmpty());
+  EXPECT_THAT(reader_->FindStep(1)->evaluations, IsEmpty());
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Find(1)->metrics, (Metrics{{"loss", 1}, {"validation/loss", 0.5}}));
-  EXPECT_EQ(reader_->steps()[0].evaluations.size(), 1u);
+  EXPECT_EQ(reader_->FindStep(1)->metrics, (Metrics{{"loss", 1}, {"validation/loss", 0.5}}));
+  EXPECT_EQ(reader_->Steps()[0].evaluations.size(), 1u);
   EXPECT_TRUE(std::filesystem::exists(InboxPath(1, "validation")));
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->steps()[0].evaluations.size(), 1u);
+  EXPECT_EQ(reader_->Steps()[0].evaluations.size(), 1u);
 }
 
 TEST_F(EvaluatedStoreTest, ForgetsAReportThatIsWithdrawn) {
   Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Find(1)->evaluations.size(), 1u);
+  EXPECT_EQ(reader_->FindStep(1)->evaluations.size(), 1u);
   std::filesystem::remove(InboxPath(1, "validation"));
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Find(1)->metrics, (Metrics{{"loss", 1}}));
-  EXPECT_THAT(reader_->steps()[0].evaluations, IsEmpty());
+  EXPECT_EQ(reader_->FindStep(1)->metrics, (Metrics{{"loss", 1}}));
+  EXPECT_THAT(reader_->Steps()[0].evaluations, IsEmpty());
 }
 
 TEST_F(EvaluatedStoreTest, ListsItsStepsWhateverIsInTheInbox) {
   std::filesystem::create_directory(store_ + "/inbox");
   std::ofstream(InboxPath(1, "validation")) << "{";
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->steps().size(), 3u);
+  EXPECT_EQ(reader_->Steps().size(), 3u);
   std::filesystem::remove_all(store_ + "/inbox");
   std::ofstream(store_ + "/inbox") << "no directory";
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->steps().size(), 3u);
+  EXPECT_EQ(reader_->Steps().size(), 3u);
 }
 
 TEST_F(EvaluatedStoreTest, FindsTheBestOfTheCommittedHealthySteps) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(reader_->Best("loss", BestMode::kHighest)->step, 1);
-  EXPECT_EQ(reader_->Best("loss", BestMode::kLowest)->step, 3);
-  EXPECT_THAT(reader_->Best("v/loss", BestMode::kLowest),
+  EXPECT_EQ(reader_->BestStep("loss", BestMode::kHighest)->step, 1);
+  EXPECT_EQ(reader_->BestStep("loss", BestMode::kLowest)->step, 3);
+  EXPECT_THAT(reader_->BestStep("v/loss", BestMode::kLowest),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("finite metric 'v/loss'")));
   Deliver(1, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
   Deliver(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
   Deliver(3, {.evaluator = "v", .metrics = {{"loss", nan}}});
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Best("v/loss", BestMode::kLowest)->step, 2) << "of equal ones the later";
-  EXPECT_EQ(reader_->Best("v/loss", BestMode::kHighest)->step, 2);
+  EXPECT_EQ(reader_->BestStep("v/loss", BestMode::kLowest)->step, 2) << "of equal ones the later";
+  EXPECT_EQ(reader_->BestStep("v/loss", BestMode::kHighest)->step, 2);
   Deliver(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}, .unhealthy = "spike"});
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Best("v/loss", BestMode::kLowest)->step, 1);
+  EXPECT_EQ(reader_->BestStep("v/loss", BestMode::kLowest)->step, 1);
   Delete(1);
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_THAT(reader_->Best("v/loss", BestMode::kLowest), StatusIs(absl::StatusCode::kNotFound, HasSubstr("v/loss")));
+  EXPECT_THAT(reader_->BestStep("v/loss", BestMode::kLowest),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("v/loss")));
 }
 
 TEST_F(EvaluatedStoreTest, TellsTheBestModeByRecordOrName) {
-  EXPECT_EQ(reader_->Best("loss")->step, 3);
+  EXPECT_EQ(reader_->BestStep("loss")->step, 3);
   EXPECT_EQ(reader_->BestModeOf("x"), std::nullopt);
-  EXPECT_THAT(reader_->Best("x"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x'")));
+  EXPECT_THAT(reader_->BestStep("x"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x'")));
   {
     auto store =
         storage::Store::Open(storage::PosixFileSystem(), {.directory = store_, .warn = [](std::string_view) {}});
@@ -400,18 +401,18 @@ TEST_F(EvaluatedStoreTest, TellsTheBestModeByRecordOrName) {
     ASSERT_THAT((*store)->AddBestModes({{"loss", BestMode::kHighest}}), IsOk());
   }
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Best("loss")->step, 1);
+  EXPECT_EQ(reader_->BestStep("loss")->step, 1);
   EXPECT_EQ(reader_->recorded_best_modes().at("loss"), BestMode::kHighest);
 }
 
 TEST_F(EvaluatedStoreTest, FindsTheLatestStepThatNoEvaluatorDistrusts) {
-  EXPECT_EQ(reader_->LatestHealthy()->step, 3);
+  EXPECT_EQ(reader_->LatestHealthyStep()->step, 3);
   Deliver(3, {.evaluator = "v", .unhealthy = "spike"});
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->LatestHealthy()->step, 2);
+  EXPECT_EQ(reader_->LatestHealthyStep()->step, 2);
   for (int64_t step : {1, 2}) Deliver(step, {.evaluator = "v", .unhealthy = "spike"});
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_THAT(reader_->LatestHealthy(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("is healthy")));
+  EXPECT_THAT(reader_->LatestHealthyStep(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("is healthy")));
 }
 
 TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {
@@ -423,9 +424,9 @@ TEST_F(EvaluatedStoreTest, PassesOverStepsWithoutFilesAndSaysSo) {
     ASSERT_THAT((*store)->RecordUnsaved({.step = 4, .state = StepState::kUnsaved}), IsOk());
   }
   ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->steps().size(), 4u);
-  EXPECT_EQ(reader_->Find(2)->state, StepState::kDeleted);
-  EXPECT_EQ(reader_->Latest()->step, 3);
+  EXPECT_EQ(reader_->Steps().size(), 4u);
+  EXPECT_EQ(reader_->FindStep(2)->state, StepState::kDeleted);
+  EXPECT_EQ(reader_->LatestStep()->step, 3);
   const auto deleted = StatusIs(absl::StatusCode::kNotFound, "step 2 was deleted: too old");
   EXPECT_THAT(reader_->Contents(2), deleted);
   EXPECT_THAT(reader_->ReadEntry(2, "epoch"), deleted);
@@ -451,7 +452,7 @@ TEST_F(EvaluatedStoreTest, IsReadByWhoMayNotWriteToIt) {
     absl::Status status = reader.status();
     if (status.ok()) status = (*reader)->Refresh();
     if (status.ok()) status = (*reader)->manifest_problem();
-    return status.ok() ? std::to_string((*reader)->steps().size()) + " steps" : status.ToString();
+    return status.ok() ? std::to_string((*reader)->Steps().size()) + " steps" : status.ToString();
   });
   make_writable(true);
   EXPECT_EQ(seen, "3 steps");
@@ -463,11 +464,11 @@ TEST_F(EvaluatedStoreTest, TakesNoManifestOfAnotherStore) {
   std::filesystem::copy(directory_ / "other/manifest", store_ + "/manifest");
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_THAT(reader_->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another store")));
-  EXPECT_EQ(reader_->steps().size(), 3u) << "by their shards";
+  EXPECT_EQ(reader_->Steps().size(), 3u) << "by their shards";
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another store")));
-  EXPECT_EQ((*reader)->steps().size(), 3u);
+  EXPECT_EQ((*reader)->Steps().size(), 3u);
 }
 
 }  // namespace

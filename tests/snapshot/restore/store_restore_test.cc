@@ -171,7 +171,7 @@ TEST_F(StoreRestoreTest, TakesTheBestAndPastItsDamageTheNextBest) {
   auto reader = NewReader();
   const StepSelector best = StepSelector::Best("loss");
   EXPECT_EQ(reader->Restore(best, reading_.state)->step, 2);
-  EXPECT_EQ(reader->Find(best)->step, 2);
+  EXPECT_EQ(reader->FindStep(best)->step, 2);
   FlipBit(ShardPath(store_, 2), 100'000);
   auto report = reader->Restore(best, reading_.state);
   ASSERT_THAT(report, IsOk());

@@ -149,7 +149,7 @@ std::unique_ptr<storage::Store> TestStore::OpenStore() const {
 void TestStore::Deliver(int64_t step, const Evaluation& evaluation) const {
   const auto reader = StoreReader::Open(directory_);
   ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto info = (*reader)->Find(step);
+  const auto info = (*reader)->FindStep(step);
   ASSERT_TRUE(info.ok()) << info.status();
   const absl::Status delivered =
       storage::DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(directory_),
@@ -171,7 +171,7 @@ StepInfo TestStore::Info(int64_t step) const {
   const auto reader = StoreReader::Open(directory_);
   EXPECT_TRUE(reader.ok()) << reader.status();
   if (!reader.ok()) return {};
-  const auto info = (*reader)->Find(step);
+  const auto info = (*reader)->FindStep(step);
   EXPECT_TRUE(info.ok()) << info.status();
   return info.ok() ? *info : StepInfo{};
 }

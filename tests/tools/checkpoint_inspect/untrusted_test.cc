@@ -166,7 +166,7 @@ TEST(OpenUntrusted, ReadsEntriesAsOpenDoes) {
   EXPECT_EQ((*reader)->store_id(), (*trusted)->store_id());
   EXPECT_EQ((*reader)->ReadEntry(1, "model.weight").value(), (*trusted)->ReadEntry(1, "model.weight").value());
   EXPECT_TRUE((*reader)->Refresh().ok());
-  EXPECT_EQ((*reader)->steps().size(), 1u);
+  EXPECT_EQ((*reader)->Steps().size(), 1u);
 }
 
 }  // namespace

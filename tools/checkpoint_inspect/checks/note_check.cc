@@ -125,7 +125,7 @@ std::vector<NoteProblem> FindMissingPins(StoreReader& reader, const std::string&
   // Where the store cannot be read any more, what it said stands.
   RefreshStore(reader).IgnoreError();
   for (const StepInfo& info : without) {
-    const absl::StatusOr<StepInfo> now = reader.Find(info.step);
+    const absl::StatusOr<StepInfo> now = reader.FindStep(info.step);
     if (!now.ok() || now->attempt != info.attempt) continue;
     const std::optional<std::string> folder = FolderWithoutItsPin(layout, *now);
     if (!folder) continue;

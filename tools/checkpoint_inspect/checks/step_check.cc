@@ -61,13 +61,13 @@ std::string_view CheckResultName(CheckResult result) {
 
 StepCheck CheckStep(StoreReader& reader, const StepInfo& info, const VerifyOptions& options) {
   StepCheck check{.info = info, .result = CheckResult::kRemoved};
-  absl::StatusOr<StepInfo> now = reader.Find(info.step);
+  absl::StatusOr<StepInfo> now = reader.FindStep(info.step);
   for (int attempts = 0; attempts < kStepLookupsMax && now.ok(); ++attempts) {
     check = CheckAttempt(reader, *now, options);
     if (check.result != CheckResult::kDamaged) return check;
     // Where the store cannot be read any more, the damage stands.
     if (!reader.Refresh().ok()) return check;
-    now = reader.Find(info.step);
+    now = reader.FindStep(info.step);
     const bool deleted = now.ok() && now->state == StepState::kDeleted;
     if (now.ok() && now->attempt == check.info.attempt && !deleted) return check;
   }

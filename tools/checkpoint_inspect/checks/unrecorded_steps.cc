@@ -20,7 +20,7 @@ using storage::StepRecord;
 
 // nullptr: there is no record of the step.
 const StepInfo* FindRecord(const StoreReader& reader, int64_t step) {
-  const std::vector<StepInfo>& steps = reader.steps();
+  const std::vector<StepInfo>& steps = reader.Steps();
   const auto found = std::lower_bound(steps.begin(), steps.end(), step,
                                       [](const StepInfo& info, int64_t number) { return info.step < number; });
   return found == steps.end() || found->step != step ? nullptr : &*found;

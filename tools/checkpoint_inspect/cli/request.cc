@@ -163,7 +163,7 @@ absl::Status Await(Console& console, const std::string& directory, const Deliver
 
 // By what the store says of the step once the request is gone. `holder`: the process that took it in, or empty.
 Answer Judge(const StoreReader& reader, const StoreRequest& request, const std::string& holder) {
-  const absl::StatusOr<StepInfo> info = reader.Find(request.step);
+  const absl::StatusOr<StepInfo> info = reader.FindStep(request.step);
   const auto refused = [&](const std::string& why) {
     return Answer{.outcome = Answer::Outcome::kRefused,
                   .reason = holder.empty() ? why : fmt::format("{} refused: {}", holder, why)};

@@ -23,9 +23,9 @@ absl::Status NothingCommitted(const std::string& directory) {
 
 absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step,
                                   StepPredicate usable) {
-  absl::StatusOr<StepInfo> found = reader.Find(step);
+  absl::StatusOr<StepInfo> found = reader.FindStep(step);
   if (!absl::IsNotFound(found.status())) return found;
-  const std::vector<StepInfo>& steps = reader.steps();
+  const std::vector<StepInfo>& steps = reader.Steps();
   if (steps.empty()) {
     return absl::NotFoundError(fmt::format("step {} is not in {}, which has no steps", step, directory));
   }
@@ -35,18 +35,18 @@ absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& 
 }
 
 absl::StatusOr<StepInfo> FindLatest(const StoreReader& reader, const std::string& directory, bool healthy) {
-  absl::StatusOr<StepInfo> latest = healthy ? reader.LatestHealthy() : reader.Latest();
+  absl::StatusOr<StepInfo> latest = healthy ? reader.LatestHealthyStep() : reader.LatestStep();
   if (latest.ok()) return latest;
-  if (!reader.Latest().ok()) return NothingCommitted(directory);
+  if (!reader.LatestStep().ok()) return NothingCommitted(directory);
   return absl::FailedPreconditionError(
       fmt::format("evaluators called every committed step in {} unhealthy; 'ls' says why", directory));
 }
 
 absl::StatusOr<StepInfo> FindBest(const StoreReader& reader, const std::string& directory, const Selector& selector) {
   if (absl::Status known = CheckMetric(reader, selector.metric, {.before = "best:"}); !known.ok()) return known;
-  absl::StatusOr<StepInfo> best = reader.Best(selector.metric, BestEnd(reader, selector.metric, selector.mode));
+  absl::StatusOr<StepInfo> best = reader.BestStep(selector.metric, BestEnd(reader, selector.metric, selector.mode));
   if (!absl::IsNotFound(best.status())) return best;
-  if (!reader.Latest().ok()) return NothingCommitted(directory);
+  if (!reader.LatestStep().ok()) return NothingCommitted(directory);
   return absl::FailedPreconditionError(std::string(best.status().message()));
 }
 
@@ -130,7 +130,7 @@ absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& d
 
 absl::Status CheckMetric(const StoreReader& reader, const std::string& metric, const MetricPlace& place) {
   std::set<std::string> known;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     for (const auto& [name, value] : info.metrics) known.insert(name);
   }
   const size_t colon = metric.rfind(':');
@@ -148,7 +148,7 @@ absl::Status CheckMetric(const StoreReader& reader, const std::string& metric, c
 
 absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& tag) {
   std::set<std::string> known;
-  for (const StepInfo& info : reader.steps()) known.insert(info.tags.begin(), info.tags.end());
+  for (const StepInfo& info : reader.Steps()) known.insert(info.tags.begin(), info.tags.end());
   return CheckKnown("tag", tag, known);
 }
 
@@ -158,8 +158,8 @@ BestMode BestEnd(const StoreReader& reader, const std::string& metric, std::opti
 
 std::string UnknownEnd(const StoreReader& reader, std::string_view before, const std::string& metric) {
   if (reader.BestModeOf(metric)) return "";
-  const absl::StatusOr<StepInfo> lowest = reader.Best(metric, BestMode::kLowest);
-  const absl::StatusOr<StepInfo> highest = reader.Best(metric, BestMode::kHighest);
+  const absl::StatusOr<StepInfo> lowest = reader.BestStep(metric, BestMode::kLowest);
+  const absl::StatusOr<StepInfo> highest = reader.BestStep(metric, BestMode::kHighest);
   if (!lowest.ok() || !highest.ok() || highest->step == lowest->step) return "";
   return fmt::format("lower was taken for better: {0}{1}:lowest is step {2} ({3}), {0}{1}:highest is step {4} ({5})",
                      before, metric, lowest->step, MetricText(lowest->metrics.at(metric)), highest->step,
@@ -179,7 +179,7 @@ std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepP
 
 std::vector<StepInfo> TaggedSteps(const StoreReader& reader, const std::string& tag) {
   std::vector<StepInfo> steps;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     if (storage::HasTag(info.tags, tag)) steps.push_back(info);
   }
   return steps;

@@ -23,7 +23,7 @@ void PrintNames(Console& console, std::string_view prefix, const std::set<std::s
 
 std::set<std::string> MetricNames(const StoreReader& reader) {
   std::set<std::string> metrics;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     for (const auto& [name, value] : info.metrics) metrics.insert(name);
   }
   return metrics;
@@ -31,7 +31,7 @@ std::set<std::string> MetricNames(const StoreReader& reader) {
 
 void PrintStepNames(const Invocation& invocation) {
   std::set<std::string> tags;
-  for (const StepInfo& info : invocation.reader.steps()) {
+  for (const StepInfo& info : invocation.reader.Steps()) {
     if (IsOnDisk(info)) invocation.console.PrintData(fmt::format("{}\n", info.step));
     tags.insert(info.tags.begin(), info.tags.end());
   }

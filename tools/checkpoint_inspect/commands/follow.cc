@@ -50,7 +50,7 @@ ExitCode FollowSteps(const Invocation& invocation) {
     console.Fail(writable);
     return ExitCode::kFailure;
   }
-  CommitWatch watch(invocation.reader.steps());
+  CommitWatch watch(invocation.reader.Steps());
   console.Note(fmt::format("following {}; Ctrl-C ends it", invocation.directory));
   absl::Duration rest = kPollInterval;
   while (!IsInterrupted()) {
@@ -70,7 +70,7 @@ ExitCode FollowSteps(const Invocation& invocation) {
       console.Fail(problem);
       return OpenExitCode(problem);
     }
-    const ExitCode printed = PrintSteps(console, watch.Take(invocation.reader.steps()));
+    const ExitCode printed = PrintSteps(console, watch.Take(invocation.reader.Steps()));
     if (printed != ExitCode::kOk) return printed;
     rest = std::clamp(kRestFactor * (absl::Now() - begin), kPollInterval, absl::Minutes(1));
   }

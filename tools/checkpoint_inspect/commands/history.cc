@@ -54,7 +54,7 @@ Json SavedMetricsToJson(const StepInfo& info, Metrics saved) {
 void PrintRowsAsJson(const Invocation& invocation) {
   const Json document = NewDocument(invocation.reader, invocation.directory);
   PrintWithArray(invocation.console, document, "history", [&](const std::function<void(const Json&)>& add) {
-    for (const StepInfo& info : invocation.reader.steps()) {
+    for (const StepInfo& info : invocation.reader.Steps()) {
       if (!HasRows(info)) continue;
       if (Metrics saved = SavedMetrics(info); !saved.empty()) add(SavedMetricsToJson(info, std::move(saved)));
       for (const Evaluation& evaluation : info.evaluations) {
@@ -77,7 +77,7 @@ std::string RowsAsTable(const Invocation& invocation) {
                {"OUTCOME"},
                {"SECONDS", kRight, kWhole, 2},
                {"WORKER", kLeft, kWhole, 1}});
-  for (const StepInfo& info : invocation.reader.steps()) {
+  for (const StepInfo& info : invocation.reader.Steps()) {
     if (!HasRows(info)) continue;
     const Table::Cell step = {fmt::format("{}", info.step)};
     const Table::Cell age = {AgeOf(info, invocation.now)};
@@ -110,7 +110,7 @@ void PrintMetricsAsJson(const Invocation& invocation, const std::vector<std::str
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["metrics"] = metrics;
   PrintWithArray(invocation.console, document, "steps", [&](const std::function<void(const Json&)>& add) {
-    for (const StepInfo& info : invocation.reader.steps()) {
+    for (const StepInfo& info : invocation.reader.Steps()) {
       if (!HasAny(info, metrics)) continue;
       Json step = StepToJson(info);
       Json& values = step["values"] = Json::object();
@@ -129,7 +129,7 @@ std::string MetricsAsTable(const Invocation& invocation, const std::vector<std::
       {"STEP", kRight}, {"AGE", kRight, Table::Narrow::kWhole, 1}, {"STATE", kLeft, Table::Narrow::kWhole, 2}};
   for (const std::string& metric : metrics) columns.push_back({Escape(metric), kRight});
   Table table(std::move(columns));
-  for (const StepInfo& info : invocation.reader.steps()) {
+  for (const StepInfo& info : invocation.reader.Steps()) {
     if (!HasAny(info, metrics)) continue;
     std::vector<Table::Cell> cells = {{fmt::format("{}", info.step)},
                                       {AgeOf(info, invocation.now)},
@@ -169,7 +169,7 @@ ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string
   } else {
     console.PrintData(RowsAsTable(invocation));
   }
-  if (std::none_of(reader.steps().begin(), reader.steps().end(), HasRows)) {
+  if (std::none_of(reader.Steps().begin(), reader.Steps().end(), HasRows)) {
     console.Note(fmt::format("no step has a metric or was evaluated in {}", invocation.directory));
   }
   return StoreExitCode(reader);

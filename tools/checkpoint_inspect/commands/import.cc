@@ -138,7 +138,7 @@ Failure CheckStore(const std::string& directory, const ImportArguments& argument
             OpenExitCode(reader.status())};
   }
   if (const absl::Status owner = CheckOwner(directory); !owner.ok()) return {owner, ExitCode::kFailure};
-  const absl::StatusOr<StepInfo> info = (*reader)->Find(arguments.step);
+  const absl::StatusOr<StepInfo> info = (*reader)->FindStep(arguments.step);
   if (!info.ok() || !HasFiles(*info)) return {};
   return {absl::AlreadyExistsError(fmt::format("{} already has a step {}, which is {}", directory, arguments.step,
                                                StepStateName(info->state))),

@@ -25,7 +25,7 @@ struct Listing {
 
 Listing Choose(const StoreReader& reader, const ListOptions& options) {
   Listing listing;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     if (options.all || !IsBygone(info)) {
       listing.steps.push_back(&info);
     } else {
@@ -133,7 +133,7 @@ ExitCode ListSteps(const Invocation& invocation, const ListOptions& options) {
   } else {
     console.PrintData(ListAsTable(invocation, listing, options.order));
   }
-  if (invocation.reader.steps().empty()) console.Note(fmt::format("there are no steps in {}", invocation.directory));
+  if (invocation.reader.Steps().empty()) console.Note(fmt::format("there are no steps in {}", invocation.directory));
   if (listing.deleted + listing.unsaved > 0 && !invocation.json) {
     console.Note(LeftOutText(listing));
   }

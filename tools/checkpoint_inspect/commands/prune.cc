@@ -35,15 +35,16 @@ struct PruneOptions {
   absl::Duration wait = absl::Seconds(5);
 };
 
-// The steps that a live trainer would refuse to delete, by its notes on the steps: those that its evaluators have yet to
-// read, and by rules also the one that they come to next.
+// The steps that a live trainer would refuse to delete, by its notes on the steps: those that its evaluators have yet
+// to read, and by rules also the one that they come to next.
 void AddHoldsOfTrainer(const Invocation& invocation, bool by_rules, storage::Claims* claims) {
   if (StoreHolder(invocation.link_free).empty()) return;
-  const std::set<int64_t> unjudged = storage::UnjudgedByRecord(CommittedOf(invocation.reader.steps()));
-  for (const StepInfo& info : invocation.reader.steps()) {
+  const std::set<int64_t> unjudged = storage::UnjudgedByRecord(CommittedOf(invocation.reader.Steps()));
+  for (const StepInfo& info : invocation.reader.Steps()) {
     for (std::string& hold : storage::NotedHolds(info)) claims->emplace(info.step, std::move(hold));
     const bool may_be_judged = info.evaluations.empty() || unjudged.contains(info.step);
-    if (by_rules && may_be_judged && storage::IsNotedNextToJudge(info)) claims->emplace(info.step, storage::kNextToJudge);
+    if (by_rules && may_be_judged && storage::IsNotedNextToJudge(info))
+      claims->emplace(info.step, storage::kNextToJudge);
   }
 }
 
@@ -56,7 +57,7 @@ absl::StatusOr<storage::Claims> ReadClaims(const Invocation& invocation, bool by
   const absl::StatusOr<std::vector<storage::LeaseObserver::Held>> live = observer.Live();
   if (!live.ok()) return live.status();
   std::map<std::string, int64_t> steps;  // by attempt
-  for (const StepInfo& info : invocation.reader.steps()) steps.emplace(info.attempt, info.step);
+  for (const StepInfo& info : invocation.reader.Steps()) steps.emplace(info.attempt, info.step);
   storage::Claims claims;
   for (const storage::LeaseObserver::Held& held : *live) {
     const auto step = steps.find(storage::ToHex(held.note.attempt.bytes));
@@ -138,7 +139,7 @@ std::vector<StoreRequest> RequestsOf(const StoreReader& reader, const PrunePlan&
     if (!step.keep) going.emplace(step.step, &step);
   }
   std::vector<StoreRequest> requests;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     const auto found = going.find(info.step);
     if (found == going.end()) continue;
     const std::string why = "pruned: " + found->second->reason;
@@ -192,7 +193,7 @@ std::optional<PrunePlan> MakePlan(const Invocation& invocation, const PruneOptio
     console.Fail(claims.status());
     return std::nullopt;
   }
-  const std::vector<StepInfo>& steps = invocation.reader.steps();
+  const std::vector<StepInfo>& steps = invocation.reader.Steps();
   if (options.after) {
     if (absl::Status may = storage::CheckDiscard(*options.after, CommittedOf(steps), *claims); !may.ok()) {
       console.Fail(may);

@@ -101,7 +101,7 @@ std::optional<int64_t> LatestHealthy(const StoreReader& reader, const RepairRepo
     return std::any_of(report.lost.begin(), report.lost.end(), [&](const LostStep& one) { return one.step == step; });
   };
   std::optional<int64_t> healthy;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     if (IsCommitted(info) && info.unhealthy().empty() && !is_lost(info.step)) healthy = info.step;
   }
   return healthy;

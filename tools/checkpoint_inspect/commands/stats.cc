@@ -81,7 +81,7 @@ absl::StatusOr<Statistics> Gather(const StoreReader& reader, const std::string& 
   Statistics statistics;
   std::map<std::string, Sum> kept;
   std::set<std::string> folders;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     statistics.by_state[info.state].Add(info);
     if (info.state == StepState::kCommitted) kept[KeptBecause(info)].Add(info);
     const auto attempt = storage::FromHex(info.attempt);
@@ -90,7 +90,7 @@ absl::StatusOr<Statistics> Gather(const StoreReader& reader, const std::string& 
   for (const auto& [reason, sum] : kept) statistics.kept.push_back({reason, sum});
   std::stable_sort(statistics.kept.begin(), statistics.kept.end(),
                    [](const KeptSteps& a, const KeptSteps& b) { return a.sum.stored_bytes > b.sum.stored_bytes; });
-  statistics.growth = EstimateGrowth(reader.steps());
+  statistics.growth = EstimateGrowth(reader.Steps());
   statistics.idle = statistics.growth.IsIdle(now);
   absl::StatusOr<DiskUsage> disk = MeasureDisk(directory, folders);
   if (!disk.ok()) return disk.status();

@@ -15,7 +15,7 @@ constexpr int kManifestReadsMax = 3;
 constexpr size_t kNamedStepsMax = 5;
 
 bool HasCommittedStep(const StoreReader& reader) {
-  return std::any_of(reader.steps().begin(), reader.steps().end(), IsCommitted);
+  return std::any_of(reader.Steps().begin(), reader.Steps().end(), IsCommitted);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ ExitCode StoreExitCode(const StoreReader& reader) {
 bool KnowsCreated(const StepInfo& info) { return info.created != absl::UnixEpoch(); }
 
 std::string UnhealthyText(const StoreReader& reader, int64_t step, std::optional<int64_t> healthy) {
-  const absl::StatusOr<StepInfo> info = reader.Find(step);
+  const absl::StatusOr<StepInfo> info = reader.FindStep(step);
   const std::string why = info.ok() ? info->unhealthy() : "";
   if (why.empty()) return "";
   return fmt::format("; it is unhealthy ({}), and {}", Escape(why),

@@ -56,7 +56,7 @@ Selection ParseSelectionOrThrow(const std::string& text) {
 
 // Ascending by step. Of a range those of its steps that there are. kNotFound: a range has none; else errors of Resolve.
 absl::StatusOr<std::map<int64_t, StepInfo>> Select(const Invocation& invocation, const TraceOptions& options) {
-  const std::vector<StepInfo>& steps = invocation.reader.steps();
+  const std::vector<StepInfo>& steps = invocation.reader.Steps();
   std::map<int64_t, StepInfo> selected;
   for (const Selection& selection : options.selections) {
     if (const auto* selector = std::get_if<Selector>(&selection)) {
@@ -83,7 +83,7 @@ absl::StatusOr<std::map<int64_t, StepInfo>> Select(const Invocation& invocation,
 
 // The highest steps of which phases are known, so many if there are. Adds them.
 absl::Status SelectLast(const Invocation& invocation, uint32_t count, std::map<int64_t, StepInfo>& selected) {
-  const std::vector<StepInfo>& steps = invocation.reader.steps();
+  const std::vector<StepInfo>& steps = invocation.reader.Steps();
   for (auto info = steps.rbegin(); info != steps.rend() && count > 0; ++info) {
     const absl::StatusOr<std::vector<SavePhase>> phases = invocation.reader.Phases(info->step);
     if (!phases.ok()) return phases.status();

@@ -107,7 +107,7 @@ struct RestoreCandidate {
 // `healthy`: of those that no evaluator distrusts.
 std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const std::vector<StepCheck>& checks,
                                              bool healthy = false) {
-  for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
+  for (auto info = reader.Steps().rbegin(); info != reader.Steps().rend(); ++info) {
     if (info->state != StepState::kCommitted || (healthy && !info->unhealthy().empty())) continue;
     const auto check = std::find_if(checks.begin(), checks.end(),
                                     [&](const StepCheck& done) { return done.info.attempt == info->attempt; });
@@ -283,7 +283,7 @@ ExitCode ChooseSteps(const Invocation& invocation, const std::optional<Selector>
     chosen->push_back(*info);
     return ExitCode::kOk;
   }
-  std::copy_if(reader.steps().begin(), reader.steps().end(), std::back_inserter(*chosen), HasFiles);
+  std::copy_if(reader.Steps().begin(), reader.Steps().end(), std::back_inserter(*chosen), HasFiles);
   return ExitCode::kOk;
 }
 

@@ -19,7 +19,7 @@ constexpr size_t kPlotsMax = 8;
 
 std::vector<MetricChoice> AllMetrics(const StoreReader& reader) {
   std::set<std::string> names;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     for (const auto& [name, value] : info.metrics) names.insert(name);
   }
   std::vector<MetricChoice> choices;
@@ -29,7 +29,7 @@ std::vector<MetricChoice> AllMetrics(const StoreReader& reader) {
 
 std::string PlotOf(const Invocation& invocation, const MetricChoice& metric, bool log) {
   std::vector<PlotPoint> points;
-  for (const StepInfo& info : invocation.reader.steps()) {
+  for (const StepInfo& info : invocation.reader.Steps()) {
     const auto found = info.metrics.find(metric.name);
     if (found == info.metrics.end()) continue;
     points.push_back({.step = info.step, .value = found->second, .deleted = info.state == StepState::kDeleted});
@@ -38,7 +38,7 @@ std::string PlotOf(const Invocation& invocation, const MetricChoice& metric, boo
   // The best of the steps that still exist. There is no mark if the mode of the metric is not known.
   const std::optional<BestMode> mode = metric.mode ? metric.mode : invocation.reader.BestModeOf(metric.name);
   if (mode) {
-    if (const auto best = invocation.reader.Best(metric.name, *mode); best.ok()) plot.best = best->step;
+    if (const auto best = invocation.reader.BestStep(metric.name, *mode); best.ok()) plot.best = best->step;
   }
   return FormatPlot(invocation.console, points, plot);
 }

@@ -22,12 +22,12 @@ ReportMetric DescribeMetric(const StoreReader& reader, const MetricChoice& choic
   ReportMetric metric{.name = choice.name, .mode = choice.mode, .best = {}, .latest = {}};
   if (!metric.mode) metric.mode = reader.BestModeOf(choice.name);
   if (metric.mode) {
-    if (const absl::StatusOr<StepInfo> best = reader.Best(choice.name, *metric.mode); best.ok()) {
+    if (const absl::StatusOr<StepInfo> best = reader.BestStep(choice.name, *metric.mode); best.ok()) {
       metric.best = best->step;
       metric.best_value = best->metrics.at(choice.name);
     }
   }
-  for (auto info = reader.steps().rbegin(); info != reader.steps().rend(); ++info) {
+  for (auto info = reader.Steps().rbegin(); info != reader.Steps().rend(); ++info) {
     const auto found = info->metrics.find(choice.name);
     if (found == info->metrics.end()) continue;
     metric.latest = info->step;
@@ -118,7 +118,7 @@ std::vector<std::string> RecordedTroubles(const StoreReader& reader) {
   std::vector<int64_t> lost;
   size_t failed = 0;
   size_t unhealthy = 0;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     if (info.state == StepState::kDamaged) damaged.push_back(info.step);
     if (info.state == StepState::kLost) lost.push_back(info.step);
     if (info.state == StepState::kFailed) ++failed;
@@ -179,7 +179,7 @@ Restorable FindRestorable(const StoreReader& reader, const ReportSurvey* survey)
     }
   }
   Restorable restorable;
-  for (const StepInfo& info : reader.steps()) {
+  for (const StepInfo& info : reader.Steps()) {
     if (info.state != StepState::kCommitted || unfit.contains(info.step)) continue;
     restorable.latest = &info;
     if (info.unhealthy().empty()) restorable.latest_healthy = &info;
@@ -222,7 +222,7 @@ std::string_view HealthKindName(HealthRow::Kind kind) {
 absl::StatusOr<ReportData> GatherReport(const StoreReader& reader, const std::vector<MetricChoice>& metrics,
                                         int64_t last) {
   ReportData data;
-  const std::vector<StepInfo>& all = reader.steps();
+  const std::vector<StepInfo>& all = reader.Steps();
   data.steps_all = all.size();
   const size_t shown = last > 0 ? std::min(all.size(), static_cast<size_t>(last)) : all.size();
   data.steps = std::span(all).last(shown);
@@ -246,7 +246,7 @@ void JudgeHealth(const StoreReader& reader, const ReportSurvey* survey, ReportDa
   const std::vector<std::string> troubles = RecordedTroubles(reader);
   const std::string found = survey == nullptr ? "" : AddFound(*survey, data);
   const Restorable restorable = FindRestorable(reader, survey);
-  const bool has_bad_step = std::any_of(reader.steps().begin(), reader.steps().end(), [](const StepInfo& info) {
+  const bool has_bad_step = std::any_of(reader.Steps().begin(), reader.Steps().end(), [](const StepInfo& info) {
     return info.state == StepState::kDamaged || info.state == StepState::kLost;
   });
   const bool latest_unhealthy = restorable.latest != nullptr && !restorable.latest->unhealthy().empty();

@@ -177,7 +177,7 @@ class Surveyor {
     size_t steps_max = limits_.steps_max;
     if (!steps.empty()) {
       // Steps of one run have about as many tensors each.
-      const absl::StatusOr<StepInfo> last = reader_.Find(steps.back());
+      const absl::StatusOr<StepInfo> last = reader_.FindStep(steps.back());
       const size_t entries = last.ok() ? std::max<size_t>(last->entry_count, 1) : 1;
       steps_max = std::clamp<size_t>(kHeldMax / entries, 2, steps_max);
     }
@@ -418,8 +418,8 @@ void PassOverStepsTakenAway(const StoreReader& then, const StoreReader& now, Rep
   if (!now.manifest_problem().ok()) return;
   std::erase_if(survey->problems, [&](const ReadProblem& problem) {
     if (problem.failed) return false;
-    const absl::StatusOr<StepInfo> before = then.Find(problem.step);
-    const absl::StatusOr<StepInfo> after = now.Find(problem.step);
+    const absl::StatusOr<StepInfo> before = then.FindStep(problem.step);
+    const absl::StatusOr<StepInfo> after = now.FindStep(problem.step);
     const bool deleted = absl::IsNotFound(after.status()) || (after.ok() && after->state == StepState::kDeleted);
     const bool saved_anew = !deleted && before.ok() && after.ok() && before->attempt != after->attempt;
     if (deleted || saved_anew) survey->passed_over.push_back({problem.step, saved_anew, problem.not_shown});

@@ -41,7 +41,7 @@ class NoteCheck : public testing::Test {
   }
   // With what the reader knew when it was opened.
   std::vector<NoteProblem> MissingPins(StoreReader& reader) const {
-    return FindMissingPins(reader, store_.directory(), std::vector<StepInfo>(reader.steps()));
+    return FindMissingPins(reader, store_.directory(), std::vector<StepInfo>(reader.Steps()));
   }
   Finished Verify() const { return RunInspect({"--store", store_.directory(), "verify"}); }
   json VerifyJson() const { return RunInspectJson({"--store", store_.directory(), "verify"}, 3); }

@@ -28,7 +28,7 @@ TEST(CheckStep, ReadsTheAttemptThatTookThePlaceOfTheOneItHad) {
   TestStore store;
   store.Save({1});
   const auto reader = Open(store);
-  const StepInfo before = *reader->Find(1);
+  const StepInfo before = *reader->FindStep(1);
   store.Save({1}, {.overwrite = true});
   const StepCheck check = CheckStep(*reader, before, {});
   EXPECT_EQ(check.result, CheckResult::kSound);
@@ -40,7 +40,7 @@ TEST(CheckStep, FindsDamageOfTheAttemptThatTookThePlace) {
   TestStore store;
   store.Save({1});
   const auto reader = Open(store);
-  const StepInfo before = *reader->Find(1);
+  const StepInfo before = *reader->FindStep(1);
   store.Save({1}, {.overwrite = true});
   store.DamageChunk(1);
   EXPECT_EQ(CheckStep(*reader, before, {}).result, CheckResult::kDamaged);
@@ -50,7 +50,7 @@ TEST(CheckStep, SaysThatAStepIsRemovedWhichRetentionDeletedMeanwhile) {
   TestStore store;
   store.Save({1, 2});
   const auto reader = Open(store);
-  const StepInfo before = *reader->Find(1);
+  const StepInfo before = *reader->FindStep(1);
   store.Delete(1, "not among the latest 1");
   const StepCheck check = CheckStep(*reader, before, {});
   EXPECT_EQ(check.result, CheckResult::kRemoved);
@@ -106,7 +106,7 @@ Verified VerifyWith(StoreReader& reader, std::optional<int64_t> step, bool witho
 TEST(CheckStep, ReportsAStepThatIsNoLongerRecordedAsRemoved) {
   TestStore store;
   const auto reader = OpenAndRemoveTheSecondStep(store);
-  const StepInfo gone = *reader->Find(2);
+  const StepInfo gone = *reader->FindStep(2);
   const StepCheck check = CheckStep(*reader, gone, {});
   EXPECT_EQ(check.result, CheckResult::kRemoved);
   EXPECT_EQ(check.info.attempt, gone.attempt);
@@ -117,7 +117,7 @@ TEST(CheckStep, TellsAFailureToReadFromDamage) {
   TestStore store;
   store.Save({1});
   const auto reader = Open(store);
-  const StepInfo info = *reader->Find(1);
+  const StepInfo info = *reader->FindStep(1);
   StepCheck check;
   {
     NoOpenFiles no_files;
@@ -156,7 +156,7 @@ TEST(CheckStep, ReportsDamageWhereTheManifestCannotBeReadEither) {
   const auto reader = Open(store);
   store.DamageIndex(1);
   store.DamageManifest();
-  const StepCheck check = CheckStep(*reader, *reader->Find(1), {});
+  const StepCheck check = CheckStep(*reader, *reader->FindStep(1), {});
   EXPECT_EQ(check.result, CheckResult::kDamaged);
   EXPECT_THAT(check.report.damage, SizeIs(1));
 }
@@ -167,7 +167,7 @@ TEST(CheckStep, ReportsProgressUpToTheEnd) {
   const auto reader = Open(store);
   VerifyProgress last;
   const StepCheck check =
-      CheckStep(*reader, *reader->Find(1), {.progress = [&](const VerifyProgress& progress) { last = progress; }});
+      CheckStep(*reader, *reader->FindStep(1), {.progress = [&](const VerifyProgress& progress) { last = progress; }});
   EXPECT_GT(last.bytes_total, 0u);
   EXPECT_EQ(last.bytes_done, last.bytes_total);
   EXPECT_EQ(check.report.bytes_read, last.bytes_total);

@@ -155,11 +155,11 @@ TEST_F(UnrecordedSteps, AreNotNamedWhileSomebodyHoldsTheStore) {
 TEST_F(UnrecordedSteps, AreLookedForOnceMoreInWhatWasRecordedSince) {
   const auto reader = OpenReader(store_);
   store_.Save({900}, {}, /*elements=*/300);
-  ASSERT_FALSE(reader->Find(900).ok());
+  ASSERT_FALSE(reader->FindStep(900).ok());
   const auto steps = FindUnrecordedSteps(storage::PosixFileSystem(), *reader, store_.directory());
   ASSERT_TRUE(steps.ok()) << steps.status();
   EXPECT_THAT(*steps, IsEmpty());
-  EXPECT_TRUE(reader->Find(900).ok());
+  EXPECT_TRUE(reader->FindStep(900).ok());
 }
 
 TEST_F(UnrecordedSteps, AreNoneWhereAnotherAttemptHasTakenTheStepsPlace) {

@@ -27,7 +27,7 @@ std::vector<int64_t> Committed(const TestStore& store) {
   std::vector<int64_t> steps;
   const auto reader = StoreReader::Open(store.directory());
   EXPECT_TRUE(reader.ok()) << reader.status();
-  for (const StepInfo& info : (*reader)->steps()) {
+  for (const StepInfo& info : (*reader)->Steps()) {
     if (info.state == StepState::kCommitted) steps.push_back(info.step);
   }
   return steps;
@@ -160,11 +160,12 @@ TEST(Prune, KeepsTheLatestPinnedAndLeasedStepsWhateverTheRules) {
                                   storage::MonotonicNow);
   const auto reader = StoreReader::Open(store.directory());
   ASSERT_TRUE(reader.ok());
-  const auto lease = observer.Acquire({.step = 2,
-                                       .attempt = storage::AttemptId{*storage::FromHex((*reader)->Find(2)->attempt)},
-                                       .evaluator = "validation",
-                                       .holder = "worker 5",
-                                       .expiry = absl::Minutes(1)});
+  const auto lease =
+      observer.Acquire({.step = 2,
+                        .attempt = storage::AttemptId{*storage::FromHex((*reader)->FindStep(2)->attempt)},
+                        .evaluator = "validation",
+                        .holder = "worker 5",
+                        .expiry = absl::Minutes(1)});
   ASSERT_TRUE(lease.ok()) << lease.status();
   const Finished run = Prune(store, {"--keep-every", "1000", "--apply"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -261,7 +262,7 @@ TEST(Prune, PlansWithWhatALiveTrainersEvaluatorsHaveYetToRead) {
 TEST(Prune, DoesNotKeepAStepThatHasBeenJudgedSinceTheNote) {
   LaggingTrainer trainer(/*max_to_keep=*/0);
   EXPECT_EQ(Prune(trainer.store(), {"--keep-latest", "1", "--apply", kPatience}).exit_code, 1);
-  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->Find(1)->kept,
+  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->FindStep(1)->kept,
               HasSubstr("the next step for an evaluator to judge"));
   trainer.Judge();
   const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", trainer.store().directory()});
@@ -271,7 +272,7 @@ TEST(Prune, DoesNotKeepAStepThatHasBeenJudgedSinceTheNote) {
 // A trainer refuses a discard for what is being read, and not for what only rules keep.
 TEST(Prune, SaysOfADiscardOnlyWhatATrainerWouldRefuseItFor) {
   const LaggingTrainer trainer(/*max_to_keep=*/9, /*judged=*/1);
-  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->Find(2)->kept,
+  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->FindStep(2)->kept,
               HasSubstr("the next step for an evaluator to judge"));
   const Finished run = Prune(trainer.store(), {"--after", "1"});
   EXPECT_EQ(run.exit_code, 1);
@@ -334,7 +335,7 @@ TEST(Prune, DeletesAllStepsAfterOne) {
   EXPECT_EQ(run["requests"][1]["outcome"], "done");
   EXPECT_THAT(Committed(store), ElementsAre(1, 2));
   EXPECT_EQ(bytes - ShardBytes(store), run["freed_bytes"].get<uint64_t>());
-  EXPECT_EQ((*StoreReader::Open(store.directory()))->Find(4)->reason, "pruned: after step 2");
+  EXPECT_EQ((*StoreReader::Open(store.directory()))->FindStep(4)->reason, "pruned: after step 2");
   EXPECT_EQ(Prune(store, {"--after", "2", "--apply"}).exit_code, 0) << "nothing is left to do";
 }
 
