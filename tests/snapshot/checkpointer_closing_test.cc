@@ -1,7 +1,9 @@
 // AsyncCheckpointer::Close with a deadline, and destruction, while something never comes to an end by itself.
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -83,8 +85,57 @@ class CheckpointerClosingTest : public testing::Test {
     });
   }
 
+  // `of` gives the future whose callback holds the last owner of the checkpointer, while the step is being saved.
+  void DropInCallback(const std::function<Future(AsyncCheckpointer&, const SaveHandle&)>& of) {
+    std::string warnings;
+    std::shared_ptr<AsyncCheckpointer> checkpointer =
+        Open({.observer = ObserverOf({.warning = [&](std::string_view line) { warnings += line; }})});
+    HoldShards();
+    auto save = checkpointer->Save(12, world_.trainer.state);
+    ASSERT_THAT(save, IsOk());
+    world_.at_gate.WaitForNotification();
+    absl::Notification dropped;
+    const Future future = of(*checkpointer, *save);
+    future.OnReady([&dropped, owner = std::move(checkpointer)](const absl::Status& status) mutable {
+      EXPECT_THAT(status, IsOk());
+      owner.reset();
+      dropped.Notify();
+    });
+    world_.gate.Notify();
+    dropped.WaitForNotification();
+    const std::unique_ptr<AsyncCheckpointer> next = OpenWhenReleased();
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(next->LatestStep()->step, 12);
+    EXPECT_EQ(warnings, "");
+  }
+
   World world_;
 };
+
+// The callback runs on a thread of the checkpointer, which cannot wait for itself.
+TEST_F(CheckpointerClosingTest, IsDoneForACallbackOfTheSaveThatDropsTheLastOwner) {
+  DropInCallback([](AsyncCheckpointer&, const SaveHandle& save) { return save.committed(); });
+}
+
+TEST_F(CheckpointerClosingTest, IsDoneForACallbackOfCommittedThatDropsTheLastOwner) {
+  DropInCallback([](AsyncCheckpointer& checkpointer, const SaveHandle&) { return checkpointer.Committed(12); });
+}
+
+// An operator pins a step just when the trainer starts.
+TEST_F(CheckpointerClosingTest, IsAwaitedByOpenWhereCheckpointInspectHoldsTheStore) {
+  ASSERT_THAT(Open()->Close(), IsOk());
+  auto holder = storage::PosixFileSystem().TryLock(world_.directory / "store/LOCK");
+  ASSERT_THAT(holder, IsOk());
+  ASSERT_THAT((*holder)->WriteNote("{\"pid\":1,\"program\":\"checkpoint-inspect\"}\n"), IsOk());
+  int tries = 0;
+  world_.files.SetGate([&](const std::string& operation, const std::string& path) {
+    if (operation == "TryLock" && path.ends_with("/store/LOCK") && ++tries == 3) holder->reset();
+  });
+  auto checkpointer = TryOpen();
+  world_.files.SetGate(nullptr);
+  ASSERT_THAT(checkpointer, IsOk());
+  EXPECT_EQ(tries, 3);
+}
 
 TEST_F(CheckpointerClosingTest, NamesTheSavesThatWereStillRunningAndMayBeCalledAgain) {
   auto checkpointer = Open();

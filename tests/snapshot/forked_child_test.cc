@@ -78,11 +78,13 @@ void CallEverything(State& state) {
   ExpectRefused("Tag", checkpointer->Tag(1, "paper"));
   ExpectRefused("Untag", checkpointer->Untag("paper"));
   ExpectRefused("Delete", checkpointer->Delete(1, ""));
+  ExpectRefused("DiscardAfter", checkpointer->DiscardAfter(0).status());
   ExpectRefused("SetSaveInterval", checkpointer->SetSaveInterval(2));
   ExpectRefused("Evaluate", checkpointer->Evaluate(9, state, {}).status());
   ExpectRefused("Resume", checkpointer->Resume(state).status());
   ExpectRefused("BestStep(metric)", checkpointer->BestStep("loss").status());
   ExpectRefused("WaitUntilEvaluated", checkpointer->WaitUntilEvaluated());
+  ExpectRefused("WaitUntilEvaluated(deadline)", checkpointer->WaitUntilEvaluated(absl::InfiniteFuture()));
   ExpectRefused("Tidy", checkpointer->Tidy());
   ExpectRefused("RetentionPlan", checkpointer->RetentionPlan().status());
   ExpectRefused("Close", checkpointer->Close());

@@ -173,6 +173,16 @@ TEST_P(HarmedStoreTest, AcknowledgesNothingMoreAndLeavesWhatIsThereAlone) {
   }
   EXPECT_THAT(run.checkpointer().Pin(1, "kept"), moved);
   EXPECT_THAT(run.checkpointer().Unpin(1), moved);
+  EXPECT_THAT(run.checkpointer().Tag(1, "paper"), moved);
+  EXPECT_THAT(run.checkpointer().Delete(1), moved);
+  EXPECT_THAT(run.checkpointer().DiscardAfter(1).status(), moved);
+  EXPECT_THAT(run.checkpointer().AddEvaluator({.name = "test"},
+                                              [](const Snapshot&) {
+                                                return Metrics{{"loss", 1}};
+                                              }),
+              IsOk());
+  EXPECT_THAT(run.checkpointer().Evaluate(6, run.trainer().state).status(), IsOk());
+  EXPECT_THAT(run.checkpointer().WaitUntilEvaluated(), moved);
   const Future report = run.checkpointer().ReportMetrics(1, "validation", {{"loss", 0.5}});
   run.checkpointer().Close().IgnoreError();
   EXPECT_THAT(report.Wait(), testing::Not(IsOk()));

@@ -339,6 +339,27 @@ TEST_F(HousekeeperRetentionTest, ALateReportMakesAStepTheBestBeforeItIsDeleted) 
   EXPECT_THAT((*plan)[0].reason, HasSubstr("validation/loss"));
 }
 
+// The plan would call the predicate again, and so on.
+TEST_F(HousekeeperRetentionTest, MakesNoPlanForItsOwnPredicate) {
+  std::atomic<AsyncCheckpointer*> trainers = nullptr;
+  std::atomic<int> refused = 0;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep = [&](const StepInfo&) {
+                                            AsyncCheckpointer* const called = trainers;
+                                            if (called == nullptr) return false;
+                                            EXPECT_THAT(called->RetentionPlan(),
+                                                        StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                                 HasSubstr("a callback on the housekeeping thread")));
+                                            ++refused;
+                                            return false;
+                                          }}});
+  trainers = checkpointer.get();
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_GT(refused, 0);
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
+  ASSERT_THAT(checkpointer->Close(), IsOk());
+}
+
 TEST_F(HousekeeperRetentionTest, ReportsOnADeletedStepStayKnown) {
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());

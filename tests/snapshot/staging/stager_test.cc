@@ -291,6 +291,20 @@ TEST(Stager, KeepsThePlanAndTheMemoryOfAStateWhoseValuesChangeTheirLength) {
   }
 }
 
+TEST(Stager, NamesTheStringThatIsNotUtf8) {
+  std::string title = "caf\xc3\xa9";
+  std::string note = "caf\xe9";
+  State state;
+  state.AddValue("title", &title);
+  state.AddValue("note", &note);
+  Stager stager({});
+  EXPECT_THAT(stager.Begin(0, state, {}, absl::UnixEpoch()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("entry 'note': the string is not UTF-8; use a vector of bytes")));
+  note = title;
+  EXPECT_THAT(stager.Begin(0, state, {}, absl::UnixEpoch()), IsOk());
+}
+
 TEST(Stager, RefusesAStateWithAnError) {
   State state;
   state.AddTensor("bad", Dtype::kFloat32, {1}, nullptr);

@@ -92,6 +92,9 @@ TEST_F(InterruptTest, WhatTakesLongEndsWithoutAResultOrAFile) {
   EXPECT_THAT(Interrupt({"report", "-o", folder_ + "/page.html", "--max-read", "8GiB"}).out,
               AllOf(HasSubstr("error: interrupted; nothing was written"), Not(HasSubstr("wrote"))));
   EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_THAT(Interrupt({"doctor", folder_, "--seconds", "3600", "--bytes", "4GiB"}).out,
+              AllOf(HasSubstr("error: interrupted; the trial file was removed"), Not(HasSubstr("a store works"))));
+  EXPECT_TRUE(fs::is_empty(folder_));
   EXPECT_EQ(store_.Listing(), before);
 }
 
