@@ -568,6 +568,39 @@ TEST(CallCostMeasure, FindsCallsOfTheFileSystemThatAreAProduct) {
   EXPECT_THAT(storage::Growth(cost(20), cost(40), cost(80)), testing::HasSubstr("calls of the file system"));
 }
 
+// Of LatestStep, where so many steps that were only evaluated come after the one that was saved.
+Cost CostOfLatestStep(int64_t unsaved) {
+  const auto directory = storage::TestDirectory::InMemory();
+  {
+    std::string warnings;
+    const auto store = storage::OpenSoundStore(directory.path(), &warnings);
+    if (store == nullptr) return {};
+    storage::CommitStep(*store, 0, 1);
+  }
+  {
+    auto manifest =
+        storage::Manifest::Open(storage::PosixFileSystem(), storage::StoreLayout(directory.path()).manifest());
+    EXPECT_THAT(manifest, IsOk());
+    if (!manifest.ok()) return {};
+    std::vector<storage::StepRecord> records(static_cast<size_t>(unsaved));
+    for (size_t i = 0; i < records.size(); ++i) {
+      records[i].info.step = static_cast<int64_t>(i) + 1;
+      records[i].info.state = StepState::kUnsaved;
+    }
+    EXPECT_THAT((*manifest)->Update(records, {}), IsOk());
+  }
+  auto checkpointer = AsyncCheckpointer::Open({.directory = directory.path(), .observer = NoWarnings()});
+  EXPECT_THAT(checkpointer, IsOk());
+  if (!checkpointer.ok()) return {};
+  EXPECT_EQ((*checkpointer)->Steps()->size(), static_cast<size_t>(unsaved) + 1);
+  return CostOf({.work = [&] { EXPECT_EQ((*checkpointer)->LatestStep()->step, 0); }});
+}
+
+TEST(LatestStepCost, DoesNotDependOnStepsThatWereOnlyEvaluated) {
+  if (storage::kAddressSanitizer) GTEST_SKIP() << "allocations are not counted under AddressSanitizer";
+  EXPECT_LE(CostOfLatestStep(4000).allocated_bytes, 2 * CostOfLatestStep(100).allocated_bytes);
+}
+
 TEST_P(CallCost, GrowsAsTheCount) {
   if (storage::kAddressSanitizer) GTEST_SKIP() << "allocations are not counted under AddressSanitizer";
   const Dimension& dimension = GetParam();
