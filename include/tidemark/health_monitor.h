@@ -7,6 +7,10 @@
 //   for (int64_t step = first; step < steps; ++step) {
 //     ...
 //     const auto divergence = (*monitor)->TakeDivergence();
+//     if (divergence && divergence->remediation == tidemark::Remediation::kSaveMoreOften) {
+//       absl::Status shorter = checkpointer.SetSaveInterval(100);
+//       if (!shorter.ok()) return shorter;
+//     }
 //     if (divergence && divergence->remediation == tidemark::Remediation::kRollBack) {
 //       absl::StatusOr<int64_t> next = checkpointer.Resume(state, {.healthy_only = true});
 //       if (!next.ok()) return next.status();  // no healthy step is left

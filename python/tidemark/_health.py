@@ -28,7 +28,9 @@ class HealthMonitor:
         checkpointer.add_health_monitor(monitor)
         ...
         divergence = monitor.take_divergence()
-        if divergence and divergence.remediation == "roll_back":
+        if divergence and divergence.remediation == "save_more_often":
+            checkpointer.set_save_interval(100)
+        elif divergence:
             step = checkpointer.resume(state, healthy_only=True)
 
     `entries`: patterns of the tensors that are examined; (): all. `norm_jump_max`: the largest ratio between an entry's

@@ -168,6 +168,30 @@ TEST_F(HealthRollbackTest, FindsTheSameDivergenceAgainAfterTheRollback) {
   EXPECT_EQ(RollBack().step, kDivergesAt);
 }
 
+TEST_F(HealthRollbackTest, SavesMoreOftenWhereTheLossIsErratic) {
+  auto monitor =
+      HealthMonitor::Create({.name = "loss", .loss_metric = "loss", .loss_window = 8, .loss_variance_jump_max = 4});
+  ASSERT_THAT(monitor, IsOk());
+  ASSERT_THAT(checkpointer_->AddEvaluator((*monitor)->evaluator_options(), (*monitor)->function()), IsOk());
+  ASSERT_THAT(checkpointer_->SetSaveInterval(100), IsOk());
+  std::optional<Divergence> divergence;
+  for (int64_t step = 1; step <= 8; ++step) {
+    EXPECT_FALSE(checkpointer_->ShouldSave(step + 9));
+    const double loss = step <= 4 ? 1 : 1 + 0.05 * static_cast<double>(step % 2);
+    ASSERT_THAT(checkpointer_->Save(step, trainer_.state, {.metrics = {{"loss", loss}}}), IsOk());
+    AwaitVerdicts();
+    divergence = (*monitor)->TakeDivergence();
+    if (!divergence) continue;
+    ASSERT_EQ(divergence->remediation, Remediation::kSaveMoreOften);
+    ASSERT_THAT(checkpointer_->SetSaveInterval(10), IsOk());
+    break;
+  }
+  ASSERT_TRUE(divergence.has_value());
+  EXPECT_EQ(checkpointer_->LatestStep()->unhealthy(), "");
+  EXPECT_TRUE(checkpointer_->ShouldSave(20));
+  EXPECT_FALSE(checkpointer_->ShouldSave(25));
+}
+
 TEST_F(HealthRollbackTest, RollsBackOnceWhereMoreIsFoundWhileItRestores) {
   const auto taken = std::make_shared<absl::Notification>();
   before_verdict_ = [taken](int64_t step) {
