@@ -3,6 +3,7 @@
 //
 //   fuzz_make_corpus FOLDER
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "fuzz/store_image.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
+#include "storage/journal/entry.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
@@ -340,6 +342,40 @@ std::string QueueSeed(bool direct, const std::vector<QueueRound>& rounds) {
   return std::move(seed).Take();
 }
 
+void AddJournalSeeds(Seeds& seeds) {
+  std::vector<storage::EntryFile> files;
+  for (uint8_t number = 1; number <= 4; ++number) {
+    storage::JournalEntry entry{.number = number, .id = {{number}}, .facts = {std::string(number, 'f'), ""}};
+    if (number == 1) {
+      entry.epoch = 1;
+      entry.begins_epoch = true;
+    } else {
+      entry.previous = DigestOfEntry(files.back().entry);
+      entry.epoch = number == 3 ? 1 : 0;
+    }
+    storage::EntryFile& file = files.emplace_back(storage::EntryFile{.entry = std::move(entry)});
+    // The fourth knows that the first is durable, and carries the others.
+    file.entry.durable = number == 4 ? 1 : number - 1;
+    if (number == 4) file.carried = {files[1].entry, files[2].entry};
+  }
+  const auto seed = [&](const std::vector<uint8_t>& missing) {
+    ByteWriter out;
+    out.Put<uint8_t>(0);
+    for (const storage::EntryFile& file : files) {
+      std::string bytes = EncodeEntryFile(file).value();
+      bytes.resize(bytes.size() - sizeof(uint64_t));  // the target adds the checksum
+      if (std::find(missing.begin(), missing.end(), file.entry.number) != missing.end()) bytes.clear();
+      out.Put<uint16_t>(static_cast<uint16_t>(bytes.size()));
+      out.PutText(bytes);
+    }
+    return std::move(out).Take();
+  };
+  seeds["journal_entry/whole"] = seed({});
+  seeds["journal_entry/one_carried"] = seed({3});
+  seeds["journal_entry/two_carried"] = seed({2, 3});
+  seeds["journal_entry/one_missing"] = seed({1});
+}
+
 void AddQueueSeeds(Seeds& seeds) {
   constexpr uint8_t kTruncate = 1, kRegisterFile = 2, kUnregisterFile = 3, kRegisterMemory = 4, kUnregisterMemory = 5;
   constexpr uint8_t kSecondFile = 8;
@@ -429,6 +465,7 @@ int main(int argc, char** argv) {
   tidemark::fuzz::AddChunkSeeds(seeds);
   tidemark::fuzz::AddRecordSeeds(seeds);
   for (const char* target : {"inspect", "repair"}) tidemark::fuzz::AddStoreSeeds(target, seeds);
+  tidemark::fuzz::AddJournalSeeds(seeds);
   tidemark::fuzz::AddQueueSeeds(seeds);
   tidemark::fuzz::AddSafetensorsSeeds(seeds);
   return tidemark::fuzz::Write(seeds, argv[1]) ? 0 : 1;

@@ -19,6 +19,8 @@
 #include "snapshot/exchange/torch_pickle.h"
 #include "snapshot/exchange/zip_directory.h"
 #include "snapshot/exchange/zip_format.h"
+#include "storage/journal/entry.h"
+#include "storage/journal/journal_view.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
@@ -277,6 +279,32 @@ TEST_F(DecoderCost, OfAPhasesRecordGrowsAsItsPhases) {
     PhasesRecord record{.attempt = ToHex(TestIdentity().attempt.bytes)};
     for (uint64_t i = 0; i < n; ++i) record.phases.push_back({.name = NameOf(i), .lane = NameOf(i)});
     return Taking(EncodePhasesRecord(record), DecodePhasesRecord);
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAJournalEntryGrowsAsItsFactsAndWhatItCarries) {
+  const auto work = [](uint64_t n) {
+    EntryFile file{.entry = {.number = n + 1, .facts = std::vector<std::string>(n, "fact")}};
+    for (uint64_t i = 1; i <= n; ++i) file.carried.push_back({.number = i, .facts = {"fact"}});
+    const auto encoded = EncodeEntryFile(file);
+    EXPECT_THAT(encoded, IsOk());
+    return Taking(encoded.value_or(""), [n](std::string_view bytes) { return DecodeEntryFile(n + 1, bytes); });
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAReadingOfTheJournalGrowsAsItsEntries) {
+  const auto work = [](uint64_t n) -> Work {
+    std::vector<std::optional<std::string>> files;
+    Digest128 previous;
+    for (uint64_t i = 1; i <= n; ++i) {
+      JournalEntry entry{.number = i, .durable = i - 1, .previous = previous, .facts = {"fact"}};
+      std::memcpy(entry.id.bytes.data(), &i, sizeof(i));
+      previous = DigestOfEntry(entry);
+      files.emplace_back(EncodeEntryFile({.entry = std::move(entry)}).value());
+    }
+    return [files = std::move(files)] { EXPECT_THAT(JournalView().Learn(files), IsOk()); };
   };
   EXPECT_EQ(Growth(work, 2'000), "");
 }

@@ -17,6 +17,7 @@ ROOMS = [
     ("include/tidemark/", []),
     ("storage/io/", []),
     ("storage/shard/", ["storage/io/"]),
+    ("storage/journal/", ["storage/io/", "storage/shard/"]),
     ("storage/manifest/", ["storage/io/", "storage/shard/"]),
     ("storage/", ["storage/io/", "storage/shard/", "storage/manifest/"]),
     ("snapshot/exchange/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),

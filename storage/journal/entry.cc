@@ -1,0 +1,151 @@
+#include "storage/journal/entry.h"
+
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/shard/byte_reader.h"
+#include "storage/shard/byte_writer.h"
+#include "storage/shard/checked_encoding.h"
+
+namespace tidemark::storage {
+namespace {
+
+constexpr std::string_view kMagic = "TMKENTRY";
+constexpr uint16_t kVersion = 1;
+constexpr uint8_t kBeginsEpoch = 1;  // the only flag
+
+constexpr size_t kFactBytesMin = sizeof(uint32_t);
+// number, id, epoch, flags, durable, previous, count of facts
+constexpr size_t kEntryBytesMin = 8 + 16 + 8 + 1 + 8 + 16 + 4;
+constexpr size_t kChecksumBytes = sizeof(uint64_t);
+
+void Put(ByteWriter& writer, const JournalEntry& entry) {
+  writer.Put<uint64_t>(entry.number);
+  writer.PutBytes16(entry.id.bytes);
+  writer.Put<uint64_t>(entry.epoch);
+  writer.Put<uint8_t>(entry.begins_epoch ? kBeginsEpoch : 0);
+  writer.Put<uint64_t>(entry.durable);
+  writer.PutBytes16(entry.previous.bytes);
+  writer.Put<uint32_t>(static_cast<uint32_t>(entry.facts.size()));
+  for (const std::string& fact : entry.facts) {
+    writer.Put<uint32_t>(static_cast<uint32_t>(fact.size()));
+    writer.PutText(fact);
+  }
+}
+
+JournalEntry Get(ByteReader& reader) {
+  JournalEntry entry;
+  entry.number = reader.Get<uint64_t>("number");
+  if (entry.number == 0) reader.Fail("number", 8, "1 or more", "0");
+  entry.id = EntryId{reader.GetBytes16("id")};
+  entry.epoch = reader.Get<uint64_t>("epoch");
+  const auto flags = reader.Get<uint8_t>("flags");
+  if (flags > kBeginsEpoch) reader.Fail("flags", 1, "0 or 1", fmt::format("{}", flags));
+  entry.begins_epoch = flags == kBeginsEpoch;
+  if (entry.begins_epoch && entry.epoch == 0) reader.Fail("flags", 1, "0, since the entry has no epoch", "1");
+  entry.durable = reader.Get<uint64_t>("durable");
+  if (reader.ok() && entry.durable >= entry.number) {
+    reader.Fail("durable", 8, fmt::format("less than the entry's number, {}", entry.number),
+                fmt::format("{}", entry.durable));
+  }
+  entry.previous = Digest128{reader.GetBytes16("previous")};
+  const auto count = reader.Get<uint32_t>("count of facts");
+  if (!reader.CheckCount(count, kFactBytesMin, "count of facts")) return entry;
+  for (uint32_t i = 0; i < count && reader.ok(); ++i) {
+    const auto size = reader.Get<uint32_t>("size of a fact");
+    entry.facts.emplace_back(reader.GetText(size, "fact"));
+  }
+  return entry;
+}
+
+std::string EncodeFile(const EntryFile& file) {
+  ByteWriter writer;
+  writer.PutText(kMagic);
+  writer.Put<uint16_t>(kVersion);
+  Put(writer, file.entry);
+  for (const JournalEntry& entry : file.carried) Put(writer, entry);
+  writer.Put<uint64_t>(ChecksumOf(AsBytes(writer.view())));
+  return std::move(writer).Take();
+}
+
+// What every version of a file has: magic, version, and the checksum as its last bytes.
+absl::Status CheckFrame(const std::string& what, std::string_view bytes) {
+  if (bytes.size() > kEntryFileBytesMax) {
+    return absl::DataLossError(fmt::format("{}: has {} bytes, more than {}", what, bytes.size(), kEntryFileBytesMax));
+  }
+  if (bytes.size() < kMagic.size() + sizeof(kVersion) + kChecksumBytes || !bytes.starts_with(kMagic)) {
+    return absl::DataLossError(fmt::format("{}: {} bytes that do not begin as an entry does", what, bytes.size()));
+  }
+  uint64_t expected = 0;
+  std::memcpy(&expected, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
+  const uint64_t found = ChecksumOf(AsBytes(bytes.substr(0, bytes.size() - kChecksumBytes)));
+  if (found != expected) {
+    return absl::DataLossError(fmt::format("{}: {} bytes with the checksum {:016x}, {:016x} was expected", what,
+                                           bytes.size(), found, expected));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Digest128 DigestOfEntry(const JournalEntry& entry) {
+  ByteWriter writer;
+  Put(writer, entry);
+  return DigestOf(AsBytes(writer.view()));
+}
+
+absl::StatusOr<std::string> EncodeEntryFile(const EntryFile& file) {
+  const std::string what = fmt::format("journal entry {}", file.entry.number);
+  size_t bytes = kMagic.size() + sizeof(kVersion) + kChecksumBytes;
+  const auto count = [&](const JournalEntry& entry) {
+    bytes += kEntryBytesMin;
+    for (const std::string& fact : entry.facts) bytes += kFactBytesMin + fact.size();
+  };
+  count(file.entry);
+  for (const JournalEntry& entry : file.carried) count(entry);
+  if (bytes > kEntryFileBytesMax) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} would have {} bytes, more than {}", what, bytes, kEntryFileBytesMax));
+  }
+  auto encoded = EncodeAndCheck(what, file, EncodeFile, [&](std::string_view encoded_file) {
+    return DecodeEntryFile(file.entry.number, encoded_file);
+  });
+  if (!encoded.ok()) return encoded.status();
+  return std::move(encoded->bytes);
+}
+
+absl::StatusOr<EntryFile> DecodeEntryFile(EntryNumber number, std::string_view bytes) {
+  const std::string what = fmt::format("journal entry {}", number);
+  if (absl::Status status = CheckFrame(what, bytes); !status.ok()) return status;
+  ByteReader reader(AsBytes(bytes.substr(0, bytes.size() - kChecksumBytes)), what);
+  reader.GetText(kMagic.size(), "magic");
+  const auto version = reader.Get<uint16_t>("version");
+  if (version > kVersion) {
+    return absl::UnimplementedError(
+        fmt::format("{} has version {}; this library reads up to {}", what, version, kVersion));
+  }
+  if (version < 1) reader.Fail("version", sizeof(version), "1", "0");
+  EntryFile file;
+  file.entry = Get(reader);
+  if (reader.ok() && file.entry.number != number) {
+    return absl::DataLossError(fmt::format("{}: the file is that of entry {}", what, file.entry.number));
+  }
+  // A failed reader gives zeros, so the loop must look before it counts.
+  const EntryNumber carried = reader.ok() ? number - file.entry.durable - 1 : 0;
+  if (!reader.CheckCount(carried, kEntryBytesMin, "carried entries")) return reader.status();
+  for (EntryNumber i = 1; i <= carried && reader.ok(); ++i) {
+    file.carried.push_back(Get(reader));
+    const EntryNumber expected = file.entry.durable + i;
+    if (reader.ok() && file.carried.back().number != expected) {
+      reader.Fail("number of a carried entry", 8, fmt::format("{}", expected),
+                  fmt::format("{}", file.carried.back().number));
+    }
+  }
+  reader.ExpectEnd();
+  if (!reader.ok()) return reader.status();
+  return file;
+}
+
+}  // namespace tidemark::storage
