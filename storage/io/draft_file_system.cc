@@ -374,8 +374,7 @@ absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRewrite(const std:
   return std::make_unique<MemoryFile>(path, (*node)->contents, /*writable=*/true);
 }
 
-absl::Status DraftFileSystem::Rename(const std::string& from, const std::string& to) {
-  absl::MutexLock lock(&mutex_);
+absl::Status DraftFileSystem::RenameTo(const std::string& from, const std::string& to, bool replaces) {
   const std::string operation = fmt::format("rename {} to", from);
   absl::StatusOr<Place> source = FindPlace(operation, from);
   if (!source.ok()) return source.status();
@@ -387,6 +386,7 @@ absl::Status DraftFileSystem::Rename(const std::string& from, const std::string&
   absl::StatusOr<NodePtr> replaced = Child(target->parent, target->name);
   if (!replaced.ok() && !absl::IsNotFound(replaced.status())) return replaced.status();
   if (replaced.ok()) {
+    if (!replaces) return ErrnoStatus(EEXIST, operation, to);
     if (*replaced == *node) return absl::OkStatus();
     const bool directory = (*node)->type == FileType::kDirectory;
     if (((*replaced)->type == FileType::kDirectory) != directory) {

@@ -42,10 +42,21 @@ class DraftFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
-  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    absl::MutexLock lock(&mutex_);
+    return RenameTo(from, to, /*replaces=*/true);
+  }
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override {
+    absl::MutexLock lock(&mutex_);
+    return RenameTo(from, to, /*replaces=*/false);
+  }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) override {
+    if (absl::Status status = SyncDirectory(path); !status.ok()) return status;
+    return NewDirectory([] { return absl::OkStatus(); });
+  }
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
@@ -64,6 +75,8 @@ class DraftFileSystem final : public FileSystem {
 
   bool IsWithin(std::string_view path) const;
   absl::StatusOr<NodePtr> Find(std::string_view operation, const std::string& path)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RenameTo(const std::string& from, const std::string& to, bool replaces)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Place> FindPlace(std::string_view operation, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

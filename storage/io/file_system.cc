@@ -27,6 +27,15 @@ absl::Status WriteNewFile(FileSystem& files, const std::string& path, std::strin
   return status;
 }
 
+class CallingDirectory final : public Directory {
+ public:
+  explicit CallingDirectory(std::function<absl::Status()> sync) : sync_(std::move(sync)) {}
+  absl::Status Sync() override { return sync_(); }
+
+ private:
+  std::function<absl::Status()> sync_;
+};
+
 }  // namespace
 
 absl::Status IoQueue::RegisterMemory(std::span<const std::byte>) {
@@ -40,6 +49,10 @@ absl::Status IoQueue::RegisterFile(File*) {
 }
 
 void IoQueue::UnregisterFile() {}
+
+std::unique_ptr<Directory> NewDirectory(std::function<absl::Status()> sync) {
+  return std::make_unique<CallingDirectory>(std::move(sync));
+}
 
 absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max) {
   absl::StatusOr<std::unique_ptr<File>> file = files.OpenForRead(path, /*direct=*/false);

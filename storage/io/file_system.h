@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -147,6 +148,15 @@ class FileLock {
   virtual absl::Status WriteNote(std::string_view note) = 0;
 };
 
+// An open directory. Thread-compatible; destruction closes it.
+class Directory {
+ public:
+  virtual ~Directory() = default;
+  // As FileSystem::SyncDirectory. It also fails if a sync by anybody has failed since this was opened: the kernel
+  // reports a failed write-back once to each descriptor that was open, and to none that is opened later.
+  virtual absl::Status Sync() = 0;
+};
+
 // Thread-safe. No path is ever followed through a symbolic link, wherever on it that is (link_free_path.h says why, and
 // what is done about those on the way to a store). Failures of every call: kNotFound if something on the way to the
 // name is missing, kFailedPrecondition if it is of the wrong type (a link where a file or directory is asked for
@@ -194,6 +204,11 @@ class FileSystem {
   // In one step; a file of the new name is replaced, a directory only if it is empty (else kAlreadyExists).
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
 
+  // The same for a regular file, and only to a name that there is not: else kAlreadyExists. Of several callers one gets
+  // the name. On a file system without such a call (NFS) a crash, and an error that is reported as ok, may leave both
+  // names.
+  virtual absl::Status RenameToNew(const std::string& from, const std::string& to) = 0;
+
   // Anything but a directory.
   virtual absl::Status RemoveFile(const std::string& path) = 0;
 
@@ -202,6 +217,9 @@ class FileSystem {
 
   // Makes creations, renames and removals in the directory survive power loss. After a failure any of them may be lost.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
+
+  // For a sync that must not miss a failure before it: open the directory before what is to be synced.
+  virtual absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) = 0;
 
   // Takes the lock on the file, creating it (mode 0600) if need be, and erases the note of an earlier holder. Waits for
   // no holder, be it this very process: kUnavailable, with its note. Who has the file open by OpenForRead, and no lock,
@@ -226,6 +244,9 @@ FileSystem& PosixFileSystem();
 // place. Identify reports such a change. `directory`: absolute, without links (FollowLinks), and without a slash at its
 // end.
 std::unique_ptr<FileSystem> PosixFileSystemAt(std::string directory);
+
+// A directory whose syncs are calls of `sync`.
+std::unique_ptr<Directory> NewDirectory(std::function<absl::Status()> sync);
 
 // A whole small file. kResourceExhausted if it is larger than `bytes_max`; kDataLoss if it shrinks meanwhile.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max);

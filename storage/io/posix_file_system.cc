@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 #include "fmt/format.h"
@@ -37,7 +38,7 @@ FileType TypeOfMode(mode_t mode) {
 
 int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
-absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path, const HeldDirectory* held) {
+absl::StatusOr<UniqueFd> OpenDirectoryFd(const std::string& path, const HeldDirectory* held) {
   return OpenWithoutLinks("open directory", path, O_RDONLY | O_DIRECTORY, held);
 }
 
@@ -77,7 +78,7 @@ absl::Status PosixFiles::CreateDirectory(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std::string& path) {
-  absl::StatusOr<UniqueFd> fd = OpenDirectory(path, held_.get());
+  absl::StatusOr<UniqueFd> fd = OpenDirectoryFd(path, held_.get());
   if (!fd.ok()) return fd.status();
   std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd->get()), closedir);
   if (directory == nullptr) return ErrnoStatus(errno, "list", path);
@@ -192,6 +193,26 @@ absl::Status PosixFiles::Rename(const std::string& from, const std::string& to) 
   return absl::OkStatus();
 }
 
+absl::Status PosixFiles::RenameToNew(const std::string& from, const std::string& to) {
+  const std::string operation = fmt::format("rename {} to new", from);
+  const absl::StatusOr<Place> source = FindPlace("rename", from, held_.get());
+  if (!source.ok()) return source.status();
+  const absl::StatusOr<Place> target = FindPlace(operation, to, held_.get());
+  if (!target.ok()) return target.status();
+  const int old_folder = source->folder.get();
+  const int new_folder = target->folder.get();
+  if (renameat2(old_folder, source->c_str(), new_folder, target->c_str(), RENAME_NOREPLACE) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, operation, to);
+  // The file system cannot, as NFS. Who links first has the name.
+  if (linkat(old_folder, source->c_str(), new_folder, target->c_str(), 0) != 0) {
+    return ErrnoStatus(errno, operation, to);
+  }
+  unlinkat(old_folder, source->c_str(), 0);
+  return absl::OkStatus();
+}
+
 absl::Status PosixFiles::RemoveFile(const std::string& path) {
   const absl::StatusOr<Place> place = FindPlace("remove", path, held_.get());
   if (!place.ok()) return place.status();
@@ -208,10 +229,18 @@ absl::Status PosixFiles::RemoveDirectory(const std::string& path) {
 }
 
 absl::Status PosixFiles::SyncDirectory(const std::string& path) {
-  absl::StatusOr<UniqueFd> fd = OpenDirectory(path, held_.get());
+  absl::StatusOr<UniqueFd> fd = OpenDirectoryFd(path, held_.get());
   if (!fd.ok()) return fd.status();
   if (fsync(fd->get()) != 0) return ErrnoStatus(errno, "sync directory", path);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Directory>> PosixFiles::OpenDirectory(const std::string& path) {
+  absl::StatusOr<UniqueFd> fd = OpenDirectoryFd(path, held_.get());
+  if (!fd.ok()) return fd.status();
+  return NewDirectory([path, shared = std::make_shared<const UniqueFd>(*std::move(fd))] {
+    return fsync(shared->get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync directory", path);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> PosixFiles::TryLock(const std::string& path) {

@@ -49,9 +49,11 @@ class PosixFiles final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;

@@ -146,6 +146,14 @@ absl::Status DisorderedDisk::SyncDirectory(const std::string& path) {
   return Do(Operation::kSyncDirectory, path, [this, path] { return other_.SyncDirectory(path); });
 }
 
+absl::StatusOr<std::unique_ptr<storage::Directory>> DisorderedDisk::OpenDirectory(const std::string& path) {
+  auto directory = other_.OpenDirectory(path);
+  if (!directory.ok()) return directory.status();
+  return storage::NewDirectory([this, path, other = std::shared_ptr<storage::Directory>(*std::move(directory))] {
+    return Do(Operation::kSyncDirectory, path, [other] { return other->Sync(); });
+  });
+}
+
 absl::StatusOr<std::unique_ptr<IoQueue>> DisorderedDisk::NewIoQueue(storage::IoQueueKind kind, size_t depth) {
   absl::StatusOr<std::unique_ptr<IoQueue>> queue = other_.NewIoQueue(kind, depth);
   if (!queue.ok()) return queue.status();

@@ -50,9 +50,13 @@ class DisorderedDisk final : public storage::FileSystem {
   absl::StatusOr<std::unique_ptr<storage::File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override { return other_.Rename(from, to); }
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override {
+    return other_.RenameToNew(from, to);
+  }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<storage::Directory>> OpenDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::FileLock>> TryLock(const std::string& path) override {
     return other_.TryLock(path);
   }

@@ -240,6 +240,11 @@ absl::Status FailingFileSystem::Rename(const std::string& from, const std::strin
   return status.ok() ? other_.Rename(from, to) : status;
 }
 
+absl::Status FailingFileSystem::RenameToNew(const std::string& from, const std::string& to) {
+  absl::Status status = Admit("RenameToNew", to);
+  return status.ok() ? other_.RenameToNew(from, to) : status;
+}
+
 absl::Status FailingFileSystem::RemoveFile(const std::string& path) {
   absl::Status status = Admit("RemoveFile", path);
   return status.ok() ? other_.RemoveFile(path) : status;
@@ -253,6 +258,16 @@ absl::Status FailingFileSystem::RemoveDirectory(const std::string& path) {
 absl::Status FailingFileSystem::SyncDirectory(const std::string& path) {
   absl::Status status = Admit("SyncDirectory", path);
   return status.ok() ? other_.SyncDirectory(path) : status;
+}
+
+absl::StatusOr<std::unique_ptr<Directory>> FailingFileSystem::OpenDirectory(const std::string& path) {
+  if (absl::Status status = Admit("OpenDirectory", path); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Directory>> directory = other_.OpenDirectory(path);
+  if (!directory.ok()) return directory.status();
+  return NewDirectory([this, path, other = std::shared_ptr<Directory>(*std::move(directory))] {
+    absl::Status status = Admit("SyncDirectory", path);
+    return status.ok() ? other->Sync() : status;
+  });
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> FailingFileSystem::TryLock(const std::string& path) {

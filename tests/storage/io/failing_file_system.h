@@ -29,7 +29,7 @@ class FailingFileSystem final : public FileSystem {
   struct Call {
     size_t index = 0;       // 0 for the first call
     std::string operation;  // the method's name, or QueueRead, QueueWrite
-    std::string path;       // the new one for Rename, empty for NewIoQueue
+    std::string path;       // the new one for Rename and RenameToNew, empty for NewIoQueue
     uint64_t bytes = 0;     // of ReadAt, WriteAt, QueueRead and QueueWrite
   };
   // What the call is to answer; ok: what the other file system answers. Called with a lock held.
@@ -71,9 +71,12 @@ class FailingFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
+  // Its Sync is a call of the name SyncDirectory, too.
+  absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;

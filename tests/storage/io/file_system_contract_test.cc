@@ -167,6 +167,20 @@ TEST_P(FileSystemContractTest, RenameMovesAcrossDirectoriesWithWhatIsInside) {
   EXPECT_THAT(Names(root_), ElementsAre("file", "none"));
 }
 
+TEST_P(FileSystemContractTest, RenameToNewReplacesNothing) {
+  Put(none_, "new");
+  for (const std::string& path : {file_, folder_, link_, none_}) {
+    EXPECT_THAT(files_.RenameToNew(none_, path),
+                StatusIs(StatusCode::kAlreadyExists, "rename " + none_ + " to new " + path + ": File exists (EEXIST)"));
+  }
+  EXPECT_EQ(Get(file_), "old");
+  EXPECT_THAT(files_.RenameToNew(none_, folder_ + "/x"), IsOk());
+  EXPECT_EQ(Get(folder_ + "/x"), "new");
+  EXPECT_THAT(files_.RenameToNew(none_, root_ + "/other"), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+  EXPECT_THAT(files_.RenameToNew(file_, none_ + "/x"), StatusIs(StatusCode::kNotFound, HasSubstr(file_)));
+  EXPECT_THAT(Names(root_), ElementsAre("file", "folder", "link"));
+}
+
 TEST_P(FileSystemContractTest, RemoveFileTakesLinksAndLeavesTheirTargets) {
   EXPECT_THAT(files_.RemoveFile(link_), IsOk());
   EXPECT_EQ(*files_.TypeOf(file_), FileType::kRegular);
@@ -185,6 +199,18 @@ TEST_P(FileSystemContractTest, RemoveDirectoryTakesOnlyAnEmptyOne) {
   ASSERT_THAT(files_.RemoveFile(folder_ + "/x"), IsOk());
   EXPECT_THAT(files_.RemoveDirectory(folder_), IsOk());
   EXPECT_THAT(files_.TypeOf(folder_), StatusIs(StatusCode::kNotFound, HasSubstr(folder_)));
+}
+
+TEST_P(FileSystemContractTest, AnOpenDirectoryIsSyncedWhateverItsName) {
+  const auto directory = files_.OpenDirectory(folder_);
+  ASSERT_THAT(directory, IsOk());
+  EXPECT_THAT((*directory)->Sync(), IsOk());
+  ASSERT_THAT(files_.Rename(folder_, none_), IsOk());
+  EXPECT_THAT((*directory)->Sync(), IsOk());
+  EXPECT_THAT(files_.OpenDirectory(folder_), StatusIs(StatusCode::kNotFound, HasSubstr(folder_)));
+  for (const std::string& path : {file_, link_}) {
+    EXPECT_THAT(files_.OpenDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path)));
+  }
 }
 
 TEST_P(FileSystemContractTest, SyncDirectorySyncsDirectoriesAlone) {

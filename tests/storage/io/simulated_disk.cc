@@ -154,6 +154,7 @@ void SimulatedDisk::FailSync(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const Place place = Find(path);
   Check(place.error == 0, "a sync fails of what is not there");
+  ++failed_syncs_[place.node];
   Log({.kind = Kind::kFailedSync, .node = place.node, .path = path});
 }
 
@@ -386,13 +387,14 @@ int SimulatedDisk::RenameError(const Place& from, const Place& to) const {
   return disk_.node(to.node).names.empty() ? 0 : ENOTEMPTY;
 }
 
-absl::Status SimulatedDisk::Rename(const std::string& from, const std::string& to) {
+absl::Status SimulatedDisk::RenameTo(const std::string& from, const std::string& to, bool replaces) {
   absl::MutexLock lock(&mutex_);
   const Place old_place = Find(from);
   const Place new_place = Resolve(to);
-  if (const int error = RenameError(old_place, new_place); error != 0) {
-    return ErrnoStatus(error, fmt::format("rename {} to", from), to);
-  }
+  int error = old_place.error != 0 ? old_place.error : new_place.error;
+  if (error == 0 && !replaces && new_place.node != 0) error = EEXIST;
+  if (error == 0) error = RenameError(old_place, new_place);
+  if (error != 0) return ErrnoStatus(error, fmt::format("rename {} to{}", from, replaces ? "" : " new"), to);
   if (old_place.node == new_place.node) return absl::OkStatus();
   Log({.kind = Kind::kRename,
        .node = old_place.node,
@@ -432,6 +434,19 @@ absl::Status SimulatedDisk::SyncDirectory(const std::string& path) {
   if (place.error != 0) return ErrnoStatus(place.error, "open directory", path);
   Log({.kind = Kind::kSyncDirectory, .node = place.node, .path = path});
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Directory>> SimulatedDisk::OpenDirectory(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const Place place = FindDirectory(path);
+  if (place.error != 0) return ErrnoStatus(place.error, "open directory", path);
+  return NewDirectory([this, path, node = place.node, told = failed_syncs_[place.node]]() mutable {
+    absl::MutexLock sync_lock(&mutex_);
+    const size_t failed = failed_syncs_[node];
+    if (std::exchange(told, failed) != failed) return ErrnoStatus(EIO, "sync directory", path);
+    Log({.kind = Kind::kSyncDirectory, .node = node, .path = path});
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> SimulatedDisk::TryLock(const std::string& path) {

@@ -39,7 +39,8 @@ class SimulatedDisk final : public FileSystem {
   // Logs a mark: every state from here on comes after what it says.
   void Mark(std::string text);
   // Logs that a sync of the file or directory has failed, for who answers that to its caller: what is not synced by now
-  // may be lost however often it is synced again. Precondition: it is there.
+  // may be lost however often it is synced again. Directories that are open hear of it at their next sync.
+  // Precondition: it is there.
   void FailSync(const std::string& path);
   DiskLog log() const;
   DiskImage image() const;
@@ -53,10 +54,12 @@ class SimulatedDisk final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
-  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override { return RenameTo(from, to, true); }
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override { return RenameTo(from, to, false); }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
   // One of threads without any; there is no io_uring.
@@ -89,6 +92,7 @@ class SimulatedDisk final : public FileSystem {
   Place FindDirectory(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // errno of a rename that is not possible, or 0.
   int RenameError(const Place& from, const Place& to) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RenameTo(const std::string& from, const std::string& to, bool replaces) ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t AddNode(DiskOperation::Kind kind, const Place& place, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveName(const Place& place, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -111,9 +115,10 @@ class SimulatedDisk final : public FileSystem {
   mutable ImageEditor disk_ ABSL_GUARDED_BY(mutex_);
   DiskLog log_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_node_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Claims> claims_ ABSL_GUARDED_BY(mutex_);  // by node
-  absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);  // nodes
-  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);  // nodes of which no sync covers all
+  absl::flat_hash_map<uint64_t, Claims> claims_ ABSL_GUARDED_BY(mutex_);        // by node
+  absl::flat_hash_map<uint64_t, size_t> failed_syncs_ ABSL_GUARDED_BY(mutex_);  // by node, how often
+  absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);        // nodes
+  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);        // nodes of which no sync covers all
 };
 
 }  // namespace tidemark::storage

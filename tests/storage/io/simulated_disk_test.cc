@@ -211,5 +211,18 @@ TEST_F(SimulatedDiskTest, GivesOneOrderToWhatThreadsDo) {
   EXPECT_EQ(log.StateAfter(log.operations.size()).Contents(), disk_.image().Contents());
 }
 
+// As Linux reports a failed write-back.
+TEST(SimulatedDiskTest, AnOpenDirectoryHearsOnceOfASyncThatFailed) {
+  SimulatedDisk disk;
+  const auto before = disk.OpenDirectory("/");
+  ASSERT_THAT(before, IsOk());
+  disk.FailSync("/");
+  const auto after = disk.OpenDirectory("/");
+  ASSERT_THAT(after, IsOk());
+  EXPECT_THAT((*after)->Sync(), IsOk());
+  EXPECT_THAT((*before)->Sync(), StatusIs(absl::StatusCode::kInternal, "sync directory /: Input/output error (EIO)"));
+  EXPECT_THAT((*before)->Sync(), IsOk());
+}
+
 }  // namespace
 }  // namespace tidemark::storage

@@ -34,13 +34,15 @@ constexpr int kErrnos[] = {EINTR, EAGAIN, EIO,    ENOSPC, EDQUOT, EFBIG,     EAC
 
 // Those that are made again after EINTR. Not those that sync or close, of which only the first answer counts, nor those
 // on names, which no local file system interrupts.
-const std::set<std::string> kMadeAgain = {"open", "pread", "pwrite", "fallocate", "ftruncate", "flock"};
+const std::set<std::string> kMadeAgain = {"openat", "openat2", "pread", "pwrite", "fallocate", "ftruncate", "flock"};
 
 // Whether the operation is done though the nth call of it fails.
 bool IsNotNeeded(const std::string& operation, const std::vector<std::string>& calls, size_t n, int error) {
   const std::string& call = calls[n];
   const bool is_last = n + 1 == calls.size();
   const auto nth = calls.begin() + static_cast<ptrdiff_t>(n);
+  // Then the path is followed name by name (link_free_path.cc).
+  if (call == "openat2" && (error == EAGAIN || error == EPERM)) return true;
   // Of a file that was written only File::Close answers for this.
   if (call == "close") return operation != "close" || !is_last;
   // Readers keep writers off where that can be had; directly is one way to read.
@@ -56,6 +58,7 @@ class SystemCallFaultsTest : public testing::Test {
  protected:
   struct Operation {
     std::string name;
+    std::string call;  // one that it makes: a call that is not wrapped would not be seen to fail
     std::function<absl::Status()> run;
   };
 
@@ -131,31 +134,37 @@ std::vector<SystemCallFaultsTest::Operation> SystemCallFaultsTest::Operations() 
     };
   };
   return {
-      {"create directory", [this] { return files_.CreateDirectory(new_); }},
-      {"list", [this] { return files_.ListDirectory(directory_.path()).status(); }},
-      {"type", [this] { return files_.TypeOf(file_).status(); }},
-      {"stamp", [this] { return files_.StampDirectory(folder_).status(); }},
-      {"read", [this] { return ReadsBack(/*direct=*/false); }},
-      {"read directly", [this] { return ReadsBack(/*direct=*/true); }},
-      {"write", [this] { return WritesAndReadsBack(/*direct=*/false); }},
-      {"write directly", [this] { return WritesAndReadsBack(/*direct=*/true); }},
-      {"create", [this] { return files_.Create(new_, /*direct=*/false).status(); }},
-      {"create for all", [this] { return files_.CreateReadable(new_).status(); }},
-      {"rename", [this] { return files_.Rename(file_, new_); }},
-      {"remove", [this] { return files_.RemoveFile(file_); }},
-      {"remove directory", [this] { return files_.RemoveDirectory(folder_); }},
-      {"sync directory", [this] { return files_.SyncDirectory(directory_.path()); }},
-      {"lock",
+      {"create directory", "mkdirat", [this] { return files_.CreateDirectory(new_); }},
+      {"list", "readdir", [this] { return files_.ListDirectory(directory_.path()).status(); }},
+      {"type", "fstatat", [this] { return files_.TypeOf(file_).status(); }},
+      {"stamp", "fstatat", [this] { return files_.StampDirectory(folder_).status(); }},
+      {"read", "openat2", [this] { return ReadsBack(/*direct=*/false); }},
+      {"read directly", "pread", [this] { return ReadsBack(/*direct=*/true); }},
+      {"write", "pwrite", [this] { return WritesAndReadsBack(/*direct=*/false); }},
+      {"write directly", "pwrite", [this] { return WritesAndReadsBack(/*direct=*/true); }},
+      {"create", "openat", [this] { return files_.Create(new_, /*direct=*/false).status(); }},
+      {"create for all", "openat", [this] { return files_.CreateReadable(new_).status(); }},
+      {"rename", "renameat", [this] { return files_.Rename(file_, new_); }},
+      {"rename to new", "renameat2", [this] { return files_.RenameToNew(file_, new_); }},
+      {"remove", "unlinkat", [this] { return files_.RemoveFile(file_); }},
+      {"remove directory", "unlinkat", [this] { return files_.RemoveDirectory(folder_); }},
+      {"sync directory", "fsync", [this] { return files_.SyncDirectory(directory_.path()); }},
+      {"sync open directory", "fsync",
+       [this] {
+         auto directory = files_.OpenDirectory(directory_.path());
+         return directory.ok() ? (*directory)->Sync() : directory.status();
+       }},
+      {"lock", "flock",
        [this] {
          auto lock = files_.TryLock(new_);
          return lock.ok() ? (*lock)->WriteNote("a note") : lock.status();
        }},
-      {"read note", [this] { return files_.ReadNote(file_, kFileBytes).status(); }},
-      {"size", on_file([](File& file) { return file.Size().status(); })},
-      {"allocate", on_file([](File& file) { return file.Allocate(2 * kFileBytes); })},
-      {"truncate", on_file([](File& file) { return file.Truncate(7); })},
-      {"sync", on_file([](File& file) { return file.SyncData(); })},
-      {"close", on_file([](File& file) { return file.Close(); })},
+      {"read note", "pread", [this] { return files_.ReadNote(file_, kFileBytes).status(); }},
+      {"size", "fstat", on_file([](File& file) { return file.Size().status(); })},
+      {"allocate", "fallocate", on_file([](File& file) { return file.Allocate(2 * kFileBytes); })},
+      {"truncate", "ftruncate", on_file([](File& file) { return file.Truncate(7); })},
+      {"sync", "fdatasync", on_file([](File& file) { return file.SyncData(); })},
+      {"close", "close", on_file([](File& file) { return file.Close(); })},
   };
 }
 
@@ -171,6 +180,7 @@ TEST_F(SystemCallFaultsTest, EachIsMadeAgainOrReported) {
       ASSERT_THAT(operation.run(), IsOk()) << operation.name;
       calls = count.calls();
     }
+    EXPECT_THAT(calls, testing::Contains(operation.call)) << operation.name;
     sites += calls.size();
     for (size_t n = 0; n < calls.size(); ++n) {
       for (const int error : kErrnos) {
@@ -214,6 +224,24 @@ TEST_F(SystemCallFaultsTest, EachIsMadeAgainOrReported) {
   EXPECT_GT(reported, runs / 2);
   EXPECT_FALSE(HasLeaks());
   std::printf("system calls: %zu sites, %zu sites x errnos, %zu of them reported a failure\n", sites, runs, reported);
+}
+
+// As on NFS, which cannot rename without replacing.
+TEST_F(SystemCallFaultsTest, RenameToNewLinksWhereTheFileSystemCannot) {
+  for (const int error : {EINVAL, ENOSYS}) {
+    Prepare();
+    {
+      const SystemCallFault fault("renameat2", error, 1);
+      ASSERT_THAT(files_.RenameToNew(file_, new_), IsOk());
+      EXPECT_EQ(fault.failed(), "renameat2");
+    }
+    EXPECT_EQ(Names(), (std::set<std::string>{"folder", "new"}));
+    Prepare();
+    ASSERT_THAT(files_.Create(new_, /*direct=*/false), IsOk());
+    const SystemCallFault fault("renameat2", error, 1);
+    EXPECT_THAT(files_.RenameToNew(file_, new_), StatusIs(absl::StatusCode::kAlreadyExists, testing::HasSubstr(new_)));
+    EXPECT_EQ(Names(), (std::set<std::string>{"file", "folder", "new"}));
+  }
 }
 
 // Interrupted again and again, and given a few bytes at a time.

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +58,8 @@ using tidemark::storage::Shortened;
 
 extern "C" {
 
-int __real_open(const char* path, int flags, ...);
+int __real_openat(int folder, const char* path, int flags, ...);
+long __real_syscall(long number, ...);
 int __real_close(int fd);
 int __real_fcntl(int fd, int command, ...);
 ssize_t __real_pread(int fd, void* data, size_t size, off_t offset);
@@ -68,24 +70,35 @@ int __real_fdatasync(int fd);
 int __real_fsync(int fd);
 int __real_flock(int fd, int operation);
 int __real_fstat(int fd, struct stat* info);
-int __real_lstat(const char* path, struct stat* info);
 int __real_fstatat(int fd, const char* path, struct stat* info, int flags);
-int __real_mkdir(const char* path, mode_t mode);
-int __real_rename(const char* from, const char* to);
-int __real_unlink(const char* path);
-int __real_rmdir(const char* path);
+int __real_mkdirat(int folder, const char* path, mode_t mode);
+int __real_renameat(int old_folder, const char* from, int new_folder, const char* to);
+int __real_renameat2(int old_folder, const char* from, int new_folder, const char* to, unsigned flags);
+int __real_linkat(int old_folder, const char* from, int new_folder, const char* to, int flags);
+int __real_unlinkat(int folder, const char* path, int flags);
 DIR* __real_fdopendir(int fd);
 struct dirent* __real_readdir(DIR* directory);
 void* __real_mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset);
 int __real_madvise(void* address, size_t size, int advice);
 int __real_mlock(const void* address, size_t size);
 
-int __wrap_open(const char* path, int flags, ...) {
+int __wrap_openat(int folder, const char* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  return Fails("open") ? -1 : __real_open(path, flags, mode);
+  return Fails("openat") ? -1 : __real_openat(folder, path, flags, mode);
+}
+
+// No call has more arguments.
+long __wrap_syscall(long number, ...) {
+  va_list rest;
+  va_start(rest, number);
+  long arguments[6];
+  for (long& argument : arguments) argument = va_arg(rest, long);
+  va_end(rest);
+  if (number == SYS_openat2 && Fails("openat2")) return -1;
+  return __real_syscall(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
 }
 
 // The descriptor is gone all the same.
@@ -119,14 +132,24 @@ int __wrap_fdatasync(int fd) { return Fails("fdatasync") ? -1 : __real_fdatasync
 int __wrap_fsync(int fd) { return Fails("fsync") ? -1 : __real_fsync(fd); }
 int __wrap_flock(int fd, int operation) { return Fails("flock") ? -1 : __real_flock(fd, operation); }
 int __wrap_fstat(int fd, struct stat* info) { return Fails("fstat") ? -1 : __real_fstat(fd, info); }
-int __wrap_lstat(const char* path, struct stat* info) { return Fails("lstat") ? -1 : __real_lstat(path, info); }
 int __wrap_fstatat(int fd, const char* path, struct stat* info, int flags) {
   return Fails("fstatat") ? -1 : __real_fstatat(fd, path, info, flags);
 }
-int __wrap_mkdir(const char* path, mode_t mode) { return Fails("mkdir") ? -1 : __real_mkdir(path, mode); }
-int __wrap_rename(const char* from, const char* to) { return Fails("rename") ? -1 : __real_rename(from, to); }
-int __wrap_unlink(const char* path) { return Fails("unlink") ? -1 : __real_unlink(path); }
-int __wrap_rmdir(const char* path) { return Fails("rmdir") ? -1 : __real_rmdir(path); }
+int __wrap_mkdirat(int folder, const char* path, mode_t mode) {
+  return Fails("mkdirat") ? -1 : __real_mkdirat(folder, path, mode);
+}
+int __wrap_renameat(int old_folder, const char* from, int new_folder, const char* to) {
+  return Fails("renameat") ? -1 : __real_renameat(old_folder, from, new_folder, to);
+}
+int __wrap_renameat2(int old_folder, const char* from, int new_folder, const char* to, unsigned flags) {
+  return Fails("renameat2") ? -1 : __real_renameat2(old_folder, from, new_folder, to, flags);
+}
+int __wrap_linkat(int old_folder, const char* from, int new_folder, const char* to, int flags) {
+  return Fails("linkat") ? -1 : __real_linkat(old_folder, from, new_folder, to, flags);
+}
+int __wrap_unlinkat(int folder, const char* path, int flags) {
+  return Fails("unlinkat") ? -1 : __real_unlinkat(folder, path, flags);
+}
 DIR* __wrap_fdopendir(int fd) { return Fails("fdopendir") ? nullptr : __real_fdopendir(fd); }
 struct dirent* __wrap_readdir(DIR* directory) {
   return Fails("readdir") ? nullptr : __real_readdir(directory);
