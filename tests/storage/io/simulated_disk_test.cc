@@ -212,12 +212,11 @@ TEST_F(SimulatedDiskTest, GivesOneOrderToWhatThreadsDo) {
 }
 
 // As Linux reports a failed write-back.
-TEST(SimulatedDiskTest, AnOpenDirectoryHearsOnceOfASyncThatFailed) {
-  SimulatedDisk disk;
-  const auto before = disk.OpenDirectory("/");
+TEST_F(SimulatedDiskTest, AnOpenDirectoryHearsOnceOfASyncThatFailed) {
+  const auto before = disk_.OpenDirectory("/");
   ASSERT_THAT(before, IsOk());
-  disk.FailSync("/");
-  const auto after = disk.OpenDirectory("/");
+  disk_.FailSync("/");
+  const auto after = disk_.OpenDirectory("/");
   ASSERT_THAT(after, IsOk());
   EXPECT_THAT((*after)->Sync(), IsOk());
   EXPECT_THAT((*before)->Sync(), StatusIs(absl::StatusCode::kInternal, "sync directory /: Input/output error (EIO)"));
