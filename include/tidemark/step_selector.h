@@ -1,4 +1,4 @@
-// StepSelector: names a step of a store by what it is, as checkpoint-inspect does on the command line.
+// StepSelector: names a step of a store by what it is. checkpoint-inspect takes its steps by it, too.
 
 #ifndef TIDEMARK_STEP_SELECTOR_H_
 #define TIDEMARK_STEP_SELECTOR_H_
@@ -27,6 +27,12 @@ class StepSelector {
     kStep,           // "step:1000" or "1000": that step
   };
 
+  // What Choose selects steps for. Both select the same step of a text if a restore can take one.
+  enum class Purpose {
+    kRestore,  // a tag selects a committed step
+    kInspect,  // if no committed step has the tag, it selects the damaged, lost or deleted step that has it
+  };
+
   static StepSelector Latest();
   static StepSelector LatestHealthy();
   // Without a mode: the mode that the store has recorded for the metric, else the mode that its name gives
@@ -49,16 +55,18 @@ class StepSelector {
   std::optional<BestMode> mode() const { return mode_; }  // of kBest; nullopt: the text names none
 
   // The selector with its mode set, if it needs one. The rule is the one at Best; `recorded` is
-  // StoreReader::recorded_best_modes. kInvalidArgument: neither the record nor the name gives a mode.
+  // StoreReader::recorded_best_modes. kInvalidArgument: neither the record nor the name gives a mode; the message names
+  // the two texts that give one.
   absl::StatusOr<StepSelector> WithMode(const std::map<std::string, BestMode, std::less<>>& recorded) const;
 
   // The selected ones of `steps` (ascending), the first choice first: the steps of kLatest in descending order, those
-  // of kBest from the best on. All are committed, except that kStep selects its step in any state. The pointers are
-  // into `steps`.
+  // of kBest from the best on. All are committed, except that kStep selects its step in any state, and that
+  // Purpose::kInspect may select an uncommitted step by its tag. The pointers are into `steps`.
   //   kNotFound: no step is selected; the message says why.
-  //   kFailedPrecondition: several committed steps have the tag.
+  //   kFailedPrecondition: the tag selects several steps.
   //   kInvalidArgument: kBest without a mode, and the metric's name gives none.
-  absl::StatusOr<std::vector<const StepInfo*>> Choose(const std::vector<StepInfo>& steps) const;
+  absl::StatusOr<std::vector<const StepInfo*>> Choose(const std::vector<StepInfo>& steps,
+                                                      Purpose purpose = Purpose::kRestore) const;
 
   friend bool operator==(const StepSelector&, const StepSelector&) = default;
 

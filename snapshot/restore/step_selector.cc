@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/printable_text.h"
 #include "storage/manifest/best_modes.h"
 #include "storage/manifest/tag.h"
 
@@ -61,6 +62,9 @@ StepSelector StepSelector::Tag(std::string name) { return StepSelector(Kind::kTa
 absl::StatusOr<StepSelector> StepSelector::Parse(std::string_view text) {
   if (text == "latest") return Latest();
   if (text == "latest-healthy") return LatestHealthy();
+  if (text == "best" || text == "best:") {
+    return absl::InvalidArgumentError("best needs a metric, as in best:loss or best:validation/loss");
+  }
   std::string_view rest = text;
   if (TakePrefix(rest, "best:")) {
     std::optional<BestMode> mode;
@@ -102,18 +106,26 @@ std::string StepSelector::ToString() const {
 absl::StatusOr<StepSelector> StepSelector::WithMode(
     const std::map<std::string, BestMode, std::less<>>& recorded) const {
   if (kind_ != Kind::kBest || mode_) return *this;
-  const absl::StatusOr<BestMode> mode = storage::RequireBestMode(recorded, name_);
-  if (!mode.ok()) return mode.status();
-  return Best(name_, *mode);
+  const std::optional<BestMode> mode = storage::FindBestMode(recorded, name_);
+  if (!mode) {
+    const std::string best = fmt::format("best:{}", storage::PrintableText(name_));
+    return absl::InvalidArgumentError(
+        fmt::format("{0}: neither the trainer nor the name says whether lower or higher is better; use {0}:lowest or "
+                    "{0}:highest",
+                    best));
+  }
+  return Best(name_, mode);
 }
 
-absl::StatusOr<std::vector<const StepInfo*>> StepSelector::Choose(const std::vector<StepInfo>& steps) const {
+absl::StatusOr<std::vector<const StepInfo*>> StepSelector::Choose(const std::vector<StepInfo>& steps,
+                                                                  Purpose purpose) const {
   if (kind_ == Kind::kBest && !mode_) {
     const absl::StatusOr<StepSelector> with_mode = WithMode({});
     if (!with_mode.ok()) return with_mode.status();
-    return with_mode->Choose(steps);
+    return with_mode->Choose(steps, purpose);
   }
   std::vector<const StepInfo*> chosen;
+  std::vector<const StepInfo*> uncommitted;  // of kTag: those that have the tag
   if (kind_ == Kind::kStep) {
     const auto found = std::lower_bound(steps.begin(), steps.end(), step_,
                                         [](const StepInfo& info, int64_t step) { return info.step < step; });
@@ -123,13 +135,17 @@ absl::StatusOr<std::vector<const StepInfo*>> StepSelector::Choose(const std::vec
     return std::vector<const StepInfo*>{&*found};
   }
   for (auto info = steps.rbegin(); info != steps.rend(); ++info) {
-    if (info->state != StepState::kCommitted) continue;
+    if (kind_ == Kind::kTag && !storage::HasTag(info->tags, name_)) continue;
+    if (info->state != StepState::kCommitted) {
+      if (kind_ == Kind::kTag) uncommitted.push_back(&*info);
+      continue;
+    }
     const bool is_healthy = info->unhealthy().empty();
     if (kind_ == Kind::kLatestHealthy && !is_healthy) continue;
     if (kind_ == Kind::kBest && (!is_healthy || !ValueOf(*info, name_))) continue;
-    if (kind_ == Kind::kTag && std::find(info->tags.begin(), info->tags.end(), name_) == info->tags.end()) continue;
     chosen.push_back(&*info);
   }
+  if (chosen.empty() && purpose == Purpose::kInspect) chosen = uncommitted;
   if (kind_ == Kind::kBest) {
     // Among equal values the later steps come first; they are in this order already.
     const bool lowest = *mode_ == BestMode::kLowest;
@@ -139,8 +155,8 @@ absl::StatusOr<std::vector<const StepInfo*>> StepSelector::Choose(const std::vec
   }
   if (kind_ == Kind::kTag && chosen.size() > 1) {
     return absl::FailedPreconditionError(
-        fmt::format("{} committed steps have the tag '{}', {} and {} among them; `checkpoint-inspect untag` leaves it "
-                    "to one",
+        fmt::format("{} steps have the tag '{}', {} and {} among them; `checkpoint-inspect tag --move` leaves it to "
+                    "one, `checkpoint-inspect untag` removes it",
                     chosen.size(), name_, chosen[1]->step, chosen[0]->step));
   }
   if (!chosen.empty()) return chosen;
@@ -150,7 +166,11 @@ absl::StatusOr<std::vector<const StepInfo*>> StepSelector::Choose(const std::vec
     case Kind::kBest:
       return absl::NotFoundError(fmt::format("no committed step that is healthy has a finite metric '{}'", name_));
     case Kind::kTag:
-      return absl::NotFoundError(fmt::format("no committed step has the tag '{}'", name_));
+      return absl::NotFoundError(
+          fmt::format("no committed step has the tag '{}'{}", name_,
+                      uncommitted.empty() ? ""
+                                          : fmt::format("; step {}, which has it, is {}", uncommitted.front()->step,
+                                                        StepStateName(uncommitted.front()->state))));
     case Kind::kLatest:
     case Kind::kStep:
       break;

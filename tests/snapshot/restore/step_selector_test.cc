@@ -48,12 +48,30 @@ TEST(StepSelectorTest, WritesWhatItReads) {
 }
 
 TEST(StepSelectorTest, RefusesOtherWordsAndListsThese) {
-  for (const char* text : {"", "newest", "best:", "best::highest", "tag:", "tag:-x", "tag:a b", "step:", "-1", "1.5",
+  for (const char* text : {"", "newest", "best::highest", "tag:", "tag:-x", "tag:a b", "step:", "-1", "1.5",
                            "9223372036854775808", "latest ", "Latest"}) {
     EXPECT_THAT(StepSelector::Parse(text),
                 StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("latest-healthy"), HasSubstr("tag:NAME"))))
         << text;
   }
+}
+
+TEST(StepSelectorTest, SaysThatBestNeedsAMetric) {
+  for (const char* text : {"best", "best:"}) {
+    EXPECT_THAT(StepSelector::Parse(text),
+                StatusIs(StatusCode::kInvalidArgument, "best needs a metric, as in best:loss or best:validation/loss"))
+        << text;
+  }
+}
+
+TEST(StepSelectorTest, NamesTheTextsThatGiveAModeIfNothingGivesIt) {
+  const StepSelector best = StepSelector::Best("rate");
+  EXPECT_THAT(best.WithMode({}),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "best:rate: neither the trainer nor the name says whether lower or higher is better; use "
+                       "best:rate:lowest or best:rate:highest"));
+  EXPECT_EQ(*best.WithMode({{"rate", BestMode::kHighest}}), StepSelector::Best("rate", BestMode::kHighest));
+  EXPECT_EQ(*Parsed("best:rate:lowest").WithMode({}), StepSelector::Best("rate", BestMode::kLowest));
 }
 
 StepInfo Step(int64_t step, std::optional<double> loss, StepState state = StepState::kCommitted) {
@@ -74,8 +92,9 @@ class StepSelectorChoiceTest : public testing::Test {
     steps_[4].tags = {"gone"};
   }
 
-  std::vector<int64_t> Chosen(const StepSelector& selector) {
-    const auto chosen = selector.Choose(steps_);
+  std::vector<int64_t> Chosen(const StepSelector& selector,
+                              StepSelector::Purpose purpose = StepSelector::Purpose::kRestore) {
+    const auto chosen = selector.Choose(steps_, purpose);
     EXPECT_THAT(chosen, IsOk());
     std::vector<int64_t> numbers;
     if (!chosen.ok()) return numbers;
@@ -102,9 +121,28 @@ TEST_F(StepSelectorChoiceTest, BestAreHealthyAndFiniteAndOfEqualOnesTheLaterFirs
 
 TEST_F(StepSelectorChoiceTest, ATagNamesOneCommittedStep) {
   EXPECT_THAT(Chosen(StepSelector::Tag("paper")), ElementsAre(20));
-  EXPECT_THAT(StepSelector::Tag("gone").Choose(steps_), StatusIs(StatusCode::kNotFound, HasSubstr("tag 'gone'")));
+  EXPECT_THAT(StepSelector::Tag("none").Choose(steps_),
+              StatusIs(StatusCode::kNotFound, "no committed step has the tag 'none'"));
+  EXPECT_THAT(
+      StepSelector::Tag("gone").Choose(steps_),
+      StatusIs(StatusCode::kNotFound, "no committed step has the tag 'gone'; step 50, which has it, is damaged"));
   EXPECT_THAT(StepSelector::Tag("twice").Choose(steps_),
               StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("10"), HasSubstr("30"))));
+}
+
+TEST_F(StepSelectorChoiceTest, AnInspectionFindsATagOfAnUncommittedStepOnlyIfNoCommittedOneHasIt) {
+  constexpr auto kInspect = StepSelector::Purpose::kInspect;
+  EXPECT_THAT(Chosen(StepSelector::Tag("gone"), kInspect), ElementsAre(50));
+  steps_[4].tags = {"gone", "paper"};
+  EXPECT_THAT(Chosen(StepSelector::Tag("paper"), kInspect), ElementsAre(20));
+  steps_[1].state = StepState::kLost;
+  EXPECT_THAT(StepSelector::Tag("paper").Choose(steps_, kInspect),
+              StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("20"), HasSubstr("50"))));
+  // The other selectors choose for an inspection as for a restore.
+  for (const StepSelector& selector :
+       {StepSelector::Latest(), StepSelector::LatestHealthy(), StepSelector::Best("loss"), StepSelector(50)}) {
+    EXPECT_EQ(Chosen(selector, kInspect), Chosen(selector)) << selector.ToString();
+  }
 }
 
 TEST_F(StepSelectorChoiceTest, ANumberNamesItsStepInWhateverState) {

@@ -32,8 +32,8 @@ STEP is one of:
   latest-healthy       the highest committed step that no evaluator called unhealthy
   best:METRIC          the committed, healthy step whose METRIC is the best; NaN and infinite values do not count
   best:METRIC:highest  the same with the highest value, or with :lowest the lowest. Without either: what the trainer
-                       recorded, else what the name tells (loss, accuracy), else the lowest
-  tag:NAME             the step that has this tag
+                       recorded, else what the name tells (loss, accuracy), else an error
+  tag:NAME             the committed step that has this tag, else the damaged, lost or deleted one
 
 Examples:
   cd run/ckpt                                          enter the store, or give --store run/ckpt each time
@@ -106,8 +106,8 @@ const char* GroupName(CommandGroup group) {
   return "";
 }
 
-Selector ParseOrThrow(const std::string& text) {
-  absl::StatusOr<Selector> selector = ParseSelector(text);
+StepSelector ParseOrThrow(const std::string& text) {
+  absl::StatusOr<StepSelector> selector = StepSelector::Parse(text);
   if (!selector.ok()) throw CLI::ValidationError(std::string(selector.status().message()));
   return *std::move(selector);
 }
@@ -255,14 +255,15 @@ ExitCode CommandLine::ParseAndRun(Console& console, int argc, const char* const*
   return chosen_({console, store_, json_, untrusted_, absl::Now(), confined});
 }
 
-CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description) {
+CLI::Option* AddSelector(CLI::App* command, const std::string& name, StepSelector& target,
+                         const std::string& description) {
   CLI::Option* option = command->add_option_function<std::string>(
       name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description);
   MarkAsStep(option);
   return option->type_name("");
 }
 
-CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
+CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<StepSelector>& target,
                          const std::string& description) {
   CLI::Option* option = command->add_option_function<std::string>(
       name, [&target](const std::string& text) { target = ParseOrThrow(text); }, description);

@@ -91,8 +91,9 @@ class CommandLine {
 
 // An argument that names a step, which shells complete; what is none is a usage error. `target` must live as long as
 // the command.
-CLI::Option* AddSelector(CLI::App* command, const std::string& name, Selector& target, const std::string& description);
-CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<Selector>& target,
+CLI::Option* AddSelector(CLI::App* command, const std::string& name, StepSelector& target,
+                         const std::string& description);
+CLI::Option* AddSelector(CLI::App* command, const std::string& name, std::optional<StepSelector>& target,
                          const std::string& description);
 
 // Arguments of which there may be any number, or an option that may be given several times and has one value each time.

@@ -1,17 +1,15 @@
 #include "tools/checkpoint_inspect/cli/metric_choice.h"
 
-#include <utility>
+#include "absl/status/statusor.h"
+#include "fmt/format.h"
+#include "tidemark/step_selector.h"
 
 namespace tidemark::inspect {
 
 MetricChoice ParseMetricChoice(std::string_view text) {
-  for (const auto& [ending, mode] : {std::pair(std::string_view(":highest"), BestMode::kHighest),
-                                     std::pair(std::string_view(":lowest"), BestMode::kLowest)}) {
-    if (!text.ends_with(ending)) continue;
-    text.remove_suffix(ending.size());
-    return {.name = std::string(text), .mode = mode};
-  }
-  return {.name = std::string(text), .mode = std::nullopt};
+  const absl::StatusOr<StepSelector> best = StepSelector::Parse(fmt::format("best:{}", text));
+  if (!best.ok()) return {};
+  return {.name = best->metric(), .mode = best->mode()};
 }
 
 }  // namespace tidemark::inspect

@@ -16,7 +16,8 @@ struct MetricChoice {
   std::optional<BestMode> mode;
 };
 
-// "METRIC", "METRIC:highest", "METRIC:lowest". A metric whose own name ends like that is followed by what is meant.
+// "METRIC", "METRIC:highest", "METRIC:lowest", as StepSelector reads them behind "best:". A metric whose own name ends
+// like that is followed by what is meant.
 MetricChoice ParseMetricChoice(std::string_view text);
 
 }  // namespace tidemark::inspect

@@ -9,17 +9,12 @@
 #include "fmt/ranges.h"
 #include "storage/manifest/tag.h"
 #include "tools/checkpoint_inspect/cli/metric_choice.h"
-#include "tools/checkpoint_inspect/output/text.h"
 
 namespace tidemark::inspect {
 namespace {
 
 // Of the metrics or tags that there are, where one is asked for that there is not.
 constexpr size_t kNamesMax = 50;
-
-absl::Status NothingCommitted(const std::string& directory) {
-  return absl::FailedPreconditionError(fmt::format("no step is committed in {}", directory));
-}
 
 absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& directory, int64_t step,
                                   StepPredicate usable) {
@@ -34,28 +29,18 @@ absl::StatusOr<StepInfo> FindStep(const StoreReader& reader, const std::string& 
                                          nearest.empty() ? ", which has no usable step" : "; nearest: " + nearest));
 }
 
-absl::StatusOr<StepInfo> FindLatest(const StoreReader& reader, const std::string& directory, bool healthy) {
-  absl::StatusOr<StepInfo> latest = healthy ? reader.LatestHealthyStep() : reader.LatestStep();
-  if (latest.ok()) return latest;
-  if (!reader.LatestStep().ok()) return NothingCommitted(directory);
+// The error of Resolve for one of StepSelector::Choose.
+absl::Status NoneChosen(const StoreReader& reader, const std::string& directory, StepSelector::Kind kind,
+                        const absl::Status& status) {
+  const std::string message(status.message());
+  if (absl::IsFailedPrecondition(status)) return absl::AlreadyExistsError(message);
+  if (!absl::IsNotFound(status)) return status;
+  if (!reader.LatestStep().ok()) {
+    return absl::FailedPreconditionError(fmt::format("no step is committed in {}", directory));
+  }
+  if (kind != StepSelector::Kind::kLatestHealthy) return absl::FailedPreconditionError(message);
   return absl::FailedPreconditionError(
       fmt::format("evaluators called every committed step in {} unhealthy; 'ls' says why", directory));
-}
-
-absl::StatusOr<StepInfo> FindBest(const StoreReader& reader, const std::string& directory, const Selector& selector) {
-  if (absl::Status known = CheckMetric(reader, selector.metric, {.before = "best:"}); !known.ok()) return known;
-  absl::StatusOr<StepInfo> best = reader.BestStep(selector.metric, BestEnd(reader, selector.metric, selector.mode));
-  if (!absl::IsNotFound(best.status())) return best;
-  if (!reader.LatestStep().ok()) return NothingCommitted(directory);
-  return absl::FailedPreconditionError(std::string(best.status().message()));
-}
-
-absl::StatusOr<StepInfo> FindTagged(const StoreReader& reader, const std::string& tag) {
-  if (absl::Status known = CheckSomeStepHasTag(reader, tag); !known.ok()) return known;
-  std::vector<StepInfo> steps = TaggedSteps(reader, tag);
-  if (steps.size() == 1) return std::move(steps.front());
-  return absl::AlreadyExistsError(fmt::format(
-      "{} have the tag '{}'; 'tag --move' leaves it to one of them, 'untag' removes it", StepNumbers(steps), tag));
 }
 
 // `what`: "metric" or "tag".
@@ -81,51 +66,28 @@ std::optional<int64_t> ParseStep(std::string_view text) {
   return step;
 }
 
-absl::StatusOr<Selector> ParseSelector(std::string_view text) {
-  if (text == "latest") return Selector{.kind = Selector::Kind::kLatest};
-  if (text == "latest-healthy") return Selector{.kind = Selector::Kind::kLatestHealthy};
-  const auto take_prefix = [](std::string_view& rest, std::string_view prefix) {
-    const bool has_it = rest.starts_with(prefix);
-    if (has_it) rest.remove_prefix(prefix.size());
-    return has_it;
-  };
-  std::string_view rest = text;
-  if (take_prefix(rest, "best:")) {
-    const MetricChoice choice = ParseMetricChoice(rest);
-    if (!choice.name.empty()) {
-      return Selector{.kind = Selector::Kind::kBest, .metric = choice.name, .mode = choice.mode};
-    }
-  }
-  rest = text;
-  if (take_prefix(rest, "tag:") && storage::CheckTag(rest).ok()) {
-    return Selector{.kind = Selector::Kind::kTag, .tag = std::string(rest)};
-  }
-  rest = text;
-  take_prefix(rest, "step:");
-  if (const std::optional<int64_t> step = ParseStep(rest)) {
-    return Selector{.kind = Selector::Kind::kStep, .step = *step};
-  }
-  if (text.starts_with("best") && (text == "best" || text == "best:")) {
-    return absl::InvalidArgumentError("best needs a metric, as in best:loss or best:validation/loss");
-  }
-  return absl::InvalidArgumentError(fmt::format("'{}' is not a step; a step is {}", text, kSelectorHelp));
-}
-
-absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector,
+absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const StepSelector& selector,
                                  StepPredicate usable) {
-  switch (selector.kind) {
-    case Selector::Kind::kStep:
-      return FindStep(reader, directory, selector.step, usable);
-    case Selector::Kind::kLatest:
-      return FindLatest(reader, directory, /*healthy=*/false);
-    case Selector::Kind::kLatestHealthy:
-      return FindLatest(reader, directory, /*healthy=*/true);
-    case Selector::Kind::kBest:
-      return FindBest(reader, directory, selector);
-    case Selector::Kind::kTag:
-      return FindTagged(reader, selector.tag);
+  absl::Status known;
+  switch (selector.kind()) {
+    case StepSelector::Kind::kStep:
+      return FindStep(reader, directory, selector.step(), usable);
+    case StepSelector::Kind::kBest:
+      known = CheckMetric(reader, selector.metric(), {.before = "best:"});
+      break;
+    case StepSelector::Kind::kTag:
+      known = CheckSomeStepHasTag(reader, selector.tag());
+      break;
+    case StepSelector::Kind::kLatest:
+    case StepSelector::Kind::kLatestHealthy:
+      break;
   }
-  return absl::InternalError("no such selector");
+  if (!known.ok()) return known;
+  const absl::StatusOr<StepSelector> with_mode = selector.WithMode(reader.recorded_best_modes());
+  if (!with_mode.ok()) return with_mode.status();
+  const auto chosen = with_mode->Choose(reader.Steps(), StepSelector::Purpose::kInspect);
+  if (!chosen.ok()) return NoneChosen(reader, directory, selector.kind(), chosen.status());
+  return *chosen->front();
 }
 
 absl::Status CheckMetric(const StoreReader& reader, const std::string& metric, const MetricPlace& place) {
@@ -150,20 +112,6 @@ absl::Status CheckSomeStepHasTag(const StoreReader& reader, const std::string& t
   std::set<std::string> known;
   for (const StepInfo& info : reader.Steps()) known.insert(info.tags.begin(), info.tags.end());
   return CheckKnown("tag", tag, known);
-}
-
-BestMode BestEnd(const StoreReader& reader, const std::string& metric, std::optional<BestMode> said) {
-  return said.value_or(reader.BestModeOf(metric).value_or(BestMode::kLowest));
-}
-
-std::string UnknownEnd(const StoreReader& reader, std::string_view before, const std::string& metric) {
-  if (reader.BestModeOf(metric)) return "";
-  const absl::StatusOr<StepInfo> lowest = reader.BestStep(metric, BestMode::kLowest);
-  const absl::StatusOr<StepInfo> highest = reader.BestStep(metric, BestMode::kHighest);
-  if (!lowest.ok() || !highest.ok() || highest->step == lowest->step) return "";
-  return fmt::format("lower was taken for better: {0}{1}:lowest is step {2} ({3}), {0}{1}:highest is step {4} ({5})",
-                     before, metric, lowest->step, MetricText(lowest->metrics.at(metric)), highest->step,
-                     MetricText(highest->metrics.at(metric)));
 }
 
 std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepPredicate usable) {

@@ -1,4 +1,7 @@
-// Selector: how the command line names a step of a store.
+// The step that a StepSelector of the command line selects, and what is said if it selects none. StepSelector::Parse
+// reads the text, so the same text means the same step in a restore. One thing is added,
+// StepSelector::Purpose::kInspect: if no committed step has a tag, the tag selects the damaged, lost or deleted step
+// that has it, which a restore refuses.
 
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CLI_SELECTOR_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CLI_SELECTOR_H_
@@ -10,26 +13,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tidemark/step_selector.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark::inspect {
-
-struct Selector {
-  enum class Kind {
-    kStep,           // "1000" or "step:1000": that step, in whatever state
-    kLatest,         // "latest": the highest committed step
-    kLatestHealthy,  // "latest-healthy": the highest committed step that no evaluator distrusts
-    kBest,           // "best:METRIC": the committed, healthy step whose metric is the best; "best:METRIC:highest"
-    kTag,            // "tag:NAME": the step that has this name, in whatever state
-  };
-  Kind kind = Kind::kLatest;
-  int64_t step = 0;              // kStep
-  std::string metric;            // kBest
-  std::optional<BestMode> mode;  // kBest; nullopt: BestEnd tells
-  std::string tag;               // kTag
-
-  friend bool operator==(const Selector&, const Selector&) = default;
-};
 
 // For --help and error messages.
 inline constexpr std::string_view kSelectorHelp =
@@ -38,28 +25,19 @@ inline constexpr std::string_view kSelectorHelp =
 // A step as the command line names it: decimal digits, at most INT64_MAX. nullopt: no such number.
 std::optional<int64_t> ParseStep(std::string_view text);
 
-// kInvalidArgument: it is none of the above; the message says what there is.
-absl::StatusOr<Selector> ParseSelector(std::string_view text);
-
 // Whether a command can do anything with a step.
 using StepPredicate = bool (*)(const StepInfo&);
 inline bool IsAnyStep(const StepInfo&) { return true; }
 
-// What the selector stands for now; it need not be `usable`. kNotFound: kStep: the message names the nearest steps that
-// are; kBest: no step has the metric, and the message names those that there are; kTag: the same of the tags.
-// kAlreadyExists: more than one step has the tag, and the message names them. kFailedPrecondition: of kLatest,
-// kLatestHealthy and kBest: no step is committed, or none that qualifies. `directory`: for messages.
-absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const Selector& selector,
+// The selected step, in whatever state it is; it need not be `usable`.
+//   kNotFound: of kStep, the message names the nearest steps that are usable; of kBest, no step has the metric, and the
+//     message names those that there are; of kTag the same of the tags.
+//   kInvalidArgument: of kBest, as of StepSelector::WithMode.
+//   kAlreadyExists: several steps have the tag.
+//   kFailedPrecondition: of kLatest, kLatestHealthy and kBest, no step is committed, or none that qualifies.
+// `directory`: for messages.
+absl::StatusOr<StepInfo> Resolve(const StoreReader& reader, const std::string& directory, const StepSelector& selector,
                                  StepPredicate usable = IsAnyStep);
-
-// The mode for a command that only reads: `said`, else StoreReader::BestModeOf, else the lowest. In the last case a
-// command that deletes refuses.
-BestMode BestEnd(const StoreReader& reader, const std::string& metric, std::optional<BestMode> said);
-
-// A note on a metric whose mode is not known: "lower was taken for better: best:x:lowest is step 900 (0.25),
-// best:x:highest is step 3000 (0.75)". Empty if the mode is known, or if both ends are one step. `before`: the text
-// before the metric, "best:".
-std::string UnknownEnd(const StoreReader& reader, std::string_view before, const std::string& metric);
 
 // "5 and 10", "10": the nearest usable steps below and above this one, itself left out. Empty where there are none.
 std::string NearestSteps(const std::vector<StepInfo>& steps, int64_t step, StepPredicate usable = IsAnyStep);

@@ -29,13 +29,26 @@ std::set<std::string> MetricNames(const StoreReader& reader) {
   return metrics;
 }
 
+// A metric that has no mode, with both of them, as best: then requires.
+std::set<std::string> BestMetrics(const StoreReader& reader) {
+  std::set<std::string> metrics;
+  for (const std::string& name : MetricNames(reader)) {
+    if (StepSelector::Best(name).WithMode(reader.recorded_best_modes()).ok()) {
+      metrics.insert(name);
+    } else {
+      metrics.insert({name + ":lowest", name + ":highest"});
+    }
+  }
+  return metrics;
+}
+
 void PrintStepNames(const Invocation& invocation) {
   std::set<std::string> tags;
   for (const StepInfo& info : invocation.reader.Steps()) {
     if (IsOnDisk(info)) invocation.console.PrintData(fmt::format("{}\n", info.step));
     tags.insert(info.tags.begin(), info.tags.end());
   }
-  PrintNames(invocation.console, "best:", MetricNames(invocation.reader));
+  PrintNames(invocation.console, "best:", BestMetrics(invocation.reader));
   PrintNames(invocation.console, "tag:", tags);
 }
 
@@ -43,7 +56,7 @@ void PrintStepNames(const Invocation& invocation) {
 // the same entries.
 ExitCode PrintEntryNames(const Invocation& invocation) {
   StepSource source;
-  const ExitCode code = OpenStepSource(invocation, Selector{.kind = Selector::Kind::kLatest}, &source);
+  const ExitCode code = OpenStepSource(invocation, StepSelector::Latest(), &source);
   if (code != ExitCode::kOk) return code;
   std::set<std::string> names;
   for (const StoredEntry& entry : source.tensors->entries()) {

@@ -53,7 +53,7 @@ ExitCode ListSteps(const Invocation& invocation, const ListOptions& options);
 ExitCode FollowSteps(const Invocation& invocation);
 
 // One step, from its record and the index of its shards.
-ExitCode ShowStep(const Invocation& invocation, const Selector& selector);
+ExitCode ShowStep(const Invocation& invocation, const StepSelector& selector);
 
 // What evaluators said, a row for each step and evaluator; or, of the steps that have any of them, these metrics.
 ExitCode ShowHistory(const Invocation& invocation, const std::vector<std::string>& metrics);
@@ -77,7 +77,7 @@ struct ReadData {
 };
 
 // Every byte of one step, or of all that were committed; or a sample of them.
-ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector, const ReadData& read);
+ExitCode VerifySteps(const Invocation& invocation, const std::optional<StepSelector>& selector, const ReadData& read);
 
 // Every record of the manifest whose key begins with `prefix`.
 ExitCode DumpManifestRecords(const Session& session, const std::string& prefix);

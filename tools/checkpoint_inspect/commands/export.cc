@@ -71,7 +71,7 @@ absl::StatusOr<std::unique_ptr<ExportSink>> MakeSink(const TensorSource& source,
 
 // The command line's part.
 struct ExportArguments {
-  Selector selector;
+  StepSelector selector = StepSelector::Latest();
   ExportPlanOptions options;
   std::optional<ExportFormat> format;
   std::string out;

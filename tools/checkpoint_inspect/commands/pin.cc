@@ -8,7 +8,6 @@
 #include "tools/checkpoint_inspect/commands/steps.h"
 #include "tools/checkpoint_inspect/output/json.h"
 #include "tools/checkpoint_inspect/output/text.h"
-#include "tools/checkpoint_inspect/tensors/step_source.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 using storage::StoreRequest;
 
 struct PinOptions {
-  Selector selector;
+  StepSelector selector = StepSelector::Latest();
   std::string note;
   absl::Duration wait = absl::Seconds(5);
 };
@@ -33,7 +32,7 @@ std::string UnpinnedText(const StepInfo& info) {
 ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, StoreRequest::Kind kind) {
   Console& console = invocation.console;
   const StepPredicate usable = kind == StoreRequest::Kind::kPin ? IsCommitted : HasFiles;
-  const absl::StatusOr<StepInfo> info = ResolveStep(invocation, options.selector, usable);
+  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, options.selector, usable);
   if (!info.ok()) {
     console.Fail(info.status());
     return SelectorExitCode(invocation.reader, info.status());

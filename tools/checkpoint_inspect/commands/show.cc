@@ -203,7 +203,7 @@ void PrintAsJson(const Invocation& invocation, const StepInfo& info, const absl:
 
 }  // namespace
 
-ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
+ExitCode ShowStep(const Invocation& invocation, const StepSelector& selector) {
   StoreReader& reader = invocation.reader;
   absl::StatusOr<StepContents> contents;
   const absl::StatusOr<StepInfo> info = ReadStep(invocation, selector, [&](const StepInfo& found) {
@@ -234,7 +234,7 @@ ExitCode ShowStep(const Invocation& invocation, const Selector& selector) {
 }
 
 void AddShow(CommandLine& line) {
-  const auto selector = std::make_shared<Selector>();
+  const auto selector = std::make_shared<StepSelector>(StepSelector::Latest());
   CLI::App* show =
       line.Add({.group = CommandGroup::kLook,
                 .name = "show",

@@ -72,6 +72,7 @@ ExitCode StepExitCode(const absl::Status& status) {
 }
 
 ExitCode SelectorExitCode(const StoreReader& reader, const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) return ExitCode::kUsage;
   if (!absl::IsFailedPrecondition(status)) return ExitCode::kFailure;
   return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }

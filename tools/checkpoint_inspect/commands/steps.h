@@ -33,7 +33,8 @@ ExitCode WriteExitCode(const absl::Status& status);
 // Of an error of reading a step that the store has a record of.
 ExitCode StepExitCode(const absl::Status& status);
 
-// Of an error of Resolve: kNothingRestorable or, without a manifest, kIntegrity where no step qualifies.
+// Of an error of Resolve: kNothingRestorable or, without a manifest, kIntegrity where no step qualifies; kUsage where
+// the metric has no mode.
 ExitCode SelectorExitCode(const StoreReader& reader, const absl::Status& status);
 
 // What a command that found nothing wrong itself returns: kOk, or kDamagedButUsable or kIntegrity where the manifest

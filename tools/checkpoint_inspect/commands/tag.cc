@@ -11,7 +11,6 @@
 #include "tools/checkpoint_inspect/commands/commands.h"
 #include "tools/checkpoint_inspect/commands/steps.h"
 #include "tools/checkpoint_inspect/output/json.h"
-#include "tools/checkpoint_inspect/tensors/step_source.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -19,7 +18,7 @@ namespace {
 using storage::StoreRequest;
 
 struct TagOptions {
-  Selector selector;  // of AddTag
+  StepSelector selector = StepSelector::Latest();  // of AddTag
   std::string name;
   bool move = false;
   absl::Duration wait = absl::Seconds(5);
@@ -45,7 +44,7 @@ ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, cons
 
 ExitCode Tag(const Invocation& invocation, const TagOptions& options) {
   Console& console = invocation.console;
-  const absl::StatusOr<StepInfo> info = ResolveStep(invocation, options.selector, IsCommitted);
+  const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, options.selector, IsCommitted);
   if (!info.ok()) {
     console.Fail(info.status());
     return SelectorExitCode(invocation.reader, info.status());
@@ -84,7 +83,7 @@ void AddName(CLI::App* command, const std::string& description, std::string& nam
     if (const absl::Status status = storage::CheckTag(text); !status.ok()) {
       throw CLI::ValidationError("NAME: " + std::string(status.message()));
     }
-    if (is_new && ParseSelector(text).ok()) {
+    if (is_new && StepSelector::Parse(text).ok()) {
       throw CLI::ValidationError(fmt::format("NAME: '{}' already means a step; choose another name", text));
     }
     name = text;

@@ -24,7 +24,7 @@ namespace tidemark::inspect {
 namespace {
 
 struct TensorsOptions {
-  Selector selector;
+  StepSelector selector = StepSelector::Latest();
   std::string glob;  // empty: all
   bool tree = false;
   bool statistics = false;

@@ -16,7 +16,6 @@
 #include "tools/checkpoint_inspect/output/json.h"
 #include "tools/checkpoint_inspect/output/text.h"
 #include "tools/checkpoint_inspect/output/trace_events.h"
-#include "tools/checkpoint_inspect/tensors/step_source.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -29,7 +28,7 @@ struct StepRange {
   int64_t first = 0;
   int64_t last = 0;
 };
-using Selection = std::variant<Selector, StepRange>;
+using Selection = std::variant<StepSelector, StepRange>;
 
 struct TraceOptions {
   std::vector<Selection> selections;
@@ -49,7 +48,7 @@ Selection ParseSelectionOrThrow(const std::string& text) {
     }
     return StepRange{*first, *last};
   }
-  absl::StatusOr<Selector> selector = ParseSelector(text);
+  absl::StatusOr<StepSelector> selector = StepSelector::Parse(text);
   if (!selector.ok()) throw CLI::ValidationError(std::string(selector.status().message()));
   return *std::move(selector);
 }
@@ -59,8 +58,8 @@ absl::StatusOr<std::map<int64_t, StepInfo>> Select(const Invocation& invocation,
   const std::vector<StepInfo>& steps = invocation.reader.Steps();
   std::map<int64_t, StepInfo> selected;
   for (const Selection& selection : options.selections) {
-    if (const auto* selector = std::get_if<Selector>(&selection)) {
-      absl::StatusOr<StepInfo> info = ResolveStep(invocation, *selector);
+    if (const auto* selector = std::get_if<StepSelector>(&selection)) {
+      absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, *selector);
       if (!info.ok()) return info.status();
       selected.emplace(info->step, *std::move(info));
       continue;

@@ -15,7 +15,6 @@
 #include "tools/checkpoint_inspect/commands/steps.h"
 #include "tools/checkpoint_inspect/output/json.h"
 #include "tools/checkpoint_inspect/output/text.h"
-#include "tools/checkpoint_inspect/tensors/step_source.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -263,11 +262,11 @@ ExitCode Judge(const StoreReader& reader, const Findings& findings, bool one_ste
 }
 
 // The steps that the command is about, of all none perhaps; an error, told already, is an exit code.
-ExitCode ChooseSteps(const Invocation& invocation, const std::optional<Selector>& selector,
+ExitCode ChooseSteps(const Invocation& invocation, const std::optional<StepSelector>& selector,
                      std::vector<StepInfo>* chosen) {
   const StoreReader& reader = invocation.reader;
   if (selector) {
-    const absl::StatusOr<StepInfo> info = ResolveStep(invocation, *selector, HasFiles);
+    const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, *selector, HasFiles);
     if (!info.ok()) {
       invocation.console.Fail(info.status());
       return SelectorExitCode(reader, info.status());
@@ -404,7 +403,7 @@ uint32_t DrawSeed() {
 
 }  // namespace
 
-ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>& selector, const ReadData& read) {
+ExitCode VerifySteps(const Invocation& invocation, const std::optional<StepSelector>& selector, const ReadData& read) {
   std::vector<StepInfo> chosen;
   if (const ExitCode code = ChooseSteps(invocation, selector, &chosen); code != ExitCode::kOk) return code;
   Console& console = invocation.console;
@@ -437,7 +436,7 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<Selector>
 }
 
 void AddVerify(CommandLine& line) {
-  const auto selector = std::make_shared<std::optional<Selector>>();
+  const auto selector = std::make_shared<std::optional<StepSelector>>();
   const auto share = std::make_shared<std::string>("100%");
   const auto seed = std::make_shared<std::optional<uint32_t>>();
   const auto quiet = std::make_shared<bool>(false);

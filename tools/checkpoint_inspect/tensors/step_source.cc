@@ -6,23 +6,8 @@
 #include "tools/checkpoint_inspect/commands/steps.h"
 
 namespace tidemark::inspect {
-namespace {
 
-void NoteUnknownEnd(const Invocation& invocation, const Selector& selector) {
-  if (invocation.json || selector.kind != Selector::Kind::kBest || selector.mode) return;
-  const std::string other = UnknownEnd(invocation.reader, "best:", selector.metric);
-  if (!other.empty()) invocation.console.Note(other);
-}
-
-}  // namespace
-
-absl::StatusOr<StepInfo> ResolveStep(const Invocation& invocation, const Selector& selector, StepPredicate usable) {
-  absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, selector, usable);
-  if (info.ok()) NoteUnknownEnd(invocation, selector);
-  return info;
-}
-
-absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const Selector& selector,
+absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const StepSelector& selector,
                                   absl::FunctionRef<absl::Status(const StepInfo&)> read, StepPredicate usable) {
   StoreReader& reader = invocation.reader;
   absl::StatusOr<StepInfo> info = Resolve(reader, invocation.directory, selector, usable);
@@ -32,11 +17,10 @@ absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const Selector& 
     info = Resolve(reader, invocation.directory, selector, usable);
     if (info.ok() && info->attempt == attempt) break;
   }
-  if (info.ok()) NoteUnknownEnd(invocation, selector);
   return info;
 }
 
-ExitCode OpenStepSource(const Invocation& invocation, const Selector& selector, StepSource* opened,
+ExitCode OpenStepSource(const Invocation& invocation, const StepSelector& selector, StepSource* opened,
                         const DamageAdvice& advice) {
   StoreReader& reader = invocation.reader;
   absl::StatusOr<std::unique_ptr<StepReader>> step;

@@ -16,13 +16,9 @@
 
 namespace tidemark::inspect {
 
-// Resolve, with a note for people if UnknownEnd has one.
-absl::StatusOr<StepInfo> ResolveStep(const Invocation& invocation, const Selector& selector,
-                                     StepPredicate usable = IsAnyStep);
-
-// As ResolveStep. `read` is called with it if it has files, and returns whether it could read them; if not, and a live
+// As Resolve. `read` is called with it if it has files, and returns whether it could read them; if not, and a live
 // trainer has put another attempt or another step in its place meanwhile, again with that one.
-absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const Selector& selector,
+absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const StepSelector& selector,
                                   absl::FunctionRef<absl::Status(const StepInfo&)> read,
                                   StepPredicate usable = IsAnyStep);
 
@@ -39,7 +35,7 @@ struct DamageAdvice {
 
 // kOk: `*opened` is the step that the selector stands for. Where a live trainer puts another attempt in its place
 // meanwhile, that one. Else the exit code for what was wrong, which has been told.
-ExitCode OpenStepSource(const Invocation& invocation, const Selector& selector, StepSource* opened,
+ExitCode OpenStepSource(const Invocation& invocation, const StepSelector& selector, StepSource* opened,
                         const DamageAdvice& advice = {});
 
 }  // namespace tidemark::inspect

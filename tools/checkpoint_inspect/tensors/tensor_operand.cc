@@ -8,13 +8,14 @@ namespace tidemark::inspect {
 
 absl::StatusOr<TensorOperand> ParseTensorOperand(std::string_view text) {
   if (text.ends_with(".safetensors") || text.ends_with(".safetensors.index.json")) {
-    return TensorOperand{.kind = TensorOperand::Kind::kSafetensors, .selector = {}, .path = std::string(text)};
+    return TensorOperand{
+        .kind = TensorOperand::Kind::kSafetensors, .selector = StepSelector::Latest(), .path = std::string(text)};
   }
-  if (absl::StatusOr<Selector> selector = ParseSelector(text); selector.ok()) {
+  if (absl::StatusOr<StepSelector> selector = StepSelector::Parse(text); selector.ok()) {
     return TensorOperand{.kind = TensorOperand::Kind::kStep, .selector = *std::move(selector), .path = ""};
   }
   for (size_t at = text.find('@'); at != std::string_view::npos; at = text.find('@', at + 1)) {
-    absl::StatusOr<Selector> selector = ParseSelector(text.substr(at + 1));
+    absl::StatusOr<StepSelector> selector = StepSelector::Parse(text.substr(at + 1));
     if (at == 0 || !selector.ok()) continue;
     return TensorOperand{.kind = TensorOperand::Kind::kStepElsewhere,
                          .selector = *std::move(selector),

@@ -18,8 +18,8 @@ struct TensorOperand {
     kSafetensors,    // "model.safetensors", "model.safetensors.index.json": a file, or those that an index names
   };
   Kind kind = Kind::kStep;
-  Selector selector;  // kStep, kStepElsewhere
-  std::string path;   // kStepElsewhere, kSafetensors
+  StepSelector selector = StepSelector::Latest();  // kStep, kStepElsewhere
+  std::string path;                                // kStepElsewhere, kSafetensors
 
   friend bool operator==(const TensorOperand&, const TensorOperand&) = default;
 };

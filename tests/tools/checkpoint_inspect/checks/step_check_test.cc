@@ -95,8 +95,8 @@ Verified VerifyWith(StoreReader& reader, std::optional<int64_t> step, bool witho
   testing::internal::CaptureStdout();
   std::optional<NoOpenFiles> no_files;
   if (without_files) no_files.emplace();
-  std::optional<Selector> selector;
-  if (step) selector = {.kind = Selector::Kind::kStep, .step = *step};
+  std::optional<StepSelector> selector;
+  if (step) selector = StepSelector(*step);
   const ExitCode code = VerifySteps({console, reader, directory, /*json=*/false, absl::Now(), directory}, selector, {});
   no_files.reset();
   EXPECT_TRUE(console.FlushData().ok());

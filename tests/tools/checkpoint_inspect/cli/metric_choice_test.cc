@@ -22,7 +22,7 @@ TEST(ParseMetricChoice, TakesTheModeFromTheEnd) {
 
 TEST(ParseMetricChoice, HasNoNameWhereThereIsNone) {
   Expect("", "", std::nullopt);
-  Expect(":highest", "", BestMode::kHighest);
+  Expect(":highest", "", std::nullopt);
 }
 
 }  // namespace

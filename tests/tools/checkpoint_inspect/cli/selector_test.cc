@@ -1,5 +1,7 @@
 #include "tools/checkpoint_inspect/cli/selector.h"
 
+#include <filesystem>
+
 #include "gmock/gmock.h"
 #include "tests/non_finite.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
@@ -9,15 +11,10 @@
 namespace tidemark::inspect {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
-using testing::HasSubstr;
-using testing::StartsWith;
-
 int64_t StepOf(const TestStore& store, const std::string& selector) {
   const auto reader = StoreReader::Open(store.directory());
   EXPECT_TRUE(reader.ok()) << reader.status();
-  const auto parsed = ParseSelector(selector);
+  const auto parsed = StepSelector::Parse(selector);
   EXPECT_TRUE(parsed.ok()) << parsed.status();
   const auto info = Resolve(**reader, "run", *parsed);
   EXPECT_TRUE(info.ok()) << info.status();
@@ -27,32 +24,7 @@ int64_t StepOf(const TestStore& store, const std::string& selector) {
 absl::Status WhyNot(const TestStore& store, const std::string& selector, StepPredicate usable = IsAnyStep) {
   const auto reader = StoreReader::Open(store.directory());
   EXPECT_TRUE(reader.ok()) << reader.status();
-  return Resolve(**reader, "run", *ParseSelector(selector), usable).status();
-}
-
-TEST(ParseSelector, TellsTheKindsApart) {
-  using Kind = Selector::Kind;
-  EXPECT_EQ(*ParseSelector("7"), (Selector{.kind = Kind::kStep, .step = 7}));
-  EXPECT_EQ(*ParseSelector("step:7"), (Selector{.kind = Kind::kStep, .step = 7}));
-  EXPECT_EQ(*ParseSelector("latest"), (Selector{.kind = Kind::kLatest}));
-  EXPECT_EQ(*ParseSelector("latest-healthy"), (Selector{.kind = Kind::kLatestHealthy}));
-  EXPECT_EQ(*ParseSelector("best:val/loss"), (Selector{.kind = Kind::kBest, .metric = "val/loss"}));
-  EXPECT_EQ(*ParseSelector("best:a:b:lowest"),
-            (Selector{.kind = Kind::kBest, .metric = "a:b", .mode = BestMode::kLowest}));
-  EXPECT_EQ(*ParseSelector("best:accuracy:highest"),
-            (Selector{.kind = Kind::kBest, .metric = "accuracy", .mode = BestMode::kHighest}));
-  EXPECT_EQ(*ParseSelector("tag:paper/v1.0"), (Selector{.kind = Kind::kTag, .tag = "paper/v1.0"}));
-}
-
-TEST(ParseSelector, SaysWhatThereIs) {
-  for (const char* text : {"", "newest", "-1", "1x", "step:", "step:x", "best:", "best::highest", "9223372036854775808",
-                           "tag:", "tag:the best", "tag:-x"}) {
-    const auto parsed = ParseSelector(text);
-    EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << text;
-    EXPECT_THAT(parsed.status().message(), AnyOf(AllOf(HasSubstr("latest-healthy"), HasSubstr("tag:NAME")),
-                                                 HasSubstr("best needs a metric, as in best:loss")))
-        << text;
-  }
+  return Resolve(**reader, "run", *StepSelector::Parse(selector), usable).status();
 }
 
 TEST(Resolve, FindsWhatTheSelectorStandsFor) {
@@ -86,11 +58,11 @@ TEST(Resolve, TakesTheEndThatIsRecordedOrElseTheOneThatTheNameTells) {
 class UnknownEndTest : public testing::Test {
  protected:
   void SetUp() override {
-    store_.Save({1}, {.metrics = {{"rate", 0.5}, {"steady", 7}, {"loss", 1}}});
-    store_.Save({2}, {.metrics = {{"rate", 0.25}, {"steady", 7}, {"loss", 2}}});
-    store_.Save({3}, {.metrics = {{"rate", 0.75}, {"steady", 7}}});
-    store_.Save({4}, {.metrics = {{"rate", kNan}, {"steady", kInfinity}}});
-    store_.Save({5}, {.metrics = {{"rate", 0.875}, {"steady", 8}}});
+    store_.Save({1}, {.metrics = {{"rate", 0.5}, {"loss", 1}}});
+    store_.Save({2}, {.metrics = {{"rate", 0.25}, {"loss", 2}}});
+    store_.Save({3}, {.metrics = {{"rate", 0.75}, {"lone", 7}}});
+    store_.Save({4}, {.metrics = {{"rate", kNan}}});
+    store_.Save({5}, {.metrics = {{"rate", 0.875}}});
     store_.Update(5, [](StepInfo& info) { info.evaluations = {{.evaluator = "monitor", .unhealthy = "diverged"}}; });
   }
 
@@ -99,47 +71,60 @@ class UnknownEndTest : public testing::Test {
     return RunInspect(arguments);
   }
 
-  const TestStore store_;
-  const std::string both_ends_ =
-      "checkpoint-inspect: lower was taken for better: best:rate:lowest is step 2 (0.25), best:rate:highest is step 3 "
-      "(0.75)\n";
+  TestStore store_;
+  const std::string refusal_ =
+      "checkpoint-inspect: error: best:rate: neither the trainer nor the name says whether lower or higher is better; "
+      "use best:rate:lowest or best:rate:highest\n";
 };
 
-TEST_F(UnknownEndTest, IsSaidByEveryCommandThatTakesAStep) {
+TEST_F(UnknownEndTest, IsRefusedByEveryCommandThatTakesAStep) {
+  ASSERT_EQ(Run({"tag", "2", "keep"}).exit_code, 0);
   const TestStore elsewhere;
   const std::string out = elsewhere.directory() + "/out";
   for (const std::vector<std::string>& command : {std::vector<std::string>{"show", "best:rate"},
+                                                  {"show", "best:rate", "--json"},
                                                   {"tensors", "best:rate"},
                                                   {"verify", "best:rate"},
                                                   {"diff", "best:rate", "2"},
+                                                  {"diff", "2", store_.directory() + "@best:rate"},
                                                   {"trace", "best:rate", "-o", out + ".json"},
                                                   {"export", "best:rate", "model.*", "-o", out + ".npz"},
                                                   {"pin", "best:rate"},
                                                   {"tag", "best:rate", "paper"},
                                                   {"unpin", "best:rate"}}) {
     const Finished run = Run(command);
-    EXPECT_EQ(run.exit_code, 0) << command[0];
-    EXPECT_THAT(run.err, StartsWith(both_ends_)) << command[0];
-    EXPECT_EQ(Occurrences(run.err, both_ends_), 1u) << command[0];
+    EXPECT_EQ(run.exit_code, 2) << command[0];
+    EXPECT_EQ(run.out, "") << command[0];
+    EXPECT_EQ(run.err, refusal_) << command[0];
   }
+  EXPECT_FALSE(std::filesystem::exists(out + ".npz"));
+  EXPECT_EQ(StepOf(store_, "tag:keep"), 2);  // unpin would have removed it
+  EXPECT_EQ(WhyNot(store_, "tag:paper"), absl::NotFoundError("no step has a tag 'paper'; there are: keep"));
 }
 
-TEST_F(UnknownEndTest, IsSaidOfEachSideOfAComparison) {
-  EXPECT_EQ(Run({"diff", "best:rate", store_.directory() + "@best:rate"}).err, both_ends_ + both_ends_);
+TEST_F(UnknownEndTest, IsRefusedInTheWordsOfPrune) {
+  EXPECT_EQ(Run({"prune", "--keep-best", "rate"}).err,
+            "checkpoint-inspect: error: --keep-best rate: neither the trainer nor the name says whether lower or "
+            "higher is better; use --keep-best rate:lowest or --keep-best rate:highest\n");
 }
 
-TEST_F(UnknownEndTest, GoesUnsaidWhereItIsKnownOrThereIsOnlyOneStep) {
-  for (const char* step : {"best:rate:lowest", "best:rate:highest", "best:steady", "best:loss", "latest", "3"}) {
-    const Finished run = Run({"show", step});
-    EXPECT_EQ(run.exit_code, 0) << step;
-    EXPECT_EQ(run.err, "") << step;
-  }
+TEST_F(UnknownEndTest, IsRefusedAlsoWhereBothEndsAreOneStep) {
+  EXPECT_TRUE(absl::IsInvalidArgument(WhyNot(store_, "best:lone")));
+  EXPECT_EQ(StepOf(store_, "best:lone:lowest"), 3);
+  EXPECT_EQ(StepOf(store_, "best:lone:highest"), 3);
 }
 
-TEST_F(UnknownEndTest, GoesUnsaidToPrograms) {
-  const Finished run = Run({"show", "best:rate", "--json"});
-  EXPECT_EQ(run.exit_code, 0);
-  EXPECT_EQ(run.err, "");
+TEST_F(UnknownEndTest, IsToldByTheCommandOrTheRecord) {
+  EXPECT_EQ(StepOf(store_, "best:rate:lowest"), 2);
+  EXPECT_EQ(StepOf(store_, "best:rate:highest"), 3);
+  store_.PutRecord("best", R"({"version":1,"metrics":{"rate":"highest"}})");
+  EXPECT_EQ(StepOf(store_, "best:rate"), 3);
+}
+
+TEST_F(UnknownEndTest, IsOfferedBothWaysByCompletions) {
+  EXPECT_EQ(Run({"names", "steps"}).out,
+            "latest\nlatest-healthy\n1\n2\n3\n4\n5\n"
+            "best:lone:highest\nbest:lone:lowest\nbest:loss\nbest:rate:highest\nbest:rate:lowest\n");
 }
 
 TEST(Resolve, NamesWhatIsNearestToWhatIsNotThere) {
@@ -157,7 +142,7 @@ TEST(CheckMetric, TellsAWrongEndFromAMetricThatThereIsNot) {
             absl::NotFoundError("'max' is neither highest nor lowest; use best:loss:highest or best:loss:lowest"));
   EXPECT_EQ(WhyNot(store, "best:loss:"),
             absl::NotFoundError("'' is neither highest nor lowest; use best:loss:highest or best:loss:lowest"));
-  EXPECT_EQ(StepOf(store, "best:a:b"), 1);
+  EXPECT_EQ(StepOf(store, "best:a:b:lowest"), 1);
   EXPECT_EQ(WhyNot(store, "best:a:c"), absl::NotFoundError("no step has a metric 'a:c'; there are: a:b, loss"));
   // What was taken for the metric has an end that there is.
   EXPECT_EQ(WhyNot(store, "best:loss:highest:lowest"),
@@ -242,13 +227,30 @@ TEST(Resolve, HasEachCommandOfferWhatItTakes) {
 TEST(Resolve, FindsTheStepThatHasATagInWhateverState) {
   TestStore store;
   store.Save({1, 2});
-  store.Update(1, [](StepInfo& info) {
-    info.state = StepState::kDamaged;
-    info.pinned = true;
-    info.tags = {"paper", "v1"};
-  });
-  EXPECT_EQ(StepOf(store, "tag:paper"), 1);
-  EXPECT_EQ(StepOf(store, "tag:v1"), 1);
+  for (const StepState state : {StepState::kDamaged, StepState::kLost, StepState::kDeleted, StepState::kCommitted}) {
+    store.Update(1, [state](StepInfo& info) {
+      info.state = state;
+      info.pinned = true;
+      info.tags = {"paper", "v1"};
+    });
+    EXPECT_EQ(StepOf(store, "tag:paper"), 1) << StepStateName(state);
+    EXPECT_EQ(StepOf(store, "tag:v1"), 1) << StepStateName(state);
+  }
+}
+
+TEST(Resolve, TakesTheStepThatARestoreTakesIfADamagedOneHasTheTagToo) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  for (const int64_t step : {1, 2, 3}) {
+    store.Update(step, [step](StepInfo& info) {
+      if (step != 2) info.state = StepState::kDamaged;
+      info.pinned = true;
+      info.tags = {"paper"};
+    });
+  }
+  EXPECT_EQ(StepOf(store, "tag:paper"), 2);
+  const auto reader = StoreReader::Open(store.directory());
+  EXPECT_EQ((*reader)->FindStep(StepSelector::Tag("paper"))->step, 2);
 }
 
 TEST(Resolve, NamesTheTagsThatThereAre) {
@@ -272,8 +274,8 @@ TEST(Resolve, NamesTheStepsWhereMoreThanOneHasTheTag) {
     });
   }
   EXPECT_EQ(WhyNot(store, "tag:v1"),
-            absl::AlreadyExistsError(
-                "steps 1, 2 have the tag 'v1'; 'tag --move' leaves it to one of them, 'untag' removes it"));
+            absl::AlreadyExistsError("2 steps have the tag 'v1', 1 and 2 among them; `checkpoint-inspect tag --move` "
+                                     "leaves it to one, `checkpoint-inspect untag` removes it"));
 }
 
 TEST(Resolve, FailsWhereNoStepQualifies) {

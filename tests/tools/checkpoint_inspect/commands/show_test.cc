@@ -316,8 +316,8 @@ TEST(Show, ReadsTheAttemptThatTookThePlaceOfTheOneItHad) {
   store.Save({1}, {.metrics = {{"second", 1}}, .overwrite = true});
   Console console;
   testing::internal::CaptureStdout();
-  const ExitCode code = ShowStep({console, *reader, store.directory(), /*json=*/true, absl::Now(), store.directory()},
-                                 {.kind = Selector::Kind::kStep, .step = 1});
+  const ExitCode code =
+      ShowStep({console, *reader, store.directory(), /*json=*/true, absl::Now(), store.directory()}, 1);
   EXPECT_TRUE(console.FlushData().ok());
   const json document = ParseJson(testing::internal::GetCapturedStdout());
   EXPECT_EQ(code, ExitCode::kOk);

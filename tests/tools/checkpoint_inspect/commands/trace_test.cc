@@ -206,7 +206,7 @@ TEST_F(TraceTest, TakesAStepInBracketsForNoListOfSteps) {
   store_.Save({1, 2}, {}, 10);
   const Finished run = Trace({"[1,2]", "-o", path_});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, HasSubstr("'[1,2]' is not a step"));
+  EXPECT_THAT(run.err, HasSubstr("'[1,2]' names no step"));
 }
 
 // A checker that takes everything would say nothing of the traces above.

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 TensorOperand StepOperand(int64_t step, const std::string& directory = "") {
   TensorOperand operand;
   if (!directory.empty()) operand.kind = TensorOperand::Kind::kStepElsewhere;
-  operand.selector = {.kind = Selector::Kind::kStep, .step = step, .metric = ""};
+  operand.selector = StepSelector(step);
   operand.path = directory;
   return operand;
 }
@@ -19,10 +19,10 @@ TensorOperand StepOperand(int64_t step, const std::string& directory = "") {
 TEST(TensorOperand, IsAStepOfTheStore) {
   EXPECT_EQ(ParseTensorOperand("1000").value(), StepOperand(1000));
   EXPECT_EQ(ParseTensorOperand("step:7").value(), StepOperand(7));
-  EXPECT_EQ(ParseTensorOperand("latest")->selector.kind, Selector::Kind::kLatest);
+  EXPECT_EQ(ParseTensorOperand("latest")->selector, StepSelector::Latest());
   const TensorOperand best = ParseTensorOperand("best:acc@5:highest").value();
   EXPECT_EQ(best.kind, TensorOperand::Kind::kStep);
-  EXPECT_EQ(best.selector.metric, "acc@5");
+  EXPECT_EQ(best.selector.metric(), "acc@5");
 }
 
 TEST(TensorOperand, IsAStepOfAnotherStore) {
@@ -31,10 +31,10 @@ TEST(TensorOperand, IsAStepOfAnotherStore) {
   EXPECT_EQ(ParseTensorOperand("5@6").value(), StepOperand(6, "5"));
   const TensorOperand best = ParseTensorOperand("run/ckpt@best:acc@5").value();
   EXPECT_EQ(best.path, "run/ckpt");
-  EXPECT_EQ(best.selector.metric, "acc@5");
+  EXPECT_EQ(best.selector.metric(), "acc@5");
   const TensorOperand tagged = ParseTensorOperand("run/ckpt@tag:paper/v1").value();
   EXPECT_EQ(tagged.path, "run/ckpt");
-  EXPECT_EQ(tagged.selector.tag, "paper/v1");
+  EXPECT_EQ(tagged.selector.tag(), "paper/v1");
 }
 
 TEST(TensorOperand, IsAFile) {
