@@ -260,6 +260,8 @@ absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, Evaluator
     storage::BestModes best;
     for (const auto& [metric, mode] : options.best) best.emplace(options.name + "/" + metric, mode);
     if (absl::Status status = impl_->CheckBestModes(best); !status.ok()) return status;
+    // Its results could not be recorded.
+    if (absl::Status status = impl_->store->CheckPlace(); !status.ok()) return status;
     absl::StatusOr<std::vector<EarlierStep>> earlier = impl_->StepsThatAwait(options);
     if (!earlier.ok()) return earlier.status();
     const auto held_max = static_cast<uint64_t>(options.max_pending);

@@ -297,7 +297,8 @@ void Housekeeper::Do(Round& round) {
     deleting_ = retention;
     if (!paused) retention_due_ = false;
   }
-  absl::Status everything = recorded;
+  absl::Status everything = round.everything ? host_.store.CheckPlace() : absl::OkStatus();
+  everything.Update(recorded);
   everything.Update(carried_out);
   if (retention) everything.Update(ApplyRetention());
   if (round.everything && RetentionHasEnded()) everything.Update(ClosedError());
@@ -370,13 +371,28 @@ absl::Status Housekeeper::Settle(std::list<Report>& together, const absl::Status
   return first;
 }
 
+absl::Status Housekeeper::RefuseIfMoved(std::list<Report>& reports) {
+  if (reports.empty()) return absl::OkStatus();
+  absl::Status place = host_.store.CheckPlace();
+  if (!absl::IsFailedPrecondition(place)) return absl::OkStatus();
+  for (auto report = reports.begin(); report != reports.end();) {
+    if (report->recorded == nullptr) {
+      ++report;
+      continue;
+    }
+    storage::BestEffort([&] { GiveUp(*report, place); });
+    report = reports.erase(report);
+  }
+  return place;
+}
+
 absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
   for (const Report& report : fresh) storage::BestEffort([&] { WarnIfFailed(report); });
   std::list<Report> reports;
   reports.swap(unrecorded_);
   reports.splice(reports.end(), fresh);
-  absl::Status first;
-  absl::Status common;
+  absl::Status first = RefuseIfMoved(reports);
+  absl::Status common = first;
   std::map<int64_t, absl::Status> stuck;  // by step, of which a later row must not overtake an earlier one
   std::list<Report> of_stuck;
   while (!reports.empty()) {
@@ -419,7 +435,7 @@ absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
       unrecorded_verdicts_.swap(before);  // among them are those that are left
     }
   }
-  Note("evaluations cannot be recorded", first);
+  Note("evaluations cannot be recorded", unrecorded_.empty() ? absl::OkStatus() : first);
   return first;
 }
 

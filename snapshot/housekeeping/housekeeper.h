@@ -89,7 +89,8 @@ class Housekeeper final : public EvaluationSink {
 
   // Takes a report on a step and returns at once. Resolves when it survives power loss. kNotFound: there is no such
   // step, or its save failed, or the save that it was of has been replaced. kInvalidArgument: see ValidateEvaluation.
-  // kFailedPrecondition: after RefuseReports. The error of its last try if it could not be recorded until Stop.
+  // kFailedPrecondition: after RefuseReports, or the store was moved or replaced. The error of its last try if it could
+  // not be recorded until Stop.
   Future ReportMetrics(int64_t step, Evaluation evaluation);
   void RefuseReports();
 
@@ -107,7 +108,8 @@ class Housekeeper final : public EvaluationSink {
   // thread (in CheckpointObserver::Evaluated and Deleted, and RetentionOptions::keep), or after Stop.
   absl::Status Flush();
 
-  // The same, with retention and its error; kFailedPrecondition as well where retention ends before it is done.
+  // The same, with retention and its error; kFailedPrecondition as well where retention ends before it is done, or
+  // where the store was moved or replaced.
   absl::Status Tidy();
 
   // Whether the caller is a callback on the housekeeping thread.
@@ -192,6 +194,9 @@ class Housekeeper final : public EvaluationSink {
   void EndDeletion();
   // Takes the reports. `last`: there will be no other try.
   absl::Status RecordReports(std::list<Report>& fresh, bool last);
+  // kFailedPrecondition if the store was moved or replaced. Callers that wait for one of the reports are told, and
+  // these reports are removed; the others stay, since the store may be moved back.
+  absl::Status RefuseIfMoved(std::list<Report>& reports);
   void AskAgain(std::list<Request>& requests);
   // How many reports, from the first on, are of one step and of different evaluators: they are recorded in one change
   // of the step's record.

@@ -76,6 +76,10 @@ class Store {
   const StoreId& id() const { return id_; }
   const Manifest& manifest() const { return *manifest_; }
 
+  // kFailedPrecondition: the store was moved or replaced; calls that change it would say so. Other errors: those of
+  // FileSystem::Identify.
+  absl::Status CheckPlace() const { return names_.Check(); }
+
   // Makes the folder of a new attempt at the step.
   absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
 

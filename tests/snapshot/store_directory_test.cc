@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
@@ -192,6 +193,40 @@ TEST_P(HarmedStoreTest, AcknowledgesNothingMoreAndLeavesWhatIsThereAlone) {
     fs::rename(store + "/steps.old", store + "/steps");
   }
   if (!harm.store_after.empty()) ExpectLatest(directory_ / harm.store_after, 2);
+}
+
+// The next round of the housekeeping thread may be a second away, or a minute: nothing here waits for Close.
+TEST_P(HarmedStoreTest, IsAnErrorOfReportsOfTidyAndOfNewEvaluators) {
+  const Harm& harm = GetParam();
+  const std::string store = directory_ / "one/ckpt";
+  MakeStore(directory_ / "two/ckpt", 3);
+  Trainer run(store, {.tuning = {.inbox_poll_interval = absl::Hours(1)}});
+  ASSERT_THAT(run.Save(1), IsOk());
+  harm.act(store, directory_ / "two/ckpt");
+  const auto moved = StatusIs(StatusCode::kFailedPrecondition,
+                              HasSubstr("the store " + store + " was moved or replaced while it was open"));
+  const auto evaluate = [](const Snapshot&) -> absl::StatusOr<Verdict> { return Verdict(); };
+  EXPECT_THAT(run.checkpointer().ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(), moved);
+  EXPECT_THAT(run.checkpointer().ReportMetrics(9, "validation", {{"loss", 0.5}}).Wait(), moved) << "no such step";
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(run.checkpointer().Tidy(), moved);
+  EXPECT_THAT(run.checkpointer().AddEvaluator({.name = "validation", .best = {{"loss", BestMode::kLowest}}}, evaluate),
+              moved);
+  EXPECT_THAT(run.checkpointer().AddEvaluator({.name = "validation"}, evaluate), moved);
+  EXPECT_THAT(run.checkpointer().Close(), IsOk()) << "nothing was lost that was not told";
+}
+
+TEST_F(StoreDirectoryTest, TakesReportsAgainOnceItIsMovedBack) {
+  const std::string store = directory_ / "one/ckpt";
+  Trainer run(store);
+  ASSERT_THAT(run.Save(1), IsOk());
+  fs::rename(store, store + ".old");
+  EXPECT_THAT(run.checkpointer().ReportMetrics(1, "validation", {{"loss", 0.5}}).Wait(),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("was moved or replaced")));
+  fs::rename(store + ".old", store);
+  EXPECT_THAT(run.checkpointer().ReportMetrics(1, "validation", {{"loss", 0.25}}).Wait(), IsOk());
+  EXPECT_THAT(run.checkpointer().Tidy(), IsOk());
+  EXPECT_EQ(run.checkpointer().LatestStep()->metrics.at("validation/loss"), 0.25);
+  EXPECT_THAT(run.checkpointer().Close(), IsOk());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HarmedStoreTest,
