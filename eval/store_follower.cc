@@ -16,6 +16,7 @@
 #include "snapshot/restore/stored_snapshot.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
+#include "storage/io/quoted_name.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/store_identity.h"
 
@@ -56,9 +57,11 @@ Evaluation Failed(std::string reason) {
   return Evaluation{.outcome = Evaluation::Outcome::kFailed, .reason = std::move(reason)};
 }
 
-Evaluation RowOf(absl::StatusOr<Verdict> verdict) {
+Evaluation RowOf(std::string_view evaluator, absl::StatusOr<Verdict> verdict) {
   absl::Status status = verdict.status();
-  if (status.ok()) status = ValidateMetrics(verdict->metrics);
+  if (status.ok()) {
+    status = ValidateMetrics(fmt::format("evaluator {}", storage::QuotedName(evaluator)), verdict->metrics);
+  }
   Evaluation row = status.ok() ? Evaluation{.metrics = std::move(verdict->metrics)} : Failed(status.ToString());
   // What cannot be recorded beside it takes nothing from the verdict.
   if (verdict.ok()) row.unhealthy = std::move(verdict->unhealthy);
@@ -369,7 +372,7 @@ absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record)
   try {
     absl::StatusOr<Verdict> verdict = function_(**snapshot);
     if (absl::IsCancelled(verdict.status())) return verdict.status();
-    return RowOf(std::move(verdict));
+    return RowOf(options_.evaluator, std::move(verdict));
   } catch (const std::exception& error) {
     return Failed(fmt::format("it threw: {}", error.what()));
   } catch (...) {

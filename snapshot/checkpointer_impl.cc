@@ -129,7 +129,8 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveRequest&
     return absl::InvalidArgumentError(fmt::format("step {} is outside of 0 to {}", step, kStepMax));
   }
   if (absl::Status status = ValidateUserMetadata(save.user_metadata); !status.ok()) return status;
-  if (absl::Status status = ValidateMetrics(save.metrics); !status.ok()) return status;
+  const std::string_view owner = save.persist ? "SaveOptions::metrics" : "EvaluateOptions::metrics";
+  if (absl::Status status = ValidateMetrics(owner, save.metrics); !status.ok()) return status;
   if (save.overwrite) return absl::OkStatus();
   if (open_saves.IsInFlight(step)) return absl::AlreadyExistsError(fmt::format("step {} is being saved", step));
   absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "fmt/format.h"
+#include "storage/io/quoted_name.h"
 #include "storage/io/thread_priority.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/shard/utf8.h"
@@ -110,13 +111,15 @@ absl::Status ValidateUserMetadata(const std::string& text) {
       fmt::format("SaveOptions::user_metadata is not a JSON object: {}", text.substr(0, 100)));
 }
 
-absl::Status ValidateMetrics(const std::map<std::string, double>& metrics) {
+absl::Status ValidateMetrics(std::string_view owner, const std::map<std::string, double>& metrics) {
   for (const auto& [name, value] : metrics) {
     if (name.empty() || name.size() > EntrySpec::kNameBytesMax) {
-      return absl::InvalidArgumentError(
-          fmt::format("a metric's name has {} bytes; it must have 1 to {}", name.size(), EntrySpec::kNameBytesMax));
+      return absl::InvalidArgumentError(fmt::format("{}: the name {} has {} bytes; it must have 1 to {}", owner,
+                                                    storage::QuotedName(name), name.size(), EntrySpec::kNameBytesMax));
     }
-    if (!storage::IsUtf8(name)) return absl::InvalidArgumentError("a metric's name is not UTF-8");
+    if (!storage::IsUtf8(name)) {
+      return absl::InvalidArgumentError(fmt::format("{}: the name {} is not UTF-8", owner, storage::QuotedName(name)));
+    }
   }
   return absl::OkStatus();
 }

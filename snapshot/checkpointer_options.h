@@ -19,8 +19,9 @@ absl::Status ValidateOptions(const CheckpointerOptions& options);
 // kInvalidArgument: no JSON object, or too long.
 absl::Status ValidateUserMetadata(const std::string& text);
 
-// kInvalidArgument: a name that is empty or longer than EntrySpec::kNameBytesMax.
-absl::Status ValidateMetrics(const std::map<std::string, double>& metrics);
+// kInvalidArgument: a name is empty, longer than EntrySpec::kNameBytesMax, or not UTF-8. The message begins with
+// `owner`, the option or the evaluator that the metrics are of.
+absl::Status ValidateMetrics(std::string_view owner, const std::map<std::string, double>& metrics);
 
 // Threads that Tuning::codec_threads asks for; 1 or more.
 int CodecThreads(const Tuning& tuning);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/quoted_name.h"
 #include "storage/manifest/checked_json.h"
 #include "storage/manifest/json_fields.h"
 #include "storage/shard/checked_encoding.h"
@@ -61,23 +62,27 @@ std::string MergedName(const Evaluation& evaluation, const std::string& metric) 
 
 absl::Status ValidateEvaluation(const Evaluation& evaluation) {
   const std::string& name = evaluation.evaluator;
+  const std::string shown = QuotedName(name);
   if (name.empty() || name.size() > kEvaluatorBytesMax) {
-    return absl::InvalidArgumentError(
-        fmt::format("an evaluator's name has {} bytes; it must have 1 to {}", name.size(), kEvaluatorBytesMax));
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has {} bytes; it must have 1 to {}", shown,
+                                                  name.size(), kEvaluatorBytesMax));
   }
-  if (!IsUtf8(name)) return absl::InvalidArgumentError("an evaluator's name is not UTF-8");
-  if (HasControlCharacter(name)) return absl::InvalidArgumentError("an evaluator's name has a control character");
+  if (!IsUtf8(name)) return absl::InvalidArgumentError(fmt::format("the evaluator's name {} is not UTF-8", shown));
+  if (HasControlCharacter(name)) {
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has a control character", shown));
+  }
   if (name.find('/') != std::string::npos) {
-    return absl::InvalidArgumentError(fmt::format("the evaluator's name '{}' has a '/'", name));
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has a '/'", shown));
   }
   for (const auto& [metric, value] : evaluation.metrics) {
     if (metric.empty() || metric.size() > EntrySpec::kNameBytesMax) {
       return absl::InvalidArgumentError(
-          fmt::format("evaluator '{}': a metric's name has {} bytes; it must have 1 to {}", name, metric.size(),
-                      EntrySpec::kNameBytesMax));
+          fmt::format("evaluator {}: the metric's name {} has {} bytes; it must have 1 to {}", shown,
+                      QuotedName(metric), metric.size(), EntrySpec::kNameBytesMax));
     }
     if (!IsUtf8(metric)) {
-      return absl::InvalidArgumentError(fmt::format("evaluator '{}': a metric's name is not UTF-8", name));
+      return absl::InvalidArgumentError(
+          fmt::format("evaluator {}: the metric's name {} is not UTF-8", shown, QuotedName(metric)));
     }
   }
   return absl::OkStatus();

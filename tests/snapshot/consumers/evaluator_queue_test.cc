@@ -242,7 +242,7 @@ TEST_F(EvaluatorQueueTest, MakesARowOfWhateverTheFunctionThrowsOrReturnsAndGoesO
       sink_.lines(),
       ElementsAre("1 failed: it threw: no such batch", "2 failed: it threw something other than a std::exception",
                   "3 failed: UNAVAILABLE: the data set is gone",
-                  testing::StartsWith("4 failed: INVALID_ARGUMENT: evaluator 'e': a metric's name"), "5 done"));
+                  testing::StartsWith("4 failed: INVALID_ARGUMENT: evaluator 'e': the metric's name"), "5 done"));
   EXPECT_THAT(sink_.rows()[3].second.metrics, IsEmpty());
   EXPECT_EQ(sink_.rows()[3].second.unhealthy, "3 NaN") << "that counts all the same";
   EXPECT_EQ(trainer.snapshots_held(), 0u);

@@ -104,19 +104,22 @@ TEST(MetricReport, IsNotEncodedWhereItCouldNotBeRead) {
 }
 
 TEST(ValidateEvaluation, RefusesEachViolation) {
-  const auto expect_refused = [](const Evaluation& evaluation, const char* why) {
+  const auto expect_refused = [](const Evaluation& evaluation, const std::string& why) {
     EXPECT_THAT(ValidateEvaluation(evaluation), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
   };
   expect_refused({.evaluator = ""}, "has 0 bytes; it must have 1 to 256");
-  expect_refused({.evaluator = std::string(257, 'a')}, "has 257 bytes");
-  expect_refused({.evaluator = "a\xff"}, "an evaluator's name is not UTF-8");
+  expect_refused({.evaluator = std::string(257, 'a')}, "aaa...' has 257 bytes; it must have 1 to 256");
+  expect_refused({.evaluator = "a\xff"}, "the evaluator's name 'a\\xff' is not UTF-8");
   for (const char* name : {"a\n", "\x1b[m", "\x7f", "a\xc2\x80", "\xc2\x9f"}) {
-    expect_refused({.evaluator = name}, "an evaluator's name has a control character");
+    expect_refused({.evaluator = name}, "has a control character");
   }
+  expect_refused({.evaluator = "a\x1b[m"}, "the evaluator's name 'a\\x1b[m' has a control character");
   expect_refused({.evaluator = "a/b"}, "the evaluator's name 'a/b' has a '/'");
-  expect_refused({.evaluator = "a", .metrics = {{"", 1}}}, "a metric's name has 0 bytes; it must have 1 to 4096");
-  expect_refused({.evaluator = "a", .metrics = {{std::string(EntrySpec::kNameBytesMax + 1, 'm'), 1}}}, "has 4097");
-  expect_refused({.evaluator = "a", .metrics = {{"\xc3", 1}}}, "evaluator 'a': a metric's name is not UTF-8");
+  expect_refused({.evaluator = "a", .metrics = {{"", 1}}},
+                 "evaluator 'a': the metric's name '' has 0 bytes; it must have 1 to 4096");
+  expect_refused({.evaluator = "a", .metrics = {{std::string(EntrySpec::kNameBytesMax + 1, 'm'), 1}}},
+                 "evaluator 'a': the metric's name '" + std::string(64, 'm') + "...' has 4097 bytes");
+  expect_refused({.evaluator = "a", .metrics = {{"\xc3", 1}}}, "evaluator 'a': the metric's name '\\xc3' is not UTF-8");
   EXPECT_THAT(ValidateEvaluation({.evaluator = std::string(256, 'a'), .metrics = {{"a/b\n", 1}}}), IsOk());
   EXPECT_THAT(ValidateEvaluation({.evaluator = "größe \xc2\xa0"}), IsOk());
 }
@@ -151,7 +154,7 @@ TEST(MetricReport, RefusesValuesOutOfTheirRange) {
   expect_refused("outcome", "excellent", "outcome 'excellent' is unknown");
   expect_refused("metrics", {{"loss", "big"}}, "'big' is not a number");
   expect_refused("metrics", {{"loss", nullptr}}, "null is not a number");
-  expect_refused("metrics", {{"", 1}}, "a metric's name has 0 bytes");
+  expect_refused("metrics", {{"", 1}}, "the metric's name '' has 0 bytes");
   expect_refused("took_ns", -1, "took_ns is negative");
   expect_refused("took_ns", 0.5, "a number is not whole");
   expect_refused("reported_unix_ns", uint64_t{1} << 63, "9223372036854775808 is too large");
