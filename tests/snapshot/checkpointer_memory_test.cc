@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/child_process.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -31,6 +33,21 @@ constexpr int64_t kWeights = 1'500'000;  // those of limited_trainer
 
 // RocksDB's own threads allocate too, and end the process where there is no memory: docs/reliability.md.
 constexpr std::string_view kEndedInRocksDb = "ended in RocksDB";
+constexpr int kEndedMax = 1;  // of the runs of one test: of many thousands it was one
+
+// A sweep over what is too little, a few of all that a save and a restore could need, and the one that is enough.
+std::vector<uint64_t> Limits(uint32_t seed, uint64_t enough) {
+  constexpr uint64_t kSweepMax = 60 << 20;
+  constexpr uint64_t kDrawnMax = 600 << 20;
+  std::vector<uint64_t> limits;
+  for (uint64_t bytes = 0; bytes < kSweepMax; bytes += 3 << 20) limits.push_back(bytes);
+  std::mt19937 random(seed);
+  const int drawn = storage::AllCasesAsked() ? 500 : 8;
+  // Any byte counts, and not only whole pages.
+  for (int i = 0; i < drawn; ++i) limits.push_back(std::uniform_int_distribution<uint64_t>(0, kDrawnMax)(random));
+  limits.push_back(enough);
+  return limits;
+}
 
 TEST(CheckpointerMemory, ThatCannotBeHadCostsNothingThatWasCommitted) {
   if (storage::kAddressSanitizer || storage::kThreadSanitizer) {
@@ -38,13 +55,12 @@ TEST(CheckpointerMemory, ThatCannotBeHadCostsNothingThatWasCommitted) {
   }
   const auto directory = storage::TestDirectory::InMemory();
   const std::string store = directory / "store";
-  constexpr uint64_t kLimitsMax = 60 << 20;
   constexpr uint64_t kEnough = 4ull << 30;
   std::map<std::string, int> outcomes;
   int64_t latest = 0;
-  std::vector<uint64_t> limits;
-  for (uint64_t bytes = 0; bytes < kLimitsMax; bytes += 3 << 20) limits.push_back(bytes);
-  limits.push_back(kEnough);
+  const uint32_t seed = storage::SeedOfCases();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  const std::vector<uint64_t> limits = Limits(seed, kEnough);
   for (const uint64_t bytes : limits) {
     SCOPED_TRACE(fmt::format("{} bytes more", bytes));
     const std::string answer =
@@ -69,6 +85,7 @@ TEST(CheckpointerMemory, ThatCannotBeHadCostsNothingThatWasCommitted) {
   }
   for (const auto& [outcome, count] : outcomes) std::printf("%s: %d\n", outcome.c_str(), count);
   EXPECT_GT(outcomes["RESOURCE_EXHAUSTED"], 0);
+  EXPECT_LE(outcomes[std::string(kEndedInRocksDb)], kEndedMax);
 }
 
 // No shard is written, so the staging side needs most of the memory.
@@ -87,6 +104,7 @@ TEST(CheckpointerMemory, ThatCannotBeHadForStagingIsAnErrorOfTheSave) {
   }
   EXPECT_GT(outcomes["RESOURCE_EXHAUSTED"], 0);
   EXPECT_GT(outcomes["ok"], 0);
+  EXPECT_LE(outcomes[std::string(kEndedInRocksDb)], kEndedMax);
 }
 
 // A tensor of more than any machine has, and the buffer of one that is smaller: it is never read.
