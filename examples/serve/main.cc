@@ -4,7 +4,7 @@
 //
 // SELECTOR is a selector of checkpoint-inspect: latest, best:validation/loss, tag:paper, 1000. The default is latest.
 // The program reads the entries that match, or all, into memory, and prints a line for each.
-// tidemark::LoadModule(*snapshot, "model", *module) copies them into a LibTorch module.
+// model.cc beside this file loads them into a LibTorch module.
 // Exit status: 0 loaded, 1 an error, 2 wrong usage.
 
 #include <fmt/format.h>
