@@ -10,7 +10,11 @@ bool WriteHostileFile(const HostileCase& hostile, const std::string& path) {
   const size_t hole_at = hostile.hole_bytes > 0 ? hostile.hole_at : bytes.size();
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << bytes.substr(0, hole_at);
-  out.seekp(static_cast<std::streamoff>(hostile.hole_bytes), std::ios::cur);
+  for (uint64_t at = 0; hostile.island_every > 0 && at < hostile.hole_bytes; at += hostile.island_every) {
+    out.seekp(static_cast<std::streamoff>(hole_at + at));
+    out.put('x');
+  }
+  out.seekp(static_cast<std::streamoff>(hole_at + hostile.hole_bytes));
   out << bytes.substr(hole_at);
   return static_cast<bool>(out.flush());
 }

@@ -28,6 +28,7 @@ struct HostileCase {
   // The number of zeros before bytes[hole_at], as a hole: they take no room on the disk or in memory.
   uint64_t hole_at = 0;
   uint64_t hole_bytes = 0;
+  uint64_t island_every = 0;  // a byte that is not zero at each so many bytes of the hole, which takes a block; 0: none
 };
 
 // False if it cannot be written.

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
+#include "storage/shard/bounded_shard_files.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -46,8 +47,8 @@ std::string TiedWithAWrongEnd(uint64_t chunks, uint64_t ties) {
 }
 
 // The index is a hole. Its digest is wrong: a reader finds that out only after it has read all of it.
-HostileCase IndexThatIsAHole(std::string file, std::string message) {
-  storage::ShardFooter footer{.index_offset = kShardBlockBytes, .index_bytes = storage::kIndexBytesMax};
+HostileCase IndexThatIsAHole(std::string file, std::string message, uint64_t bytes) {
+  storage::ShardFooter footer{.index_offset = kShardBlockBytes, .index_bytes = bytes};
   footer.file_bytes = footer.index_offset + footer.index_bytes + kShardBlockBytes;
   return {.file = std::move(file),
           .message = std::move(message),
@@ -56,16 +57,62 @@ HostileCase IndexThatIsAHole(std::string file, std::string message) {
           .hole_bytes = footer.index_bytes};
 }
 
+// The same with as many zeros between two bytes as an index may have: 83 kB as a .tar.gz, 33 MiB on a disk.
+HostileCase IndexOfIslands(std::string file, std::string message, uint64_t bytes) {
+  HostileCase hostile = IndexThatIsAHole(std::move(file), std::move(message), bytes);
+  hostile.island_every = 130'000;
+  return hostile;
+}
+
+// A case that is too large for a store that is not trusted.
+HostileCase Exceeding(HostileCase hostile) {
+  hostile.code = absl::StatusCode::kResourceExhausted;
+  return hostile;
+}
+
+std::string ShardWithTexts(uint64_t metrics, uint64_t properties) {
+  storage::ShardIndex index = Tied(1, 0);
+  for (uint64_t i = 0; i < metrics; ++i) index.metrics[fmt::format("{:x}", i)] = 1;
+  for (uint64_t i = 0; i < properties; ++i) index.properties[fmt::format("{:x}", i)] = "";
+  return ShardOfBytes(index);
+}
+
+// Entries of one chunk with names that a terminal gets at four times their length.
+std::string ShardWithNames(uint64_t bytes) {
+  constexpr size_t kNameBytes = 4000;
+  storage::ShardIndex index = Tied(1, bytes / (kNameBytes + 32) - 1);
+  for (storage::ShardEntry& entry : index.entries) entry.spec.name.resize(kNameBytes, '\x01');
+  return ShardOfBytes(index);
+}
+
 }  // namespace
 
 std::vector<HostileCase> HostileCosts() {
   using enum absl::StatusCode;
+  constexpr storage::IndexBounds kBounds;
+  const std::string damaged = "checksum of the stored bytes";
+  const auto at_most = [](uint64_t bound, std::string_view what) {
+    return fmt::format("shard index: expected at most {} {} in a store that is not trusted", bound, what);
+  };
   return {
-      {"cost-damaged_chunks_by_tied_entries.tmk", kDataLoss, "checksum of the stored bytes",
-       ShardOfBytes(Tied(6'000, 6'000))},
+      {"cost-damaged_chunks_by_tied_entries.tmk", kDataLoss, damaged, ShardOfBytes(Tied(6'000, 6'000))},
       {"cost-chunks_by_tied_entries.tmk", kDataLoss, "chunk 59999 of entry 60000 at byte",
        TiedWithAWrongEnd(60'000, 60'000)},
-      IndexThatIsAHole("cost-index_of_holes.tmk", "shard index: expected at most 131072 zeros in a row"),
+      IndexThatIsAHole("cost-index_of_holes.tmk", "shard index: expected at most 131072 zeros in a row", kBounds.bytes),
+      IndexOfIslands("cost-index_of_islands.tmk", "shard index: digest: expected", kBounds.bytes),
+      Exceeding(IndexOfIslands("cost-largest_index_of_islands.tmk", at_most(kBounds.bytes, "bytes"),
+                               storage::kIndexBytesMax)),
+      {"cost-entries.tmk", kDataLoss, damaged, ShardOfBytes(Tied(1, kBounds.entries - 1))},
+      {"cost-entries_and_one_more.tmk", kResourceExhausted, at_most(kBounds.entries, "entries"),
+       ShardOfBytes(Tied(1, kBounds.entries))},
+      {"cost-names.tmk", kDataLoss, damaged, ShardWithNames(kBounds.text_bytes - 4096)},
+      {"cost-names_and_more.tmk", kResourceExhausted,
+       at_most(kBounds.text_bytes, "bytes of names, shapes and properties"), ShardWithNames(kBounds.text_bytes + 8192)},
+      {"cost-texts.tmk", kDataLoss, damaged, ShardWithTexts(kBounds.metrics, kBounds.properties)},
+      {"cost-metrics_and_one_more.tmk", kResourceExhausted, at_most(kBounds.metrics, "metrics"),
+       ShardWithTexts(kBounds.metrics + 1, 0)},
+      {"cost-properties_and_one_more.tmk", kResourceExhausted, at_most(kBounds.properties, "properties"),
+       ShardWithTexts(0, kBounds.properties + 1)},
   };
 }
 

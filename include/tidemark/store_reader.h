@@ -80,9 +80,9 @@ class StoreReader {
   //   kUnimplemented: a newer version wrote the store.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
 
-  // The same for a store that may be malicious. RocksDB does not defend itself against malicious files, so the manifest
-  // is never opened. The steps come from the shards, records of the manifest alone are missing, and manifest_problem()
-  // is ok. Decodes on one thread, so that maliciously large chunks take their memory only once.
+  // The same for a store that may be malicious. RocksDB does not defend itself against such files, so the manifest is
+  // never opened: the steps come from the shards, and manifest_problem() is ok. Decodes on one thread, so that large
+  // chunks take memory once. A step with an index of more than 32 MiB, or more than 4 MiB of names, is in unread().
   static absl::StatusOr<std::unique_ptr<StoreReader>> OpenUntrusted(const std::string& directory);
   ~StoreReader();
 

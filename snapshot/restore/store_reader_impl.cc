@@ -13,6 +13,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/report_files.h"
+#include "storage/shard/bounded_shard_files.h"
 
 namespace tidemark {
 namespace {
@@ -23,6 +24,12 @@ constexpr storage::ShardReadOptions kReadOptions{.codec_threads = 2, .io = stora
 // For strangers' stores. io_uring is more of the kernel than they need to reach.
 constexpr storage::ShardReadOptions kUntrustedReadOptions{
     .codec_threads = 1, .io = storage::IoQueueKind::kThreads, .io_depth = 8, .tries_again = false};
+
+std::unique_ptr<storage::FileSystem> FilesAt(const std::string& directory, bool trusted) {
+  std::unique_ptr<storage::FileSystem> files = storage::PosixFileSystemAt(directory);
+  if (trusted) return files;
+  return std::make_unique<storage::BoundedShardFiles>(std::move(files));
+}
 
 absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shard, size_t entry,
                                                 std::optional<EntryWindow> window,
@@ -51,7 +58,10 @@ absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shar
 }  // namespace
 
 StoreReader::Impl::Impl(const std::string& directory, bool trusted)
-    : layout(directory), trusted(trusted), read(trusted ? kReadOptions : kUntrustedReadOptions) {}
+    : layout(directory),
+      files_owner(FilesAt(layout.directory(), trusted)),
+      trusted(trusted),
+      read(trusted ? kReadOptions : kUntrustedReadOptions) {}
 
 // The steps as the manifest has them.
 absl::Status StoreReader::Impl::LoadManifest() {

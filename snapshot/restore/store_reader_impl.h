@@ -92,7 +92,7 @@ struct StoreReader::Impl {
   void Overlay(const std::vector<storage::MetricReport>& reports);
 
   const storage::StoreLayout layout;
-  const std::shared_ptr<storage::FileSystem> files_owner = storage::PosixFileSystemAt(layout.directory());
+  const std::shared_ptr<storage::FileSystem> files_owner;
   storage::FileSystem& files = *files_owner;
   storage::HeldNames names{files, "the store " + layout.directory()};
   const bool trusted;

@@ -44,8 +44,10 @@ class InspectedStore : public HostileStore {
     if (!reader.ok()) return reader.status().ToString();
     inspect::ExitCode verified = inspect::ExitCode::kOk;
     const std::string trouble = LookAtOutput([&](inspect::Console& console) {
-      const inspect::Invocation invocation{console,        **reader,          directory_.path(),
-                                           /*json=*/false, absl::UnixEpoch(), directory_.path()};
+      const inspect::Invocation invocation{
+          console,           **reader,          directory_.path(),  /*json=*/false,
+          absl::UnixEpoch(), directory_.path(), /*untrusted=*/true,
+      };
       ListSteps(invocation, {.all = true});
       ShowStep(invocation, {});
       verified = VerifySteps(invocation, std::nullopt, {});

@@ -15,6 +15,7 @@
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_request.h"
 #include "storage/manifest/tag.h"
+#include "storage/shard/bounded_shard_files.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/fuzz/hostile_store.h"
@@ -32,7 +33,7 @@ class ReadStore : public HostileStore {
   using HostileStore::HostileStore;
 
   absl::Status Read() const {
-    storage::FileSystem& files = storage::PosixFileSystem();
+    storage::BoundedShardFiles files(storage::PosixFileSystemAt(directory_.path()));
     const auto reader = storage::ShardReader::Open(files, path(), layout_.steps());
     if (!reader.ok()) return reader.status();
     const auto verified =
