@@ -7,7 +7,10 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,17 +18,23 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/exchange/safetensors_header.h"
+#include "snapshot/exchange/safetensors_index.h"
 #include "snapshot/exchange/torch_contents.h"
 #include "snapshot/exchange/torch_pickle.h"
 #include "snapshot/exchange/zip_directory.h"
 #include "snapshot/exchange/zip_format.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_view.h"
+#include "storage/manifest/best_modes.h"
+#include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest_records.h"
 #include "storage/manifest/metric_report.h"
 #include "storage/manifest/phases_record.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_request.h"
 #include "storage/shard/byte_reader.h"
+#include "storage/shard/chunk_codec.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/fuzz/cost_growth.h"
 #include "tests/snapshot/exchange/torch_pickle_testing.h"
@@ -375,6 +384,116 @@ TEST_F(DecoderCost, OfAFileOfTorchGrowsAsItsTensorsAndValues) {
     };
   };
   EXPECT_EQ(Growth(work, 1'000), "");
+}
+
+TEST_F(DecoderCost, OfBestModesGrowsAsTheirMetrics) {
+  const auto work = [](uint64_t n) {
+    BestModes modes;
+    for (uint64_t i = 0; i < n; ++i) modes[NameOf(i)] = BestMode::kLowest;
+    return Taking(EncodeBestModes(modes), DecodeBestModes);
+  };
+  EXPECT_EQ(Growth(work, 5'000), "");
+}
+
+TEST_F(DecoderCost, OfARequestGrowsAsItsText) {
+  const auto work = [](uint64_t n) {
+    StoreRequest request{.attempt = TestIdentity().attempt};
+    request.text = std::string(n, '\x01');
+    const auto encoded = EncodeStoreRequest(request);
+    EXPECT_THAT(encoded, IsOk());
+    return Taking(encoded.value_or(""), DecodeStoreRequest);
+  };
+  EXPECT_EQ(Growth(work, kRequestTextBytesMax / 4), "");
+}
+
+TEST_F(DecoderCost, OfALeaseGrowsAsItsNames) {
+  const auto work = [](uint64_t n) {
+    const LeaseNote note{.attempt = TestIdentity().attempt,
+                         .evaluator = std::string(n, 'e'),
+                         .holder = std::string(n, '\x01'),
+                         .machine = std::string(n, 'm'),
+                         .expiry = absl::Hours(1)};
+    return [bytes = EncodeLeaseNote(note)] { DecodeLeaseNote(bytes).status().IgnoreError(); };
+  };
+  EXPECT_EQ(Growth(work, 50'000), "");
+}
+
+// pin.json and deleted.json
+TEST_F(DecoderCost, OfANoteInAFolderGrowsAsItsTextAndTags) {
+  const auto work = [](uint64_t n) {
+    std::vector<std::string> tags;
+    for (uint64_t i = 0; i < n; ++i) tags.push_back(NameOf(i));
+    return [bytes = EncodeFolderNote(std::string(10 * n, '\x01'), tags)] {
+      EXPECT_THAT(DecodeFolderNote(bytes).problem, IsOk());
+    };
+  };
+  EXPECT_EQ(Growth(work, 1'000), "");
+}
+
+// In those that have no check of their bytes.
+TEST_F(DecoderCost, OfARecordGrowsAsTheKeysThatItDoesNotKnow) {
+  const auto any = [](auto decode) {
+    return [decode](std::string_view bytes) { decode(bytes).status().IgnoreError(); };
+  };
+  const AttemptId attempt = TestIdentity().attempt;
+  const std::map<std::string, std::pair<std::string, std::function<void(std::string_view)>>> decoders = {
+      {"store.json", {EncodeStoreIdentity(StoreId()), any(DecodeStoreIdentity)}},
+      {"store", {EncodeStoreRecord({}), any(DecodeStoreRecord)}},
+      {"settled", {EncodeSettledMark({}), any(DecodeSettledMark)}},
+      {"best", {EncodeBestModes({}), any(DecodeBestModes)}},
+      {"deletion", {EncodeDeletionRecord({.attempt = attempt}), any(DecodeDeletionRecord)}},
+      {"phases", {EncodePhasesRecord({.attempt = ToHex(attempt.bytes)}), any(DecodePhasesRecord)}},
+      {"lease", {EncodeLeaseNote({.attempt = attempt, .expiry = absl::Hours(1)}), any(DecodeLeaseNote)}},
+      {"note", {EncodeFolderNote("", {}), [](std::string_view bytes) { DecodeFolderNote(bytes); }}},
+  };
+  for (const auto& [what, decoder] : decoders) {
+    SCOPED_TRACE(what);
+    const auto work = [&decoder = decoder](uint64_t n) {
+      std::string keys = "{";
+      for (uint64_t i = 0; i < n; ++i) keys += fmt::format("\"{}\":[{}],", NameOf(i), i);
+      return [bytes = keys + decoder.first.substr(1), decode = decoder.second] { decode(bytes); };
+    };
+    EXPECT_EQ(Growth(work, 2'000), "");
+  }
+}
+
+TEST_F(DecoderCost, OfASafetensorsIndexGrowsAsTensorsAndFiles) {
+  const auto work = [](uint64_t n) {
+    SafetensorsFiles files;
+    for (uint64_t i = 0; i < n; ++i) files[NameOf(i)] = NameOf(i) + ".safetensors";
+    return Taking(EncodeSafetensorsIndex(files, n), DecodeSafetensorsIndex);
+  };
+  EXPECT_EQ(Growth(work, 5'000), "");
+}
+
+// In KiB.
+TEST_F(DecoderCost, OfAChunkGrowsAsItsBytes) {
+  constexpr uint64_t kKibibytes = 4 << 10;
+  constexpr size_t kBytes = 4 * kKibibytes << 10;
+  std::mt19937_64 random(20261128);
+  std::vector<float> floats(kBytes / sizeof(float));
+  for (float& value : floats) value = std::uniform_real_distribution<float>(-1, 1)(random);
+  const std::vector<std::byte> noise = RandomBytes(kBytes, random);
+  std::vector<std::byte> letters = noise;
+  for (std::byte& letter : letters) letter &= std::byte{3};
+  const std::map<Codec, std::span<const std::byte>> chunks = {
+      {Codec::kRaw, noise}, {Codec::kZstd, letters}, {Codec::kPlanesZstd, std::as_bytes(std::span(floats))}};
+  for (const auto& [codec, bytes] : chunks) {
+    SCOPED_TRACE(static_cast<int>(codec));
+    const auto work = [codec = codec, bytes = bytes](uint64_t n) {
+      const std::span<const std::byte> raw = bytes.first(n << 10);
+      std::vector<std::byte> buffer;
+      ChunkRecord record{.digest = DigestOf(raw)};
+      const uint8_t float_bytes = codec == Codec::kPlanesZstd ? sizeof(float) : 0;
+      const auto stored = ChunkEncoder().Encode(raw, float_bytes, /*compress=*/true, &buffer, &record);
+      EXPECT_EQ(record.codec, codec);
+      return [record, stored = std::vector(stored.begin(), stored.end())] {
+        std::vector<std::byte> decoded(record.raw_bytes);
+        EXPECT_THAT(ChunkDecoder().Verify(record, stored, decoded), IsOk());
+      };
+    };
+    EXPECT_EQ(Growth(work, kKibibytes), "");
+  }
 }
 
 // The test's own: work that is a product is found.
