@@ -117,7 +117,7 @@ inline double MachineGrowth(uint64_t fewer_bytes, uint64_t more_bytes) {
 // The same for the time of a processor, in one comparison over both doublings: work that is a product has a factor of
 // 16. Where it grows by more than kGrowthMax twice, the machine's own growth is measured, and is no fault of the work.
 inline std::string TimeGrowth(const Cost& once, const Cost& four_times) {
-  constexpr double kSecondsFloor = 0.004;
+  constexpr double kSecondsFloor = 0.001;
   const double growth = four_times.processor_seconds / std::max(once.processor_seconds, kSecondsFloor);
   constexpr double kMax = kGrowthMax * kGrowthMax;
   if (growth <= kMax) return "";

@@ -36,6 +36,20 @@ READER_FILES = tuple(
 READER_FILES += ("fuzz/hostile/cases.txt", "tests/fuzz/decoder_cost_test.cc")
 
 
+# Headers whose calls tests/snapshot/call_cost_test.cc runs at n and 2n, and what of them it may leave out.
+CALL_COST_TEST = "tests/snapshot/call_cost_test.cc"
+MEASURED_HEADERS = ("async_checkpointer", "average", "best_file", "capture", "export", "health_monitor", "step_selector",
+                    "store_reader", "worker")
+UNMEASURED = {
+    "AddCompanion": "puts a pointer into a list",
+    "Reset": "of a monitor, whatever it has seen", "TakeDivergence": "of a monitor, whatever it has seen",
+    "Parse": "of one line", "ToString": "of one line", "evaluator_options": "gives back what was asked for",
+    "kind": "a field", "manifest_problem": "a field", "metric": "a field", "mode": "a field", "step": "a field",
+    "tag": "a field", "unread": "a field",
+}
+PUBLIC_CALL = re.compile(r"^ {0,2}(?:static )?(?:const )?(?:absl::|std::(?!function<)|bool |int64_t |void |[A-Z])[^=;{}(/]*?\b(\w+)\(")
+
+
 def cmake_words(root, folder):
     """Every word of the CMakeLists.txt of a folder and of the files beside it that it includes, comments left out."""
     words = set()
@@ -47,6 +61,20 @@ def cmake_words(root, folder):
             words.update(re.split(r"[\s()\"]+", text))
             unread.update(re.findall(r"include\((\w+\.cmake)\)", text))
     return words
+
+
+def unmeasured(root):
+    """The public calls whose cost the test does not measure."""
+    found = []
+    test = source_tree.read(root, CALL_COST_TEST)
+    for header in MEASURED_HEADERS:
+        is_private = False
+        for line in source_tree.read(root, f"include/tidemark/{header}.h").splitlines():
+            is_private = line == " private:" or (is_private and line != "};")
+            call = None if is_private else PUBLIC_CALL.match(line)
+            if call and call[1] not in UNMEASURED and not re.search(rf"(->|\.|::|\b){call[1]}\(", test):
+                found.append(f"{header}.h: {call[1]}")
+    return sorted(set(found))
 
 
 def is_built(root, path):
@@ -145,6 +173,17 @@ class Registration(unittest.TestCase):
 
     def test_nothing_in_the_tree_runs_what_it_reads(self):
         self.assertEqual(executed(self.root), [])
+
+    def test_every_public_call_is_measured(self):
+        self.assertEqual(unmeasured(self.root), [])
+
+    def test_finds_calls_that_are_not_measured(self):
+        headers = {f"include/tidemark/{header}.h": "" for header in MEASURED_HEADERS}
+        headers["include/tidemark/capture.h"] = (
+            "absl::Status Run(int a);\nclass A {\n public:\n  absl::StatusOr<B> Ask(State& s) const;\n"
+            "  const std::vector<C>& all() const;\n  bool Done();\n private:\n  bool Hidden();\n};\nbool Late();\n")
+        with source_tree.MadeUpTree({**headers, CALL_COST_TEST: "run.a->Ask(state); a.all();"}) as root:
+            self.assertEqual(unmeasured(root), ["capture.h: Done", "capture.h: Late", "capture.h: Run"])
 
     def test_finds_what_is_not_built(self):
         with source_tree.MadeUpTree({
