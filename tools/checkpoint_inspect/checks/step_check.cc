@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "fmt/format.h"
 #include "tools/checkpoint_inspect/commands/steps.h"
 
 namespace tidemark::inspect {
@@ -74,6 +75,25 @@ StepCheck CheckStep(StoreReader& reader, const StepInfo& info, const VerifyOptio
   // Without a manifest, a step that cannot be found is one whose index is damaged.
   if (!now.ok() && reader.manifest_problem().ok()) return {.info = check.info, .result = CheckResult::kRemoved};
   return check;
+}
+
+std::set<std::string> DamagedFilesBehind(const StoreReader& reader, const std::vector<StepCheck>& checks,
+                                         int64_t step) {
+  std::set<std::string> files;
+  const absl::StatusOr<std::vector<std::string>> attempts = reader.References(step);
+  if (!attempts.ok()) return files;
+  for (const std::string& attempt : *attempts) {
+    for (const StepCheck& check : checks) {
+      const bool is_of_attempt = check.info.attempt == attempt;
+      const std::string unnamed = fmt::format("the files of step {}", check.info.step);
+      if (is_of_attempt && check.result == CheckResult::kLost) files.insert(unnamed);
+      for (const Damage& damage : check.report.damage) {
+        if (damage.path.find(attempt) != std::string::npos) files.insert(damage.path);
+        if (is_of_attempt && damage.path.empty()) files.insert(unnamed);
+      }
+    }
+  }
+  return files;
 }
 
 }  // namespace tidemark::inspect

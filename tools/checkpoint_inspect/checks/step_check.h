@@ -3,7 +3,11 @@
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CHECKS_STEP_CHECK_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CHECKS_STEP_CHECK_H_
 
+#include <cstdint>
+#include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tidemark/store_reader.h"
@@ -34,6 +38,10 @@ struct StepCheck {
 // live trainer has put another attempt in the step's place meanwhile, that one is read instead. Precondition: `info`
 // is, or was before a Refresh, a step of `reader`, and no failed one.
 StepCheck CheckStep(StoreReader& reader, const StepInfo& info, const VerifyOptions& options);
+
+// The files of other attempts that hold chunks of the step, by its record, and in which `checks` found damage. Paths,
+// or "the files of step 3" where a check names no file. Empty: none, or the record cannot be read.
+std::set<std::string> DamagedFilesBehind(const StoreReader& reader, const std::vector<StepCheck>& checks, int64_t step);
 
 }  // namespace tidemark::inspect
 

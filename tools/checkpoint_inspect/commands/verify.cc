@@ -132,8 +132,13 @@ std::string FormatCandidate(const StoreReader& reader, const Findings& findings,
   if (!candidate) return "no step can be restored\n";
   std::optional<int64_t> healthy;
   if (const auto found = FindCandidate(reader, findings, /*healthy=*/true)) healthy = found->step;
-  return fmt::format("a restore takes step {}{}{}\n", candidate->step,
-                     candidate->verified ? "" : ", which was not verified",
+  std::string unverified = candidate->verified ? "" : ", which was not verified";
+  const auto damaged = DamagedFilesBehind(reader, findings.checks, candidate->step);
+  if (!candidate->verified && !damaged.empty()) {
+    unverified += " and has chunks in damaged files: " + Escape(*damaged.begin());
+    if (damaged.size() > 1) unverified += fmt::format(" and {} more", damaged.size() - 1);
+  }
+  return fmt::format("a restore takes step {}{}{}\n", candidate->step, unverified,
                      UnhealthyText(reader, candidate->step, healthy));
 }
 

@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tools/checkpoint_inspect/commands/commands.h"
 
@@ -171,6 +173,34 @@ TEST(CheckStep, ReportsProgressUpToTheEnd) {
   EXPECT_GT(last.bytes_total, 0u);
   EXPECT_EQ(last.bytes_done, last.bytes_total);
   EXPECT_EQ(check.report.bytes_read, last.bytes_total);
+}
+
+// As a step that a trainer has committed since the look at the store.
+TEST(DamagedFilesBehind, AreNamedWhereAStepThatWasNotVerifiedRestsOnThem) {
+  TestStore store;
+  store.SaveReusing({1, 2, 3});
+  store.DamageChunk(1);
+  const auto reader = Open(store);
+  const std::vector<StepCheck> checks = {CheckStep(*reader, *reader->Find(1), {})};
+  EXPECT_THAT(DamagedFilesBehind(*reader, checks, 3), testing::ElementsAre(store.ShardPath(1)));
+  EXPECT_THAT(DamagedFilesBehind(*reader, checks, 1), IsEmpty());
+  EXPECT_THAT(DamagedFilesBehind(*reader, {CheckStep(*reader, *reader->Find(2), {})}, 3),
+              testing::ElementsAre(store.ShardPath(1)))
+      << "its chunks are there, too";
+  EXPECT_THAT(DamagedFilesBehind(*reader, {}, 3), IsEmpty());
+  const Finished verify = RunInspect({"--store", store.directory(), "verify", "1"});
+  EXPECT_EQ(verify.exit_code, 13);
+  EXPECT_THAT(verify.out,
+              HasSubstr("\na restore takes step 3, which was not verified and has chunks in damaged files: " +
+                        store.ShardPath(1) + "\n"));
+}
+
+TEST(DamagedFilesBehind, HaveTheirStepForANameWhereTheyAreLost) {
+  TestStore store;
+  store.SaveReusing({1, 2, 3});
+  store.Update(1, [](StepInfo& info) { info.state = StepState::kLost; });
+  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify", "1"}).out,
+              HasSubstr("which was not verified and has chunks in damaged files: the files of step 1\n"));
 }
 
 }  // namespace
