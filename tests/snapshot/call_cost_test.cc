@@ -455,7 +455,7 @@ std::vector<Call> OtherCalls() {
        [](CountedRun& run) {
          for (const StepSelector& step : {StepSelector::Latest(), StepSelector::LatestHealthy(),
                                           StepSelector::Best("loss"), StepSelector::Tag("tagged")}) {
-           EXPECT_THAT(step.WithMode(run.reader->recorded_best_modes())->Choose(run.reader->steps()), IsOk());
+           EXPECT_THAT(step.WithMode(run.reader->recorded_best_modes())->Choose(run.reader->Steps()), IsOk());
          }
        }},
       {"ExportSafetensors of a snapshot",

@@ -181,10 +181,10 @@ TEST(DamagedFilesBehind, AreNamedWhereAStepThatWasNotVerifiedRestsOnThem) {
   store.SaveReusing({1, 2, 3});
   store.DamageChunk(1);
   const auto reader = Open(store);
-  const std::vector<StepCheck> checks = {CheckStep(*reader, *reader->Find(1), {})};
+  const std::vector<StepCheck> checks = {CheckStep(*reader, *reader->FindStep(1), {})};
   EXPECT_THAT(DamagedFilesBehind(*reader, checks, 3), testing::ElementsAre(store.ShardPath(1)));
   EXPECT_THAT(DamagedFilesBehind(*reader, checks, 1), IsEmpty());
-  EXPECT_THAT(DamagedFilesBehind(*reader, {CheckStep(*reader, *reader->Find(2), {})}, 3),
+  EXPECT_THAT(DamagedFilesBehind(*reader, {CheckStep(*reader, *reader->FindStep(2), {})}, 3),
               testing::ElementsAre(store.ShardPath(1)))
       << "its chunks are there, too";
   EXPECT_THAT(DamagedFilesBehind(*reader, {}, 3), IsEmpty());
