@@ -36,8 +36,8 @@ class Checkpointer:
     is to be saved, and a warning has the message. `saved_dtypes`: {pattern of names: "float16", "bfloat16", "float32" or
     "float64"}: floating-point arrays whose names match are stored in that dtype, rounded to nearest, and evaluators get
     them so; a restore of them needs `convert_dtypes`. The save converts them before it returns, in memory that it keeps.
-    Use it from one thread at a time, except that the methods
-    that name a step (`tag`, `pin`, `delete`, `report_metrics`) may run on any. In a forked child it cannot be used.
+    Use it from one thread at a time, except that the methods that name a step (`tag`, `pin`, `delete`, `report_metrics`)
+    may run on any. In a forked child it cannot be used.
 
     AlreadyHeldError: another process holds the store. NotFoundError: there is none, and `create` is False.
     """
@@ -239,6 +239,8 @@ class Checkpointer:
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
         if any(isinstance(error, DeadlineExceededError) for error in errors):
             left_running.append((native, self._state, self._owners))  # threads of the library may still use them
+        else:
+            self._forget_arrays()
         self._finish()
         return errors[0], errors[1], line
 
@@ -417,8 +419,7 @@ class Checkpointer:
         `drain`: how many seconds evaluations may take, from this call; None: as long as `timeout`. Those that have not
         ended then are given up, with a warning, and the store is released. Those that wait are recorded as skipped. One
         that runs goes on until the process ends, and its result is lost: a future of `evaluate` that waits for it raises
-        CancelledError. If a save that has failed by its `save_timeout`
-        still hangs in the disk, the store stays locked as long.
+        CancelledError. If a save that has failed by its `save_timeout` still hangs in the disk, the store stays locked as long.
         """
         if not self._closed:
             self._close(self._close_timeout if timeout is None else timeout, drain)
@@ -455,6 +456,8 @@ class Checkpointer:
             # Evaluators may hold snapshots of it, and a save that has failed by its deadline may still read the arrays.
             left_running.append((self._native, self._state, self._owners))
             self._native.release()
+        else:
+            self._forget_arrays()
         self._finish()
 
     def _wait_for_evaluators(self, deadline: float) -> None:
@@ -490,7 +493,7 @@ class Checkpointer:
             if function is not None:
                 function.forget()
         self._owners = []
-        self._on_devices = None  # without releasing it: a save that was left running may read it
+        self._on_devices = None  # not released: a save in `left_running` may still read the tensors
         if self._notifier is not None:
             self._notifier.stop()
         opened.discard(self)

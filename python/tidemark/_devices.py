@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import _arrays, _native
+from .errors import InternalError
 
 # Code of absl::StatusCode, message, result.
 _Outcome = tuple[int, str, Any]
@@ -48,7 +49,7 @@ def _out_of_memory() -> tuple[type[BaseException], ...]:
 
 
 def _bits(tensor: Any) -> Any:
-    """The same elements as integers of their width, or complex numbers of 16 bytes: PyTorch copies no others of all dtypes."""
+    """The same elements as integers of their width (of 16 bytes: as complex numbers), which every backend can copy."""
     torch = sys.modules["torch"]
     types = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
     return tensor.view(types[tensor.element_size()])
@@ -74,7 +75,7 @@ def page_locked(size: int) -> tuple[int, Any] | None:
 
 
 def _outcome(function: Callable[..., Any]) -> Callable[..., _Outcome]:
-    """What the native module calls: it wants no exceptions."""
+    """For functions that the native module calls: an exception becomes its code and message."""
     @functools.wraps(function)
     def call(*arguments: Any) -> _Outcome:
         try:
@@ -83,13 +84,17 @@ def _outcome(function: Callable[..., Any]) -> Callable[..., _Outcome]:
         except _out_of_memory() as error:
             return _RESOURCE_EXHAUSTED, f"there is no memory on the device to copy a tensor there: {error}", None
         except Exception as error:
-            return _INTERNAL, f"copying tensors on devices: {type(error).__name__}: {error}", None
+            return _INTERNAL, _failure(error), None
 
     return call
 
 
+def _failure(error: Exception) -> str:
+    return f"copying tensors on devices: {type(error).__name__}: {error}"
+
+
 class Streams:
-    """The streams for copies to the host, one for each device. Thread-compatible."""
+    """The streams for copies to the host, one for each device. Owned by the trainer's thread."""
 
     def __init__(self) -> None:
         self._streams: dict[Any, Any] = {}
@@ -133,13 +138,17 @@ class DeviceTensors:
 
     Made on the trainer's thread, whose work on the devices so far comes before every copy. The native module calls
     `copy_to_host`, `copy_on_device` and `write` on threads of its own, one at a time. `streams`: those for copies to the
-    host; None for a restore, whose copies are enqueued where the trainer's thread works.
+    host; None for a restore, whose copies are enqueued where the trainer's thread works. InternalError: PyTorch could not
+    give or order the streams.
     """
 
     def __init__(self, tensors: dict[int, tuple[Any, str]], streams: Streams | None) -> None:
         # With the dtype in which each is stored.
         self._tensors = tensors
-        self._lanes = {device: _Lane(device, streams) for device in {tensor.device for tensor, _ in tensors.values()}}
+        try:
+            self._lanes = {device: _Lane(device, streams) for device in {tensor.device for tensor, _ in tensors.values()}}
+        except RuntimeError as error:
+            raise InternalError(_failure(error)) from error
 
     def release(self) -> None:
         self._tensors = {}
@@ -245,7 +254,9 @@ class DeviceImage:
         return sum(part.bytes for part in self._parts.values())
 
     def place(self, index: int, lane: _Lane, size: int) -> None:
-        part = self._parts.setdefault(lane.device, _Part(lane))
+        part = self._parts.get(lane.device)
+        if part is None:
+            part = self._parts[lane.device] = _Part(lane)
         self._places[index] = (part, part.bytes, size)
         part.bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
 

@@ -4,7 +4,8 @@
     dcp.load(state, storage_reader=Reader("run/ckpt"), planner=LoadPlanner())
 
 With the two planners, what is no tensor is stored as a value of this package. DCP's default planners write such things as
-code that their reading runs; a store keeps those bytes as they are. Tensors must be in host memory.
+code that their reading runs; a store keeps those bytes as they are. Only tensors in host
+memory have been tried.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ or, with Lightning's ModelCheckpoint as it is:
     trainer = lightning.Trainer(plugins=[TidemarkCheckpointIO("run/ckpt")], callbacks=[ModelCheckpoint(...)])
 
 Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME"; the rest is the entry
-"lightning" and the tensors beneath it. Tensors must be in host memory, and the process must be the only one that trains.
+"lightning" and the tensors beneath it. The process must be the only one that trains. Only tensors in host memory have
+been tried.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     trainer.train(resume_from_checkpoint=True)
 
 One step has the model ("model.NAME"), the optimizer, the scheduler, the generators of random numbers, the Trainer's state
-and the configuration files. `export` makes a folder for from_pretrained of it. Tensors must be in host memory, and the
-process must be the only one that trains.
+and the configuration files. `export` makes a folder for from_pretrained of it. The process must be the only one that
+trains. Only tensors in host memory have been tried.
 """
 
 from __future__ import annotations

@@ -203,6 +203,21 @@ def test_the_tensors_are_not_kept_once_they_are_staged(checkpointer, staging):
     assert stored(checkpointer, 1, "w").tolist() == [1] * 4 * KB
 
 
+def test_the_tensors_are_not_kept_once_the_checkpointer_is_closed(tmp_path):
+    for name in ("closed", "preempted"):
+        checkpointer = tidemark.Checkpointer(tmp_path / name, staging="overlapped")
+        tensor = filled(1)
+        alive = weakref.ref(tensor)
+        if name == "closed":
+            checkpointer.save(1, {"w": tensor})
+            checkpointer.close()
+        else:
+            assert checkpointer._save_and_close(1, {"w": tensor}, {}, "{}", False, 60.0, 60.0)[:2] == (None, None)
+        del tensor
+        gc.collect()
+        assert alive() is None
+
+
 def test_copies_on_the_device_live_until_they_are_drained_and_keep_tensors_that_the_trainer_drops(checkpointer):
     tensor = filled(1)
     alive = weakref.ref(tensor)
@@ -242,6 +257,14 @@ def test_copies_on_the_device_that_are_neighbours_there_and_in_host_memory_are_d
     assert image.copy_to_host([(i, host[row].ctypes.data, 4 * KB) for i, row in ((0, 0), (1, 1), (2, 3))]) == (0, "", None)
     assert ops.copies_enqueued() == before + 2
     assert host[:, 0].tolist() == [0, 1, 0, 2]
+
+
+def test_copies_on_the_device_take_one_stream_for_each_device(monkeypatch):
+    made = []
+    tensors = {i: (filled(i, index=i % 2), "uint8") for i in range(6)}
+    on_devices = _devices.DeviceTensors(tensors, _devices.Streams())
+    monkeypatch.setattr(pretend_device.module, "Stream", lambda device: made.append(device) or pretend_device.Stream(device))
+    assert on_devices.copy_on_device((list(tensors), 0))[0] == 0 and made == DEVICES
 
 
 def test_every_stream_is_waited_for_if_one_fails():
@@ -319,6 +342,20 @@ def test_a_copy_that_fails_fails_the_save_and_the_next_one_is_whole(checkpointer
     assert stored(checkpointer, 2, "b").tolist() == [2] * 4 * KB
     with pytest.raises(tidemark.NotFoundError):
         checkpointer.restore(state, 1)
+
+
+def test_a_device_without_a_stream_to_give_fails_saves_and_restores(checkpointer, monkeypatch):
+    def fail(device):
+        raise RuntimeError("the pretend accelerator is lost")
+
+    state = {"w": filled(1)}
+    with monkeypatch.context() as patched:
+        patched.setattr(pretend_device.module, "current_stream", fail)
+        for call in (lambda: checkpointer.save(1, state), lambda: checkpointer.restore(state), lambda: tidemark.capture(state)):
+            with pytest.raises(tidemark.errors.InternalError, match="RuntimeError: the pretend accelerator is lost"):
+                call()
+    checkpointer.save(1, state)
+    assert stored(checkpointer, 1, "w").tolist() == [1] * 4 * KB
 
 
 def test_a_restore_that_fails_says_so_and_can_be_repeated(checkpointer):
