@@ -146,7 +146,10 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
     }
     Py_ssize_t bytes = 0;
     const char* const text = PyUnicode_AsUTF8AndSize(key, &bytes);
-    if (text == nullptr) throw nb::python_error();
+    if (text == nullptr) {
+      PyErr_Clear();  // UTF-8 does not have the key: the caller refuses it
+      return other();
+    }
     Array found{.spec = {.kind = EntryKind::kTensor, .dtype = dtype}};
     found.spec.name.reserve(prefix.size() + static_cast<size_t>(bytes));
     found.spec.name.append(prefix).append(text, static_cast<size_t>(bytes));

@@ -30,10 +30,10 @@ class ArrayList {
   size_t size() const { return arrays_.size(); }
 
   // Appends the arrays of a dict from `position` on, which is 0 or what was returned, up to the first item that is
-  // none: whose type is not `ndarray`, whose key is no str, whose dtype is not in `dtypes` ({dtype: name}), or, if
-  // `writable`, which is read-only or strided. Their names are `prefix` and the key. Returns the position behind that
-  // item, its key and the item itself; None at the end of the dict. Appends the arrays to `owners` too. A state of many
-  // small arrays takes longer to look through than to save, and this takes a third of the time that Python takes.
+  // none: whose type is not `ndarray`, whose key is no str in UTF-8, whose dtype is not in `dtypes` ({dtype: name}),
+  // or, if `writable`, which is read-only or strided. Their names are `prefix` and the key. Returns the position behind
+  // that item, its key and the item itself; None at the end of the dict. Appends the arrays to `owners` too. A state of
+  // many small arrays takes longer to look through than to save, and this takes a third of the time that Python takes.
   nanobind::object AppendRun(const nanobind::dict& items, Py_ssize_t position, const std::string& prefix,
                              nanobind::handle ndarray, const nanobind::dict& dtypes, bool writable,
                              nanobind::list owners);

@@ -65,7 +65,7 @@ def encode(value: object, path: str, array: Callable[[object, str], bool]) -> An
         return value
     if type(value) is str:
         # Two halves of a pair side by side would come back from JSON as one character.
-        return value if _is_text(value) else {"$str": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
+        return value if is_text(value) else {"$str": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
     if type(value) is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if is_registered(value):
@@ -87,7 +87,7 @@ def encode(value: object, path: str, array: Callable[[object, str], bool]) -> An
         return {f"${type(value).__name__}": sorted(items, key=json.dumps)}
     if type(value) in (dict, collections.OrderedDict, collections.Counter):
         plain = type(value) is dict and all(
-            type(key) is str and not key.startswith("$") and _is_text(key) for key in value)
+            type(key) is str and not key.startswith("$") and is_text(key) for key in value)
         if plain:
             return {key: encode(item, f"{path}.{key}", array) for key, item in value.items()}  # type: ignore[attr-defined]
         return {f"${type(value).__name__}": [[encode(key, path, array), encode(item, f"{path}.{key}", array)]
@@ -186,14 +186,14 @@ def to_entry(value: object, path: str) -> tuple[str, bytes]:
         import struct
 
         return "double", struct.pack("<d", value)
-    if type(value) is str and not value.startswith(MARK) and _is_text(value):
+    if type(value) is str and not value.startswith(MARK) and is_text(value):
         return "string", value.encode()
     if type(value) is bytes:
         return "bytes", value
     return "string", to_text(encode(value, path, lambda value, path: False))
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """Whether UTF-8 has it: not if it has a half of a surrogate pair."""
     try:
         value.encode()

@@ -20,7 +20,7 @@ from typing import Any
 
 from . import _arrays, _codec, _devices, _native, _optimizers
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
-from .errors import DataLossError, Error, InvalidArgumentError
+from .errors import DataLossError, Error, InvalidArgumentError, UnsupportedTypeError
 
 _Set = Callable[[Any], None]
 # Values whatever else holds, unless a codec is registered for them.
@@ -148,6 +148,10 @@ class Tree:
             for key, item in self._add_plain_arrays(value, prefix) if plain else value.items():
                 if type(key) not in (str, int):
                     raise _codec.unsupported(f"{prefix}{key} (the key)", key)
+                if type(key) is str and not _codec.is_text(key):
+                    where = f"'{path}'" if path else "the state"
+                    raise UnsupportedTypeError(f"{where} has the key {key!a}, which has half of a surrogate pair: names of entries "
+                                               f"must be UTF-8")
                 self._walk(item, f"{prefix}{key}", lambda new, key=key: value.__setitem__(key, new))  # type: ignore[misc]
         elif isinstance(value, list):
             for i, item in enumerate(value):

@@ -296,6 +296,13 @@ def test_keys_that_are_no_plain_strings_are_stored_as_text_or_refused(checkpoint
             checkpointer.save(2, {"first": np.ones(1), key: np.ones(1)})
 
 
+@pytest.mark.parametrize("value", [np.ones(1), 1, {"x": np.ones(1)}])
+def test_keys_that_utf_8_does_not_have_are_refused(checkpointer, value):
+    for state in ({"n": {"\udc80": value, "last": np.ones(1)}}, {"n": {"first": np.ones(1), "\udc80": value}}):
+        with pytest.raises(tidemark.UnsupportedTypeError, match=r"'n' has the key '\\udc80', which has half of a surrogate pair"):
+            checkpointer.save(1, state)
+
+
 def test_an_array_that_was_reshaped_or_resized_is_stored_as_it_is_then(checkpointer):
     array, other = np.arange(6), np.arange(4)
     state = {"other": other, "a": array}
