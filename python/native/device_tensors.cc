@@ -70,6 +70,8 @@ class GivenUp {
       const std::lock_guard lock(mutex_);
       objects_.push_back(object);
     }
+    // The object stays if the interpreter has ended: there is none then to which a call could be added.
+    if (Py_IsInitialized() == 0) return;
     // Needs no lock. Where its queue is full, the next call of Drop serves this object too.
     Py_AddPendingCall(
         [](void*) {

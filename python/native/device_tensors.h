@@ -35,8 +35,8 @@ class DeviceTensors {
   // A tidemark._devices.DeviceTensors. With the lock held.
   explicit DeviceTensors(nanobind::object object);
 
-  // These return when all bytes are there, also where they fail. Codes: kResourceExhausted if a device has no memory,
-  // kInternal for every other failure of PyTorch, kCancelled if the interpreter has ended.
+  // These return when all bytes are there; if they fail, when no copy is going on any more. Codes: kResourceExhausted
+  // if a device has no memory, kInternal for every other failure of PyTorch, kCancelled if the interpreter has ended.
   absl::Status CopyToHost(std::span<const Request> requests);
   absl::Status WriteAll(std::span<const Write> writes);
 
