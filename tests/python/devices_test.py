@@ -14,7 +14,7 @@ import pretend_device
 import pytest
 import tidemark
 import torch
-from pretend_device import DEVICES, Gate, on_device, ops, to_host
+from pretend_device import DEVICES, Gate, filled, on_device, ops, to_host
 from tidemark import _arrays, _devices, _native
 
 KB = 1024
@@ -23,10 +23,6 @@ HERE = str(pathlib.Path(__file__).parent)
 
 def numbers(count=KB, start=0):
     return torch.arange(start, start + count, dtype=torch.float32)
-
-
-def filled(value, count=4 * KB, index=0):
-    return on_device(torch.full((count,), value, dtype=torch.uint8), index)
 
 
 def stored(checkpointer, step, name):
@@ -233,56 +229,6 @@ def test_copies_on_the_device_live_until_they_are_drained_and_keep_tensors_that_
     assert alive() is None and ops.memory_taken(0) == taken - 4 * KB
 
 
-def test_copies_on_the_device_that_are_there_do_not_keep_the_tensors():
-    tensors = [filled(1), filled(2)]
-    alive = weakref.ref(tensors[1])
-    on_devices = _devices.DeviceTensors({i: (tensor, "uint8") for i, tensor in enumerate(tensors)}, _devices.Streams())
-    assert on_devices.copy_on_device(([0, 1], 8 * KB - 1)) == (0, "", None)
-    code, _, image = on_devices.copy_on_device(([0, 1], 8 * KB))
-    on_devices.release()
-    del tensors
-    gc.collect()
-    host = np.zeros(4 * KB, np.uint8)
-    assert code == 0 and image.bytes == 8 * KB and alive() is not None
-    assert image.copy_to_host([(0, host.ctypes.data, host.nbytes)]) == (0, "", None)
-    gc.collect()
-    assert alive() is None and host.tolist() == [1] * 4 * KB
-
-
-def test_copies_on_the_device_that_are_neighbours_there_and_in_host_memory_are_drained_as_one():
-    on_devices = _devices.DeviceTensors({i: (filled(i), "uint8") for i in range(3)}, _devices.Streams())
-    _, _, image = on_devices.copy_on_device(([0, 1, 2], 0))
-    host = np.zeros((4, 4 * KB), np.uint8)
-    before = ops.copies_enqueued()
-    assert image.copy_to_host([(i, host[row].ctypes.data, 4 * KB) for i, row in ((0, 0), (1, 1), (2, 3))]) == (0, "", None)
-    assert ops.copies_enqueued() == before + 2
-    assert host[:, 0].tolist() == [0, 1, 0, 2]
-
-
-def test_copies_on_the_device_take_one_stream_for_each_device(monkeypatch):
-    made = []
-    tensors = {i: (filled(i, index=i % 2), "uint8") for i in range(6)}
-    on_devices = _devices.DeviceTensors(tensors, _devices.Streams())
-    monkeypatch.setattr(pretend_device.module, "Stream", lambda device: made.append(device) or pretend_device.Stream(device))
-    assert on_devices.copy_on_device((list(tensors), 0))[0] == 0 and made == DEVICES
-
-
-def test_every_stream_is_waited_for_if_one_fails():
-    class Stream:
-        def __init__(self, fails):
-            self.fails, self.waited = fails, False
-
-        def synchronize(self):
-            self.waited = True
-            if self.fails:
-                raise RuntimeError("failed")
-
-    streams = [Stream(True), None, Stream(False)]
-    with pytest.raises(RuntimeError, match="failed"):
-        _devices._synchronize(streams)
-    assert streams[2].waited
-
-
 def test_a_device_without_room_for_copies_makes_the_save_blocking(tmp_path):
     tensor = filled(1)
     with tidemark.Checkpointer(tmp_path / "store", staging="on_device") as checkpointer:
@@ -392,13 +338,26 @@ def test_evaluators_and_captures_have_the_tensors_of_devices(checkpointer):
     assert torch.equal(to_host(model.weight.detach()), content)
 
 
-def test_changes_under_an_overlapped_save_are_found(tmp_path):
-    tensor = filled(1)
+def test_a_tensor_that_changes_under_an_overlapped_save_is_found(tmp_path, monkeypatch):
+    tensor, other = filled(1), filled(1, KB)
+    copy_to_host, calls, changed = _devices.DeviceTensors.copy_to_host, [], threading.Event()
+
+    def copy(self, requests):
+        calls.append(requests)
+        assert len(calls) != 2 or changed.wait(60)  # the first call is that of the check, while save runs
+        return copy_to_host(self, requests)
+
+    monkeypatch.setattr(_devices.DeviceTensors, "copy_to_host", copy)
     with tidemark.Checkpointer(tmp_path / "store", staging="overlapped",
                                tuning=tidemark.Tuning(check_overlapped_saves=True)) as checkpointer:
-        checkpointer.save(1, {"w": tensor}).committed.result(60)
-        checkpointer.wait_until_staged()
-        assert stored(checkpointer, 1, "w").tolist() == [1] * 4 * KB
+        save = checkpointer.save(1, {"w": tensor, "other": other})
+        ops.fill(tensor, 2)
+        assert to_host(tensor).tolist() == [2] * 4 * KB
+        changed.set()
+        with pytest.raises(tidemark.errors.AbortedError, match="'w'"):
+            save.committed.result(60)
+        checkpointer.save(2, {"w": tensor, "other": other}).committed.result(60)
+        assert stored(checkpointer, 2, "w").tolist() == [2] * 4 * KB
 
 
 def test_staging_memory_is_page_locked_if_the_driver_can_and_released_with_the_checkpointer(tmp_path, monkeypatch):
@@ -462,14 +421,6 @@ def test_a_device_without_streams_is_copied_synchronously(checkpointer, monkeypa
 def test_devices_without_memory_are_refused(checkpointer):
     with pytest.raises(tidemark.errors.UnimplementedError, match="'w' is on the device meta, which has no memory"):
         checkpointer.save(1, {"w": torch.zeros(3, device="meta")})
-
-
-def test_the_module_of_a_device_type_is_looked_up_by_its_name(monkeypatch):
-    assert _devices.module_of("cuda") is torch.cuda
-    assert _devices.module_of("privateuseone") is pretend_device.module
-    assert _devices.module_of("xpu") is getattr(torch, "xpu", None)
-    monkeypatch.setattr(torch, "get_device_module", lambda kind: f"module of {kind}", raising=False)
-    assert _devices.module_of("npu") == "module of npu"
 
 
 def test_the_end_of_the_interpreter_waits_for_tensors_that_are_being_copied(tmp_path):

@@ -1,4 +1,4 @@
-# For devices_test.py: the pretend accelerator of the C++ tests, as a library that PyTorch loads.
+# For device*_test.py: the pretend accelerator of the C++ tests, as a library that PyTorch loads.
 include_guard(GLOBAL)
 include(${PROJECT_SOURCE_DIR}/snapshot/torch/find_torch.cmake)
 if(TIDEMARK_LIBTORCH_PROBLEM)

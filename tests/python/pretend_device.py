@@ -53,6 +53,11 @@ def on_device(tensor, index=0):
     return tensor.to(DEVICES[index])
 
 
+def filled(value, count=4096, index=0):
+    """A tensor of so many bytes of that value there."""
+    return on_device(torch.full((count,), value, dtype=torch.uint8), index)
+
+
 def to_host(tensor):
     """A copy of the tensor in host memory, when all that its device's current stream has to do is done."""
     return tensor.cpu()
