@@ -56,9 +56,15 @@ class BoundedShardFiles final : public FileSystem {
     return other_->OpenForRewrite(path, direct);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override { return other_->Rename(from, to); }
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override {
+    return other_->RenameToNew(from, to);
+  }
   absl::Status RemoveFile(const std::string& path) override { return other_->RemoveFile(path); }
   absl::Status RemoveDirectory(const std::string& path) override { return other_->RemoveDirectory(path); }
   absl::Status SyncDirectory(const std::string& path) override { return other_->SyncDirectory(path); }
+  absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) override {
+    return other_->OpenDirectory(path);
+  }
   absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override { return other_->TryLock(path); }
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override {
     return other_->ReadNote(path, bytes_max);
