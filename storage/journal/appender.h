@@ -12,10 +12,9 @@
 //   whether it had been taken, lost and carried by an entry that this process had not seen. If it is not ours, the fact
 //   is checked against what was read, and the next number is tried.
 // - Only a sync that works acknowledges. The descriptor is opened before the naming, because the kernel reports a
-// failed
-//   write-back once, to those descriptors that were open.
+//   failed write-back once, to those descriptors that were open.
 // - A failed sync voids nothing, because others may have read the entry. An entry without facts follows, which carries
-//   it: it settles the entry.
+//   it: it settles the entry. Settling ends with a sync that works, or when the caller answers kWrite with an error.
 //
 // Pure: no I/O, no clock, no thread.
 
@@ -66,7 +65,7 @@ class Appender {
     kEstablished,  // the entry is durable, at place()
     kRefused,      // nothing was appended: status() is what the check, or the fence, said
     kFailed,       // nothing was appended: status() is the error of a step
-    kUnknown,      // the entry was named, and status() is why it is not known to be durable; the next append settles it
+    kUnknown,      // the entry may be named, and status() is why it is not known to be durable; the next append settles it
   };
 
   // What must hold of everything before the entry for the fact to make sense. Asked again for each number that is

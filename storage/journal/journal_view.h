@@ -38,8 +38,8 @@ struct JournalPlace {
 struct KnownEntry {
   JournalEntry entry;
   JournalPlace place;
-  // Whether the facts are to be applied. They are not if a newer epoch stands before the entry, nor if an entry before
-  // has the same id.
+  // Whether the facts are to be applied. They are not if a newer epoch stands before the entry, nor if one of the
+  // entries before it that were not dropped has the same id.
   bool counts = false;
 
   friend bool operator==(const KnownEntry&, const KnownEntry&) = default;
