@@ -64,8 +64,8 @@ struct Explored {
 };
 
 // Ends at the first violation of:
-// - what was told to be committed or appended counts in every later reading of the journal, whatever a power loss
-// takes;
+// - what was told to be committed or appended counts in every later reading of the journal, whatever is lost with the
+//   power;
 // - what was told not to be never counts;
 // - a report counts only where the step that it is on is committed before it, and not deleted between them;
 // - every reading is whole.
