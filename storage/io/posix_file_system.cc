@@ -205,7 +205,7 @@ absl::Status PosixFiles::RenameToNew(const std::string& from, const std::string&
     return absl::OkStatus();
   }
   if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, operation, to);
-  // The file system cannot, as NFS. Who links first has the name.
+  // The file system cannot do that, as NFS. The first caller that links has the name.
   if (linkat(old_folder, source->c_str(), new_folder, target->c_str(), 0) != 0) {
     return ErrnoStatus(errno, operation, to);
   }

@@ -186,7 +186,7 @@ LeaseObserver::Look LeaseObserver::LookAt(const std::string& name, const Attempt
   if (StoodStill(name, *bytes, bytes->empty() ? kEmptyNoteExpiry : kUnreadableNoteExpiry)) {
     look.life = Life::kByLock;
   } else if (bytes->empty()) {
-    look.held.problem.clear();  // whoever takes it has locked it, and not yet written the note
+    look.held.problem.clear();  // its holder has just locked the file, and has not written the note yet
   }
   return look;
 }
