@@ -165,6 +165,11 @@ TEST_P(HarmedStoreTest, AcknowledgesNothingMoreAndLeavesWhatIsThereAlone) {
   Trainer run(store);
   ASSERT_THAT(run.Save(1), IsOk());
   ASSERT_THAT(run.Save(2), IsOk());
+  ASSERT_THAT(run.checkpointer().AddEvaluator({.name = "test"},
+                                              [](const Snapshot&) {
+                                                return Metrics{{"loss", 1}};
+                                              }),
+              IsOk());
   harm.act(store, other);
   const auto moved = StatusIs(StatusCode::kFailedPrecondition,
                               HasSubstr("the store " + store + " was moved or replaced while it was open"));
@@ -177,11 +182,6 @@ TEST_P(HarmedStoreTest, AcknowledgesNothingMoreAndLeavesWhatIsThereAlone) {
   EXPECT_THAT(run.checkpointer().Tag(1, "paper"), moved);
   EXPECT_THAT(run.checkpointer().Delete(1), moved);
   EXPECT_THAT(run.checkpointer().DiscardAfter(1).status(), moved);
-  EXPECT_THAT(run.checkpointer().AddEvaluator({.name = "test"},
-                                              [](const Snapshot&) {
-                                                return Metrics{{"loss", 1}};
-                                              }),
-              IsOk());
   EXPECT_THAT(run.checkpointer().Evaluate(6, run.trainer().state).status(), IsOk());
   EXPECT_THAT(run.checkpointer().WaitUntilEvaluated(), moved);
   const Future report = run.checkpointer().ReportMetrics(1, "validation", {{"loss", 0.5}});
