@@ -49,7 +49,7 @@ class InspectedStore : public HostileStore {
           absl::UnixEpoch(), directory_.path(), /*untrusted=*/true,
       };
       ListSteps(invocation, {.all = true});
-      ShowStep(invocation, {});
+      ShowStep(invocation, StepSelector::Latest());
       verified = VerifySteps(invocation, std::nullopt, {});
     });
     if (!trouble.empty()) return trouble;
