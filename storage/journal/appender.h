@@ -65,7 +65,7 @@ class Appender {
     kEstablished,  // the entry is durable, at place()
     kRefused,      // nothing was appended: status() is what the check, or the fence, said
     kFailed,       // nothing was appended: status() is the error of a step
-    kUnknown,      // the entry may be named, and status() is why it is not known to be durable; the next append settles it
+    kUnknown,      // the entry may be named; status() is why it is not known to be durable; the next append settles it
   };
 
   // What must hold of everything before the entry for the fact to make sense. Asked again for each number that is
