@@ -192,6 +192,12 @@ class Collection {
     return Own{index, file, *std::move(as_read)};
   }
 
+  // Whether another attempt has replaced the report's meanwhile.
+  bool IsReplaced(const MetricReport& report) const {
+    const absl::StatusOr<std::optional<StepRecord>> record = store_.manifest().Find(report.step);
+    return record.ok() && !(record->has_value() && IsOf(**record, report.attempt));
+  }
+
   // Records them in one change and puts their results into own_. Returns the first error that another try may mend.
   absl::Status RecordOwn(const std::vector<Own>& group) {
     delivered_bytes_ = 0;
@@ -199,7 +205,10 @@ class Collection {
     std::vector<const MetricReport*> reports;
     for (const Own& own : group) reports.push_back(&own.report);
     Rows rows;
-    const absl::Status status = RecordRows(reports, rows);
+    absl::Status status = RecordRows(reports, rows);
+    const bool is_replaced = absl::IsNotFound(status) && IsReplaced(*reports[0]);
+    // kNotFound would say that there is no such step.
+    if (absl::IsNotFound(status) && !is_replaced) status = absl::InternalError(status.message());
     absl::Status first_error;
     for (size_t i = 0; i < group.size(); ++i) {
       const auto& [index, file, report] = group[i];
@@ -210,7 +219,7 @@ class Collection {
         own.status = file.empty() ? (rows.of_use[i] ? WriteIntoFolder(report) : absl::OkStatus())
                                   : (rows.of_use[i] ? Keep(file, NameOf(report), report) : Remove(file));
         own.recorded = rows.news[i] || result_.recorded.size() > recorded;
-      } else if (absl::IsNotFound(status)) {  // another attempt has replaced it meanwhile
+      } else if (is_replaced) {
         own.status = file.empty() ? absl::OkStatus() : Remove(file);
         own.status.Update(MissingError(report));
       }

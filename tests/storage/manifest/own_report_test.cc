@@ -267,6 +267,20 @@ TEST_F(OwnReportsTest, AreNotTriedBehindOneThatTheDiskRefuses) {
   EXPECT_THAT(Inbox(), IsEmpty()) << "the last one was not tried";
 }
 
+TEST_F(OwnReportsTest, AreNotCalledThoseOfAMissingStepWhereTheManifestIsOutOfSight) {
+  const std::vector<MetricReport> reports = {ReportOn(step_, 0.5, "a"), ReportOn(step_, 0.5, "b")};
+  failing_.SetRule([](const FailingFileSystem::Call& call) {
+    return IsManifestsSync(call) ? absl::NotFoundError("no such file") : absl::OkStatus();
+  });
+  for (const OwnReportsResult::Each& own : Record(reports).each) {
+    EXPECT_THAT(own.status, StatusIs(absl::StatusCode::kInternal, HasSubstr("no such file")));
+  }
+  EXPECT_THAT(Inbox(), SizeIs(2)) << "nothing is lost";
+  failing_.Reset();
+  for (const OwnReportsResult::Each& own : Record(reports).each) EXPECT_THAT(own.status, IsOk());
+  EXPECT_THAT(Info(10).evaluations, SizeIs(3));
+}
+
 TEST_F(OwnReportsTest, AreRefusedWhereTheStepIsSavedAgainMeanwhile) {
   bool saved = false;
   failing_.SetGate([&](const std::string& operation, const std::string& path) {
