@@ -175,12 +175,13 @@ void Stage::ReportTogether(int64_t step, const std::string& first, const std::ma
       recorded.push_back(checkpointer_->ReportMetrics(step, evaluator, {{"score", value}}));
     }
   };
-  Report(step, first, 1);
-  size_t i = 0;
-  for (const auto& [evaluator, value] : behind) {
-    Expect(recorded.at(i++).Wait(), "report");
-    disk_.Mark(Reported(step, evaluator + "/score", value));
-  }
+  const std::string first_metric = first + "/score";
+  disk_.Mark(Reporting(step, first_metric, 1));
+  Expect(checkpointer_->ReportMetrics(step, first, {{"score", 1}}).Wait(), "report");
+  for (Future& result : recorded) Expect(result.Wait(), "report");
+  // Not before the last one, whose writes go on beside this thread: the log would differ from run to run.
+  disk_.Mark(Reported(step, first_metric, 1));
+  for (const auto& [evaluator, value] : behind) disk_.Mark(Reported(step, evaluator + "/score", value));
 }
 
 void Stage::Deliver(int64_t step, const std::string& evaluator, double value) {
