@@ -292,6 +292,7 @@ TEST_F(OwnReportsTest, AreRefusedWhereTheStepIsSavedAgainMeanwhile) {
     EXPECT_THAT(own.status, StatusIs(absl::StatusCode::kNotFound, HasSubstr("which is not committed")));
     EXPECT_FALSE(own.recorded);
   }
+  failing_.SetGate(nullptr);  // which outlives what the gate captures
   EXPECT_THAT(Inbox(), IsEmpty());
   EXPECT_THAT(Info(10).evaluations, IsEmpty());
 }
