@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "examples/char_lm/model.h"
+#include "examples/char_lm/model_flags.h"
 #include "examples/char_lm/text.h"
 #include "examples/char_lm/validation.h"
 #include "tidemark/torch.h"
@@ -109,12 +110,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--batch", flags.batch, "Windows of text at a time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--context", flags.model.context, "As of char_lm, like the following")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--layers", flags.model.layers)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", flags.model.heads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--width", flags.model.width)->check(CLI::PositiveNumber)->capture_default_str();
+  AddModelFlags(app, flags.model);
 }
 
 int Main(int argc, char** argv) {

@@ -4,6 +4,7 @@
 // LoadStep() is the part to copy: it fills a LibTorch module from a step of the store.
 
 #include "examples/char_lm/model.h"
+#include "examples/char_lm/model_flags.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -100,12 +101,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--characters", flags.characters, "How many characters to add")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--context", flags.model.context, "As of char_lm, like the following")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--layers", flags.model.layers)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", flags.model.heads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--width", flags.model.width)->check(CLI::PositiveNumber)->capture_default_str();
+  AddModelFlags(app, flags.model);
 }
 
 int Main(int argc, char** argv) {

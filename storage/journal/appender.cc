@@ -9,7 +9,7 @@
 namespace tidemark::storage {
 namespace {
 
-// The id of the n-th entry that settles the entry `id`. Nobody else can have it, since `id` is random.
+// The id of the n-th entry that settles the entry `id`. It is unique because `id` is random.
 EntryId SettlingId(const EntryId& id, uint64_t n) {
   return EntryId{DigestOf(AsBytes(fmt::format("{} settled by {}", ToHex(id.bytes), n))).bytes};
 }

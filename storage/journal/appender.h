@@ -1,11 +1,11 @@
 // One process's way of appending to a journal that others may append to at the same time, as a state machine.
 //
-// An append takes these steps, each of which the caller carries out and answers:
+// An append takes these steps. The caller carries out each step and reports its result:
 //   kWrite  write file() to a file that has no number yet, and sync it
 //   kName   open the journal's folder, then give the file the number by a call that fails if the name exists
 //   kRead   list the journal past all caches, and read the files from view.established() + 1 on
 //   kSync   sync the folder through the descriptor that was opened before the naming
-// The rules behind them, each of which a test shows to be needed:
+// The steps follow these rules. A test shows that each rule is needed:
 // - An entry carries what its writer has read and does not know to be durable. So an entry that is durable brings with
 //   it all that it was checked against, and a number that a power loss took is explained by a later entry.
 // - After the naming the journal is read again. It tells whether the number is ours whatever the call answered, and

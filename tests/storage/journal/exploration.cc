@@ -166,7 +166,7 @@ class Explorer {
       case Appender::Step::kNone:
         return BeginSteps(world, p);
       case Appender::Step::kWrite:
-        return;  // done at once by Continue: nobody else can see it
+        return;  // Continue does it at once, because no other process sees the file
       case Appender::Step::kName:
         return NameSteps(world, p);
       case Appender::Step::kRead:

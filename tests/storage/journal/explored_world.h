@@ -56,8 +56,8 @@ struct World {
   int power_losses = 0;
   int old_listings = 0;
   int denials = 0;
-  std::set<std::string> appended;  // facts that somebody was told to be there
-  std::set<std::string> absent;    // facts that somebody was told not to be there
+  std::set<std::string> appended;  // facts that a process was told are there
+  std::set<std::string> absent;    // facts that a process was told are not there
 
   template <typename H>
   friend H AbslHashValue(H h, const World& world) {

@@ -119,7 +119,7 @@ TEST_F(BoundedShardFilesTest, CountsTheChunksOfADelta) {
 
 TEST_F(BoundedShardFilesTest, LeavesDamageToTheReader) {
   std::string index = EncodeShardIndex({});
-  index[16] = '\x7f';  // so many entries, of which none is there
+  index[16] = '\x7f';  // a huge count of entries; the index has none
   const ShardHeader header{TestIdentity(), kChunkBytesMin};
   ShardFooter footer{.index_offset = kShardBlockBytes, .index_bytes = index.size()};
   footer.file_bytes = 3 * kShardBlockBytes;
